@@ -127,12 +127,12 @@ fn main() -> ExitCode {
     } else {
         app::LogFormat::Plain
     });
-    let ran = match command {
+    let result = match command {
         Command::Resolve(args) => return cli::resolve(&args),
         Command::Call(args) => return cli::call(&args),
         command => run(command),
     };
-    match ran {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("gatepost: {}", config::strip_os_error_codes(&format!("{why:#}")));
@@ -143,7 +143,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        // Handled above, because they have their own exit codes.
+        // `main` handles these commands, which have their own exit codes.
         Command::Resolve(_) | Command::Call(_) => Ok(()),
         Command::Run { config, take_over } => app::run(&config, take_over),
         Command::Check { config, migrate } => {
@@ -165,9 +165,9 @@ fn run(command: Command) -> anyhow::Result<()> {
 
 fn run_demo() -> anyhow::Result<()> {
     let runtime = app::build_runtime()?;
-    // The agents stay useful without the output, so a closed pipe does not end the demo.
-    let tell = |text: &str| drop(print_line(text));
-    let folder = runtime.block_on(async { demo::DemoGateway::start().await?.run(tell).await })?;
+    // The demo works without its output, so that a closed pipe does not end it.
+    let print = |text: &str| drop(print_line(text));
+    let folder = runtime.block_on(async { demo::DemoGateway::start().await?.run(print).await })?;
     drop(runtime);
     drop(folder);
     print_line("\nThe demo has ended.")
@@ -181,8 +181,8 @@ fn print_line(text: &str) -> anyhow::Result<()> {
     }
 }
 
-fn create_key(new: NewKeyArgs) -> anyhow::Result<()> {
-    let (file, pepper) = match (new.file, new.config) {
+fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
+    let (file, pepper) = match (args.file, args.config) {
         (Some(file), None) => (file, None),
         (file, config) => {
             let (configured, pepper) =
@@ -190,12 +190,12 @@ fn create_key(new: NewKeyArgs) -> anyhow::Result<()> {
             (file.or(configured).context("auth.api_keys.files is empty (name a file there, or use --file)")?, pepper)
         }
     };
-    let moment = |text: String| {
+    let parse_time = |text: String| {
         OffsetDateTime::parse(&text, &Rfc3339)
             .map_err(|_| anyhow!("--expires {text:?} is not a date-time (write it as 2030-01-31T00:00:00Z)"))
     };
-    let expires = new.expires.map(moment).transpose()?;
-    let key = auth::NewApiKey { caller: new.caller, groups: new.group, tier: new.tier, expires };
+    let expires = args.expires.map(parse_time).transpose()?;
+    let key = auth::NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
     let (secret, line) = auth::generate_api_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
     auth::append_api_key(&file, &line).map_err(|why| anyhow!(why))?;
     eprintln!("API key of {} (not shown again; its hash is in {}):", key.caller, file.display());

@@ -1,6 +1,6 @@
-//! The agent: 300 bytes of JSON for whatever is posted, streams of events, bodies of any length,
-//! and the keys that sign the run's tokens. One thread; what a call costs beyond it is the
-//! proxy's. Calls to `/invoke` are answered by hand, everything else by hyper.
+//! The agent: answers every POST with 300 bytes of JSON, streams events, serves bodies of any length, and serves the
+//! keys that sign the run's tokens. It runs on one thread, so that the cost of a call beyond the agent is the proxy's.
+//! Calls to `/invoke` are handled without an HTTP library, all others with hyper.
 
 use crate::head::Head;
 use anyhow::{Context as _, ensure};
@@ -23,29 +23,29 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// How many bytes the agent answers.
+/// Bytes of the agent's response body.
 pub(crate) const ANSWER: usize = 300;
 
-/// Events of one stream, and the pause between two.
-pub(crate) const EVENTS: usize = 200;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Events of one finite stream, and the interval between two.
+pub(crate) const EVENTS_PER_STREAM: usize = 200;
+const EVENT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The pause of a stream that ends when its reader leaves.
+/// The interval between the events of an endless stream.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-/// Where events are, those that do not end, and as many bytes as the number behind it says.
+/// Paths: a finite event stream, an endless one, and a body of as many bytes as the number behind the path says.
 pub(crate) const SSE: &str = "/sse";
 pub(crate) const TICKER: &str = "/sse/ticker";
-pub(crate) const BULK: &str = "/bulk/";
+pub(crate) const BYTES_PATH: &str = "/bulk/";
 
-/// Serves until killed; the first line on stdout says where.
+/// Serves until killed. The first line on stdout names the address.
 pub(crate) fn serve(jwks: Option<PathBuf>) -> anyhow::Result<()> {
     let jwks = match jwks {
-        Some(path) => Bytes::from(std::fs::read(&path).context("the JWKS cannot be read")?),
+        Some(path) => Bytes::from(std::fs::read(&path).context("cannot read the JWKS")?),
         None => Bytes::new(),
     };
-    let answers = Answers { json: answer(), jwks };
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(accept(answers))
+    let responses = Answers { json: answer(), jwks };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(accept(responses))
 }
 
 #[derive(Clone)]
@@ -55,76 +55,76 @@ struct Answers {
 }
 
 fn answer() -> Bytes {
-    let (head, tail) = ("{\"text\":\"", "\"}");
-    let filling = "x".repeat(ANSWER - head.len() - tail.len());
-    Bytes::from(format!("{head}{filling}{tail}"))
+    let (start, end) = ("{\"text\":\"", "\"}");
+    let text = "x".repeat(ANSWER - start.len() - end.len());
+    Bytes::from(format!("{start}{text}{end}"))
 }
 
-async fn accept(answers: Answers) -> anyhow::Result<()> {
+async fn accept(responses: Answers) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        tokio::spawn(connection(stream, answers.clone()));
+        tokio::spawn(connection(stream, responses.clone()));
     }
 }
 
-async fn connection(stream: TcpStream, answers: Answers) {
+async fn connection(stream: TcpStream, responses: Answers) {
     let mut first = [0; INVOKE.len()];
-    // Connections that begin with such a call have no others on them.
+    // A connection that begins with such a call carries no other requests.
     if stream.peek(&mut first).await.is_ok_and(|count| count == first.len()) && first == *INVOKE {
-        // A caller that leaves ends its connection; anything else on it fails the call, which the run tells.
-        let _ = invocations(stream, &answers.json).await;
+        // An error ends the connection: the client has left, or sent another request, which fails its call.
+        let _ = invocations(stream, &responses.json).await;
         return;
     }
-    let service = service_fn(move |request| reply(request, answers.clone()));
+    let service = service_fn(move |request| reply(request, responses.clone()));
     let connection =
         hyper::server::conn::http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service);
-    // A caller that leaves ends its connection; there is nobody to tell.
+    // An error ends the connection and has no recipient: the client has left.
     let _ = connection.await;
 }
 
-/// How a call of most rows begins.
+/// The request line of a call in most rows.
 const INVOKE: &[u8; 23] = b"POST /invoke HTTP/1.1\r\n";
 
-/// Such calls, one after the other: one read and one write for each.
+/// Serves such calls one after the other, with one read and one write for each.
 async fn invocations(mut stream: TcpStream, json: &[u8]) -> anyhow::Result<()> {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", json.len());
-    let answer = [head.as_bytes(), json].concat();
-    let mut room = vec![0; 8 * 1024];
+    let response = [head.as_bytes(), json].concat();
+    let mut buffer = vec![0; 8 * 1024];
     let mut filled = 0;
     loop {
-        let count = stream.read(room.get_mut(filled..).context("a larger call than expected")?).await?;
-        ensure!(count > 0, "the caller left");
+        let count = stream.read(buffer.get_mut(filled..).context("the request is larger than expected")?).await?;
+        ensure!(count > 0, "the client closed the connection");
         filled += count;
-        let got = room.get(..filled).unwrap_or_default();
-        if Head::read(got)?.is_some_and(|head| head.ends(got)) {
-            ensure!(got.starts_with(INVOKE), "another path");
-            stream.write_all(&answer).await?;
+        let received = buffer.get(..filled).unwrap_or_default();
+        if Head::read(received)?.is_some_and(|head| head.ends(received)) {
+            ensure!(received.starts_with(INVOKE), "a request for another path");
+            stream.write_all(&response).await?;
             filled = 0;
         }
     }
 }
 
-async fn reply(request: Request<Incoming>, answers: Answers) -> hyper::Result<Response<Body>> {
+async fn reply(request: Request<Incoming>, responses: Answers) -> hyper::Result<Response<Body>> {
     let path = request.uri().path().to_owned();
     let mut body = request.into_body();
-    // A body of any length passes through little memory.
+    // The body is discarded piece by piece, so that its length does not matter.
     while let Some(part) = body.frame().await {
         drop(part?);
     }
-    let bulk = path.strip_prefix(BULK).and_then(|length| length.parse().ok());
+    let bulk = path.strip_prefix(BYTES_PATH).and_then(|length| length.parse().ok());
     Ok(match (path.as_str(), bulk) {
-        ("/jwks", _) => document(answers.jwks),
-        (SSE, _) => events(EVENTS, PAUSE),
+        ("/jwks", _) => document(responses.jwks),
+        (SSE, _) => events(EVENTS_PER_STREAM, EVENT_INTERVAL),
         (TICKER, _) => events(usize::MAX, TICK),
         (_, Some(length)) => bytes(length),
-        _ => document(answers.json),
+        _ => document(responses.json),
     })
 }
 
-/// So many bytes, of which only a part is ever in memory.
+/// A body of this many bytes, of which only one piece is in memory.
 struct Parts(u64);
 
 impl hyper::body::Body for Parts {
@@ -159,12 +159,12 @@ fn document(json: Bytes) -> Response<Body> {
     response
 }
 
-/// A stream whose events carry the moment at which they were sent.
-fn events(count: usize, pause: Duration) -> Response<Body> {
+/// Builds an event stream whose events carry the moment at which the agent sent them.
+fn events(count: usize, interval: Duration) -> Response<Body> {
     let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
     tokio::spawn(async move {
         for _ in 0..count {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(interval).await;
             let event = format!("data: {{\"sent\":{}}}\n\n", now());
             if sender.send_data(Bytes::from(event)).await.is_err() {
                 return;
@@ -180,7 +180,7 @@ fn http_value(text: &'static str) -> hyper::header::HeaderValue {
     hyper::header::HeaderValue::from_static(text)
 }
 
-/// Nanoseconds on the machine's monotonic clock, which agent and load share.
+/// Returns the nanoseconds of the machine's monotonic clock, which agent and load share.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let nanoseconds = time.tv_sec * 1_000_000_000 + time.tv_nsec;

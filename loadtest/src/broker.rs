@@ -1,4 +1,4 @@
-//! A mosquitto on loopback that can be killed and started again.
+//! A mosquitto broker on loopback that can be killed and restarted.
 
 use crate::process::{Process, free_address};
 use anyhow::Context as _;
@@ -13,11 +13,11 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Starts one whose files are in `folder`.
+    /// Starts a broker whose files are in `folder`.
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
         let address = free_address()?;
         let config = folder.join("mosquitto.conf");
-        // As root it would leave for a user who may not read the folder.
+        // Started as root, mosquitto would switch to a user that cannot read the folder.
         let lines = format!(
             "user root\nset_tcp_nodelay true\nmax_queued_messages 0\nmax_inflight_messages 0\nlistener {} 127.0.0.1\nallow_anonymous true\n",
             address.port()
@@ -28,20 +28,20 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Ends it without a word.
+    /// Kills the broker, without a clean shutdown.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it, with nothing kept.
+    /// Kills the broker and starts it again. No session or message survives.
     pub(crate) fn again(&mut self) -> anyhow::Result<()> {
         self.kill();
         let mut command = Command::new("mosquitto");
-        // Servers live in folders that a plain user's PATH leaves out.
+        // Debian installs servers in folders that are not in an ordinary user's PATH.
         command.env("PATH", format!("{}:/usr/local/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
         command.arg("-c").arg(&self.config);
         let started = Process::beside(command, self.address);
-        self.process = Some(started.context("mosquitto (sudo apt-get install mosquitto)")?);
+        self.process = Some(started.context("mosquitto (run: sudo apt-get install mosquitto)")?);
         Ok(())
     }
 }

@@ -1,23 +1,23 @@
-//! The certificate of a run: ECDSA P-256, signed by itself, the same for every server.
+//! The certificate of a run: self-signed, ECDSA P-256, the same for every server.
 
 use crate::wire::HOST;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Its files, in PEM.
+/// The certificate's files, in PEM.
 #[derive(Clone)]
 pub(crate) struct Certificate {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
-    /// Both in one, as HAProxy wants them.
+    /// The chain and the key in one file, as HAProxy reads them.
     pub(crate) both: PathBuf,
 }
 
 impl Certificate {
-    /// Makes one in `folder`.
+    /// Creates a certificate and writes its files to `folder`.
     pub(crate) fn new(folder: &Path) -> anyhow::Result<Self> {
-        let made = rcgen::generate_simple_self_signed([HOST.to_owned()])?;
-        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let generated = rcgen::generate_simple_self_signed([HOST.to_owned()])?;
+        let (chain, key) = (generated.cert.pem(), generated.signing_key.serialize_pem());
         let file = |name: &str, text: &str| {
             let path = folder.join(name);
             fs::write(&path, text)?;

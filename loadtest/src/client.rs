@@ -1,6 +1,5 @@
-//! One HTTP/1.1 connection of the load: a prepared request out, one answer in. It reads only
-//! what it must know (status, and where the answer ends), because it shares its core with the
-//! agent.
+//! HTTP/1.1 client of the load: sends a prepared request and reads one response. It parses only what it needs (the
+//! status and the end of the response), because it shares its core with the agent.
 
 use crate::head::{END, Head};
 use crate::wire::{Caller, HOST, Wire};
@@ -10,29 +9,29 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long an answer may take; a run must end.
+/// How long a response may take, because a run must end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 const ROOM: usize = 64 * 1024;
 
-/// A request, prepared once.
+/// A request that is serialised once and sent many times.
 #[derive(Clone)]
 pub(crate) struct Request {
-    /// As it goes over an HTTP/1.1 wire.
+    /// The request as HTTP/1.1 bytes.
     pub(crate) bytes: Bytes,
-    /// The same in parts, for HTTP/2.
+    /// The request in parts, for HTTP/2.
     pub(crate) head: hyper::Request<()>,
     pub(crate) body: Bytes,
 }
 
 impl Request {
-    /// A JSON POST. `headers` are whole lines, each with its line end.
+    /// Builds a JSON POST. `headers` are complete lines, each with its line end.
     pub(crate) fn post(path: &str, headers: &str, body: &str) -> Self {
         let headers = format!("content-type: application/json\r\n{headers}content-length: {}\r\n", body.len());
         Self::new("POST", path, (&headers, Bytes::copy_from_slice(body.as_bytes())))
     }
 
-    /// A POST of bytes that nobody looks into.
+    /// Builds a POST of opaque bytes.
     pub(crate) fn bulk(path: &str, length: usize) -> Self {
         let headers = format!("content-type: application/octet-stream\r\ncontent-length: {length}\r\n");
         Self::new("POST", path, (&headers, Bytes::from(vec![b'x'; length])))
@@ -49,7 +48,7 @@ impl Request {
         for (name, value) in headers.lines().filter_map(|line| line.split_once(": ")) {
             head = head.header(name, value);
         }
-        let head = head.body(()).expect("methods, paths and headers of the load are its own, and well-formed");
+        let head = head.body(()).expect("the load's methods, paths and headers are constants and well-formed");
         Self { bytes: Bytes::from(bytes), head, body }
     }
 }
@@ -60,31 +59,31 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A plain one.
+    /// Connects without TLS.
     pub(crate) fn open(address: SocketAddr) -> anyhow::Result<Self> {
         Self::by(Caller::Plain, address)
     }
 
-    /// As this caller connects; HTTP/2 is spoken elsewhere.
-    pub(crate) fn by(caller: Caller, address: SocketAddr) -> anyhow::Result<Self> {
-        Ok(Self { wire: Wire::open(address, caller, PATIENCE)?, room: vec![0; ROOM] })
+    /// Connects with this protocol: HTTP/1.1, with or without TLS.
+    pub(crate) fn by(protocol: Caller, address: SocketAddr) -> anyhow::Result<Self> {
+        Ok(Self { wire: Wire::open(address, protocol, PATIENCE)?, room: vec![0; ROOM] })
     }
 
-    /// With no more room than an answer of the load needs, for connections by the thousand.
+    /// Shrinks the buffer to the size of the agent's response, for thousands of connections.
     pub(crate) fn small(mut self) -> Self {
         self.room = vec![0; 2048];
         self
     }
 
-    /// Sends the request, reads one whole answer of any length, and returns its status.
+    /// Sends the request, reads a complete response of any length, and returns its status.
     pub(crate) fn call(&mut self, request: &Request) -> anyhow::Result<u16> {
         self.wire.write_all(&request.bytes)?;
         let mut filled = 0;
         let (head, status) = loop {
             filled += self.more(filled)?;
-            let got = self.room.get(..filled).unwrap_or_default();
-            if let Some(head) = Head::read(got)? {
-                break (head, status(got)?);
+            let received = self.room.get(..filled).unwrap_or_default();
+            if let Some(head) = Head::read(received)? {
+                break (head, status(received)?);
             }
         };
         match head.body {
@@ -95,54 +94,54 @@ impl Connection {
             }
             None => {
                 while !head.ends(self.room.get(..filled).unwrap_or_default()) {
-                    // The end is looked for in the last bytes, which two reads may share.
-                    let kept = filled.min(END.len());
-                    self.room.copy_within(filled - kept..filled, 0);
-                    filled = kept + self.more(kept)?;
+                    // The last chunk may arrive in two reads, so the buffer keeps the last bytes.
+                    let carried = filled.min(END.len());
+                    self.room.copy_within(filled - carried..filled, 0);
+                    filled = carried + self.more(carried)?;
                 }
             }
         }
         Ok(status)
     }
 
-    /// Reads into the room from `at` on.
-    fn more(&mut self, at: usize) -> anyhow::Result<usize> {
-        let free = self.room.get_mut(at..).filter(|free| !free.is_empty()).context("an answer larger than expected")?;
-        match self.wire.read(free)? {
-            0 => bail!("closed inside an answer"),
+    /// Reads into the buffer from `offset` on.
+    fn more(&mut self, offset: usize) -> anyhow::Result<usize> {
+        let free = self.room.get_mut(offset..).filter(|free| !free.is_empty());
+        match self.wire.read(free.context("the response is larger than expected")?)? {
+            0 => bail!("the connection was closed before the end of the response"),
             count => Ok(count),
         }
     }
 
-    /// Like [`Self::call`], with the answer as it came: head and body.
+    /// Sends the request, reads a complete response into the buffer, and returns its status, and its head and body.
     pub(crate) fn answer(&mut self, request: &Request) -> anyhow::Result<(u16, &[u8])> {
         self.wire.write_all(&request.bytes)?;
         let mut filled = 0;
         let mut head = None;
         loop {
             filled += self.more(filled)?;
-            let got = self.room.get(..filled).unwrap_or_default();
+            let received = self.room.get(..filled).unwrap_or_default();
             if head.is_none() {
-                head = Head::read(got)?;
+                head = Head::read(received)?;
             }
             if let Some(head) = &head
-                && head.ends(got)
+                && head.ends(received)
             {
-                let got = self.room.get(..filled).unwrap_or_default();
-                return Ok((status(got)?, got));
+                let received = self.room.get(..filled).unwrap_or_default();
+                return Ok((status(received)?, received));
             }
         }
     }
 
-    /// The connection itself, for an answer that is read as it comes.
+    /// Returns the stream, for a response that is read piece by piece.
     pub(crate) fn into_wire(self) -> Wire {
         self.wire
     }
 }
 
-/// The number in an answer's first line.
-fn status(got: &[u8]) -> anyhow::Result<u16> {
-    let digits = got.split(|byte| *byte == b' ').nth(1).context("a status line")?;
+/// Parses the status code of a response.
+fn status(response: &[u8]) -> anyhow::Result<u16> {
+    let digits = response.split(|byte| *byte == b' ').nth(1).context("the response has no status code")?;
     Ok(std::str::from_utf8(digits)?.parse()?)
 }
 

@@ -1,4 +1,4 @@
-//! Many agents: documents that differ as real ones do, in a file that the gateway watches.
+//! A catalogue of many agents, whose documents differ as real ones do, in a file that the gateway watches.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -55,7 +55,7 @@ const FOR: [&str; 10] = [
 ];
 const LANGUAGES: [&str; 8] = ["en", "de", "fr", "es", "zh", "ja", "pt", "it"];
 
-/// A catalogue of agents that all live at one address.
+/// A catalogue of agents that share one endpoint.
 pub(crate) struct Crowd {
     file: PathBuf,
     agent: SocketAddr,
@@ -63,9 +63,9 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// `count` agents in one file of `folder`.
+    /// Describes a catalogue of `count` agents in one file of `folder`; [`Self::write`] writes it.
     pub(crate) fn new(folder: &Path, agent: SocketAddr, count: usize) -> Self {
-        Self { file: folder.join(format!("crowd-{count}.json")), agent, count }
+        Self { file: folder.join(format!("catalogue-{count}.json")), agent, count }
     }
 
     pub(crate) fn file(&self) -> &Path {
@@ -76,33 +76,36 @@ impl Crowd {
         self.count
     }
 
-    /// Writes the catalogue, the first `changed` agents of which have the version `edition`. It appears all at once.
-    pub(crate) fn write(&self, edition: u64, changed: usize) -> anyhow::Result<()> {
-        let documents: Vec<Value> =
-            (0..self.count).map(|at| self.document(at, if at < changed { edition } else { 0 })).collect();
-        let aside = self.file.with_extension("new");
-        fs::write(&aside, serde_json::to_vec(&documents)?)?;
-        Ok(fs::rename(aside, &self.file)?)
+    /// Writes the catalogue atomically. The first `changed` agents have the version `revision`, the others version 0.
+    pub(crate) fn write(&self, revision: u64, changed: usize) -> anyhow::Result<()> {
+        let documents: Vec<Value> = (0..self.count)
+            .map(|index| self.document(index, if index < changed { revision } else { 0 }))
+            .collect();
+        let temporary = self.file.with_extension("new");
+        fs::write(&temporary, serde_json::to_vec(&documents)?)?;
+        Ok(fs::rename(temporary, &self.file)?)
     }
 
-    fn document(&self, at: usize, edition: u64) -> Value {
-        let (does, what, whom) = (pick(&DOES, at), pick(&WHAT, at / 7), pick(&FOR, at / 3));
+    fn document(&self, index: usize, revision: u64) -> Value {
+        let (verb, subject, customer) = (pick(&DOES, index), pick(&WHAT, index / 7), pick(&FOR, index / 3));
+        let district = index % 997;
+        let description = format!("An agent that {verb} {subject} for {customer}, with the rules of district {district}.");
         json!({
-            "id": format!("agent-{at}"), "name": format!("{what} {does} {at}"),
-            "description": format!("An agent that {does} {what} for {whom}, with the rules of district {}.", at % 997),
-            "version": format!("1.0.{edition}"),
+            "id": format!("agent-{index}"), "name": format!("{subject} {verb} {index}"),
+            "description": description,
+            "version": format!("1.0.{revision}"),
             "endpoint": format!("http://{}/invoke", self.agent),
-            "capabilities": [does, format!("{does}-{}", at % 50)],
-            "tags": [what, whom],
-            "supported_languages": [pick(&LANGUAGES, at), pick(&LANGUAGES, at / 5 + 1)],
+            "capabilities": [verb, format!("{verb}-{}", index % 50)],
+            "tags": [subject, customer],
+            "supported_languages": [pick(&LANGUAGES, index), pick(&LANGUAGES, index / 5 + 1)],
             "operations": [{
-                "name": "ask", "description": format!("{does} what it is given"),
+                "name": "ask", "description": format!("{verb} what it is given"),
                 "inputs": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] },
             }],
         })
     }
 }
 
-fn pick<'a>(words: &[&'a str], at: usize) -> &'a str {
-    words.get(at % words.len()).copied().unwrap_or_default()
+fn pick<'a>(words: &[&'a str], index: usize) -> &'a str {
+    words.get(index % words.len()).copied().unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Calls to an agent without the gateway, over the transport that the gateway would use: what a call through it is
-//! compared with.
+//! Client that calls an agent directly, over the transport that the gateway would use. A call through the gateway is
+//! compared with it.
 
 use crate::client::{Connection, Request};
 use crate::mqtt::Mqtt;
-use crate::peers::{ON_BROKER, Places};
+use crate::peers::{MQTT_AGENT_ID, Places};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tungstenite::{Message, WebSocket};
 
-/// How long an answer may take; a run must end.
+/// How long a response may take, because a run must end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A caller that knows where the agent is.
+/// A client that knows the agent's address.
 pub(crate) enum Direct {
     Http(Box<Connection>, Request),
     Unix(UnixStream, Request),
@@ -24,35 +24,35 @@ pub(crate) enum Direct {
 }
 
 impl Direct {
-    /// Connects to the agent of this kind; every call asks it `body`.
-    pub(crate) fn to(kind: &str, places: &Places, body: &str) -> anyhow::Result<Self> {
+    /// Connects to the agent of this transport. Every call sends `body`.
+    pub(crate) fn to(transport: &str, addresses: &Places, body: &str) -> anyhow::Result<Self> {
         let request = Request::post("/invoke", "", body);
-        Ok(match kind {
-            "http" => Self::Http(Box::new(Connection::open(places.http)?), request),
+        Ok(match transport {
+            "http" => Self::Http(Box::new(Connection::open(addresses.http)?), request),
             "unix" => {
-                let stream = UnixStream::connect(&places.unix)?;
+                let stream = UnixStream::connect(&addresses.unix)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 Self::Unix(stream, request)
             }
             "ws" => {
-                let stream = TcpStream::connect(places.ws)?;
+                let stream = TcpStream::connect(addresses.ws)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
-                let (socket, _) = tungstenite::client(format!("ws://{}/", places.ws), stream).ok().context("ws")?;
+                let (socket, _) = tungstenite::client(format!("ws://{}/", addresses.ws), stream).ok().context("ws")?;
                 Self::Ws(Box::new(socket), body.to_owned())
             }
             "mqtt" => {
-                let mut mqtt = Mqtt::connect(places.broker, "loadtest-caller", Some(PATIENCE))?;
+                let mut mqtt = Mqtt::connect(addresses.broker, "loadtest-caller", Some(PATIENCE))?;
                 mqtt.subscribe("/conversations/direct/+")?;
                 let input: Value = serde_json::from_str(body)?;
                 let task = json!({"task_id": "t", "conversation_id": "direct", "instruction": null, "input": input});
                 Self::Mqtt(Box::new(mqtt), task)
             }
-            _ => anyhow::bail!("there is no transport {kind}"),
+            _ => anyhow::bail!("unknown transport {transport}"),
         })
     }
 
-    /// One call and its answer.
+    /// Makes one call and reads its response.
     pub(crate) fn call(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Http(connection, request) => {
@@ -61,13 +61,14 @@ impl Direct {
             }
             Self::Unix(stream, request) => {
                 stream.write_all(&request.bytes)?;
-                let mut room = [0; 4096];
-                let mut got = 0;
-                // The agent's answers are a head, and a body that ends in a brace.
-                while !room.get(..got).is_some_and(|got| got.ends_with(b"}")) {
-                    let count = stream.read(room.get_mut(got..).context("a larger answer than expected")?)?;
-                    ensure!(count > 0, "closed inside an answer");
-                    got += count;
+                let mut buffer = [0; 4096];
+                let mut filled = 0;
+                // The agent's response is a head, and a body that ends with a brace.
+                while !buffer.get(..filled).is_some_and(|received| received.ends_with(b"}")) {
+                    let free = buffer.get_mut(filled..).context("the response is larger than expected")?;
+                    let count = stream.read(free)?;
+                    ensure!(count > 0, "the connection was closed before the end of the response");
+                    filled += count;
                 }
             }
             Self::Ws(socket, text) => {
@@ -75,7 +76,7 @@ impl Direct {
                 while !socket.read()?.is_text() {}
             }
             Self::Mqtt(mqtt, task) => {
-                mqtt.publish(&format!("/control/agents/{ON_BROKER}/input"), task.to_string().as_bytes(), false)?;
+                mqtt.publish(&format!("/control/agents/{MQTT_AGENT_ID}/input"), task.to_string().as_bytes(), false)?;
                 mqtt.message()?;
             }
         }

@@ -1,37 +1,37 @@
-//! From many rounds to one table: percentiles within a round, medians over the rounds.
+//! Statistics and tables: percentiles within a round, medians over the rounds, Markdown tables.
 
 use std::fmt::Write as _;
 
-/// The value below which `share` of the sorted values lie.
+/// Returns the percentile of the sorted values at `share`, such as 0.99. NaN if there are none.
 pub(crate) fn percentile(sorted: &[u64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ share ≤ 1")]
-    let at = (last as f64 * share).round() as usize;
-    sorted.get(at).map_or(f64::NAN, |value| *value as f64)
+    let index = (last as f64 * share).round() as usize;
+    sorted.get(index).map_or(f64::NAN, |value| *value as f64)
 }
 
-/// The middle of the rounds: one disturbed round does not move it.
+/// Returns the median, which one disturbed round does not move. NaN if there are no values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
     let half = values.len() / 2;
     let upper = values.get(half).copied().unwrap_or(f64::NAN);
     match values.len() % 2 {
-        0 => half.checked_sub(1).and_then(|at| values.get(at)).map_or(upper, |low| (low + upper) / 2.0),
+        0 => half.checked_sub(1).and_then(|index| values.get(index)).map_or(upper, |lower| (lower + upper) / 2.0),
         _ => upper,
     }
 }
 
-/// A Markdown table, columns aligned, numbers to the right.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+/// Formats a Markdown table with aligned columns. All columns but the first are aligned to the right.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        let title = head.get(column).map_or(0, |title| title.chars().count());
+        let title = header.get(column).map_or(0, |title| title.chars().count());
         cells.chain([title, 4]).max().unwrap_or(4)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let mut text = String::new();
-    let mut line = |cells: &[&str]| {
+    let mut write_row = |cells: &[&str]| {
         for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             // Writing to a String cannot fail.
             let _ = match column {
@@ -41,11 +41,11 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         }
         text.push_str("|\n");
     };
-    line(head);
+    write_row(header);
     let rules: Vec<String> = (0..).zip(&widths).map(|(column, width)| rule(column, *width)).collect();
-    line(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    write_row(&rules.iter().map(String::as_str).collect::<Vec<_>>());
     for row in rows {
-        line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+        write_row(&row.iter().map(String::as_str).collect::<Vec<_>>());
     }
     text
 }

@@ -1,16 +1,16 @@
-//! The gateway under measurement: everything that depends on the form of its configuration,
-//! its documents and its command line stands in this file.
+//! The measured gateway. Everything that depends on the form of its configuration, its documents and its command line
+//! is in this file.
 
-use crate::agent::{BULK, SSE, TICKER};
+use crate::agent::{BYTES_PATH, SSE, TICKER};
 use crate::bodies::LENGTHS;
 use crate::certificate::Certificate;
 use crate::client::Request;
 use crate::load::Target;
-use crate::peers::{ON_BROKER, Places};
+use crate::peers::{MQTT_AGENT_ID, Places};
 use crate::process::{Core, Process, free_address};
-use crate::proxy::{CHECKED, Proxy};
-use crate::question::{question, schema};
-use crate::token::{AUDIENCE, Issuer};
+use crate::proxy::{CHECKED_PATH, Proxy};
+use crate::request_body::{input_schema, request_body};
+use crate::token_issuer::{AUDIENCE, TokenIssuer};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
@@ -20,18 +20,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Who the key and the token belong to.
+/// The caller of the API key and of the token.
 const CALLER: &str = "loadtest";
 
-/// What it asks for.
+/// The language in the request bodies.
 const LANGUAGE: &str = "fr";
 
-/// A program, a folder for its files, and the agent behind it.
+/// Starts gateways: the program, a folder for its files, and the agent behind it.
 pub(crate) struct Gateway {
     program: PathBuf,
     folder: PathBuf,
     agent: SocketAddr,
-    /// With it, TLS is served beside plain HTTP.
+    /// With a certificate, the gateway serves TLS beside plain HTTP.
     certificate: Option<Certificate>,
 }
 
@@ -40,53 +40,53 @@ impl Gateway {
         Self { program, folder, agent, certificate: None }
     }
 
-    /// One that serves TLS, too, where [`Self::open`] and [`Self::guarded`] say.
+    /// Returns a launcher whose gateways serve TLS, too ([`Self::start_open`] and [`Self::start_guarded`]).
     pub(crate) fn with(self, certificate: &Certificate) -> Self {
         Self { certificate: Some(certificate.clone()), ..self }
     }
 
-    /// With nothing to check: anyone may call, no limit, no schema.
+    /// Starts a gateway that has nothing to check: everybody may call, without a limit or a schema.
     pub(crate) fn open(&self) -> anyhow::Result<Proxy> {
-        let document = |id: &str, path: &str| self.document(id, "none", path, None);
+        let document = |id: &str, path: &str| self.agent_document(id, "none", path, None);
         let mut agents = vec![document("open", "/invoke"), document("stream", SSE), document("ticker", TICKER)];
         let lengths = [0].into_iter().chain(LENGTHS);
-        agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BULK}{length}"))));
+        agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BYTES_PATH}{length}"))));
         let agents = json!(agents);
         let tls = free_address()?;
-        // Several run at once, and each watches its files.
+        // Several of these gateways run at the same time, and each watches its own files.
         let name = format!("open-{}", tls.port());
         let common = self.common(&self.agents(&name, &agents)?, Some(tls));
-        let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ per_agent: null }}\n");
+        let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ max_per_agent: null }}\n");
         Ok(Proxy { process: self.start(&self.write(&name, &config)?)?, tls })
     }
 
-    /// With everything: keys, tokens, a limit that holds and never refuses, a schema. With it
-    /// comes a key that it knows.
+    /// Starts a gateway with API keys, tokens, a rate limit that never refuses, and a schema. Returns an API key that
+    /// the gateway accepts, too.
     pub(crate) fn guarded(&self) -> anyhow::Result<(Proxy, String)> {
         let (file, key, tls) = self.guard()?;
         Ok((Proxy { process: self.start(&file)?, tls }, key))
     }
 
-    /// The configuration of [`Self::guarded`], to be started; its one known key is among so many others.
-    pub(crate) fn keys_among(&self, others: usize) -> anyhow::Result<(PathBuf, String)> {
+    /// Writes the configuration of [`Self::start_guarded`], with this many keys besides the returned one.
+    pub(crate) fn keys_among(&self, other_keys: usize) -> anyhow::Result<(PathBuf, String)> {
         let (file, key, _) = self.guard()?;
-        let mut out = BufWriter::new(OpenOptions::new().append(true).open(self.folder.join("keys.jsonl"))?);
-        for number in 0..others {
-            // What they hash is nobody's key.
+        let mut keys = BufWriter::new(OpenOptions::new().append(true).open(self.folder.join("keys.jsonl"))?);
+        for number in 0..other_keys {
+            // No key has this hash.
             let (hash, created) = (format!("{number:064x}"), "2026-01-01T00:00:00Z");
             let line = json!({"prefix": format!("{number:012}"), "hash": hash, "caller": format!("caller-{number}"), "created": created});
-            writeln!(out, "{line}")?;
+            writeln!(keys, "{line}")?;
         }
-        out.flush()?;
+        keys.flush()?;
         Ok((file, key))
     }
 
     fn guard(&self) -> anyhow::Result<(PathBuf, String, SocketAddr)> {
         let agents = json!([
-            self.document("keyed", "api_key", "/invoke", Some(schema())),
-            self.document("signed", "oauth2_bearer", "/invoke", Some(schema())),
+            self.agent_document("keyed", "api_key", "/invoke", Some(input_schema())),
+            self.agent_document("signed", "oauth2_bearer", "/invoke", Some(input_schema())),
         ]);
-        let (issuer, tls) = (self.issuer(), free_address()?);
+        let (issuer, tls) = (self.issuer_url(), free_address()?);
         let config = format!(
             "{common}auth:
   api_keys:
@@ -109,40 +109,40 @@ limits:
         Ok((file, key, tls))
     }
 
-    /// With the agents of a file, which anyone may discover and call.
+    /// Starts a gateway with the agents of a file, which everybody may discover and call.
     pub(crate) fn crowded(&self, agents: &Path, count: usize) -> anyhow::Result<Process> {
         let config = format!(
-            "{}directory:\n  public: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
+            "{}directory:\n  public_agents: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
             self.common(&agents.display().to_string(), None)
         );
-        self.start(&self.write(&format!("crowd-{count}"), &config)?)
+        self.start(&self.write(&format!("catalogue-{count}"), &config)?)
     }
 
-    /// With the agents of [`crate::peers`], by kind. Whoever does not answer within `bound` is given up.
-    pub(crate) fn over_everything(&self, places: &Places, bound: Duration) -> anyhow::Result<Process> {
-        let agent = |(kind, endpoint): (&str, String)| json!({"id": kind, "name": kind, "endpoint": endpoint});
+    /// Starts a gateway with the agents of [`crate::transport_agents`], by transport. A call times out after `timeout`.
+    pub(crate) fn over_everything(&self, addresses: &Places, timeout: Duration) -> anyhow::Result<Process> {
+        let agent = |(id, endpoint): (&str, String)| json!({"id": id, "name": id, "endpoint": endpoint});
         let endpoints = [
-            ("http", format!("http://{}/invoke", places.http)),
-            ("unix", format!("agent+unix://{}#/invoke", places.unix.display())),
-            ("ws", format!("agent+ws://{}/", places.ws)),
-            ("mqtt", format!("mqtt://{}/control/agents/{ON_BROKER}/input", places.broker)),
+            ("http", format!("http://{}/invoke", addresses.http)),
+            ("unix", format!("agent+unix://{}#/invoke", addresses.unix.display())),
+            ("ws", format!("agent+ws://{}/", addresses.ws)),
+            ("mqtt", format!("mqtt://{}/control/agents/{MQTT_AGENT_ID}/input", addresses.broker)),
         ];
         let agents: Vec<Value> = endpoints.into_iter().map(agent).collect();
-        let file = self.agents("everything", &json!(agents))?;
-        let millis = bound.as_millis();
+        let file = self.agents("transports", &json!(agents))?;
+        let millis = timeout.as_millis();
         let rules = format!(
             "agents:
-  from: [{file}]
+  sources: [{file}]
   defaults:
     timeouts: {{ first_byte: {millis}ms, total: {millis}ms }}
   rules:
-    - {{ agents: [ws], settings: {{ websocket: {{ frames: bare }} }} }}
-    - {{ agents: [mqtt], concurrency: 1000 }}
+    - {{ agents: [ws], settings: {{ websocket: {{ framing: bare }} }} }}
+    - {{ agents: [mqtt], max_concurrency: 1000 }}
 "
         );
-        let config = self.common(&file, None).replace(&format!("agents:\n  from: [{file}]\n"), &rules);
-        let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allow_sockets: [\"/*\"]\n");
-        self.start(&self.write("everything", &format!("{config}limits:\n  per_address: null\n"))?)
+        let config = self.common(&file, None).replace(&format!("agents:\n  sources: [{file}]\n"), &rules);
+        let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allowed_sockets: [\"/*\"]\n");
+        self.start(&self.write("transports", &format!("{config}limits:\n  per_address: null\n"))?)
     }
 
     fn agents(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
@@ -151,55 +151,55 @@ limits:
         Ok(documents.display().to_string())
     }
 
-    /// The key, made by the gateway's own command before it starts.
+    /// Creates an API key with the gateway's own command, before the gateway starts.
     fn key(&self, config: &Path) -> anyhow::Result<String> {
         let mut command = Command::new(&self.program);
         command.args(["key", "new", "--caller", CALLER, "--config"]).arg(config);
         let output = command.output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let why = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{command:?} failed: {why}");
-        let key = text.split_ascii_whitespace().last();
+        let stdout = String::from_utf8(output.stdout)?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} failed: {stderr}");
+        let key = stdout.split_ascii_whitespace().last();
         Ok(key.context("`gatepost key new` printed no key")?.to_owned())
     }
 
-    /// A token of the one issuer that the gateway knows.
-    pub(crate) fn token(&self, issuer: &Issuer) -> anyhow::Result<String> {
-        issuer.token(&self.issuer())
+    /// Signs a token in the name of the one issuer that the gateway trusts.
+    pub(crate) fn token(&self, issuer: &TokenIssuer) -> anyhow::Result<String> {
+        issuer.sign_token(&self.issuer_url())
     }
 
-    fn issuer(&self) -> String {
+    fn issuer_url(&self) -> String {
         format!("http://{}", self.agent)
     }
 
-    fn common(&self, documents: &str, tls: Option<SocketAddr>) -> String {
-        let secure = tls.zip(self.certificate.as_ref()).map_or_else(String::new, |(tls, certificate)| {
+    fn common(&self, agents_file: &str, tls: Option<SocketAddr>) -> String {
+        let tls_listener = tls.zip(self.certificate.as_ref()).map_or_else(String::new, |(tls, certificate)| {
             let (chain, key) = (certificate.chain.display(), certificate.key.display());
             format!("  - address: {tls}\n    tls: {{ certificate: {chain}, key: {key} }}\n")
         });
         format!(
-            "listen:
+            "listeners:
   - address: 127.0.0.1:0
-{secure}connections:
-  connections: 20000
-  idle: 10m
+{tls_listener}connections:
+  max_connections: 20000
+  idle_timeout: 10m
 admin:
   address: 127.0.0.1:0
 agents:
-  from: [{documents}]
+  sources: [{agents_file}]
 network:
-  allow: [127.0.0.0/8]
+  allowed_addresses: [127.0.0.0/8]
 access:
   grants:
     - callers: [\"*\", anonymous]
       agents: [\"*\"]
 access_log:
-  to: /dev/null
+  output: /dev/null
 "
         )
     }
 
-    fn document(&self, id: &str, auth: &str, path: &str, inputs: Option<Value>) -> Value {
+    fn agent_document(&self, id: &str, auth: &str, path: &str, inputs: Option<Value>) -> Value {
         let mut operation = json!({ "name": "ask", "description": "Answers" });
         if let (Some(inputs), Some(fields)) = (inputs, operation.as_object_mut()) {
             fields.insert("inputs".to_owned(), inputs);
@@ -225,34 +225,34 @@ access_log:
     }
 }
 
-/// A call without credentials, for the agent itself, plain proxies and open agents.
+/// A call without credentials, to the agent itself, to a proxy without checks, or to an open agent.
 pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
-    Target::plain(address, Request::post(path, "", &question(LANGUAGE)))
+    Target::plain(address, Request::post(path, "", &request_body(LANGUAGE)))
 }
 
-/// A call to one of the agents of [`crate::peers`], through the gateway.
-pub(crate) fn asking(address: SocketAddr, kind: &str, body: &str) -> Target {
-    Target::plain(address, Request::post(&path_of(kind), "", body))
+/// A call through the gateway to one of the agents of [`crate::transport_agents`].
+pub(crate) fn asking(address: SocketAddr, transport: &str, body: &str) -> Target {
+    Target::plain(address, Request::post(&path_of(transport), "", body))
 }
 
-/// Where the gateway takes calls to an agent.
+/// Returns the gateway's path for calls to an agent.
 pub(crate) fn path_of(agent: &str) -> String {
     format!("/agents/{agent}/invoke")
 }
 
-/// A call that shows an API key.
+/// A call with an API key.
 pub(crate) fn keyed(address: SocketAddr, key: &str) -> Target {
     let header = format!("x-api-key: {key}\r\n");
-    Target::plain(address, Request::post(CHECKED, &header, &question(LANGUAGE)))
+    Target::plain(address, Request::post(CHECKED_PATH, &header, &request_body(LANGUAGE)))
 }
 
-/// A call that shows a token.
+/// A call with a token.
 pub(crate) fn signed(address: SocketAddr, token: &str) -> Target {
     let header = format!("authorization: Bearer {token}\r\n");
-    Target::plain(address, Request::post("/agents/signed/invoke", &header, &question(LANGUAGE)))
+    Target::plain(address, Request::post("/agents/signed/invoke", &header, &request_body(LANGUAGE)))
 }
 
-/// A program beside this one, as cargo leaves them.
+/// Returns the path of the gateway's program beside this one, where cargo builds both.
 pub(crate) fn beside() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.with_file_name("gatepost");

@@ -1,28 +1,28 @@
-//! HAProxy, where it is installed, with one thread. It would refuse to start where twice as many files as it may have
-//! callers cannot be opened, although an idle caller has only one: it is told not to.
+//! Arguments and configuration of HAProxy, with one thread. `no strict-limits` lets it start although it could not open
+//! two files for each of the callers: an idle caller takes only one.
 
-use crate::proxy::{CHECKED, Fronts, KEY, LIMIT, Setting, Work, written};
+use crate::proxy::{CHECKED_PATH, Fronts, API_KEY, RATE_LIMIT, Setting, Work, written};
 use std::path::Path;
 use std::process::Command;
 
-/// In the foreground; what it logs goes to its stdout, which nobody reads.
-pub(crate) fn arguments(command: &mut Command, folder: &Path, text: &str) -> anyhow::Result<()> {
-    // The table of keys is a file of its own, named as the text names it.
-    written(folder, "keys.map", &format!("{KEY} loadtest\n"))?;
-    let conf = written(folder, "haproxy.cfg", text)?;
+/// Runs HAProxy in the foreground. Its log goes to its stdout, which is discarded.
+pub(crate) fn arguments(command: &mut Command, folder: &Path, config: &str) -> anyhow::Result<()> {
+    // The configuration names the table of keys by this file name.
+    written(folder, "keys.map", &format!("{API_KEY} loadtest\n"))?;
+    let conf = written(folder, "haproxy.cfg", config)?;
     command.arg("-q").arg("-db").arg("-C").arg(folder).arg("-f").arg(conf);
     Ok(())
 }
 
-pub(crate) fn text(setting: &Setting, work: Work, fronts: Fronts) -> String {
-    let Fronts { plain, tls } = fronts;
-    let (agent, certificate, connections) = (setting.agent, setting.certificate.both.display(), setting.connections);
-    let rules = match work {
+pub(crate) fn text(settings: &Setting, mode: Work, addresses: Fronts) -> String {
+    let Fronts { plain, tls } = addresses;
+    let (agent, certificate, connections) = (settings.agent, settings.certificate.both.display(), settings.connections);
+    let rules = match mode {
         Work::Pass => String::new(),
         Work::Prompt => "    option http-no-delay\n".to_owned(),
         Work::Check => checks(),
     };
-    let table = match work {
+    let table = match mode {
         Work::Check => {
             "backend callers\n    stick-table type string len 64 size 1m expire 1m store http_req_rate(1s)\n"
         }
@@ -55,10 +55,10 @@ fn checks() -> String {
     format!(
         "    log global
     option httplog
-    http-request return status 404 unless {{ path {CHECKED} }}
+    http-request return status 404 unless {{ path {CHECKED_PATH} }}
     http-request deny deny_status 401 unless {{ req.hdr(x-api-key),map_str(keys.map) -m found }}
     http-request track-sc0 req.hdr(x-api-key) table callers
-    http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt {LIMIT} }}
+    http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt {RATE_LIMIT} }}
     http-request set-path /invoke
 "
     )

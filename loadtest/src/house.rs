@@ -1,4 +1,4 @@
-//! The processes of a run, and the rows that lead through them.
+//! Test environment: the agent, the proxies and the gateway of a run, and the measured rows that pass through them.
 
 use crate::certificate::Certificate;
 use crate::gatepost::{self, Gateway, keyed, plain, signed};
@@ -7,7 +7,7 @@ use crate::process::{Core, Process};
 use crate::proxy::{self, Kind, Proxy, Setting, Work};
 use crate::report::Row;
 use crate::run::Plan;
-use crate::token::Issuer;
+use crate::token_issuer::TokenIssuer;
 use crate::wire::Caller;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a proxy may take until it answers.
+/// How long a proxy may take from its start to its first response.
 const START: Duration = Duration::from_secs(20);
-/// How often each is started, for the time that takes.
+/// How often each proxy is started, to measure the time to its first response.
 const STARTS: usize = 3;
 
-/// The proxies of others, in the order of the tables.
+/// The proxies besides the gateway, in the order of the tables.
 const OTHERS: [(&str, Kind, Work); 8] = [
     (crate::report::NGINX, Kind::Nginx, Work::Pass),
     ("HAProxy", Kind::Haproxy, Work::Pass),
@@ -34,10 +34,10 @@ const OTHERS: [(&str, Kind, Work); 8] = [
     ("Envoy, key + limit", Kind::Envoy, Work::Check),
 ];
 
-/// Programs that stand elsewhere than usual.
+/// Paths of programs that are not in their usual place.
 #[derive(clap::Args)]
 pub(crate) struct Programs {
-    /// The gateway's program; beside this one unless given.
+    /// The gateway's program. Default: the one beside this program.
     #[arg(long)]
     gatepost: Option<PathBuf>,
     /// Envoy's program, where it is not on the PATH.
@@ -45,22 +45,22 @@ pub(crate) struct Programs {
     envoy: Option<PathBuf>,
 }
 
-/// What every measurement stands on: the agent, the certificate, and how proxies and the gateway are started.
+/// What every measurement needs: the agent, the certificate, and the means to start proxies and the gateway.
 pub(crate) struct Ground {
-    pub(crate) setting: Setting,
+    pub(crate) settings: Setting,
     pub(crate) gateway: Gateway,
-    issuer: Issuer,
+    issuer: TokenIssuer,
     _agent: Process,
     _folder: TempDir,
 }
 
 impl Ground {
-    /// For so many connections of callers at once.
+    /// Starts the agent, and prepares the proxies for this many concurrent connections from callers.
     pub(crate) fn lay(programs: &Programs, connections: u64) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let issuer = Issuer::new()?;
+        let issuer = TokenIssuer::new()?;
         let agent = start_agent(folder.path(), &issuer)?;
-        let setting = Setting {
+        let settings = Setting {
             folder: folder.path().to_owned(),
             agent: agent.address,
             certificate: Certificate::new(folder.path())?,
@@ -68,13 +68,14 @@ impl Ground {
             envoy: programs.envoy.clone(),
         };
         let program = programs.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-        let gateway = Gateway::new(program, folder.path().to_owned(), agent.address).with(&setting.certificate);
-        Ok(Self { setting, gateway, issuer, _agent: agent, _folder: folder })
+        let launcher = Gateway::new(program, folder.path().to_owned(), agent.address);
+        let gateway = launcher.with(&settings.certificate);
+        Ok(Self { settings, gateway, issuer, _agent: agent, _folder: folder })
     }
 
-    /// Another's proxy; says so where it is not installed.
-    pub(crate) fn proxy(&self, name: &str, kind: Kind, work: Work) -> anyhow::Result<Option<Proxy>> {
-        let started = kind.start(&self.setting, work)?;
+    /// Starts a proxy. If it is not installed, prints that and returns `None`.
+    pub(crate) fn proxy(&self, name: &str, kind: Kind, mode: Work) -> anyhow::Result<Option<Proxy>> {
+        let started = kind.start(&self.settings, mode)?;
         if started.is_none() {
             println!("{name} is not installed: its rows are missing");
         }
@@ -82,126 +83,127 @@ impl Ground {
     }
 }
 
-/// A process that is measured.
+/// A proxy that runs during the whole run.
 pub(crate) struct Resident {
     pub(crate) name: &'static str,
     pub(crate) process: Rc<Process>,
-    /// A plain call through it.
+    /// A call through the proxy over plain HTTP/1.1.
     pub(crate) target: Target,
-    /// From its start to its first answer, each time it was started.
+    /// The time from the process's start to its first response, for each start.
     pub(crate) starts: Vec<Duration>,
-    /// Memory after the first answer, in KiB.
+    /// Resident memory after the first response, in KiB.
     pub(crate) at_start: u64,
 }
 
+/// The rows of a run and the proxies behind them.
 pub(crate) struct House {
-    /// The agent itself.
+    /// Calls to the agent itself.
     pub(crate) direct: Row,
-    /// What is compared with it.
+    /// Calls through the proxies.
     pub(crate) rows: Vec<Row>,
     pub(crate) residents: Vec<Resident>,
-    /// What the proxies say of their own versions.
+    /// The versions that the proxies print.
     pub(crate) versions: BTreeMap<String, String>,
-    /// Behind the proxies, so that they end first.
-    _ground: Rc<Ground>,
+    /// Declared last, so that the proxies end before the agent.
+    _environment: Rc<Ground>,
 }
 
 impl House {
-    pub(crate) fn build(plan: &Plan, idle: u64) -> anyhow::Result<Self> {
-        let ground = Rc::new(Ground::lay(&plan.programs, idle + 1000)?);
-        let mut house = Self {
-            direct: Row::new("direct", plain(ground.setting.agent, "/invoke"), None),
+    pub(crate) fn build(args: &Plan, idle: u64) -> anyhow::Result<Self> {
+        let environment = Rc::new(Ground::lay(&args.programs, idle + 1000)?);
+        let mut setup = Self {
+            direct: Row::new("direct", plain(environment.settings.agent, "/invoke"), None),
             rows: Vec::new(),
             residents: Vec::new(),
             versions: BTreeMap::new(),
-            _ground: Rc::clone(&ground),
+            _environment: Rc::clone(&environment),
         };
-        for (name, kind, work) in OTHERS {
-            house.other(name, &ground, (kind, work))?;
+        for (name, kind, mode) in OTHERS {
+            setup.other(name, &environment, (kind, mode))?;
         }
-        house.gatepost(&ground.gateway, &ground.issuer)?;
-        house.rows.retain(|row| plan.wants(row.name));
-        // Callers of one kind stand together.
-        house.rows.sort_by_key(|row| Caller::ALL.iter().position(|caller| *caller == row.target.caller));
-        for row in house.rows.iter().chain([&house.direct]) {
+        setup.gatepost(&environment.gateway, &environment.issuer)?;
+        setup.rows.retain(|row| args.wants(row.name));
+        // The tables are by protocol.
+        setup.rows.sort_by_key(|row| Caller::ALL.iter().position(|protocol| *protocol == row.target.caller));
+        for row in setup.rows.iter().chain([&setup.direct]) {
             row.target.try_once().with_context(|| format!("{}, {}", row.name, row.target.caller.name()))?;
         }
-        Ok(house)
+        Ok(setup)
     }
 
-    fn other(&mut self, name: &'static str, ground: &Ground, (kind, work): (Kind, Work)) -> anyhow::Result<()> {
-        let call = |proxy: &Proxy| match work {
+    fn other(&mut self, name: &'static str, environment: &Ground, (kind, mode): (Kind, Work)) -> anyhow::Result<()> {
+        let target_through = |proxy: &Proxy| match mode {
             Work::Pass | Work::Prompt => plain(proxy.process.address, "/invoke"),
-            Work::Check => keyed(proxy.process.address, proxy::KEY),
+            Work::Check => keyed(proxy.process.address, proxy::API_KEY),
         };
-        let started = settled(|| Ok(kind.start(&ground.setting, work)?.map(|proxy| (call(&proxy), proxy))))?;
-        let Some((target, proxy, starts)) = started else {
+        let start = || anyhow::Ok(kind.start(&environment.settings, mode)?.map(|proxy| (target_through(&proxy), proxy)));
+        let Some((target, proxy, starts)) = settled(start)? else {
             println!("{name} is not installed: its rows are missing");
             return Ok(());
         };
-        self.versions.extend(kind.version(&ground.setting).map(|version| (kind.name().to_owned(), version)));
-        let callers: &[Caller] = if work == Work::Check { &[Caller::Plain] } else { &Caller::ALL };
-        self.moves_in(name, (target, proxy, starts), callers).map(drop)
+        self.versions.extend(kind.version(&environment.settings).map(|version| (kind.name().to_owned(), version)));
+        let protocols: &[Caller] = if mode == Work::Check { &[Caller::Plain] } else { &Caller::ALL };
+        self.moves_in(name, (target, proxy, starts), protocols).map(drop)
     }
 
-    /// The gateway's rows: one process with nothing to check, one with everything.
-    fn gatepost(&mut self, gateway: &Gateway, issuer: &Issuer) -> anyhow::Result<()> {
-        let started = settled(|| {
-            let open = gateway.open()?;
+    /// Adds the gateway's rows: one gateway without checks, one with all checks.
+    fn gatepost(&mut self, launcher: &Gateway, issuer: &TokenIssuer) -> anyhow::Result<()> {
+        let open = settled(|| {
+            let open = launcher.open()?;
             Ok(Some((plain(open.process.address, "/agents/open/invoke"), open)))
         })?;
-        self.moves_in("Gatepost, open agent", started.context("the gateway")?, &Caller::ALL)?;
-        let started = settled(|| {
-            let (guarded, key) = gateway.guarded()?;
+        self.moves_in("Gatepost, open agent", open.context("the gateway did not start")?, &Caller::ALL)?;
+        let guarded = settled(|| {
+            let (guarded, key) = launcher.guarded()?;
             Ok(Some((keyed(guarded.process.address, &key), guarded)))
         })?;
-        let whole = "Gatepost, API key + limit + schema";
-        let guarded = self.moves_in(whole, started.context("the gateway")?, &Caller::ALL)?;
-        let call = signed(guarded.address, &gateway.token(issuer)?);
-        self.rows.push(Row::new("Gatepost, JWT + limit + schema", call, Some(&guarded)));
+        let name = "Gatepost, API key + limit + schema";
+        let guarded = self.moves_in(name, guarded.context("the gateway did not start")?, &Caller::ALL)?;
+        let target = signed(guarded.address, &launcher.token(issuer)?);
+        self.rows.push(Row::new("Gatepost, JWT + limit + schema", target, Some(&guarded)));
         Ok(())
     }
 
-    /// A row for each kind of caller.
+    /// Adds a row for each protocol, and the proxy itself.
     fn moves_in(
         &mut self,
         name: &'static str,
         (target, proxy, starts): (Target, Proxy, Vec<Duration>),
-        callers: &[Caller],
+        protocols: &[Caller],
     ) -> anyhow::Result<Rc<Process>> {
         let process = Rc::new(proxy.process);
-        for caller in callers {
-            let address = if *caller == Caller::Plain { process.address } else { proxy.tls };
-            self.rows.push(Row::new(name, target.by(*caller, address), Some(&process)));
+        for protocol in protocols {
+            let address = if *protocol == Caller::Plain { process.address } else { proxy.tls };
+            self.rows.push(Row::new(name, target.by(*protocol, address), Some(&process)));
         }
-        let (kept, at_start) = (Rc::clone(&process), process.resident()?);
-        self.residents.push(Resident { name, process: kept, target, starts, at_start });
+        let at_start = process.resident()?;
+        self.residents.push(Resident { name, process: Rc::clone(&process), target, starts, at_start });
         Ok(process)
     }
 }
 
-/// Starts a proxy several times, each time until it answers; the last of them stays.
+/// Starts a proxy several times, each time until it responds. Returns the last one, and the time of each start.
 fn settled(
     start: impl Fn() -> anyhow::Result<Option<(Target, Proxy)>>,
 ) -> anyhow::Result<Option<(Target, Proxy, Vec<Duration>)>> {
     let mut starts = Vec::new();
     loop {
-        let began = Instant::now();
+        let started = Instant::now();
         let Some((target, proxy)) = start()? else { return Ok(None) };
-        while let Err(why) = target.try_once() {
-            if began.elapsed() > START {
-                return Err(why);
+        while let Err(error) = target.try_once() {
+            if started.elapsed() > START {
+                return Err(error);
             }
             std::thread::park_timeout(Duration::from_millis(1));
         }
-        starts.push(began.elapsed());
+        starts.push(started.elapsed());
         if starts.len() == STARTS {
             return Ok(Some((target, proxy, starts)));
         }
     }
 }
 
-pub(crate) fn start_agent(folder: &Path, issuer: &Issuer) -> anyhow::Result<Process> {
+pub(crate) fn start_agent(folder: &Path, issuer: &TokenIssuer) -> anyhow::Result<Process> {
     let jwks = folder.join("jwks.json");
     std::fs::write(&jwks, issuer.jwks().to_string())?;
     let mut command = Command::new(std::env::current_exe()?);

@@ -1,11 +1,12 @@
-//! What the number of API keys changes: the time to load, memory, CPU of a call. Every key has a caller of its own.
+//! `keys`: the effect of the number of API keys on the time to load, memory, and the CPU time of a call. Every key
+//! belongs to a caller of its own.
 
 use crate::figures::{median, table};
 use crate::gatepost::{self, Gateway};
 use crate::house;
 use crate::load::{self, Target};
 use crate::process::Process;
-use crate::token::Issuer;
+use crate::token_issuer::TokenIssuer;
 use anyhow::{Context as _, ensure};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How much to measure. The defaults take about a minute.
 #[derive(clap::Args)]
 pub(crate) struct Plan {
-    /// Numbers of keys; the first is what the others are compared with.
+    /// Numbers of keys; the others are compared with the first.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 1_000, 1_000_000])]
     keys: Vec<usize>,
     /// Rounds; each measures every number once.
@@ -25,12 +26,12 @@ pub(crate) struct Plan {
     /// Connections of the load.
     #[arg(long, default_value_t = 16)]
     connections: u64,
-    /// The gateway's program; beside this one unless given.
+    /// The gateway's program. Default: the one beside this program.
     #[arg(long)]
     gatepost: Option<PathBuf>,
 }
 
-/// A gateway that knows so many keys, and what was seen of it.
+/// A gateway with this many keys, and its measurements.
 struct Size {
     keys: usize,
     gateway: Process,
@@ -40,52 +41,52 @@ struct Size {
     cpu: Vec<f64>,
 }
 
-pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let agent = house::start_agent(folder.path(), &Issuer::new()?)?;
-    let program = plan.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
+    let agent = house::start_agent(folder.path(), &TokenIssuer::new()?)?;
+    let program = args.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
     let start = |keys: &usize| {
-        let own = folder.path().join(keys.to_string());
-        std::fs::create_dir(&own)?;
-        Size::start(&Gateway::new(program.clone(), own, agent.address), *keys)
+        let keys_folder = folder.path().join(keys.to_string());
+        std::fs::create_dir(&keys_folder)?;
+        Size::start(&Gateway::new(program.clone(), keys_folder, agent.address), *keys)
     };
-    let mut sizes = plan.keys.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
-    load::in_turns(plan.rounds, &mut sizes, |size| size.call(plan))?;
-    let first = sizes.first().context("no number of keys")?;
-    let rows: Vec<_> = sizes.iter().map(|size| size.row(first)).collect();
+    let mut scenarios = args.keys.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    load::in_turns(args.rounds, &mut scenarios, |scenario| scenario.call(args))?;
+    let first = scenarios.first().context("no number of keys")?;
+    let rows: Vec<_> = scenarios.iter().map(|scenario| scenario.row(first)).collect();
     println!("{}", table(&["keys", "loaded ms", "MiB", "bytes per key", "CPU µs/call", "× first"], &rows));
     Ok(())
 }
 
 impl Size {
-    fn start(gateway: &Gateway, keys: usize) -> anyhow::Result<Self> {
-        let (file, key) = gateway.keys_among(keys.saturating_sub(1))?;
-        let began = Instant::now();
-        let process = gateway.start(&file)?;
-        let loaded = began.elapsed();
+    fn start(launcher: &Gateway, keys: usize) -> anyhow::Result<Self> {
+        let (file, key) = launcher.keys_among(keys.saturating_sub(1))?;
+        let started = Instant::now();
+        let process = launcher.start(&file)?;
+        let load_time = started.elapsed();
         let target = gatepost::keyed(process.address, &key);
         target.try_once()?;
         let resident = process.resident()?;
-        Ok(Self { keys, gateway: process, target, loaded, resident, cpu: Vec::new() })
+        Ok(Self { keys, gateway: process, target, loaded: load_time, resident, cpu: Vec::new() })
     }
 
-    fn call(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let time = Duration::from_secs_f64(plan.seconds);
-        let seen = load::saturate(&self.target, plan.connections, time, Some(&self.gateway))?;
-        ensure!(seen.failed == 0, "{} of {} calls failed", seen.failed, seen.calls);
-        self.cpu.extend(seen.cpu_per_call());
+    fn call(&mut self, args: &Plan) -> anyhow::Result<()> {
+        let time = Duration::from_secs_f64(args.seconds);
+        let result = load::saturate(&self.target, args.connections, time, Some(&self.gateway))?;
+        ensure!(result.failed == 0, "{} of {} calls failed", result.failed, result.calls);
+        self.cpu.extend(result.cpu_per_call());
         Ok(())
     }
 
     fn row(&self, first: &Self) -> Vec<String> {
-        let more = self.keys.saturating_sub(first.keys);
-        let each = self.resident.saturating_sub(first.resident) as f64 * 1024.0 / more.max(1) as f64;
+        let more_keys = self.keys.saturating_sub(first.keys);
+        let bytes_per_key = self.resident.saturating_sub(first.resident) as f64 * 1024.0 / more_keys.max(1) as f64;
         let ratio = median(self.cpu.iter().zip(&first.cpu).map(|(cpu, first)| cpu / first));
         vec![
             self.keys.to_string(),
             format!("{:.0}", self.loaded.as_secs_f64() * 1e3),
             format!("{:.1}", self.resident as f64 / 1024.0),
-            if more == 0 { "–".to_owned() } else { format!("{each:.0}") },
+            if more_keys == 0 { "–".to_owned() } else { format!("{bytes_per_key:.0}") },
             format!("{:.1}", median(self.cpu.iter().copied())),
             format!("{ratio:.2}"),
         ]

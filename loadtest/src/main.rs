@@ -1,8 +1,8 @@
-//! What a call through Gatepost costs, beside the agent itself and other proxies.
+//! Measures what a call through Gatepost costs, beside the agent itself and other proxies.
 //!
-//! `run` starts an agent, each proxy as a process of its own, and a load; it prints tables.
-//! `agent`, `pingora` and `hyper` are such processes: `run` starts this same program again for
-//! them, so that the CPU of each is its own. Nothing here links the gateway.
+//! `run` starts an agent, each proxy as its own process, and a load; it prints tables. `agent`, `pingora` and `hyper`
+//! are such processes: `run` starts this program again for each, so that their CPU time is separate. This program does
+//! not link the gateway.
 
 mod agent;
 mod bodies;
@@ -32,14 +32,14 @@ mod pingora;
 mod plot;
 mod process;
 mod proxy;
-mod question;
 mod record;
 mod relay;
 mod report;
+mod request_body;
 mod run;
 mod scale;
 mod soak;
-mod token;
+mod token_issuer;
 mod train;
 mod transports;
 mod wire;
@@ -47,7 +47,7 @@ mod wire;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// The gateway's allocator, so that the bare Pingora beside it is not slower for want of one.
+/// The gateway's allocator, so that bare Pingora is not slower because of its allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -60,62 +60,62 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what a call costs, beside other proxies; print tables, keep a record and a plot.
+    /// Measure what a call costs, beside other proxies; print tables, write a record and a plot.
     Run(run::Plan),
-    /// Measure bodies of 1 KB to 64 MB, and the memory that they pass through.
+    /// Measure bodies of 1 KB to 64 MB, and the memory that the proxy uses for them.
     Bodies(bodies::Plan),
-    /// Measure streams of events, and the memory of thousands of them.
+    /// Measure event streams, and the memory of thousands of them.
     Events(events::Plan),
     /// Measure TLS handshakes, full and resumed.
     Handshakes(handshakes::Plan),
-    /// Measure what the number of agents changes.
+    /// Measure the effect of the number of agents.
     Scale(scale::Plan),
-    /// Measure what the number of API keys changes.
+    /// Measure the effect of the number of API keys.
     Keys(keys::Plan),
-    /// Measure each transport beside a direct call of the same agent.
+    /// Measure each transport, beside direct calls to the same agent.
     Transports(transports::Plan),
-    /// Call over every transport while the broker and the agents are killed and started again, and count.
+    /// Call over every transport while the broker and the agents are killed and restarted, and check every call.
     Soak(soak::Plan),
-    /// Make the calls that a profile-guided build learns from.
+    /// Make the calls that train a profile-guided build.
     Train(train::Plan),
-    /// Count the instructions of a call under callgrind, of one build or of several.
+    /// Count the instructions of a call under callgrind, for one build or for several.
     Count(count::Plan),
-    /// A program that ends when this one does (how every process of a run is started).
+    /// Run a program that ends when its parent ends (every process of a run is started through this command).
     #[command(hide = true)]
     Leashed(leash::Leashed),
-    /// Measure what becomes of calls at what can be answered, and at twice that.
+    /// Measure calls at the peak rate, and at twice that rate.
     Overload(overload::Plan),
-    /// Agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
+    /// Run agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
     Peers(peers::Places),
-    /// An agent that costs next to nothing (started by `run`).
+    /// Run an agent that costs next to nothing (started by `run`).
     Agent {
-        /// The JWKS document that it serves beside its answers.
+        /// The JWKS document to serve beside the responses.
         #[arg(long)]
         jwks: Option<PathBuf>,
     },
-    /// A Pingora that only passes calls through (started by `run`).
+    /// Run a Pingora proxy that only forwards calls (started by `run`).
     Pingora(proxy::Told),
-    /// hyper's server and client, which only pass calls through (started by `run`).
+    /// Run a proxy of hyper's server and client that only forwards calls (started by `run`).
     Hyper(proxy::Told),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Run(plan) => run::run(&plan),
-        Command::Bodies(plan) => bodies::run(&plan),
-        Command::Events(plan) => events::run(&plan),
-        Command::Handshakes(plan) => handshakes::run(&plan),
-        Command::Scale(plan) => scale::run(&plan),
-        Command::Keys(plan) => keys::run(&plan),
-        Command::Transports(plan) => transports::run(&plan),
-        Command::Soak(plan) => soak::run(&plan),
-        Command::Train(plan) => train::run(&plan),
-        Command::Count(plan) => count::run(&plan),
-        Command::Leashed(leashed) => leash::become_it(&leashed),
-        Command::Overload(plan) => overload::run(&plan),
-        Command::Peers(places) => peers::serve(&places),
+        Command::Run(args) => run::run(&args),
+        Command::Bodies(args) => bodies::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Handshakes(args) => handshakes::run(&args),
+        Command::Scale(args) => scale::run(&args),
+        Command::Keys(args) => keys::run(&args),
+        Command::Transports(args) => transports::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Count(args) => count::run(&args),
+        Command::Leashed(child) => leash::become_it(&child),
+        Command::Overload(args) => overload::run(&args),
+        Command::Peers(addresses) => peers::serve(&addresses),
         Command::Agent { jwks } => agent::serve(jwks),
-        Command::Pingora(told) => pingora::serve(&told),
-        Command::Hyper(told) => relay::serve(&told),
+        Command::Pingora(args) => pingora::serve(&args),
+        Command::Hyper(args) => relay::serve(&args),
     }
 }

@@ -1,5 +1,4 @@
-//! What a proxy keeps: resident memory at its start, after the calls, and with many callers
-//! connected that ask for nothing.
+//! Resident memory of a proxy with many idle connections, and the limit of open files that they need.
 
 use crate::client::Connection;
 use crate::load::Target;
@@ -7,27 +6,27 @@ use crate::process::Process;
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that the run needs besides the idle connections.
+/// Open files that the run needs besides the idle connections.
 const OWN_FILES: u64 = 500;
 
-/// Raises the limit of open files, for us and for what we start, as far as it may go; the
-/// answer is how many of the wanted connections fit.
+/// Raises the limit of open files to its maximum, for this process and the processes that it starts. Returns how many
+/// of the `wanted` connections the limit allows.
 pub(crate) fn make_room(wanted: u64) -> anyhow::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
-    let room = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OWN_FILES);
-    Ok(wanted.min(room))
+    let available = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OWN_FILES);
+    Ok(wanted.min(available))
 }
 
-/// Opens `count` connections, makes one call on each, keeps them all, and reads what the
-/// process then holds, in KiB.
+/// Opens `count` connections, makes one call on each, and returns the resident memory of the process while all of them
+/// are open, in KiB.
 pub(crate) fn with_idle(process: &Process, target: &Target, count: u64) -> anyhow::Result<u64> {
     let mut idle = Vec::new();
     for number in 1..=count {
         let mut connection = Connection::open(target.address)?.small();
         let status = connection.call(&target.request);
         let status = status.with_context(|| format!("idle connection {number}"))?;
-        anyhow::ensure!(status == 200, "idle connection {number} was answered {status}");
+        anyhow::ensure!(status == 200, "idle connection {number} got status {status}");
         idle.push(connection);
     }
     process.resident()

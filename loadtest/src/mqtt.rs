@@ -1,12 +1,12 @@
-//! As much MQTT 3.1.1 as an agent and a caller of the load need, on a blocking socket: connect, subscribe, publish with
-//! QoS 1, receive. It keeps no session and answers no ping, because it asks the broker for no keep-alive.
+//! Blocking MQTT 3.1.1 connection with what an agent and a caller of the load need: connect, subscribe, publish with
+//! QoS 1, receive. It keeps no session, and needs no pings because it asks for no keep-alive.
 
 use anyhow::{Context as _, bail, ensure};
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The longest packet that is read.
+/// The largest packet that is read, in bytes.
 const LONGEST: usize = 1 << 20;
 
 /// A connection to a broker.
@@ -16,40 +16,44 @@ pub(crate) struct Mqtt {
     last: u16,
 }
 
-/// A message.
+/// A received message.
 pub(crate) struct Message {
     pub(crate) payload: Vec<u8>,
 }
 
 impl Mqtt {
-    /// A connection under the name `client`, which nobody else may use; reads wait at most `patience`.
-    pub(crate) fn connect(broker: SocketAddr, client: &str, patience: Option<Duration>) -> anyhow::Result<Self> {
-        let writer = TcpStream::connect(broker).context("the broker")?;
+    /// Connects with a client ID that no other client may use. A read fails after `read_timeout`.
+    pub(crate) fn connect(
+        broker: SocketAddr,
+        client_id: &str,
+        read_timeout: Option<Duration>,
+    ) -> anyhow::Result<Self> {
+        let writer = TcpStream::connect(broker).context("connecting to the broker")?;
         writer.set_nodelay(true)?;
-        writer.set_read_timeout(patience)?;
+        writer.set_read_timeout(read_timeout)?;
         let mut mqtt = Self { reader: BufReader::new(writer.try_clone()?), writer, last: 0 };
         // Protocol level 4, clean session, no keep-alive.
         let mut packet = text("MQTT")?;
         packet.extend([4, 2, 0, 0]);
-        packet.extend(text(client)?);
+        packet.extend(text(client_id)?);
         mqtt.send(0x10, &packet)?;
-        let (kind, answer) = mqtt.packet()?;
-        ensure!(kind == 0x20 && answer.get(1) == Some(&0), "the broker refuses ({answer:?})");
+        let (kind, body) = mqtt.packet()?;
+        ensure!(kind == 0x20 && body.get(1) == Some(&0), "the broker refused the connection ({body:?})");
         Ok(mqtt)
     }
 
-    /// Asks for what is published under `filter`, and waits until that is granted.
+    /// Subscribes to `filter` and waits until the broker grants it.
     pub(crate) fn subscribe(&mut self, filter: &str) -> anyhow::Result<()> {
         let mut packet = self.id().to_vec();
         packet.extend(text(filter)?);
         packet.push(1);
         self.send(0x82, &packet)?;
-        let (kind, answer) = self.packet()?;
-        ensure!(kind == 0x90 && answer.last().is_some_and(|granted| *granted < 0x80), "not granted: {filter}");
+        let (kind, body) = self.packet()?;
+        ensure!(kind == 0x90 && body.last().is_some_and(|code| *code < 0x80), "the broker refused to grant {filter}");
         Ok(())
     }
 
-    /// Publishes with QoS 1; that the broker has it is not waited for.
+    /// Publishes with QoS 1, without waiting for the acknowledgement.
     pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> anyhow::Result<()> {
         let mut packet = text(topic)?;
         packet.extend(self.id());
@@ -57,19 +61,19 @@ impl Mqtt {
         self.send(0x32 | u8::from(retain), &packet)
     }
 
-    /// The next message, acknowledged.
+    /// Waits for the next message and acknowledges it.
     pub(crate) fn message(&mut self) -> anyhow::Result<Message> {
         loop {
             let (kind, packet) = self.packet()?;
             if kind >> 4 != 3 {
                 continue;
             }
-            let (length, rest) = packet.split_first_chunk::<2>().context("a topic")?;
-            let rest = rest.get(usize::from(u16::from_be_bytes(*length))..).context("a topic")?;
+            let (length, rest) = packet.split_first_chunk::<2>().context("a PUBLISH packet without a topic")?;
+            let rest = rest.get(usize::from(u16::from_be_bytes(*length))..).context("a PUBLISH packet without a topic")?;
             let payload = match kind >> 1 & 3 {
                 0 => rest,
                 _ => {
-                    let (id, payload) = rest.split_first_chunk::<2>().context("a packet id")?;
+                    let (id, payload) = rest.split_first_chunk::<2>().context("a PUBLISH packet without an identifier")?;
                     self.send(0x40, id)?;
                     payload
                 }
@@ -85,12 +89,12 @@ impl Mqtt {
 
     fn send(&mut self, kind: u8, packet: &[u8]) -> anyhow::Result<()> {
         let mut bytes = vec![kind];
-        let mut left = packet.len();
+        let mut remaining = packet.len();
         loop {
-            let digit = u8::try_from(left % 128)?;
-            left /= 128;
-            bytes.push(if left > 0 { digit | 0x80 } else { digit });
-            if left == 0 {
+            let digit = u8::try_from(remaining % 128)?;
+            remaining /= 128;
+            bytes.push(if remaining > 0 { digit | 0x80 } else { digit });
+            if remaining == 0 {
                 break;
             }
         }
@@ -109,10 +113,10 @@ impl Mqtt {
                 break;
             }
             if shift > 21 {
-                bail!("a length that is none");
+                bail!("the remaining length is malformed");
             }
         }
-        ensure!(length <= LONGEST, "a packet of {length} bytes");
+        ensure!(length <= LONGEST, "a packet of {length} bytes is too large");
         let mut packet = vec![0; length];
         self.reader.read_exact(&mut packet)?;
         Ok((kind, packet))

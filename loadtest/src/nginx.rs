@@ -1,25 +1,25 @@
-//! nginx, where it is installed: what many people would put here instead.
+//! Arguments and configuration of nginx.
 
-use crate::proxy::{CHECKED, Fronts, KEY, LIMIT, Setting, Work, written};
+use crate::proxy::{CHECKED_PATH, Fronts, API_KEY, RATE_LIMIT, Setting, Work, written};
 use std::path::Path;
 use std::process::Command;
 
-/// One process, connections kept open on both sides, nothing written outside `folder`.
-pub(crate) fn arguments(command: &mut Command, folder: &Path, text: String) -> anyhow::Result<()> {
-    let conf = written(folder, "nginx.conf", &text)?;
+/// Runs nginx as one process that writes nothing outside `folder`.
+pub(crate) fn arguments(command: &mut Command, folder: &Path, config: String) -> anyhow::Result<()> {
+    let conf = written(folder, "nginx.conf", &config)?;
     command.arg("-p").arg(folder).arg("-c").arg(conf).arg("-e").arg("stderr");
     Ok(())
 }
 
-pub(crate) fn text(setting: &Setting, work: Work, (fronts, folder): (Fronts, &Path)) -> String {
-    let Fronts { plain, tls } = fronts;
-    let (agent, folder) = (setting.agent, folder.display());
-    let (chain, key) = (setting.certificate.chain.display(), setting.certificate.key.display());
-    let (http, locations) = match work {
+pub(crate) fn text(settings: &Setting, mode: Work, (addresses, folder): (Fronts, &Path)) -> String {
+    let Fronts { plain, tls } = addresses;
+    let (agent, folder) = (settings.agent, folder.display());
+    let (chain, key) = (settings.certificate.chain.display(), settings.certificate.key.display());
+    let (http, locations) = match mode {
         Work::Pass | Work::Prompt => ("access_log off;".to_owned(), passing()),
         Work::Check => (checks(), checking()),
     };
-    let connections = setting.connections;
+    let connections = settings.connections;
     format!(
         "daemon off;
 master_process off;
@@ -56,7 +56,7 @@ http {{
     )
 }
 
-/// Calls as they come; events at once; large bodies neither waited for nor put on disk.
+/// Forwards calls; events without buffering; large bodies without buffering or temporary files.
 fn passing() -> String {
     "        location / { proxy_pass http://agent; }
         location /sse { proxy_pass http://agent; proxy_buffering off; }
@@ -73,14 +73,14 @@ fn passing() -> String {
 fn checks() -> String {
     format!(
         "access_log /dev/null combined;
-    map $http_x_api_key $caller {{ default \"\"; \"{KEY}\" loadtest; }}
-    limit_req_zone $caller zone=callers:1m rate={LIMIT}r/s;"
+    map $http_x_api_key $caller {{ default \"\"; \"{API_KEY}\" loadtest; }}
+    limit_req_zone $caller zone=callers:1m rate={RATE_LIMIT}r/s;"
     )
 }
 
 fn checking() -> String {
     format!(
-        "        location {CHECKED} {{
+        "        location {CHECKED_PATH} {{
             if ($caller = \"\") {{ return 401; }}
             limit_req zone=callers burst=100000 nodelay;
             rewrite ^ /invoke break;

@@ -1,5 +1,5 @@
-//! Agents that are no plain HTTP servers on TCP alone: one process with an agent over HTTP, a unix socket, WebSocket and
-//! MQTT (2389). Each answers what it was asked, and notes the number in it where it is told to.
+//! `peers`: agents over every transport, in one process: HTTP, a unix socket, WebSocket and MQTT (2389). Each answers a
+//! call with the call's input, and logs the number in the input if it has a log file.
 
 use crate::mqtt::Mqtt;
 use anyhow::Context as _;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The agent's id on the broker.
-pub(crate) const ON_BROKER: &str = "mqtt";
+pub(crate) const MQTT_AGENT_ID: &str = "mqtt";
 
-/// Where the agents are.
+/// The addresses of the agents.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Places {
     /// The agent over HTTP.
@@ -30,26 +30,26 @@ pub(crate) struct Places {
     /// The broker of the agent over MQTT.
     #[arg(long)]
     pub(crate) broker: SocketAddr,
-    /// A file to which every number is added that an agent was asked, after the agent's kind.
-    #[arg(long)]
+    /// A log file. For every call, an agent appends its transport and the number in the input.
+    #[arg(long = "seen")]
     pub(crate) seen: Option<PathBuf>,
 }
 
 impl Places {
-    /// The arguments that name these places.
+    /// Returns the command-line arguments with these addresses.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut named = vec![
+        let mut options = vec![
             ("--http", self.http.to_string()),
             ("--ws", self.ws.to_string()),
             ("--unix", self.unix.display().to_string()),
             ("--broker", self.broker.to_string()),
         ];
-        named.extend(self.seen.as_ref().map(|seen| ("--seen", seen.display().to_string())));
-        named.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+        options.extend(self.seen.as_ref().map(|path| ("--seen", path.display().to_string())));
+        options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 }
 
-/// What an agent was asked, on file: a line for each, written at once, so that a kill loses none.
+/// The log of the calls that agents receive: one line for each, written at once, so that a kill loses none.
 struct Seen(Option<File>);
 
 impl Seen {
@@ -58,105 +58,109 @@ impl Seen {
         Ok(Arc::new(Self(file)))
     }
 
-    fn note(&self, kind: &str, asked: &[u8]) -> anyhow::Result<()> {
+    fn note(&self, transport: &str, input: &[u8]) -> anyhow::Result<()> {
         let Some(mut file) = self.0.as_ref() else { return Ok(()) };
-        let asked: Value = serde_json::from_slice(asked)?;
-        let line = format!("{kind} {}\n", asked.get("n").and_then(Value::as_u64).unwrap_or_default());
+        let input: Value = serde_json::from_slice(input)?;
+        let line = format!("{transport} {}\n", input.get("n").and_then(Value::as_u64).unwrap_or_default());
         Ok(file.write_all(line.as_bytes())?)
     }
 }
 
-/// Serves until killed; the first line on stdout says where.
-pub(crate) fn serve(places: &Places) -> anyhow::Result<()> {
-    let seen = Seen::open(places.seen.as_deref())?;
-    // Left behind by the process before, which was killed.
-    let _ = std::fs::remove_file(&places.unix);
-    let (http, ws) = (TcpListener::bind(places.http)?, TcpListener::bind(places.ws)?);
-    let unix = UnixListener::bind(&places.unix)?;
-    println!("listening on http://{}", places.http);
-    let (of_ws, of_unix, of_mqtt) = (Arc::clone(&seen), Arc::clone(&seen), Arc::clone(&seen));
-    let broker = places.broker;
+/// Serves until killed. The first line on stdout names the HTTP address.
+pub(crate) fn serve(addresses: &Places) -> anyhow::Result<()> {
+    let log = Seen::open(addresses.seen.as_deref())?;
+    // A killed predecessor leaves its socket file behind.
+    let _ = std::fs::remove_file(&addresses.unix);
+    let (http, ws) = (TcpListener::bind(addresses.http)?, TcpListener::bind(addresses.ws)?);
+    let unix = UnixListener::bind(&addresses.unix)?;
+    println!("listening on http://{}", addresses.http);
+    let (ws_log, unix_log, mqtt_log) = (Arc::clone(&log), Arc::clone(&log), Arc::clone(&log));
+    let broker = addresses.broker;
     std::thread::spawn(move || {
         for stream in unix.incoming().flatten() {
-            let seen = Arc::clone(&of_unix);
-            std::thread::spawn(move || answer(stream.try_clone(), stream, ("unix", &seen)));
+            let log = Arc::clone(&unix_log);
+            std::thread::spawn(move || answer(stream.try_clone(), stream, ("unix", &log)));
         }
     });
     std::thread::spawn(move || {
         for stream in ws.incoming().flatten() {
-            let seen = Arc::clone(&of_ws);
-            std::thread::spawn(move || converse(stream, &seen));
+            let log = Arc::clone(&ws_log);
+            std::thread::spawn(move || converse(stream, &log));
         }
     });
     std::thread::spawn(move || {
         loop {
-            // The broker is killed, too: it is waited for.
-            let _ = on_broker(broker, &of_mqtt);
+            // The connection ends when the broker is killed. It is retried until the broker is back.
+            let _ = on_broker(broker, &mqtt_log);
             std::thread::park_timeout(Duration::from_millis(100));
         }
     });
     for stream in http.incoming() {
-        let (stream, seen) = (stream?, Arc::clone(&seen));
+        let (stream, log) = (stream?, Arc::clone(&log));
         stream.set_nodelay(true)?;
-        std::thread::spawn(move || answer(stream.try_clone(), stream, ("http", &seen)));
+        std::thread::spawn(move || answer(stream.try_clone(), stream, ("http", &log)));
     }
     Ok(())
 }
 
-/// HTTP/1.1: each request with a length is answered with its body.
-fn answer(from: std::io::Result<impl Read>, mut to: impl Write, (kind, seen): (&str, &Seen)) -> anyhow::Result<()> {
-    let mut from = BufReader::new(from?);
+/// Serves an HTTP/1.1 connection: answers each request that has a length with the request's body.
+fn answer(
+    reader: std::io::Result<impl Read>,
+    mut writer: impl Write,
+    (transport, log): (&str, &Seen),
+) -> anyhow::Result<()> {
+    let mut reader = BufReader::new(reader?);
     loop {
         let mut length = 0;
         loop {
             let mut line = String::new();
-            if from.read_line(&mut line)? == 0 {
+            if reader.read_line(&mut line)? == 0 {
                 return Ok(());
             }
             if line == "\r\n" {
                 break;
             }
             let lower = line.to_ascii_lowercase();
-            if let Some(told) = lower.strip_prefix("content-length:") {
-                length = told.trim().parse()?;
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse()?;
             }
         }
         let mut body = vec![0; length];
-        from.read_exact(&mut body)?;
-        seen.note(kind, &body)?;
+        reader.read_exact(&mut body)?;
+        log.note(transport, &body)?;
         let mut bytes =
             format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n")
                 .into_bytes();
         bytes.extend(&body);
-        to.write_all(&bytes)?;
+        writer.write_all(&bytes)?;
     }
 }
 
-/// WebSocket: each message is answered with itself.
-fn converse(stream: std::net::TcpStream, seen: &Seen) -> anyhow::Result<()> {
+/// Serves a WebSocket: answers each message with the same message.
+fn converse(stream: std::net::TcpStream, log: &Seen) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
-    let mut socket = tungstenite::accept(stream).ok().context("a handshake")?;
+    let mut socket = tungstenite::accept(stream).ok().context("the WebSocket handshake failed")?;
     loop {
         let message = socket.read()?;
         if message.is_text() || message.is_binary() {
-            seen.note("ws", &message.clone().into_data())?;
+            log.note("ws", &message.clone().into_data())?;
             socket.send(message)?;
         }
     }
 }
 
-/// The 2389 protocol: each task is answered with its input.
-fn on_broker(broker: SocketAddr, seen: &Seen) -> anyhow::Result<()> {
+/// Serves the 2389 protocol on a broker: answers each task with its input.
+fn on_broker(broker: SocketAddr, log: &Seen) -> anyhow::Result<()> {
     let mut mqtt = Mqtt::connect(broker, "loadtest-agent", None)?;
-    mqtt.subscribe(&format!("/control/agents/{ON_BROKER}/input"))?;
-    let status = json!({"agent_id": ON_BROKER, "status": "available", "timestamp": "2026-01-01T00:00:00Z"});
-    mqtt.publish(&format!("/control/agents/{ON_BROKER}/status"), status.to_string().as_bytes(), true)?;
+    mqtt.subscribe(&format!("/control/agents/{MQTT_AGENT_ID}/input"))?;
+    let status = json!({"agent_id": MQTT_AGENT_ID, "status": "available", "timestamp": "2026-01-01T00:00:00Z"});
+    mqtt.publish(&format!("/control/agents/{MQTT_AGENT_ID}/status"), status.to_string().as_bytes(), true)?;
     loop {
         let task: Value = serde_json::from_slice(&mqtt.message()?.payload)?;
         let input = task.get("input").cloned().unwrap_or_default();
-        seen.note("mqtt", input.to_string().as_bytes())?;
-        let conversation = task.get("conversation_id").and_then(Value::as_str).context("a conversation")?;
-        let answer = json!({"response": input, "task_id": task.get("task_id")});
-        mqtt.publish(&format!("/conversations/{conversation}/{ON_BROKER}"), answer.to_string().as_bytes(), false)?;
+        log.note("mqtt", input.to_string().as_bytes())?;
+        let conversation = task.get("conversation_id").and_then(Value::as_str).context("a task without conversation_id")?;
+        let response = json!({"response": input, "task_id": task.get("task_id")});
+        mqtt.publish(&format!("/conversations/{conversation}/{MQTT_AGENT_ID}"), response.to_string().as_bytes(), false)?;
     }
 }

@@ -1,5 +1,5 @@
-//! Pingora with nothing added: each call goes to the one agent. A yardstick, built from the
-//! crate versions that the gateway itself is built from.
+//! Bare Pingora as a yardstick: a proxy that forwards each call to the one agent, built from the crate versions that
+//! the gateway is built from.
 
 use crate::proxy::Told;
 use anyhow::Context as _;
@@ -28,17 +28,18 @@ impl ProxyHttp for Pass {
 }
 
 /// Serves until killed.
-pub(crate) fn serve(told: &Told) -> anyhow::Result<()> {
-    // One worker: `run` gives it one core, as it does for every proxy beside it.
+pub(crate) fn serve(args: &Told) -> anyhow::Result<()> {
+    // One worker, because `run` pins every proxy to one core.
     let conf = ServerConf { threads: 1, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
-    let mut service = http_proxy_service(&server.configuration, Pass { upstream: told.upstream });
-    service.add_tcp(&told.plain.to_string());
-    let (chain, key) = (told.chain.to_str().context("a path in UTF-8")?, told.key.to_str().context("a path in UTF-8")?);
+    let mut service = http_proxy_service(&server.configuration, Pass { upstream: args.upstream });
+    service.add_tcp(&args.plain.to_string());
+    let chain = args.chain.to_str().context("the path of the certificate is not UTF-8")?;
+    let key = args.key.to_str().context("the path of the key is not UTF-8")?;
     let mut tls = TlsSettings::intermediate(chain, key)?;
     tls.enable_h2();
-    service.add_tls_with_settings(&told.tls.to_string(), None, tls);
+    service.add_tls_with_settings(&args.tls.to_string(), None, tls);
     server.add_service(service);
     server.run_forever()
 }

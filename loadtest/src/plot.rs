@@ -1,5 +1,5 @@
-//! A run as a picture: CPU for a call as bars with a dot for each round, and the latency that a proxy adds. Written by
-//! hand, because it is two panels of rectangles; readable on light and on dark pages.
+//! The plot of a run as SVG: CPU per call as bars with a dot for each round, and the latency that a proxy adds. Two
+//! panels of simple shapes need no library. The plot is readable on light and on dark pages.
 
 use crate::figures::median;
 use crate::record::{Record, Recorded};
@@ -7,7 +7,7 @@ use crate::report::Latency;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 980.0;
-/// Where names end, and where each panel begins and ends.
+/// Where names end, and where each panel begins and ends, as x coordinates.
 const NAMES: f64 = 265.0;
 const BARS: (f64, f64) = (275.0, 600.0);
 const DOTS: (f64, f64) = (650.0, 960.0);
@@ -25,27 +25,27 @@ const STYLE: &str = "
   }
 ";
 
-/// The two panels, with the proxies' rows in the order of the tables.
+/// Draws the two panels, with the proxies' rows in the order of the tables.
 pub(crate) fn svg(record: &Record) -> String {
     let rows: Vec<&Recorded> = record.rows.iter().filter(|row| row.rounds.iter().any(|r| r.cpu.is_some())).collect();
     let mut body = String::new();
     let mut y = 64.0;
-    let most = rows.iter().flat_map(|row| cpus(row)).fold(1.0, f64::max);
-    let slowest =
-        rows.iter().map(|row| added(row, |seen| seen.p99)).filter(|p99| p99.is_finite()).fold(100.0, f64::max);
-    let mut caller = "";
+    let max_cpu = rows.iter().flat_map(|row| cpus(row)).fold(1.0, f64::max);
+    let p99s = rows.iter().map(|row| added(row, |latency| latency.p99));
+    let max_latency = p99s.filter(|p99| p99.is_finite()).fold(100.0, f64::max);
+    let mut protocol = "";
     for row in rows {
-        if caller != row.caller {
-            caller = &row.caller;
-            text(&mut body, (8.0, y + 12.0, "title", "start"), caller);
+        if protocol != row.caller {
+            protocol = &row.caller;
+            text(&mut body, (8.0, y + 12.0, "title", "start"), protocol);
             y += LINE;
         }
-        bar(&mut body, row, (y, most));
-        latency(&mut body, row, (y, slowest));
+        bar(&mut body, row, (y, max_cpu));
+        latency(&mut body, row, (y, max_latency));
         y += LINE;
     }
     let mut grid = String::new();
-    scales(&mut grid, (y, most, slowest));
+    scales(&mut grid, (y, max_cpu, max_latency));
     let height = y + 40.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\n\
@@ -58,45 +58,47 @@ fn cpus(row: &Recorded) -> impl Iterator<Item = f64> {
     row.rounds.iter().filter_map(|round| round.cpu)
 }
 
-fn added(row: &Recorded, of: impl Fn(&Latency) -> f64) -> f64 {
-    median(row.rounds.iter().filter_map(|round| Some(of(&round.latency) - of(round.direct.as_ref()?))))
+fn added(row: &Recorded, percentile: impl Fn(&Latency) -> f64) -> f64 {
+    let rounds = row.rounds.iter();
+    median(rounds.filter_map(|round| Some(percentile(&round.latency) - percentile(round.direct.as_ref()?))))
 }
 
-fn bar(body: &mut String, row: &Recorded, (y, most): (f64, f64)) {
+fn bar(body: &mut String, row: &Recorded, (y, max_cpu): (f64, f64)) {
     let class = if row.name.starts_with("Gatepost") { "own" } else { "other" };
-    let at = |value: f64| BARS.0 + value / most * (BARS.1 - BARS.0 - 40.0);
+    let x_of = |value: f64| BARS.0 + value / max_cpu * (BARS.1 - BARS.0 - 40.0);
     let cpu = median(cpus(row));
     text(body, (NAMES, y + 12.0, class_of_name(class), "end"), &row.name);
-    let width = at(cpu) - BARS.0;
+    let width = x_of(cpu) - BARS.0;
     add(body, format_args!("<rect class=\"{class}\" x=\"{}\" y=\"{y}\" width=\"{width:.1}\" height=\"15\"/>", BARS.0));
     for cpu in cpus(row) {
-        add(body, format_args!("<circle class=\"round\" cx=\"{:.1}\" cy=\"{}\" r=\"1.6\"/>", at(cpu), y + 7.5));
+        add(body, format_args!("<circle class=\"round\" cx=\"{:.1}\" cy=\"{}\" r=\"1.6\"/>", x_of(cpu), y + 7.5));
     }
     let right = cpus(row).fold(cpu, f64::max);
-    text(body, (at(right) + 6.0, y + 12.0, "faint", "start"), &format!("{cpu:.1}"));
+    text(body, (x_of(right) + 6.0, y + 12.0, "faint", "start"), &format!("{cpu:.1}"));
 }
 
 fn class_of_name(class: &str) -> &'static str {
     if class == "own" { "title" } else { "" }
 }
 
-/// The median filled, the 99th percentile as a ring; where one is not above the agent's own it stands at the left.
-fn latency(body: &mut String, row: &Recorded, (y, slowest): (f64, f64)) {
-    for (class, value) in [("median", added(row, |seen| seen.p50)), ("tail", added(row, |seen| seen.p99))] {
+/// Draws the median as a filled circle and the 99th percentile as a ring, at the left end if nothing is added.
+fn latency(body: &mut String, row: &Recorded, (y, max_latency): (f64, f64)) {
+    let percentiles = [("median", added(row, |latency| latency.p50)), ("tail", added(row, |latency| latency.p99))];
+    for (class, value) in percentiles {
         if value.is_finite() {
-            let x = along(value, slowest);
+            let x = along(value, max_latency);
             add(body, format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{}\" r=\"4\"/>", y + 7.5));
         }
     }
 }
 
-/// A place on the panel of latencies, which is logarithmic from 10 µs.
-fn along(value: f64, slowest: f64) -> f64 {
-    let share = (value.max(10.0) / 10.0).ln() / (slowest.max(20.0) / 10.0).ln();
+/// Returns the x coordinate of a latency. The axis is logarithmic and begins at 10 µs.
+fn along(value: f64, max_latency: f64) -> f64 {
+    let share = (value.max(10.0) / 10.0).ln() / (max_latency.max(20.0) / 10.0).ln();
     DOTS.0 + share * (DOTS.1 - DOTS.0)
 }
 
-fn scales(body: &mut String, (bottom, most, slowest): (f64, f64, f64)) {
+fn scales(body: &mut String, (bottom, max_cpu, max_latency): (f64, f64, f64)) {
     text(body, (BARS.0, 24.0, "title", "start"), "CPU for a call, µs");
     text(body, (BARS.0, 42.0, "faint", "start"), "bar: median; dots: rounds");
     text(body, (DOTS.0, 24.0, "title", "start"), "latency added at half of saturation, µs");
@@ -105,20 +107,21 @@ fn scales(body: &mut String, (bottom, most, slowest): (f64, f64, f64)) {
         add(body, format_args!("<path class=\"grid\" d=\"M{x:.1} 54V{bottom:.0}\"/>"));
         text(body, (x, bottom + 18.0, "faint", "middle"), label);
     };
-    let step = [10.0, 25.0, 50.0, 100.0, 250.0].into_iter().find(|step| most / step <= 6.0).unwrap_or(1000.0);
-    for value in (0..=6).map(|at| f64::from(at) * step).filter(|value| *value <= most) {
-        tick(BARS.0 + value / most * (BARS.1 - BARS.0 - 40.0), &format!("{value}"));
+    let step = [10.0, 25.0, 50.0, 100.0, 250.0].into_iter().find(|step| max_cpu / step <= 6.0).unwrap_or(1000.0);
+    for value in (0..=6).map(|index| f64::from(index) * step).filter(|value| *value <= max_cpu) {
+        tick(BARS.0 + value / max_cpu * (BARS.1 - BARS.0 - 40.0), &format!("{value}"));
     }
-    for value in [10.0, 100.0, 1000.0, 10_000.0, 100_000.0].into_iter().filter(|value| *value <= slowest.max(20.0)) {
-        tick(along(value, slowest), &format!("{value}"));
+    let powers = [10.0, 100.0, 1000.0, 10_000.0, 100_000.0];
+    for value in powers.into_iter().filter(|value| *value <= max_latency.max(20.0)) {
+        tick(along(value, max_latency), &format!("{value}"));
     }
 }
 
-fn text(body: &mut String, (x, y, class, anchor): (f64, f64, &str, &str), words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+fn text(body: &mut String, (x, y, class, anchor): (f64, f64, &str, &str), content: &str) {
+    let content = content.replace('&', "&amp;").replace('<', "&lt;");
     add(
         body,
-        format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"),
+        format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>"),
     );
 }
 

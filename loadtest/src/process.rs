@@ -1,5 +1,5 @@
-//! A measured process: started on its own core, read through `/proc`, killed when dropped, and by the kernel where this
-//! program ends without dropping it.
+//! A server process of a run: started on a CPU core, measured through `/proc`, and killed when dropped. The kernel
+//! kills it if this program ends without dropping it.
 
 mod tree;
 
@@ -14,20 +14,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long a process may take until it accepts connections.
+/// How long a process may take to start or to end.
 const START: Duration = Duration::from_secs(20);
 
-/// Which core a thread and its children run on; with a single core, everything shares it.
+/// The core of a thread and its children. On a machine with a single core, everything shares it.
 #[derive(Clone, Copy)]
 pub(crate) enum Core {
-    /// The proxy under measurement has the first core to itself.
+    /// The first core, which the measured proxy has to itself.
     Proxy,
-    /// Load and agent share the second.
+    /// The second core, which load and agent share.
     Load,
 }
 
 impl Core {
-    /// Moves the calling thread, and what it starts from now on, to the core.
+    /// Pins the calling thread, and what it starts from now on, to the core.
     pub(crate) fn take(self) -> anyhow::Result<()> {
         let (Some(first), Some(second)) = (cores().first(), cores().get(1)) else {
             return Ok(());
@@ -41,15 +41,15 @@ impl Core {
     }
 }
 
-/// The cores that this program was given, before it took one of them.
+/// Returns the cores that this program may use. The first call must come before the thread is pinned to one of them.
 pub(crate) fn cores() -> &'static [usize] {
     static GIVEN: OnceLock<Vec<usize>> = OnceLock::new();
     GIVEN.get_or_init(|| {
-        // A machine that does not tell counts as one with a single core: nothing is pinned.
-        let Ok(given) = sched_getaffinity(None) else {
+        // If the machine does not report its cores, nothing is pinned.
+        let Ok(affinity) = sched_getaffinity(None) else {
             return Vec::new();
         };
-        (0..CpuSet::MAX_CPU).filter(|core| given.is_set(*core)).collect()
+        (0..CpuSet::MAX_CPU).filter(|core| affinity.is_set(*core)).collect()
     })
 }
 
@@ -59,44 +59,44 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program that prints `listening on http://ADDRESS` and waits for that line.
+    /// Starts a program that prints `listening on http://ADDRESS`, and waits for that line.
     pub(crate) fn telling(command: Command, core: Core) -> anyhow::Result<Self> {
         core.take()?;
         let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         Core::Load.take()?;
         let mut child = spawned.with_context(|| format!("{command:?} does not start"))?;
-        let output = child.stdout.take().context("a piped stdout")?;
-        let mut lines = BufReader::new(output).lines();
+        let stdout = child.stdout.take().context("stdout is not piped")?;
+        let mut lines = BufReader::new(stdout).lines();
         for line in lines.by_ref() {
             let line = line?;
             if let Some(address) = line.strip_prefix("listening on http://") {
                 let address = address.trim().parse().with_context(|| line.clone())?;
-                // Whatever it says later is read and dropped, so that it never blocks.
+                // The remaining output is read and discarded, so that the process never blocks on a full pipe.
                 std::thread::spawn(move || lines.for_each(drop));
                 return Ok(Self { child, address });
             }
         }
         let _ = child.kill();
-        bail!("{command:?} ended without saying where it listens ({})", child.wait()?)
+        bail!("{command:?} ended without an address ({})", child.wait()?)
     }
 
-    /// Starts a program that was told where to listen and waits until it does.
+    /// Starts a measured program that listens on `address`, and waits until it does.
     pub(crate) fn told(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
         Self::listening(command, address, Core::Proxy)
     }
 
-    /// The same for one that is not measured; its complaints are dropped.
+    /// Starts a program that is not measured and listens on `address`, and waits until it does. Discards its stderr.
     pub(crate) fn beside(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
         Self::listening(command, address, Core::Load)
     }
 
     fn listening(command: Command, address: SocketAddr, core: Core) -> anyhow::Result<Self> {
-        let complaints = match core {
+        let stderr = match core {
             Core::Proxy => Stdio::inherit(),
             Core::Load => Stdio::null(),
         };
         core.take()?;
-        let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints).spawn();
+        let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
         Core::Load.take()?;
         let child = spawned.with_context(|| format!("{command:?} does not start"))?;
         let mut process = Self { child, address };
@@ -113,38 +113,38 @@ impl Process {
         Ok(process)
     }
 
-    /// CPU time that the process and all that it started have used, user and system, all threads.
+    /// Returns the CPU time of the process and all its descendants: user and system time of all threads.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         tree::cpu(self.child.id())
     }
 
-    /// Resident memory in KiB.
+    /// Returns the resident memory in KiB.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
         self.status("VmRSS:")
     }
 
-    /// The most resident memory since [`Self::forget_peak`] (or the start), in KiB.
+    /// Returns the peak of resident memory since [`Self::reset_peak_memory`] or the start, in KiB.
     pub(crate) fn peak(&self) -> anyhow::Result<u64> {
         self.status("VmHWM:")
     }
 
-    /// From now on the peak counts anew: proc(5), clear_refs.
+    /// Resets the peak of resident memory, see proc(5), clear_refs.
     pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
         Ok(fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Sends SIGTERM and waits until the process has ended.
     pub(crate) fn end(mut self) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
-        let told = Instant::now();
-        while told.elapsed() < START {
+        let signalled = Instant::now();
+        while signalled.elapsed() < START {
             if let Some(status) = self.child.try_wait()? {
-                ensure!(status.success(), "it ended with {status}");
+                ensure!(status.success(), "the process ended with {status}");
                 return Ok(());
             }
             std::thread::park_timeout(Duration::from_millis(10));
         }
-        bail!("it was told to end, and has not")
+        bail!("the process has not ended after SIGTERM")
     }
 
     fn status(&self, name: &'static str) -> anyhow::Result<u64> {
@@ -156,13 +156,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing left to end.
+        // Both fail harmlessly where the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An address that nobody listens on now, for programs that must be told one.
+/// Returns an address on which no process listens at present.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,5 +1,5 @@
-//! The other proxies: which there are, what each is asked to do, and how one is started. What only one of them
-//! understands stands in its own file.
+//! The other proxies: which there are, what each does with a call, and how to start one. The configuration of each
+//! proxy is in the proxy's own file.
 
 use crate::certificate::Certificate;
 use crate::process::{Process, free_address};
@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the proxies of a run have in common.
+/// The settings that the proxies of a run share.
 pub(crate) struct Setting {
     pub(crate) folder: PathBuf,
     pub(crate) agent: SocketAddr,
     pub(crate) certificate: Certificate,
-    /// Callers that may be connected at once.
+    /// The maximum of concurrent connections from callers.
     pub(crate) connections: u64,
     /// Envoy's program, where it is not on the PATH.
     pub(crate) envoy: Option<PathBuf>,
@@ -23,28 +23,28 @@ pub(crate) struct Setting {
 /// What a proxy does with a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Passes it on.
+    /// Forwards it.
     Pass,
-    /// Passes it on, and events at once where that takes a setting.
+    /// Forwards it, and events without buffering, where that takes a setting.
     Prompt,
-    /// Looks its key up, counts it against a limit, rewrites its path, and logs it.
+    /// Looks up the API key, applies a rate limit to it, rewrites the path, and writes an access log line.
     Check,
 }
 
-/// The key that proxies with [`Work::Check`] know.
-pub(crate) const KEY: &str = "loadtest-0123456789abcdef";
-/// The path that they rewrite to `/invoke`.
-pub(crate) const CHECKED: &str = "/agents/keyed/invoke";
-/// Calls a second that they allow one key: more than any of them can do.
-pub(crate) const LIMIT: u32 = 1_000_000;
+/// The API key that proxies with [`ProxyMode::Checked`] accept.
+pub(crate) const API_KEY: &str = "loadtest-0123456789abcdef";
+/// The path that these proxies rewrite to `/invoke`.
+pub(crate) const CHECKED_PATH: &str = "/agents/keyed/invoke";
+/// Calls a second that these proxies allow for one key: more than any of them can serve.
+pub(crate) const RATE_LIMIT: u32 = 1_000_000;
 
-/// A proxy that runs, and where it takes calls.
+/// A running proxy. It accepts plain HTTP at the process's address.
 pub(crate) struct Proxy {
     pub(crate) process: Process,
     pub(crate) tls: SocketAddr,
 }
 
-/// Where a proxy is told to listen.
+/// The addresses on which a proxy is to listen.
 #[derive(Clone, Copy)]
 pub(crate) struct Fronts {
     pub(crate) plain: SocketAddr,
@@ -57,7 +57,7 @@ impl Fronts {
     }
 }
 
-/// Which proxy.
+/// The kind of proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nginx,
@@ -68,21 +68,21 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Starts it; `None` where it is not installed.
-    pub(crate) fn start(self, setting: &Setting, work: Work) -> anyhow::Result<Option<Proxy>> {
-        let Some(program) = self.program(setting) else { return Ok(None) };
-        let fronts = Fronts::free()?;
-        // Each has files of its own: several of one kind run at once.
-        let folder = tempfile::Builder::new().prefix(self.name()).tempdir_in(&setting.folder)?.keep();
+    /// Starts the proxy. Returns `None` if it is not installed.
+    pub(crate) fn start(self, settings: &Setting, mode: Work) -> anyhow::Result<Option<Proxy>> {
+        let Some(program) = self.program(settings) else { return Ok(None) };
+        let addresses = Fronts::free()?;
+        // Each gets a folder of its own, because several of one kind run at the same time.
+        let folder = tempfile::Builder::new().prefix(self.name()).tempdir_in(&settings.folder)?.keep();
         let mut command = Command::new(program);
         match self {
-            Self::Nginx => nginx::arguments(&mut command, &folder, nginx::text(setting, work, (fronts, &folder)))?,
-            Self::Haproxy => haproxy::arguments(&mut command, &folder, &haproxy::text(setting, work, fronts))?,
-            Self::Envoy => envoy::arguments(&mut command, &folder, &envoy::config(setting, work, fronts))?,
-            Self::Pingora | Self::Hyper => own(&mut command, self.name(), setting, fronts),
+            Self::Nginx => nginx::arguments(&mut command, &folder, nginx::text(settings, mode, (addresses, &folder)))?,
+            Self::Haproxy => haproxy::arguments(&mut command, &folder, &haproxy::text(settings, mode, addresses))?,
+            Self::Envoy => envoy::arguments(&mut command, &folder, &envoy::config(settings, mode, addresses))?,
+            Self::Pingora | Self::Hyper => own(&mut command, self.name(), settings, addresses),
         }
-        let process = Process::told(command, fronts.plain).with_context(|| self.name())?;
-        Ok(Some(Proxy { process, tls: fronts.tls }))
+        let process = Process::told(command, addresses.plain).with_context(|| self.name())?;
+        Ok(Some(Proxy { process, tls: addresses.tls }))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -95,32 +95,32 @@ impl Kind {
         }
     }
 
-    fn program(self, setting: &Setting) -> Option<PathBuf> {
+    fn program(self, settings: &Setting) -> Option<PathBuf> {
         match self {
             Self::Pingora | Self::Hyper => std::env::current_exe().ok(),
-            Self::Envoy if setting.envoy.is_some() => setting.envoy.clone(),
+            Self::Envoy if settings.envoy.is_some() => settings.envoy.clone(),
             _ => installed(self.name()),
         }
     }
 
-    /// What it says of its own version, in its own words; the two that are built here say nothing.
-    pub(crate) fn version(self, setting: &Setting) -> Option<String> {
-        let asks = match self {
+    /// Returns the version that the proxy's program prints. The two proxies that are part of this program have none.
+    pub(crate) fn version(self, settings: &Setting) -> Option<String> {
+        let version_flag = match self {
             Self::Nginx | Self::Haproxy => "-v",
             Self::Envoy => "--version",
             Self::Pingora | Self::Hyper => return None,
         };
-        let output = Command::new(self.program(setting)?).arg(asks).output().ok()?;
-        // nginx says it on stderr, Envoy after an empty line.
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
+        let output = Command::new(self.program(settings)?).arg(version_flag).output().ok()?;
+        // nginx prints its version to stderr, Envoy behind an empty line.
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
         let (_, version) = line.split_once("version: ").unwrap_or(("", line));
         Some(version.to_owned())
     }
 }
 
-/// A program, also where a plain user's PATH does not look.
+/// Looks for a program in PATH, and in /usr/sbin, which is not in an ordinary user's PATH.
 fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -128,14 +128,14 @@ fn installed(name: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The arguments of this program's own proxies.
-fn own(command: &mut Command, name: &str, setting: &Setting, fronts: Fronts) {
-    command.arg(name).args(["--plain", &fronts.plain.to_string(), "--tls", &fronts.tls.to_string()]);
-    command.args(["--upstream", &setting.agent.to_string()]);
-    command.arg("--chain").arg(&setting.certificate.chain).arg("--key").arg(&setting.certificate.key);
+/// Adds the arguments of the proxies that are part of this program.
+fn own(command: &mut Command, name: &str, settings: &Setting, addresses: Fronts) {
+    command.arg(name).args(["--plain", &addresses.plain.to_string(), "--tls", &addresses.tls.to_string()]);
+    command.args(["--upstream", &settings.agent.to_string()]);
+    command.arg("--chain").arg(&settings.certificate.chain).arg("--key").arg(&settings.certificate.key);
 }
 
-/// What this program's own proxies are told.
+/// The arguments of the proxies that are part of this program.
 #[derive(clap::Args)]
 pub(crate) struct Told {
     #[arg(long)]
@@ -152,7 +152,7 @@ pub(crate) struct Told {
     pub(crate) key: PathBuf,
 }
 
-/// Writes a proxy's own file.
+/// Writes a file for a proxy and returns its path.
 pub(crate) fn written(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let file = folder.join(name);
     std::fs::write(&file, text).with_context(|| file.display().to_string())?;

@@ -1,5 +1,5 @@
-//! hyper with nothing added: its server, its client, and a list of connections between them, on one thread. A yardstick
-//! for what Rust's usual HTTP crates cost before anybody adds to them.
+//! Bare hyper as a yardstick: a proxy of hyper's server, hyper's client, and a list of idle connections between them,
+//! on one thread. Shows the cost of Rust's usual HTTP crates before anything is added to them.
 
 use crate::proxy::Told;
 use anyhow::Context as _;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Sender = SendRequest<Incoming>;
 
-/// Connections to the agent, and those of them that nobody uses.
+/// The address of the agent, and the idle connections to it.
 #[derive(Clone)]
 struct Pool {
     upstream: SocketAddr,
@@ -30,16 +30,16 @@ struct Pool {
 }
 
 /// Serves until killed.
-pub(crate) fn serve(told: &Told) -> anyhow::Result<()> {
-    let chain = CertificateDer::pem_file_iter(&told.chain)?.collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn serve(args: &Told) -> anyhow::Result<()> {
+    let chain = CertificateDer::pem_file_iter(&args.chain)?.collect::<Result<Vec<_>, _>>()?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = builder.with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(&told.key)?)?;
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_file(&args.key)?)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let pool = Pool { upstream: told.upstream, idle: Arc::default() };
+    let pool = Pool { upstream: args.upstream, idle: Arc::default() };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let (plain, tls) = (TcpListener::bind(told.plain).await?, TcpListener::bind(told.tls).await?);
+        let (plain, tls) = (TcpListener::bind(args.plain).await?, TcpListener::bind(args.tls).await?);
         tokio::spawn(secure(tls, acceptor, pool.clone()));
         loop {
             let (stream, _) = plain.accept().await?;
@@ -56,17 +56,17 @@ async fn secure(listener: TcpListener, acceptor: TlsAcceptor, pool: Pool) -> any
         let (acceptor, pool) = (acceptor.clone(), pool.clone());
         tokio::spawn(async move {
             if let Ok(stream) = acceptor.accept(stream).await {
-                let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                connection(stream, h2, pool).await;
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                connection(stream, is_http2, pool).await;
             }
         });
     }
 }
 
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, h2: bool, pool: Pool) {
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_http2: bool, pool: Pool) {
     let service = service_fn(move |request| pass(request, pool.clone()));
-    // A caller that leaves ends its connection; there is nobody to tell.
-    if h2 {
+    // An error ends the connection and has no recipient: the client has left.
+    if is_http2 {
         let builder = server::conn::http2::Builder::new(TokioExecutor::new());
         drop(builder.serve_connection(TokioIo::new(stream), service).await);
     } else {
@@ -75,8 +75,8 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static
 }
 
 async fn pass(mut request: Request<Incoming>, pool: Pool) -> anyhow::Result<Response<Pooled>> {
-    let path = request.uri().path_and_query().context("a path")?.as_str().parse::<Uri>()?;
-    // Over HTTP/2 the host stands in the URI.
+    let path = request.uri().path_and_query().context("a request without a path")?.as_str().parse::<Uri>()?;
+    // Over HTTP/2 the URI contains the host.
     if let Some(host) = request.uri().authority() {
         let host = HeaderValue::from_str(host.as_str())?;
         request.headers_mut().insert(HOST, host);
@@ -85,13 +85,14 @@ async fn pass(mut request: Request<Incoming>, pool: Pool) -> anyhow::Result<Resp
     *request.version_mut() = hyper::Version::HTTP_11;
     request.headers_mut().remove(CONNECTION);
     let mut sender = pool.take().await?;
-    let mut answer = sender.send_request(request).await?;
-    answer.headers_mut().remove(CONNECTION);
-    let returns = Some((sender, Arc::clone(&pool.idle)));
-    Ok(answer.map(|body| Pooled { body, returns }))
+    let mut response = sender.send_request(request).await?;
+    response.headers_mut().remove(CONNECTION);
+    let sender_and_pool = Some((sender, Arc::clone(&pool.idle)));
+    Ok(response.map(|body| Pooled { body, returns: sender_and_pool }))
 }
 
 impl Pool {
+    /// Returns an idle connection, or opens one.
     async fn take(&self) -> anyhow::Result<Sender> {
         loop {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -108,7 +109,7 @@ impl Pool {
     }
 }
 
-/// An answer's body, at whose end its connection is free again.
+/// The body of a response. At its end, the connection returns to the pool.
 struct Pooled {
     body: Incoming,
     returns: Option<(Sender, Arc<Mutex<Vec<Sender>>>)>,

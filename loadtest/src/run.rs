@@ -1,5 +1,5 @@
-//! The run: every row once a round, in an order that turns, so that a slow minute of the
-//! machine falls on all of them; then the tables, the record and the plot.
+//! `run`: measures every row once a round, in a rotating order, so that a slow minute of the machine affects all rows
+//! alike. Then prints the tables and writes the record and the plot.
 
 use crate::figures::{median, percentile};
 use crate::house::{House, Programs, Resident};
@@ -19,22 +19,22 @@ pub(crate) struct Plan {
     /// Rounds; each measures every row once.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// Seconds of one measurement; a row has three in each round.
+    /// Seconds of one measurement; a row has three measurements in each round.
     #[arg(long, default_value_t = 0.8)]
     seconds: f64,
-    /// Calls under way at once: connections over HTTP/1.1, an eighth as many over HTTP/2.
+    /// Concurrent calls: one connection for each over HTTP/1.1, an eighth as many connections over HTTP/2.
     #[arg(long, default_value_t = 32)]
     connections: u64,
-    /// Calls before memory is read a last time; a million takes minutes for each proxy.
+    /// Additional calls before the last reading of memory; a million takes minutes for each proxy.
     #[arg(long, default_value_t = 0)]
     calls: u64,
     /// Idle connections held while memory is read.
     #[arg(long, default_value_t = 10_000)]
     idle: u64,
-    /// Only rows whose names hold one of these, and the agent itself.
+    /// Measure only the rows whose names contain one of these strings, and the agent itself.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where loadtest.json and loadtest.svg are put.
+    /// The folder for loadtest.json and loadtest.svg.
     #[arg(long, default_value = "target/loadtest")]
     #[serde(skip)]
     out: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Whether a row of this name is measured.
+    /// Whether the row of this name is measured.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
@@ -61,80 +61,80 @@ impl Plan {
             _ => "each proxy alone on one core, load and agent on another",
         };
         println!(
-            "{cores} cores: {pinned}; medians of {rounds} rounds of {seconds} s; {connections} calls at once; \
+            "{cores} cores: {pinned}; medians of {rounds} rounds of {seconds} s; {connections} concurrent calls; \
              latency at half of each row's own calls/s\n"
         );
     }
 }
 
-pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
-    let idle = memory::make_room(plan.idle)?;
-    let mut house = House::build(plan, idle)?;
-    plan.announce();
-    for round in 0..plan.rounds {
-        eprintln!("round {} of {}", round + 1, plan.rounds);
-        house.direct.rounds.push(measure(plan, &house.direct, None)?);
-        let direct = &house.direct.target;
-        for row in turned(&mut house.rows, usize::try_from(round)?) {
-            let seen = measure(plan, row, Some(direct));
-            row.rounds.push(seen.with_context(|| format!("{}, {}", row.name, row.target.caller.name()))?);
+pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
+    let idle = memory::make_room(args.idle)?;
+    let mut setup = House::build(args, idle)?;
+    args.announce();
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        setup.direct.rounds.push(measure(args, &setup.direct, None)?);
+        let direct = &setup.direct.target;
+        for row in turned(&mut setup.rows, usize::try_from(round)?) {
+            let result = measure(args, row, Some(direct));
+            row.rounds.push(result.with_context(|| format!("{}, {}", row.name, row.target.caller.name()))?);
         }
     }
-    println!("{}{}", report::calls(&house.direct, &house.rows), report::late(&house.rows));
-    let wanted = house.residents.iter().filter(|resident| plan.wants(resident.name));
-    let kept: Vec<Kept> = wanted.map(|resident| keep(plan, resident, idle)).collect::<anyhow::Result<_>>()?;
-    println!("{}", report::kept(&kept, plan.calls, idle));
-    let record = Record::new(serde_json::to_value(plan)?, &house, kept);
-    fs::create_dir_all(&plan.out)?;
-    fs::write(plan.out.join("loadtest.json"), serde_json::to_string_pretty(&record)?)?;
-    fs::write(plan.out.join("loadtest.svg"), plot::svg(&record))?;
-    println!("{} holds loadtest.json and loadtest.svg", plan.out.display());
-    let failed: u64 = house.rows.iter().chain([&house.direct]).map(Row::failed).sum();
-    anyhow::ensure!(failed == 0, "{failed} calls failed: the figures above are not to be used");
+    println!("{}{}", report::calls(&setup.direct, &setup.rows), report::late(&setup.rows));
+    let proxies = setup.residents.iter().filter(|proxy| args.wants(proxy.name));
+    let memory: Vec<Kept> = proxies.map(|proxy| keep(args, proxy, idle)).collect::<anyhow::Result<_>>()?;
+    println!("{}", report::kept(&memory, args.calls, idle));
+    let record = Record::new(serde_json::to_value(args)?, &setup, memory);
+    fs::create_dir_all(&args.out)?;
+    fs::write(args.out.join("loadtest.json"), serde_json::to_string_pretty(&record)?)?;
+    fs::write(args.out.join("loadtest.svg"), plot::svg(&record))?;
+    println!("loadtest.json and loadtest.svg are in {}", args.out.display());
+    let failed: u64 = setup.rows.iter().chain([&setup.direct]).map(Row::failed).sum();
+    anyhow::ensure!(failed == 0, "{failed} calls failed: do not use the figures above");
     Ok(())
 }
 
-/// Every row once, beginning with another one each round.
+/// Returns every row once, in an order that starts at another row each round.
 fn turned(rows: &mut [Row], round: usize) -> impl Iterator<Item = &mut Row> {
-    // Rows of one proxy stand side by side; the next round begins some way on.
+    // Neighbouring rows belong to one proxy, so the start moves by three rows.
     let middle = (round * 3).checked_rem(rows.len()).unwrap_or_default();
-    let (late, early) = rows.split_at_mut(middle);
-    early.iter_mut().chain(late)
+    let (last, first) = rows.split_at_mut(middle);
+    first.iter_mut().chain(last)
 }
 
-/// As fast as answers come; then half as fast; then the agent itself as fast as that.
-fn measure(plan: &Plan, row: &Row, direct: Option<&Target>) -> anyhow::Result<Round> {
-    let full = load::saturate(&row.target, plan.connections, plan.time(), row.process.as_deref())?;
-    let per_second = full.per_second();
+/// Measures a row at saturation, then at half that rate, and then the agent itself at the halved rate.
+fn measure(args: &Plan, row: &Row, direct: Option<&Target>) -> anyhow::Result<Round> {
+    let saturated = load::saturate(&row.target, args.connections, args.time(), row.process.as_deref())?;
+    let per_second = saturated.per_second();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "calls a second, halved")]
     let rate = (per_second / 2.0).max(1.0) as u64;
-    let paced = load::pace(&row.target, plan.connections, rate, plan.time())?;
-    let direct = direct.map(|direct| load::pace(direct, plan.connections, rate, plan.time())).transpose()?;
+    let paced = load::pace(&row.target, args.connections, rate, args.time())?;
+    let direct = direct.map(|direct| load::pace(direct, args.connections, rate, args.time())).transpose()?;
     Ok(Round {
         per_second,
-        cpu: full.cpu_per_call(),
+        cpu: saturated.cpu_per_call(),
         rate,
         latency: latency(&paced.latencies),
-        // None was ever free to be late: NaN counts as nothing.
+        // Without a call that could be late, the percentile is NaN and the lateness 0.
         late: (percentile(&paced.late, 0.99) / 1e3).max(0.0),
         direct: direct.as_ref().map(|direct| latency(&direct.latencies)),
-        failed: full.failed + paced.failed + direct.map_or(0, |direct| direct.failed),
+        failed: saturated.failed + paced.failed + direct.map_or(0, |direct| direct.failed),
     })
 }
 
 fn latency(sorted: &[u64]) -> Latency {
-    let at = |share| percentile(sorted, share) / 1e3;
-    Latency { p50: at(0.50), p99: at(0.99), p999: at(0.999) }
+    let microseconds = |share| percentile(sorted, share) / 1e3;
+    Latency { p50: microseconds(0.50), p99: microseconds(0.99), p999: microseconds(0.999) }
 }
 
-/// How long the calls before the last reading of memory may take together.
+/// How long the additional calls before the last reading of memory may take together.
 const LONGEST: Duration = Duration::from_secs(1200);
 
-fn keep(plan: &Plan, resident: &Resident, idle: u64) -> anyhow::Result<Kept> {
-    let Resident { name, process, target, starts, at_start } = resident;
+fn keep(args: &Plan, proxy: &Resident, idle: u64) -> anyhow::Result<Kept> {
+    let Resident { name, process, target, starts, at_start } = proxy;
     let after_rounds = process.resident()?;
-    let more = load::saturate(target, plan.connections, Until { time: LONGEST, most: plan.calls }, None)?;
-    anyhow::ensure!(more.calls == plan.calls && more.failed == 0, "{name}: {} of {} calls", more.calls, plan.calls);
+    let more = load::saturate(target, args.connections, Until { time: LONGEST, most: args.calls }, None)?;
+    anyhow::ensure!(more.calls == args.calls && more.failed == 0, "{name}: {} of {} calls", more.calls, args.calls);
     let after_calls = process.resident()?;
     let with_idle = memory::with_idle(process, target, idle).with_context(|| (*name).to_owned())?;
     Ok(Kept {

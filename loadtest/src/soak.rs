@@ -1,5 +1,6 @@
-//! A mixed load over every transport at once, while the broker and the agents are killed and started again. Every call
-//! must be answered or fail with a reason, nobody gets another's answer, and no agent sees a call twice.
+//! `soak`: a load over every transport at once, while the broker and the agents are killed and restarted. Every call
+//! must succeed or fail with a reason, no caller may get another call's response, and no agent may receive a call
+//! twice.
 
 use crate::broker::Broker;
 use crate::client::{Connection, Request};
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long an agent may take before the gateway gives it up; less than a caller of the load waits.
+/// The gateway's timeout for agents, shorter than the response timeout of the load.
 const BOUND: Duration = Duration::from_secs(3);
-/// Memory that may be more at the end than after the first tenth.
+/// How much the gateway's memory may grow after the first tenth of the load, in KiB.
 const GROWTH: u64 = 64 << 10;
 
-/// How long, and how rough.
+/// How long to call, and how often to kill.
 #[derive(clap::Args)]
 pub(crate) struct Plan {
     /// Seconds of load.
@@ -31,77 +32,81 @@ pub(crate) struct Plan {
     /// Minutes of load, instead.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Seconds between two kills: of the agents, of the broker, and so on in turn.
+    /// Seconds between two kills: of the agents, of the broker, of both, and so on in rotation.
     #[arg(long, default_value_t = 5)]
     every: u64,
     /// Callers per transport.
     #[arg(long, default_value_t = 4)]
     callers: u64,
-    /// The gateway's program; beside this one unless given.
+    /// The gateway's program. Default: the one beside this program.
     #[arg(long)]
     gatepost: Option<PathBuf>,
 }
 
-/// What came of the calls over one transport.
+/// The outcomes of the calls over one transport.
 #[derive(Default)]
 struct Tally {
-    made: u64,
+    calls: u64,
+    /// The numbers of the calls that succeeded.
     answered: Vec<u64>,
     failed: u64,
+    /// The failed calls by status and error code.
     reasons: HashMap<String, u64>,
-    wrong: Vec<String>,
+    violations: Vec<String>,
 }
 
-pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let mut broker = Broker::start(folder.path())?;
-    let places = places(folder.path(), &broker, Some(folder.path().join("seen")))?;
-    let mut agents = Some(peers(&places)?);
-    let program = plan.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-    let gateway = Gateway::new(program, folder.path().to_owned(), places.http).over_everything(&places, BOUND)?;
+    let addresses = places(folder.path(), &broker, Some(folder.path().join("seen")))?;
+    let mut agents = Some(peers(&addresses)?);
+    let program = args.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
+    let launcher = Gateway::new(program, folder.path().to_owned(), addresses.http);
+    let gateway = launcher.over_everything(&addresses, BOUND)?;
     let numbers = Arc::new(AtomicU64::new(1));
-    for kind in KINDS {
-        settled(&asking(gateway.address, kind, &json!({"n": 0}).to_string())).context(kind)?;
+    for transport in KINDS {
+        settled(&asking(gateway.address, transport, &json!({"n": 0}).to_string())).context(transport)?;
     }
-    let time = Duration::from_secs(plan.minutes.map_or(plan.seconds, |minutes| minutes * 60));
+    let time = Duration::from_secs(args.minutes.map_or(args.seconds, |minutes| minutes * 60));
     let end = Instant::now() + time;
-    let callers = KINDS.iter().flat_map(|kind| (0..plan.callers).map(move |_| *kind)).map(|kind| {
+    let transports = KINDS.iter().flat_map(|transport| (0..args.callers).map(move |_| *transport));
+    let callers = transports.map(|transport| {
         let (numbers, address) = (Arc::clone(&numbers), gateway.address);
-        std::thread::spawn(move || Ok((kind, caller(address, kind, &numbers, end)?)))
+        std::thread::spawn(move || Ok((transport, caller(address, transport, &numbers, end)?)))
     });
     let callers: Vec<_> = callers.collect();
     std::thread::park_timeout(time / 10);
-    let at_start = gateway.resident()?;
-    let kills = trouble(plan, end, &places, (&mut broker, &mut agents))?;
-    let mut all: HashMap<&str, Tally> = HashMap::new();
-    for (kind, tally) in join(callers)? {
-        all.entry(kind).or_default().add(tally);
+    let memory_at_start = gateway.resident()?;
+    let kills = trouble(args, end, &addresses, (&mut broker, &mut agents))?;
+    let mut tallies: HashMap<&str, Tally> = HashMap::new();
+    for (transport, tally) in join(callers)? {
+        tallies.entry(transport).or_default().add(tally);
     }
-    let at_end = gateway.resident()?;
-    let mut wrong = judge(&all, &places)?;
-    println!("{kills} kills; memory of the gateway {at_start} KiB after a tenth, {at_end} KiB at the end");
-    if at_end > at_start + GROWTH {
-        wrong.push(format!("its memory grew by {} KiB", at_end - at_start));
+    let memory_at_end = gateway.resident()?;
+    let mut violations = judge(&tallies, &addresses)?;
+    println!("{kills} kills; gateway's memory {memory_at_start} KiB after a tenth, {memory_at_end} KiB at the end");
+    if memory_at_end > memory_at_start + GROWTH {
+        violations.push(format!("the gateway's memory grew by {} KiB", memory_at_end - memory_at_start));
     }
-    for what in &wrong {
-        println!("WRONG: {what}");
+    for violation in &violations {
+        println!("WRONG: {violation}");
     }
-    ensure!(wrong.is_empty(), "{} things are wrong", wrong.len());
+    ensure!(violations.is_empty(), "{} checks failed", violations.len());
     Ok(())
 }
 
-/// Kills the agents and the broker in turn, and starts them again, until `end`; how often.
+/// Kills the agents and the broker in rotation and restarts them, until `end`. Returns the number of kills.
 fn trouble(
-    plan: &Plan,
+    args: &Plan,
     end: Instant,
-    places: &Places,
+    addresses: &Places,
     (broker, agents): (&mut Broker, &mut Option<Process>),
 ) -> anyhow::Result<u64> {
     let mut kills = 0;
-    let pause = Duration::from_secs(plan.every.max(1));
+    let pause = Duration::from_secs(args.every.max(1));
     while Instant::now() + pause < end {
         std::thread::park_timeout(pause);
-        let down = Duration::from_millis(500);
+        let downtime = Duration::from_millis(500);
         match kills % 3 {
             0 => *agents = None,
             1 => broker.kill(),
@@ -110,12 +115,12 @@ fn trouble(
                 broker.kill();
             }
         }
-        std::thread::park_timeout(down);
+        std::thread::park_timeout(downtime);
         if kills % 3 != 0 {
             broker.again()?;
         }
         if agents.is_none() {
-            *agents = Some(peers(places)?);
+            *agents = Some(peers(addresses)?);
         }
         kills += 1;
     }
@@ -123,25 +128,26 @@ fn trouble(
     Ok(kills)
 }
 
-/// Calls until `end`, each with a number that nobody else has.
-fn caller(gateway: SocketAddr, kind: &str, numbers: &AtomicU64, end: Instant) -> anyhow::Result<Tally> {
+/// Calls until `end`, each time with a new number.
+fn caller(gateway: SocketAddr, transport: &str, numbers: &AtomicU64, end: Instant) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let mut connection = Connection::open(gateway)?;
     while Instant::now() < end {
         let number = numbers.fetch_add(1, Relaxed);
-        let request = Request::post(&path_of(kind), "", &json!({"n": number}).to_string());
-        tally.made += 1;
+        let request = Request::post(&path_of(transport), "", &json!({"n": number}).to_string());
+        tally.calls += 1;
         match connection.answer(&request) {
-            Ok((status, answer)) => {
-                let text = String::from_utf8_lossy(answer).into_owned();
-                tally.note(kind, number, (status, text.split_once("\r\n\r\n").map_or("", |(_, body)| body)));
-                // A dead agent is not asked as fast as it can refuse.
+            Ok((status, response)) => {
+                let text = String::from_utf8_lossy(response).into_owned();
+                let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+                tally.note(transport, number, (status, body));
+                // The gateway refuses calls to a dead agent much faster than an agent responds.
                 if status != 200 {
                     std::thread::park_timeout(Duration::from_millis(5));
                 }
             }
-            Err(why) => {
-                tally.wrong.push(format!("{kind}: call {number} got no answer from the gateway: {why:#}"));
+            Err(error) => {
+                tally.violations.push(format!("{transport}: call {number} got no response: {error:#}"));
                 connection = Connection::open(gateway)?;
             }
         }
@@ -150,58 +156,59 @@ fn caller(gateway: SocketAddr, kind: &str, numbers: &AtomicU64, end: Instant) ->
 }
 
 impl Tally {
-    fn note(&mut self, kind: &str, number: u64, (status, body): (u16, &str)) {
-        // A chunked answer has its sizes around it.
+    fn note(&mut self, transport: &str, number: u64, (status, body): (u16, &str)) {
+        // A chunked body has chunk sizes around the JSON.
         let json = body.find('{').zip(body.rfind('}')).and_then(|(from, to)| body.get(from..=to)).unwrap_or_default();
-        let answer: Value = serde_json::from_str(json).unwrap_or_default();
-        let reason = answer.pointer("/error/code").and_then(Value::as_str);
-        match (status, reason) {
-            (200, _) if answer.get("n").and_then(Value::as_u64) == Some(number) => self.answered.push(number),
-            (400.., Some(reason)) => {
+        let response: Value = serde_json::from_str(json).unwrap_or_default();
+        let error_code = response.pointer("/error/code").and_then(Value::as_str);
+        match (status, error_code) {
+            (200, _) if response.get("n").and_then(Value::as_u64) == Some(number) => self.answered.push(number),
+            (400.., Some(code)) => {
                 self.failed += 1;
-                *self.reasons.entry(format!("{status} {reason}")).or_default() += 1;
+                *self.reasons.entry(format!("{status} {code}")).or_default() += 1;
             }
-            _ => self.wrong.push(format!("{kind}: call {number} was answered {status} {body}")),
+            _ => self.violations.push(format!("{transport}: call {number} got a wrong response: {status} {body}")),
         }
     }
 
     fn add(&mut self, other: Self) {
-        self.made += other.made;
+        self.calls += other.calls;
         self.failed += other.failed;
         self.answered.extend(other.answered);
-        self.wrong.extend(other.wrong);
+        self.violations.extend(other.violations);
         for (reason, count) in other.reasons {
             *self.reasons.entry(reason).or_default() += count;
         }
     }
 }
 
-/// Prints what came of the calls; everything that should not be.
-fn judge(all: &HashMap<&str, Tally>, places: &Places) -> anyhow::Result<Vec<String>> {
-    let text = std::fs::read_to_string(places.seen.as_ref().context("a file of what was seen")?)?;
-    let mut seen: HashMap<(&str, u64), u64> = HashMap::new();
-    for line in text.lines() {
-        let (kind, number) = line.split_once(' ').context("a line of what was seen")?;
-        *seen.entry((kind, number.parse()?)).or_default() += 1;
+/// Prints the outcomes of the calls. Returns everything that must not happen.
+fn judge(tallies: &HashMap<&str, Tally>, addresses: &Places) -> anyhow::Result<Vec<String>> {
+    let log = std::fs::read_to_string(addresses.seen.as_ref().context("the agents have no log file")?)?;
+    let mut received: HashMap<(&str, u64), u64> = HashMap::new();
+    for line in log.lines() {
+        let (transport, number) = line.split_once(' ').context("a malformed line in the agents' log")?;
+        *received.entry((transport, number.parse()?)).or_default() += 1;
     }
-    let mut wrong = Vec::new();
-    for kind in KINDS {
-        let Some(tally) = all.get(kind) else { continue };
-        let Tally { made, answered, failed, reasons, .. } = tally;
-        println!("{kind}: {made} calls, {} answered, {failed} failed {reasons:?}", answered.len());
-        wrong.extend(tally.wrong.iter().take(10).cloned());
-        if answered.len() as u64 + failed != *made {
-            wrong.push(format!("{kind}: {} calls are lost", made.saturating_sub(answered.len() as u64 + failed)));
+    let mut violations = Vec::new();
+    for transport in KINDS {
+        let Some(tally) = tallies.get(transport) else { continue };
+        let Tally { calls, answered, failed, reasons, .. } = tally;
+        println!("{transport}: {calls} calls, {} answered, {failed} failed {reasons:?}", answered.len());
+        violations.extend(tally.violations.iter().take(10).cloned());
+        if answered.len() as u64 + failed != *calls {
+            let lost = calls.saturating_sub(answered.len() as u64 + failed);
+            violations.push(format!("{transport}: {lost} calls are lost"));
         }
-        let unseen = answered.iter().filter(|number| !seen.contains_key(&(kind, **number))).count();
-        if unseen > 0 {
-            wrong.push(format!("{kind}: {unseen} answers came from nobody"));
+        let unknown = answered.iter().filter(|number| !received.contains_key(&(transport, **number))).count();
+        if unknown > 0 {
+            violations.push(format!("{transport}: {unknown} responses came from no agent"));
         }
     }
-    // None of these calls may be made twice (R45). The first of each kind, number 0, were tried until one was answered.
-    let twice = seen.iter().filter(|((_, number), count)| *number > 0 && **count > 1).count();
-    if twice > 0 {
-        wrong.push(format!("{twice} calls came to an agent more than once"));
+    // No call may be repeated (R45), except number 0 of each transport, which was retried until it succeeded.
+    let repeated = received.iter().filter(|((_, number), count)| *number > 0 && **count > 1).count();
+    if repeated > 0 {
+        violations.push(format!("agents received {repeated} calls more than once"));
     }
-    Ok(wrong)
+    Ok(violations)
 }

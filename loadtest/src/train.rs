@@ -1,11 +1,11 @@
-//! What a profile-guided build learns from: calls of every kind of caller, with a key and with a token, and some that
-//! are refused. The gateway is ended in order, so that it writes down what it saw.
+//! `train`: makes the calls that a profile-guided build is optimised for: over every protocol, with an API key and with
+//! a token, and some that are refused. SIGTERM ends the gateway, so that it writes its profile.
 
 use crate::certificate::Certificate;
 use crate::gatepost::{Gateway, keyed, plain, signed};
 use crate::house;
 use crate::load;
-use crate::token::Issuer;
+use crate::token_issuer::TokenIssuer;
 use crate::wire::Caller;
 use anyhow::ensure;
 use std::path::PathBuf;
@@ -17,33 +17,33 @@ pub(crate) struct Plan {
     /// The gateway's program, built with `-Cprofile-generate`.
     #[arg(long)]
     gatepost: PathBuf,
-    /// Seconds of each kind of call.
+    /// Seconds of calls with each credential over each protocol.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Calls under way at once.
+    /// Concurrent calls.
     #[arg(long, default_value_t = 16)]
     connections: u64,
 }
 
-pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let issuer = Issuer::new()?;
+    let issuer = TokenIssuer::new()?;
     let agent = house::start_agent(folder.path(), &issuer)?;
     let certificate = Certificate::new(folder.path())?;
-    let gateway = Gateway::new(plan.gatepost.clone(), folder.path().to_owned(), agent.address).with(&certificate);
-    let (guarded, key) = gateway.guarded()?;
-    let address = guarded.process.address;
-    let time = Duration::from_secs_f64(plan.seconds);
-    for call in [keyed(address, &key), signed(address, &gateway.token(&issuer)?)] {
-        for caller in Caller::ALL {
-            let at = if caller == Caller::Plain { address } else { guarded.tls };
-            let seen = load::saturate(&call.by(caller, at), plan.connections, time, None)?;
-            ensure!(seen.failed == 0, "{} of {} calls failed", seen.failed, seen.calls);
-            println!("{} calls over {}", seen.calls, caller.name());
+    let launcher = Gateway::new(args.gatepost.clone(), folder.path().to_owned(), agent.address).with(&certificate);
+    let (gateway, key) = launcher.guarded()?;
+    let address = gateway.process.address;
+    let time = Duration::from_secs_f64(args.seconds);
+    for call in [keyed(address, &key), signed(address, &launcher.token(&issuer)?)] {
+        for protocol in Caller::ALL {
+            let listener = if protocol == Caller::Plain { address } else { gateway.tls };
+            let result = load::saturate(&call.by(protocol, listener), args.connections, time, None)?;
+            ensure!(result.failed == 0, "{} of {} calls failed", result.failed, result.calls);
+            println!("{} calls over {}", result.calls, protocol.name());
         }
     }
-    // Without a key each is a 401, which is what they are to be.
-    let refused = load::saturate(&plain(address, "/agents/keyed/invoke"), plan.connections, time / 4, None)?;
-    ensure!(refused.failed == refused.calls, "a call without a key was answered");
-    guarded.process.end()
+    // Without a key, every call must fail (with a 401).
+    let refused = load::saturate(&plain(address, "/agents/keyed/invoke"), args.connections, time / 4, None)?;
+    ensure!(refused.failed == refused.calls, "a call without a key succeeded");
+    gateway.process.end()
 }

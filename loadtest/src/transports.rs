@@ -1,5 +1,5 @@
-//! What each transport costs: the latency that the gateway adds to a direct call of the same agent, and its CPU for a
-//! call.
+//! `transports`: the latency that the gateway adds to direct calls of the same agent over each transport, and the CPU
+//! time of a call.
 
 use crate::agent::now;
 use crate::broker::Broker;
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The kinds, as their agents are called.
+/// The transports, which are also the ids of their agents.
 pub(crate) const KINDS: [&str; 4] = ["http", "unix", "ws", "mqtt"];
 
 const BODY: &str = "{\"n\":1,\"text\":\"a call of the load test, which is answered with itself\"}";
-/// How long an agent may take before the gateway gives it up.
+/// The gateway's timeout for agents.
 const BOUND: Duration = Duration::from_secs(10);
 
 /// How much to measure. The defaults take about a minute.
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// Rounds; each measures every transport once.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// Calls of one measurement of latency, one after the other.
+    /// Calls of one latency measurement, one after the other.
     #[arg(long, default_value_t = 1000)]
     calls: u64,
     /// Seconds of one measurement of CPU.
@@ -37,12 +37,12 @@ pub(crate) struct Plan {
     /// Connections of the load while CPU is measured.
     #[arg(long, default_value_t = 16)]
     connections: u64,
-    /// The gateway's program; beside this one unless given.
+    /// The gateway's program. Default: the one beside this program.
     #[arg(long)]
     gatepost: Option<PathBuf>,
 }
 
-/// What one round saw of one transport.
+/// The result of one round for one transport.
 struct Seen {
     direct: [f64; 2],
     through: [f64; 2],
@@ -51,89 +51,91 @@ struct Seen {
     failed: u64,
 }
 
-pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let broker = Broker::start(folder.path())?;
-    let places = places(folder.path(), &broker, None)?;
-    let _peers = peers(&places)?;
-    let program = plan.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-    let gateway = Gateway::new(program, folder.path().to_owned(), places.http).over_everything(&places, BOUND)?;
-    let mut rows: Vec<(&str, Vec<Seen>)> = KINDS.map(|kind| (kind, Vec::new())).into();
-    for (kind, _) in &rows {
-        // The agent at the broker may still be on its way there.
-        settled(&asking(gateway.address, kind, BODY)).with_context(|| (*kind).to_owned())?;
+    let addresses = places(folder.path(), &broker, None)?;
+    let _agents = peers(&addresses)?;
+    let program = args.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
+    let launcher = Gateway::new(program, folder.path().to_owned(), addresses.http);
+    let gateway = launcher.over_everything(&addresses, BOUND)?;
+    let mut rows: Vec<(&str, Vec<Seen>)> = KINDS.map(|transport| (transport, Vec::new())).into();
+    for (transport, _) in &rows {
+        // The MQTT agent may not have connected to the broker yet.
+        settled(&asking(gateway.address, transport, BODY)).with_context(|| (*transport).to_owned())?;
     }
-    for round in 0..plan.rounds {
-        eprintln!("round {} of {}", round + 1, plan.rounds);
-        for (kind, seen) in &mut rows {
-            seen.push(measure(plan, kind, &places, &gateway).with_context(|| (*kind).to_owned())?);
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        for (transport, rounds) in &mut rows {
+            let result = measure(args, transport, &addresses, &gateway);
+            rounds.push(result.with_context(|| (*transport).to_owned())?);
         }
     }
     println!("{}", report(&rows));
-    let failed: u64 = rows.iter().flat_map(|(_, seen)| seen).map(|seen| seen.failed).sum();
-    ensure!(failed == 0, "{failed} calls failed: the figures above are not to be used");
+    let failed: u64 = rows.iter().flat_map(|(_, rounds)| rounds).map(|round| round.failed).sum();
+    ensure!(failed == 0, "{failed} calls failed: do not use the figures above");
     Ok(())
 }
 
-/// Places on loopback for every agent.
-pub(crate) fn places(folder: &Path, broker: &Broker, seen: Option<PathBuf>) -> anyhow::Result<Places> {
+/// Allocates loopback addresses for all agents.
+pub(crate) fn places(folder: &Path, broker: &Broker, call_log: Option<PathBuf>) -> anyhow::Result<Places> {
     let unix = folder.join("agent.sock");
-    Ok(Places { http: free_address()?, ws: free_address()?, unix, broker: broker.address, seen })
+    Ok(Places { http: free_address()?, ws: free_address()?, unix, broker: broker.address, seen: call_log })
 }
 
-/// The agents, as a process of their own.
-pub(crate) fn peers(places: &Places) -> anyhow::Result<Process> {
+/// Starts the agents, in a process of their own.
+pub(crate) fn peers(addresses: &Places) -> anyhow::Result<Process> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("peers").args(places.arguments());
+    command.arg("peers").args(addresses.arguments());
     Process::telling(command, Core::Load)
 }
 
-/// Waits until a call is answered.
+/// Calls until a call succeeds. Fails after about five seconds.
 pub(crate) fn settled(target: &Target) -> anyhow::Result<()> {
-    let mut tries = 0;
-    while let Err(why) = target.try_once() {
-        tries += 1;
-        if tries > 50 {
-            return Err(why);
+    let mut attempts = 0;
+    while let Err(error) = target.try_once() {
+        attempts += 1;
+        if attempts > 50 {
+            return Err(error);
         }
         std::thread::park_timeout(Duration::from_millis(100));
     }
     Ok(())
 }
 
-fn measure(plan: &Plan, kind: &str, places: &Places, gateway: &Process) -> anyhow::Result<Seen> {
-    let target = asking(gateway.address, kind, BODY);
-    let mut direct = Direct::to(kind, places, BODY)?;
-    let direct = latencies(plan.calls, || direct.call())?;
+fn measure(args: &Plan, transport: &str, addresses: &Places, gateway: &Process) -> anyhow::Result<Seen> {
+    let target = asking(gateway.address, transport, BODY);
+    let mut client = Direct::to(transport, addresses, BODY)?;
+    let direct = latencies(args.calls, || client.call())?;
     let mut connection = Connection::open(gateway.address)?;
-    let through = latencies(plan.calls, || match connection.call(&target.request)? {
+    let through_gateway = latencies(args.calls, || match connection.call(&target.request)? {
         200 => Ok(()),
         status => anyhow::bail!("status {status}"),
     })?;
-    let time = Duration::from_secs_f64(plan.seconds);
-    let full = load::saturate(&target, plan.connections, time, Some(gateway))?;
-    let cpu = full.cpu_per_call().context("the gateway's CPU")?;
-    Ok(Seen { direct, through, cpu, per_second: full.per_second(), failed: full.failed })
+    let time = Duration::from_secs_f64(args.seconds);
+    let saturated = load::saturate(&target, args.connections, time, Some(gateway))?;
+    let cpu = saturated.cpu_per_call().context("the gateway's CPU time was not measured")?;
+    Ok(Seen { direct, through: through_gateway, cpu, per_second: saturated.per_second(), failed: saturated.failed })
 }
 
-/// The 50th and 99th of a hundred, in µs, of calls one after the other.
+/// Returns the 50th and 99th percentile of the latency of calls one after the other, in µs.
 fn latencies(calls: u64, mut call: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<[f64; 2]> {
-    // The first ones find caches cold.
+    // Warms the caches.
     for _ in 0..20 {
         call()?;
     }
-    let mut seen = Vec::new();
+    let mut latencies = Vec::new();
     for _ in 0..calls {
-        let began = now();
+        let started = now();
         call()?;
-        seen.push(now().saturating_sub(began));
+        latencies.push(now().saturating_sub(started));
     }
-    seen.sort_unstable();
-    Ok([percentile(&seen, 0.50) / 1e3, percentile(&seen, 0.99) / 1e3])
+    latencies.sort_unstable();
+    Ok([percentile(&latencies, 0.50) / 1e3, percentile(&latencies, 0.99) / 1e3])
 }
 
 fn report(rows: &[(&str, Vec<Seen>)]) -> String {
-    let head = [
+    let header = [
         "one call at a time, µs",
         "direct p50",
         "direct p99",
@@ -144,19 +146,19 @@ fn report(rows: &[(&str, Vec<Seen>)]) -> String {
         "CPU µs/call",
         "calls/s",
     ];
-    let line = |(kind, seen): &(&str, Vec<Seen>)| {
-        let of = |value: fn(&Seen) -> f64| format!("{:.0}", median(seen.iter().map(value)));
+    let row = |(transport, rounds): &(&str, Vec<Seen>)| {
+        let median_of = |value: fn(&Seen) -> f64| format!("{:.0}", median(rounds.iter().map(value)));
         vec![
-            (*kind).to_owned(),
-            of(|seen| seen.direct[0]),
-            of(|seen| seen.direct[1]),
-            of(|seen| seen.through[0]),
-            of(|seen| seen.through[1]),
-            of(|seen| seen.through[0] - seen.direct[0]),
-            of(|seen| seen.through[1] - seen.direct[1]),
-            of(|seen| seen.cpu),
-            of(|seen| seen.per_second),
+            (*transport).to_owned(),
+            median_of(|round| round.direct[0]),
+            median_of(|round| round.direct[1]),
+            median_of(|round| round.through[0]),
+            median_of(|round| round.through[1]),
+            median_of(|round| round.through[0] - round.direct[0]),
+            median_of(|round| round.through[1] - round.direct[1]),
+            median_of(|round| round.cpu),
+            median_of(|round| round.per_second),
         ]
     };
-    table(&head, &rows.iter().map(line).collect::<Vec<_>>())
+    table(&header, &rows.iter().map(row).collect::<Vec<_>>())
 }

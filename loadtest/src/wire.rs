@@ -1,5 +1,5 @@
-//! What the load speaks over: a plain connection, or TLS 1.3 with one cipher and one key exchange, so that every server
-//! is asked for the same work. The load believes any certificate: its core is shared with the agent.
+//! Client side of a connection: plain, or TLS 1.3 with one cipher suite and one key exchange, so that every server does
+//! the same work. The load accepts any certificate, because its core is shared with the agent.
 
 use anyhow::Context as _;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,24 +12,24 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name that callers ask for, which stands in the certificate.
+/// The host name of all requests, for which the certificate is issued.
 pub(crate) const HOST: &str = "loadtest.local";
 
-/// How callers speak to a proxy.
+/// The protocol between a client and a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// HTTP/1.1 without TLS.
     Plain,
     /// HTTP/1.1 over TLS.
     Tls,
-    /// HTTP/2 over TLS, agreed on by ALPN.
+    /// HTTP/2 over TLS, negotiated by ALPN.
     H2,
 }
 
 impl Caller {
     pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Tls, Self::H2];
 
-    /// As it stands in tables and records.
+    /// Returns the name in tables and records.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "HTTP/1.1",
@@ -43,31 +43,31 @@ impl Caller {
     }
 }
 
-/// A connection that blocks.
+/// A blocking connection.
 pub(crate) enum Wire {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Wire {
-    /// Connects. A read gives up after `patience`, because a run must end.
-    pub(crate) fn open(address: SocketAddr, caller: Caller, patience: Duration) -> anyhow::Result<Self> {
+    /// Connects. A read fails after `read_timeout`, because a run must end.
+    pub(crate) fn open(address: SocketAddr, protocol: Caller, read_timeout: Duration) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).context("connect")?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        if caller == Caller::Plain {
+        stream.set_read_timeout(Some(read_timeout))?;
+        if protocol == Caller::Plain {
             return Ok(Self::Plain(stream));
         }
-        let connection = ClientConnection::new(Arc::new(config(caller, Resumption::disabled())?), name()?)?;
+        let connection = ClientConnection::new(Arc::new(config(protocol, Resumption::disabled())?), server_name()?)?;
         Ok(Self::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 }
 
 impl Read for Wire {
-    fn read(&mut self, room: &mut [u8]) -> Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         match self {
-            Self::Plain(stream) => stream.read(room),
-            Self::Tls(stream) => stream.read(room),
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
         }
     }
 }
@@ -88,13 +88,13 @@ impl Write for Wire {
     }
 }
 
-/// The name in a handshake.
-pub(crate) fn name() -> anyhow::Result<ServerName<'static>> {
+/// Returns the server name of the handshakes.
+pub(crate) fn server_name() -> anyhow::Result<ServerName<'static>> {
     Ok(ServerName::try_from(HOST)?)
 }
 
-/// How the load shakes hands: TLS 1.3, AES-128-GCM and X25519, whatever else a server could.
-pub(crate) fn config(caller: Caller, resumption: Resumption) -> anyhow::Result<ClientConfig> {
+/// Builds the TLS configuration of the load: only TLS 1.3, AES-128-GCM and X25519, whatever else a server offers.
+pub(crate) fn config(protocol: Caller, resumption: Resumption) -> anyhow::Result<ClientConfig> {
     let provider = CryptoProvider {
         cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
         kx_groups: vec![aws_lc_rs::kx_group::X25519],
@@ -103,12 +103,12 @@ pub(crate) fn config(caller: Caller, resumption: Resumption) -> anyhow::Result<C
     let builder = ClientConfig::builder_with_provider(Arc::new(provider));
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
     let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone)).with_no_client_auth();
-    config.alpn_protocols = vec![caller.alpn().to_vec()];
+    config.alpn_protocols = vec![protocol.alpn().to_vec()];
     config.resumption = resumption;
     Ok(config)
 }
 
-/// Believes every certificate.
+/// Accepts every certificate.
 #[derive(Debug)]
 struct Anyone;
 

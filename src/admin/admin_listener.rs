@@ -1,5 +1,5 @@
-//! The admin listener's socket: a limit on connections, an idle timeout, and the check of the Host header against DNS
-//! rebinding.
+//! Socket of the admin listener: a limit on connections, an idle timeout, and a check of the Host header that prevents
+//! DNS rebinding.
 
 use super::status_pages::error_response;
 use crate::fault::{Fault, FaultCode};
@@ -50,10 +50,10 @@ impl Listener for AdminListener {
     async fn accept(&mut self) -> (IdleTimeoutStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
-                // Closed at once, so that the client does not wait for a connection that is not served.
+                // Beyond the limit the connection is closed at once, so that its client does not wait.
                 Ok((stream, address)) => match Arc::clone(&self.permits).try_acquire_owned() {
-                    Ok(place) => {
-                        return (IdleTimeoutStream { stream, idle_timer: None, _permit: place }, address);
+                    Ok(permit) => {
+                        return (IdleTimeoutStream { stream, idle_timer: None, _permit: permit }, address);
                     }
                     Err(_) => continue,
                 },
@@ -70,7 +70,7 @@ impl Listener for AdminListener {
     }
 }
 
-/// A connection that fails with a timeout when neither side sends anything for a while.
+/// A connection that fails with a timeout error after `IDLE_TIMEOUT` without a byte in either direction.
 pub(super) struct IdleTimeoutStream {
     stream: TcpStream,
     idle_timer: Option<Pin<Box<Sleep>>>,
@@ -78,33 +78,33 @@ pub(super) struct IdleTimeoutStream {
 }
 
 impl IdleTimeoutStream {
-    /// Fails with a timeout once the connection was idle for too long; otherwise registers the wake-up.
+    /// Returns a timeout error if the connection was idle for too long; otherwise registers the wake-up.
     fn poll_idle_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let silence = self.idle_timer.get_or_insert_with(|| Box::pin(sleep(IDLE_TIMEOUT)));
-        ready!(silence.as_mut().poll(context));
+        let timer = self.idle_timer.get_or_insert_with(|| Box::pin(sleep(IDLE_TIMEOUT)));
+        ready!(timer.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    fn restart_idle_timer<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if polled.is_pending() {
+    fn restart_idle_timer<T>(&mut self, result: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if result.is_pending() {
             return self.poll_idle_timeout(context);
         }
         self.idle_timer = None;
-        polled
+        result
     }
 }
 
 impl AsyncRead for IdleTimeoutStream {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_read(context, to);
-        self.restart_idle_timer(polled, context)
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.restart_idle_timer(result, context)
     }
 }
 
 impl AsyncWrite for IdleTimeoutStream {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, from);
-        self.restart_idle_timer(polled, context)
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.restart_idle_timer(result, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -116,13 +116,13 @@ impl AsyncWrite for IdleTimeoutStream {
     }
 }
 
-/// Requires a loopback host name if the listener is on loopback: a web page whose own name was resolved to 127.0.0.1
-/// (DNS rebinding) still sends that name.
-pub(super) async fn require_loopback_host(State(loopback): State<bool>, request: Request, next: Next) -> Response {
+/// Requires a loopback host name if the listener is on loopback. A web page whose host name resolves to 127.0.0.1 (DNS
+/// rebinding) sends its own host name.
+pub(super) async fn require_loopback_host(State(is_on_loopback): State<bool>, request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let is_loopback_name = hosts.all(|host| host.to_str().is_ok_and(is_loopback_host))
         && request.uri().authority().is_none_or(|name| is_loopback_host(name.as_str()));
-    if loopback && !is_loopback_name {
+    if is_on_loopback && !is_loopback_name {
         return error_response(&Fault::new(
             FaultCode::PermissionDenied,
             "This listener only accepts the host names localhost, 127.0.0.1 and [::1]",

@@ -1,4 +1,4 @@
-//! The state that the admin listener shows, and the trait through which the gateway provides it.
+//! The data of the admin pages, and the trait through which the gateway provides it.
 
 use crate::{
     agent::{Agent, AgentId, AgentStatus, AuthenticationType},
@@ -9,7 +9,7 @@ use crate::{
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
-/// The gateway's state, as the admin listener needs it.
+/// The gateway's state and the actions of operators, as the admin listener needs them.
 pub trait AdminState: Send + Sync + 'static {
     /// Returns the health of the gateway.
     fn health(&self) -> GatewayHealth;
@@ -17,18 +17,18 @@ pub trait AdminState: Send + Sync + 'static {
     fn list_agents(&self, after: Option<&str>, limit: usize) -> Vec<AgentRow>;
     /// Returns the first `limit` documents that were rejected.
     fn list_rejected_documents(&self, limit: usize) -> Vec<RejectedDocument>;
-    /// Returns every source of agents in the order of precedence. Must not take long.
+    /// Returns every source of agents in the order of precedence. Must return quickly, because readiness probes call it.
     fn list_sources(&self) -> Vec<SourceRow>;
-    /// Confirms the agent loss that the loss guard holds back for the feed `name`. Returns whether there was one;
-    /// `None` if there is no such feed.
+    /// Confirms the agent loss that the loss guard holds back for the source `name`. Returns whether there was one;
+    /// `None` if there is no such source.
     fn confirm_agent_loss(&self, name: &str) -> Option<bool>;
 
-    /// Registers a runtime of this machine from its JSON. Returns how long the registration is valid, and whether it
-    /// is new.
+    /// Registers a runtime of this machine from the JSON text `_registration`. Returns how long the registration is
+    /// valid, and whether it is new.
     ///
     /// # Errors
-    /// The registration is invalid, or `NotFound` where registrations are disabled.
-    fn register_runtime(&self, _name: &str, _wanted: &[u8]) -> Result<(Duration, bool), Fault> {
+    /// The registration is invalid, or `NotFound` if registration is disabled.
+    fn register_runtime(&self, _name: &str, _registration: &[u8]) -> Result<(Duration, bool), Fault> {
         Err(Fault::new(FaultCode::NotFound, "Registration is disabled"))
     }
 
@@ -37,7 +37,7 @@ pub trait AdminState: Send + Sync + 'static {
         false
     }
 
-    /// Creates a code with which one page can be paired; returns it with its validity. `None` if pairing is disabled.
+    /// Creates a code that pairs one page, and returns it with its lifetime. `None` if pairing is disabled.
     fn create_pairing_code(&self) -> Option<(String, Duration)> {
         None
     }
@@ -46,20 +46,21 @@ pub trait AdminState: Send + Sync + 'static {
 /// The health of the gateway.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayHealth {
-    /// Whether the gateway is shutting down and wants no new calls.
+    /// Whether the gateway is shutting down and accepts no new calls.
     pub draining: bool,
     /// Number of agents served; `None` until the first snapshot was published.
     pub agents: Option<usize>,
     /// Number of rejected documents.
     pub rejected_documents: usize,
-    /// Why the newest configuration was rejected, while an older one is in force.
+    /// Problems of the last configuration, if a reload rejected it and the previous configuration is in force.
     pub config_error: Option<String>,
-    /// What currently cannot be read, such as a feed whose last known good agents are served.
+    /// Files and sources that cannot be read at the moment, with reasons.
     pub problems: Vec<String>,
 }
 
 impl GatewayHealth {
-    /// Returns why no calls should be sent here. A rejected configuration is no reason: the previous one is in force.
+    /// Returns why the gateway is not ready for calls. A rejected configuration is no reason, because the previous
+    /// configuration is in force.
     pub fn not_ready_reasons(&self) -> Vec<&'static str> {
         let mut reasons = Vec::new();
         if self.draining {
@@ -84,7 +85,7 @@ pub struct AgentRow {
     endpoint: String,
     operations: Vec<String>,
     in_flight: u32,
-    /// State of the circuit breaker of its first endpoint.
+    /// State of the circuit breaker of the first endpoint.
     circuit_breaker: &'static str,
     /// All endpoints, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -101,7 +102,7 @@ struct EndpointRow {
 impl AgentRow {
     /// Creates the row of an agent with `in_flight` calls.
     pub fn new(agent: &Agent, in_flight: u32) -> Self {
-        let named = agent.operations.iter().filter(|operation| !operation.name.is_empty());
+        let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());
         Self {
             id: agent.id.to_string(),
             name: agent.name.clone(),
@@ -118,21 +119,21 @@ impl AgentRow {
                 AuthenticationType::Open => "none",
             },
             endpoint: redact(&agent.endpoint.to_string()).into_owned(),
-            operations: named.map(|operation| operation.name.to_string()).collect(),
+            operations: named_operations.map(|operation| operation.name.to_string()).collect(),
             in_flight,
             circuit_breaker: "closed",
             endpoints: Vec::new(),
         }
     }
 
-    /// Adds the agent's endpoints, its own first, and the state of each one's circuit breaker.
+    /// Adds the agent's endpoints, the one of its document first, each with the state of its circuit breaker.
     #[must_use]
     pub fn with_endpoints<'a>(mut self, endpoints: impl Iterator<Item = (&'a str, &'static str)>) -> Self {
-        let shown =
+        let row =
             |(endpoint, circuit_breaker)| EndpointRow { endpoint: redact(endpoint).into_owned(), circuit_breaker };
-        let mut endpoints: Vec<EndpointRow> = endpoints.map(shown).collect();
-        if let Some(own) = endpoints.first() {
-            self.circuit_breaker = own.circuit_breaker;
+        let mut endpoints: Vec<EndpointRow> = endpoints.map(row).collect();
+        if let Some(first) = endpoints.first() {
+            self.circuit_breaker = first.circuit_breaker;
         }
         if endpoints.len() < 2 {
             endpoints.clear();
@@ -140,7 +141,7 @@ impl AgentRow {
         Self { endpoints, ..self }
     }
 
-    /// The agent's id.
+    /// Returns the agent's id.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -159,7 +160,7 @@ pub struct SourceRow {
     stale: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     from_last_known_good: bool,
-    /// Number of agents that a poll result would remove, while the loss guard holds it back.
+    /// Number of agents that a poll result would remove while the loss guard holds it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     withheld: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +172,7 @@ pub struct SourceRow {
 impl SourceRow {
     /// Creates the row of a source.
     pub fn new(source: &SourceHealth) -> Self {
-        let shown = |text: String| redact(&text).into_owned();
+        let redacted = |text: String| redact(&text).into_owned();
         Self {
             name: source.name.to_string(),
             kind: source.kind,
@@ -180,12 +181,12 @@ impl SourceRow {
             stale: source.stale,
             from_last_known_good: source.from_disk,
             withheld: source.withheld_loss,
-            error: source.error.clone().map(shown),
-            warning: source.warning().map(shown),
+            error: source.error.clone().map(redacted),
+            warning: source.warning().map(redacted),
         }
     }
 
-    /// Whether the source has a warning for operators.
+    /// Returns whether the source has a warning for operators.
     pub fn has_warning(&self) -> bool {
         self.warning.is_some()
     }
@@ -194,7 +195,7 @@ impl SourceRow {
 /// A rejected document.
 #[derive(Clone, Debug, Serialize)]
 pub struct RejectedDocument {
-    /// The file, or other part of a feed, that contains the document.
+    /// The file, or other part of a source, that contains the document.
     pub source: String,
     /// Index of the document in that part, from 0.
     pub index: usize,
@@ -205,18 +206,18 @@ pub struct RejectedDocument {
     pub reasons: Vec<String>,
 }
 
-/// Returns the `limit` items with the lowest ids after `after`, in order. Iterates once, keeping only those items.
-pub fn select_page<'a, T>(all: impl Iterator<Item = (&'a AgentId, T)>, after: Option<&str>, limit: usize) -> Vec<T> {
-    let mut found = BTreeMap::new();
-    for (id, thing) in all.filter(|(id, _)| after.is_none_or(|after| id.as_str() > after)) {
-        let full = found.len() >= limit;
-        if full && found.last_key_value().is_none_or(|(last, _)| id >= *last) {
+/// Returns the `limit` items with the lowest ids after `after`, in order. Iterates once, and keeps only those items.
+pub fn select_page<'a, T>(items: impl Iterator<Item = (&'a AgentId, T)>, after: Option<&str>, limit: usize) -> Vec<T> {
+    let mut page = BTreeMap::new();
+    for (id, item) in items.filter(|(id, _)| after.is_none_or(|after| id.as_str() > after)) {
+        let is_full = page.len() >= limit;
+        if is_full && page.last_key_value().is_none_or(|(last_id, _)| id >= *last_id) {
             continue;
         }
-        found.insert(id, thing);
-        if full {
-            found.pop_last();
+        page.insert(id, item);
+        if is_full {
+            page.pop_last();
         }
     }
-    found.into_values().collect()
+    page.into_values().collect()
 }

@@ -1,5 +1,5 @@
-//! Handlers for clients on this machine: registering a runtime, and creating a code that pairs a web page. Web pages
-//! themselves are refused.
+//! Handlers for clients on this machine: the registration of a runtime, and the creation of a code that pairs a web
+//! page. Requests from web pages are refused.
 
 use super::{
     AdminContext,
@@ -20,22 +20,22 @@ const MAX_REGISTRATION_BYTES: usize = 16 << 10;
 
 /// Registers a runtime, or renews its registration.
 pub(super) async fn register_runtime(
-    State(source): State<AdminContext>,
+    State(context): State<AdminContext>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(refused) = refuse_browser_page(&headers) {
-        return refused;
+    if let Some(refusal) = refuse_browser_page(&headers) {
+        return refusal;
     }
     if body.len() > MAX_REGISTRATION_BYTES {
         return error_response(&Fault::new(FaultCode::PayloadTooLarge, "A registration may have at most 16KiB"));
     }
-    let told = name.clone();
-    match run_blocking(move || source.state.register_runtime(&name, &body)).await {
-        Some(Ok((holds, new))) => {
-            let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-            (status, Json(json!({"name": told, "expires_in": holds.as_secs()}))).into_response()
+    let registered_name = name.clone();
+    match run_blocking(move || context.state.register_runtime(&name, &body)).await {
+        Some(Ok((ttl, is_new))) => {
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+            (status, Json(json!({"name": registered_name, "expires_in": ttl.as_secs()}))).into_response()
         }
         Some(Err(fault)) => error_response(&fault),
         None => error_response(&Fault::new(FaultCode::Internal, "The registration failed")),
@@ -44,26 +44,26 @@ pub(super) async fn register_runtime(
 
 /// Removes a registration.
 pub(super) async fn remove_registration(
-    State(source): State<AdminContext>,
+    State(context): State<AdminContext>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(refused) = refuse_browser_page(&headers) {
-        return refused;
+    if let Some(refusal) = refuse_browser_page(&headers) {
+        return refusal;
     }
-    match source.state.remove_registration(&name) {
+    match context.state.remove_registration(&name) {
         true => StatusCode::NO_CONTENT.into_response(),
         false => error_response(&Fault::new(FaultCode::NotFound, "There is no registration with this name")),
     }
 }
 
-/// Creates a code with which one web page can be paired; it replaces the previous code.
-pub(super) async fn create_pairing_code(State(source): State<AdminContext>, headers: HeaderMap) -> Response {
-    if let Some(refused) = refuse_browser_page(&headers) {
-        return refused;
+/// Creates a code that pairs one web page, and invalidates the previous code.
+pub(super) async fn create_pairing_code(State(context): State<AdminContext>, headers: HeaderMap) -> Response {
+    if let Some(refusal) = refuse_browser_page(&headers) {
+        return refusal;
     }
-    match source.state.create_pairing_code() {
-        Some((code, holds)) => Json(json!({"code": code, "expires_in": holds.as_secs()})).into_response(),
+    match context.state.create_pairing_code() {
+        Some((code, lifetime)) => Json(json!({"code": code, "expires_in": lifetime.as_secs()})).into_response(),
         None => error_response(&Fault::new(
             FaultCode::NotFound,
             "Pairing is disabled (the configuration has no cors.pairing)",
@@ -73,6 +73,6 @@ pub(super) async fn create_pairing_code(State(source): State<AdminContext>, head
 
 /// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
 pub(super) fn refuse_browser_page(headers: &HeaderMap) -> Option<Response> {
-    let page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    page.then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
+    let is_from_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    is_from_page.then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
 }

@@ -1,7 +1,7 @@
-//! The admin listener on its own address: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can
-//! confirm an agent loss that the loss guard holds back, register a runtime of this machine, and create a pairing code
-//! for a web page. The listener has no authentication, so it refuses requests from web pages and belongs on loopback.
-//! This module accesses the gateway only through [`AdminState`].
+//! The admin listener: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can also confirm an agent
+//! loss that the loss guard holds back, register a runtime of this machine, and create a pairing code for a web page.
+//! The listener has no authentication: it refuses requests that change state from web pages, and its address belongs on
+//! loopback. This module accesses the gateway only through [`AdminState`].
 
 mod admin_listener;
 mod admin_state;
@@ -20,34 +20,34 @@ use axum::{
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
-/// What the handlers build pages from.
+/// State that every handler has.
 #[derive(Clone)]
 struct AdminContext {
     state: Arc<dyn AdminState>,
     metrics: Arc<Metrics>,
 }
 
-/// Serves the admin pages until `stopped` becomes true; completes the responses in progress.
+/// Serves the admin pages until `shutdown` becomes true, and completes the responses in progress.
 pub async fn serve(
     listener: TcpListener,
     state: Arc<dyn AdminState>,
     metrics: Arc<Metrics>,
-    stopped: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) {
-    let loopback = listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
-    let router = build_router(AdminContext { state, metrics }, loopback);
-    let end = async move {
-        let mut stopped = stopped;
-        // A sender that was dropped sends no further notifications; the error means shutdown as well.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
+    let is_on_loopback = listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
+    let router = build_router(AdminContext { state, metrics }, is_on_loopback);
+    let shutdown_requested = async move {
+        let mut shutdown = shutdown;
+        // An error means that the sender was dropped: shutdown as well.
+        let _ = shutdown.wait_for(|requested| *requested).await;
     };
-    let served = axum::serve(admin_listener::AdminListener::new(listener), router).with_graceful_shutdown(end).await;
-    if let Err(why) = served {
+    let result = axum::serve(admin_listener::AdminListener::new(listener), router).with_graceful_shutdown(shutdown_requested).await;
+    if let Err(why) = result {
         tracing::error!(%why, "admin listener failed");
     }
 }
 
-fn build_router(source: AdminContext, loopback: bool) -> Router {
+fn build_router(context: AdminContext, is_on_loopback: bool) -> Router {
     Router::new()
         .route("/metrics", get(status_pages::metrics))
         .route("/healthz", get(status_pages::healthz))
@@ -63,8 +63,8 @@ fn build_router(source: AdminContext, loopback: bool) -> Router {
         .fallback(status_pages::not_found)
         .method_not_allowed_fallback(status_pages::method_not_allowed)
         .layer(from_fn(status_pages::add_common_headers))
-        .layer(from_fn_with_state(loopback, admin_listener::require_loopback_host))
-        .with_state(source)
+        .layer(from_fn_with_state(is_on_loopback, admin_listener::require_loopback_host))
+        .with_state(context)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The sources of agents: a page with their health, and the confirmation of an agent loss.
+//! Page with the health of the sources of agents, and the confirmation of an agent loss.
 
 use super::{
     AdminContext,
@@ -21,8 +21,8 @@ struct SourcesPage {
 }
 
 /// Lists every source in the order of precedence.
-pub(super) async fn list_sources(State(source): State<AdminContext>) -> Response {
-    match run_blocking(move || source.state.list_sources()).await {
+pub(super) async fn list_sources(State(context): State<AdminContext>) -> Response {
+    match run_blocking(move || context.state.list_sources()).await {
         Some(sources) => Json(SourcesPage { sources }).into_response(),
         None => error_response(&Fault::new(FaultCode::Internal, "Listing the sources failed")),
     }
@@ -35,14 +35,14 @@ struct ConfirmResponse {
 
 /// Confirms an agent loss that the loss guard holds back, which then takes effect.
 pub(super) async fn confirm_agent_loss(
-    State(source): State<AdminContext>,
+    State(context): State<AdminContext>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(refused) = refuse_browser_page(&headers) {
-        return refused;
+    if let Some(refusal) = refuse_browser_page(&headers) {
+        return refusal;
     }
-    match run_blocking(move || source.state.confirm_agent_loss(&name)).await {
+    match run_blocking(move || context.state.confirm_agent_loss(&name)).await {
         Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
         Some(None) => error_response(&Fault::new(
             FaultCode::NotFound,

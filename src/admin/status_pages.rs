@@ -1,4 +1,5 @@
-//! The pages. Those that take long with very many agents are built on blocking threads, not on those that serve calls.
+//! Pages of the admin listener, and its error responses. Pages that take long with many agents are built on blocking
+//! threads, so that they do not delay calls.
 
 use super::{AdminContext, AgentRow, RejectedDocument, SourceRow, admin_state::GatewayHealth};
 use crate::fault::{ErrorFormat, Fault, FaultCode};
@@ -15,9 +16,9 @@ use serde::{Deserialize, Serialize};
 const MAX_PAGE_SIZE: usize = 1_000;
 const DEFAULT_PAGE_SIZE: usize = 100;
 
-/// Serves the metrics in Prometheus' text format.
-pub(super) async fn metrics(State(source): State<AdminContext>) -> Response {
-    match run_blocking(move || source.metrics.render()).await {
+/// Serves the metrics in the Prometheus text format.
+pub(super) async fn metrics(State(context): State<AdminContext>) -> Response {
+    match run_blocking(move || context.metrics.render()).await {
         Some(Ok(page)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
         Some(Err(why)) => {
             error_response(&Fault::new(FaultCode::Internal, "Writing the metrics failed").with_detail(why))
@@ -40,20 +41,20 @@ struct ReadinessReport {
     rejected: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
-    /// The feeds with a warning.
+    /// The sources that have a warning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<SourceRow>,
 }
 
 /// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not.
-pub(super) async fn readyz(State(source): State<AdminContext>) -> Response {
-    let health = source.state.health();
+pub(super) async fn readyz(State(context): State<AdminContext>) -> Response {
+    let health = context.state.health();
     let reasons = health.not_ready_reasons();
     let GatewayHealth { agents, rejected_documents: rejected, config_error, mut problems, .. } = health;
-    let sources = source.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();
+    let sources = context.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     problems.truncate(DEFAULT_PAGE_SIZE);
-    let ready = ReadinessReport {
+    let report = ReadinessReport {
         ready: reasons.is_empty(),
         reasons,
         config: config_error.map_or_else(|| "ok".to_owned(), |why| format!("rejected: {why}")),
@@ -62,7 +63,7 @@ pub(super) async fn readyz(State(source): State<AdminContext>) -> Response {
         problems,
         sources,
     };
-    (status, Json(ready)).into_response()
+    (status, Json(report)).into_response()
 }
 
 #[derive(Default, Deserialize)]
@@ -85,13 +86,13 @@ struct AgentsPage {
 
 /// Lists the agents, one page at a time; the first page also lists rejected documents.
 pub(super) async fn list_agents(
-    State(source): State<AdminContext>,
+    State(context): State<AdminContext>,
     query: Result<Query<AgentsQuery>, QueryRejection>,
 ) -> Response {
     let invalid_query =
         || Fault::new(FaultCode::InvalidInput, "The query is not valid (use /agents?limit=1…1000&after=<id>)");
     let Query(AgentsQuery { limit, after }) = match query {
-        Ok(asked) => asked,
+        Ok(query) => query,
         Err(why) => return error_response(&invalid_query().with_detail(why)),
     };
     let limit = limit.unwrap_or(DEFAULT_PAGE_SIZE);
@@ -99,13 +100,13 @@ pub(super) async fn list_agents(
         return error_response(&invalid_query());
     }
     let page = run_blocking(move || {
-        let health = source.state.health();
-        // One agent more than requested tells whether there is a next page.
-        let mut agents = source.state.list_agents(after.as_deref(), limit + 1);
-        let more = agents.len() > limit;
+        let health = context.state.health();
+        // One agent beyond the limit shows that there is a next page.
+        let mut agents = context.state.list_agents(after.as_deref(), limit + 1);
+        let has_more = agents.len() > limit;
         agents.truncate(limit);
-        let next = agents.last().filter(|_| more).map(|last| last.id().to_owned());
-        let rejected = if after.is_none() { source.state.list_rejected_documents(limit) } else { Vec::new() };
+        let next = agents.last().filter(|_| has_more).map(|last| last.id().to_owned());
+        let rejected = if after.is_none() { context.state.list_rejected_documents(limit) } else { Vec::new() };
         AgentsPage {
             total: health.agents.unwrap_or_default(),
             agents,
@@ -139,7 +140,7 @@ pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     )
 }
 
-/// Adds the headers that every page has.
+/// Adds the headers that every response has.
 pub(super) async fn add_common_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -152,8 +153,8 @@ pub(super) fn error_response(fault: &Fault) -> Response {
         tracing::error!(%fault, "admin page failed");
     }
     let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let kind = [(header::CONTENT_TYPE, ErrorFormat::Error.media_type())];
-    let mut response = (status, kind, fault.to_body(ErrorFormat::Error, "admin")).into_response();
+    let content_type = [(header::CONTENT_TYPE, ErrorFormat::Error.media_type())];
+    let mut response = (status, content_type, fault.to_body(ErrorFormat::Error, "admin")).into_response();
     for (name, value) in fault.headers() {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
@@ -162,7 +163,7 @@ pub(super) fn error_response(fault: &Fault) -> Response {
     response
 }
 
-/// Runs `make` on a blocking thread; `None` if it panicked.
-pub(super) async fn run_blocking<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(make).await.ok()
+/// Runs `build` on a blocking thread; `None` if it panicked.
+pub(super) async fn run_blocking<T: Send + 'static>(build: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(build).await.ok()
 }

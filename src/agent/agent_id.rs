@@ -1,4 +1,4 @@
-//! Agent identifiers: path-safe, bounded in length and cheap to clone.
+//! Agent identifiers, which are safe in paths, bounded in length and cheap to clone.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
@@ -7,10 +7,10 @@ use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 pub struct AgentId(Arc<str>);
 
 impl AgentId {
-    /// Whether `text` is a valid identifier.
+    /// Returns whether `text` is a valid identifier.
     pub fn is_valid(text: &str) -> bool {
-        let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        (1..=128).contains(&text.len()) && text.bytes().all(safe) && text != "." && text != ".."
+        let is_safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        (1..=128).contains(&text.len()) && text.bytes().all(is_safe) && text != "." && text != ".."
     }
 
     /// Returns the identifier as a string slice.
@@ -42,7 +42,7 @@ impl Borrow<str> for AgentId {
 }
 
 impl fmt::Display for AgentId {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }

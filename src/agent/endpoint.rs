@@ -1,10 +1,10 @@
-//! Endpoint URLs of agents. Parsing refuses every address that the gateway could never call.
+//! Endpoint URLs of agents. The parser refuses every address that the gateway cannot call.
 
 use super::{AgentId, AgentUri, MatrixAddress};
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
 
-/// The supported endpoint schemes, as listed in error messages.
+/// The supported endpoint schemes, for error messages.
 const SUPPORTED_SCHEMES: &str =
     "http, https, agent, agent+https, agent+unix, agent+local, agent+matrix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
 
@@ -33,13 +33,13 @@ pub enum AgentEndpoint {
 }
 
 impl AgentEndpoint {
-    /// Whether traffic to the endpoint is encrypted or never leaves the machine.
+    /// Returns whether traffic to the endpoint is encrypted or does not leave the machine.
     pub fn is_encrypted_or_local(&self) -> bool {
         match self {
             Self::Http(uri) => uri.scheme_str() == Some("https"),
             Self::WebSocket(uri) => uri.scheme_str() == Some("wss"),
             Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
-            // `agent://` resolves to https or to an address the operator configured; a homeserver is https or local.
+            // `agent://` resolves to https or to an address of the operator. A homeserver is https or local.
             Self::Unix { .. } | Self::Local(_) | Self::Matrix(_) | Self::AgentUri(_) => true,
         }
     }
@@ -73,7 +73,7 @@ fn parse_http(text: &str) -> Result<AgentEndpoint, String> {
     Ok(AgentEndpoint::Http(parse_url(text)?))
 }
 
-/// Parses a resolvable name. A fragment is refused: only callers may add one.
+/// Parses an `agent://` name without a fragment, which only callers may add.
 fn parse_agent_uri(text: &str) -> Result<AgentEndpoint, String> {
     let uri: AgentUri = text.parse().map_err(|why| format!("the endpoint {why}"))?;
     match uri.fragment() {
@@ -82,7 +82,7 @@ fn parse_agent_uri(text: &str) -> Result<AgentEndpoint, String> {
     }
 }
 
-/// RFC 6455 §3: a WebSocket URI has no fragment.
+/// Parses a WebSocket URI, which has no fragment (RFC 6455 §3).
 fn parse_websocket(text: &str) -> Result<AgentEndpoint, String> {
     if text.contains('#') {
         return Err("a WebSocket endpoint must have no fragment (wss://host/path)".to_owned());
@@ -90,7 +90,7 @@ fn parse_websocket(text: &str) -> Result<AgentEndpoint, String> {
     Ok(AgentEndpoint::WebSocket(parse_url(text)?))
 }
 
-/// A topic name contains neither of the wildcards `+` and `#`; a query has no meaning.
+/// Parses an MQTT URL. A topic name has no wildcard (`+`, `#`), and a query has no meaning.
 fn parse_mqtt(text: &str) -> Result<AgentEndpoint, String> {
     if text.contains(['#', '?', '+']) {
         return Err(
@@ -134,18 +134,18 @@ fn parse_unix(rest: &str) -> Result<AgentEndpoint, String> {
 }
 
 fn parse_local(name: &str) -> Result<AgentEndpoint, String> {
-    let refuse = |_| "a local endpoint must be letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
-    name.parse().map(AgentEndpoint::Local).map_err(refuse)
+    let error = |_| "a local endpoint must be letters, digits, '.', '-' and '_' (agent+local://name)".to_owned();
+    name.parse().map(AgentEndpoint::Local).map_err(error)
 }
 
 impl fmt::Display for AgentEndpoint {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(uri) | Self::WebSocket(uri) | Self::Mqtt(uri) => uri.fmt(to),
-            Self::AgentUri(uri) => uri.fmt(to),
-            Self::Matrix(address) => address.fmt(to),
-            Self::Local(name) => write!(to, "agent+local://{name}"),
-            Self::Unix { socket, path } => write!(to, "agent+unix://{}#{path}", socket.display()),
+            Self::Http(uri) | Self::WebSocket(uri) | Self::Mqtt(uri) => uri.fmt(formatter),
+            Self::AgentUri(uri) => uri.fmt(formatter),
+            Self::Matrix(address) => address.fmt(formatter),
+            Self::Local(name) => write!(formatter, "agent+local://{name}"),
+            Self::Unix { socket, path } => write!(formatter, "agent+unix://{}#{path}", socket.display()),
         }
     }
 }

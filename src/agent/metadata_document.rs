@@ -1,5 +1,5 @@
-//! Parses AIDIP metadata documents into [`Agent`]s. Reports every problem of a document at once and keeps unknown
-//! fields (R15, R103).
+//! Parser of AIDIP metadata documents. Reports every problem of a document at once, and keeps unknown fields (R15,
+//! R103).
 
 use super::{Agent, AgentId, AgentStatus, AgentVersions, Authentication, AuthenticationType, Deprecation, Operation};
 use crate::values::{Rate, json};
@@ -9,7 +9,7 @@ use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
 /// Maximum number of operations in one document.
 const MAX_OPERATIONS: usize = 256;
 
-/// Path segments under an agent that cannot name an operation.
+/// Path segments under an agent that cannot be names of operations.
 const RESERVED_OPERATION_NAMES: &[&str] =
     &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
 
@@ -17,28 +17,28 @@ impl Agent {
     /// Parses one metadata document.
     ///
     /// # Errors
-    /// Every reason why the document is refused, each prefixed with the field's name.
+    /// Every problem of the document, each prefixed with the field's name.
     pub fn from_document(document: &Value, digest: [u8; 32]) -> Result<Self, Vec<String>> {
         let Value::Object(fields) = document else {
             return Err(vec![format!("an agent's document must be an object, not {}", json::type_name(document))]);
         };
-        let mut read = DocumentReader { fields, problems: Vec::new() };
-        let id = read.parse_field::<AgentId>("id");
-        let name = read.parse_string("name", true);
-        let version = read.parse_version();
-        let endpoint = read.parse_field("endpoint");
-        let (capabilities, tags) = (read.parse_string_list("capabilities"), read.parse_string_list("tags"));
-        let authentication = read.parse_authentication();
-        let status = read.parse_status();
-        let operations = read.parse_operations();
-        let rates = read.parse_rate_limits();
-        let batch = read.parse_bool("batch");
-        let default_operation = read.find_default_operation(&operations);
-        let description = read.parse_string("description", false).unwrap_or_default().into();
-        let publisher = read.parse_string("publisher", false).map(Into::into);
-        let languages = read.parse_string_list("supported_languages");
-        let (Some(id), Some(endpoint), true) = (id, endpoint, read.problems.is_empty()) else {
-            return Err(read.problems);
+        let mut reader = DocumentReader { fields, problems: Vec::new() };
+        let id = reader.parse_field::<AgentId>("id");
+        let name = reader.parse_string("name", true);
+        let version = reader.parse_version();
+        let endpoint = reader.parse_field("endpoint");
+        let (capabilities, tags) = (reader.parse_string_list("capabilities"), reader.parse_string_list("tags"));
+        let authentication = reader.parse_authentication();
+        let status = reader.parse_status();
+        let operations = reader.parse_operations();
+        let rates = reader.parse_rate_limits();
+        let batch = reader.parse_bool("batch");
+        let default_operation = reader.find_default_operation(&operations);
+        let description = reader.parse_string("description", false).unwrap_or_default().into();
+        let publisher = reader.parse_string("publisher", false).map(Into::into);
+        let languages = reader.parse_string_list("supported_languages");
+        let (Some(id), Some(endpoint), true) = (id, endpoint, reader.problems.is_empty()) else {
+            return Err(reader.problems);
         };
         let name = name.unwrap_or_else(|| id.to_string());
         let versions = AgentVersions::from_document(version.as_deref(), fields);
@@ -75,7 +75,7 @@ impl DocumentReader<'_> {
         self.problems.push(text.into());
     }
 
-    /// Returns `None` for a field that is absent or null; records a problem for a field of another type.
+    /// Returns `None` if the field is absent or null. Records a problem if it has another type.
     fn parse_string(&mut self, field: &str, required: bool) -> Option<String> {
         match self.fields.get(field) {
             Some(Value::String(text)) => return Some(text.clone()),
@@ -91,10 +91,10 @@ impl DocumentReader<'_> {
         text.parse().map_err(|why| self.add_problem(format!("{field}: {why}"))).ok()
     }
 
-    /// R74: an unquoted `3.1.4` is a number or invalid JSON. The problem says how to write the version instead.
+    /// Parses the version, which must be a string (R74): an unquoted `3.1` is a number. The problem has the correct form.
     fn parse_version(&mut self) -> Option<String> {
         if let Some(Value::Number(number)) = self.fields.get("version") {
-            self.add_problem(format!("version: must be a string; write \"{number}\" in quotes"));
+            self.add_problem(format!("version: must be a string (write \"{number}\" in quotes)"));
             return None;
         }
         self.parse_string("version", false)
@@ -124,7 +124,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// R12. An unknown type refuses the document: guessing could expose the agent.
+    /// Parses `authentication` (R12). A document with an unknown type is refused, because a guess could expose the agent.
     fn parse_authentication(&mut self) -> Authentication {
         let fields = match self.fields.get("authentication") {
             None | Some(Value::Null) => return Authentication::default(),
@@ -152,12 +152,11 @@ impl DocumentReader<'_> {
                 AuthenticationType::Open
             }
         };
-        let mut inner = DocumentReader { fields, problems: Vec::new() };
-        let scopes = inner.parse_string_list("scopes").iter().map(|scope| scope.to_string()).collect();
-        self.problems.extend(inner.problems.into_iter().map(|problem| format!("authentication.{problem}")));
-        let scopes: Vec<String> = scopes;
+        let mut reader = DocumentReader { fields, problems: Vec::new() };
+        let scopes: Vec<String> = reader.parse_string_list("scopes").iter().map(|scope| scope.to_string()).collect();
+        self.problems.extend(reader.problems.into_iter().map(|problem| format!("authentication.{problem}")));
         if !scopes.is_empty() && kind != AuthenticationType::Bearer {
-            // Only a token carries scopes; admitting another credential would silently ignore them.
+            // Only tokens have scopes; with another credential they would be ignored.
             self.add_problem("authentication.scopes: require authentication.type oauth2_bearer");
         }
         Authentication { kind, scopes }
@@ -188,42 +187,42 @@ impl DocumentReader<'_> {
 
     fn parse_date_time(&mut self, field: &str) -> Option<i64> {
         let text = self.parse_string(field, false)?;
-        let moment = time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339);
-        moment
+        let time = time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339);
+        time
             .map_err(|_| self.add_problem(format!("{field}: must be an RFC 3339 date-time")))
             .ok()
             .map(|at| at.unix_timestamp())
     }
 
-    /// R13, R14: accepts both styles. A document with neither has one operation that accepts any input.
+    /// Parses both styles of operations (R13, R14). A document with neither has one operation that accepts any input.
     fn parse_operations(&mut self) -> Vec<Operation> {
-        let listed = match self.fields.get("operations") {
+        let items = match self.fields.get("operations") {
             None | Some(Value::Null) => &[],
-            Some(Value::Array(listed)) if listed.len() <= MAX_OPERATIONS => listed.as_slice(),
+            Some(Value::Array(items)) if items.len() <= MAX_OPERATIONS => items.as_slice(),
             Some(_) => {
                 self.add_problem(format!("operations: must be an array of at most {MAX_OPERATIONS} objects"));
                 return Vec::new();
             }
         };
-        if listed.is_empty() {
+        if items.is_empty() {
             let (inputs, outputs) = (self.parse_schema("inputs"), self.parse_schema("outputs"));
             return vec![Operation { name: "".into(), description: "".into(), inputs, outputs }];
         }
         let mut names = HashSet::new();
-        let mut operations = Vec::with_capacity(listed.len());
-        for (at, fields) in listed.iter().enumerate() {
+        let mut operations = Vec::with_capacity(items.len());
+        for (at, fields) in items.iter().enumerate() {
             let Value::Object(fields) = fields else {
                 self.add_problem(format!("operations[{at}]: must be an object"));
                 continue;
             };
-            let mut inner = DocumentReader { fields, problems: Vec::new() };
-            let name = inner.parse_operation_name();
+            let mut reader = DocumentReader { fields, problems: Vec::new() };
+            let name = reader.parse_operation_name();
             if name.as_deref().is_some_and(|name| !names.insert(name.to_owned())) {
-                inner.add_problem("name: appears twice in this document");
+                reader.add_problem("name: appears twice in this document");
             }
-            let (inputs, outputs) = (inner.parse_schema("inputs"), inner.parse_schema("outputs"));
-            let description = inner.parse_string("description", false).unwrap_or_default().into();
-            self.problems.extend(inner.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
+            let (inputs, outputs) = (reader.parse_schema("inputs"), reader.parse_schema("outputs"));
+            let description = reader.parse_string("description", false).unwrap_or_default().into();
+            self.problems.extend(reader.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
             operations.push(Operation { name: name.unwrap_or_default().into(), description, inputs, outputs });
         }
         operations
@@ -231,11 +230,11 @@ impl DocumentReader<'_> {
 
     fn find_default_operation(&mut self, operations: &[Operation]) -> Option<usize> {
         let name = self.parse_string("default_operation", false)?;
-        let found = operations.iter().position(|operation| *operation.name == *name);
-        if found.is_none() {
+        let index = operations.iter().position(|operation| *operation.name == *name);
+        if index.is_none() {
             self.add_problem("default_operation: must be the name of one of the operations");
         }
-        found
+        index
     }
 
     fn parse_operation_name(&mut self) -> Option<String> {
@@ -259,13 +258,13 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Rate limits are not standardised (R15): accepts a rate string, a list of them, or members such as
-    /// `max_calls_per_minute: 60`. An unreadable form refuses the document, because ignoring it would drop a limit.
+    /// Parses the rate limits, whose form is not standardised (R15): a rate, a list of rates, or members such as
+    /// `max_calls_per_minute: 60`. A document with another form is refused, so that no limit is ignored.
     fn parse_rate_limits(&mut self) -> Vec<Rate> {
-        let Some(asked) = self.fields.get("rate_limits").or_else(|| self.fields.get("rate_limit")) else {
+        let Some(declared) = self.fields.get("rate_limits").or_else(|| self.fields.get("rate_limit")) else {
             return Vec::new();
         };
-        let rates: Option<Vec<Rate>> = match asked {
+        let rates: Option<Vec<Rate>> = match declared {
             Value::Null => Some(Vec::new()),
             Value::String(rate) => rate.parse().ok().map(|rate| vec![rate]),
             Value::Array(items) => items.iter().map(|item| item.as_str()?.parse().ok()).collect(),
@@ -274,7 +273,7 @@ impl DocumentReader<'_> {
         };
         rates.unwrap_or_else(|| {
             self.add_problem(
-                "rate_limits: write a rate (\"60/min\"), a list of rates, or members such as max_calls_per_minute: 60",
+                "rate_limits: is malformed (write a rate such as \"60/min\", a list of rates, or members such as max_calls_per_minute: 60)",
             );
             Vec::new()
         })

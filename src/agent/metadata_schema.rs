@@ -1,10 +1,10 @@
-//! The published JSON Schema of agent metadata documents (R10, R18), for registries and publishers. It is never
-//! stricter than [`super::Agent::from_document`], which also checks rules that a schema cannot express.
+//! The JSON Schema of agent metadata documents (R10, R18), for registries and publishers. It is never stricter than
+//! [`super::Agent::from_document`], which also checks rules that a schema cannot express.
 
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// The schema as published, as JSON text.
+/// The schema as JSON text.
 pub const METADATA_SCHEMA: &str = include_str!("metadata.schema.json");
 
 static METADATA_SCHEMA_VALUE: LazyLock<Value> =

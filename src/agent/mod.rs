@@ -1,5 +1,5 @@
-//! Agent records: identity, operations, endpoint, and requirements on callers (R10–R15).
-//! Plain data, created only by [`Agent::from_document`]; this module does no I/O and compiles no schema.
+//! Agent records: identity, operations, endpoint, and requirements on callers (R10–R15). Plain data, which
+//! [`Agent::from_document`] creates. This module does no I/O and compiles no schemas.
 
 mod agent_id;
 mod agent_uri;
@@ -10,7 +10,7 @@ mod metadata_schema;
 mod version_selection;
 
 pub use agent_id::AgentId;
-pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN as LONGEST_URI, UriParseError, decode_segment};
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError, decode_segment};
 pub use endpoint::AgentEndpoint;
 pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
@@ -47,17 +47,17 @@ pub struct Agent {
     pub authentication: Authentication,
     /// Whether the gateway serves the agent.
     pub status: AgentStatus,
-    /// The operations, at least one; a document that names none has the implied operation (R14).
+    /// The operations, at least one. A document without operations has the implied operation (R14).
     pub operations: Vec<Operation>,
-    /// Rate limits that the document itself declares.
+    /// Rate limits that the document declares.
     pub rate_limits: Vec<Rate>,
     /// Whether the agent accepts an array of inputs as one call (R44).
     pub accepts_batch: bool,
-    /// The operation of a call that names none, for agents with several.
+    /// The operation of a call that names no operation, for agents with several operations.
     pub default_operation: Option<usize>,
     /// SHA-256 of the document; equal digests mean equal documents.
     pub digest: [u8; 32],
-    /// The whole document as published, as compact JSON.
+    /// The whole published document, as compact JSON.
     pub document: Box<str>,
 }
 
@@ -79,8 +79,8 @@ pub enum AuthenticationType {
     Bearer,
     /// `mtls`
     Mtls,
-    /// `none` or absent: any credential the gateway accepts, or none where the configuration grants access to the
-    /// caller `anonymous`.
+    /// `none` or absent: any credential that the gateway accepts, or no credential if a grant names the caller
+    /// `anonymous`.
     #[default]
     Open,
 }
@@ -91,7 +91,7 @@ pub enum AgentStatus {
     /// Served normally.
     #[default]
     Active,
-    /// Listed but not served: calls get 503.
+    /// Listed but not served; calls get 503.
     Inactive,
     /// Served, with a `Deprecation` response header (RFC 9745).
     Deprecated(Deprecation),
@@ -135,12 +135,12 @@ impl Agent {
 }
 
 impl Operation {
-    /// Whether the input has a property `version`, which then does not select the agent's version.
+    /// Returns whether the input has a property `version`, which then does not select the agent's version.
     pub fn takes_version(&self) -> bool {
         self.inputs.as_deref().and_then(|schema| schema.get("properties")?.get("version")).is_some()
     }
 
-    /// Whether the output has a property `error`, which then does not indicate a failure.
+    /// Returns whether the output has a property `error`, which then does not indicate a failure.
     pub fn declares_error(&self) -> bool {
         self.outputs.as_deref().and_then(|schema| schema.get("properties")?.get("error")).is_some()
     }

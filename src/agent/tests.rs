@@ -1,4 +1,4 @@
-//! Parsing of metadata documents: accepted forms, and refused documents with every reason.
+//! Tests of the parser of metadata documents: accepted forms, and refused documents with every problem.
 
 use super::*;
 use serde_json::json;
@@ -42,14 +42,14 @@ fn r10_all_problems_of_a_document_are_reported_at_once() {
 
 #[test]
 fn r12_an_unknown_authentication_type_is_refused() {
-    for broken in [
+    for invalid in [
         json!({"type": "basic"}),
         json!({}),
         json!("none"),
         json!({"type": "api_key", "scopes": "x"}),
         json!({"type": "api_key", "scopes": ["x"]}),
     ] {
-        assert!(parse(&document_with("authentication", broken.clone())).is_err(), "{broken}");
+        assert!(parse(&document_with("authentication", invalid.clone())).is_err(), "{invalid}");
     }
 }
 
@@ -137,7 +137,7 @@ fn r107_an_mqtt_endpoint_keeps_its_topic() {
 
 #[test]
 fn reserved_duplicate_and_malformed_operation_names_are_refused() {
-    for broken in [
+    for invalid in [
         json!([{"name": "invoke"}]),
         json!([{"name": "a"}, {"name": "a"}]),
         json!([{"name": "a/b"}]),
@@ -145,7 +145,7 @@ fn reserved_duplicate_and_malformed_operation_names_are_refused() {
         json!([{}]),
         json!({}),
     ] {
-        assert!(parse(&document_with("operations", broken.clone())).is_err(), "{broken}");
+        assert!(parse(&document_with("operations", invalid.clone())).is_err(), "{invalid}");
     }
 }
 
@@ -188,8 +188,8 @@ fn r51_matrix_endpoints_name_a_user_and_a_room() {
         "agent+matrix://hs.example.org/!r:example.org",
         "agent+matrix://user:pass@hs.example.org/!r:example.org/@bot:example.org",
     ] {
-        let refused = text.parse::<AgentEndpoint>();
-        assert!(refused.is_err(), "{refused:?}");
+        let result = text.parse::<AgentEndpoint>();
+        assert!(result.is_err(), "{result:?}");
     }
 }
 

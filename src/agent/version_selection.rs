@@ -1,11 +1,11 @@
-//! Version selection (R66–R68): an agent's own version at its endpoint, and the other versions its document lists with
-//! their paths. Resolves the version or range that a caller requests, without I/O.
+//! Version selection (R66–R68): an agent's own version at its endpoint, and the other versions that its document lists
+//! with their paths. Selects the version for the version or range that a caller requests.
 
 use semver::{Comparator, Op, Version, VersionReq};
 use serde_json::{Map, Value};
 use std::{cmp::Reverse, sync::Arc};
 
-/// Maximum number of versions per agent; further ones are ignored.
+/// Maximum number of versions per agent; further versions are ignored.
 const MAX_VERSIONS: usize = 64;
 /// Maximum length of a version or version range in bytes.
 const MAX_VERSION_LEN: usize = 64;
@@ -13,7 +13,7 @@ const MAX_VERSION_LEN: usize = 64;
 /// One version that callers can request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentVersion {
-    /// The version as the document writes it.
+    /// The version as in the document.
     pub label: Arc<str>,
     /// The location, as a reference relative to the endpoint; `None` for the endpoint itself.
     pub location: Option<Box<str>>,
@@ -25,7 +25,7 @@ pub struct AgentVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentVersions(Box<[AgentVersion]>);
 
-/// Why a requested version selects none.
+/// Why a requested version selects no version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSelectionError {
     /// The text is neither a version nor a version range.
@@ -35,12 +35,12 @@ pub enum VersionSelectionError {
 }
 
 impl AgentVersions {
-    /// Collects the versions of a document: `version`, and the members of `supportedVersions`. Ignores a version whose
-    /// location is unreadable.
+    /// Collects the versions of a document: `version`, and the members of `supportedVersions`. Ignores a version with
+    /// an invalid location.
     pub fn from_document(own: Option<&str>, document: &Map<String, Value>) -> Self {
-        let listed = ["supportedVersions", "supported_versions"].iter().find_map(|name| document.get(*name));
-        let mut found: Vec<AgentVersion> = own.and_then(|label| build_version(label, None, true)).into_iter().collect();
-        let listed: Vec<(&str, Option<&str>)> = match listed {
+        let supported = ["supportedVersions", "supported_versions"].iter().find_map(|name| document.get(*name));
+        let mut versions: Vec<AgentVersion> = own.and_then(|label| build_version(label, None, true)).into_iter().collect();
+        let supported: Vec<(&str, Option<&str>)> = match supported {
             Some(Value::Object(members)) => members
                 .iter()
                 .filter_map(|(label, value)| Some((label.as_str(), Some(parse_location(value)?))))
@@ -48,23 +48,23 @@ impl AgentVersions {
             Some(Value::Array(labels)) => labels.iter().filter_map(|label| Some((label.as_str()?, None))).collect(),
             _ => Vec::new(),
         };
-        for (label, place) in listed {
-            if let Some(known) = found.iter_mut().find(|known| *known.label == *label) {
-                known.location = known.location.take().or_else(|| place.map(Box::from));
-            } else if found.len() < MAX_VERSIONS {
-                found.extend(build_version(label, place, false));
+        for (label, location) in supported {
+            if let Some(version) = versions.iter_mut().find(|version| *version.label == *label) {
+                version.location = version.location.take().or_else(|| location.map(Box::from));
+            } else if versions.len() < MAX_VERSIONS {
+                versions.extend(build_version(label, location, false));
             }
         }
-        Self(found.into())
+        Self(versions.into())
     }
 
-    /// Returns only the versions for which `usable` holds.
+    /// Returns the versions for which `is_usable` returns true.
     #[must_use]
-    pub fn filtered(&self, usable: impl Fn(&AgentVersion) -> bool) -> Self {
-        Self(self.0.iter().filter(|served| usable(served)).cloned().collect())
+    pub fn filtered(&self, is_usable: impl Fn(&AgentVersion) -> bool) -> Self {
+        Self(self.0.iter().filter(|version| is_usable(version)).cloned().collect())
     }
 
-    /// Whether the document lists no version.
+    /// Returns whether the document lists no version.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -74,62 +74,62 @@ impl AgentVersions {
         self.0.iter()
     }
 
-    /// Returns a comma-separated list of up to 20 versions, for the error message to a caller.
+    /// Returns a comma-separated list of up to 20 versions, for error messages.
     pub fn labels(&self) -> String {
-        let labels: Vec<&str> = self.iter().map(|served| &*served.label).take(20).collect();
+        let labels: Vec<&str> = self.iter().map(|version| &*version.label).take(20).collect();
         labels.join(", ")
     }
 
-    /// Returns the default version: the latest that is not a pre-release; among equals, the agent's own. If the agent's
-    /// own version cannot be compared, that one is the default. The second value is whether the version is the agent's
-    /// own, which is at the endpoint itself.
+    /// Returns the default version: the latest version that is not a pre-release, and of equal versions the agent's own.
+    /// If the agent's own version is not SemVer, it is the default. The second value is whether the version is the
+    /// agent's own, which is at the endpoint itself.
     pub fn default_version(&self) -> Option<(usize, bool)> {
-        let own = self.0.iter().position(|served| served.is_own);
-        if let Some(at) = own.filter(|at| self.0.get(*at).is_some_and(|served| served.semver.is_none())) {
+        let own = self.0.iter().position(|version| version.is_own);
+        if let Some(at) = own.filter(|at| self.0.get(*at).is_some_and(|version| version.semver.is_none())) {
             return Some((at, true));
         }
         let at = self.latest_matching(|_| true)?;
         Some((at, Some(at) == own))
     }
 
-    /// Selects the latest version that matches `requested`: a version as the document writes it, a SemVer version, a
-    /// prefix of one (`1`, `1.2`), a range (`^1.2`, `1.x`, `>=1, <3`), or `latest`.
+    /// Selects the latest version that matches `requested`: a version as in the document, a SemVer version, the prefix
+    /// of a version (`1`, `1.2`), a range (`^1.2`, `1.x`, `>=1, <3`), or `latest`.
     ///
     /// # Errors
     /// `requested` is malformed, or no version matches.
     pub fn select(&self, requested: &str) -> Result<usize, VersionSelectionError> {
-        let asked = requested.trim();
-        if let Some(at) = self.iter().position(|served| *served.label == *asked) {
+        let requested = requested.trim();
+        if let Some(at) = self.iter().position(|agent_version| *agent_version.label == *requested) {
             return Ok(at);
         }
-        if asked.eq_ignore_ascii_case("latest") {
+        if requested.eq_ignore_ascii_case("latest") {
             return self.default_version().map(|(at, _)| at).ok_or(VersionSelectionError::Unknown);
         }
-        let range = parse_requirement(asked).ok_or(VersionSelectionError::Malformed)?;
+        let range = parse_requirement(requested).ok_or(VersionSelectionError::Malformed)?;
         self.latest_matching(|version| range.matches(version)).ok_or(VersionSelectionError::Unknown)
     }
 
-    fn latest_matching(&self, fits: impl Fn(&Version) -> bool) -> Option<usize> {
-        let fitting = self.0.iter().enumerate().filter_map(|(at, served)| {
-            let version = served.semver.as_ref().filter(|version| fits(version))?;
-            Some(((version.pre.is_empty(), version, served.is_own, Reverse(at)), at))
+    fn latest_matching(&self, matches: impl Fn(&Version) -> bool) -> Option<usize> {
+        let matching = self.0.iter().enumerate().filter_map(|(at, agent_version)| {
+            let version = agent_version.semver.as_ref().filter(|version| matches(version))?;
+            Some(((version.pre.is_empty(), version, agent_version.is_own, Reverse(at)), at))
         });
-        fitting.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, at)| at)
+        matching.max_by(|(first, _), (second, _)| first.cmp(second)).map(|(_, at)| at)
     }
 }
 
-fn build_version(label: &str, place: Option<&str>, own: bool) -> Option<AgentVersion> {
-    let writable = (1..=MAX_VERSION_LEN).contains(&label.len())
+fn build_version(label: &str, location: Option<&str>, is_own: bool) -> Option<AgentVersion> {
+    // A label must need no escape in a path and in a header field.
+    let is_valid_label = (1..=MAX_VERSION_LEN).contains(&label.len())
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_+~".contains(&byte));
-    // Only labels that can appear unescaped in a path and in a header field.
     let version = Version::parse(label.strip_prefix('v').unwrap_or(label)).ok().or_else(|| parse_abbreviated(label));
-    writable.then(|| AgentVersion { label: label.into(), location: place.map(Box::from), semver: version, is_own: own })
+    is_valid_label.then(|| AgentVersion { label: label.into(), location: location.map(Box::from), semver: version, is_own })
 }
 
-/// Reads a location: a path, or an object that contains one.
+/// Parses a location: a path, or an object with a path.
 fn parse_location(value: &Value) -> Option<&str> {
     let members = || ["path", "endpoint", "url"].into_iter().find_map(|name| value.get(name)?.as_str());
-    value.as_str().or_else(members).filter(|place| (1..=2_048).contains(&place.len()))
+    value.as_str().or_else(members).filter(|location| (1..=2_048).contains(&location.len()))
 }
 
 /// Parses abbreviated versions such as `2` and `2.1`.
@@ -140,20 +140,20 @@ fn parse_abbreviated(label: &str) -> Option<Version> {
     parts.next().is_none().then_some(version)
 }
 
-/// Builds a requirement: a full version matches only itself, a prefix matches every version that begins with it, and
-/// anything else is SemVer range syntax.
+/// Parses a requirement: a full version matches only itself, a prefix matches every version that begins with it, and any
+/// other text is a SemVer range.
 fn parse_requirement(requested: &str) -> Option<VersionReq> {
     if requested.is_empty() || requested.len() > MAX_VERSION_LEN {
         return None;
     }
-    let plain = requested.strip_prefix('v').unwrap_or(requested);
-    if let Ok(version) = Version::parse(plain) {
+    let unprefixed = requested.strip_prefix('v').unwrap_or(requested);
+    if let Ok(version) = Version::parse(unprefixed) {
         let Version { major, minor, patch, pre, .. } = version;
         let exact = Comparator { op: Op::Exact, major, minor: Some(minor), patch: Some(patch), pre };
         return Some(VersionReq { comparators: vec![exact] });
     }
-    match plain.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        true => VersionReq::parse(&format!("={plain}")).ok(),
+    match unprefixed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        true => VersionReq::parse(&format!("={unprefixed}")).ok(),
         false => VersionReq::parse(requested).ok(),
     }
 }
@@ -167,16 +167,16 @@ mod tests {
         AgentVersions::from_document(own, json!({"supportedVersions": supported}).as_object().unwrap())
     }
 
-    fn selected(versions: &AgentVersions, asked: &str) -> Result<(String, Option<String>), VersionSelectionError> {
-        let served = &versions.0[versions.select(asked)?];
-        Ok((served.label.to_string(), served.location.as_deref().map(str::to_owned)))
+    fn selected(versions: &AgentVersions, requested: &str) -> Result<(String, Option<String>), VersionSelectionError> {
+        let version = &versions.0[versions.select(requested)?];
+        Ok((version.label.to_string(), version.location.as_deref().map(str::to_owned)))
     }
 
     #[test]
     fn r68_ranges_select_the_latest_matching_version() {
         let table =
             versions(Some("3.1.4"), json!({"1.0.0": "/v1", "1.9.2": "/v1.9", "2.0.0-rc.1": "/v2rc", "2.0.0": "v2"}));
-        for (asked, label) in [
+        for (requested, label) in [
             ("3.1.4", "3.1.4"),
             ("v3.1.4", "3.1.4"),
             ("1", "1.9.2"),
@@ -191,7 +191,7 @@ mod tests {
             ("2.0.0-rc.1", "2.0.0-rc.1"),
             ("2", "2.0.0"),
         ] {
-            assert_eq!(selected(&table, asked).map(|(label, _)| label), Ok(label.to_owned()), "{asked}");
+            assert_eq!(selected(&table, requested).map(|(label, _)| label), Ok(label.to_owned()), "{requested}");
         }
         assert_eq!(selected(&table, "2").unwrap().1.as_deref(), Some("v2"));
         for unknown in ["1.0.1", "4", "^5", "3.1.5", "<1"] {

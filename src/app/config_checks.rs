@@ -1,4 +1,4 @@
-//! Checks of a configuration that need no running part.
+//! Checks of a configuration that need no running gateway.
 
 use super::tasks_wiring;
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
     transport::{LocalRuntimeConfig, UpstreamClient},
 };
 
-/// Returns the problems that the modules find in their own sections without running anything.
+/// Returns the problems that the modules find in their own sections. Opens no file and no connection.
 pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
     let mut problems = prefix_problems("connections", file.connections.problems());
     if file.agents.sources.is_empty() && file.registry.is_none() {
-        let cure = "name a file, a folder or a registry, or add the section registry";
-        problems.push(format!("agents.sources: is empty ({cure})"));
+        let hint = "name a file, a folder or a registry, or add the section registry";
+        problems.push(format!("agents.sources: is empty ({hint})"));
     }
     for (at, listener) in file.listeners.iter().enumerate() {
         problems.extend(prefix_problems(&format!("listeners[{at}]"), listener.problems()));
@@ -24,7 +24,7 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
         file.cors.as_ref().and_then(|cors| CorsPolicy::build(cors).err()).unwrap_or_default(),
     ));
     problems.extend(prefix_problems(
-        "local",
+        "local_runtimes",
         file.local_runtimes.as_ref().map(LocalRuntimeConfig::problems).unwrap_or_default(),
     ));
     problems.extend(tasks_wiring::check_tasks_and_idempotency(file));

@@ -15,14 +15,14 @@ use crate::{
 use std::{sync::Arc, time::Instant};
 use tokio::{sync::watch, task::JoinSet};
 
-/// Pause after an index update, as a multiple of the update's duration, so that bursts of changes are batched.
+/// Pause after an index update, as a multiple of the update's duration. Batches bursts of changes.
 const UPDATE_PAUSE_FACTOR: u32 = 2;
 
 /// The search index and the task that updates it; both survive reloads of the configuration.
 pub(super) struct SearchIndexer {
     index: Arc<SearchIndex>,
     config: search::SearchConfig,
-    indexed: IndexProgress,
+    progress: IndexProgress,
     _task: JoinSet<()>,
 }
 
@@ -33,19 +33,19 @@ impl SearchIndexer {
     /// Every problem of the configuration.
     pub(super) fn new(config: &search::SearchConfig, catalogue: &Arc<Catalogue<Route>>) -> Result<Self, Vec<String>> {
         let index = Arc::new(SearchIndex::new(config)?);
-        let (takes, taken) = watch::channel(0);
+        let (sender, receiver) = watch::channel(0);
         let mut task = JoinSet::new();
-        task.spawn(follow_catalogue(Arc::clone(catalogue), Arc::clone(&index), takes));
-        let indexed = IndexProgress { published: catalogue.subscribe(), indexed: taken };
-        Ok(Self { index, config: config.clone(), indexed, _task: task })
+        task.spawn(follow_catalogue(Arc::clone(catalogue), Arc::clone(&index), sender));
+        let progress = IndexProgress { published: catalogue.subscribe(), indexed: receiver };
+        Ok(Self { index, config: config.clone(), progress, _task: task })
     }
 
-    /// Returns a handle that tells how far the index has followed the catalogue.
+    /// Returns a handle that compares the generation of the index with that of the catalogue.
     pub(super) fn index_progress(&self) -> IndexProgress {
-        self.indexed.clone()
+        self.progress.clone()
     }
 
-    /// Whether the index was created with an equal configuration.
+    /// Returns whether the index was created with an equal configuration.
     pub(super) fn has_config(&self, config: &search::SearchConfig) -> bool {
         self.config == *config
     }
@@ -59,7 +59,7 @@ pub(super) fn build_directory(
     file: &GatewayConfig,
     search_indexer: &SearchIndexer,
     registry: Option<Arc<EmbeddedRegistry>>,
-    names: &Arc<UriResolver>,
+    resolver: &Arc<UriResolver>,
 ) -> Result<Arc<AgentDirectory>, Vec<String>> {
     let config = file.directory.clone();
     let mut problems = config.problems();
@@ -75,16 +75,14 @@ pub(super) fn build_directory(
         certificate: file.auth.mtls.is_some(),
     };
     let index = Arc::clone(&search_indexer.index);
-    let metadata = Some(Arc::new(metadata_schema().clone()));
-    let (indexed, names) = (Some(search_indexer.index_progress()), Some(Arc::clone(names)));
     Ok(Arc::new(AgentDirectory {
         index,
-        index_progress: indexed,
+        index_progress: Some(search_indexer.index_progress()),
         registry,
         signing_key: signer,
         credentials,
-        metadata_schema: metadata,
-        resolver: names,
+        metadata_schema: Some(Arc::new(metadata_schema().clone())),
+        resolver: Some(Arc::clone(resolver)),
         config,
     }))
 }
@@ -102,19 +100,19 @@ pub(super) fn build_delegation(
     directory: &AgentDirectory,
 ) -> Result<Option<Arc<DelegationPolicy>>, Vec<String>> {
     let Some(config) = &file.delegation else { return Ok(None) };
-    let made = DelegationPolicy::new(config, directory.signing_key.as_ref(), directory.config.external_url.as_deref());
-    made.map(|made| Some(Arc::new(made))).map_err(|whys| prefix_problems("delegation", whys))
+    let policy = DelegationPolicy::new(config, directory.signing_key.as_ref(), directory.config.external_url.as_deref());
+    policy.map(|policy| Some(Arc::new(policy))).map_err(|problems| prefix_problems("delegation", problems))
 }
 
-/// Applies every change of the catalogue to the index, one after the other.
+/// Updates the index after each change of the catalogue. Changes during an update are applied together.
 async fn follow_catalogue(
     catalogue: Arc<Catalogue<Route>>,
     index: Arc<SearchIndex>,
     indexed_generation: watch::Sender<u64>,
 ) {
-    let mut changed = catalogue.subscribe();
+    let mut generation_changes = catalogue.subscribe();
     loop {
-        let (began, now) = (Instant::now(), *changed.borrow_and_update());
+        let (started_at, generation) = (Instant::now(), *generation_changes.borrow_and_update());
         let (catalogue, index) = (Arc::clone(&catalogue), Arc::clone(&index));
         let update = move || {
             let snapshot = catalogue.snapshot();
@@ -123,9 +121,9 @@ async fn follow_catalogue(
         if tokio::task::spawn_blocking(update).await.is_err() {
             tracing::error!("search index update failed: searches use the previous index");
         }
-        indexed_generation.send_replace(now);
-        tokio::time::sleep(began.elapsed() * UPDATE_PAUSE_FACTOR).await;
-        if changed.changed().await.is_err() {
+        indexed_generation.send_replace(generation);
+        tokio::time::sleep(started_at.elapsed() * UPDATE_PAUSE_FACTOR).await;
+        if generation_changes.changed().await.is_err() {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! The gateway's state as the admin pages show it.
+//! The gateway's state for the admin pages.
 
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Implements the admin module's view of the gateway.
+/// Implements [`AdminState`] for a running gateway.
 pub(super) struct GatewayAdminState {
     gateway: Arc<Gateway>,
     draining: AtomicBool,
@@ -33,8 +33,8 @@ impl GatewayAdminState {
         *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn set_config_problems(&self, why: String) {
-        *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    pub(super) fn set_config_problems(&self, problems: String) {
+        *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = Some(problems);
     }
 }
 
@@ -50,25 +50,25 @@ impl AdminState for GatewayAdminState {
         }
     }
 
-    fn list_agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
+    fn list_agents(&self, after: Option<&str>, limit: usize) -> Vec<AgentRow> {
         let snapshot = self.gateway.catalogue.snapshot();
-        let routes = select_page(snapshot.iter(), after, most);
+        let routes = select_page(snapshot.iter(), after, limit);
         let row = |route: &Route| {
-            let endpoints = route.endpoints().map(|(endpoint, standing)| (endpoint, standing.as_str()));
+            let endpoints = route.endpoints().map(|(endpoint, breaker_state)| (endpoint, breaker_state.as_str()));
             AgentRow::new(route.agent(), route.in_flight()).with_endpoints(endpoints)
         };
         routes.into_iter().map(|route| row(route)).collect()
     }
 
-    fn list_rejected_documents(&self, most: usize) -> Vec<RejectedDocument> {
+    fn list_rejected_documents(&self, limit: usize) -> Vec<RejectedDocument> {
         let snapshot = self.gateway.catalogue.snapshot();
-        let shown = snapshot.rejected.iter().take(most).map(|refusal| RejectedDocument {
-            source: refusal.part.to_string(),
-            index: refusal.index,
-            id: refusal.id.clone(),
-            reasons: refusal.reasons.clone(),
+        let documents = snapshot.rejected.iter().take(limit).map(|document| RejectedDocument {
+            source: document.part.to_string(),
+            index: document.index,
+            id: document.id.clone(),
+            reasons: document.reasons.clone(),
         });
-        shown.collect()
+        documents.collect()
     }
 
     fn list_sources(&self) -> Vec<SourceRow> {
@@ -79,8 +79,8 @@ impl AdminState for GatewayAdminState {
         self.gateway.catalogue.confirm_withheld_update(name)
     }
 
-    fn register_runtime(&self, name: &str, wanted: &[u8]) -> Result<(Duration, bool), Fault> {
-        self.gateway.transport.register_local_runtime(name, wanted).map(|leased| (leased.ttl, leased.is_new))
+    fn register_runtime(&self, name: &str, registration: &[u8]) -> Result<(Duration, bool), Fault> {
+        self.gateway.transport.register_local_runtime(name, registration).map(|lease| (lease.ttl, lease.is_new))
     }
 
     fn remove_registration(&self, name: &str) -> bool {

@@ -17,11 +17,11 @@ use tokio::{
 /// Interval of file checks and of the removal of idle state.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The identity of a file's contents; also changes when a symlink is replaced.
+/// Identifies the content of a file: modification time, size and inode, which changes when a symlink is replaced.
 type FileIdentity = Option<(SystemTime, u64, u64)>;
 
 impl RunningGateway {
-    /// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners; then drains.
+    /// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners. Then drains the calls.
     ///
     /// # Errors
     /// Signal handlers cannot be installed.
@@ -29,30 +29,30 @@ impl RunningGateway {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hangup = signal(SignalKind::hangup())?;
-        // Dropping the other futures before draining matters: the handover holds duplicates of the listening sockets,
-        // and a reload in progress must not delay shutdown.
-        let end = tokio::select! {
+        // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
+        // and a reload in progress must not delay the shutdown.
+        let reason = tokio::select! {
             biased;
             _ = terminate.recv() => StopReason::Requested,
             _ = interrupt.recv() => StopReason::Requested,
             () = self.serve_listener_handover() => StopReason::HandedOver,
             never = self.run_maintenance(config, hangup) => match never {},
         };
-        tracing::info!(?end, "draining");
-        self.shut_down(end).await;
+        tracing::info!(?reason, "draining");
+        self.shut_down(reason).await;
         Ok(())
     }
 
-    /// Performs periodic maintenance and reloads, forever.
+    /// Performs periodic maintenance, and reloads a changed configuration. Never returns.
     async fn run_maintenance(&self, config: &Path, mut hangup: Signal) -> Infallible {
         let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = file_identity(config);
+        let mut loaded_identity = file_identity(config);
         loop {
-            let now = tokio::select! {
+            let identity = tokio::select! {
                 _ = hangup.recv() => {
                     self.assembly.gateway.access_log.reopen();
-                    seen = None;
+                    loaded_identity = None;
                     file_identity(config)
                 }
                 _ = tick.tick() => {
@@ -60,14 +60,14 @@ impl RunningGateway {
                     file_identity(config)
                 }
             };
-            if now.is_some() && now != seen {
-                seen = now;
+            if identity.is_some() && identity != loaded_identity {
+                loaded_identity = identity;
                 self.reload(config).await;
             }
         }
     }
 
-    /// Resolves when a second process has taken over the listeners; never without a handover socket.
+    /// Returns when a second process has taken over the listeners. Never returns without a handover socket.
     async fn serve_listener_handover(&self) {
         let Some(path) = self.handover_socket_path() else { return std::future::pending().await };
         let quotas = async || {
@@ -76,29 +76,29 @@ impl RunningGateway {
                 tracing::error!("quota handover failed: {why}");
             }
         };
-        let offered = match self.handover_sockets() {
+        let result = match self.handover_sockets() {
             Ok(sockets) => listener_handover::offer_listeners(&path, sockets, quotas).await,
             Err(why) => Err(why),
         };
-        if let Err(why) = offered {
+        if let Err(why) = result {
             tracing::error!("listener handover is unavailable: {why}");
             std::future::pending().await
         }
     }
 
-    /// Applies the changed file, or keeps the current configuration and logs the problems.
+    /// Applies the configuration file, or logs its problems and keeps the current configuration.
     pub async fn reload(&self, config: &Path) {
         let gateway = &self.assembly.gateway;
-        let reloaded = match LoadedConfig::read(config) {
+        let result = match LoadedConfig::read(config) {
             Ok(loaded) => {
-                for section in loaded.file.fixed_but_changed(&self.startup_config) {
+                for section in loaded.file.changed_startup_sections(&self.startup_config) {
                     tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
                 }
-                self.assembly.reconfigure(&loaded.file).await.map_err(|found| loaded.locate_problems(found))
+                self.assembly.reconfigure(&loaded.file).await.map_err(|problems| loaded.locate_problems(problems))
             }
             Err(problems) => Err(problems),
         };
-        match reloaded {
+        match result {
             Ok(()) => {
                 gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
                 self.admin_state.clear_config_problems();
@@ -120,19 +120,19 @@ impl RunningGateway {
         let auth = gateway.config.load().auth.clone();
         auth.tick().await;
         let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
-        let swept = tokio::task::spawn_blocking(move || {
+        let maintenance = tokio::task::spawn_blocking(move || {
             limits.evict_idle();
             let snapshot = catalogue.snapshot();
             metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());
             limits.save_quotas(false)
         });
-        if let Ok(Err(why)) = swept.await {
+        if let Ok(Err(why)) = maintenance.await {
             tracing::error!("quotas could not be saved: {why}");
         }
     }
 }
 
 fn file_identity(path: &Path) -> FileIdentity {
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.modified().ok()?, meta.len(), meta.ino()))
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }

@@ -30,26 +30,26 @@ use tracing_subscriber::EnvFilter;
 pub enum LogFormat {
     /// One JSON object per line, for log collectors.
     Json,
-    /// Warnings and errors as plain text, for the person at the terminal.
+    /// Warnings and errors as plain text, for commands at a terminal.
     Plain,
 }
 
-/// Sets up what every command needs: one crypto provider for the process, and a log on stderr.
+/// Sets up what every command needs: the crypto provider of the process, and a log on stderr.
 pub fn init_crypto_and_logging(log: LogFormat) {
-    // An error means that a provider is already installed, which is fine.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    // Pingora logs errors that clients can trigger, so only its own failures pass the filter. Commands for people
-    // report refused documents themselves.
-    let usual = match log {
+    // The libraries log errors that clients can trigger, so that their logs are off. Commands at a terminal report
+    // rejected documents themselves.
+    let default_filter = match log {
         LogFormat::Json => "info,pingora_core=off,h2=off,hyper=off",
         LogFormat::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
     };
-    let filter = EnvFilter::try_from_env("GATEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter = EnvFilter::try_from_env("GATEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default_filter));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let _ = match log {
-        LogFormat::Json => lines.json().try_init(),
-        LogFormat::Plain => lines.without_time().with_target(false).with_ansi(false).try_init(),
+        LogFormat::Json => subscriber.json().try_init(),
+        LogFormat::Plain => subscriber.without_time().with_target(false).with_ansi(false).try_init(),
     };
 }
 
@@ -61,25 +61,25 @@ pub fn build_runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime cannot start")
 }
 
-/// `gatepost run`.
+/// Implements `gatepost run`. With `take_over`, takes the listeners over from the gateway that runs.
 ///
 /// # Errors
-/// The gateway cannot start; each problem has its position in the file.
+/// The gateway cannot start. A problem of the configuration has its position in the file.
 pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
-    let named = || config.display().to_string();
-    let loaded = LoadedConfig::read(config).with_context(named)?;
+    let config_path = || config.display().to_string();
+    let loaded = LoadedConfig::read(config).with_context(config_path)?;
     let runtime = build_runtime()?;
-    let lived = runtime.block_on(async {
-        let running = RunningGateway::start(loaded, take_over).await.with_context(named)?;
+    let result = runtime.block_on(async {
+        let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
         running.print_addresses();
         running.run_until_stopped(config).await
     });
-    // A blocked read of a file must not keep the process from exiting.
+    // Does not wait for blocking tasks: a blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();
-    lived
+    result
 }
 
-/// `gatepost check --migrate`: gives the keys of the file their current names.
+/// Implements `gatepost check --migrate`: gives the keys of the file their current names.
 ///
 /// # Errors
 /// The file cannot be rewritten, and is unchanged.
@@ -89,33 +89,33 @@ pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `gatepost check`: validates everything that `run` would, without listening, writing, or asking other machines for
-/// agents.
+/// Implements `gatepost check`: validates everything that `run` validates. Opens no listener, writes no file, and
+/// fetches no agents from other machines.
 ///
 /// # Errors
 /// Every problem, each with its position in the file.
 pub fn check(config: &Path) -> anyhow::Result<()> {
-    let checked = build_runtime()?.block_on(async {
+    let result = build_runtime()?.block_on(async {
         let mut loaded = LoadedConfig::read(config)?;
         let log = std::mem::replace(&mut loaded.file.access_log.output, telemetry::AccessLogTarget::Off);
-        loaded.file.agents.rehearsal = true;
-        let parts = GatewayAssembly::build(&loaded.file).await;
-        let mut found: Vec<String> =
+        loaded.file.agents.check_only = true;
+        let assembly = GatewayAssembly::build(&loaded.file).await;
+        let mut problems: Vec<String> =
             http_server::check_listener_files(&loaded.file.listeners).err().unwrap_or_default();
-        found.extend(check_log_folder(&log));
-        match parts {
-            Ok(parts) if found.is_empty() => Ok(parts),
-            parts => {
-                found.extend(parts.err().unwrap_or_default());
-                Err(loaded.locate_problems(found))
+        problems.extend(check_log_folder(&log));
+        match assembly {
+            Ok(assembly) if problems.is_empty() => Ok(assembly),
+            assembly => {
+                problems.extend(assembly.err().unwrap_or_default());
+                Err(loaded.locate_problems(problems))
             }
         }
     });
-    let parts = checked.with_context(|| config.display().to_string())?;
-    for note in parts.warnings() {
-        println!("note: {}", config::strip_os_error_codes(&note));
+    let assembly = result.with_context(|| config.display().to_string())?;
+    for warning in assembly.warnings() {
+        println!("note: {}", config::strip_os_error_codes(&warning));
     }
-    let agents = parts.gateway.catalogue.snapshot().len();
+    let agents = assembly.gateway.catalogue.snapshot().len();
     println!("{}: valid, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
     Ok(())
 }

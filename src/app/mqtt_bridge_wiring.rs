@@ -3,7 +3,7 @@
 use super::config_checks::prefix_problems;
 use crate::{config::GatewayConfig, mqtt_bridge::ResolvedBridgeConfig, mqtt_client::BrokerAddress};
 
-/// Builds the settings of the MQTT bridge.
+/// Returns the settings of the MQTT bridge, one per broker.
 ///
 /// # Errors
 /// Every problem, by its path in the file.

@@ -1,21 +1,20 @@
-//! Wiring of the resolver: one per configuration, kept across reloads while its settings are equal, so that its cache
-//! survives.
+//! Wiring of the resolver. A reload keeps the resolver and its cache if the settings are equal.
 
 use super::config_checks::prefix_problems;
 use crate::{config::GatewayConfig, net::AddressPolicy, resolver::UriResolver};
 use std::sync::Arc;
 
-/// Returns the resolver for this configuration.
+/// Returns the resolver of a configuration: `previous` if its settings are equal, otherwise a new one.
 ///
 /// # Errors
 /// Every problem, by its path in the file.
 pub(super) fn build_resolver(
     file: &GatewayConfig,
     policy: &AddressPolicy,
-    before: Option<Arc<UriResolver>>,
+    previous: Option<Arc<UriResolver>>,
 ) -> Result<Arc<UriResolver>, Vec<String>> {
-    if let Some(before) = before.filter(|before| before.has_config(&file.resolver, &file.network)) {
-        return Ok(before);
+    if let Some(previous) = previous.filter(|previous| previous.has_config(&file.resolver, &file.network)) {
+        return Ok(previous);
     }
     let problems = file.resolver.problems();
     if !problems.is_empty() {
@@ -23,5 +22,5 @@ pub(super) fn build_resolver(
     }
     UriResolver::new(&file.resolver, &file.network, policy)
         .map(Arc::new)
-        .map_err(|whys| prefix_problems("network", whys))
+        .map_err(|problems| prefix_problems("network", problems))
 }

@@ -2,7 +2,7 @@
 
 use super::config_checks::prefix_problems;
 use crate::{
-    config::GatewayConfig,
+    config::{AgentRule, GatewayConfig},
     gateway::ConfigSnapshot,
     idempotency::IdempotencyStore,
     net::AddressPolicy,
@@ -12,61 +12,67 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Returns the problems of both sections, by their paths in the whole file, without running anything.
+/// Returns the problems of both sections, by their paths in the file. Opens no store.
 pub(super) fn check_tasks_and_idempotency(file: &GatewayConfig) -> Vec<String> {
-    let once = prefix_problems("idempotency", file.idempotency.problems());
+    let without_tasks = |rule: &AgentRule| rule.always_async == Some(true) && file.tasks.is_none();
+    let idempotency = prefix_problems("idempotency", file.idempotency.problems());
     let tasks = prefix_problems("tasks", file.tasks.iter().flat_map(task::TaskConfig::problems).collect());
-    let slow = file.agents.rules.iter().enumerate().filter(|(_, rule)| rule.slow == Some(true) && file.tasks.is_none());
-    let slow = slow.map(|(at, _)| format!("agents.rules[{at}].async: requires the section tasks"));
-    once.into_iter().chain(tasks).chain(slow).collect()
+    let async_rules = file.agents.rules.iter().enumerate().filter(|(_, rule)| without_tasks(rule));
+    let async_rules = async_rules.map(|(at, _)| format!("agents.rules[{at}].async: requires the section tasks"));
+    idempotency.into_iter().chain(tasks).chain(async_rules).collect()
 }
 
 /// The task manager, if tasks are configured, and the idempotency store.
-pub(super) type TasksAndIdempotency = (Option<Arc<TaskManager>>, Arc<IdempotencyStore>);
+pub(super) struct TasksAndIdempotency {
+    pub(super) tasks: Option<Arc<TaskManager>>,
+    pub(super) idempotency: Arc<IdempotencyStore>,
+}
 
-/// Opens both.
+/// Opens the task manager and the idempotency store.
 ///
 /// # Errors
-/// Every problem, by its path in the whole file.
+/// Every problem, by its path in the file.
 pub(super) async fn open(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
     metrics: &Arc<Metrics>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
-    let tasks = open_tasks(file, policy, metrics).await.map_err(|whys| prefix_problems("tasks", whys))?;
-    Ok((tasks, IdempotencyStore::new(&file.idempotency)))
+    let tasks = open_tasks(file, policy, metrics).await.map_err(|problems| prefix_problems("tasks", problems))?;
+    Ok(TasksAndIdempotency { tasks, idempotency: IdempotencyStore::new(&file.idempotency) })
 }
 
-/// Applies a changed configuration; both keep their state.
+/// Applies a changed configuration. The task manager and the idempotency store keep their state.
 ///
 /// # Errors
 /// As [`open`]; in that case nothing has changed.
 pub(super) fn reconfigure(
     file: &GatewayConfig,
-    before: &ConfigSnapshot,
-    (policy, metrics): (&Arc<AddressPolicy>, &Arc<Metrics>),
+    previous: &ConfigSnapshot,
+    policy: &Arc<AddressPolicy>,
+    metrics: &Arc<Metrics>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
-    if let (Some(desk), Some(config)) = (&before.tasks, &file.tasks) {
-        desk.reconfigure(config, &task_services(file, policy, metrics))
-            .map_err(|whys| prefix_problems("tasks", whys))?;
+    if let (Some(tasks), Some(config)) = (&previous.tasks, &file.tasks) {
+        tasks
+            .reconfigure(config, &task_services(file, policy, metrics))
+            .map_err(|problems| prefix_problems("tasks", problems))?;
     }
-    before.idempotency.reconfigure(&file.idempotency);
-    Ok((before.tasks.clone(), Arc::clone(&before.idempotency)))
+    previous.idempotency.reconfigure(&file.idempotency);
+    Ok(TasksAndIdempotency { tasks: previous.tasks.clone(), idempotency: Arc::clone(&previous.idempotency) })
 }
 
-/// Opens the task manager, if tasks are configured; a rehearsal only validates the settings.
+/// Opens the task manager, if tasks are configured; with `check_only` validates its settings only.
 async fn open_tasks(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
     metrics: &Arc<Metrics>,
 ) -> Result<Option<Arc<TaskManager>>, Vec<String>> {
     let Some(config) = &file.tasks else { return Ok(None) };
-    let published = file.registry.as_ref().map(registry::PublishConfig::store_location);
-    if file.agents.rehearsal {
-        let problems = config.check(published);
+    let registry_store = file.registry.as_ref().map(registry::PublishConfig::store_location);
+    if file.agents.check_only {
+        let problems = config.check(registry_store);
         return if problems.is_empty() { Ok(None) } else { Err(problems) };
     }
-    TaskManager::open(config, published, &task_services(file, policy, metrics)).await.map(Some)
+    TaskManager::open(config, registry_store, &task_services(file, policy, metrics)).await.map(Some)
 }
 
 fn task_services<'a>(

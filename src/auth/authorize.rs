@@ -1,6 +1,5 @@
-//! Authorisation: which credential counts, whose it is, and whether that caller may call the agent. All paths to a
-//! refusal merge before they reveal anything: an agent that the caller may not call looks like an agent that does not
-//! exist.
+//! Authorisation: selects the credential that counts, authenticates its caller, and decides whether the caller may call
+//! the agent. An agent that the caller may not call gets the response for an agent that does not exist.
 
 use super::{
     AgentAuthRequirements, AuthRefusal, Authorizer, Caller, CallerKind, PresentedCredentials,
@@ -11,10 +10,10 @@ use http::{HeaderName, header};
 use std::sync::Arc;
 
 impl Authorizer {
-    /// Authenticates the caller and authorises its call to the agent. `asked` is `None` if the agent does not exist:
-    /// a caller with a valid credential then gets 404, and any other caller the 401 that existing agents return.
+    /// Authenticates the caller and authorises its call to `agent`. `None` is an agent that does not exist: a caller
+    /// with a valid credential gets 404, and any other caller the 401 that existing agents return.
     ///
-    /// API keys, cached tokens and known certificates are decided without waiting and without allocation.
+    /// Calls with an API key, a cached token or a cached certificate neither wait nor allocate.
     ///
     /// # Errors
     /// 400 for ambiguous credentials, 401, 403, 404, or 503 if a credential cannot be checked.
@@ -24,7 +23,7 @@ impl Authorizer {
         agent: Option<AgentAuthRequirements<'_>>,
     ) -> Result<Arc<Caller>, AuthRefusal> {
         self.refuse_repeated_credentials(presented).map_err(refuse_unauthenticated)?;
-        match agent.and_then(|asked| self.try_authorize_cached(presented, &asked)) {
+        match agent.and_then(|requirements| self.try_authorize_cached(presented, &requirements)) {
             Some(caller) => Ok(caller),
             // Boxed, so that the future of the common path stays small.
             None => Box::pin(self.authorize_uncached(presented, agent)).await,
@@ -40,17 +39,18 @@ impl Authorizer {
         self.authenticate_by_any(presented).await
     }
 
-    /// Authenticates the caller of a directory request; with `open`, a request without credentials is `anonymous`.
+    /// Authenticates the caller of a directory request. With `allow_anonymous`, a request without a credential has the
+    /// caller `anonymous`.
     ///
     /// # Errors
     /// As [`Authorizer::authenticate`].
     pub async fn authenticate_or_anonymous(
         &self,
         presented: &PresentedCredentials<'_>,
-        open: bool,
+        allow_anonymous: bool,
     ) -> Result<Arc<Caller>, Fault> {
         self.refuse_repeated_credentials(presented)?;
-        if open && self.has_no_credential(presented) {
+        if allow_anonymous && self.has_no_credential(presented) {
             return Ok(Arc::clone(&self.anonymous));
         }
         self.authenticate_by_any(presented).await
@@ -58,29 +58,28 @@ impl Authorizer {
 
     /// Returns whether `caller` may call the agent with the kind of credential it used (R3).
     pub fn is_call_allowed(&self, caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
-        let kind = match agent.authentication.kind {
+        let is_kind_accepted = match agent.authentication.kind {
             AuthenticationType::ApiKey => caller.kind == CallerKind::ApiKey,
             AuthenticationType::Bearer => caller.kind == CallerKind::Bearer,
             AuthenticationType::Mtls => caller.kind == CallerKind::Certificate,
             AuthenticationType::Open => true,
         };
-        kind && has_grant_and_scopes(caller, agent)
+        is_kind_accepted && has_grant_and_scopes(caller, agent)
     }
 
     /// Refuses requests that repeat a credential, which two parsers could read differently.
     fn refuse_repeated_credentials(&self, presented: &PresentedCredentials<'_>) -> Result<(), Fault> {
         let is_repeated = |name: &HeaderName| presented.headers.get_all(name).iter().nth(1).is_some();
-        let keys = self.api_keys.as_ref().is_some_and(|keys| is_repeated(keys.header()));
-        match is_repeated(&header::AUTHORIZATION)
-            || keys
-            || self.browser_pages.as_ref().is_some_and(|p| is_repeated(p.header()))
-        {
+        let is_key_repeated = self.api_keys.as_ref().is_some_and(|keys| is_repeated(keys.header()))
+            || self.browser_pages.as_ref().is_some_and(|pages| is_repeated(pages.header()));
+        match is_repeated(&header::AUTHORIZATION) || is_key_repeated {
             true => Err(self.challenges.repeated_credential()),
             false => Ok(()),
         }
     }
 
-    /// Authorises the common call: the required credential is valid and cached, and a grant allows the call.
+    /// Authorises the common call: the required credential is valid and cached, and a grant allows the call. `None`
+    /// leaves the decision to `authorize_uncached`.
     pub(super) fn try_authorize_cached(
         &self,
         presented: &PresentedCredentials<'_>,
@@ -126,20 +125,20 @@ impl Authorizer {
         agent: Option<AgentAuthRequirements<'_>>,
     ) -> Result<Arc<Caller>, AuthRefusal> {
         let result = match agent {
-            Some(asked) => self.authenticate_by_kind(presented, asked.authentication.kind).await,
+            Some(requirements) => self.authenticate_by_kind(presented, requirements.authentication.kind).await,
             None => AuthenticationResult::NotPresented,
         };
-        if let (AuthenticationResult::Authenticated(caller), Some(asked)) = (&result, &agent)
-            && caller.grants.intersects(asked.grants)
+        if let (AuthenticationResult::Authenticated(caller), Some(requirements)) = (&result, &agent)
+            && caller.grants.intersects(requirements.grants)
         {
-            let held = challenges::require_scopes(caller, asked.authentication, &self.challenges);
-            return held.map(|()| Arc::clone(caller)).map_err(|fault| refuse_caller(caller, fault));
+            let checked = challenges::require_scopes(caller, requirements.authentication, &self.challenges);
+            return checked.map(|()| Arc::clone(caller)).map_err(|fault| refuse_caller(caller, fault));
         }
         // The required credential does not suffice. From here on, agents without a grant and missing agents look alike.
         let caller = self.authenticate_by_any(presented).await.map_err(refuse_unauthenticated)?;
         Err(match agent {
-            Some(asked) if caller.grants.intersects(asked.grants) => {
-                refuse_caller(&caller, self.challenges.insufficient_credential(result, asked.authentication.kind))
+            Some(requirements) if caller.grants.intersects(requirements.grants) => {
+                refuse_caller(&caller, self.challenges.insufficient_credential(result, requirements.authentication.kind))
             }
             Some(_) => refuse_caller(&caller, challenges::ungranted_agent(self.grants.ungranted_response)),
             None => refuse_caller(&caller, challenges::agent_not_found()),
@@ -166,24 +165,24 @@ impl Authorizer {
         }
     }
 
-    /// Authenticates by any credential. An invalid credential in a header is refused even if the connection's client
-    /// certificate is valid: the caller meant the header.
+    /// Authenticates by any credential. An invalid credential in a header is refused even if the connection has a valid
+    /// client certificate, because the caller intended to use the header.
     async fn authenticate_by_any(&self, presented: &PresentedCredentials<'_>) -> Result<Arc<Caller>, Fault> {
         let by_key = match self.authenticate_by_key(presented) {
             AuthenticationResult::Authenticated(caller) => return Ok(caller),
-            verdict => verdict,
+            result => result,
         };
         let by_token = match self.authenticate_by_token(presented).await {
             AuthenticationResult::Authenticated(caller) => return Ok(caller),
             AuthenticationResult::Unavailable(fault) => return Err(fault),
-            verdict => verdict,
+            result => result,
         };
         match (by_token, by_key) {
-            (AuthenticationResult::Invalid(bad), _) => Err(self.challenges.invalid_token(&bad)),
-            (_, AuthenticationResult::Invalid(bad)) => Err(self.challenges.invalid_credential(&bad)),
+            (AuthenticationResult::Invalid(invalid), _) => Err(self.challenges.invalid_token(&invalid)),
+            (_, AuthenticationResult::Invalid(invalid)) => Err(self.challenges.invalid_credential(&invalid)),
             _ => match self.authenticate_by_certificate(presented) {
                 AuthenticationResult::Authenticated(caller) => Ok(caller),
-                AuthenticationResult::Invalid(bad) => Err(self.challenges.invalid_credential(&bad)),
+                AuthenticationResult::Invalid(invalid) => Err(self.challenges.invalid_credential(&invalid)),
                 _ => Err(self.challenges.missing_credential()),
             },
         }
@@ -207,7 +206,7 @@ impl Authorizer {
                 .api_keys
                 .as_ref()
                 .map_or(AuthenticationResult::NotPresented, |keys| keys.authenticate(presented.headers)),
-            page => page,
+            result => result,
         }
     }
 

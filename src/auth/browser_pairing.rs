@@ -1,5 +1,5 @@
 //! Browser pairing (R88): an operator creates a code, and a browser page redeems it once for a key that is valid for
-//! the page's origin and a limited time. All state is in memory: a restart ends every pairing.
+//! the page's origin and for a limited time. The state is in memory: a restart ends every pairing.
 
 use super::{
     caller::{AuthenticationResult, Caller, CallerKind, InvalidCredential},
@@ -21,10 +21,10 @@ const PAGE_KEY_PREFIX: &str = "gpb_";
 const CODE_LIFETIME: Duration = Duration::from_secs(120);
 const MAX_WRONG_GUESSES: u32 = 5;
 
-/// Alphabet of codes, without letters that are easily confused. 8 of 32 letters are 40 bits, for five guesses.
+/// Alphabet of codes, without characters that are easily confused. A code of 8 characters has 40 bits.
 const CODE_ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/// Maximum number of paired pages; the oldest is dropped for a new one.
+/// Maximum number of paired pages; a new one replaces the oldest.
 const MAX_PAIRED_PAGES: usize = 1000;
 
 type Sha256Hash = [u8; 32];
@@ -54,19 +54,20 @@ struct PairedPage {
 }
 
 impl BrowserPairings {
-    /// Creates a code and returns it with its lifetime; `None` without randomness. Invalidates the previous code.
+    /// Creates a code, invalidates the previous code, and returns the new code with its lifetime. `None` if the system
+    /// has no randomness.
     pub fn create_code(&self) -> Option<(String, Duration)> {
         let mut bytes = [0; 8];
         rand::fill(&mut bytes).ok()?;
         let letter = |byte: &u8| CODE_ALPHABET.get(usize::from(byte & 31)).copied().map(char::from);
         let code: String = bytes.iter().filter_map(letter).collect();
-        let created = PairingCode { hash: sha256(&code), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).code = Some(created);
+        let pairing = PairingCode { hash: sha256(&code), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).code = Some(pairing);
         let (first, last) = code.split_at(4);
         Some((format!("{first}-{last}"), CODE_LIFETIME))
     }
 
-    /// Redeems `code` once for a key that is valid for pages of `origin` during `span`.
+    /// Redeems `code` once for a key that is valid for pages of `origin` during `lifetime`.
     pub fn redeem_code(&self, code: &str, origin: &str, lifetime: Duration) -> Option<String> {
         let normalized: String =
             code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
@@ -74,10 +75,10 @@ impl BrowserPairings {
         rand::fill(&mut bytes).ok()?;
         let now = Instant::now();
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut offered = state.code.take().filter(|offered| offered.expires_at > now)?;
-        if !bool::from(offered.hash.ct_eq(&sha256(&normalized))) {
-            offered.wrong_guesses += 1;
-            state.code = Some(offered).filter(|offered| offered.wrong_guesses < MAX_WRONG_GUESSES);
+        let mut pending = state.code.take().filter(|pending| pending.expires_at > now)?;
+        if !bool::from(pending.hash.ct_eq(&sha256(&normalized))) {
+            pending.wrong_guesses += 1;
+            state.code = Some(pending).filter(|pending| pending.wrong_guesses < MAX_WRONG_GUESSES);
             return None;
         }
         let key = format!("{PAGE_KEY_PREFIX}{}", encode_hex(&bytes));
@@ -92,8 +93,8 @@ impl BrowserPairings {
     fn is_valid_key(&self, key: &str, origin: &str) -> bool {
         let (hash, now) = (sha256(key), Instant::now());
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
-        found.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
+        let page = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
+        page.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
     }
 }
 
@@ -127,14 +128,14 @@ impl PageKeyAuthenticator {
         &self.header
     }
 
-    /// Checks a page key. The key is valid only for the origin it was issued to.
+    /// Checks a page key, which is valid only for the origin that it was issued to.
     pub(super) fn authenticate(&self, headers: &HeaderMap) -> AuthenticationResult {
         let key = headers.get(&self.header).and_then(|key| key.to_str().ok());
         let Some(key) = key.filter(|key| key.starts_with(PAGE_KEY_PREFIX)) else {
             return AuthenticationResult::NotPresented;
         };
         let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
-        let is_valid = self.origins.iter().any(|known| known == origin) && self.pairings.is_valid_key(key, origin);
+        let is_valid = self.origins.iter().any(|allowed| allowed == origin) && self.pairings.is_valid_key(key, origin);
         if !is_valid {
             return AuthenticationResult::Invalid(InvalidCredential::new("the page's key is not valid"));
         }

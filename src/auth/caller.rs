@@ -4,7 +4,7 @@ use super::{ClientCertificate, GrantSet};
 use crate::{agent::Authentication, fault::Fault};
 use std::sync::Arc;
 
-/// An authenticated caller. Created by an authenticator, shared between calls.
+/// An authenticated caller, shared between its calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Caller {
     /// `key:team-a`, `oauth:client-7`, `cert:robot.example`, `browser:https://app.example`, or `anonymous`.
@@ -58,7 +58,7 @@ pub struct PresentedCredentials<'a> {
 /// What an agent requires of callers.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentAuthRequirements<'a> {
-    /// Its `authentication`.
+    /// `authentication` of the agent's document.
     pub authentication: &'a Authentication,
     /// Grants that name the agent, from the same authorizer.
     pub grants: &'a GrantSet,
@@ -73,7 +73,7 @@ pub struct AuthRefusal {
     pub caller: Option<Arc<Caller>>,
 }
 
-/// Result of an authenticator for a request.
+/// Result of one authenticator for a request.
 #[derive(Debug)]
 pub(super) enum AuthenticationResult {
     /// The credential is valid: the caller.

@@ -30,7 +30,9 @@ impl CertificateAuthenticator {
         }
         let names = config.callers.iter().flat_map(|(name, caller)| caller.groups.iter().chain([name]));
         problems.extend(
-            names.filter(|name| !is_valid_name(name)).map(|name| format!("mtls.callers: {name:?} is not a name")),
+            names.filter(|name| !is_valid_name(name)).map(|name| {
+                format!("mtls.callers: {name:?} is not a valid name (1 to 256 bytes without control characters)")
+            }),
         );
         match problems.is_empty() {
             true => {
@@ -65,7 +67,7 @@ impl CertificateAuthenticator {
             .filter(|name| is_valid_name(name))?;
         let attributes = self.config.callers.get(&name);
         let groups: Arc<[Arc<str>]> = attributes
-            .map(|known| known.groups.iter().map(|group| group.as_str().into()).collect())
+            .map(|attributes| attributes.groups.iter().map(|group| group.as_str().into()).collect())
             .unwrap_or_default();
         let id: Arc<str> = format!("cert:{name}").into();
         let caller = Arc::new(Caller {
@@ -74,7 +76,7 @@ impl CertificateAuthenticator {
             kind: CallerKind::Certificate,
             groups,
             scopes: Arc::default(),
-            tier: attributes.and_then(|known| known.tier.as_deref()).map(Into::into),
+            tier: attributes.and_then(|attributes| attributes.tier.as_deref()).map(Into::into),
         });
         self.caller_cache.insert(*certificate.fingerprint(), Arc::clone(&caller));
         Some(caller)

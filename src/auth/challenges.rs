@@ -1,5 +1,6 @@
-//! Challenges and faults of authentication and authorisation (RFC 9110 §11.6.1, RFC 6750 §3). A 401 lists all
-//! configured kinds of credentials, whichever the agent requires: it must not reveal differences between agents.
+//! Challenges and faults of authentication and authorisation (RFC 9110 §11.6.1, RFC 6750 §3). A 401 lists every
+//! configured kind of credential and not only the kind that the agent requires, so that callers cannot tell agents
+//! apart.
 
 use super::{AuthenticationResult, Caller, InvalidCredential, UngrantedResponse};
 use crate::{
@@ -28,39 +29,39 @@ impl AuthChallenges {
             accepted.push(format!("an API key in {}", display_header_name(header)));
         }
         let accepted = if accepted.is_empty() { "a client certificate".to_owned() } else { accepted.join(" or ") };
-        // RFC 9110 §15.5.2 wants a challenge with every 401, and certificates have none.
+        // RFC 9110 §15.5.2 requires a challenge in every 401, and none exists for certificates.
         let bearer = (bearer || key.is_none()).then(|| format!("Bearer realm=\"{realm}\""));
         let key = key.map(|header| format!("ApiKey realm=\"{realm}\", header=\"{}\"", display_header_name(header)));
         Self { api_key: key, bearer, missing_message: format!("A credential is required ({accepted})") }
     }
 
-    /// No credential was presented: no error attribute (RFC 6750 §3.1).
+    /// Returns the fault of a request without a credential: its challenge has no error attribute (RFC 6750 §3.1).
     pub(super) fn missing_credential(&self) -> Fault {
         self.unauthorized(self.missing_message.clone(), "")
     }
 
-    /// A key or a certificate is not valid.
-    pub(super) fn invalid_credential(&self, bad: &InvalidCredential) -> Fault {
-        self.with_detail(self.unauthorized(capitalize(bad.reason), ""), bad)
+    /// Returns the fault of an invalid key or certificate.
+    pub(super) fn invalid_credential(&self, invalid: &InvalidCredential) -> Fault {
+        self.with_detail(self.unauthorized(capitalize(invalid.reason), ""), invalid)
     }
 
-    /// A token is not valid.
-    pub(super) fn invalid_token(&self, bad: &InvalidCredential) -> Fault {
-        let error = format!(", error=\"invalid_token\", error_description=\"{}\"", bad.reason);
-        self.with_detail(self.unauthorized(capitalize(bad.reason), &error), bad)
+    /// Returns the fault of an invalid token.
+    pub(super) fn invalid_token(&self, invalid: &InvalidCredential) -> Fault {
+        let error = format!(", error=\"invalid_token\", error_description=\"{}\"", invalid.reason);
+        self.with_detail(self.unauthorized(capitalize(invalid.reason), &error), invalid)
     }
 
-    /// A credential was presented twice.
+    /// Returns the fault of a request that repeats a credential.
     pub(super) fn repeated_credential(&self) -> Fault {
         Fault::new(FaultCode::InvalidInput, "The request repeats a credential (send one value of its header)")
     }
 
-    /// The credential does not suffice for the agent; for callers that may see the agent.
+    /// Returns the fault of a credential that does not suffice for the agent, for a caller that may see the agent.
     pub(super) fn insufficient_credential(&self, result: AuthenticationResult, kind: AuthenticationType) -> Fault {
         match (result, kind) {
             (AuthenticationResult::Unavailable(fault), _) => fault,
-            (AuthenticationResult::Invalid(bad), AuthenticationType::Bearer) => self.invalid_token(&bad),
-            (AuthenticationResult::Invalid(bad), _) => self.invalid_credential(&bad),
+            (AuthenticationResult::Invalid(invalid), AuthenticationType::Bearer) => self.invalid_token(&invalid),
+            (AuthenticationResult::Invalid(invalid), _) => self.invalid_credential(&invalid),
             _ => self.unauthorized(
                 format!("This agent requires {} (another credential was sent)", credential_name(kind)),
                 "",
@@ -68,8 +69,8 @@ impl AuthChallenges {
         }
     }
 
-    fn with_detail(&self, fault: Fault, bad: &InvalidCredential) -> Fault {
-        match &bad.detail {
+    fn with_detail(&self, fault: Fault, invalid: &InvalidCredential) -> Fault {
+        match &invalid.detail {
             Some(detail) => fault.with_detail(detail),
             None => fault,
         }
@@ -91,10 +92,11 @@ impl AuthChallenges {
 /// credential has scopes.
 pub(super) fn has_required_scopes(caller: &Caller, required: &Authentication) -> bool {
     required.kind != AuthenticationType::Bearer
-        || required.scopes.iter().all(|scope| caller.scopes.iter().any(|held| **held == **scope))
+        || required.scopes.iter().all(|scope| caller.scopes.iter().any(|granted| **granted == **scope))
 }
 
-/// Requires the agent's scopes, and names them to a caller that may see the agent (RFC 6750 §3.1).
+/// Requires that the caller has the agent's scopes; the fault lists them (RFC 6750 §3.1). For callers that may see the
+/// agent.
 pub(super) fn require_scopes(
     caller: &Caller,
     required: &Authentication,
@@ -103,30 +105,31 @@ pub(super) fn require_scopes(
     if has_required_scopes(caller, required) {
         return Ok(());
     }
-    let fits =
+    // RFC 6749 §3.3: scope-token.
+    let is_scope_token =
         |scope: &&String| scope.bytes().all(|b| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b));
-    let scopes: Vec<&str> = required.scopes.iter().filter(fits).map(String::as_str).collect();
+    let scopes: Vec<&str> = required.scopes.iter().filter(is_scope_token).map(String::as_str).collect();
     let scopes = scopes.join(" ");
-    let begin = challenges.bearer.as_deref().unwrap_or("Bearer");
+    let challenge = challenges.bearer.as_deref().unwrap_or("Bearer");
     let fault =
         Fault::new(FaultCode::PermissionDenied, format!("The token lacks a scope (this agent requires: {scopes})"));
-    Err(fault.with_header(WWW_AUTHENTICATE, format!("{begin}, error=\"insufficient_scope\", scope=\"{scopes}\"")))
+    Err(fault.with_header(WWW_AUTHENTICATE, format!("{challenge}, error=\"insufficient_scope\", scope=\"{scopes}\"")))
 }
 
-/// The agent exists, and the caller may not call it.
-pub(super) fn ungranted_agent(as_configured: UngrantedResponse) -> Fault {
-    match as_configured {
+/// Returns the fault for an agent that the caller may not call.
+pub(super) fn ungranted_agent(response: UngrantedResponse) -> Fault {
+    match response {
         UngrantedResponse::NotFound => agent_not_found(),
         UngrantedResponse::Forbidden => Fault::new(FaultCode::PermissionDenied, "The caller may not call this agent"),
     }
 }
 
-/// The agent does not exist.
+/// Returns the fault for an agent that does not exist.
 pub(super) fn agent_not_found() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such agent")
+    Fault::from(FaultCode::NotFound)
 }
 
-/// Returns whether `realm` is safe in a quoted string.
+/// Returns whether `realm` is 1 to 64 characters that need no escape in a quoted string.
 pub(super) fn is_valid_realm(realm: &str) -> bool {
     (1..=64).contains(&realm.len()) && realm.bytes().all(|b| b.is_ascii_alphanumeric() || b" .-".contains(&b))
 }

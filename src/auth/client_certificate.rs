@@ -50,7 +50,7 @@ impl ClientCertificate {
         })
     }
 
-    /// Returns the SHA-256 of the DER: the `x5t#S256` of RFC 8705 before its encoding.
+    /// Returns the SHA-256 hash of the DER encoding: `x5t#S256` (RFC 8705 §3.1) before its base64url encoding.
     pub fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
@@ -60,12 +60,13 @@ impl ClientCertificate {
         &self.subject
     }
 
-    /// Returns whether `now` is within the validity: a connection or a resumed session may outlive its certificate.
+    /// Returns whether `now` is within the validity period. A connection or a resumed session may outlive its
+    /// certificate.
     pub fn is_valid_at(&self, now: i64) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// Returns the name of this kind, if the certificate has one.
+    /// Returns the certificate's first name of this kind.
     pub(super) fn name(&self, kind: CertificateName) -> Option<String> {
         match kind {
             CertificateName::SanDns => self.dns.clone(),

@@ -59,9 +59,9 @@ pub struct GrantConfig {
 /// The grants that name a caller, or that name an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantSet {
-    /// Identifies the configuration of the numbers; 0 identifies none.
+    /// Identifies the configuration that numbers the grants; 0 identifies none.
     epoch: u64,
-    /// Grant numbers, in ascending order.
+    /// Numbers of the grants, in ascending order.
     grants: Arc<[u32]>,
 }
 
@@ -89,7 +89,7 @@ impl GrantSet {
     }
 }
 
-/// Patterns, each with its grant; exact ones are looked up by hash.
+/// Patterns, each with the number of its grant. Patterns without a wildcard are looked up by hash.
 #[derive(Debug, Default)]
 struct GrantPatterns {
     exact: HashMap<Box<str>, Vec<u32>>,
@@ -125,7 +125,7 @@ pub(super) struct GrantIndex {
 }
 
 impl GrantIndex {
-    /// Indexes the grants; returns the problems as well.
+    /// Indexes the grants, and returns the index with the problems of the section.
     pub(super) fn build(config: &AccessConfig) -> (Self, Vec<String>) {
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         let (callers, groups, agents) = <(GrantPatterns, GrantPatterns, GrantPatterns)>::default();
@@ -159,23 +159,23 @@ impl GrantIndex {
 
     /// Returns the grants that name the caller.
     pub(super) fn grants_for_caller(&self, id: &str, groups: &[Arc<str>]) -> GrantSet {
-        let mut found = Vec::new();
+        let mut matches = Vec::new();
         if id == ANONYMOUS {
-            found.extend(self.callers.exact.get(id).into_iter().flatten());
+            matches.extend(self.callers.exact.get(id).into_iter().flatten());
         } else {
-            self.callers.collect_matches(id, &mut found);
-            groups.iter().for_each(|group| self.groups.collect_matches(group, &mut found));
+            self.callers.collect_matches(id, &mut matches);
+            groups.iter().for_each(|group| self.groups.collect_matches(group, &mut matches));
         }
-        self.to_grant_set(found)
+        self.to_grant_set(matches)
     }
 
     /// Returns the grants that name the agent.
     pub(super) fn grants_for_agent(&self, agent: &Agent) -> GrantSet {
-        let mut found = Vec::new();
-        self.agents.collect_matches(agent.id.as_str(), &mut found);
-        agent.tags.iter().for_each(|tag| self.tags.collect_matches(tag, &mut found));
-        agent.capabilities.iter().for_each(|capability| self.capabilities.collect_matches(capability, &mut found));
-        self.to_grant_set(found)
+        let mut matches = Vec::new();
+        self.agents.collect_matches(agent.id.as_str(), &mut matches);
+        agent.tags.iter().for_each(|tag| self.tags.collect_matches(tag, &mut matches));
+        agent.capabilities.iter().for_each(|capability| self.capabilities.collect_matches(capability, &mut matches));
+        self.to_grant_set(matches)
     }
 
     /// Returns whether `grants` belong to this index and not to that of a previous configuration.
@@ -183,10 +183,10 @@ impl GrantIndex {
         grants.epoch == self.epoch
     }
 
-    fn to_grant_set(&self, mut found: Vec<u32>) -> GrantSet {
-        found.sort_unstable();
-        found.dedup();
-        GrantSet { epoch: self.epoch, grants: found.into() }
+    fn to_grant_set(&self, mut matches: Vec<u32>) -> GrantSet {
+        matches.sort_unstable();
+        matches.dedup();
+        GrantSet { epoch: self.epoch, grants: matches.into() }
     }
 }
 

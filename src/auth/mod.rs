@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub struct AuthServices {
     /// Fetches key sets and introspects tokens.
     pub client: FetchClient,
-    /// Counts events.
+    /// Counts key loads, key fetches and failed introspections.
     pub metrics: Arc<Metrics>,
 }
 
@@ -56,11 +56,12 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    /// Builds the authorizer. Reads API keys now and contacts issuers later. Takes over the issuers' keys from
-    /// `previous`, so that a reload does not depend on the issuers being reachable.
+    /// Builds the authorizer. Reads the API keys, and leaves the fetch of the issuers' keys to the first call or
+    /// [`Authorizer::tick`]. Takes over the keys that `previous` fetched, so that a reload succeeds while an issuer is
+    /// unreachable.
     ///
     /// # Errors
-    /// Every problem of both configurations, each with its key.
+    /// Every problem of both sections, each with its configuration key.
     pub fn build(
         config: &AuthConfig,
         access: &AccessConfig,
@@ -70,7 +71,7 @@ impl Authorizer {
         // Problems of credentials and of grants are reported together.
         let (grants, mut problems) = GrantIndex::build(access);
         let grants = Arc::new(grants);
-        let mut report = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("auth.{why}")));
+        let mut report = |reasons: Vec<String>| problems.extend(reasons.iter().map(|why| format!("auth.{why}")));
         if !challenges::is_valid_realm(&config.realm) {
             report(vec!["realm: is not valid (1 to 64 letters, digits, spaces, dots or dashes)".to_owned()]);
         }

@@ -1,5 +1,5 @@
-//! `gatepost call`: calls one agent by its name or URL over any transport and streams its response to stdout. The
-//! command runs no gateway; the user who typed it authorises the call.
+//! `gatepost call`: calls one agent by its name or URL over any transport, and streams the response to stdout. The
+//! command runs no gateway and checks no grants.
 
 use super::resolve_command::{CommandError, CommandSettings, ResolutionArgs, parse_name, write_stdout};
 use crate::{
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// Maximum size of a body that is read from a file or from stdin.
 const MAX_BODY_LEN: u64 = 64 << 20;
 
-/// `gatepost call`.
+/// Arguments of `gatepost call`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 the agent answered; 1 it failed or could not be reached; 2 the command line is wrong."
@@ -47,10 +47,10 @@ pub struct CallArgs {
     #[arg(long)]
     stream: bool,
     #[command(flatten)]
-    reaching: ResolutionArgs,
+    resolution: ResolutionArgs,
 }
 
-/// The admission of a call that the user typed.
+/// The admission of a call from the command line.
 struct CommandLineAdmission {
     route: UpstreamSet,
     deadline: Instant,
@@ -68,13 +68,13 @@ impl Admission for CommandLineAdmission {
 
 /// Calls the agent, prints the response, and returns the exit code.
 pub fn call(args: &CallArgs) -> ExitCode {
-    let ran = prepare_call(args).and_then(|prepared| {
+    let result = prepare_call(args).and_then(|prepared| {
         let runtime = app::build_runtime().map_err(|why| CommandError::Failed(why.to_string()))?;
-        let called = runtime.block_on(prepared.call(args));
+        let result = runtime.block_on(prepared.call(args));
         runtime.shutdown_background();
-        called
+        result
     });
-    ran.map_or_else(CommandError::report, |()| ExitCode::SUCCESS)
+    result.map_or_else(CommandError::report, |()| ExitCode::SUCCESS)
 }
 
 /// A call whose arguments have been parsed.
@@ -85,36 +85,36 @@ struct PreparedCall {
 }
 
 fn prepare_call(args: &CallArgs) -> Result<PreparedCall, CommandError> {
-    let local_schemes = ["http://", "https://", "agent+http://", "agent+https://"];
-    let own = local_schemes.iter().any(|scheme| args.name.starts_with(scheme));
-    let mut means = args.reaching.load_settings(own)?;
+    let address_schemes = ["http://", "https://", "agent+http://", "agent+https://"];
+    let names_address = address_schemes.iter().any(|scheme| args.name.starts_with(scheme));
+    let mut settings = args.resolution.load_settings(names_address)?;
     if let Some(socket) = args.name.strip_prefix("agent+unix://") {
-        // A socket path on the command line is allowed explicitly by the user.
-        means.network.allowed_sockets.extend(socket.split('#').next().unwrap_or_default().parse::<Glob>());
+        // The user allows the socket by naming it on the command line.
+        settings.network.allowed_sockets.extend(socket.split('#').next().unwrap_or_default().parse::<Glob>());
     }
-    let shown = args.key.as_ref().map(|key| ("X-API-Key", key));
-    let shown = shown.or(args.bearer.as_ref().map(|token| ("Authorization", token)));
-    means.agent_settings.credential = shown.map(|(header, value)| UpstreamCredential {
+    let api_key = args.key.as_ref().map(|key| ("X-API-Key", key));
+    let credential = api_key.or(args.bearer.as_ref().map(|token| ("Authorization", token)));
+    settings.agent_settings.credential = credential.map(|(header, value)| UpstreamCredential {
         header: header.to_owned(),
         scheme: None,
         value: value.clone(),
     });
-    let fields = args.header.iter().map(|text| parse_header(text)).collect::<Result<_, _>>()?;
-    Ok(PreparedCall { body: args.data.as_deref().map(read_input).transpose()?, headers: fields, settings: means })
+    let headers = args.header.iter().map(|text| parse_header(text)).collect::<Result<_, _>>()?;
+    Ok(PreparedCall { body: args.data.as_deref().map(read_input).transpose()?, headers, settings })
 }
 
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), CommandError> {
-    let read = text.split_once(':').and_then(|(name, value)| {
+    let header = text.split_once(':').and_then(|(name, value)| {
         Some((HeaderName::from_bytes(name.trim().as_bytes()).ok()?, HeaderValue::from_str(value.trim()).ok()?))
     });
     // The message does not repeat the text, which may contain a secret.
-    read.ok_or_else(|| CommandError::Usage("--header is malformed (write 'Name: value')".to_owned()))
+    header.ok_or_else(|| CommandError::Usage("--header is malformed (write 'Name: value')".to_owned()))
 }
 
 /// Reads the input: JSON from the command line, a file or stdin.
 fn read_input(data: &str) -> Result<Bytes, CommandError> {
     let mut bytes = Vec::new();
-    let read = match data.strip_prefix('@') {
+    let result = match data.strip_prefix('@') {
         Some(path) => std::fs::File::open(path).and_then(|file| file.take(MAX_BODY_LEN + 1).read_to_end(&mut bytes)),
         None if data == "-" => std::io::stdin().lock().take(MAX_BODY_LEN + 1).read_to_end(&mut bytes),
         None => {
@@ -122,7 +122,7 @@ fn read_input(data: &str) -> Result<Bytes, CommandError> {
             Ok(bytes.len())
         }
     };
-    read.map_err(|why| CommandError::Usage(format!("--data cannot be read: {why}")))?;
+    result.map_err(|why| CommandError::Usage(format!("--data cannot be read: {why}")))?;
     if bytes.len() as u64 > MAX_BODY_LEN {
         return Err(CommandError::Usage("--data is too large (at most 64MiB)".to_owned()));
     }
@@ -134,14 +134,14 @@ fn read_input(data: &str) -> Result<Bytes, CommandError> {
 impl PreparedCall {
     async fn call(self, args: &CallArgs) -> Result<(), CommandError> {
         let (endpoint, operation, version) = self.resolve_target(args).await?;
-        let Self { body, headers: fields, settings: means } = self;
+        let Self { body, headers: header_args, settings } = self;
         let document = json!({"id": "agent", "name": "agent", "endpoint": endpoint});
-        let agent = Agent::from_document(&document, [0; 32]).map_err(|whys| CommandError::Failed(whys.join("\n")))?;
-        let transport = UpstreamClient::new(Arc::new(means.network.policy()));
-        transport.set_local_runtimes(means.local);
+        let agent = Agent::from_document(&document, [0; 32]).map_err(|problems| CommandError::Failed(problems.join("\n")))?;
+        let transport = UpstreamClient::new(Arc::new(settings.network.policy()));
+        transport.set_local_runtimes(settings.local_runtimes);
         let route = transport
-            .compile_upstream_set(&agent, &means.agent_settings)
-            .map_err(|whys| CommandError::Failed(whys.join("\n")))?;
+            .compile_upstream_set(&agent, &settings.agent_settings)
+            .map_err(|problems| CommandError::Failed(problems.join("\n")))?;
         let deadline = Instant::now() + route.timeouts().total;
         let mut headers = HeaderMap::new();
         let accept = if args.stream {
@@ -153,12 +153,12 @@ impl PreparedCall {
         if body.is_some() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let said = [("x-operation", &operation), ("x-agent-version", &version)];
-        let said = said.into_iter().filter_map(|(name, value)| {
+        let gateway_headers = [("x-operation", &operation), ("x-agent-version", &version)];
+        let gateway_headers = gateway_headers.into_iter().filter_map(|(name, value)| {
             Some((HeaderName::from_static(name), HeaderValue::from_str(value.as_deref()?).ok()?))
         });
-        let fields: Vec<_> = said.chain(fields).collect();
-        let passage = HeaderMutations { set: &fields, ..HeaderMutations::default() };
+        let headers_to_set: Vec<_> = gateway_headers.chain(header_args).collect();
+        let header_mutations = HeaderMutations { set: &headers_to_set, ..HeaderMutations::default() };
         let id = uuid::Uuid::now_v7().simple().to_string();
         // R54: POST with a payload, GET without.
         let method = if body.is_some() { Method::POST } else { Method::GET };
@@ -171,39 +171,39 @@ impl PreparedCall {
             path: None,
             headers: &headers,
             body,
-            header_mutations: passage,
+            header_mutations,
             instruction: None,
         };
-        let typed = CommandLineAdmission { route, deadline };
-        let reply = transport.call(&typed, request).await.map_err(|fault| CommandError::Failed(fault.to_string()))?;
+        let admission = CommandLineAdmission { route, deadline };
+        let reply = transport.call(&admission, request).await.map_err(|fault| CommandError::Failed(fault.to_string()))?;
         print_reply(reply).await
     }
 
     /// Returns the endpoint, operation and version of the call; resolves the name if necessary.
     async fn resolve_target(&self, args: &CallArgs) -> Result<(String, Option<String>, Option<String>), CommandError> {
-        let reaching = &args.reaching;
+        let resolution = &args.resolution;
         if args.name.starts_with("http://") || args.name.starts_with("https://") {
-            return Ok((args.name.clone(), args.operation.clone(), reaching.version.clone()));
+            return Ok((args.name.clone(), args.operation.clone(), resolution.version.clone()));
         }
-        let resolved = reaching.resolve(&self.settings, &parse_name(&args.name)?).await?;
-        reaching.print_trace(&resolved);
-        let asked = reaching.version.as_ref();
-        let version = asked.map(|asked| resolved.version.clone().unwrap_or_else(|| asked.clone()));
+        let resolved = resolution.resolve(&self.settings, &parse_name(&args.name)?).await?;
+        resolution.print_trace(&resolved);
+        let requested = resolution.version.as_ref();
+        let version = requested.map(|requested| resolved.version.clone().unwrap_or_else(|| requested.clone()));
         Ok((resolved.endpoint, args.operation.clone().or(resolved.operation), version))
     }
 }
 
 /// Streams the body to stdout. An error response is printed too.
 async fn print_reply(mut reply: UpstreamReply) -> Result<(), CommandError> {
-    let mut last = b'\n';
-    while let Some(piece) = reply.body.next_chunk().await {
-        let piece = piece.map_err(|fault| CommandError::Failed(format!("the response was truncated: {fault}")))?;
-        last = piece.last().copied().unwrap_or(last);
-        if !write_stdout(&piece)? {
+    let mut last_byte = b'\n';
+    while let Some(chunk) = reply.body.next_chunk().await {
+        let chunk = chunk.map_err(|fault| CommandError::Failed(format!("the response was truncated: {fault}")))?;
+        last_byte = chunk.last().copied().unwrap_or(last_byte);
+        if !write_stdout(&chunk)? {
             return Ok(());
         }
     }
-    if last != b'\n' {
+    if last_byte != b'\n' {
         write_stdout(b"\n")?;
     }
     match reply.status.is_success() {

@@ -1,5 +1,5 @@
-//! Commands that need several modules but no gateway: export, import and history of the registry, which access the
-//! store directly, also while gateways use it; resolving and calling agents by name.
+//! Commands that run without a gateway: export, import and history of the registry, and resolution and calls of agents
+//! by name. The registry commands access the store directly, also while gateways use it.
 
 mod call_command;
 mod resolve_command;
@@ -23,65 +23,65 @@ use std::{
 };
 use time::format_description::well_known::Rfc3339;
 
-/// `gatepost registry export`.
+/// Implements `gatepost registry export`.
 ///
 /// # Errors
 /// The configuration, the store or the folder cannot be used.
 pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
-    let written = with_registry(config, async |registry| registry.export(folder).await.map_err(|why| anyhow!(why)))?;
-    print_line(&format!("{written} {} in {}", pluralize_document(written), folder.display()))
+    let count = with_registry(config, async |registry| registry.export(folder).await.map_err(|why| anyhow!(why)))?;
+    print_line(&format!("{count} {} in {}", pluralize_document(count), folder.display()))
 }
 
-/// `gatepost registry import`.
+/// Implements `gatepost registry import`.
 ///
 /// # Errors
-/// As for the export, or documents were refused; accepted documents are kept.
+/// As [`export`], or documents were rejected; the other documents are imported.
 pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Result<()> {
-    let restored =
+    let report =
         with_registry(config, async |registry| registry.import(folder, owner).await.map_err(|why| anyhow!(why)))?;
-    for told in &restored.rejected {
-        eprintln!("not imported: {}: {}", told.file.display(), strip_os_error_codes(&told.reason));
+    for document in &report.rejected {
+        eprintln!("not imported: {}: {}", document.file.display(), strip_os_error_codes(&document.reason));
     }
-    print_line(&format!("{} {} imported", restored.imported, pluralize_document(restored.imported)))?;
-    match restored.rejected.len() {
+    print_line(&format!("{} {} imported", report.imported, pluralize_document(report.imported)))?;
+    match report.rejected.len() {
         0 => Ok(()),
-        many => Err(anyhow!("{many} {} not imported (each is listed above)", pluralize_document(many))),
+        count => Err(anyhow!("{count} {} not imported (each is listed above)", pluralize_document(count))),
     }
 }
 
-/// `gatepost registry history`: one JSON object per line, newest first.
+/// Implements `gatepost registry history`: prints one JSON object per line, newest first.
 ///
 /// # Errors
 /// The configuration or the store cannot be used, or the registry never had this agent.
 pub fn history(config: &Path, id: &str) -> anyhow::Result<()> {
     let id: AgentId = id.parse().map_err(|why: String| anyhow!(why))?;
-    let past =
+    let revisions =
         with_registry(config, async |registry| registry.full_history(&id).await.map_err(|why| anyhow!("{why}")))?;
-    if past.is_empty() {
+    if revisions.is_empty() {
         return Err(anyhow!("the registry has no history of the agent '{id}'"));
     }
-    past.iter().try_for_each(|past| print_line(&history_entry(past)?.to_string()))
+    revisions.iter().try_for_each(|revision| print_line(&history_entry(revision)?.to_string()))
 }
 
-fn history_entry(past: &DocumentRevision) -> anyhow::Result<Value> {
-    let document: Option<Value> = past.document.as_deref().map(serde_json::from_str).transpose()?;
-    Ok(json!({"at": past.at.format(&Rfc3339)?, "by": past.by, "document": document}))
+fn history_entry(revision: &DocumentRevision) -> anyhow::Result<Value> {
+    let document: Option<Value> = revision.document.as_deref().map(serde_json::from_str).transpose()?;
+    Ok(json!({"at": revision.at.format(&Rfc3339)?, "by": revision.by, "document": document}))
 }
 
-/// Opens the registry of the configuration `config` and runs `work` with it.
+/// Opens the registry of the configuration file `config` and runs `action` with it.
 fn with_registry<T>(
     config: &Path,
-    work: impl AsyncFnOnce(&EmbeddedRegistry) -> anyhow::Result<T>,
+    action: impl AsyncFnOnce(&EmbeddedRegistry) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let named = || config.display().to_string();
-    let loaded = LoadedConfig::read(config).with_context(named)?;
+    let config_path = || config.display().to_string();
+    let loaded = LoadedConfig::read(config).with_context(config_path)?;
     let section = loaded.file.registry.as_ref();
     let section = section.with_context(|| format!("{} has no section 'registry'", config.display()))?;
     let policy = Arc::new(AddressPolicy::new(loaded.file.network.allowed_addresses.clone()));
     app::build_runtime()?.block_on(async {
-        let opened = EmbeddedRegistry::open(section, policy).await;
-        let placed = |whys: Vec<String>| whys.into_iter().map(|why| format!("registry.{why}")).collect();
-        work(&opened.map_err(|whys| loaded.locate_problems(placed(whys))).with_context(named)?).await
+        let registry = EmbeddedRegistry::open(section, policy).await;
+        let with_section = |problems: Vec<String>| problems.into_iter().map(|why| format!("registry.{why}")).collect();
+        action(&registry.map_err(|problems| loaded.locate_problems(with_section(problems))).with_context(config_path)?).await
     })
 }
 

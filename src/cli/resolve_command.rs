@@ -1,5 +1,5 @@
-//! `gatepost resolve`, and what it shares with `gatepost call`: settings, name resolution and exit codes (0 success,
-//! 1 the name, the agent or the connection failed, 2 the command line is wrong).
+//! `gatepost resolve`, and its code that `gatepost call` shares: settings, name resolution and exit codes (0 success; 1
+//! the name, the agent or the connection failed; 2 the command line is wrong).
 
 use crate::{
     agent::AgentUri,
@@ -17,7 +17,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Why a command fails, which decides its exit code.
+/// Why a command failed. Determines the exit code.
 #[derive(Debug)]
 pub(super) enum CommandError {
     /// The command line is wrong: exit code 2.
@@ -50,8 +50,8 @@ impl CommandError {
 /// Arguments for resolving names and reaching agents.
 #[derive(Debug, clap::Args)]
 pub(super) struct ResolutionArgs {
-    /// Configuration file; only its sections `resolver`, `network`, `local_runtimes` and `agents.defaults` are used, without the
-    /// credential.
+    /// Configuration file; only its sections resolver, network, local_runtimes and agents.defaults are used, without
+    /// the credential.
     #[arg(short, long)]
     config: Option<PathBuf>,
     /// Allow names that resolve to this machine, for testing.
@@ -68,7 +68,7 @@ pub(super) struct ResolutionArgs {
     pub(super) verbose: bool,
 }
 
-/// `gatepost resolve`.
+/// Arguments of `gatepost resolve`.
 #[derive(Debug, clap::Args)]
 pub struct ResolveArgs {
     /// The name: agent://host/path, agent://did:web:…
@@ -79,51 +79,51 @@ pub struct ResolveArgs {
 
 /// The settings of a command.
 pub(super) struct CommandSettings {
-    pub(super) names: resolver::ResolverConfig,
+    pub(super) resolver: resolver::ResolverConfig,
     pub(super) network: net::NetworkConfig,
     pub(super) agent_settings: TransportConfig,
-    pub(super) local: Option<LocalRuntimeConfig>,
+    pub(super) local_runtimes: Option<LocalRuntimeConfig>,
 }
 
 impl ResolutionArgs {
-    /// Loads the settings from the configuration file, if one is given, else the defaults. `allow_local_addresses`
-    /// is set if the command line itself names an address, which may be on this machine.
-    pub(super) fn load_settings(&self, allow_local_addresses: bool) -> Result<CommandSettings, CommandError> {
-        let mut means = match &self.config {
+    /// Loads the settings from the configuration file, or the defaults without one. `allow_loopback` is for a command
+    /// line that names an address, which may be on this machine.
+    pub(super) fn load_settings(&self, allow_loopback: bool) -> Result<CommandSettings, CommandError> {
+        let mut settings = match &self.config {
             None => CommandSettings {
-                names: resolver::ResolverConfig::default(),
+                resolver: resolver::ResolverConfig::default(),
                 network: net::NetworkConfig::default(),
                 agent_settings: TransportConfig::default(),
-                local: None,
+                local_runtimes: None,
             },
             Some(path) => {
-                let read = LoadedConfig::read(path)
+                let config = LoadedConfig::read(path)
                     .map_err(|why| CommandError::Usage(format!("{}: {why}", path.display())))?;
-                let settings = TransportConfig { credential: None, ..read.file.agents.defaults };
+                let agent_settings = TransportConfig { credential: None, ..config.file.agents.defaults };
                 CommandSettings {
-                    names: read.file.resolver,
-                    network: read.file.network,
-                    agent_settings: settings,
-                    local: read.file.local_runtimes,
+                    resolver: config.file.resolver,
+                    network: config.file.network,
+                    agent_settings,
+                    local_runtimes: config.file.local_runtimes,
                 }
             }
         };
-        if self.allow_loopback || allow_local_addresses {
-            let here = ["127.0.0.0/8", "::1/128"].iter().filter_map(|range| range.parse::<Cidr>().ok());
-            means.network.allowed_addresses.extend(here);
+        if self.allow_loopback || allow_loopback {
+            let loopback = ["127.0.0.0/8", "::1/128"].iter().filter_map(|range| range.parse::<Cidr>().ok());
+            settings.network.allowed_addresses.extend(loopback);
         }
         if let Some(timeout) = self.timeout {
-            let timeouts = &mut means.agent_settings.timeouts;
+            let timeouts = &mut settings.agent_settings.timeouts;
             (timeouts.total, timeouts.first_byte) = (Some(timeout), Some(timeout));
-            means.names.resolution_timeout = timeout.min(means.names.resolution_timeout);
+            settings.resolver.resolution_timeout = timeout.min(settings.resolver.resolution_timeout);
         }
-        Ok(means)
+        Ok(settings)
     }
 
     /// Resolves `uri`.
-    pub(super) async fn resolve(&self, means: &CommandSettings, uri: &AgentUri) -> Result<ResolvedAgent, CommandError> {
-        let whole = |whys: Vec<String>| CommandError::Usage(whys.join("\n"));
-        let resolver = UriResolver::new(&means.names, &means.network, &means.network.policy()).map_err(whole)?;
+    pub(super) async fn resolve(&self, settings: &CommandSettings, uri: &AgentUri) -> Result<ResolvedAgent, CommandError> {
+        let usage_error = |problems: Vec<String>| CommandError::Usage(problems.join("\n"));
+        let resolver = UriResolver::new(&settings.resolver, &settings.network, &settings.network.policy()).map_err(usage_error)?;
         Ok(resolver.resolve(uri, self.version.as_deref(), "").await?)
     }
 
@@ -145,23 +145,23 @@ pub(super) fn parse_name(text: &str) -> Result<AgentUri, CommandError> {
 /// Resolves a name and prints the result, with the resolution steps, as JSON.
 pub fn resolve(args: &ResolveArgs) -> ExitCode {
     match resolve_to_json(args) {
-        Ok(answer) => {
-            write_stdout(format!("{answer:#}\n").as_bytes()).map_or_else(CommandError::report, |_| ExitCode::SUCCESS)
+        Ok(result) => {
+            write_stdout(format!("{result:#}\n").as_bytes()).map_or_else(CommandError::report, |_| ExitCode::SUCCESS)
         }
-        Err(ended) => ended.report(),
+        Err(error) => error.report(),
     }
 }
 
 fn resolve_to_json(args: &ResolveArgs) -> Result<Value, CommandError> {
     let uri = parse_name(&args.name)?;
-    let means = args.resolution.load_settings(false)?;
+    let settings = args.resolution.load_settings(false)?;
     let runtime = crate::app::build_runtime().map_err(|why| CommandError::Failed(why.to_string()))?;
-    let resolved = runtime.block_on(args.resolution.resolve(&means, &uri))?;
+    let resolved = runtime.block_on(args.resolution.resolve(&settings, &uri))?;
     args.resolution.print_trace(&resolved);
     Ok(resolved.to_public_json())
 }
 
-/// Writes to stdout and flushes. Returns whether the reader is still there; a closed pipe, as with `head`, is no error.
+/// Writes to stdout and flushes. Returns false if the pipe is closed, as with `head`.
 pub(super) fn write_stdout(bytes: &[u8]) -> Result<bool, CommandError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,5 +1,5 @@
-//! The configuration text: parses YAML into JSON values, remembers the line of every path, and applies overrides from
-//! the environment. Checks only YAML syntax.
+//! The configuration text: parses YAML into a JSON value, records the line of every path, gives former keys their
+//! current names, and applies overrides from the environment. Checks YAML syntax only.
 
 use super::{ConfigProblem, key_migration::RenamedKey, renamed_keys::current_name};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -7,17 +7,14 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::{Location, Spanned};
 use std::{collections::HashMap, fmt, ops::Range};
 
-/// The prefix of variables that override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
-pub(super) const ENV_PREFIX: &str = "GATEPOST__";
-
 /// A parsed configuration text, with the line of every path.
 #[derive(Debug, Default)]
 pub(super) struct ConfigText {
     pub(super) value: Value,
     lines: HashMap<String, u64>,
-    overriding_variables: HashMap<String, String>,
+    pub(super) overriding_variables: HashMap<String, String>,
     renamed: Vec<RenamedKey>,
-    warnings: Vec<ConfigProblem>,
+    pub(super) warnings: Vec<ConfigProblem>,
     conflicts: Vec<ConfigProblem>,
 }
 
@@ -27,24 +24,24 @@ impl ConfigText {
     /// # Errors
     /// The position at which the text is not YAML or repeats a key.
     pub(super) fn parse(text: &str) -> Result<Self, ConfigProblem> {
-        let mut source = Self { value: Value::Object(Map::new()), ..Self::default() };
+        let mut config_text = Self { value: Value::Object(Map::new()), ..Self::default() };
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-            return Ok(source);
+            return Ok(config_text);
         }
         let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
         let node: Spanned<YamlNode> = serde_saphyr::from_str_with_options(text, options).map_err(|why| {
-            let line = why.location().map(|at| at.line());
+            let line = why.location().map(|location| location.line());
             ConfigProblem {
                 path: String::new(),
                 line,
                 message: format!("this is not YAML ({})", shorten_yaml_error(&why.to_string())),
             }
         })?;
-        let value = source.flatten(node, String::new());
+        let value = config_text.flatten(node, String::new());
         if !value.is_null() {
-            source.value = value;
+            config_text.value = value;
         }
-        Ok(source)
+        Ok(config_text)
     }
 
     fn flatten(&mut self, node: Spanned<YamlNode>, path: String) -> Value {
@@ -58,11 +55,12 @@ impl ConfigText {
             YamlNode::Map(members) => {
                 let mut object = Map::new();
                 for (key, member) in members {
-                    let name = self.resolve_key(&path, &key, &member);
-                    let member_path = join_path(&path, &name);
+                    let current = self.current_name(&path, &key, &member);
+                    let member_path = join_path(&path, current.unwrap_or(&key.value));
                     let line = key.referenced.line();
                     let value = self.flatten(member, member_path.clone());
-                    if !insert_at(&mut object, &name, value) {
+                    let steps = current.map_or_else(|| vec![&*key.value], |current| current.split('.').collect());
+                    if !insert_at(&mut object, &steps, value) {
                         let message = format!("'{}' is its former name, and both are present (remove one)", key.value);
                         self.conflicts.push(ConfigProblem { path: member_path, line: Some(line), message });
                     }
@@ -72,11 +70,14 @@ impl ConfigText {
         }
     }
 
-    /// Returns the current name of a key, and records the use of a former name.
-    fn resolve_key(&mut self, section: &str, key: &Spanned<String>, value: &Spanned<YamlNode>) -> String {
-        let Some(current) = current_name(section, &key.value) else {
-            return key.value.clone();
-        };
+    /// Returns the current name of a key that is written with a former name, and records it.
+    fn current_name(
+        &mut self,
+        section: &str,
+        key: &Spanned<String>,
+        value: &Spanned<YamlNode>,
+    ) -> Option<&'static str> {
+        let current = current_name(section, &key.value)?;
         let renamed = RenamedKey {
             section: section.to_owned(),
             former: key.value.clone(),
@@ -87,10 +88,10 @@ impl ConfigText {
         };
         self.warnings.push(renamed.warning());
         self.renamed.push(renamed);
-        current.to_owned()
+        Some(current)
     }
 
-    /// Returns the keys that are written with former names, in the order of the file.
+    /// Returns the keys with former names, in the order of the file.
     pub(super) fn renamed_keys(&self) -> &[RenamedKey] {
         &self.renamed
     }
@@ -100,87 +101,47 @@ impl ConfigText {
         &self.warnings
     }
 
-    /// Returns the keys that are written with both of their names.
+    /// Returns the keys that are present with both names.
     pub(super) fn conflicts(&self) -> &[ConfigProblem] {
         &self.conflicts
     }
 
-    /// Applies the overrides of the environment. A value is read as JSON if it is JSON (numbers, booleans, lists,
-    /// objects), and as a string otherwise. Names are case-insensitive.
-    pub(super) fn apply_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
-        let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(ENV_PREFIX)).collect();
-        variables.sort();
-        for (name, text) in variables {
-            let steps = self.path_of_variable(&name);
-            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-            let mut path = String::new();
-            let mut slot = &mut self.value;
-            for step in steps {
-                // A value that cannot contain the step is replaced as a whole, and the variable is named in problems.
-                let place = slot.is_object() || slot.is_null() || (slot.is_array() && step.parse::<usize>().is_ok());
-                if !place {
-                    self.overriding_variables.insert(path.clone(), name.clone());
-                }
-                slot = get_or_insert_child(slot, &step, &mut path);
-            }
-            *slot = value;
-            self.overriding_variables.insert(path, name);
-        }
-    }
-
-    /// Splits the name of a variable into the steps of a path, in current names. A former name causes a warning.
-    fn path_of_variable(&mut self, variable: &str) -> Vec<String> {
-        let written = variable.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
-        let (mut steps, mut path, mut is_renamed) = (Vec::new(), String::new(), false);
-        for step in written {
-            let current = current_name(&path, &step);
-            is_renamed |= current.is_some();
-            let step = current.map_or(step, str::to_owned);
-            path = if step.parse::<usize>().is_ok() { format!("{path}[{step}]") } else { join_path(&path, &step) };
-            steps.extend(step.split('.').map(str::to_owned));
-        }
-        if is_renamed {
-            let current = steps.join("__").to_ascii_uppercase();
-            let message = format!("the environment variable {variable} is now {ENV_PREFIX}{current}");
-            self.warnings.push(ConfigProblem { path: String::new(), line: None, message });
-        }
-        steps
-    }
-
-    /// Locates `path`: returns the line, or the overriding variable, of the path or of its nearest located ancestor.
+    /// Locates `path`: returns the line, or the overriding variable, of the path or of its nearest ancestor that has
+    /// one.
     pub(super) fn locate(&self, path: &str) -> (Option<u64>, Option<&str>) {
-        let mut at = path;
+        let mut ancestor = path;
         loop {
-            if let Some(variable) = self.overriding_variables.get(at) {
+            if let Some(variable) = self.overriding_variables.get(ancestor) {
                 return (None, Some(variable));
             }
-            if let Some(line) = self.lines.get(at).filter(|line| **line > 0) {
+            if let Some(line) = self.lines.get(ancestor).filter(|line| **line > 0) {
                 return (Some(*line), None);
             }
-            match at.rfind(['.', '[']) {
-                Some(cut) => at = at.get(..cut).unwrap_or_default(),
-                None if at.is_empty() => return (None, None),
-                None => at = "",
+            match ancestor.rfind(['.', '[']) {
+                Some(cut) => ancestor = ancestor.get(..cut).unwrap_or_default(),
+                None if ancestor.is_empty() => return (None, None),
+                None => ancestor = "",
             }
         }
     }
 }
 
-/// Returns the bytes of the text at `location`.
+/// Returns the range of bytes of `location`.
 fn byte_range(location: Location) -> Option<Range<usize>> {
-    let span = location.span();
-    let start = usize::try_from(span.byte_offset()?).ok()?;
-    Some(start..start + usize::try_from(span.byte_len()?).ok()?)
+    let location_span = location.span();
+    let start = usize::try_from(location_span.byte_offset()?).ok()?;
+    Some(start..start + usize::try_from(location_span.byte_len()?).ok()?)
 }
 
-/// Inserts `value` at `name`, or with `a.b` into the nested object `a`. Returns false if a value is there already.
-fn insert_at(object: &mut Map<String, Value>, name: &str, value: Value) -> bool {
-    match name.split_once('.') {
-        Some((nested, name)) => {
-            let nested = object.entry(nested).or_insert_with(|| Value::Object(Map::new()));
-            nested.as_object_mut().is_some_and(|nested| insert_at(nested, name, value))
+/// Inserts `value` at the path `steps` within `object`. Returns false if a value is there already.
+fn insert_at(object: &mut Map<String, Value>, steps: &[&str], value: Value) -> bool {
+    match steps {
+        [] => false,
+        [name] => object.insert((*name).to_owned(), value).is_none(),
+        [section, rest @ ..] => {
+            let section = object.entry(*section).or_insert_with(|| Value::Object(Map::new()));
+            section.as_object_mut().is_some_and(|section| insert_at(section, rest, value))
         }
-        None => object.insert(name.to_owned(), value).is_none(),
     }
 }
 
@@ -189,34 +150,13 @@ pub(super) fn join_path(path: &str, name: &str) -> String {
 }
 
 /// Shortens the YAML parser's message: first line only, without its position and advice about parser options.
-fn shorten_yaml_error(why: &str) -> &str {
-    let why = why.lines().next().unwrap_or_default();
-    let end = [" at line ", ", set ", "; use "].iter().filter_map(|tail| why.find(tail)).min();
-    why.get(..end.unwrap_or(why.len())).unwrap_or(why)
+fn shorten_yaml_error(message: &str) -> &str {
+    let message = message.lines().next().unwrap_or_default();
+    let cut = [" at line ", ", set ", "; use "].iter().filter_map(|marker| message.find(marker)).min();
+    message.get(..cut.unwrap_or(message.len())).unwrap_or(message)
 }
 
-/// Returns the member or item `step`, creating a missing one; an index beyond the end appends an item.
-fn get_or_insert_child<'a>(slot: &'a mut Value, step: &str, path: &mut String) -> &'a mut Value {
-    if let (Value::Array(_), Ok(at)) = (&*slot, step.parse::<usize>()) {
-        let Value::Array(items) = slot else { return slot };
-        let at = at.min(items.len());
-        if at == items.len() {
-            items.push(Value::Null);
-        }
-        path.push_str(&format!("[{at}]"));
-        return items.get_mut(at).unwrap_or_else(|| unreachable!("the item was just made"));
-    }
-    if !slot.is_object() {
-        *slot = Value::Object(Map::new());
-    }
-    let Value::Object(members) = slot else { return slot };
-    let known = members.keys().find(|name| name.eq_ignore_ascii_case(step)).cloned();
-    let name = known.unwrap_or_else(|| step.to_owned());
-    *path = join_path(path, &name);
-    members.entry(name).or_insert(Value::Null)
-}
-
-/// A YAML node whose children know their lines.
+/// A YAML node; its children have their positions.
 enum YamlNode {
     Scalar(Value),
     List(Vec<Spanned<YamlNode>>),
@@ -224,8 +164,8 @@ enum YamlNode {
 }
 
 impl<'de> Deserialize<'de> for YamlNode {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(YamlNodeVisitor)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(YamlNodeVisitor)
     }
 }
 
@@ -234,8 +174,8 @@ struct YamlNodeVisitor;
 impl<'de> Visitor<'de> for YamlNodeVisitor {
     type Value = YamlNode;
 
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a YAML value")
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a YAML value")
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<YamlNode, E> {
@@ -266,25 +206,25 @@ impl<'de> Visitor<'de> for YamlNodeVisitor {
         Ok(YamlNode::Scalar(Value::Null))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<YamlNode, D::Error> {
-        from.deserialize_any(self)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlNode, D::Error> {
+        deserializer.deserialize_any(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<YamlNode, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<YamlNode, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = from.next_element()? {
+        while let Some(item) = sequence.next_element()? {
             items.push(item);
         }
         Ok(YamlNode::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<YamlNode, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlNode, A::Error> {
         let mut members: Vec<(Spanned<String>, Spanned<YamlNode>)> = Vec::new();
-        while let Some(key) = from.next_key::<Spanned<String>>()? {
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
             if members.iter().any(|(earlier, _)| earlier.value == key.value) {
                 return Err(de::Error::custom(format!("'{}' appears twice", key.value)));
             }
-            members.push((key, from.next_value()?));
+            members.push((key, map.next_value()?));
         }
         Ok(YamlNode::Map(members))
     }

@@ -1,6 +1,6 @@
-//! Deserialises the configuration and reports all problems of form at once: removes each value that serde refuses and
-//! deserialises the rest again, then validates against the JSON Schema for rules that only it knows, such as minimum
-//! lengths. Checks nothing about the meaning of a setting.
+//! Deserialises the configuration and reports every problem of form at once: removes each value that serde refuses,
+//! deserialises the rest again, and validates the whole against the JSON Schema, which has further rules such as
+//! minimum lengths. The modules check the meaning of their settings.
 
 use super::{ConfigProblem, GatewayConfig, config_text::ConfigText, locate_problem};
 use crate::{contract::CompiledSchema, values::ConfigPath};
@@ -11,78 +11,78 @@ use std::path::Path;
 /// Maximum number of reported problems per file.
 const MAX_PROBLEMS: usize = 100;
 
-/// Deserialises the settings; relative paths are resolved against `base`.
-pub(super) fn deserialize(source: &ConfigText, base: &Path) -> Result<GatewayConfig, Vec<ConfigProblem>> {
-    if !source.value.is_object() {
+/// Deserialises the settings, and resolves relative paths against `folder`.
+pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<GatewayConfig, Vec<ConfigProblem>> {
+    if !config_text.value.is_object() {
         return Err(vec![locate_problem(
-            source,
+            config_text,
             "",
             "must be an object, such as 'listeners: …' and 'agents: …'".to_owned(),
         )]);
     }
-    let mut rest = RemainingValue { value: source.value.clone(), removed_paths: Vec::new() };
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut good = None;
-    while found.len() < MAX_PROBLEMS {
-        let read = ConfigPath::with_base_folder(base, || serde_path_to_error::deserialize(rest.value.clone()));
-        let why = match read {
-            Ok(file) => {
-                good = Some(file);
+    let mut remaining = RemainingValue { value: config_text.value.clone(), removed_paths: Vec::new() };
+    let mut unlocated_problems: Vec<(String, String)> = Vec::new();
+    let mut config = None;
+    while unlocated_problems.len() < MAX_PROBLEMS {
+        let result = ConfigPath::with_base_folder(folder, || serde_path_to_error::deserialize(remaining.value.clone()));
+        let why = match result {
+            Ok(parsed) => {
+                config = Some(parsed);
                 break;
             }
             Err(why) => why,
         };
         let steps: Vec<Segment> = why.path().iter().cloned().collect();
-        let (path, why) = (rest.original_path(&steps), why.into_inner().to_string());
-        let follows = missing_field_name(&why)
-            .is_some_and(|name| rest.removed_paths.contains(&super::config_text::join_path(&path, name)));
-        // The schema reports everything that is missing at the top level.
-        let told_below = steps.is_empty() && missing_field_name(&why).is_some();
-        if !follows && !told_below {
-            found.push((path.clone(), rephrase_serde_error(&why)));
+        let (path, why) = (remaining.original_path(&steps), why.into_inner().to_string());
+        let is_consequence = missing_field_name(&why)
+            .is_some_and(|name| remaining.removed_paths.contains(&super::config_text::join_path(&path, name)));
+        // The validation against the schema reports the sections that are missing.
+        let is_reported_below = steps.is_empty() && missing_field_name(&why).is_some();
+        if !is_consequence && !is_reported_below {
+            unlocated_problems.push((path.clone(), rephrase_serde_error(&why)));
         }
-        if !rest.remove(&steps, path) {
+        if !remaining.remove(&steps, path) {
             break;
         }
     }
     let violations =
-        CompiledSchema::compile(&super::json_schema()).map(|schema| schema.validate_up_to(&source.value, MAX_PROBLEMS));
+        CompiledSchema::compile(&super::json_schema()).map(|schema| schema.validate_up_to(&config_text.value, MAX_PROBLEMS));
     for violation in
-        violations.map_err(|why| vec![locate_problem(source, "", format!("the schema is invalid ({why})"))])?
+        violations.map_err(|why| vec![locate_problem(config_text, "", format!("the schema is invalid ({why})"))])?
     {
-        let path = super::pointer_to_path(&violation.pointer, &source.value);
-        let known = found.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
-        let absent = path.is_empty() && violation.message.starts_with("required");
-        if absent || !known {
-            found.push((path, violation.message));
+        let path = super::pointer_to_path(&violation.pointer, &config_text.value);
+        let is_reported = unlocated_problems.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
+        let is_missing_section = path.is_empty() && violation.message.starts_with("required");
+        if is_missing_section || !is_reported {
+            unlocated_problems.push((path, violation.message));
         }
     }
     let mut problems: Vec<ConfigProblem> =
-        found.into_iter().map(|(path, why)| locate_problem(source, &path, why)).collect();
-    problems.extend_from_slice(source.conflicts());
-    if let (Some(file), true) = (good, problems.is_empty()) {
-        return Ok(file);
+        unlocated_problems.into_iter().map(|(path, why)| locate_problem(config_text, &path, why)).collect();
+    problems.extend_from_slice(config_text.conflicts());
+    if let (Some(config), true) = (config, problems.is_empty()) {
+        return Ok(config);
     }
     problems.sort_by_key(|problem| problem.line.unwrap_or(u64::MAX));
     Err(problems)
 }
 
-/// The part of the value that has not been refused yet.
+/// The value without the parts that were refused.
 struct RemainingValue {
     value: Value,
-    /// The removed paths, as they are in the file.
+    /// Paths of the removed parts in the file.
     removed_paths: Vec<String>,
 }
 
 impl RemainingValue {
-    /// Returns the path in the file: indices count the list items that were removed before.
+    /// Returns the path in the file: its indices include the list items that were removed.
     fn original_path(&self, steps: &[Segment]) -> String {
         let mut path = String::new();
         for step in steps {
             match step {
                 Segment::Seq { index } => {
-                    let taken = |at: usize| self.removed_paths.contains(&format!("{path}[{at}]"));
-                    let at = (0..).filter(|at| !taken(*at)).nth(*index).unwrap_or(*index);
+                    let is_removed = |at: usize| self.removed_paths.contains(&format!("{path}[{at}]"));
+                    let at = (0..).filter(|at| !is_removed(*at)).nth(*index).unwrap_or(*index);
                     path.push_str(&format!("[{at}]"));
                 }
                 Segment::Map { key } | Segment::Enum { variant: key } => {
@@ -96,11 +96,11 @@ impl RemainingValue {
 
     /// Removes a value; returns whether it existed.
     fn remove(&mut self, steps: &[Segment], path: String) -> bool {
-        let Some((last, above)) = steps.split_last() else {
+        let Some((last, parents)) = steps.split_last() else {
             return false;
         };
         let mut value = &mut self.value;
-        for step in above {
+        for step in parents {
             let next = match step {
                 Segment::Seq { index } => value.get_mut(*index),
                 Segment::Map { key } | Segment::Enum { variant: key } => value.get_mut(key.as_str()),
@@ -111,13 +111,13 @@ impl RemainingValue {
                 None => return false,
             }
         }
-        let taken = match (value, last) {
+        let removed_value = match (value, last) {
             (Value::Array(items), Segment::Seq { index }) if *index < items.len() => Some(items.remove(*index)),
             (Value::Object(members), Segment::Map { key } | Segment::Enum { variant: key }) => members.remove(key),
             _ => None,
         };
         self.removed_paths.push(path);
-        taken.is_some()
+        removed_value.is_some()
     }
 }
 
@@ -125,7 +125,7 @@ fn missing_field_name(why: &str) -> Option<&str> {
     why.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// Rephrases serde's message for people who write YAML. Never repeats a value of a wrong type, which may be a secret.
+/// Rephrases a message of serde in the terms of YAML. Never repeats a value of a wrong type, which may be a secret.
 fn rephrase_serde_error(why: &str) -> String {
     if let Some(name) = missing_field_name(why) {
         return format!("required property '{name}' is missing");
@@ -133,11 +133,11 @@ fn rephrase_serde_error(why: &str) -> String {
     if why == "invalid socket address syntax" {
         return "is not an address and a port (write 127.0.0.1:8080 or [::1]:8080)".to_owned();
     }
-    let refused = why.strip_prefix("invalid type: ").or_else(|| why.strip_prefix("invalid value: "));
-    let Some((given, expected)) = refused.and_then(|rest| rest.rsplit_once(", expected ")) else {
+    let mismatch = why.strip_prefix("invalid type: ").or_else(|| why.strip_prefix("invalid value: "));
+    let Some((actual, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {
         return why.replace('`', "'");
     };
-    let given = match given.split(['`', '"']).next().unwrap_or_default().trim_end() {
+    let actual = match actual.split(['`', '"']).next().unwrap_or_default().trim_end() {
         "null" => return "is empty (set its members, or remove it)".to_owned(),
         "map" => "an object",
         "sequence" => "a list",
@@ -154,5 +154,5 @@ fn rephrase_serde_error(why: &str) -> String {
         "string or map" => "a string",
         text => text,
     };
-    format!("must be {expected}, not {given}")
+    format!("must be {expected}, not {actual}")
 }

@@ -1,4 +1,4 @@
-//! The shape of the file: each room's own settings, composed.
+//! The configuration file as one structure, composed of the sections of the modules.
 
 use crate::{
     auth, contract, directory,
@@ -19,113 +19,116 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Where callers connect; at least one.
+    /// Addresses for callers. Required, at least one.
     #[schemars(length(min = 1))]
     pub listeners: Vec<http_server::ListenerConfig>,
-    /// Bounds on every connection.
+    /// Limits of each connection of a caller.
     #[serde(default)]
     pub connections: http_server::ConnectionLimits,
-    /// Where operators connect: metrics, health, state.
+    /// Address for operators: metrics, health, agents and sources.
     #[serde(default)]
     pub admin: AdminConfig,
-    /// Callers with a WebSocket of their own.
+    /// WebSocket connections of callers, at /agents/{id}/invoke.
     #[serde(default)]
     pub websocket: websocket::CallerWebSocketConfig,
-    /// The agents and how they are reached.
+    /// The agents, and how the gateway reaches them.
     #[serde(default)]
     pub agents: AgentsConfig,
-    /// The registry that is built in: where agents are published. Without this section nothing can be.
+    /// The built-in registry, where publishers put agents. Default: none; publishing is off.
     #[serde(default)]
     pub registry: Option<registry::PublishConfig>,
-    /// How agents are found and described.
+    /// How callers find agents, and what they read about them.
     #[serde(default)]
     pub directory: directory::DirectoryConfig,
-    /// Which addresses agents, and whatever else is fetched, may have.
+    /// The addresses that agents and issuers may have.
     #[serde(default)]
     pub network: net::NetworkConfig,
-    /// Brokers on which agents of this gateway are offered as agents of the 2389 protocol over MQTT. An agent is to be
-    /// offered on a broker by one gateway only. Default: none.
+    /// MQTT brokers on which the gateway offers its agents as agents of the 2389 protocol. Only one gateway may offer
+    /// an agent on a broker: a second gateway takes its connection over. Default: none.
     #[serde(default)]
     pub mqtt_bridge: Vec<mqtt_bridge::MqttBridgeConfig>,
-    /// How `agent://` names are resolved, of agents that have one for an endpoint and for `POST /resolve`.
+    /// How `agent://` names are resolved: endpoints of agents, and POST /resolve.
     #[serde(default)]
     pub resolver: resolver::ResolverConfig,
-    /// How callers prove who they are.
+    /// How callers authenticate. A method that is left out is off.
     #[serde(default)]
     pub auth: auth::AuthConfig,
-    /// Who may call what. Nothing is granted unless it is written here.
+    /// Which callers may call which agents. Without a grant a caller may call no agent.
     #[serde(default)]
     pub access: auth::AccessConfig,
-    /// Which pages in a browser may call. Without this section browsers are told nothing.
+    /// Web pages that may call. Default: none; the gateway sends no CORS headers, and no web page reaches agent+unix
+    /// and agent+local.
     #[serde(default)]
     pub cors: Option<CorsConfig>,
-    /// Where runtimes of this machine register (agent+local://name). Without this section none can.
+    /// Where runtimes on this machine register (agent+local://NAME). Default: none; registration is off.
     #[serde(default)]
     pub local_runtimes: Option<LocalRuntimeConfig>,
-    /// What agents are told of who called whom before. Without this section: nothing by the gateway.
+    /// The signed chain of callers that agents receive (X-Delegation-Chain). Default: none; the gateway passes the
+    /// header like any other.
     #[serde(default)]
     pub delegation: Option<gateway::DelegationConfig>,
-    /// How much a caller may call.
+    /// Rate limits, quotas and concurrency. A call must pass each limit that applies to it.
     #[serde(default)]
     pub limits: limit::LimitConfig,
-    /// Calls that are answered later, and streams that are taken up again. Without this section there are none.
+    /// Calls with a later result (Prefer: respond-async), and streams that callers resume. Default: none; both are off.
     #[serde(default)]
     pub tasks: Option<task::TaskConfig>,
-    /// Calls with an `Idempotency-Key`, which are made once.
+    /// Calls and pipelines with an `Idempotency-Key`, which run once.
     #[serde(default)]
     pub idempotency: idempotency::IdempotencyConfig,
-    /// How bodies are checked.
+    /// Validation of bodies against the schemas in agents' documents.
     #[serde(default)]
     pub contract: contract::ContractConfig,
-    /// How errors are written.
+    /// The format of errors.
     #[serde(default)]
     pub errors: ErrorsConfig,
-    /// Where the line of each call goes.
+    /// Where the access log goes.
     #[serde(default)]
     pub access_log: telemetry::AccessLogConfig,
-    /// What is measured.
+    /// The labels of metrics.
     #[serde(default)]
     pub metrics: telemetry::MetricsConfig,
-    /// How the process ends and is replaced.
+    /// How the process drains, stops, and hands its listeners over.
     #[serde(default)]
     pub shutdown: ShutdownConfig,
 }
 
 impl GatewayConfig {
-    /// The sections that differ from `other` and are read at the start only.
-    pub fn fixed_but_changed(&self, other: &Self) -> Vec<&'static str> {
-        let same = [
-            ("listeners", self.listeners == other.listeners),
-            ("connections", self.connections == other.connections),
-            ("admin", self.admin == other.admin),
-            ("access_log", self.access_log == other.access_log),
-            ("shutdown", self.shutdown == other.shutdown),
-            ("tasks", tasks_place(&self.tasks) == tasks_place(&other.tasks)),
-            ("registry", places(&self.registry) == places(&other.registry)),
+    /// Returns the sections whose settings differ from `startup` and take effect at the next start only.
+    pub fn changed_startup_sections(&self, startup: &Self) -> Vec<&'static str> {
+        let unchanged = [
+            ("listeners", self.listeners == startup.listeners),
+            ("connections", self.connections == startup.connections),
+            ("admin", self.admin == startup.admin),
+            ("access_log", self.access_log == startup.access_log),
+            ("shutdown", self.shutdown == startup.shutdown),
+            ("tasks", task_startup_settings(&self.tasks) == task_startup_settings(&startup.tasks)),
+            ("registry", registry_startup_settings(&self.registry) == registry_startup_settings(&startup.registry)),
         ];
-        same.into_iter().filter(|(_, same)| !same).map(|(section, _)| section).collect()
+        unchanged.into_iter().filter(|(_, unchanged)| !unchanged).map(|(section, _)| section).collect()
     }
 }
 
-/// Where published documents are kept, which is opened at the start only.
-fn places(registry: &Option<registry::PublishConfig>) -> impl PartialEq + '_ {
+/// Returns the settings of the registry's store, which is opened at startup.
+fn registry_startup_settings(registry: &Option<registry::PublishConfig>) -> impl PartialEq + '_ {
     registry.as_ref().map(|config| (&config.sqlite_file, &config.database, &config.database_ca))
 }
 
-/// Whether there are tasks, where they are kept, and how many may run, which is settled at the start only.
-fn tasks_place(tasks: &Option<task::TaskConfig>) -> impl PartialEq + '_ {
+/// Returns the settings of the task store, which is opened at startup, and the limits on tasks and streams, whose
+/// permits are created at startup.
+fn task_startup_settings(tasks: &Option<task::TaskConfig>) -> impl PartialEq + '_ {
     tasks.as_ref().map(|config| {
-        let places = config.resume.as_ref().map(|resume| resume.max_streams);
-        (&config.sqlite_file, &config.database, &config.database_ca, config.max_running, places)
+        let max_streams = config.resume.as_ref().map(|resume| resume.max_streams);
+        (&config.sqlite_file, &config.database, &config.database_ca, config.max_running, max_streams)
     })
 }
 
-/// The operators' side.
+/// The admin listener.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
-    /// Address of the admin listener; plain HTTP without authentication, so keep it on loopback or behind
-    /// something. Default 127.0.0.1:9901; port 0 takes any free one.
+    /// Address and port of the admin listener. It speaks plain HTTP without authentication: keep it on loopback. With
+    /// port 0 the system chooses a port. Default 127.0.0.1:9901.
     #[schemars(with = "String")]
     pub address: SocketAddr,
 }
@@ -136,43 +139,43 @@ impl Default for AdminConfig {
     }
 }
 
-/// The agents.
+/// The agents, and how the gateway reaches them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentsConfig {
-    /// Where they come from, at most 100 sources; where two have an id, the earlier wins. A path is a file of AIDIP
-    /// metadata documents (JSON or YAML: one document, an array, or an object with `agents`; at most 256MiB a file,
-    /// 1MiB a document) or a folder of such files (*.json, *.yaml, *.yml; not the folders within). An object is a
-    /// source beyond this machine. It may be empty where the section registry is there.
+    /// The sources of agents, at most 100; where two sources have an id, the earlier source wins. A path is a file of
+    /// AIDIP documents (JSON or YAML: one document, an array, or an object with `agents`; at most 256MiB for a file and
+    /// 1MiB for a document), or a folder of such files (*.json, *.yaml, *.yml; no subfolders). An object is a remote
+    /// source. Default: none, which requires the section registry.
     #[serde(default)]
     pub sources: Vec<registry::SourceConfig>,
-    /// A folder in which is kept what sources beyond this machine, and the registry that is built in, said last: a
-    /// start at which they are down serves that. It is made when there is something to keep; null keeps nothing.
-    /// Default gatepost.state, beside the configuration file.
+    /// Folder for the last good document of each remote source and of the built-in registry, used at a start while the
+    /// source is down. Created when needed; null keeps none. Default gatepost.state, beside the configuration file.
     #[serde(default = "registry::usual_folder")]
     pub last_known_good: Option<ConfigPath>,
-    /// How far the words of sources count about how long their answers may be used (Cache-Control).
+    /// Bounds on the cache lifetimes that sources declare (Cache-Control).
     #[serde(default)]
     pub cache: registry::CacheBounds,
-    /// How often the files are looked at for changes; 50ms to 1h. Default 500ms.
+    /// How often the files are checked for changes; 50ms to 1h. Default 500ms.
     #[serde(default = "default_poll_interval")]
     pub poll_interval: ConfigDuration,
-    /// How every agent is reached.
+    /// Settings for every agent.
     #[serde(default)]
     pub defaults: TransportConfig,
-    /// How certain agents are reached; of several that match, the later one wins, setting by setting.
+    /// Settings for the agents that match. A later rule overrides an earlier one, setting by setting. Default: none.
     #[serde(default)]
     pub rules: Vec<AgentRule>,
-    /// The largest body that passes unchecked, because the operation has no schema or checking is off; it is
-    /// streamed, never held. Default 64MiB.
+    /// Maximum size of a body that is streamed without validation, because the operation has no schema or validation is
+    /// off. Default 64MiB.
     #[serde(default = "default_max_streamed_body_size")]
     pub max_streamed_body_size: ByteSize,
-    /// Interval of the keep-alive comment on an idle event stream; 0s sends none. Default 15s.
+    /// Time between keep-alive comments on an idle event stream; 0s sends none. Default 15s.
     #[serde(default = "default_sse_keep_alive_interval")]
     pub sse_keep_alive_interval: ConfigDuration,
-    /// Whether this is only tried (`gatepost check`): nothing beyond this machine is asked, and nothing is written.
+    /// Whether the configuration is only checked (`gatepost check`): the gateway fetches no documents of sources and
+    /// writes no files. Not a setting.
     #[serde(skip)]
-    pub rehearsal: bool,
+    pub check_only: bool,
 }
 
 impl Default for AgentsConfig {
@@ -186,7 +189,7 @@ impl Default for AgentsConfig {
             rules: Vec::new(),
             max_streamed_body_size: default_max_streamed_body_size(),
             sse_keep_alive_interval: default_sse_keep_alive_interval(),
-            rehearsal: false,
+            check_only: false,
         }
     }
 }
@@ -207,45 +210,46 @@ fn default_sse_keep_alive_interval() -> ConfigDuration {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentRule {
-    /// Agents by id.
+    /// Agents by id, or patterns. Required, at least one.
     #[schemars(length(min = 1))]
     pub agents: Vec<Glob>,
-    /// How they are reached.
+    /// The settings of `defaults` that differ for these agents.
     #[serde(default)]
     pub settings: TransportConfig,
-    /// Calls per period to each of them, by all callers together.
+    /// Rate limit of each agent, for all callers together. Default: none.
     #[serde(default)]
     pub rate_limit: Option<Rate>,
-    /// Calls at once to each of them.
+    /// Maximum number of concurrent calls to each agent; at least 1. Default: `limits.concurrency.max_per_agent`.
     #[serde(default)]
     pub max_concurrency: Option<NonZeroU32>,
-    /// Whether their bound is learnt, instead of `limits.concurrency.adaptive`.
+    /// Whether the gateway learns a lower limit for each agent from its latency. Default:
+    /// `limits.concurrency.adaptive`.
     #[serde(default)]
     pub adaptive_concurrency: Option<bool>,
-    /// Whether every call of them is answered with a task at once, as if its caller preferred that (RFC 7240); needs
-    /// the section tasks. Default: false.
+    /// Whether every call becomes a task, as with `Prefer: respond-async` (RFC 7240). Requires the section tasks.
+    /// Default false.
     #[serde(default, rename = "async")]
-    pub slow: Option<bool>,
+    pub always_async: Option<bool>,
 }
 
-/// How errors are written.
+/// The format of errors.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ErrorsConfig {
-    /// The format where `Accept` prefers none: `error` (AIDIP) or `problem` (RFC 9457). Default `error`.
+    /// Format for callers whose `Accept` has no preference: `error` (AIDIP) or `problem` (RFC 9457). Default error.
     pub format: ErrorFormat,
 }
 
-/// How the process ends and is replaced.
+/// How the process drains, stops, and hands its listeners over.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownConfig {
     /// How long calls in flight may take to finish after SIGTERM. Default 30s.
     pub drain_timeout: ConfigDuration,
-    /// How long the listeners stay open after readiness has dropped, so that load balancers notice.
-    /// Default 0s.
+    /// Time between the drop of readiness and the close of the listeners, in which load balancers notice. Default 0s.
     pub listener_close_delay: ConfigDuration,
-    /// A unix socket over which a second process (`gatepost run --upgrade`) takes over the listeners.
+    /// Path of the unix socket over which a second process (`gatepost run --take-over`) takes over the listeners.
+    /// Default: none; a takeover is not possible.
     pub handover_socket: Option<ConfigPath>,
 }
 

@@ -8,7 +8,7 @@ pub(super) fn add_format_hint(path: &str, message: String) -> String {
         return message;
     }
     match format_description(path) {
-        Some(form) => format!("{message} (write {form})"),
+        Some(format) => format!("{message} (write {format})"),
         None => message,
     }
 }
@@ -18,17 +18,17 @@ fn format_description(path: &str) -> Option<String> {
     let root = super::json_schema();
     let mut schema = &root;
     for step in path.replace('[', ".[").split('.') {
-        let inner = match step.starts_with('[') {
+        let child = match step.starts_with('[') {
             true => schema.get("items")?,
             false => {
-                let named = schema.get("properties").and_then(|all| all.get(step));
-                named.or_else(|| schema.get("additionalProperties"))?
+                let property = schema.get("properties").and_then(|properties| properties.get(step));
+                property.or_else(|| schema.get("additionalProperties"))?
             }
         };
         // An optional value is the first of two alternatives.
-        let inner = inner.get("anyOf").and_then(|either| either.get(0)).unwrap_or(inner);
-        let target = inner.get("$ref").and_then(Value::as_str).and_then(|to| root.pointer(to.strip_prefix('#')?));
-        schema = target.unwrap_or(inner);
+        let child = child.get("anyOf").and_then(|alternatives| alternatives.get(0)).unwrap_or(child);
+        let target = child.get("$ref").and_then(Value::as_str).and_then(|reference| root.pointer(reference.strip_prefix('#')?));
+        schema = target.unwrap_or(child);
     }
     schema.get("pattern")?;
     let mut letters = schema.get("description")?.as_str()?.trim_end_matches('.').chars();

@@ -1,5 +1,5 @@
-//! Rewrites a configuration file to the current names of its keys (`gatepost check --migrate`). Comments, order and
-//! layout stay; only the keys change. The result is read again and must mean what the former text meant.
+//! Rewrites the keys of a configuration file to their current names (`gatepost check --migrate`). Comments, order and
+//! layout stay. The result is parsed, and must have the same value as the former text.
 
 use super::{ConfigProblem, ConfigProblems, config_text::ConfigText};
 use std::{fs, io, ops::Range, path::Path};
@@ -9,19 +9,20 @@ use std::{fs, io, ops::Range, path::Path};
 pub(super) struct RenamedKey {
     /// The path of the section that holds the key, in current names.
     pub(super) section: String,
-    /// The name as it is written.
+    /// The name in the text.
     pub(super) former: String,
     /// The current name; `a.b` is the key `b` of the nested section `a`.
     pub(super) current: &'static str,
     /// The line of the key.
     pub(super) line: u64,
-    /// The bytes of the key and of its value.
+    /// The byte range of the key.
     pub(super) key: Option<Range<usize>>,
+    /// The byte range of the value.
     pub(super) value: Option<Range<usize>>,
 }
 
 impl RenamedKey {
-    /// The warning for the operator.
+    /// Returns the warning for the operator.
     pub(super) fn warning(&self) -> ConfigProblem {
         let path = super::config_text::join_path(&self.section, &self.former);
         let current = super::config_text::join_path(&self.section, self.current);
@@ -32,12 +33,12 @@ impl RenamedKey {
         }
     }
 
-    /// The nested section and the key in it, if the current name has both.
+    /// Returns the nested section and the key in it, if the current name is in a nested section.
     fn nested(&self) -> Option<(&'static str, &'static str)> {
         self.current.split_once('.')
     }
 
-    /// Whether both keys move into the same nested section.
+    /// Returns whether both keys move into the same nested section.
     fn moves_with(&self, other: &Self) -> bool {
         let nested = self.nested().map(|(nested, _)| nested);
         nested.is_some() && nested == other.nested().map(|(nested, _)| nested) && self.section == other.section
@@ -47,27 +48,27 @@ impl RenamedKey {
 /// A configuration text in which every key has its current name.
 #[derive(Debug)]
 pub struct MigratedConfig {
-    /// The text.
+    /// The rewritten text.
     pub text: String,
     /// Number of keys that were renamed.
     pub renamed: usize,
 }
 
-/// Gives the keys of a configuration text their current names; everything else stays as it is.
+/// Gives the keys of a configuration text their current names. The rest of the text is unchanged.
 ///
 /// # Errors
 /// The text is not YAML, writes both names of a key, or has a key that cannot be rewritten automatically.
 pub fn migrate_text(text: &str) -> Result<MigratedConfig, ConfigProblems> {
-    let source = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
-    if !source.conflicts().is_empty() {
-        return Err(ConfigProblems(source.conflicts().to_vec()));
+    let config_text = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
+    if !config_text.conflicts().is_empty() {
+        return Err(ConfigProblems(config_text.conflicts().to_vec()));
     }
-    let text = rewrite(text, &source).map_err(|problem| ConfigProblems(vec![problem]))?;
-    Ok(MigratedConfig { text, renamed: source.renamed_keys().len() })
+    let text = rewrite(text, &config_text).map_err(|problem| ConfigProblems(vec![problem]))?;
+    Ok(MigratedConfig { text, renamed: config_text.renamed_keys().len() })
 }
 
-/// Migrates the file at `path` in place, and returns the number of keys renamed. The file is replaced in one step and
-/// keeps its permissions; a symbolic link keeps leading to it.
+/// Migrates the file at `path` and returns the number of renamed keys. Replaces the file atomically and keeps its
+/// permissions; behind a symbolic link, replaces the target.
 ///
 /// # Errors
 /// As [`migrate_text`], or the file cannot be read or written; it is unchanged then.
@@ -81,22 +82,22 @@ pub fn migrate_file(path: &Path) -> Result<usize, ConfigProblems> {
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = path.canonicalize()?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".migrating");
-    let new = path.with_file_name(name);
-    let written = fs::write(&new, text)
-        .and_then(|()| fs::set_permissions(&new, fs::metadata(&path)?.permissions()))
-        .and_then(|()| fs::rename(&new, &path));
-    written.inspect_err(|_| drop(fs::remove_file(&new)))
+    let mut file_name = path.file_name().unwrap_or_default().to_owned();
+    file_name.push(".migrating");
+    let migrated_path = path.with_file_name(file_name);
+    let result = fs::write(&migrated_path, text)
+        .and_then(|()| fs::set_permissions(&migrated_path, fs::metadata(&path)?.permissions()))
+        .and_then(|()| fs::rename(&migrated_path, &path));
+    result.inspect_err(|_| drop(fs::remove_file(&migrated_path)))
 }
 
-/// Rewrites `text`, which was read as `source`.
+/// Rewrites `text`, which was parsed as `config_text`.
 ///
 /// # Errors
-/// A key cannot be rewritten without changing what the file means, as in some one-line YAML forms.
-fn rewrite(text: &str, source: &ConfigText) -> Result<String, ConfigProblem> {
-    let renamed = source.renamed_keys();
-    let by_hand = |key: &RenamedKey| {
+/// A key cannot be rewritten without a change of the value, as in some flow mappings.
+fn rewrite(text: &str, config_text: &ConfigText) -> Result<String, ConfigProblem> {
+    let renamed = config_text.renamed_keys();
+    let cannot_rewrite = |key: &RenamedKey| {
         let warning = key.warning();
         let current = super::config_text::join_path(&key.section, key.current);
         ConfigProblem { message: format!("cannot be rewritten automatically (write it as '{current}')"), ..warning }
@@ -104,39 +105,39 @@ fn rewrite(text: &str, source: &ConfigText) -> Result<String, ConfigProblem> {
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     for (at, key) in renamed.iter().enumerate() {
         let group = NestedGroup::around(renamed, at);
-        edits.extend(edits_for(text, key, &group).ok_or_else(|| by_hand(key))?);
+        edits.extend(edits_for(text, key, &group).ok_or_else(|| cannot_rewrite(key))?);
     }
     edits.sort_by_key(|(range, _)| range.start);
     let mut rewritten = text.to_owned();
-    for (range, new) in edits.into_iter().rev() {
-        rewritten.replace_range(range, &new);
+    for (range, replacement) in edits.into_iter().rev() {
+        rewritten.replace_range(range, &replacement);
     }
-    let same =
-        ConfigText::parse(&rewritten).is_ok_and(|read| read.renamed_keys().is_empty() && read.value == source.value);
-    match (same, renamed.first()) {
-        (false, Some(first)) => Err(by_hand(first)),
+    let is_equivalent =
+        ConfigText::parse(&rewritten).is_ok_and(|read| read.renamed_keys().is_empty() && read.value == config_text.value);
+    match (is_equivalent, renamed.first()) {
+        (false, Some(first)) => Err(cannot_rewrite(first)),
         _ => Ok(rewritten),
     }
 }
 
-/// The renamed keys that move into one nested section together.
+/// The position of a renamed key among adjacent keys that move into the same nested section.
 struct NestedGroup<'a> {
-    first: bool,
-    last: bool,
+    is_first: bool,
+    is_last: bool,
     previous: Option<&'a RenamedKey>,
 }
 
 impl<'a> NestedGroup<'a> {
     fn around(renamed: &'a [RenamedKey], at: usize) -> Self {
-        let own = renamed.get(at);
-        let is_same = |other: &&RenamedKey| own.is_some_and(|own| own.moves_with(other));
-        let previous = at.checked_sub(1).and_then(|before| renamed.get(before)).filter(is_same);
+        let key = renamed.get(at);
+        let is_same = |neighbour: &&RenamedKey| key.is_some_and(|key| key.moves_with(neighbour));
+        let previous = at.checked_sub(1).and_then(|index| renamed.get(index)).filter(is_same);
         let next = renamed.get(at + 1).filter(is_same);
-        Self { first: previous.is_none(), last: next.is_none(), previous }
+        Self { is_first: previous.is_none(), is_last: next.is_none(), previous }
     }
 }
 
-/// The edits that rename one key, or nothing where the text is not of a form that can be edited.
+/// Returns the edits that rename one key, or `None` if the form of the text is not supported.
 fn edits_for(text: &str, key: &RenamedKey, group: &NestedGroup<'_>) -> Option<Vec<(Range<usize>, String)>> {
     let range = key.key.clone()?;
     if text.get(range.clone())?.trim_matches(['"', '\'']) != key.former {
@@ -146,7 +147,7 @@ fn edits_for(text: &str, key: &RenamedKey, group: &NestedGroup<'_>) -> Option<Ve
         return Some(vec![(range, key.current.to_owned())]);
     };
     if let Some(previous) = group.previous {
-        // Only blanks and comments may stand between two keys that move together.
+        // Between two keys that move together, only blanks and comments are supported.
         let between = text.get(previous.value.clone()?.end..range.start)?;
         let is_blank = |line: &str| line.trim_matches([' ', '\t', '\r', ',']).is_empty();
         let mut lines = between.lines().map(|line| line.split_once('#').map_or(line, |(before, _)| before));
@@ -155,16 +156,16 @@ fn edits_for(text: &str, key: &RenamedKey, group: &NestedGroup<'_>) -> Option<Ve
         }
     }
     let line_start = text.get(..range.start)?.rfind('\n').map_or(0, |at| at + 1);
-    let before = text.get(line_start..range.start)?;
-    let is_block = before.trim_start().chars().all(|c| c == '-' || c == ' ');
-    let indent = " ".repeat(before.len() + 2);
-    Some(match (is_block, group.first) {
+    let line_prefix = text.get(line_start..range.start)?;
+    let is_block = line_prefix.trim_start().chars().all(|c| c == '-' || c == ' ');
+    let indent = " ".repeat(line_prefix.len() + 2);
+    Some(match (is_block, group.is_first) {
         (true, true) => vec![(range, format!("{nested}:\n{indent}{name}"))],
         (true, false) => vec![(range, format!("  {name}"))],
-        (false, first) => {
-            let opening = if first { format!("{nested}: {{{name}") } else { name.to_owned() };
+        (false, is_first) => {
+            let opening = if is_first { format!("{nested}: {{{name}") } else { name.to_owned() };
             let end = key.value.clone()?.end;
-            let closing = group.last.then(|| (end..end, "}".to_owned()));
+            let closing = group.is_last.then(|| (end..end, "}".to_owned()));
             std::iter::once((range, opening)).chain(closing).collect()
         }
     })

@@ -1,9 +1,10 @@
-//! The configuration: one YAML file with overrides from the environment. Reports every problem at once.
-//! Creates no running parts; `app` builds those from a [`File`].
+//! The configuration: one YAML file with overrides from the environment. Reports every problem at once. `app` builds
+//! the gateway from a [`GatewayConfig`].
 
 mod config_problem;
 mod config_text;
 mod deserialization;
+mod environment_overrides;
 mod file;
 mod format_hint;
 mod key_migration;
@@ -11,19 +12,18 @@ mod renamed_keys;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
 pub use file::{AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig};
-
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 
 use config_text::ConfigText;
 use serde_json::Value;
 use std::{io::ErrorKind, path::Path};
 
-/// A configuration that was read and is well formed.
+/// A well-formed configuration.
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The settings.
     pub file: GatewayConfig,
-    source: ConfigText,
+    config_text: ConfigText,
 }
 
 impl LoadedConfig {
@@ -33,40 +33,40 @@ impl LoadedConfig {
     /// Every problem of form, each with its path and line.
     pub fn read(path: &Path) -> Result<Self, ConfigProblems> {
         let text = read_text(path)?;
-        let base = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
-        let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
+        let to_lossy_string = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
-        let environment = std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value)));
-        Self::parse(&text, &base.unwrap_or_default(), environment)
+        let environment = std::env::vars_os().map(|(name, value)| (to_lossy_string(name), to_lossy_string(value)));
+        Self::parse(&text, &folder.unwrap_or_default(), environment)
     }
 
-    /// Parses `text`; relative paths are resolved against `base`.
+    /// Parses `text`, and resolves its relative paths against `folder`.
     ///
     /// # Errors
     /// As [`LoadedConfig::read`].
     pub fn parse(
         text: &str,
-        base: &Path,
+        folder: &Path,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigProblems> {
-        let mut source = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
-        source.apply_environment(environment);
-        for warning in source.warnings() {
+        let mut config_text = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
+        config_text.apply_environment(environment);
+        for warning in config_text.warnings() {
             tracing::warn!("configuration key has a former name: {warning}");
         }
-        match deserialization::deserialize(&source, base) {
-            Ok(file) => Ok(Self { file, source }),
+        match deserialization::deserialize(&config_text, folder) {
+            Ok(file) => Ok(Self { file, config_text }),
             Err(problems) => Err(ConfigProblems(problems)),
         }
     }
 
     /// Locates problems that were found after parsing, each formatted as `path: message`.
-    pub fn locate_problems(&self, found: Vec<String>) -> ConfigProblems {
-        let placed = found.into_iter().map(|text| match text.split_once(": ") {
-            Some((path, message)) if !path.contains(' ') => locate_problem(&self.source, path, message.to_owned()),
-            _ => locate_problem(&self.source, "", text),
+    pub fn locate_problems(&self, problems: Vec<String>) -> ConfigProblems {
+        let located = problems.into_iter().map(|text| match text.split_once(": ") {
+            Some((path, message)) if !path.contains(' ') => locate_problem(&self.config_text, path, message.to_owned()),
+            _ => locate_problem(&self.config_text, "", text),
         });
-        ConfigProblems(placed.collect())
+        ConfigProblems(located.collect())
     }
 }
 
@@ -75,10 +75,10 @@ pub fn json_schema() -> Value {
     serde_json::to_value(schemars::schema_for!(GatewayConfig)).unwrap_or_default()
 }
 
-/// Formats a JSON Pointer as a path: `/agents/sources/0` becomes `agents.sources[0]`.
-fn pointer_to_path(pointer: &str, within: &Value) -> String {
+/// Formats a JSON Pointer into `root` as a path: `/agents/sources/0` becomes `agents.sources[0]`.
+fn pointer_to_path(pointer: &str, root: &Value) -> String {
     let mut path = String::new();
-    let mut value = Some(within);
+    let mut value = Some(root);
     for step in pointer.split('/').skip(1) {
         let step = step.replace("~1", "/").replace("~0", "~");
         match value {
@@ -86,9 +86,9 @@ fn pointer_to_path(pointer: &str, within: &Value) -> String {
                 path.push_str(&format!("[{step}]"));
                 value = step.parse::<usize>().ok().and_then(|at| items.get(at));
             }
-            Some(other) => {
+            Some(object) => {
                 path = config_text::join_path(&path, &step);
-                value = other.get(&step);
+                value = object.get(&step);
             }
             None => path = config_text::join_path(&path, &step),
         }
@@ -96,8 +96,9 @@ fn pointer_to_path(pointer: &str, within: &Value) -> String {
     path
 }
 
-fn locate_problem(source: &ConfigText, path: &str, message: String) -> ConfigProblem {
-    let (line, variable) = source.locate(path);
+/// Adds to a problem its line or the variable that set the value, and a hint about the format.
+fn locate_problem(config_text: &ConfigText, path: &str, message: String) -> ConfigProblem {
+    let (line, variable) = config_text.locate(path);
     let message = format_hint::add_format_hint(path, message);
     let message = match variable {
         Some(variable) => format!("{message} (set by the environment variable {variable})"),

@@ -1,8 +1,8 @@
-//! Configuration keys that had another name before the first release. A former name still loads, with a warning that
-//! gives the current one, and `gatepost check --migrate` rewrites the file. This table goes with the first release.
+//! Configuration keys that were renamed before the first release. A former name still loads, with a warning that has
+//! the current name, and `gatepost check --migrate` rewrites the file. The first release removes this table.
 
-/// The keys of one section: where the section is, in current names (`[]` stands for any item of a list), and its
-/// renamed keys, each with its former and its current name. A current name with a dot is a key of a nested section.
+/// The path of a section in current names, with `[]` for any item of a list, and its renamed keys, each with its former
+/// and its current name. A current name with a dot is a key of a nested section.
 type RenamedSectionKeys = (&'static str, &'static [(&'static str, &'static str)]);
 
 const RENAMED: &[RenamedSectionKeys] = &[
@@ -139,7 +139,7 @@ const RENAMED: &[RenamedSectionKeys] = &[
     ("delegation.trusted_issuers[]", &[("keys", "jwks")]),
     (
         "limits",
-        &[("shed_above", "load_shedding_threshold"), ("most_keys", "max_tracked_keys"), ("state", "quota_state_file")],
+        &[("shed_above", "max_scheduling_delay"), ("most_keys", "max_tracked_keys"), ("state", "quota_state_file")],
     ),
     (
         "limits.concurrency",
@@ -189,7 +189,7 @@ const UPSTREAM: &[(&str, &str)] = &[
 
 const UPSTREAM_WEBSOCKET: &[(&str, &str)] = &[
     ("frames", "framing"),
-    ("document", "single_result"),
+    ("document", "result_message"),
     ("end", "end_marker"),
     ("max_message", "max_message_size"),
     ("ping", "ping_interval"),
@@ -201,18 +201,21 @@ const UPSTREAM_MATRIX: &[(&str, &str)] = &[("room", "default_room"), ("join", "a
 
 const CIRCUIT_BREAKER: &[(&str, &str)] = &[("failures", "consecutive_failures"), ("open_for", "open_duration")];
 
-/// Returns the current name of `key` in the section at `path`, if `key` is a former name. The path is written as in
-/// problems (`agents.sources[0]`), in current names.
+/// Returns the current name of `key` in the section at `path`, if `key` is a former name. The path has the form
+/// `agents.sources[0]`, in current names.
 pub(super) fn current_name(path: &str, key: &str) -> Option<&'static str> {
     let (_, keys) = RENAMED.iter().find(|(section, _)| is_same_section(section, path))?;
     keys.iter().find(|(former, _)| *former == key).map(|(_, current)| *current)
 }
 
-/// Whether `path` leads to `section`, whatever the positions in its lists.
+/// Returns whether `path` is a path of `section`, with any list positions.
 fn is_same_section(section: &str, path: &str) -> bool {
-    let without_positions = path.split('[').enumerate().map(|(at, part)| match at {
-        0 => part,
-        _ => part.trim_start_matches(|c: char| c.is_ascii_digit()),
+    let path_without_positions = path.split('[').enumerate().map(|(index, rest)| match index {
+        0 => rest,
+        _ => rest.trim_start_matches(|c: char| c.is_ascii_digit()),
     });
-    section.split('[').eq(without_positions)
+    section.split('[').eq(path_without_positions)
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,8 +36,8 @@ pub struct CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles `source`. Equal schemas are compiled once and shared while any of them is in use: a hundred thousand
-    /// agents with the same schema cost one compilation.
+    /// Compiles `source`. Equal schemas are compiled once and shared while one of them is in use, because many agents
+    /// may have the same schema.
     ///
     /// # Errors
     /// Returns why the schema is not valid, for its author.
@@ -65,11 +65,11 @@ impl CompiledSchema {
         let options = jsonschema::options()
             .offline()
             .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
-            // Compiling a caller's text as a pattern would let callers choose the cost.
+            // The format would compile a caller's text as a pattern, and callers would determine the cost.
             .with_format("regex", |_: &str| true);
-        let build = || options.build(source).map_err(|why| violation_messages::invalid_schema_message(&why));
+        let compile = || options.build(source).map_err(|why| violation_messages::invalid_schema_message(&why));
         let validator =
-            if graph.subschemas.len() > MAX_SUBSCHEMAS_ON_ANY_STACK { run_with_large_stack(build) } else { build() }?;
+            if graph.subschemas.len() > MAX_SUBSCHEMAS_ON_ANY_STACK { run_with_large_stack(compile) } else { compile() }?;
         Ok(Self { validator, source: source.clone(), cost, accepts_array: allows_array(source, source, 8) })
     }
 
@@ -78,7 +78,7 @@ impl CompiledSchema {
         self.validate_up_to(value, MAX_VIOLATIONS)
     }
 
-    /// Returns the violations of `value`, at most `most`.
+    /// Returns the violations of `value`, at most `max_violations`.
     pub fn validate_up_to(&self, value: &Value, max_violations: usize) -> Vec<Violation> {
         let whole_value = |message: String| vec![Violation { pointer: String::new(), message }];
         if let Some(why) = self.cost.exceeded_bound(value) {
@@ -97,7 +97,7 @@ impl CompiledSchema {
         }
     }
 
-    /// Returns whether the schema names `array` as a type of the top-level value. A schema without types does not.
+    /// Returns whether the schema has `array` among the types of the top-level value. Without `type` it has not.
     pub fn accepts_array(&self) -> bool {
         self.accepts_array
     }
@@ -108,48 +108,49 @@ impl CompiledSchema {
     }
 }
 
-/// Runs `build` on a thread with a large stack: compiling recurses along references, and a long chain overflows the
-/// stack of a worker.
+/// Runs `build` on a thread with a large stack, because the compiler recurses along references, and a long chain
+/// overflows the stack of a worker thread.
 fn run_with_large_stack<T: Send>(build: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
-    let failed = || "the schema could not be compiled".to_owned();
+    let failure = || "the schema could not be compiled".to_owned();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(512 << 20).spawn_scoped(scope, build);
-        thread.map_err(|_| failed())?.join().map_err(|_| failed())?
+        thread.map_err(|_| failure())?.join().map_err(|_| failure())?
     })
 }
 
 impl std::fmt::Debug for CompiledSchema {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Schema").field("source", &self.source).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("CompiledSchema").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
-/// Returns the in-place subschemas of `schema`: those that a reference or a combination applies to the same value.
+/// Returns the in-place subschemas of `schema`, which a reference or `anyOf`, `oneOf` and `allOf` apply to the same
+/// value.
 pub(super) fn in_place_subschemas<'a>(schema: &'a Value, root: &'a Value) -> impl Iterator<Item = &'a Value> {
-    let target = schema.get("$ref").and_then(Value::as_str).and_then(|to| root.pointer(to.strip_prefix('#')?));
+    let target = schema.get("$ref").and_then(Value::as_str).and_then(|reference| root.pointer(reference.strip_prefix('#')?));
     let combined = ["anyOf", "oneOf", "allOf"].into_iter();
     let combined = combined.filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
     target.into_iter().chain(combined)
 }
 
 fn allows_array(schema: &Value, root: &Value, depth_left: u8) -> bool {
-    let named = match schema.get("type") {
+    let has_array_type = match schema.get("type") {
         Some(Value::String(name)) => name == "array",
         Some(Value::Array(names)) => names.iter().any(|name| name == "array"),
         _ => false,
     };
-    named
+    has_array_type
         || (depth_left > 0
             && in_place_subschemas(schema, root).any(|schema| allows_array(schema, root, depth_left - 1)))
 }
 
 fn declares(schema: &Value, root: &Value, property: &str, depth_left: u8) -> bool {
-    let own = schema.get("properties").and_then(|all| all.get(property)).is_some();
-    own || (depth_left > 0
+    let is_own_property = schema.get("properties").and_then(|properties| properties.get(property)).is_some();
+    is_own_property || (depth_left > 0
         && in_place_subschemas(schema, root).any(|schema| declares(schema, root, property, depth_left - 1)))
 }
 
-/// Compiled schemas in use, by the digest of their text. Holds weak references only.
+/// Weak references to the compiled schemas in use, by the digest of their text.
 struct SchemaCache(Mutex<CachedSchemas>);
 
 #[derive(Default)]
@@ -165,7 +166,7 @@ impl SchemaCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).schemas.get(key)?.upgrade()
     }
 
-    /// Inserts `schema`, or returns the equal one that another thread inserted meanwhile.
+    /// Inserts `schema`, or returns the equal schema that another thread has inserted.
     fn insert(&self, key: [u8; 32], schema: CompiledSchema) -> Arc<CompiledSchema> {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(existing) = cached.schemas.get(&key).and_then(Weak::upgrade) {

@@ -1,4 +1,5 @@
-//! Contract configuration: which bodies are checked against their schema, and how large and deep a body may be.
+//! Configuration of the contract: which bodies are validated against their schema, and how large and deep a body may
+//! be.
 
 use crate::values::{ByteSize, json::MAX_DEPTH};
 use schemars::JsonSchema;
@@ -8,26 +9,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContractMode {
-    /// Refuse it: 400 for an input, 502 for an output.
+    /// The call fails: 400 for an input, 502 for an output.
     Enforce,
-    /// Let it pass, count and log it.
+    /// The body passes, and the violation is counted and logged.
     Report,
-    /// Do not check it.
+    /// Bodies are not validated.
     Off,
 }
 
-/// Checks of inputs and outputs against the operation's schema.
+/// Validation of inputs and outputs against the operation's schemas.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Contract")]
 #[serde(deny_unknown_fields, default)]
 pub struct ContractConfig {
-    /// Inputs: enforce (default), report or off.
+    /// Validation of inputs: enforce, report or off. Default: enforce.
     pub input: ContractMode,
-    /// Outputs: enforce, report (default) or off.
+    /// Validation of outputs: enforce, report or off. Default: report.
     pub output: ContractMode,
-    /// Largest body that is read for a check; larger ones are refused with 413. 1B to 64MiB; default 1MiB.
+    /// Maximum size of a body that is validated; beyond it 413. 1B to 64MiB. Default: 1MiB.
     pub max_body_size: ByteSize,
-    /// Deepest nesting of arrays and objects in a checked body; 1 to 120, default 64.
+    /// Maximum nesting of arrays and objects in a body that is validated; 1 to 120. Default: 64.
     pub max_depth: u16,
     /// Batches: arrays of inputs for agents that take one input per call.
     pub batch: BatchConfig,
@@ -49,9 +50,9 @@ impl Default for ContractConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchConfig {
-    /// Maximum number of inputs in one batch; 1 to 10000, default 100.
+    /// Maximum number of inputs in one batch; 1 to 10000. Default: 100.
     pub max_items: u16,
-    /// Maximum number of concurrent calls to the agent for one batch; 1 to 256, default 8.
+    /// Maximum number of concurrent calls to the agent for one batch; 1 to 256. Default: 8.
     pub max_concurrency: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Strict JSON parser for bodies: returns one value, or a fault that names the position of the error.
+//! Strict JSON parser for bodies. Its faults have the position of the error.
 
 use crate::{
     fault::{Fault, FaultCode, Violation},
@@ -24,9 +24,9 @@ impl Default for JsonBounds {
 /// # Errors
 /// 400 `InvalidInput`, with the position.
 pub fn parse_json(bytes: &[u8], bounds: &JsonBounds) -> Result<Value, Fault> {
-    json::parse(bytes, bounds.max_depth).map_err(|broken| {
-        let violation = Violation { pointer: broken.pointer, message: broken.reason.clone() };
-        Fault::new(FaultCode::InvalidInput, format!("The body is not valid JSON: {}", broken.reason))
+    json::parse(bytes, bounds.max_depth).map_err(|error| {
+        let violation = Violation { pointer: error.pointer, message: error.reason.clone() };
+        Fault::new(FaultCode::InvalidInput, format!("The body is not valid JSON: {}", error.reason))
             .with_violations(vec![violation])
     })
 }

@@ -1,6 +1,6 @@
-//! Input of a `GET` invocation (R49): converts the query to the object that a body would hold, with the schema's types.
-//! A text that does not fit its type stays a string, so that the schema check reports what is wrong.
-//! Structures are not derived from a query: they need a `POST`.
+//! Input of a `GET` invocation (R49): converts the query to the object that a body would have, with the types of the
+//! schema. A text that does not fit its type stays a string, so that the validation reports the violation. Objects and
+//! nested arrays require a `POST`.
 
 use super::compiled_schema::in_place_subschemas;
 use crate::{
@@ -38,7 +38,7 @@ pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fa
         if name.is_empty() {
             return Err(Fault::new(FaultCode::InvalidInput, "The query has a parameter without a name"));
         }
-        match parameters.iter_mut().find(|(known, _)| *known == name) {
+        match parameters.iter_mut().find(|(existing, _)| *existing == name) {
             Some((_, values)) => values.push(value),
             None => parameters.push((name, vec![value])),
         }
@@ -59,14 +59,14 @@ fn decode_component(text: &str) -> Result<String, Fault> {
     percent_decode(text, true).ok_or_else(malformed)
 }
 
-/// Decodes percent-encoding; with `plus`, a `+` is a space, as in HTML forms.
-pub(super) fn percent_decode(text: &str, plus: bool) -> Option<String> {
+/// Decodes percent-encoding. With `plus_is_space`, a `+` is a space, as in HTML forms.
+pub(super) fn percent_decode(text: &str, plus_is_space: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
+    let mut encoded = text.bytes();
+    while let Some(byte) = encoded.next() {
         bytes.push(match byte {
-            b'+' if plus => b' ',
-            b'%' => hex_digit(rest.next()?)? << 4 | hex_digit(rest.next()?)?,
+            b'+' if plus_is_space => b' ',
+            b'%' => hex_digit(encoded.next()?)? << 4 | hex_digit(encoded.next()?)?,
             byte => byte,
         });
     }
@@ -78,10 +78,10 @@ fn hex_digit(byte: u8) -> Option<u8> {
 }
 
 fn find_property<'a>(schema: &'a Value, root: &'a Value, name: &str, depth_left: u8) -> Option<&'a Value> {
-    let own = schema.get("properties").and_then(|all| all.get(name));
-    own.or_else(|| {
-        let left = depth_left.checked_sub(1)?;
-        in_place_subschemas(schema, root).find_map(|schema| find_property(schema, root, name, left))
+    let property = schema.get("properties").and_then(|properties| properties.get(name));
+    property.or_else(|| {
+        let depth_left = depth_left.checked_sub(1)?;
+        in_place_subschemas(schema, root).find_map(|schema| find_property(schema, root, name, depth_left))
     })
 }
 
@@ -106,7 +106,7 @@ impl<'a> PropertyTypes<'a> {
     }
 
     fn add_schema(&mut self, schema: &'a Value, root: &'a Value, depth_left: u8) {
-        let Some(left) = depth_left.checked_sub(1) else {
+        let Some(depth_left) = depth_left.checked_sub(1) else {
             return;
         };
         let names = match schema.get("type") {
@@ -125,7 +125,7 @@ impl<'a> PropertyTypes<'a> {
                 "array" => {
                     let items = self.array.get_or_insert_default();
                     if let Some(schema) = schema.get("items") {
-                        items.add_schema(schema, root, left);
+                        items.add_schema(schema, root, depth_left);
                     }
                 }
                 _ => {}
@@ -134,7 +134,7 @@ impl<'a> PropertyTypes<'a> {
         self.enum_values.extend(schema.get("enum").and_then(Value::as_array).into_iter().flatten());
         self.enum_values.extend(schema.get("const"));
         for schema in in_place_subschemas(schema, root) {
-            self.add_schema(schema, root, left);
+            self.add_schema(schema, root, depth_left);
         }
     }
 
@@ -153,10 +153,10 @@ impl<'a> PropertyTypes<'a> {
         }
     }
 
-    /// Converts to the narrowest type that the text fits; a string otherwise.
+    /// Converts a text to the narrowest type that it fits, or to a string.
     fn convert_value(&self, name: &str, text: String) -> Result<Value, Fault> {
-        let scalar = self.null || self.boolean || self.integer || self.number || self.string;
-        if (self.object || self.array.is_some()) && !scalar {
+        let allows_scalar = self.null || self.boolean || self.integer || self.number || self.string;
+        if (self.object || self.array.is_some()) && !allows_scalar {
             return Err(invalid_parameter(name, "is a structure (send JSON with POST)"));
         }
         if let Some(value) =
@@ -169,7 +169,7 @@ impl<'a> PropertyTypes<'a> {
             "false" if self.boolean => Value::Bool(false),
             "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
             // serde_json would accept whitespace around a number.
-            digits if (self.integer || self.number) && digits.trim() == digits => match serde_json::from_str(digits) {
+            number_text if (self.integer || self.number) && number_text.trim() == number_text => match serde_json::from_str(number_text) {
                 Ok(Value::Number(number)) if self.number || !number.is_f64() => Value::Number(number),
                 _ => Value::String(text),
             },

@@ -1,5 +1,5 @@
-//! Schema graph: which subschemas apply to the same value, and which to the values below it.
-//! The graph follows references within the document and refuses all others; it evaluates nothing.
+//! Schema graph: which subschemas apply to the same value, and which apply to the values below it. References within the
+//! document are followed, and all others are refused.
 
 use super::query_input::percent_decode;
 use crate::values::json::truncate;
@@ -16,11 +16,11 @@ pub(super) struct Subschema {
     pub(super) weight: u64,
     /// In-place applicators: subschemas that apply to the same value.
     pub(super) in_place: Vec<usize>,
-    /// Child applicators: groups of subschemas for values below; of each group, one subschema applies to any one value.
+    /// Child applicators: groups of subschemas for the values below. One subschema of each group applies to a value.
     pub(super) children: Vec<Vec<usize>>,
 }
 
-/// The subschemas of a schema; the first is the root. Unreachable ones are left out.
+/// The reachable subschemas of a schema; the first is the root.
 #[derive(Debug)]
 pub(super) struct SchemaGraph {
     pub(super) subschemas: Vec<Subschema>,
@@ -34,23 +34,23 @@ impl SchemaGraph {
     /// # Errors
     /// A reference that leaves the document or has no target, or too many subschemas.
     pub(super) fn build(root: &Value) -> Result<Self, String> {
-        let mut names = ReferenceTargets::default();
-        names.collect(root, root);
-        let mut builder = SchemaGraphBuilder { targets: names, root, indices: HashMap::new(), queue: Vec::new() };
+        let mut targets = ReferenceTargets::default();
+        targets.collect(root, root);
+        let mut builder = SchemaGraphBuilder { targets, root, indices: HashMap::new(), queue: Vec::new() };
         builder.enqueue(root, root);
-        let (mut parts, mut choice) = (Vec::new(), false);
-        while let Some(&(schema, base)) = builder.queue.get(parts.len()) {
-            parts.push(builder.build_subschema(schema, base)?);
-            choice |= schema.get("anyOf").is_some() || schema.get("oneOf").is_some();
+        let (mut subschemas, mut has_alternatives) = (Vec::new(), false);
+        while let Some(&(schema, base)) = builder.queue.get(subschemas.len()) {
+            subschemas.push(builder.build_subschema(schema, base)?);
+            has_alternatives |= schema.get("anyOf").is_some() || schema.get("oneOf").is_some();
             if builder.queue.len() > MAX_SUBSCHEMAS {
                 return Err(format!("the schema has more than {MAX_SUBSCHEMAS} subschemas"));
             }
         }
-        Ok(Self { subschemas: parts, has_alternatives: choice })
+        Ok(Self { subschemas, has_alternatives })
     }
 }
 
-/// Reference targets other than paths: `$id`s, and anchors within their resource.
+/// Targets of references by `$id` and by anchor. An anchor belongs to its resource.
 #[derive(Default)]
 struct ReferenceTargets<'a> {
     ids: HashMap<&'a str, &'a Value>,
@@ -89,8 +89,9 @@ impl<'a> ReferenceTargets<'a> {
     }
 
     fn find_resource(&self, id: &str) -> Option<&'a Value> {
-        let suffix = |known: &&str| known.strip_suffix(id).is_some_and(|rest| rest.ends_with('/'));
-        self.ids.get(id).or_else(|| self.ids.iter().find(|(known, _)| suffix(known)).map(|(_, value)| value)).copied()
+        let is_relative_match = |known: &&str| known.strip_suffix(id).is_some_and(|rest| rest.ends_with('/'));
+        let find_relative = || self.ids.iter().find(|(known, _)| is_relative_match(known)).map(|(_, value)| value);
+        self.ids.get(id).or_else(find_relative).copied()
     }
 }
 
@@ -144,20 +145,20 @@ impl<'a> SchemaGraphBuilder<'a> {
                     _ => items.push(self.enqueue(value, base)),
                 },
                 "patternProperties" => {
-                    subschema.children.extend(self.enqueue_all(value, base).into_iter().map(|one| vec![one]))
+                    subschema.children.extend(self.enqueue_all(value, base).into_iter().map(|index| vec![index]))
                 }
                 "contains" | "propertyNames" | "unevaluatedItems" | "unevaluatedProperties" => {
-                    let below = self.enqueue(value, base);
-                    subschema.children.push(vec![below]);
+                    let child = self.enqueue(value, base);
+                    subschema.children.push(vec![child]);
                 }
                 "enum" | "required" => {
-                    subschema.weight += value.as_array().map_or(0, |listed| listed.len() as u64 / 16)
+                    subschema.weight += value.as_array().map_or(0, |values| values.len() as u64 / 16)
                 }
                 _ => {}
             }
         }
         subschema.children.extend([members, items].into_iter().filter(|group| !group.is_empty()));
-        // Every other keyword is evaluated a second time to find what remains unevaluated.
+        // The other keywords are evaluated a second time to find the unevaluated items and properties.
         if keywords.keys().any(|keyword| keyword.starts_with("unevaluated")) {
             subschema.in_place.extend_from_within(..);
         }
@@ -165,11 +166,11 @@ impl<'a> SchemaGraphBuilder<'a> {
     }
 
     fn enqueue_all(&mut self, value: &'a Value, base: &'a Value) -> Vec<usize> {
-        let schema = |value: &&Value| matches!(value, Value::Object(_) | Value::Bool(_));
+        let is_schema = |value: &&Value| matches!(value, Value::Object(_) | Value::Bool(_));
         match value {
-            Value::Array(items) => items.iter().filter(schema).map(|item| self.enqueue(item, base)).collect(),
+            Value::Array(items) => items.iter().filter(is_schema).map(|item| self.enqueue(item, base)).collect(),
             Value::Object(members) => {
-                members.values().filter(schema).map(|member| self.enqueue(member, base)).collect()
+                members.values().filter(is_schema).map(|member| self.enqueue(member, base)).collect()
             }
             _ => Vec::new(),
         }
@@ -179,14 +180,14 @@ impl<'a> SchemaGraphBuilder<'a> {
         let Some(text) = value.as_str() else {
             return Ok(());
         };
-        let (target, within) = self.resolve_reference(text, base)?;
-        in_place.push(self.enqueue(target, within));
-        // A dynamic reference may resolve to any subschema that carries its anchor.
+        let (target, resource) = self.resolve_reference(text, base)?;
+        in_place.push(self.enqueue(target, resource));
+        // A dynamic reference may resolve to any subschema with its anchor.
         let anchor = text.rsplit_once('#').map_or("", |(_, fragment)| fragment);
-        for other in self.targets.dynamic_anchors.get(anchor).cloned().unwrap_or_default() {
-            let other = self.enqueue(other, within);
-            if !in_place.contains(&other) {
-                in_place.push(other);
+        for dynamic_target in self.targets.dynamic_anchors.get(anchor).cloned().unwrap_or_default() {
+            let index = self.enqueue(dynamic_target, resource);
+            if !in_place.contains(&index) {
+                in_place.push(index);
             }
         }
         if text == "#" && !std::ptr::eq(resource_root(self.root, self.root), base) {
@@ -212,11 +213,11 @@ impl<'a> SchemaGraphBuilder<'a> {
                 .targets
                 .anchors
                 .get(&(node_address(base), fragment.as_str()))
-                .map(|at| (*at, base))
+                .map(|node| (*node, base))
                 .ok_or_else(no_target),
-            Some(path) => path.split('/').try_fold((base, base), |(at, base), segment| {
-                let at = at.pointer(&format!("/{segment}")).ok_or_else(no_target)?;
-                Ok((at, resource_root(at, base)))
+            Some(path) => path.split('/').try_fold((base, base), |(node, base), segment| {
+                let node = node.pointer(&format!("/{segment}")).ok_or_else(no_target)?;
+                Ok((node, resource_root(node, base)))
             }),
         }
     }

@@ -1,30 +1,30 @@
-//! Validation cost: an upper bound on the work to check a value against a schema, known before any value arrives.
-//! References can make a schema double its work with every level of the value, while schema and value look harmless.
-//! Therefore the work per value at each depth is computed once, and a body is weighed before it is checked.
+//! Validation cost: an upper bound on the work to validate a value against a schema. References can double the work with
+//! every level of the value, although schema and value are small. Therefore the work per value at each depth is computed
+//! when the schema is compiled, and a body is weighed before it is validated.
 
 use super::schema_graph::SchemaGraph;
 use crate::values::json::MAX_DEPTH;
 use serde_json::Value;
 
-/// Longest chain of subschemas in one check: each takes stack.
+/// Maximum length of a chain of subschemas in one validation, because each subschema needs stack.
 const MAX_CHAIN_LENGTH: u64 = 1_000;
 /// Maximum number of subschemas that apply to the top-level value.
 const MAX_WORK_PER_VALUE: u64 = 100_000;
-/// Maximum number of evaluations in one check.
+/// Maximum number of evaluations in one validation.
 const MAX_WORK: u64 = 10_000_000;
-/// Evaluations up to which every violation is collected: each one takes memory.
+/// Maximum number of evaluations for which every violation is collected, because each violation needs memory.
 const MAX_WORK_ALL_VIOLATIONS: u64 = 100_000;
 /// Subschemas per value below which no body of bounded size is too expensive.
 const HARMLESS_WORK: u64 = 16;
 
-/// Bounds within which values can be checked against one schema.
+/// Bounds of the values that can be validated against one schema.
 #[derive(Debug)]
 pub(super) struct ValidationCost {
-    /// Evaluations per value, by its depth; none beyond the end.
+    /// Evaluations per value, by the depth of the value; 0 beyond the end.
     work_by_depth: Box<[u64]>,
-    /// Deepest value that can be checked, if that is less than the deepest body.
+    /// Maximum depth of a value, if it is less than the maximum depth of a body.
     max_depth: Option<usize>,
-    /// Whether every body must be weighed.
+    /// Whether a body must be weighed before it is validated.
     needs_weighing: bool,
     has_alternatives: bool,
 }
@@ -34,9 +34,9 @@ pub(super) struct ValidationCost {
 pub(super) enum ViolationSearch {
     /// Every violation.
     All,
-    /// Only the first one.
+    /// The first violation.
     First,
-    /// None: only that the value is invalid.
+    /// No violation.
     None,
 }
 
@@ -48,14 +48,14 @@ impl ValidationCost {
     pub(super) fn from_graph(graph: &SchemaGraph) -> Result<Self, String> {
         let order = topological_order(graph)?;
         let (mut work_by_depth, mut max_depth) = (Vec::new(), None);
-        let mut below: Vec<(u64, u64)> = Vec::new();
+        let mut cost_below: Vec<(u64, u64)> = Vec::new();
         for depth in 0..=usize::from(MAX_DEPTH) {
-            let now = cost_at_depth(graph, &order, &below, depth == 0);
-            let (work, way) = now.first().copied().unwrap_or_default();
+            let cost = cost_at_depth(graph, &order, &cost_below, depth == 0);
+            let (work, chain_length) = cost.first().copied().unwrap_or_default();
             if depth == 0 && work > MAX_WORK_PER_VALUE {
                 return Err("the schema applies too many subschemas to one value".to_owned());
             }
-            if way > MAX_CHAIN_LENGTH {
+            if chain_length > MAX_CHAIN_LENGTH {
                 max_depth = depth.checked_sub(1);
                 if max_depth.is_none() {
                     return Err("the schema's chain of references is too long".to_owned());
@@ -63,10 +63,10 @@ impl ValidationCost {
                 break;
             }
             work_by_depth.push(work);
-            if now.iter().all(|(work, _)| *work == 0) {
+            if cost.iter().all(|(work, _)| *work == 0) {
                 break;
             }
-            below = now;
+            cost_below = cost;
         }
         let needs_weighing = work_by_depth.iter().any(|work| *work > HARMLESS_WORK);
         Ok(Self {
@@ -77,15 +77,15 @@ impl ValidationCost {
         })
     }
 
-    /// Returns why `value` cannot be checked within bounds, if it cannot.
+    /// Returns why `value` exceeds the bounds, if it does.
     pub(super) fn exceeded_bound(&self, value: &Value) -> Option<String> {
         if !self.needs_weighing && self.max_depth.is_none() {
             return None;
         }
         let weight = self.weigh(value);
         match self.max_depth {
-            Some(deepest) if weight.depth > deepest => {
-                Some(format!("is nested too deeply to be checked against its schema (at most {deepest} levels)"))
+            Some(max_depth) if weight.depth > max_depth => {
+                Some(format!("is nested too deeply to be checked against its schema (at most {max_depth} levels)"))
             }
             _ if weight.work > MAX_WORK => {
                 Some("is too large and too deeply nested to be checked against its schema".to_owned())
@@ -99,7 +99,7 @@ impl ValidationCost {
         match (self.weigh(value).work <= MAX_WORK_ALL_VIOLATIONS, self.has_alternatives) {
             (true, _) => ViolationSearch::All,
             (false, false) => ViolationSearch::First,
-            // The first violation of alternatives carries the violations of each.
+            // The first violation of alternatives holds the violations of every alternative.
             (false, true) => ViolationSearch::None,
         }
     }
@@ -118,11 +118,11 @@ struct ValueWeight {
 }
 
 impl ValueWeight {
-    /// Adds the cost of `value`. The recursion is bounded by the depth at which bodies are parsed.
+    /// Adds the cost of `value`. The recursion is bounded by the maximum depth of a body.
     fn add(&mut self, value: &Value, depth: usize, work_by_depth: &[u64]) {
-        let times = work_by_depth.get(depth).copied().unwrap_or_default();
+        let work_per_value = work_by_depth.get(depth).copied().unwrap_or_default();
         let size = value.as_str().map_or(1, |text| 1 + text.len() as u64 / 64);
-        self.work = self.work.saturating_add(times.saturating_mul(size));
+        self.work = self.work.saturating_add(work_per_value.saturating_mul(size));
         self.depth = self.depth.max(depth);
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.add(item, depth + 1, work_by_depth)),
@@ -132,32 +132,33 @@ impl ValueWeight {
     }
 }
 
-/// Returns for every subschema the evaluations exactly this depth below its value, and the longest chain to there.
-fn cost_at_depth(graph: &SchemaGraph, order: &[usize], below: &[(u64, u64)], is_root: bool) -> Vec<(u64, u64)> {
-    let mut now = vec![(0, 0); graph.subschemas.len()];
+/// Returns for every subschema the number of evaluations at one depth below its value, and the longest chain of
+/// subschemas up to that depth.
+fn cost_at_depth(graph: &SchemaGraph, order: &[usize], cost_below: &[(u64, u64)], is_root: bool) -> Vec<(u64, u64)> {
+    let mut cost = vec![(0, 0); graph.subschemas.len()];
     for &at in order {
-        let Some(part) = graph.subschemas.get(at) else {
+        let Some(subschema) = graph.subschemas.get(at) else {
             continue;
         };
-        let (mut work, mut way) = if is_root { (part.weight, 0) } else { (0, 0) };
-        for &same in &part.in_place {
-            let (more, longer) = now.get(same).copied().unwrap_or_default();
-            (work, way) = (u64::saturating_add(work, more), u64::max(way, longer));
+        let (mut work, mut chain_length) = if is_root { (subschema.weight, 0) } else { (0, 0) };
+        for &in_place_index in &subschema.in_place {
+            let (added_work, added_length) = cost.get(in_place_index).copied().unwrap_or_default();
+            (work, chain_length) = (u64::saturating_add(work, added_work), u64::max(chain_length, added_length));
         }
-        for group in &part.children {
-            let of = |one: &usize| below.get(*one).copied().unwrap_or_default();
-            work = work.saturating_add(group.iter().map(|one| of(one).0).max().unwrap_or_default());
-            way = way.max(group.iter().map(|one| of(one).1).max().unwrap_or_default());
+        for group in &subschema.children {
+            let cost_of = |index: &usize| cost_below.get(*index).copied().unwrap_or_default();
+            work = work.saturating_add(group.iter().map(|index| cost_of(index).0).max().unwrap_or_default());
+            chain_length = chain_length.max(group.iter().map(|index| cost_of(index).1).max().unwrap_or_default());
         }
-        let way = if work > 0 { way + 1 } else { 0 };
-        if let Some(slot) = now.get_mut(at) {
-            *slot = (work, way);
+        let chain_length = if work > 0 { chain_length + 1 } else { 0 };
+        if let Some(subschema_cost) = cost.get_mut(at) {
+            *subschema_cost = (work, chain_length);
         }
     }
-    now
+    cost
 }
 
-/// Sorts the subschemas so that each follows all that apply to the same value.
+/// Sorts the subschemas so that each follows its in-place subschemas.
 fn topological_order(graph: &SchemaGraph) -> Result<Vec<usize>, String> {
     #[derive(Clone, Copy, PartialEq)]
     enum VisitState {
@@ -165,12 +166,12 @@ fn topological_order(graph: &SchemaGraph) -> Result<Vec<usize>, String> {
         InProgress,
         Done,
     }
-    let mut seen = vec![VisitState::Unvisited; graph.subschemas.len()];
+    let mut states = vec![VisitState::Unvisited; graph.subschemas.len()];
     let mut order = Vec::with_capacity(graph.subschemas.len());
     for start in 0..graph.subschemas.len() {
         let mut stack = vec![(start, 0)];
         while let Some((at, next)) = stack.pop() {
-            let (Some(part), Some(state)) = (graph.subschemas.get(at), seen.get_mut(at)) else {
+            let (Some(subschema), Some(state)) = (graph.subschemas.get(at), states.get_mut(at)) else {
                 continue;
             };
             match (next, *state) {
@@ -180,8 +181,8 @@ fn topological_order(graph: &SchemaGraph) -> Result<Vec<usize>, String> {
                 }
                 _ => *state = VisitState::InProgress,
             }
-            match part.in_place.get(next) {
-                Some(&same) => stack.extend([(at, next + 1), (same, 0)]),
+            match subschema.in_place.get(next) {
+                Some(&in_place_index) => stack.extend([(at, next + 1), (in_place_index, 0)]),
                 None => {
                     *state = VisitState::Done;
                     order.push(at);

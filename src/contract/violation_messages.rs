@@ -1,5 +1,5 @@
-//! Violation messages for developers of clients: the property, what is expected, and the actual value.
-//! The actual value is repeated only if it is short and does not look like a secret.
+//! Violation messages for developers of clients: the property, the requirement and the actual value. The actual value is
+//! repeated only if it is short and does not look like a secret.
 
 use crate::{
     fault::Violation,
@@ -23,7 +23,7 @@ pub(super) fn violation_from_error(error: &ValidationError<'_>, source: &Value) 
 
 /// Returns why a schema cannot be compiled.
 pub(super) fn invalid_schema_message(error: &ValidationError<'_>) -> String {
-    let at = error.instance_path().as_str();
+    let position = error.instance_path().as_str();
     let why = match error.kind() {
         Kind::Referencing(why) => {
             format!("a reference cannot be resolved: {why} (only references within the schema are allowed)")
@@ -35,15 +35,15 @@ pub(super) fn invalid_schema_message(error: &ValidationError<'_>) -> String {
         _ => violation_message(error, &Value::Null),
     };
     let why = truncate(&why, 400);
-    if at.is_empty() {
+    if position.is_empty() {
         format!("the schema is not valid: {why}")
     } else {
-        format!("the schema is not valid: at {at}: {why}")
+        format!("the schema is not valid: at {position}: {why}")
     }
 }
 
 fn violation_message(error: &ValidationError<'_>, source: &Value) -> String {
-    let given = || actual_value_suffix(error.instance(), error.instance_path().as_str());
+    let actual_suffix = || actual_value_suffix(error.instance(), error.instance_path().as_str());
     match error.kind() {
         Kind::Required { property } => format!("required property '{}' is missing", format_name(property)),
         Kind::Type { kind } => {
@@ -51,12 +51,12 @@ fn violation_message(error: &ValidationError<'_>, source: &Value) -> String {
         }
         Kind::Enum { options } => match options.as_array() {
             Some(options) => {
-                format!("must be one of {}{}", join_up_to_limit(options.iter().map(format_value)), given())
+                format!("must be one of {}{}", join_up_to_limit(options.iter().map(format_value)), actual_suffix())
             }
             None => "must be one of the listed values".to_owned(),
         },
         Kind::Constant { expected_value } => {
-            format!("must be {}{}", format_value(expected_value), given())
+            format!("must be {}{}", format_value(expected_value), actual_suffix())
         }
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
             unknown_properties_message(unexpected, declared_properties(source, error.schema_path().as_str()))
@@ -74,7 +74,7 @@ fn violation_message(error: &ValidationError<'_>, source: &Value) -> String {
             )
         }
         other => {
-            comparison_message(other).map(|text| format!("{text}{}", given())).unwrap_or_else(|| keyword_message(other))
+            comparison_message(other).map(|text| format!("{text}{}", actual_suffix())).unwrap_or_else(|| keyword_message(other))
         }
     }
 }
@@ -127,37 +127,37 @@ fn keyword_message(kind: &Kind) -> String {
     }
 }
 
-fn count_with_noun(number: u64, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+fn count_with_noun(count: u64, singular: &str, plural: &str) -> String {
+    format!("{count} {}", if count == 1 { singular } else { plural })
 }
 
-/// Lists the first error of each of the first alternatives: enough to recognise the intended one.
+/// Lists the first error of each of the first alternatives, so that the developer recognises the intended alternative.
 fn alternatives_message(
     rule: &str,
     context: &[Vec<ValidationError<'static>>],
     outer: &ValidationError<'_>,
     source: &Value,
 ) -> String {
-    let position = outer.instance_path().as_str();
-    let reasons = context.iter().take(4).filter_map(|errors| errors.first()).enumerate().map(|(at, error)| {
-        let inner = error.instance_path().as_str().strip_prefix(position).unwrap_or_default();
-        let colon = if inner.is_empty() { "" } else { ": " };
+    let outer_position = outer.instance_path().as_str();
+    let reasons = context.iter().take(4).filter_map(|errors| errors.first()).enumerate().map(|(index, error)| {
+        let relative_position = error.instance_path().as_str().strip_prefix(outer_position).unwrap_or_default();
+        let colon = if relative_position.is_empty() { "" } else { ": " };
         // Nested alternatives are not listed, so that the message stays readable.
         let why = match error.kind() {
             Kind::AnyOf { .. } | Kind::OneOfNotValid { .. } => "matches none of its own alternatives".to_owned(),
             _ => violation_message(error, source),
         };
-        format!("({}) {}{colon}{}", at + 1, truncate(inner, MAX_QUOTED_CHARS), truncate(&why, 160))
+        format!("({}) {}{colon}{}", index + 1, truncate(relative_position, MAX_QUOTED_CHARS), truncate(&why, 160))
     });
     format!("{rule} {} alternatives: {}", context.len(), reasons.collect::<Vec<_>>().join("; "))
 }
 
-fn unknown_properties_message(unexpected: &[String], known: Vec<String>) -> String {
+fn unknown_properties_message(unexpected: &[String], declared: Vec<String>) -> String {
     let names = join_up_to_limit(unexpected.iter().map(|name| format!("'{}'", truncate(name, MAX_QUOTED_CHARS))));
     let noun = if unexpected.len() == 1 { "unknown property" } else { "unknown properties" };
-    match known.is_empty() {
+    match declared.is_empty() {
         true => format!("{noun} {names}"),
-        false => format!("{noun} {names} (known: {})", join_up_to_limit(known.into_iter())),
+        false => format!("{noun} {names} (known: {})", join_up_to_limit(declared.into_iter())),
     }
 }
 
@@ -172,9 +172,9 @@ fn declared_properties(source: &Value, path: &str) -> Vec<String> {
 
 fn type_names(kind: &TypeKind) -> String {
     match kind {
-        TypeKind::Single(one) => with_article(one.as_str()).to_owned(),
-        TypeKind::Multiple(several) => {
-            several.iter().map(|one| with_article(one.as_str())).collect::<Vec<_>>().join(" or ")
+        TypeKind::Single(name) => with_article(name.as_str()).to_owned(),
+        TypeKind::Multiple(names) => {
+            names.iter().map(|name| with_article(name.as_str())).collect::<Vec<_>>().join(" or ")
         }
     }
 }
@@ -200,18 +200,18 @@ fn join_up_to_limit(items: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// Returns `, not "fr"`, or nothing for values that must not be repeated.
+/// Returns `, not "fr"`, or an empty text for a value that must not be repeated.
 fn actual_value_suffix(value: &Value, pointer: &str) -> String {
-    let last = pointer.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    let secret = ["pass", "secret", "token", "key", "credential", "auth"].iter().any(|word| last.contains(word));
+    let property_name = pointer.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let is_secret = ["pass", "secret", "token", "key", "credential", "auth"].iter().any(|word| property_name.contains(word));
     match value {
-        Value::String(text) if secret || text.chars().nth(MAX_QUOTED_CHARS).is_some() => String::new(),
+        Value::String(text) if is_secret || text.chars().nth(MAX_QUOTED_CHARS).is_some() => String::new(),
         Value::Array(_) | Value::Object(_) => String::new(),
         scalar => format!(", not {scalar}"),
     }
 }
 
-/// Formats a value as JSON, truncated. Strings are truncated before they are quoted, so that no large string is copied.
+/// Formats a value as JSON. A string is truncated before it is quoted, so that no large string is copied.
 fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => Value::String(truncate(text, MAX_QUOTED_CHARS)).to_string(),

@@ -18,7 +18,7 @@ pub(super) fn agent_documents(port: u16) -> Value {
     let languages = json!({"type": "string", "enum": ["en", "zh"]});
     json!([
         {
-            "id": "echo", "name": "Echo", "version": "1.0.0", "description": "Answers what it is sent.",
+            "id": "echo", "name": "Echo", "version": "1.0.0", "description": "Returns its input.",
             "capabilities": ["echo"], "endpoint": endpoint("echo"), "authentication": key,
         },
         {
@@ -69,17 +69,17 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 async fn translate(Json(input): Json<Value>) -> Response {
-    let text = |name: &str| input.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (wanted, into_english) = (text("text"), text("target_language") == "en");
+    let member = |name: &str| input.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (text, into_english) = (member("text"), member("target_language") == "en");
     let phrase = PHRASES.iter().find_map(|(zh, en)| match into_english {
-        true => (*zh == wanted).then_some(*en),
-        false => en.eq_ignore_ascii_case(wanted).then_some(*zh),
+        true => (*zh == text).then_some(*en),
+        false => en.eq_ignore_ascii_case(text).then_some(*zh),
     });
     match phrase {
         Some(phrase) => Json(json!({ "translated_text": phrase })).into_response(),
         None => {
-            let known: Vec<&str> = PHRASES.iter().map(|(zh, en)| if into_english { *zh } else { *en }).collect();
-            let message = format!("This phrase is not in the phrase book. It has: {}", known.join(", "));
+            let phrases: Vec<&str> = PHRASES.iter().map(|(zh, en)| if into_english { *zh } else { *en }).collect();
+            let message = format!("This phrase is not in the phrase book. It has: {}", phrases.join(", "));
             let error = json!({"error": {"code": "InvalidInput", "message": message}});
             (axum::http::StatusCode::BAD_REQUEST, Json(error)).into_response()
         }

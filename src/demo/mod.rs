@@ -1,5 +1,5 @@
-//! `gatepost demo`: the gateway on loopback with three demo agents, a new API key, and commands to paste.
-//! Needs no preparation, and writes only to a temporary folder.
+//! `gatepost demo`: the gateway on loopback with three demo agents and a new API key, and commands to paste. Writes to a
+//! temporary folder only.
 
 mod agents;
 
@@ -32,9 +32,9 @@ impl DemoGateway {
     /// A port or the temporary folder is not available.
     pub async fn start() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}", uuid::Uuid::new_v4().simple()));
-        let made = DirBuilder::new().mode(0o700).create(&folder);
-        made.with_context(|| format!("cannot create the folder {}", folder.display()))?;
-        let held = TemporaryFolder(folder.clone());
+        let created = DirBuilder::new().mode(0o700).create(&folder);
+        created.with_context(|| format!("cannot create the folder {}", folder.display()))?;
+        let temporary_folder = TemporaryFolder(folder.clone());
         let agents = TcpListener::bind("127.0.0.1:0").await?;
         let port = agents.local_addr()?.port();
         tokio::spawn(async move { axum::serve(agents, agents::agents_router()).await });
@@ -46,18 +46,18 @@ impl DemoGateway {
         std::fs::write(folder.join("gatepost.yaml"), DEMO_CONFIG)?;
         let loaded = LoadedConfig::parse(DEMO_CONFIG, &folder, std::iter::empty())?;
         let gateway = RunningGateway::start(loaded, false).await?;
-        Ok(Self { gateway, key: key.expose().to_owned(), folder: held })
+        Ok(Self { gateway, key: key.expose().to_owned(), folder: temporary_folder })
     }
 
     /// Returns the instructions for the user.
     fn instructions(&self) -> String {
-        let at = self.gateway.addresses().first().map(ToString::to_string).unwrap_or_default();
+        let address = self.gateway.addresses().first().map(ToString::to_string).unwrap_or_default();
         let (key, admin, folder) = (&self.key, self.gateway.admin_address(), self.folder.0.display());
-        let call = |agent: &str| format!("http://{at}/agents/{agent}/invoke -H 'Content-Type: application/json'");
+        let call = |agent: &str| format!("http://{address}/agents/{agent}/invoke -H 'Content-Type: application/json'");
         let (translator, echo, streamer) = (call("agent-12345"), call("echo"), call("streamer"));
         format!(
             r#"
-Gatepost listens on http://{at}, in front of three agents: echo, agent-12345 (the translator
+Gatepost listens on http://{address}, in front of three agents: echo, agent-12345 (the translator
 of the AIDIP draft) and streamer. Paste these lines into another terminal.
 
 1. A call that succeeds: the translator answers.
@@ -80,25 +80,25 @@ Press Ctrl-C to stop; this removes the folder."#
         )
     }
 
-    /// Passes the instructions to `print`, and runs until Ctrl-C, SIGTERM or the end of the terminal. Returns the folder,
-    /// to be dropped after the runtime, whose last poll of its files may still be in progress.
+    /// Passes the instructions to `print`, and runs until Ctrl-C, SIGTERM or SIGHUP. Returns the folder: the caller drops
+    /// it after the runtime, which may still be reading the files.
     ///
     /// # Errors
     /// The signal handlers cannot be installed.
     pub async fn run(self, print: impl FnOnce(&str)) -> anyhow::Result<TemporaryFolder> {
-        let (config, welcome) = (self.folder.0.join("gatepost.yaml"), self.instructions());
-        let told = async {
-            print(&welcome);
+        let (config, instructions) = (self.folder.0.join("gatepost.yaml"), self.instructions());
+        let printed = async {
+            print(&instructions);
             std::future::pending::<()>().await;
         };
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            // The order matters: signals are handled before the user reads how to send them. A service reloads its
+            // The order installs the signal handlers before the instructions name Ctrl-C. The gateway reloads its
             // configuration on SIGHUP; the demo ends with its terminal.
             biased;
             _ = hangup.recv() => {}
-            ended = self.gateway.run_until_stopped(&config) => ended?,
-            () = told => {}
+            result = self.gateway.run_until_stopped(&config) => result?,
+            () = printed => {}
         }
         Ok(self.folder)
     }
@@ -106,20 +106,20 @@ Press Ctrl-C to stop; this removes the folder."#
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // The folder is a temporary one, so the system removes it eventually if this fails.
+        // If this fails, the system removes the folder with its other temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 const DEMO_CONFIG: &str = "\
-listen:
+listeners:
   - address: 127.0.0.1:0
 admin:
   address: 127.0.0.1:0
 agents:
-  from: [agents.json]
+  sources: [agents.json]
 network:
-  allow: [127.0.0.0/8]
+  allowed_addresses: [127.0.0.0/8]
 auth:
   api_keys:
     files: [keys.jsonl]
@@ -130,5 +130,5 @@ access:
 limits:
   per_caller: 20/s burst 40
 access_log:
-  to: off
+  output: off
 ";

@@ -31,7 +31,7 @@ impl AcceptedCredentials {
 
     /// Returns the kinds that an agent, or any agent, accepts; one of them suffices.
     pub(super) fn accepted_kinds(&self, agent: Option<&Agent>) -> Vec<CredentialKind> {
-        let known = [
+        let accepted = [
             (self.api_key_header.is_some(), CredentialKind::ApiKey),
             (self.bearer, CredentialKind::Bearer),
             (self.certificate, CredentialKind::Certificate),
@@ -40,7 +40,9 @@ impl AcceptedCredentials {
             AuthenticationType::ApiKey => vec![CredentialKind::ApiKey],
             AuthenticationType::Bearer => vec![CredentialKind::Bearer],
             AuthenticationType::Mtls => vec![CredentialKind::Certificate],
-            AuthenticationType::Open => known.into_iter().filter_map(|(counts, kind)| counts.then_some(kind)).collect(),
+            AuthenticationType::Open => {
+                accepted.into_iter().filter_map(|(is_accepted, kind)| is_accepted.then_some(kind)).collect()
+            }
         }
     }
 

@@ -47,7 +47,7 @@ impl<'a> AddressRedactor<'a> {
         Self { agent, base, exposes_endpoint, host, replacement: invoke_url(base, agent.id.as_str(), "") }
     }
 
-    /// Whether documents expose the agent's own addresses.
+    /// Returns whether documents expose the agent's own addresses.
     pub(super) fn exposes_endpoint(&self) -> bool {
         self.exposes_endpoint
     }
@@ -81,8 +81,8 @@ impl<'a> AddressRedactor<'a> {
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(members) => {
                 if members.keys().any(|name| matches!(self.redact_text(name), Cow::Owned(_))) {
-                    let named = std::mem::take(members).into_iter();
-                    *members = named.map(|(name, member)| (self.redact_text(&name).into_owned(), member)).collect();
+                    let original = std::mem::take(members).into_iter();
+                    *members = original.map(|(name, member)| (self.redact_text(&name).into_owned(), member)).collect();
                 }
                 for (name, member) in members {
                     match member {
@@ -95,13 +95,13 @@ impl<'a> AddressRedactor<'a> {
         }
     }
 
-    fn redact_string(&self, text: &mut String, identity: bool) {
-        if let Cow::Owned(redacted) = self.replace_addresses(text, identity) {
+    fn redact_string(&self, text: &mut String, is_identity: bool) {
+        if let Cow::Owned(redacted) = self.replace_addresses(text, is_identity) {
             *text = redacted;
         }
     }
 
-    fn replace_addresses<'t>(&self, text: &'t str, identity: bool) -> Cow<'t, str> {
+    fn replace_addresses<'t>(&self, text: &'t str, is_identity: bool) -> Cow<'t, str> {
         if self.exposes_endpoint {
             return Cow::Borrowed(text);
         }
@@ -116,18 +116,18 @@ impl<'a> AddressRedactor<'a> {
             return Cow::Owned(self.replacement.clone());
         }
         let (mut redacted, mut rest) = (String::new(), text);
-        while let Some((before, url)) = find_url(rest) {
-            let (kept, after) = (rest.get(before..before + url.url_end).unwrap_or_default(), before + url.url_end);
-            redacted.push_str(rest.get(..before).unwrap_or_default());
-            match url.host(kept).eq_ignore_ascii_case(&self.host) {
-                true if identity => {
+        while let Some((start, url)) = find_url(rest) {
+            let (url_text, end) = (rest.get(start..start + url.url_end).unwrap_or_default(), start + url.url_end);
+            redacted.push_str(rest.get(..start).unwrap_or_default());
+            match url.host(url_text).eq_ignore_ascii_case(&self.host) {
+                true if is_identity => {
                     redacted.push_str(self.base);
-                    redacted.push_str(kept.get(url.origin_end..).unwrap_or_default());
+                    redacted.push_str(url_text.get(url.origin_end..).unwrap_or_default());
                 }
                 true => redacted.push_str(&self.replacement),
-                false => redacted.push_str(kept),
+                false => redacted.push_str(url_text),
             }
-            rest = rest.get(after..).unwrap_or_default();
+            rest = rest.get(end..).unwrap_or_default();
         }
         match redacted.is_empty() {
             true => Cow::Borrowed(text),
@@ -158,13 +158,16 @@ impl UrlParts {
 /// Finds the first URL in `text`, including one without a scheme (`//host/path`); returns its start and its parts.
 fn find_url(text: &str) -> Option<(usize, UrlParts)> {
     let slashes = text.find("//")?;
-    let before = text.get(..slashes)?.as_bytes();
-    let of_scheme = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    let scheme = before.strip_suffix(b":").map_or(0, |name| name.iter().rev().take_while(of_scheme).count() + 1);
-    let (begin, after) = (slashes - scheme, text.get(slashes + 2..)?);
-    let ends = |c: char| c.is_whitespace() || c.is_control() || "\"'`<>(){}|\\^,;".contains(c);
-    let length = after.find(ends).unwrap_or(after.len());
+    let prefix = text.get(..slashes)?.as_bytes();
+    let is_scheme_char = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    let scheme = prefix.strip_suffix(b":").map_or(0, |name| name.iter().rev().take_while(is_scheme_char).count() + 1);
+    let (start, after) = (slashes - scheme, text.get(slashes + 2..)?);
+    let ends_url = |c: char| c.is_whitespace() || c.is_control() || "\"'`<>(){}|\\^,;".contains(c);
+    let length = after.find(ends_url).unwrap_or(after.len());
     let authority = after.get(..length)?.find(['/', '?', '#']).unwrap_or(length);
-    let first = scheme + 2;
-    Some((begin, UrlParts { authority_start: first, origin_end: first + authority, url_end: first + length }))
+    let authority_start = scheme + 2;
+    Some((
+        start,
+        UrlParts { authority_start, origin_end: authority_start + authority, url_end: authority_start + length },
+    ))
 }

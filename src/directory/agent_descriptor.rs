@@ -46,18 +46,18 @@ impl AgentDirectory {
     /// `/.well-known/agent.json`: the descriptor of the only visible agent, or the gateway's own.
     pub(super) fn well_known_descriptor(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DESCRIPTOR_MEDIA_TYPES)?;
-        let found = self.listed_agents(call);
-        match found.hits.as_slice() {
-            [only] if !found.has_more => {
+        let agents = self.listed_agents(call);
+        match agents.hits.as_slice() {
+            [only] if !agents.has_more => {
                 Representation::json(media, &self.render_descriptor(call.base_url, &only.agent))
             }
-            _ => Representation::json(media, &self.gateway_descriptor(call.base_url, &found)),
+            _ => Representation::json(media, &self.gateway_descriptor(call.base_url, &agents)),
         }
     }
 
     fn render_descriptor(&self, base: &str, agent: &Agent) -> Value {
         let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
-        let doc = RedactedDocument::new(agent, &redactor);
+        let document = RedactedDocument::new(agent, &redactor);
         let mut fields = JsonObjectBuilder::default();
         let id = agent.id.as_str();
         fields.set("@context", jsonld_context());
@@ -75,13 +75,13 @@ impl AgentDirectory {
             fields.set("provider", json!({"organization": redactor.redact_text(publisher)}));
         }
         for name in SCALAR_MEMBERS.iter().chain(BEHAVIOUR_MEMBERS) {
-            fields.set_optional(name, doc.member(name).filter(|value| is_scalar(value)).cloned());
+            fields.set_optional(name, document.member(name).filter(|value| is_scalar(value)).cloned());
         }
         for name in LITERAL_MEMBERS {
-            fields.set_optional(name, doc.member(name).filter(|value| !value.is_null()).cloned());
+            fields.set_optional(name, document.member(name).filter(|value| !value.is_null()).cloned());
         }
-        fields.set("capabilities", capabilities(&redactor, agent, &doc));
-        fields.set("authentication", self.descriptor_authentication(agent, &doc));
+        fields.set("capabilities", capabilities(&redactor, agent, &document));
+        fields.set("authentication", self.descriptor_authentication(agent, &document));
         fields.set("endpoints", json!({"https": redactor.public_endpoint()}));
         fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": redactor.public_endpoint()}));
         fields.set("versionNegotiation", version_negotiation());
@@ -90,8 +90,8 @@ impl AgentDirectory {
         fields.into_value()
     }
 
-    /// Builds `authentication`: what the gateway requires from callers of the agent.
-    fn descriptor_authentication(&self, agent: &Agent, doc: &RedactedDocument) -> Value {
+    /// Builds `authentication`: the credentials that the gateway requires from callers of the agent.
+    fn descriptor_authentication(&self, agent: &Agent, document: &RedactedDocument) -> Value {
         let schemes: Vec<&str> =
             self.credentials.accepted_kinds(Some(agent)).iter().map(|kind| kind.descriptor_name()).collect();
         let mut fields = JsonObjectBuilder::default();
@@ -100,13 +100,14 @@ impl AgentDirectory {
         if !agent.authentication.scopes.is_empty() {
             fields.set("scopes", agent.authentication.scopes.as_slice().into());
         }
-        let instructions = doc.member("authentication").and_then(|given| given.get("instructions"));
+        let instructions =
+            document.member("authentication").and_then(|authentication| authentication.get("instructions"));
         fields.set_optional("instructions", instructions.and_then(Value::as_str));
         fields.into_value()
     }
 
-    fn gateway_descriptor(&self, base: &str, found: &crate::search::SearchResults) -> Value {
-        let entry = |agent: &Agent| {
+    fn gateway_descriptor(&self, base: &str, agents: &crate::search::SearchResults) -> Value {
+        let capability_of = |agent: &Agent| {
             let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
             json!({
                 "@type": "Capability",
@@ -125,7 +126,7 @@ impl AgentDirectory {
             "version": env!("CARGO_PKG_VERSION"),
             "description": self.config.description,
             "url": base,
-            "capabilities": found.hits.iter().map(|hit| entry(&hit.agent)).collect::<Vec<_>>(),
+            "capabilities": agents.hits.iter().map(|hit| capability_of(&hit.agent)).collect::<Vec<_>>(),
             "versionNegotiation": version_negotiation(),
             "links": {
                 "agents": format!("{base}/.well-known/agents.json"),
@@ -160,17 +161,17 @@ fn jsonld_context() -> Value {
     })
 }
 
-/// Whether `value` is a string, a number or a boolean.
+/// Returns whether `value` is a string, a number or a boolean.
 fn is_scalar(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
 }
 
 /// Builds one capability for each operation, with its schemas; there is at least one (R65).
-fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, doc: &RedactedDocument) -> Value {
-    let one = |(at, operation): (usize, &Operation)| {
-        let declared = doc.operation_member(at);
+fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &RedactedDocument) -> Value {
+    let capability = |(index, operation): (usize, &Operation)| {
+        let declared = document.operation_member(index);
         let name = match operation.name.is_empty() {
-            true => agent.capabilities.first().map_or("invoke", |word| &**word),
+            true => agent.capabilities.first().map_or("invoke", |capability_name| &**capability_name),
             false => &*operation.name,
         };
         let description = match operation.description.is_empty() {
@@ -182,7 +183,7 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, doc: &RedactedDoc
         fields.set("@type", "Capability".into());
         fields.set("name", name.into());
         fields.set("description", redactor.redact_text(description).into());
-        fields.set("tags", agent.capabilities.iter().map(|word| &**word).collect());
+        fields.set("tags", agent.capabilities.iter().map(|capability_name| &**capability_name).collect());
         fields.set("endpoint", redactor.operation_url(&operation.name).into());
         fields.set("inputFormats", formats.clone());
         fields.set("outputFormats", formats.clone());
@@ -200,7 +201,7 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, doc: &RedactedDoc
         fields.set_optional("examples", declared("examples").filter(|value| value.is_array()).cloned());
         fields.into_value()
     };
-    agent.operations.iter().enumerate().map(one).collect()
+    agent.operations.iter().enumerate().map(capability).collect()
 }
 
 /// Describes how callers select a version (R69), in the header, the query or the path; the default is the latest.
@@ -215,17 +216,17 @@ fn version_negotiation() -> Value {
         "default": "latest",
         "description": "Send a SemVer version or range (1.2.3, ^1.2, 1.x) in the header X-Agent-Version, in the query \
             parameter version, or after the agent's id in the path; the default is the latest version. Responses name \
-            the version in X-Agent-Version; an unknown version is answered 406.",
+            the version in X-Agent-Version; an unknown version results in 406.",
     })
 }
 
 /// Returns the URL of every version that callers can select (R67).
 fn supported_versions(base: &str, agent: &Agent) -> Option<Value> {
-    let here = |at: &str| version_url(&agent.endpoint, at).is_some();
-    let versions = agent.versions.filtered(|served| served.location.as_deref().is_none_or(here));
-    let place = |label: &str| Value::from(invoke_url(base, &format!("{}@{label}", agent.id), ""));
-    let each: Map<_, _> = versions.iter().map(|served| (served.label.to_string(), place(&served.label))).collect();
-    (versions.iter().any(|served| served.location.is_some()) || each.len() > 1).then(|| each.into())
+    let is_at_endpoint = |location: &str| version_url(&agent.endpoint, location).is_some();
+    let versions = agent.versions.filtered(|version| version.location.as_deref().is_none_or(is_at_endpoint));
+    let url_of = |label: &str| Value::from(invoke_url(base, &format!("{}@{label}", agent.id), ""));
+    let urls: Map<_, _> = versions.iter().map(|version| (version.label.to_string(), url_of(&version.label))).collect();
+    (versions.iter().any(|version| version.location.is_some()) || urls.len() > 1).then(|| urls.into())
 }
 
 fn links(base: &str, id: &str) -> Value {

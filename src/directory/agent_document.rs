@@ -52,8 +52,8 @@ impl RedactedDocument {
     }
 
     /// Returns the member for the operation at `at`, if the document lists operations.
-    pub(super) fn operation_member(&self, at: usize) -> Option<&Value> {
-        self.0.get("operations")?.get(at)
+    pub(super) fn operation_member(&self, index: usize) -> Option<&Value> {
+        self.0.get("operations")?.get(index)
     }
 }
 
@@ -61,10 +61,10 @@ impl AgentDirectory {
     /// `GET /agents/{id}`: the document of one agent.
     pub(super) async fn agent_document(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
-        if let Some(own) = self.published_document(call).await {
-            let page = Representation::new(media, own.document.as_bytes().to_vec())
-                .with_last_modified(SystemTime::from(own.updated));
-            return Ok(self.respond_conditionally(call, page));
+        if let Some(published) = self.published_document(call).await {
+            let representation = Representation::new(media, published.document.as_bytes().to_vec())
+                .with_last_modified(SystemTime::from(published.updated));
+            return Ok(self.respond_conditionally(call, representation));
         }
         let agent = self.visible_agent(call)?;
         let redactor = AddressRedactor::new(&agent, call.base_url, self.config.advertised_endpoints);
@@ -82,13 +82,13 @@ impl AgentDirectory {
         call.visibility.visible_agent(call.id).ok_or_else(no_agent_fault)
     }
 
-    /// Returns the document as the caller published it. If the registry is unavailable, the served document is shown
+    /// Returns the document as the caller published it. If the registry is unavailable, the served document is returned
     /// instead; a write guarded by its tag then fails.
     async fn published_document(&self, call: &DirectoryCall<'_>) -> Option<PublishedDocument> {
-        let (registry, by) = (self.registry.as_ref()?, publisher_of(call));
+        let (registry, publisher) = (self.registry.as_ref()?, publisher_of(call));
         let id: AgentId = call.id.parse().ok()?;
-        match registry.may_publish(by) {
-            true => registry.owned_document(by, &id).await.ok()?,
+        match registry.may_publish(publisher) {
+            true => registry.owned_document(publisher, &id).await.ok()?,
             false => None,
         }
     }
@@ -102,5 +102,5 @@ pub(super) fn publisher_of<'a>(call: &DirectoryCall<'a>) -> Publisher<'a> {
 /// Builds the fault for an agent that is unknown or invisible to the caller.
 #[cold]
 pub(super) fn no_agent_fault() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such agent")
+    Fault::from(FaultCode::NotFound)
 }

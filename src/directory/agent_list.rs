@@ -37,10 +37,10 @@ impl AgentDirectory {
         // `top` requests the best hits only, without further pages.
         let top = params.number(&["top", "limit"], 1..=MAX_PER_PAGE)?;
         pages.per_page = top.unwrap_or(pages.per_page);
-        let found = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let results = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
         let next =
-            (found.has_more && top.is_none()).then(|| pages.next_link(&format!("{}/agents", call.base_url), &params));
-        Ok(Representation::json(media, &self.summaries(call, &found))?.with_next_link(next))
+            (results.has_more && top.is_none()).then(|| pages.next_link(&format!("{}/agents", call.base_url), &params));
+        Ok(Representation::json(media, &self.summaries(call, &results))?.with_next_link(next))
     }
 
     /// `POST /agents/search`.
@@ -51,14 +51,14 @@ impl AgentDirectory {
         let members = BodyMembers::new(&body, &mut violations);
         let filters = members.object(&["filters", "filter"], &mut violations);
         let filters =
-            filters.map(|within| search_filters::filters_from_body(&within, &mut violations)).unwrap_or_default();
+            filters.map(|members| search_filters::filters_from_body(&members, &mut violations)).unwrap_or_default();
         let text = members.text(&["query", "q"], MAX_QUERY_CHARS, &mut violations).unwrap_or_default();
         let top = members.number(&["top", "limit"], 1..=100, &mut violations).unwrap_or(10);
         let skip = members.number(&["skip", "offset"], 0..=10_000, &mut violations).unwrap_or(0);
         violations.into_result("The search is not valid")?;
-        let found = self.find_agents(call, filters, text, (skip, top));
-        let page = Representation::json(media_types::JSON, &self.summaries(call, &found))?;
-        Ok(DirectoryResponse::uncacheable(StatusCode::OK, page.into_body()))
+        let results = self.find_agents(call, filters, text, (skip, top));
+        let representation = Representation::json(media_types::JSON, &self.summaries(call, &results))?;
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
     }
 
     /// `/.well-known/agents.json`: the map from each agent to its descriptor.
@@ -66,12 +66,12 @@ impl AgentDirectory {
         let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
         let params = QueryParams::parse(call.query)?;
         let pages = Pagination::from_params(&params, MAX_MAP_ENTRIES_PER_PAGE, MAX_MAP_ENTRIES_PER_PAGE)?;
-        let found = self.find_agents(call, SearchFilters::default(), "", (pages.offset(), pages.per_page));
+        let results = self.find_agents(call, SearchFilters::default(), "", (pages.offset(), pages.per_page));
         let next =
-            found.has_more.then(|| pages.next_link(&format!("{}/.well-known/agents.json", call.base_url), &params));
+            results.has_more.then(|| pages.next_link(&format!("{}/.well-known/agents.json", call.base_url), &params));
         Ok(Representation::json(
             media,
-            &DescriptorMap { agents: DescriptorMapEntries { found: &found, base: call.base_url } },
+            &DescriptorMap { agents: DescriptorMapEntries { results: &results, base: call.base_url } },
         )?
         .with_next_link(next))
     }
@@ -88,15 +88,15 @@ impl AgentDirectory {
         self.index.search(&query, &|agent| call.visibility.is_visible(agent))
     }
 
-    fn summaries<'a>(&self, call: &DirectoryCall<'_>, found: &'a SearchResults) -> Vec<AgentSummary<'a>> {
-        let each = found.hits.iter().map(|hit| {
+    fn summaries<'a>(&self, call: &DirectoryCall<'_>, results: &'a SearchResults) -> Vec<AgentSummary<'a>> {
+        let summaries = results.hits.iter().map(|hit| {
             AgentSummary::new(
                 &hit.agent,
                 &AddressRedactor::new(&hit.agent, call.base_url, self.config.advertised_endpoints),
                 hit.score,
             )
         });
-        each.collect()
+        summaries.collect()
     }
 }
 
@@ -107,14 +107,14 @@ struct DescriptorMap<'a> {
 
 /// Serialized entry by entry: ten thousand entries must not become a tree in memory.
 struct DescriptorMapEntries<'a> {
-    found: &'a SearchResults,
+    results: &'a SearchResults,
     base: &'a str,
 }
 
 impl serde::Serialize for DescriptorMapEntries<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.found.hits.len()))?;
-        for hit in &self.found.hits {
+        let mut map = to.serialize_map(Some(self.results.hits.len()))?;
+        for hit in &self.results.hits {
             let id = hit.agent.id.as_str();
             map.serialize_entry(id, &format_args!("{}/agents/{id}/agent.json", self.base))?;
         }

@@ -47,8 +47,8 @@ impl<'a> AgentSummary<'a> {
 /// Maximum number of characters of a description in a summary.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
 
-fn truncate_chars(text: &str, most: usize) -> &str {
-    text.char_indices().nth(most).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+fn truncate_chars(text: &str, max_chars: usize) -> &str {
+    text.char_indices().nth(max_chars).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
 }
 
 /// Rounds a score to four digits.
@@ -67,10 +67,10 @@ pub(super) fn status_name(agent: &Agent) -> &'static str {
 
 /// Returns the first sentence of a description, up to a maximum length.
 pub(super) fn first_sentence(text: &str) -> &str {
-    const LONGEST: usize = 200;
+    const MAX_SENTENCE_CHARS: usize = 200;
     let line = text.trim().lines().next().unwrap_or_default().trim();
     let ends = [". ", "! ", "? ", "。", "！", "？"];
     let end = ends.iter().filter_map(|end| line.find(end).map(|at| at + end.trim_end().len())).min();
     let sentence = line.get(..end.unwrap_or(line.len())).unwrap_or(line);
-    sentence.char_indices().nth(LONGEST).and_then(|(at, _)| sentence.get(..at)).unwrap_or(sentence)
+    sentence.char_indices().nth(MAX_SENTENCE_CHARS).and_then(|(at, _)| sentence.get(..at)).unwrap_or(sentence)
 }

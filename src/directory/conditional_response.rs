@@ -18,7 +18,7 @@ const HTTP_DATE: &[BorrowedFormatItem<'_>] =
 /// The header in which an A2A client states its version.
 pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
-/// A representation to respond with, unless the caller has it already.
+/// A representation, which is sent unless the caller has it already.
 #[derive(Debug)]
 pub(super) struct Representation {
     media_type: &'static str,
@@ -56,8 +56,8 @@ impl Representation {
     }
 
     /// Sets the time of the last change; the default is the last change of any agent.
-    pub(super) fn with_last_modified(mut self, at: SystemTime) -> Self {
-        self.last_modified = Some(at);
+    pub(super) fn with_last_modified(mut self, last_modified: SystemTime) -> Self {
+        self.last_modified = Some(last_modified);
         self
     }
 }
@@ -124,7 +124,7 @@ impl DirectoryResponse {
 /// Returns the second of the last modification. A date has no fractions: a resource that changed in the current second
 /// may change in it again, so it is dated one second earlier, and no caller keeps the first state for good.
 fn last_modified_second(changed: SystemTime, now: SystemTime) -> u64 {
-    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     match seconds(now) {
         now if seconds(changed) >= now => now.saturating_sub(1),
         _ => seconds(changed),
@@ -135,11 +135,14 @@ fn http_date(seconds: u64) -> Option<String> {
     OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?.format(HTTP_DATE).ok()
 }
 
-/// Whether the caller has the representation: tags take precedence over dates (RFC 9110 §13.2.2).
+/// Returns whether the caller has the representation: tags take precedence over dates (RFC 9110 §13.2.2).
 fn is_not_modified(headers: &HeaderMap, tag: &str, changed: u64) -> bool {
     let mut tags = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).peekable();
     if tags.peek().is_some() {
-        return tags.flat_map(|list| list.split(',')).map(strip_weak_prefix).any(|known| known == "*" || known == tag);
+        return tags
+            .flat_map(|list| list.split(','))
+            .map(strip_weak_prefix)
+            .any(|candidate| candidate == "*" || candidate == tag);
     }
     let since = headers.get(header::IF_MODIFIED_SINCE).and_then(|date| date.to_str().ok());
     let since = since.and_then(|date| PrimitiveDateTime::parse(date.trim(), HTTP_DATE).ok());
@@ -153,7 +156,7 @@ fn strip_weak_prefix(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Whether `method` is safe.
+/// Returns whether `method` is safe.
 pub(super) fn is_read_method(method: &Method) -> bool {
     *method == Method::GET || *method == Method::HEAD
 }

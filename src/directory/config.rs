@@ -28,7 +28,8 @@ pub struct DirectoryConfig {
     pub description: String,
     /// Provider in the gateway's own card. Default: none.
     pub provider: Option<ProviderConfig>,
-    /// Private key in PEM (P-256 or Ed25519) that signs agent cards; requires `url`. Default: none, cards are unsigned.
+    /// Private key in PEM (P-256 or Ed25519) that signs agent cards; requires `external_url`. Default: none, cards are
+    /// unsigned.
     pub signing_key: Option<SecretRef>,
     /// Search over agents.
     pub search: search::SearchConfig,
@@ -76,10 +77,10 @@ impl DirectoryConfig {
     /// Returns one message for each invalid value, by its key within this section.
     pub fn problems(&self) -> Vec<String> {
         let url_problem = self.external_url.as_deref().and_then(base_url_problem);
-        let mut problems: Vec<String> = url_problem.into_iter().map(|why| format!("url: {why}")).collect();
-        let mut check_length = |field: &str, text: &str, most: usize| {
-            if !(1..=most).contains(&text.chars().count()) {
-                problems.push(format!("{field}: must have 1 to {most} characters"));
+        let mut problems: Vec<String> = url_problem.into_iter().map(|why| format!("external_url: {why}")).collect();
+        let mut check_length = |field: &str, text: &str, max: usize| {
+            if !(1..=max).contains(&text.chars().count()) {
+                problems.push(format!("{field}: must have 1 to {max} characters"));
             }
         };
         check_length("name", &self.name, 200);
@@ -92,7 +93,9 @@ impl DirectoryConfig {
             }
         }
         if self.signing_key.is_some() && self.external_url.is_none() {
-            problems.push("signing_key: url is not set (required: signatures name the gateway's own URL)".to_owned());
+            problems.push(
+                "signing_key: external_url is not set (required: signatures name the gateway's own URL)".to_owned(),
+            );
         }
         if self.max_age > ConfigDuration::from_secs(86_400) {
             problems.push(format!("max_age: must be 0s to 1d, not {}", self.max_age));
@@ -103,8 +106,8 @@ impl DirectoryConfig {
 
 /// Returns why `url` cannot be a base URL, or `None` if it can.
 fn base_url_problem(url: &str) -> Option<&'static str> {
-    let plain = url.parse::<http::Uri>().ok().filter(|url| url.path() == "/" && url.query().is_none());
-    match plain.as_ref().map(|url| (url.scheme_str(), url.authority())) {
+    let base_url = url.parse::<http::Uri>().ok().filter(|url| url.path() == "/" && url.query().is_none());
+    match base_url.as_ref().map(|url| (url.scheme_str(), url.authority())) {
         _ if url.ends_with('/') => Some("must not end in a slash"),
         Some((Some("https" | "http"), Some(authority))) if !authority.as_str().contains('@') => None,
         _ => Some("must be http or https with a host, and no path or query"),

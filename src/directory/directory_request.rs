@@ -111,17 +111,18 @@ impl DirectoryRequest {
         names.join(", ")
     }
 
-    /// Whether the request changes published documents.
+    /// Returns whether the request changes published documents.
     pub fn is_write(self, method: &Method) -> bool {
         matches!(self, Self::Agents | Self::Agent) && !READ_METHODS.contains(method)
     }
 
-    /// Whether the response may need fetches from hosts that the caller chooses, which anonymous callers may not cause.
+    /// Returns whether the response may need fetches from hosts that the caller chooses. Anonymous callers must not
+    /// cause such fetches.
     pub fn may_fetch_remotely(self) -> bool {
         self == Self::ResolveName
     }
 
-    /// Whether the request is a search, which costs more than reading and has a rate limit of its own (R5).
+    /// Returns whether the request is a search, which costs more than reading and has a rate limit of its own (R5).
     pub fn is_search(self, query: Option<&str>) -> bool {
         match self {
             Self::Search | Self::ResolveIntent | Self::ResolveName => true,

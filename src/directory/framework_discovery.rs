@@ -45,7 +45,7 @@ impl FrameworkView {
             Some(_) => return Err(Fault::new(FaultCode::InvalidInput, "The parameter view must be summary or full")),
         };
         let groups = params.list(&["include"])?;
-        let includes = |group: &str| groups.iter().any(|asked| asked == group);
+        let includes = |group: &str| groups.iter().any(|requested| requested == group);
         Ok(Self { full, capabilities: full || includes("capabilities"), endpoints: full || includes("endpoints") })
     }
 }
@@ -60,12 +60,12 @@ impl AgentDirectory {
         let text = params.single(&["q", "query"])?.unwrap_or_default();
         let mut pages = Pagination::from_params(&params, DEFAULT_PER_PAGE, MAX_PER_PAGE)?;
         if view.full {
-            // Full documents are large: a page has fewer of them, whatever the caller requests.
+            // Full documents are large: their number on a page has a lower maximum.
             pages.per_page = pages.per_page.min(MAX_FULL_PER_PAGE);
         }
-        let found = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
-        let agents: Vec<Value> = found.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
-        let next = found.has_more.then(|| pages.next_link(&format!("{}{LIST_PATH}", call.base_url), &params));
+        let results = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let agents: Vec<Value> = results.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
+        let next = results.has_more.then(|| pages.next_link(&format!("{}{LIST_PATH}", call.base_url), &params));
         Ok(Representation::json(media, &json!({"agents": agents}))?.with_next_link(next))
     }
 
@@ -111,15 +111,15 @@ impl AgentDirectory {
             fields.set("endpoints", entry_endpoints(agent, &redactor));
         }
         if view.full {
-            let doc = RedactedDocument::new(agent, &redactor);
+            let document = RedactedDocument::new(agent, &redactor);
             fields.set("description", description.into());
             for (name, value) in
-                [("owner", entry_owner(agent, &doc, &redactor)), ("metadata", Some(metadata(agent, &doc)))]
+                [("owner", entry_owner(agent, &document, &redactor)), ("metadata", Some(metadata(agent, &document)))]
             {
                 fields.set_optional(name, value);
             }
             for name in ["created_at", "updated_at"] {
-                fields.set_optional(name, doc.text_member(name).filter(|text| is_timestamp(text)));
+                fields.set_optional(name, document.text_member(name).filter(|text| is_timestamp(text)));
             }
         }
         fields.into_value()
@@ -132,18 +132,18 @@ fn entry_endpoints(agent: &Agent, redactor: &AddressRedactor<'_>) -> Value {
         true => json!({"method": "POST", "path": path}),
         false => json!({"method": "POST", "path": path, "description": redactor.redact_text(description)}),
     };
-    let whole = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
-    let named = agent.operations.iter().filter(|operation| !operation.name.is_empty());
-    let each = named.map(|operation| {
+    let agent_entry = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
+    let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());
+    let operation_entries = named_operations.map(|operation| {
         entry(format!("/agents/{}/invoke/{}", agent.id, operation.name), first_sentence(&operation.description))
     });
-    std::iter::once(whole).chain(each).collect()
+    std::iter::once(agent_entry).chain(operation_entries).collect()
 }
 
 /// Returns `owner` of the document, else one with the publisher's name.
-fn entry_owner(agent: &Agent, doc: &RedactedDocument, redactor: &AddressRedactor<'_>) -> Option<Value> {
-    let given = doc.member("owner").and_then(Value::as_object);
-    let text = |name: &str| given?.get(name)?.as_str().map(str::to_owned);
+fn entry_owner(agent: &Agent, document: &RedactedDocument, redactor: &AddressRedactor<'_>) -> Option<Value> {
+    let declared = document.member("owner").and_then(Value::as_object);
+    let text = |name: &str| declared?.get(name)?.as_str().map(str::to_owned);
     let publisher = || agent.publisher.as_deref().map(|name| redactor.redact_text(name).into_owned());
     let mut owner = JsonObjectBuilder::default();
     owner.set("name", text("name").or_else(publisher)?.into());
@@ -153,13 +153,13 @@ fn entry_owner(agent: &Agent, doc: &RedactedDocument, redactor: &AddressRedactor
     Some(owner.into_value())
 }
 
-/// Builds `metadata`, for what the format has no member for. It excludes authentication (R141).
-fn metadata(agent: &Agent, doc: &RedactedDocument) -> Value {
-    let mut metadata = doc.member("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-    metadata.insert("capabilities".to_owned(), agent.capabilities.iter().map(|word| &**word).collect());
+/// Builds `metadata`, for properties without a member in the format. It excludes authentication (R141).
+fn metadata(agent: &Agent, document: &RedactedDocument) -> Value {
+    let mut metadata = document.member("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    metadata.insert("capabilities".to_owned(), agent.capabilities.iter().map(|value| &**value).collect());
     metadata.insert("status".to_owned(), status_name(agent).into());
     if !agent.languages.is_empty() {
-        metadata.insert("supported_languages".to_owned(), agent.languages.iter().map(|word| &**word).collect());
+        metadata.insert("supported_languages".to_owned(), agent.languages.iter().map(|value| &**value).collect());
     }
     metadata.into()
 }

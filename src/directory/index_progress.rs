@@ -1,4 +1,5 @@
-//! Progress of the search index: lets a publisher find its agent as soon as it has the response.
+//! Progress of the search index: a write waits for it, so that a publisher can find its agent as soon as it has the
+//! response.
 
 use std::time::Duration;
 use tokio::sync::watch;
@@ -15,9 +16,9 @@ pub struct IndexProgress {
 impl IndexProgress {
     /// Waits until all current changes are indexed, but no longer than `timeout`.
     pub async fn wait_until_indexed(&self, timeout: Duration) {
-        let now = *self.published.borrow();
+        let published = *self.published.borrow();
         let mut indexed = self.indexed.clone();
         // A slower index is eventually consistent; a closed channel means that the index task has ended.
-        drop(tokio::time::timeout(timeout, indexed.wait_for(|taken| *taken >= now)).await);
+        drop(tokio::time::timeout(timeout, indexed.wait_for(|count| *count >= published)).await);
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn negotiate(headers: &HeaderMap, offered: &[&'static str]) -> Result
     let mut best: Option<(&'static str, u16)> = None;
     for media in offered {
         let quality = if ranges.is_empty() { 1_000 } else { quality_of(&ranges, media) };
-        if quality > 0 && best.is_none_or(|(_, known)| quality > known) {
+        if quality > 0 && best.is_none_or(|(_, best_quality)| quality > best_quality) {
             best = Some((media, quality));
         }
     }
@@ -65,14 +65,14 @@ impl<'a> MediaRange<'a> {
         let version = parameters.strip_prefix("version=");
         let (major, _) = essence.split_once('/').unwrap_or((essence, ""));
         match self.media_type {
-            kind if kind.eq_ignore_ascii_case(essence) => match (self.version, version) {
-                (Some(asked), Some(offered)) if asked != offered => 0,
+            range_type if range_type.eq_ignore_ascii_case(essence) => match (self.version, version) {
+                (Some(requested), Some(offered)) if requested != offered => 0,
                 (Some(_), Some(_)) => 4,
                 _ => 3,
             },
             "*/*" | "*" => 1,
-            kind => match kind.split_once('/') {
-                Some((asked, "*")) if asked.eq_ignore_ascii_case(major) => 2,
+            range_type => match range_type.split_once('/') {
+                Some((requested, "*")) if requested.eq_ignore_ascii_case(major) => 2,
                 _ => 0,
             },
         }
@@ -81,8 +81,11 @@ impl<'a> MediaRange<'a> {
 
 /// Returns the quality of `media` by the most specific range.
 fn quality_of(ranges: &[MediaRange<'_>], media: &str) -> u16 {
-    let close = ranges.iter().map(|range| (range.specificity(media), range.quality)).filter(|(close, _)| *close > 0);
-    close.max_by_key(|(close, _)| *close).map_or(0, |(_, quality)| quality)
+    let matching = ranges
+        .iter()
+        .map(|range| (range.specificity(media), range.quality))
+        .filter(|(specificity, _)| *specificity > 0);
+    matching.max_by_key(|(specificity, _)| *specificity).map_or(0, |(_, quality)| quality)
 }
 
 fn parse_quality(text: &str) -> u16 {
@@ -90,26 +93,26 @@ fn parse_quality(text: &str) -> u16 {
     quality.map_or(0, |quality| (quality * 1_000.0).round() as u16)
 }
 
-/// Refuses a body with another media type than `taken`, a content coding or another charset than UTF-8. A body without
-/// a media type passes: it is parsed as JSON, and refused there.
+/// Refuses a body with a media type not in `media_types`, a content coding or another charset than UTF-8. A body
+/// without a media type passes: it is parsed as JSON, and refused there.
 ///
 /// # Errors
 /// `UnsupportedMediaType` that lists the supported types.
 pub(super) fn check_content_type(headers: &HeaderMap, media_types: &[&'static str]) -> Result<()> {
-    let refuse = |why: String| Err(Fault::new(FaultCode::UnsupportedMediaType, why));
+    let unsupported = |why: String| Err(Fault::new(FaultCode::UnsupportedMediaType, why));
     let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
     if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
-        return refuse("The body must not be compressed (leave out Content-Encoding)".to_owned());
+        return unsupported("The body must not be compressed (leave out Content-Encoding)".to_owned());
     }
     let Some(media) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let mut parts = media.to_str().unwrap_or_default().split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default();
     if !media_types.iter().any(|media| essence.eq_ignore_ascii_case(media)) {
-        return refuse(format!("The body must be JSON (Content-Type: {})", media_types.join(" or ")));
+        return unsupported(format!("The body must be JSON (Content-Type: {})", media_types.join(" or ")));
     }
     let charset = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.eq_ignore_ascii_case("charset"));
     match charset.map(|(_, charset)| charset.trim_matches('"')) {
-        Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => refuse("The body must be UTF-8".to_owned()),
+        Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => unsupported("The body must be UTF-8".to_owned()),
         _ => Ok(()),
     }
 }

@@ -54,7 +54,7 @@ const INDEX_WAIT: Duration = Duration::from_secs(1);
 pub trait AgentVisibility: Send + Sync {
     /// Returns the agent `id` if it is visible to the caller.
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
-    /// Whether `agent` is visible to the caller.
+    /// Returns whether `agent` is visible to the caller.
     fn is_visible(&self, agent: &Agent) -> bool;
     /// Returns when any agent last changed.
     fn last_changed(&self) -> SystemTime;
@@ -78,7 +78,7 @@ pub struct DirectoryCall<'a> {
     pub caller: &'a Caller,
     /// The agents visible to the caller.
     pub visibility: &'a dyn AgentVisibility,
-    /// The gateway's URL as the caller knows it: `https://host[:port]`, without a trailing slash.
+    /// The gateway's URL as the caller addressed it: `https://host[:port]`, without a trailing slash.
     pub base_url: &'a str,
 }
 
@@ -168,7 +168,7 @@ impl AgentDirectory {
         match call.request {
             DirectoryRequest::Agents => self.list_agents(call),
             DirectoryRequest::WellKnownAgents => self.well_known_agents(call),
-            // A client that states a version of A2A wants its card, which once had this path.
+            // A client that states an A2A version expects the card: earlier versions of A2A had it at this path.
             DirectoryRequest::Descriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
                 self.agent_card(call)
             }
@@ -199,8 +199,8 @@ impl AgentDirectory {
     /// Returns the JSON Schema of agents' documents.
     fn metadata_schema(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, &["application/schema+json", media_types::JSON])?;
-        let none = || Fault::new(FaultCode::NotFound, "The schema of agent documents is not published here");
-        Representation::json(media, &**self.metadata_schema.as_ref().ok_or_else(none)?)
+        let not_published = || Fault::new(FaultCode::NotFound, "The schema of agent documents is not published here");
+        Representation::json(media, &**self.metadata_schema.as_ref().ok_or_else(not_published)?)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     agent::{
-        AgentUri, AgentUriAuthority, AgentVersions, LONGEST_URI, Operation, VersionSelectionError, decode_segment,
+        AgentUri, AgentUriAuthority, AgentVersions, MAX_URI_LEN, Operation, VersionSelectionError, decode_segment,
     },
     fault::{Fault, FaultCode, Result, Violation},
     resolver::{ResolvedAgent, StepOutcome, TraceStep, version_url},
@@ -32,13 +32,13 @@ impl AgentDirectory {
             true => resolve_gateway_name(call, &uri, version.as_deref())?,
             false => {
                 let resolver = self.resolver.as_ref();
-                let names =
+                let resolver =
                     resolver.ok_or_else(|| Fault::new(FaultCode::NotFound, "Name resolution is not enabled here"))?;
-                names.resolve(&uri, version.as_deref(), &call.caller.id).await?
+                resolver.resolve(&uri, version.as_deref(), &call.caller.id).await?
             }
         };
-        let page = Representation::json(media_types::JSON, &resolved.to_public_json())?;
-        Ok(DirectoryResponse::uncacheable(StatusCode::OK, page.into_body()))
+        let representation = Representation::json(media_types::JSON, &resolved.to_public_json())?;
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
     }
 }
 
@@ -47,7 +47,7 @@ fn parse_name_request(call: &DirectoryCall<'_>) -> Result<(AgentUri, Option<Stri
     let body = request_body::parse_json_body(call, &[media_types::JSON], MAX_BODY_BYTES, 8)?;
     let mut violations = Violations::default();
     let members = BodyMembers::new(&body, &mut violations);
-    let uri = members.text(&["uri", "url", "name"], LONGEST_URI, &mut violations);
+    let uri = members.text(&["uri", "url", "name"], MAX_URI_LEN, &mut violations);
     let version = members.text(&["version"], 64, &mut violations).filter(|version| !version.trim().is_empty());
     violations.into_result("The request is not valid")?;
     let missing = || Fault::new(FaultCode::InvalidInput, "The body has no member 'uri' (an agent:// name)");
@@ -56,64 +56,66 @@ fn parse_name_request(call: &DirectoryCall<'_>) -> Result<(AgentUri, Option<Stri
         Fault::new(FaultCode::InvalidInput, format!("The uri is not an agent:// name ({why})"))
             .with_violations(vec![violation])
     })?;
-    let broken = |why| {
+    let invalid_query = |why| {
         let violation = Violation { pointer: "/uri".to_owned(), message: why };
         Fault::new(FaultCode::InvalidInput, "The query of the uri is not valid").with_violations(vec![violation])
     };
-    uri.query_input().map_err(|why| broken(why.to_owned()))?;
+    uri.query_input().map_err(|why| invalid_query(why.to_owned()))?;
     Ok((uri, version.map(str::to_owned)))
 }
 
-/// Whether a name is under the gateway's own host, as the caller addressed it.
+/// Returns whether a name is under the gateway's own host, as the caller addressed it.
 fn is_gateway_name(uri: &AgentUri, base: &str) -> bool {
     let (None, AgentUriAuthority::Host { host, port }) = (uri.transport(), uri.authority()) else { return false };
     let Ok(base) = base.parse::<Uri>() else { return false };
     let default_port = if base.scheme_str() == Some("http") { 80 } else { 443 };
-    let same = base.host().is_some_and(|own| own.eq_ignore_ascii_case(host));
-    same && port.is_none_or(|port| port == base.port_u16().unwrap_or(default_port))
+    let is_same_host = base.host().is_some_and(|base_host| base_host.eq_ignore_ascii_case(host));
+    is_same_host && port.is_none_or(|port| port == base.port_u16().unwrap_or(default_port))
 }
 
 /// Resolves `agent://{gateway}/[agents/]{id}[@version][/operation]`; unknown and invisible agents give the same fault.
 fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Option<&str>) -> Result<ResolvedAgent> {
     let mut segments = uri.segments().filter(|part| !NON_OPERATION_SEGMENTS.contains(part)).peekable();
     segments.next_if_eq(&"agents");
-    let named = segments.next().ok_or_else(no_agent_fault)?;
-    let (id, version_in_path) = named.split_once('@').map_or((named, None), |(id, version)| (id, Some(version)));
+    let agent_segment = segments.next().ok_or_else(no_agent_fault)?;
+    let (id, version_in_path) =
+        agent_segment.split_once('@').map_or((agent_segment, None), |(id, version)| (id, Some(version)));
     let agent = call.visibility.visible_agent(id).ok_or_else(no_agent_fault)?;
     let operation = segments.next();
     if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
-        return Err(Fault::new(FaultCode::CapabilityNotFound, "The agent has no such operation"));
+        return Err(Fault::from(FaultCode::CapabilityNotFound));
     }
-    let declared = match operation.and_then(|name| agent.operation(name)) {
+    let agent_takes_version = match operation.and_then(|name| agent.operation(name)) {
         Some((_, operation)) => operation.takes_version(),
         None => agent.operations.iter().any(Operation::takes_version),
     };
     // Only versions that calls can reach.
-    let reached = |place: &str| version_url(&agent.endpoint, place).is_some();
-    let versions = agent.versions.filtered(|served| served.location.as_deref().is_none_or(reached));
+    let is_reachable = |location: &str| version_url(&agent.endpoint, location).is_some();
+    let versions = agent.versions.filtered(|candidate| candidate.location.as_deref().is_none_or(is_reachable));
     // As for calls: a version parameter that the agent declares as its input is passed through.
-    let ours = !declared && !versions.is_empty();
-    let in_query = || ours.then(|| uri.query_parameter("version")).flatten();
-    let requested = version.map(str::to_owned).or_else(|| version_in_path.and_then(decode_segment)).or_else(in_query);
-    let chosen = match &requested {
-        None => versions.default_version().map(|(at, _)| at),
-        Some(asked) => Some(versions.select(asked).map_err(|why| version_fault(why, &versions))?),
+    let is_gateway_parameter = !agent_takes_version && !versions.is_empty();
+    let query_version = || is_gateway_parameter.then(|| uri.query_parameter("version")).flatten();
+    let requested =
+        version.map(str::to_owned).or_else(|| version_in_path.and_then(decode_segment)).or_else(query_version);
+    let selected = match &requested {
+        None => versions.default_version().map(|(index, _)| index),
+        Some(range) => Some(versions.select(range).map_err(|why| version_fault(why, &versions))?),
     };
-    let label = chosen.and_then(|at| versions.iter().nth(at)).map(|served| served.label.to_string());
-    let addressed = match label.as_ref().filter(|_| requested.is_some()) {
+    let label = selected.and_then(|index| versions.iter().nth(index)).map(|candidate| candidate.label.to_string());
+    let id_with_version = match label.as_ref().filter(|_| requested.is_some()) {
         Some(label) => format!("{id}@{label}"),
         None => id.to_owned(),
     };
     // The version is in the path only: a second parameter would have to agree with it.
-    let kept = |pair: &&str| !(ours && requested.is_some() && pair.starts_with("version="));
-    let query: Vec<&str> = uri.query().into_iter().flat_map(|query| query.split('&')).filter(kept).collect();
+    let is_kept = |pair: &&str| !(is_gateway_parameter && requested.is_some() && pair.starts_with("version="));
+    let query: Vec<&str> = uri.query().into_iter().flat_map(|query| query.split('&')).filter(is_kept).collect();
     let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
     let descriptor = format!("{}/agents/{id}/agent.json", call.base_url);
     Ok(ResolvedAgent {
         uri: uri.clone(),
-        endpoint: format!("{}{query}", invoke_url(call.base_url, &addressed, operation.unwrap_or_default())),
+        endpoint: format!("{}{query}", invoke_url(call.base_url, &id_with_version, operation.unwrap_or_default())),
         version: label,
-        versions: versions.iter().map(|served| served.label.to_string()).collect(),
+        versions: versions.iter().map(|candidate| candidate.label.to_string()).collect(),
         operation: None,
         has_signature: false,
         trace: vec![TraceStep { kind: "own", location: descriptor.clone(), outcome: StepOutcome::Found, reason: None }],

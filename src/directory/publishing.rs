@@ -45,20 +45,23 @@ impl AgentDirectory {
     pub(super) async fn change_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         let registry = self.registry_for_publisher(call)?;
         let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(FaultCode::InvalidInput, why))?;
-        let (by, when) = (publisher_of(call), write_condition(call.headers)?);
+        let (publisher, precondition) = (publisher_of(call), parse_precondition(call.headers)?);
         match *call.method {
             Method::PUT => {
                 let document = read_document(call, WRITE_MEDIA_TYPES)?;
-                Ok(saved_response(call.base_url, registry.put(by, &id, document, &when).await?))
+                Ok(saved_response(call.base_url, registry.put(publisher, &id, document, &precondition).await?))
             }
             Method::PATCH => {
                 let patch = read_document(call, &[media_types::MERGE_PATCH, media_types::JSON]);
                 let patch = patch.map_err(|fault| fault.with_header("Accept-Patch", media_types::MERGE_PATCH))?;
-                let patched = registry.patch(by, &id, patch, &when).await;
+                let patched = registry.patch(publisher, &id, patch, &precondition).await;
                 Ok(stored_response(StatusCode::OK, &patched.map_err(|fault| hide_invisible_agent(call, fault))?))
             }
             _ => {
-                registry.remove(by, &id, &when).await.map_err(|fault| hide_invisible_agent(call, fault))?;
+                registry
+                    .remove(publisher, &id, &precondition)
+                    .await
+                    .map_err(|fault| hide_invisible_agent(call, fault))?;
                 Ok(DirectoryResponse::uncacheable(StatusCode::NO_CONTENT, Vec::new()))
             }
         }
@@ -74,13 +77,13 @@ impl AgentDirectory {
         if !registry.may_publish(publisher_of(call)) {
             return Err(no_agent_fault());
         }
-        let past = registry.history(publisher_of(call), &id, limit).await?;
-        let changes: Vec<Value> = past.iter().map(change).collect();
-        let changed = past.first().map(|newest| newest.at);
-        let page = Representation::json(media, &json!({"id": id.as_str(), "changes": changes}))?;
+        let history = registry.history(publisher_of(call), &id, limit).await?;
+        let changes: Vec<Value> = history.iter().map(history_entry).collect();
+        let last_changed = history.first().map(|latest| latest.at);
+        let representation = Representation::json(media, &json!({"id": id.as_str(), "changes": changes}))?;
         Ok(self.respond_conditionally(
             call,
-            changed.map(Into::into).into_iter().fold(page, Representation::with_last_modified),
+            last_changed.map(Into::into).into_iter().fold(representation, Representation::with_last_modified),
         ))
     }
 
@@ -100,17 +103,17 @@ impl AgentDirectory {
     }
 }
 
-/// Parses the document or patch through the registry, whose errors explain common mistakes (R74).
+/// Parses the document or patch with the registry's parser, whose errors explain common mistakes (R74).
 fn read_document(call: &DirectoryCall<'_>, media_types: &[&'static str]) -> Result<Value> {
     request_body::check_body(call, media_types, MAX_DOCUMENT_BYTES)?;
     EmbeddedRegistry::parse_document(call.body.clone())
 }
 
-pub(super) fn saved_response(base: &str, saved: PublishOutcome) -> DirectoryResponse {
-    match saved {
-        PublishOutcome::Created(new) => stored_response(StatusCode::CREATED, &new)
-            .with_header(header::LOCATION, &format!("{base}/agents/{}", new.id)),
-        PublishOutcome::Updated(changed) => stored_response(StatusCode::OK, &changed),
+pub(super) fn saved_response(base: &str, outcome: PublishOutcome) -> DirectoryResponse {
+    match outcome {
+        PublishOutcome::Created(document) => stored_response(StatusCode::CREATED, &document)
+            .with_header(header::LOCATION, &format!("{base}/agents/{}", document.id)),
+        PublishOutcome::Updated(document) => stored_response(StatusCode::OK, &document),
     }
 }
 
@@ -120,12 +123,12 @@ fn stored_response(status: StatusCode, stored: &PublishedDocument) -> DirectoryR
     DirectoryResponse::uncacheable(status, document.to_vec()).with_header(header::ETAG, &etag(document))
 }
 
-pub(super) fn change(past: &DocumentRevision) -> Value {
-    let document = past.document.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+pub(super) fn history_entry(revision: &DocumentRevision) -> Value {
+    let document = revision.document.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
     json!({
-        "at": past.at.format(&Rfc3339).ok(),
-        "by": past.by,
-        "removed": past.document.is_none(),
+        "at": revision.at.format(&Rfc3339).ok(),
+        "by": revision.by,
+        "removed": revision.document.is_none(),
         "document": document,
     })
 }
@@ -134,7 +137,7 @@ pub(super) fn change(past: &DocumentRevision) -> Value {
 ///
 /// # Errors
 /// `InvalidInput` for an invalid or unsupported precondition, which must never be ignored.
-pub(super) fn write_condition(headers: &HeaderMap) -> Result<WritePrecondition> {
+pub(super) fn parse_precondition(headers: &HeaderMap) -> Result<WritePrecondition> {
     let matches = entity_tags(headers, &header::IF_MATCH)?;
     let absent = entity_tags(headers, &header::IF_NONE_MATCH)?;
     match (matches, absent) {
@@ -153,22 +156,22 @@ fn entity_tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<
     if !headers.contains_key(name) {
         return Ok(None);
     }
-    let broken =
+    let invalid =
         || invalid_input(&format!("{name} must be * or a list of at most {MAX_ENTITY_TAGS} quoted entity tags"));
     let mut tags = Vec::new();
     for value in headers.get_all(name) {
-        let list = value.to_str().map_err(|_| broken())?;
+        let list = value.to_str().map_err(|_| invalid())?;
         for tag in list.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
             let opaque = tag.strip_prefix("W/").unwrap_or(tag);
             let quoted = opaque.len() > 1 && opaque.starts_with('"') && opaque.ends_with('"');
             if tags.len() == MAX_ENTITY_TAGS || !(quoted || tag == "*") {
-                return Err(broken());
+                return Err(invalid());
             }
             tags.push(tag.to_owned());
         }
     }
     match tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") {
-        true => Err(broken()),
+        true => Err(invalid()),
         false => Ok(Some(tags)),
     }
 }

@@ -37,14 +37,17 @@ impl QueryParams {
                 return Err(invalid_input(format!("The query has more than {MAX_PARAMS} parameters")));
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let broken =
+            let invalid_encoding =
                 || invalid_input(format!("The parameter '{}' is not percent-encoded UTF-8", truncate(name, 60)));
-            params.push((percent_decode(name).ok_or_else(broken)?, percent_decode(value).ok_or_else(broken)?));
+            params.push((
+                percent_decode(name).ok_or_else(invalid_encoding)?,
+                percent_decode(value).ok_or_else(invalid_encoding)?,
+            ));
         }
         Ok(Self(params))
     }
 
-    /// Whether one of these parameters is present.
+    /// Returns whether one of these parameters is present.
     pub(super) fn has_any(&self, names: &[&str]) -> bool {
         self.0.iter().any(|(name, _)| names.contains(&name.as_str()))
     }
@@ -71,7 +74,8 @@ impl QueryParams {
             for value in value.split(',').map(str::trim).filter(|value| !value.is_empty()) {
                 if list.len() == MAX_LIST_VALUES || value.chars().count() > MAX_VALUE_CHARS {
                     return Err(invalid_input(format!(
-                        "The parameter '{name}' is too long (at most {MAX_LIST_VALUES} values of {MAX_VALUE_CHARS} characters)"
+                        "The parameter '{name}' is too long (at most {MAX_LIST_VALUES} values of {MAX_VALUE_CHARS} \
+                         characters)"
                     )));
                 }
                 list.push(value.to_owned());
@@ -86,17 +90,17 @@ impl QueryParams {
     /// `InvalidInput` that states the bounds.
     pub(super) fn number(&self, names: &[&str], bounds: RangeInclusive<usize>) -> Result<Option<usize>> {
         let Some(text) = self.single(names)? else { return Ok(None) };
-        let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|number| plain && bounds.contains(number));
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| is_digits && bounds.contains(number));
         let name = names.first().copied().unwrap_or_default();
-        let why = || {
+        let out_of_bounds = || {
             invalid_input(format!(
                 "The parameter {name} must be a whole number from {} to {}",
                 bounds.start(),
                 bounds.end()
             ))
         };
-        number.map(Some).ok_or_else(why)
+        number.map(Some).ok_or_else(out_of_bounds)
     }
 
     /// Returns the query for another page.

@@ -23,9 +23,9 @@ pub(super) fn parse_json_body(
     depth: u16,
 ) -> Result<Value> {
     check_body(call, media_types, max_bytes)?;
-    json::parse(&call.body, depth).map_err(|broken| {
-        let violation = Violation { pointer: broken.pointer.clone(), message: broken.reason.clone() };
-        Fault::new(FaultCode::InvalidInput, format!("The body is not JSON: {broken}")).with_violations(vec![violation])
+    json::parse(&call.body, depth).map_err(|error| {
+        let violation = Violation { pointer: error.pointer.clone(), message: error.reason.clone() };
+        Fault::new(FaultCode::InvalidInput, format!("The body is not JSON: {error}")).with_violations(vec![violation])
     })
 }
 
@@ -55,8 +55,10 @@ impl Violations {
         }
     }
 
+    /// Returns an error if there are violations.
+    ///
     /// # Errors
-    /// `InvalidInput` with all violations, if there are any.
+    /// `InvalidInput` with all violations.
     pub(super) fn into_result(self, message: &'static str) -> Result<()> {
         match self.0.is_empty() {
             true => Ok(()),
@@ -99,8 +101,8 @@ impl<'a> BodyMembers<'a> {
 
     /// Returns a member with its pointer; null counts as absent.
     pub(super) fn member(&self, names: &[&str]) -> Option<(String, &'a Value)> {
-        let found = |name: &&str| self.members?.get(*name).filter(|value| !value.is_null());
-        names.iter().find_map(|name| Some((self.member_pointer(name), found(name)?)))
+        let present = |name: &&str| self.members?.get(*name).filter(|value| !value.is_null());
+        names.iter().find_map(|name| Some((self.member_pointer(name), present(name)?)))
     }
 
     /// Returns a member that is an object.
@@ -137,31 +139,32 @@ impl<'a> BodyMembers<'a> {
 
     /// Returns the strings of all members with these names; each is a string or an array of strings.
     pub(super) fn strings(&self, names: &[&str], violations: &mut Violations) -> Vec<String> {
-        let mut words = Vec::new();
+        let mut strings = Vec::new();
         for (pointer, value) in names.iter().filter_map(|name| self.member(&[name])) {
             let items = match value {
                 Value::Array(items) => items.as_slice(),
-                one => std::slice::from_ref(one),
+                single => std::slice::from_ref(single),
             };
-            let fits = |item: &Value| item.as_str().is_some_and(|text| text.chars().count() <= MAX_VALUE_CHARS);
-            if items.len() > MAX_LIST_VALUES || !items.iter().all(fits) {
+            let is_valid = |item: &Value| item.as_str().is_some_and(|text| text.chars().count() <= MAX_VALUE_CHARS);
+            if items.len() > MAX_LIST_VALUES || !items.iter().all(is_valid) {
                 violations.add(
                     pointer,
                     format!(
-                        "must be a string or an array of at most {MAX_LIST_VALUES} strings of {MAX_VALUE_CHARS} characters"
+                        "must be a string or an array of at most {MAX_LIST_VALUES} strings of {MAX_VALUE_CHARS} \
+                         characters"
                     ),
                 );
                 continue;
             }
-            words.extend(
+            strings.extend(
                 items
                     .iter()
                     .filter_map(Value::as_str)
                     .map(str::trim)
-                    .filter(|word| !word.is_empty())
+                    .filter(|text| !text.is_empty())
                     .map(str::to_owned),
             );
         }
-        words
+        strings
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn filters_from_body(members: &BodyMembers<'_>, violations: &mut Viol
     let mut status = Vec::new();
     for text in members.strings(STATUS_NAMES, violations) {
         match parse_status(&text) {
-            Some(words) => status.extend(words),
+            Some(statuses) => status.extend(statuses),
             None => violations.add(members.member_pointer("status"), STATUS_RULE),
         }
     }

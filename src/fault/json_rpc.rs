@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 /// Maximum length in bytes of a request id that is echoed.
 const MAX_ID_LEN: usize = 256;
 
-/// Returns the id of the JSON-RPC request in `body`: null if the id is absent or unusable. Returns `None` if `body` is
-/// not a JSON-RPC 2.0 request.
+/// Returns the id of the JSON-RPC request in `body`, or null if the id is absent or unusable. Returns `None` if `body`
+/// is not a JSON-RPC 2.0 request.
 pub fn json_rpc_request_id(body: &[u8]) -> Option<Value> {
     #[derive(serde::Deserialize)]
     struct JsonRpcRequestId {
@@ -15,16 +15,16 @@ pub fn json_rpc_request_id(body: &[u8]) -> Option<Value> {
         #[serde(default)]
         id: Value,
     }
-    // Most bodies are not JSON-RPC; this check avoids parsing them.
-    if body.trim_ascii_start().first() != Some(&b'{') || !body.windows(9).any(|seen| seen == b"\"jsonrpc\"") {
+    // Most bodies are not JSON-RPC, and this check is faster than the parser.
+    if body.trim_ascii_start().first() != Some(&b'{') || !body.windows(9).any(|window| window == b"\"jsonrpc\"") {
         return None;
     }
     let JsonRpcRequestId { jsonrpc, id } = serde_json::from_slice(body).ok()?;
-    let fits = match &id {
+    let is_usable = match &id {
         Value::String(id) => id.len() <= MAX_ID_LEN,
         id => id.is_number(),
     };
-    let id = if fits { id } else { Value::Null };
+    let id = if is_usable { id } else { Value::Null };
     (jsonrpc == "2.0").then_some(id)
 }
 

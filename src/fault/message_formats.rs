@@ -1,11 +1,11 @@
-//! Faults inside messages, where there is no status line: the error object with the members of problem+json (R92, R93),
-//! and the JSON-RPC 2.0 error object (R94).
+//! Message formats of faults, for messages without a status line: the error object with the members of problem details
+//! (R92, R93), and the error object of JSON-RPC 2.0 (R94).
 
 use super::{Fault, FaultCode};
 use serde_json::{Value, json};
 
 impl FaultCode {
-    /// Returns the JSON-RPC 2.0 error code (§5.1): the predefined one where it exists, else a server-defined one.
+    /// Returns the JSON-RPC 2.0 error code (§5.1): the predefined code if one exists, otherwise a server-defined code.
     pub const fn json_rpc_code(self) -> i64 {
         match self {
             Self::InvalidInput => -32602,
@@ -32,7 +32,7 @@ impl FaultCode {
 }
 
 impl Fault {
-    /// Returns `{"error":{…}}` as a message: the error object, extended by `type`, `title`, `status` and `detail`.
+    /// Returns `{"error":{…}}`, with the additional members `type`, `title`, `status` and `detail`.
     pub fn to_message_object(&self, request_id: &str) -> Value {
         let mut object = self.to_error_object(request_id);
         let problem = self.to_problem_details(request_id);

@@ -1,5 +1,5 @@
-//! The only failure type of the crate: what the caller reads, what the log records, and the table of codes.
-//! This module knows the wire formats of a fault; `gateway` decides when and where one is written.
+//! The failure type of the crate: the message for the caller, the detail for the log, and the table of codes. This
+//! module formats faults; `gateway` decides when and where a fault is written.
 
 mod code_table;
 mod json_rpc;
@@ -22,7 +22,7 @@ pub type Result<T> = std::result::Result<T, Fault>;
 pub struct Violation {
     /// The position, as a JSON Pointer (RFC 6901); empty for the whole body.
     pub pointer: String,
-    /// What is wrong and what is required, for the developer of the client.
+    /// The violation and the requirement, for the developer of the client.
     pub message: String,
 }
 
@@ -35,7 +35,7 @@ pub enum CallProgress {
     PossiblySent,
 }
 
-/// Why a call was not served. Boxed, so that the success path moves one word.
+/// Why a call failed. Boxed, so that a `Result` is small on the success path.
 #[derive(Clone, Debug)]
 pub struct Fault(Box<FaultInner>);
 
@@ -53,7 +53,7 @@ struct FaultInner {
 }
 
 impl Fault {
-    /// Creates a fault with the default status of its code; `message` is what the caller reads.
+    /// Creates a fault with the default status of its code. The caller reads `message`.
     #[cold]
     pub fn new(code: FaultCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(FaultInner {
@@ -89,8 +89,8 @@ impl Fault {
 
     /// Sets the delay after which a retry may succeed; sent as `Retry-After` in whole seconds, rounded up.
     #[must_use]
-    pub fn with_retry_after(mut self, wait: Duration) -> Self {
-        self.0.retry_after = Some(wait);
+    pub fn with_retry_after(mut self, delay: Duration) -> Self {
+        self.0.retry_after = Some(delay);
         self
     }
 
@@ -124,8 +124,8 @@ impl Fault {
 
     /// Sets how far the call got. Without it, the agent responded, or the progress is unknown.
     #[must_use]
-    pub fn with_progress(mut self, reach: CallProgress) -> Self {
-        self.0.progress = Some(reach);
+    pub fn with_progress(mut self, progress: CallProgress) -> Self {
+        self.0.progress = Some(progress);
         self
     }
 
@@ -156,8 +156,8 @@ impl Fault {
 
     /// Returns the value of `Retry-After` in seconds, at least 1.
     pub fn retry_after_secs(&self) -> Option<u64> {
-        let wait = self.0.retry_after?;
-        Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).map(|secs| secs.max(1))
+        let delay = self.0.retry_after?;
+        Some(delay.as_secs() + u64::from(delay.subsec_nanos() > 0)).map(|secs| secs.max(1))
     }
 
     /// Returns the violations, in the order found.
@@ -176,11 +176,18 @@ impl Fault {
     }
 }
 
+impl From<FaultCode> for Fault {
+    /// Creates a fault with the general sentence of its code, where there is nothing more precise to say.
+    fn from(code: FaultCode) -> Self {
+        Self::new(code, code.row().title)
+    }
+}
+
 impl fmt::Display for Fault {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}: {}", self.0.code.row().name, self.0.message)?;
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.0.code.row().name, self.0.message)?;
         match &self.0.detail {
-            Some(detail) => write!(to, " ({detail})"),
+            Some(detail) => write!(formatter, " ({detail})"),
             None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! The table of codes and the wire formats of faults.
+//! Tests of the table of codes and of the wire formats of faults.
 
 use super::*;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn r90_problem_details_have_the_five_members() {
 }
 
 #[test]
-fn r41_messages_about_the_request_pass() {
+fn r41_messages_about_the_request_are_public() {
     for text in [
         "Required field 'target_language' is missing.",
         "text must be at most 500 characters",
@@ -91,9 +91,9 @@ fn r92_only_a_json_rpc_request_has_an_id_to_echo() {
     let id = |body: &str| json_rpc_request_id(body.as_bytes());
     assert_eq!(id(r#" {"jsonrpc":"2.0","id":7,"method":"a"}"#), Some(7.into()));
     assert_eq!(id(r#"{"jsonrpc":"2.0","id":"x"}"#), Some("x".into()));
-    let nobody = [r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":null}"#, r#"{"jsonrpc":"2.0","id":{"a":1}}"#];
+    let unusable_ids = [r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":null}"#, r#"{"jsonrpc":"2.0","id":{"a":1}}"#];
     for body in
-        nobody.map(str::to_owned).into_iter().chain([format!(r#"{{"jsonrpc":"2.0","id":"{}"}}"#, "x".repeat(300))])
+        unusable_ids.map(str::to_owned).into_iter().chain([format!(r#"{{"jsonrpc":"2.0","id":"{}"}}"#, "x".repeat(300))])
     {
         assert_eq!(id(&body), Some(serde_json::Value::Null), "{body}");
     }

@@ -1,4 +1,4 @@
-//! Wire formats of faults: AIDIP's error object, problem+json, and an event in a stream.
+//! Wire formats of faults: the error object of AIDIP, problem details, and an event in a stream.
 
 use super::Fault;
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ impl ErrorFormat {
 }
 
 impl Fault {
-    /// Returns the body in `format`; `request_id` is the id of the call's access-log entry.
+    /// Returns the body in `format`. `request_id` is the id of the call in the access log.
     pub fn to_body(&self, format: ErrorFormat, request_id: &str) -> Vec<u8> {
         let value = match format {
             ErrorFormat::Error => self.to_error_object(request_id),
@@ -44,7 +44,7 @@ impl Fault {
         json!({ "error": error })
     }
 
-    /// Returns RFC 9457 problem details; the member `code` is the same as in the other formats.
+    /// Returns problem details (RFC 9457) with the additional member `code`, as in the other formats.
     pub(super) fn to_problem_details(&self, request_id: &str) -> Value {
         let row = self.code().row();
         let mut problem = Map::new();
@@ -59,24 +59,24 @@ impl Fault {
         Value::Object(problem)
     }
 
-    /// Returns an `event: error` for a stream that has begun, or a plain event that answers the JSON-RPC request `rpc`;
-    /// ends with the empty line that terminates an event.
-    pub fn to_event(&self, request_id: &str, rpc: Option<&Value>) -> String {
-        match rpc {
+    /// Returns the event that ends a stream: `event: error`, or for the JSON-RPC request `json_rpc_id` an event with its
+    /// response. Includes the empty line that terminates the event.
+    pub fn to_event(&self, request_id: &str, json_rpc_id: Option<&Value>) -> String {
+        match json_rpc_id {
             Some(id) => format!("data: {}\n\n", self.to_json_rpc_response(id, request_id)),
             None => format!("event: error\ndata: {}\n\n", self.to_error_object(request_id)),
         }
     }
 
-    fn add_extra_members(&self, to: &mut Map<String, Value>) {
+    fn add_extra_members(&self, members: &mut Map<String, Value>) {
         if !self.violations().is_empty() {
-            to.insert("details".into(), serde_json::to_value(self.violations()).unwrap_or_default());
+            members.insert("details".into(), serde_json::to_value(self.violations()).unwrap_or_default());
         }
         if let Some(secs) = self.retry_after_secs() {
-            to.insert("retry_after".into(), secs.into());
+            members.insert("retry_after".into(), secs.into());
         }
         for (name, value) in self.extra_members() {
-            to.insert((*name).into(), value.clone());
+            members.insert((*name).into(), value.clone());
         }
     }
 }

@@ -41,10 +41,6 @@ impl Admitted {
         &self.route
     }
 
-    /// Returns the deadline of the call.
-    pub(super) fn expires_at(&self) -> tokio::time::Instant {
-        self.deadline.into()
-    }
 
     /// Returns the operation that is called.
     pub(super) fn operation(&self) -> &CompiledOperation {
@@ -61,7 +57,7 @@ impl Admitted {
         self.permit.start_latency_sample()
     }
 
-    /// Stops counting the call as waiting for a response, while it keeps its concurrency permit: an open WebSocket.
+    /// Stops counting the call as one that awaits a response; it keeps its concurrency permit. For open WebSockets.
     pub(super) fn stop_latency_tracking(&self) {
         self.permit.stop_awaiting_response();
     }
@@ -95,14 +91,14 @@ pub(super) struct PermittedCall {
 impl PermittedCall {
     /// Builds the proof (step 9), once the input has been validated.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
-        let AuthorizedCall { route, session_hash: session, delegation_chain: chain, version, .. } = self.authorized;
+        let AuthorizedCall { route, session_hash, delegation_chain, version, .. } = self.authorized;
         Admitted {
             route,
             operation,
             version,
             deadline,
-            session_hash: session,
-            delegation_chain: chain,
+            session_hash,
+            delegation_chain,
             permit: self.permit,
         }
     }
@@ -130,7 +126,7 @@ impl AuthorizedCall {
 /// An agent, and a caller that may call it.
 pub(super) type RouteAndCaller = (Arc<Route>, Arc<Caller>);
 
-/// The part of a request that authentication and limits read.
+/// The part of a request that authentication and rate limits need.
 #[derive(Clone, Copy)]
 pub(super) struct CallerContext<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -167,17 +163,17 @@ impl Gateway {
         cors::check_page_access(config.cors.as_ref(), route.upstream.is_local(), context.headers, context.address)?;
         route.ensure_active()?;
         let account = self.rate_limit_account(&caller, context.address);
-        let standing = self.limits.acquire_for_calls(&route.limits, &account, NonZeroU32::MIN)?;
-        let session = request_head::session_hash(context.headers, &caller)?;
+        let rate_limit_status = self.limits.acquire_for_calls(&route.limits, &account, NonZeroU32::MIN)?;
+        let session_hash = request_head::session_hash(context.headers, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: call.id() };
-        let chain = config.delegation.as_ref().map(|chains| chains.extend_chain(context.headers, &hop)).transpose()?;
+        let delegation_chain = config.delegation.as_ref().map(|policy| policy.extend_chain(context.headers, &hop)).transpose()?;
         Ok(AuthorizedCall {
             route,
             caller,
-            rate_limit_status: standing,
+            rate_limit_status,
             version: None,
-            session_hash: session,
-            delegation_chain: chain,
+            session_hash,
+            delegation_chain,
         })
     }
 
@@ -190,15 +186,15 @@ impl Gateway {
         agent: &str,
         context: CallerContext<'_>,
     ) -> Result<RouteAndCaller> {
-        let identified = self.authorize_unrecorded(config, agent, &context).await;
-        let caller = match &identified {
+        let result = self.authorize_unrecorded(config, agent, &context).await;
+        let caller = match &result {
             Ok((_, caller)) => Some(caller),
             Err((caller, _)) => caller.as_ref(),
         };
         if let Some(caller) = caller {
             call.set_caller(caller);
         }
-        identified.map_err(|(_, fault)| fault)
+        result.map_err(|(_, fault)| fault)
     }
 
     /// Finds and authorises without a `Call`. A refusal carries the caller, if it was authenticated.
@@ -209,25 +205,25 @@ impl Gateway {
         context: &CallerContext<'_>,
     ) -> std::result::Result<RouteAndCaller, (Option<Arc<Caller>>, Fault)> {
         let presented = PresentedCredentials { headers: context.headers, client_certificate: context.peer };
-        let found = match self.catalogue.load().get(agent).cloned() {
+        let route = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
             None => Box::pin(self.find_on_demand(config, agent, &presented)).await.map_err(|fault| (None, fault))?,
         };
         // After a reload a route may still carry the grants of the previous configuration.
-        let current_grants = found
+        let current_grants = route
             .as_ref()
             .filter(|route| !config.auth.is_current(&route.grants))
             .map(|route| config.auth.grants_for_agent(&route.agent));
-        let asked = found.as_ref().map(|route| AgentAuthRequirements {
+        let requirements = route.as_ref().map(|route| AgentAuthRequirements {
             authentication: &route.agent.authentication,
             grants: current_grants.as_ref().unwrap_or(&route.grants),
         });
-        let caller = config.auth.authorize(&presented, asked).await;
+        let caller = config.auth.authorize(&presented, requirements).await;
         let caller = caller.map_err(|refusal| (refusal.caller, refusal.fault))?;
-        match found {
+        match route {
             Some(route) => Ok((route, caller)),
             None => {
-                let fault = Fault::new(FaultCode::Internal, "The gateway failed");
+                let fault = Fault::from(FaultCode::Internal);
                 Err((Some(caller), fault.with_detail("authorisation passed for an agent that does not exist")))
             }
         }

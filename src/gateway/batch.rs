@@ -18,7 +18,7 @@ use futures_util::{StreamExt, stream};
 use std::num::NonZeroU32;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The bound of a batch's whole response, in multiples of the bound of one reply.
+/// The maximum size of a batch's response, in multiples of the maximum size of one reply.
 const MAX_REPLIES: usize = 8;
 
 /// A batch call.
@@ -35,35 +35,35 @@ pub(super) struct BatchCall<'a> {
 impl BatchCall<'_> {
     /// Calls the agent for every item and writes the array of results.
     pub(super) async fn run(self, items: Vec<(Bytes, Result<()>)>, request_id: &str) -> Bytes {
-        let at_once = usize::from(self.contract_config.batch.max_concurrency).max(1);
-        let this = &self;
-        let answers = stream::iter(items.into_iter().enumerate())
-            .map(|(index, (item, checked))| async move { this.call_item(index, item, checked).await })
-            .buffered(at_once);
-        let mut answers = std::pin::pin!(answers);
-        let most = self.contract_config.max_body_size.get().saturating_mul(MAX_REPLIES);
-        let mut list = BytesMut::from("[");
-        while let Some(answer) = answers.next().await {
-            if list.len() > 1 {
-                list.extend_from_slice(b",");
+        let max_concurrency = usize::from(self.contract_config.batch.max_concurrency).max(1);
+        let batch = &self;
+        let results = stream::iter(items.into_iter().enumerate())
+            .map(|(index, (item, checked))| async move { batch.call_item(index, item, checked).await })
+            .buffered(max_concurrency);
+        let mut results = std::pin::pin!(results);
+        let max_bytes = self.contract_config.max_body_size.get().saturating_mul(MAX_REPLIES);
+        let mut array = BytesMut::from("[");
+        while let Some(result) = results.next().await {
+            if array.len() > 1 {
+                array.extend_from_slice(b",");
             }
-            let answer = match answer {
-                Ok(bytes) if list.len() + bytes.len() > most => {
+            let result = match result {
+                Ok(bytes) if array.len() + bytes.len() > max_bytes => {
                     Err(Fault::new(FaultCode::PayloadTooLarge, "The answers to this batch are too large together"))
                 }
-                answer => answer,
+                result => result,
             };
-            match answer {
-                Ok(bytes) => list.extend_from_slice(&bytes),
+            match result {
+                Ok(bytes) => array.extend_from_slice(&bytes),
                 Err(fault) => {
                     self.gateway.metrics.record_event(Event::BatchItemFailed);
                     tracing::info!(request_id, "batch item failed: {}", redact(&fault.to_string()));
-                    list.extend_from_slice(fault.to_error_object(request_id).to_string().as_bytes());
+                    array.extend_from_slice(fault.to_error_object(request_id).to_string().as_bytes());
                 }
             }
         }
-        list.extend_from_slice(b"]");
-        list.freeze()
+        array.extend_from_slice(b"]");
+        array.freeze()
     }
 
     /// Calls the agent for one item. The call itself was charged for the first item; every other item is charged here.
@@ -76,14 +76,14 @@ impl BatchCall<'_> {
                 NonZeroU32::MIN,
             )?;
         }
-        let _place = self.acquire_slot().await;
+        let _slot = self.acquire_slot().await;
         let item_headers = self.head.headers.contains_key(idempotency::IDEMPOTENCY_KEY).then(|| {
             let mut headers = self.head.headers.clone();
             number_idempotency_key(&mut headers, index);
             headers
         });
-        let told = UpstreamHead { headers: item_headers.as_ref().unwrap_or(self.head.headers), ..self.head };
-        let reply = self.gateway.send_upstream(self.admitted, told, RequestBody::Whole(item)).await?;
+        let item_head = UpstreamHead { headers: item_headers.as_ref().unwrap_or(self.head.headers), ..self.head };
+        let reply = self.gateway.send_upstream(self.admitted, item_head, RequestBody::Whole(item)).await?;
         self.validate_reply(reply).await
     }
 
@@ -93,18 +93,18 @@ impl BatchCall<'_> {
         match self.own_slot.try_lock() {
             Ok(own) => (None, Some(own)),
             Err(_) => match self.gateway.limits.try_acquire_permit(&self.admitted.agent_route().limits) {
-                Some(further) => (Some(further), None),
+                Some(permit) => (Some(permit), None),
                 None => (None, Some(self.own_slot.lock().await)),
             },
         }
     }
 
     async fn validate_reply(&self, mut reply: UpstreamReply) -> Result<Bytes> {
-        let most = self.contract_config.max_body_size.get();
-        let BodyPrefix { bytes, complete } = reply.body.peek(most).await?;
-        let judge =
+        let max_bytes = self.contract_config.max_body_size.get();
+        let BodyPrefix { bytes, complete } = reply.body.peek(max_bytes).await?;
+        let validator =
             ReplyValidator { gateway: self.gateway, contract_config: self.contract_config, admitted: self.admitted };
-        judge.reject_failure(&reply, &bytes, complete)?;
+        validator.reject_failure(&reply, &bytes, complete)?;
         let bounds = contract::JsonBounds { max_depth: self.contract_config.max_depth };
         let value = contract::parse_json(&bytes, &bounds)
             .map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not JSON").with_detail(why))?;

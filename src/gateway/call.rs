@@ -48,11 +48,11 @@ pub(super) struct Call {
     is_directory_request: bool,
     /// The input, where it was buffered.
     pub(super) buffered_input: OnceLock<Bytes>,
-    /// The call, or the call that it is a part of, passed load shedding and is not checked again.
+    /// The call, or the call that it is a subrequest of, passed load shedding and is not checked again.
     pub(super) exempt_from_shedding: bool,
     /// Another `Call` continues this one and writes its access-log entry.
     handed_over: bool,
-    /// The CORS origin that may read the response, or `None` for no origin; outer `None`: CORS is not configured.
+    /// The origin that may read the response, inner `None` for no origin. Outer `None`: CORS is not configured.
     pub(super) cors_origin: Option<Option<HeaderValue>>,
     pub(super) state: CallState,
     pub(super) stats: CallStats,
@@ -181,12 +181,12 @@ impl Call {
     }
 
     pub(super) fn set_operation(&mut self, operation: usize) {
-        if let Some((_, at)) = &mut self.route {
-            *at = Some(operation);
+        if let Some((_, index)) = &mut self.route {
+            *index = Some(operation);
         }
     }
 
-    /// Moves the call out, to continue after its request was answered with 101; the rest left here writes no entry.
+    /// Moves the call out of its request, to continue after the 101 response; the call left behind writes no entry.
     pub(super) fn hand_over(&mut self) -> Self {
         let mut remainder = Self::start(&self.gateway, self.peer);
         remainder.handed_over = true;
@@ -194,16 +194,16 @@ impl Call {
         std::mem::replace(self, remainder)
     }
 
-    /// Sets a new id if the request had no readable head.
+    /// Sets a new id if there is none, because the request has no valid head.
     pub(super) fn ensure_id(&mut self) {
         if self.id.is_empty() {
             self.set_id(new_call_id());
         }
     }
 
-    fn caller_group(&self) -> CallerClass {
+    fn caller_class(&self) -> CallerClass {
         match &self.caller {
-            Some(caller) => self.gateway.metrics.caller_class(group(caller.kind), caller.tier.as_deref()),
+            Some(caller) => self.gateway.metrics.caller_class(class_of_credential(caller.kind), caller.tier.as_deref()),
             None => CallerClass::NONE,
         }
     }
@@ -214,7 +214,7 @@ impl Drop for Call {
         if self.handed_over {
             return;
         }
-        let (status, fault, aborted) = match &self.state {
+        let (status, fault, abort_reason) = match &self.state {
             CallState::Pending if std::thread::panicking() => (0, None, "panicked"),
             CallState::Pending => (0, None, "cancelled"),
             CallState::Answered(status) => (*status, None, ""),
@@ -224,41 +224,41 @@ impl Drop for Call {
         };
         let total = self.started_at.0.elapsed();
         let route = self.route.as_ref().map(|(route, _)| &**route);
-        let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |(_, at)| *at);
+        let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |(_, index)| *index);
         let metrics = route.map_or(self.gateway.metrics.for_unknown_agent(), |route| &route.metrics);
         let code = fault.map(Fault::code);
-        let ended = CallOutcome {
+        let outcome = CallOutcome {
             operation,
-            caller_class: self.caller_group(),
+            caller_class: self.caller_class(),
             code,
             duration: total,
             upstream_duration: self.stats.upstream_duration,
         };
         match self.state {
-            CallState::Pending | CallState::CallerGone(_) => metrics.record_aborted(&ended),
-            _ => metrics.record(&ended),
+            CallState::Pending | CallState::CallerGone(_) => metrics.record_aborted(&outcome),
+            _ => metrics.record(&outcome),
         }
         let mut entry = AccessLogEntry::new(self.started_at.1, &self.id);
-        if let Some(asked) = &self.request {
-            entry.method = asked.method.as_str();
-            entry.path = &asked.path;
-            entry.query_bytes = asked.query_bytes;
-            entry.protocol = protocol_name(asked.version);
-            entry.user_agent = &asked.user_agent;
-            entry.trace_id = &asked.trace_id;
+        if let Some(request) = &self.request {
+            entry.method = request.method.as_str();
+            entry.path = &request.path;
+            entry.query_bytes = request.query_bytes;
+            entry.protocol = protocol_name(request.version);
+            entry.user_agent = &request.user_agent;
+            entry.trace_id = &request.trace_id;
         }
         if self.is_directory_request {
             entry.operation = "directory";
         }
         if let Some(route) = route {
             entry.agent = route.agent.id.as_str();
-            entry.operation = operation.and_then(|at| route.operations.get(at)).map_or("", |operation| &operation.name);
+            entry.operation = operation.and_then(|index| route.operations.get(index)).map_or("", |operation| &operation.name);
         }
         if let Some(caller) = &self.caller {
             entry.caller = &caller.id;
             entry.credential = caller.kind.as_str();
         }
-        (entry.peer, entry.status, entry.fault, entry.abort_reason) = (self.peer, status, fault, aborted);
+        (entry.peer, entry.status, entry.fault, entry.abort_reason) = (self.peer, status, fault, abort_reason);
         (entry.bytes_in, entry.bytes_out) = (self.stats.bytes_in, self.stats.bytes_out);
         (entry.duration, entry.upstream_duration, entry.attempts) =
             (total, self.stats.upstream_duration, self.stats.attempts);
@@ -271,12 +271,12 @@ fn request_id_from(headers: &HeaderMap) -> String {
     let safe = |id: &&str| {
         (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
-    given.map_or_else(new_call_id, str::to_owned)
+    let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
+    id.map_or_else(new_call_id, str::to_owned)
 }
 
 /// Returns the metrics label of a kind of credential.
-fn group(kind: CallerKind) -> CallerClass {
+fn class_of_credential(kind: CallerKind) -> CallerClass {
     match kind {
         CallerKind::ApiKey => CallerClass::KEY,
         CallerKind::Bearer => CallerClass::BEARER,

@@ -36,7 +36,7 @@ pub(super) fn check_accept(headers: &HeaderMap) -> Result<()> {
 /// Returns the quality, in thousandths, that `Accept` gives to `media`; the most specific range decides. If `exact`,
 /// ranges with `*` are ignored.
 fn quality(headers: &HeaderMap, media: &str, exact: bool) -> Option<u16> {
-    let (kind, _) = media.split_once('/')?;
+    let (major_type, _) = media.split_once('/')?;
     let mut best: Option<(u8, u16)> = None;
     for range in headers
         .get_all(header::ACCEPT)
@@ -46,20 +46,20 @@ fn quality(headers: &HeaderMap, media: &str, exact: bool) -> Option<u16> {
     {
         let mut parts = range.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let weight = match name {
+        let specificity = match name {
             name if name.eq_ignore_ascii_case(media) => 3,
             "*/*" | "*" => 1,
             name => match name.split_once('/') {
-                Some((major, "*")) if major.eq_ignore_ascii_case(kind) => 2,
+                Some((range_type, "*")) if range_type.eq_ignore_ascii_case(major_type) => 2,
                 _ => continue,
             },
         };
-        if exact && weight < 3 {
+        if exact && specificity < 3 {
             continue;
         }
         let q = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q="))).map_or(1000, parse_quality);
-        if best.is_none_or(|(known, _)| weight > known) {
-            best = Some((weight, q));
+        if best.is_none_or(|(best_weight, _)| specificity > best_weight) {
+            best = Some((specificity, q));
         }
     }
     best.map(|(_, q)| q)

@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// Request headers that pages may send.
-const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Prefer, \
-                     X-API-Key, X-Agent-Version, X-Callback-Url, X-Delegation-Chain, X-Operation, X-Request-ID, \
-                     X-Request-Timeout, X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, \
-                     Traceparent, Tracestate";
+const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, \
+    Last-Event-ID, Prefer, X-API-Key, X-Agent-Version, X-Callback-Url, X-Delegation-Chain, X-Operation, \
+    X-Request-ID, X-Request-Timeout, X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, \
+    Traceparent, Tracestate";
 
 /// Response headers that pages may read besides the CORS-safelisted ones.
-const EXPOSED_HEADERS: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, Retry-After, \
-                    Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
-                    Idempotent-Replayed";
+const EXPOSED_HEADERS: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, \
+    Retry-After, Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
+    Idempotent-Replayed";
 
 /// Methods that pages may use.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
@@ -35,7 +35,7 @@ pub struct CorsConfig {
     /// is no wildcard. At least one. Required.
     #[schemars(length(min = 1))]
     pub allowed_origins: Vec<String>,
-    /// Additional request headers that pages may send. Default: none besides those that the gateway uses.
+    /// Request headers that pages may send besides those that the gateway uses. Default: none.
     #[serde(default)]
     pub allowed_headers: Vec<String>,
     /// How long a browser may cache a preflight response; at most 24h. Default 10m.
@@ -90,32 +90,32 @@ impl CorsPolicy {
         if config.allowed_origins.is_empty() {
             problems.push("allowed_origins: is empty (list at least one origin, or remove the section)".to_owned());
         }
-        for (at, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin)) {
+        for (index, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin)) {
             problems
-                .push(format!("allowed_origins[{at}]: '{origin}' is invalid (write https://host or http://host:port)"));
+                .push(format!("allowed_origins[{index}]: '{origin}' is invalid (write https://host or http://host:port)"));
         }
-        for (at, name) in config.allowed_headers.iter().enumerate() {
+        for (index, name) in config.allowed_headers.iter().enumerate() {
             if name.parse::<HeaderName>().is_err() {
-                problems.push(format!("allowed_headers[{at}]: '{name}' is not a header name"));
+                problems.push(format!("allowed_headers[{index}]: '{name}' is not a header name"));
             }
         }
         if config.max_age.get().as_secs() > 86_400 {
             problems.push("max_age: is out of bounds (at most 24h)".to_owned());
         }
-        let lifetime = config.pairing.as_ref().map(|pairing| pairing.ttl.get());
-        if lifetime.is_some_and(|lifetime| !(60..=30 * 86_400).contains(&lifetime.as_secs())) {
+        let key_ttl = config.pairing.as_ref().map(|pairing| pairing.ttl.get());
+        if key_ttl.is_some_and(|key_ttl| !(60..=30 * 86_400).contains(&key_ttl.as_secs())) {
             problems.push("pairing.ttl: is out of bounds (1m to 30d)".to_owned());
         }
         let allowed_headers =
             config.allowed_headers.iter().fold(ALLOWED_HEADERS.to_owned(), |all, name| format!("{all}, {name}"));
-        let asked =
+        let allowed_headers =
             HeaderValue::from_str(&allowed_headers).map_err(|why| problems.push(format!("allowed_headers: {why}")));
         let origins = config.allowed_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
-        let hosts = config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let local_hosts = config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let max_age = HeaderValue::from(config.max_age.get().as_secs());
-        match (asked, problems.is_empty()) {
-            (Ok(asked), true) => {
-                Ok(Self { origins, allowed_headers: asked, max_age, local_hosts: hosts, pairing_key_ttl: lifetime })
+        match (allowed_headers, problems.is_empty()) {
+            (Ok(allowed_headers), true) => {
+                Ok(Self { origins, allowed_headers, max_age, local_hosts, pairing_key_ttl: key_ttl })
             }
             _ => Err(problems),
         }
@@ -125,7 +125,7 @@ impl CorsPolicy {
     pub(super) fn allowed_origin(&self, headers: &HeaderMap) -> Option<&HeaderValue> {
         let mut values = headers.get_all(header::ORIGIN).iter();
         let (Some(origin), None) = (values.next(), values.next()) else { return None };
-        self.origins.iter().find(|known| *known == origin)
+        self.origins.iter().find(|allowed| *allowed == origin)
     }
 
     /// Returns the method that a preflight request asks for; `None` for all other requests, and for pages that are not
@@ -147,12 +147,12 @@ impl CorsPolicy {
 
 /// Sets the CORS response headers for the page of `origin`, or removes them. Replaces those that an agent sent.
 pub(super) fn set_cors_headers(headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
-    let own = [
+    let replaced = [
         header::ACCESS_CONTROL_ALLOW_ORIGIN,
         header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
     ];
-    for name in own {
+    for name in replaced {
         headers.remove(name);
     }
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
@@ -162,8 +162,8 @@ pub(super) fn set_cors_headers(headers: &mut HeaderMap, origin: Option<&HeaderVa
     }
 }
 
-/// Refuses pages whose origin is not allowed access to agents on this machine (`is_local_agent`), and host names that are not
-/// this machine's (DNS rebinding). `peer` is the caller's address.
+/// For agents on this machine (`is_local_agent`), refuses pages whose origin is not allowed, and `Host` names that are
+/// not this machine's (DNS rebinding). `peer` is the caller's address.
 pub(super) fn check_page_access(
     cors: Option<&CorsPolicy>,
     is_local_agent: bool,
@@ -176,10 +176,10 @@ pub(super) fn check_page_access(
     let refuse = |detail: &str| {
         Err(Fault::new(FaultCode::PermissionDenied, "Pages of this origin may not call this agent").with_detail(detail))
     };
-    let page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
+    let from_page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
     match cors {
-        None if page => refuse("web pages may not call agents on this machine (the configuration has no section cors)"),
-        Some(cors) if page && cors.allowed_origin(headers).is_none() => {
+        None if from_page => refuse("web pages may not call agents on this machine (the configuration has no section cors)"),
+        Some(cors) if from_page && cors.allowed_origin(headers).is_none() => {
             refuse("the origin is not in cors.allowed_origins")
         }
         Some(cors) if peer.to_canonical().is_loopback() => match headers.get(header::HOST) {
@@ -192,8 +192,8 @@ pub(super) fn check_page_access(
     }
 }
 
-/// Whether a page of another site caused the request. Requests for images and links have no `Origin`, but have
-/// `Sec-Fetch-Site` (Fetch Metadata).
+/// Whether a page of another site caused the request. Requests for images and links have no `Origin` header; browsers
+/// send `Sec-Fetch-Site` (Fetch Metadata) with them.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin")
 }
@@ -207,19 +207,19 @@ impl CorsPolicy {
         };
         name == "localhost"
             || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-            || self.local_hosts.iter().any(|known| *known == host || *known == name)
+            || self.local_hosts.iter().any(|allowed| *allowed == host || *allowed == name)
     }
 }
 
 /// Whether `text` is a scheme, a host and optionally a port, in lower case, as browsers send them.
 fn is_valid_origin(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else { return false };
-    let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let has_no_default_port =
         !matches!((scheme, host.rsplit_once(':')), ("https", Some((_, "443"))) | ("http", Some((_, "80"))));
     !scheme.is_empty()
-        && scheme.bytes().all(|b| word(b) || b"+-.".contains(&b))
+        && scheme.bytes().all(|b| is_alphanumeric(b) || b"+-.".contains(&b))
         && !host.is_empty()
-        && host.bytes().all(|b| word(b) || b"-._:[]".contains(&b))
+        && host.bytes().all(|b| is_alphanumeric(b) || b"-._:[]".contains(&b))
         && has_no_default_port
 }

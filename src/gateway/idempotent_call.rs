@@ -1,17 +1,18 @@
-//! Step 10, idempotency: a repeated idempotency key receives the stored answer of the first call, or waits for it
-//! (R45). A call with a key goes on when its caller leaves, so that a retry finds its answer.
+//! Step 10, idempotency: a call with a repeated idempotency key gets the stored response of the first call, or waits
+//! for it (R45). A call with a key goes on when its caller leaves, so that a retry finds the response.
 
 use super::{
     CallError,
     admission::AuthorizedCall,
-    background_call::{BackgroundCall, BackgroundReply},
+    background_call::{BackgroundCall, BackgroundReply, BackgroundRequest},
     call::Call,
     http_server::ServeOutcome,
     input_validation::CallInput,
     request_handler::{CheckedInput, RequestContext},
     requested_version::AGENT_VERSION_HEADER,
     respond_async::owner_id,
-    responder::{self, Responder},
+    responder::Responder,
+    response_writer::{self, StoredReply},
     subrequest::CompleteReply,
     upstream_request::BodyPump,
 };
@@ -29,104 +30,122 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The response header of a replayed answer.
+/// The header of a replayed response.
 const REPLAYED_HEADER: &str = "Idempotent-Replayed";
+
+/// An idempotency key, and what makes it unique.
+pub(super) struct ScopedKey<'a> {
+    /// The caller.
+    pub(super) owner: &'a Arc<str>,
+    /// The agent, or the path of pipelines.
+    pub(super) target: &'a Arc<str>,
+    pub(super) key: &'a str,
+    pub(super) digest: [u8; 32],
+}
 
 /// The result of looking up an idempotency key.
 pub(super) enum KeyOutcome {
     /// This is the first call with the key.
     First(FirstCallClaim),
-    /// The stored answer was replayed.
+    /// The stored response was replayed.
     Replayed(ServeOutcome),
 }
 
 impl RequestContext<'_> {
-    /// Looks the key up, and replays a stored answer. Buffers the input, which is a part of the request digest.
+    /// Claims the request's key, or replays the stored response. Buffers the input, which is a part of the request
+    /// digest.
     pub(super) async fn claim_or_replay(
         &self,
         session: &mut ServerSession,
         call: &mut Call,
-        (authorized, key): (&AuthorizedCall, &str),
-        checked_input: &mut CheckedInput<'_>,
+        key: &str,
+        request: &mut BackgroundRequest<'_>,
     ) -> Result<KeyOutcome, CallError> {
-        let Self { connection, .. } = self;
-        let input = std::mem::replace(&mut checked_input.input, CallInput::Batch(Vec::new()));
-        checked_input.input = self.buffer_input(session, call, input, checked_input.pace).await?;
-        let owner = owner_id(&authorized.caller, connection.peer_address.ip());
-        let agent = authorized.route.agent.id.to_shared_str();
-        let digest = request_digest(session, authorized, checked_input);
-        let claim = self.claim_key(session, (&owner, &agent), (key, digest), checked_input.pace.deadline).await?;
-        let answer = match claim {
-            Ok(ticket) => return Ok(KeyOutcome::First(ticket)),
-            Err(answer) => answer,
+        let body_timeout = request.input.body_timeout;
+        let input = std::mem::replace(&mut request.input.input, CallInput::Batch(Vec::new()));
+        request.input.input = self.buffer_input(session, call, input, body_timeout).await?;
+        let authorized = &request.authorized;
+        let owner = owner_id(&authorized.caller, self.connection.peer_address.ip());
+        let target = authorized.route.agent.id.to_shared_str();
+        let digest = request_digest(session, authorized, &request.input);
+        let scoped_key = ScopedKey { owner: &owner, target: &target, key, digest };
+        let outcome = match self.claim_key(session, scoped_key, body_timeout.deadline).await? {
+            Ok(claim) => return Ok(KeyOutcome::First(claim)),
+            Err(outcome) => outcome,
         };
-        let to = (&***connection, authorized.rate_limit_status.as_ref());
-        responder::write_stored_reply(session, to, call, (&authorized.route, replayed(answer)?))
-            .await
-            .map(KeyOutcome::Replayed)
+        let stored = StoredReply {
+            route: &authorized.route,
+            reply: replayed_reply(outcome)?,
+            rate_limit_status: authorized.rate_limit_status.as_ref(),
+        };
+        response_writer::write_stored_reply(session, self.connection, call, stored).await.map(KeyOutcome::Replayed)
     }
 
-    /// Claims the key, or waits for the answer of the first call with it. `whose` is the caller and the agent.
+    /// Claims the key, or waits for the outcome of the first call with it.
     pub(super) async fn claim_key(
         &self,
         session: &mut ServerSession,
-        scope: (&Arc<str>, &Arc<str>),
-        (key, digest): (&str, [u8; 32]),
+        scoped_key: ScopedKey<'_>,
         deadline: Instant,
     ) -> Result<Result<FirstCallClaim, FirstOutcome>, CallError> {
-        let answer = loop {
-            match self.config.idempotency.look_up_or_claim(scope, key, digest)? {
-                KeyLookup::Claimed(ticket) => return Ok(Ok(ticket)),
-                KeyLookup::Completed(answer) => break answer,
-                KeyLookup::InProgress(waiting) => {
-                    let waits = tokio::time::timeout_at(deadline.into(), waiting.wait());
-                    match wait_unless_caller_leaves(session, waits).await? {
-                        Ok(Some(answer)) => break answer,
+        let ScopedKey { owner, target, key, digest } = scoped_key;
+        let outcome = loop {
+            match self.config.idempotency.look_up_or_claim((owner, target), key, digest)? {
+                KeyLookup::Claimed(claim) => return Ok(Ok(claim)),
+                KeyLookup::Completed(outcome) => break outcome,
+                KeyLookup::InProgress(first_call) => {
+                    let outcome = tokio::time::timeout_at(deadline.into(), first_call.wait());
+                    match wait_unless_caller_leaves(session, outcome).await? {
+                        Ok(Some(outcome)) => break outcome,
                         // The first call never reached the agent, so this one becomes the first.
                         Ok(None) => {}
-                        Err(_) => return Err(in_progress().into()),
+                        Err(_) => return Err(first_call_in_progress().into()),
                     }
                 }
             }
         };
         self.gateway.metrics.record_event(Event::ResponseReplayed);
-        Ok(Err(answer))
-    }
-
-    /// Makes the first call with its key in the background, and writes its answer.
-    pub(super) async fn run_first(
-        &self,
-        session: &mut ServerSession,
-        call: &mut Call,
-        responder: Responder<'_>,
-        (background, ticket): (BackgroundCall, FirstCallClaim),
-    ) -> Result<ServeOutcome, CallError> {
-        let max_bytes = self.config.idempotency.max_response_size().min(self.config.contract.max_body_size.get());
-        let (back, got) = oneshot::channel();
-        let version = responder.admitted.version().and_then(|version| version.label.clone());
-        tokio::spawn(async move {
-            let got = background.run(max_bytes).await;
-            store_outcome(ticket, &got, version);
-            // If the caller is gone, a streamed reply ends here.
-            drop(back.send(got));
-        });
-        match wait_unless_caller_leaves(session, got).await? {
-            Ok(Ok(BackgroundReply::Complete(CompleteReply { status, headers, body }))) => {
-                let reply = UpstreamReply { status, headers, body: body.clone().into() };
-                responder.respond_complete(session, call, &reply, body).await
-            }
-            Ok(Ok(BackgroundReply::Streamed(reply))) => {
-                responder.respond(session, call, reply, BodyPump::without_body()).await
-            }
-            Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(Fault::new(FaultCode::Internal, "The gateway failed").into()),
-        }
+        Ok(Err(outcome))
     }
 }
 
-/// Returns the stored answer, marked as replayed.
-pub(super) fn replayed(answer: FirstOutcome) -> Result<CompleteReply, Fault> {
-    match answer {
+/// Makes the first call with its key in the background, and writes its response.
+pub(super) async fn run_first_call(
+    session: &mut ServerSession,
+    call: &mut Call,
+    responder: Responder<'_>,
+    background: BackgroundCall,
+    claim: FirstCallClaim,
+) -> Result<ServeOutcome, CallError> {
+    let config = responder.config;
+    let max_bytes = config.idempotency.max_response_size().min(config.contract.max_body_size.get());
+    let (sender, receiver) = oneshot::channel();
+    let version = responder.admitted.version().and_then(|version| version.label.clone());
+    tokio::spawn(async move {
+        let reply = background.run(max_bytes).await;
+        store_outcome(claim, &reply, version);
+        // If the caller is gone, a streamed reply ends here.
+        drop(sender.send(reply));
+    });
+    match wait_unless_caller_leaves(session, receiver).await? {
+        Ok(Ok(BackgroundReply::Complete(CompleteReply { status, headers, body }))) => {
+            let reply = UpstreamReply { status, headers, body: body.clone().into() };
+            responder.respond_complete(session, call, &reply, body).await
+        }
+        Ok(Ok(BackgroundReply::Streamed(reply))) => {
+            responder.respond(session, call, reply, BodyPump::without_body()).await
+        }
+        Ok(Err(fault)) => Err(fault.into()),
+        Err(_) => Err(Fault::from(FaultCode::Internal).into()),
+    }
+}
+
+/// Returns the stored reply, marked as replayed.
+///
+/// # Errors
+/// The stored fault, marked as replayed; `Conflict` if the reply was not stored.
+pub(super) fn replayed_reply(outcome: FirstOutcome) -> Result<CompleteReply, Fault> {
+    match outcome {
         FirstOutcome::Response { status, mut headers, body } => {
             headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
             Ok(CompleteReply { status, headers, body })
@@ -139,20 +158,20 @@ pub(super) fn replayed(answer: FirstOutcome) -> Result<CompleteReply, Fault> {
     }
 }
 
-/// Stores the answer for retries with the same key. If the agent certainly did not execute the call, the key is
-/// released and a retry is made again; in every other case the agent may have executed it.
-fn store_outcome(ticket: FirstCallClaim, outcome: &Result<BackgroundReply, Fault>, version: Option<HeaderValue>) {
-    match outcome {
-        Ok(BackgroundReply::Complete(whole)) => {
-            let mut headers = filter_reply_headers(&whole.headers, whole.status);
+/// Stores the outcome for retries with the key. If the agent certainly did not execute the call, the key is released
+/// and a retry calls the agent; in every other case the agent may have executed the call.
+fn store_outcome(claim: FirstCallClaim, result: &Result<BackgroundReply, Fault>, version: Option<HeaderValue>) {
+    match result {
+        Ok(BackgroundReply::Complete(reply)) => {
+            let mut headers = filter_reply_headers(&reply.headers, reply.status);
             if let Some(version) = version {
                 headers.entry(AGENT_VERSION_HEADER).or_insert(version);
             }
-            ticket.complete(FirstOutcome::Response { status: whole.status, headers, body: whole.body.clone() });
+            claim.complete(FirstOutcome::Response { status: reply.status, headers, body: reply.body.clone() });
         }
-        Ok(BackgroundReply::Streamed(_)) => ticket.complete(FirstOutcome::NotStored),
-        Err(fault) if is_never_executed(fault) => drop(ticket),
-        Err(fault) => ticket.complete(FirstOutcome::Failed(fault.clone())),
+        Ok(BackgroundReply::Streamed(_)) => claim.complete(FirstOutcome::NotStored),
+        Err(fault) if is_never_executed(fault) => drop(claim),
+        Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }
 
@@ -186,23 +205,23 @@ fn request_digest(session: &ServerSession, authorized: &AuthorizedCall, checked_
     idempotency::request_digest(&parts)
 }
 
-fn in_progress() -> Fault {
-    let text = "The first call with this Idempotency-Key is still in progress";
-    Fault::new(FaultCode::Conflict, text).with_retry_after(Duration::from_secs(1))
+fn first_call_in_progress() -> Fault {
+    let message = "The first call with this Idempotency-Key is still in progress";
+    Fault::new(FaultCode::Conflict, message).with_retry_after(Duration::from_secs(1))
 }
 
-/// Waits for `waits` while watching the caller; ends early if the caller leaves.
+/// Waits for `work` while watching the caller; ends early if the caller leaves.
 pub(super) async fn wait_unless_caller_leaves<T>(
     session: &mut ServerSession,
-    waits: impl Future<Output = T>,
+    work: impl Future<Output = T>,
 ) -> Result<T, CallError> {
-    tokio::pin!(waits);
+    tokio::pin!(work);
     let mut pump = BodyPump::without_body();
     loop {
         tokio::select! {
             biased;
-            done = &mut waits => return Ok(done),
-            moved = pump.advance(session) => moved?,
+            output = &mut work => return Ok(output),
+            result = pump.advance(session) => result?,
         }
     }
 }

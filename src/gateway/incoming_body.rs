@@ -1,4 +1,4 @@
-//! The request body: counted, bounded in size and time, and not read before it is needed.
+//! The request body: bounded in size and time, and not read before it is needed.
 
 use super::http_server::{self, CallerConnection};
 use crate::fault::{Fault, FaultCode, Result};
@@ -23,8 +23,8 @@ pub(super) struct IncomingBody<'a> {
 }
 
 impl<'a> IncomingBody<'a> {
-    pub(super) fn new(session: &'a mut ServerSession, pace: BodyTimeout<'a>) -> Self {
-        Self { session, timeout: pace, unread: None, continue_sent: false }
+    pub(super) fn new(session: &'a mut ServerSession, timeout: BodyTimeout<'a>) -> Self {
+        Self { session, timeout, unread: None, continue_sent: false }
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {
@@ -36,7 +36,7 @@ impl<'a> IncomingBody<'a> {
         self.unread.is_none() && self.session.is_body_empty()
     }
 
-    /// Returns `Content-Length`, which `hygiene` has validated.
+    /// Returns `Content-Length`, which `request_validation` has validated.
     pub(super) fn content_length(&self) -> Option<u64> {
         let length = self.headers().get(header::CONTENT_LENGTH)?;
         length.to_str().ok()?.parse().ok()
@@ -70,32 +70,32 @@ impl<'a> IncomingBody<'a> {
         self.unread = Some(bytes);
     }
 
-    /// Reads the whole body, at most `most` bytes.
+    /// Reads the whole body, at most `max_bytes`.
     ///
     /// # Errors
     /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408.
     pub(super) async fn read_complete(&mut self, max_bytes: usize) -> Result<Bytes> {
-        let length = self.content_length().unwrap_or_default();
-        if length > max_bytes as u64 {
+        let declared_length = self.content_length().unwrap_or_default();
+        if declared_length > max_bytes as u64 {
             return Err(body_too_large(max_bytes));
         }
         let first = self.first_chunk().await?;
-        if first.len() as u64 == length && length > 0 {
+        if first.len() as u64 == declared_length && declared_length > 0 {
             return Ok(first);
         }
-        let mut whole = BytesMut::with_capacity((length as usize).max(first.len()));
-        whole.extend_from_slice(&first);
+        let mut body = BytesMut::with_capacity((declared_length as usize).max(first.len()));
+        body.extend_from_slice(&first);
         while let Some(bytes) = self.chunk().await? {
-            if whole.len() + bytes.len() > max_bytes {
+            if body.len() + bytes.len() > max_bytes {
                 return Err(body_too_large(max_bytes));
             }
-            whole.extend_from_slice(&bytes);
+            body.extend_from_slice(&bytes);
         }
-        if whole.len() > max_bytes { Err(body_too_large(max_bytes)) } else { Ok(whole.freeze()) }
+        if body.len() > max_bytes { Err(body_too_large(max_bytes)) } else { Ok(body.freeze()) }
     }
 }
 
-/// The fault for a body of more than `most` bytes.
+/// The fault for a body of more than `max_bytes`.
 pub(super) fn body_too_large(max_bytes: usize) -> Fault {
     Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))
 }

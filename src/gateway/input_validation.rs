@@ -62,9 +62,9 @@ pub(super) struct InputReader<'a> {
 impl InputReader<'_> {
     /// Reads and validates the body; returns the operation and the input.
     pub(super) async fn read_body(&self, incoming: &mut IncomingBody<'_>) -> Result<(usize, CallInput)> {
-        let operation = self.named_operation.and_then(|at| self.route.operations.get(at));
-        let unchecked = operation.is_some_and(|operation| operation.contract.input.is_none());
-        if !unchecked {
+        let operation = self.named_operation.and_then(|index| self.route.operations.get(index));
+        let is_unvalidated = operation.is_some_and(|operation| operation.contract.input.is_none());
+        if !is_unvalidated {
             content_negotiation::check_json_body(incoming.headers())?;
         } else if incoming.is_empty() || !may_be_batch(incoming.headers(), self.route) {
             return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(Bytes::new())));
@@ -72,11 +72,11 @@ impl InputReader<'_> {
             let first = incoming.first_chunk().await?;
             if first_significant_byte(&first) != Some(b'[') {
                 // A buffered body can be retried where that is safe.
-                let whole = incoming.content_length() == Some(first.len() as u64) && !first.is_empty();
-                if whole {
+                let is_complete = incoming.content_length() == Some(first.len() as u64) && !first.is_empty();
+                if is_complete {
                     let _ = self.buffered_input.set(first.clone());
                 }
-                let input = if whole { CallInput::Complete(first) } else { CallInput::Streamed(first) };
+                let input = if is_complete { CallInput::Complete(first) } else { CallInput::Streamed(first) };
                 return Ok((self.named_operation.unwrap_or_default(), input));
             }
             incoming.unread(first);
@@ -90,24 +90,24 @@ impl InputReader<'_> {
         if bytes.is_empty() {
             return Err(Fault::new(FaultCode::InvalidInput, "The request has no body (send a JSON object)"));
         }
-        // Most calls are not JSON-RPC; their input need not be held until the call ends.
-        let keep = || drop(self.buffered_input.set(bytes.clone()));
+        // Only JSON-RPC inputs and inputs that are not JSON are held until the call ends; most calls are neither.
+        let store_input = || drop(self.buffered_input.set(bytes.clone()));
         let parsed = contract::parse_json(&bytes, &JsonBounds { max_depth: self.contract_config.max_depth });
-        let value = parsed.inspect_err(|_| keep())?;
+        let value = parsed.inspect_err(|_| store_input())?;
         if value.get("jsonrpc").is_some() {
-            keep();
+            store_input();
         }
-        let takes_list =
-            |at: usize| self.route.operations.get(at).is_some_and(|operation| operation.contract.accepts_array_input());
+        let accepts_array =
+            |index: usize| self.route.operations.get(index).is_some_and(|operation| operation.contract.accepts_array_input());
         match value {
             Value::Array(items) if self.route.agent.accepts_batch => {
                 Ok((self.check_native_batch(items)?, CallInput::Complete(bytes)))
             }
-            Value::Array(items) if !self.named_operation.is_some_and(takes_list) => self.split_batch(&bytes, items),
+            Value::Array(items) if !self.named_operation.is_some_and(accepts_array) => self.split_batch(&bytes, items),
             value => {
-                let at = self.select_operation(&value)?;
-                self.check_input(at, value)?;
-                Ok((at, CallInput::Complete(bytes)))
+                let index = self.select_operation(&value)?;
+                self.check_input(index, value)?;
+                Ok((index, CallInput::Complete(bytes)))
             }
         }
     }
@@ -117,52 +117,52 @@ impl InputReader<'_> {
         self.check_item_count(items.len())?;
         let mut operation = None;
         for (index, item) in items.into_iter().enumerate() {
-            let at = self.select_operation(&item)?;
-            if *operation.get_or_insert(at) != at {
+            let item_operation = self.select_operation(&item)?;
+            if *operation.get_or_insert(item_operation) != item_operation {
                 return Err(mixed_operations());
             }
-            self.check_input(at, item).map_err(|fault| within_item(fault, index))?;
+            self.check_input(item_operation, item).map_err(|fault| within_item(fault, index))?;
         }
         Ok(operation.or(self.named_operation).unwrap_or_default())
     }
 
     fn check_item_count(&self, items: usize) -> Result<()> {
-        let most = usize::from(self.contract_config.batch.max_items);
-        match items <= most {
+        let max_items = usize::from(self.contract_config.batch.max_items);
+        match items <= max_items {
             true => Ok(()),
-            false => Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {most})"))),
+            false => Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {max_items})"))),
         }
     }
 
     /// Splits an array into its items, byte for byte, and validates each (R44).
     fn split_batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, CallInput)> {
         self.check_item_count(items.len())?;
-        let raw: Vec<&RawValue> = serde_json::from_slice(bytes)
+        let raw_items: Vec<&RawValue> = serde_json::from_slice(bytes)
             .map_err(|why| Fault::new(FaultCode::Internal, "The batch could not be split").with_detail(why))?;
         let mut operation = None;
         let mut batch = Vec::with_capacity(items.len());
-        for (raw, item) in raw.into_iter().zip(items) {
-            let at = self.select_operation(&item)?;
-            if *operation.get_or_insert(at) != at {
+        for (raw_item, item) in raw_items.into_iter().zip(items) {
+            let item_operation = self.select_operation(&item)?;
+            if *operation.get_or_insert(item_operation) != item_operation {
                 return Err(mixed_operations());
             }
-            batch.push((bytes.slice_ref(raw.get().as_bytes()), self.check_input(at, item)));
+            batch.push((bytes.slice_ref(raw_item.get().as_bytes()), self.check_input(item_operation, item)));
         }
         Ok((operation.or(self.named_operation).unwrap_or_default(), CallInput::Batch(batch)))
     }
 
     /// Selects the operation: named by the path or a header, else by the body's member `operation` (R30).
     fn select_operation(&self, value: &Value) -> Result<usize> {
-        let body = value.get("operation").and_then(Value::as_str);
-        match (self.named_operation, body) {
-            (Some(at), Some(name)) => {
+        let named_in_body = value.get("operation").and_then(Value::as_str);
+        match (self.named_operation, named_in_body) {
+            (Some(index), Some(name)) => {
                 let only = self.route.only_operation().filter(|only| !only.declares_operation && !only.name.is_empty());
                 match only {
                     Some(_) if self.route.operation_index(name).is_none() => Err(unknown_operation(self.route, name)),
-                    _ => Ok(at),
+                    _ => Ok(index),
                 }
             }
-            (Some(at), None) => Ok(at),
+            (Some(index), None) => Ok(index),
             (None, Some(name)) => self.route.operation_index(name).ok_or_else(|| unknown_operation(self.route, name)),
             (None, None) => self.route.agent.default_operation.ok_or_else(|| {
                 Fault::new(
@@ -176,8 +176,8 @@ impl InputReader<'_> {
         }
     }
 
-    fn check_input(&self, at: usize, mut value: Value) -> Result<()> {
-        let Some(operation) = self.route.operations.get(at) else { return Ok(()) };
+    fn check_input(&self, operation_index: usize, mut value: Value) -> Result<()> {
+        let Some(operation) = self.route.operations.get(operation_index) else { return Ok(()) };
         if let Value::Object(members) = &mut value
             && is_operation_selector(operation, members.get("operation"))
         {
@@ -209,10 +209,10 @@ fn mixed_operations() -> Fault {
 
 /// Makes the pointers of an item's violations relative to the whole array.
 fn within_item(fault: Fault, index: usize) -> Fault {
-    let within = |violation: &Violation| Violation {
+    let prefix_pointer = |violation: &Violation| Violation {
         pointer: format!("/{index}{}", violation.pointer),
         message: violation.message.clone(),
     };
-    let violations = fault.violations().iter().map(within).collect();
+    let violations = fault.violations().iter().map(prefix_pointer).collect();
     Fault::new(fault.code(), format!("Item {index}: {}", fault.message())).with_violations(violations)
 }

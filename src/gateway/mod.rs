@@ -1,5 +1,5 @@
-//! The path of a call, and the only module that touches a Pingora session or writes a response.
-//! `request_handler` reads like the list in the crate's documentation; each step has its own file.
+//! The path of a call, and the only module that touches a Pingora session or writes a response. The list in the
+//! crate's documentation names the file of each step; `request_handler` runs the steps in that order.
 
 mod admission;
 mod background_call;
@@ -14,6 +14,7 @@ mod idempotent_call;
 mod incoming_body;
 mod input_validation;
 mod mqtt_bridge_agents;
+mod mqtt_bridge_invoker;
 mod overload_control;
 mod path_router;
 mod pipeline;
@@ -28,6 +29,7 @@ mod respond_async;
 mod responder;
 mod response_headers;
 mod response_normalization;
+mod response_writer;
 mod resumable_stream;
 mod route;
 mod server_sent_events;
@@ -70,7 +72,7 @@ pub struct ConfigSnapshot {
     pub directory: Arc<AgentDirectory>,
     /// Tasks: calls that are answered asynchronously, and resumable streams. `None` disables both.
     pub tasks: Option<Arc<TaskManager>>,
-    /// Stored answers by idempotency key.
+    /// Stored responses by idempotency key.
     pub idempotency: Arc<IdempotencyStore>,
     /// How bodies are validated.
     pub contract: contract::ContractConfig,
@@ -78,7 +80,7 @@ pub struct ConfigSnapshot {
     pub error_format: ErrorFormat,
     /// The header in which callers send API keys.
     pub api_key_header: Option<HeaderName>,
-    /// The web pages whose scripts may call; `None` disables CORS.
+    /// The web pages whose scripts may call agents; `None` disables CORS.
     pub cors: Option<CorsPolicy>,
     /// Signed delegation chains; `None` passes the callers' own headers through.
     pub delegation: Option<Arc<DelegationPolicy>>,
@@ -104,7 +106,7 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// The access log.
     pub access_log: Arc<AccessLog>,
-    /// The web pages that are paired.
+    /// The pairing codes and the API keys of paired web pages.
     pub paired: Arc<BrowserPairings>,
 }
 

@@ -1,23 +1,20 @@
-//! The agents on the MQTT bridge: which agents are announced on which brokers, and the calls of their tasks. The calls
-//! are subrequests with the bridge's API key, so that grants, limits and log apply as for any caller. The announced
-//! agents follow the catalogue and the configuration. `mqtt_bridge` implements the protocol.
+//! The agents on the MQTT bridge: announces agents on the configured brokers, and follows changes of the catalogue and
+//! of the configuration. `mqtt_bridge` implements the protocol; `mqtt_bridge_invoker` makes the calls.
 
 use super::{
-    ConfigSnapshot, Gateway, admission::CallerContext, directory_handler::may_call, route::Route,
-    subrequest::Subrequest,
+    ConfigSnapshot, Gateway,
+    directory_handler::may_call,
+    mqtt_bridge_invoker::{BridgeInvoker, bridge_credentials},
+    route::Route,
 };
 use crate::{
     agent::{AgentEndpoint, AgentStatus},
     auth::{Caller, PresentedCredentials},
-    fault::{Fault, FaultCode, Result},
-    mqtt_bridge::{self, AgentInvoker, AgentPresence, ResolvedBridgeConfig, StatusDetails},
-    transport::HeaderMutations,
-    values::{Secret, json},
+    mqtt_bridge::{AgentPresence, ResolvedBridgeConfig, StatusDetails},
+    values::json,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -30,28 +27,28 @@ use tokio::{
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long running tasks may take when an agent is withdrawn and the gateway keeps running.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The part of a shutdown that remains for MQTT disconnects after running tasks had their time.
+/// How long MQTT disconnects may take at a shutdown, after the time for running tasks.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-type Offers = Arc<Vec<Arc<ResolvedBridgeConfig>>>;
+type BridgeConfigs = Arc<Vec<Arc<ResolvedBridgeConfig>>>;
 /// A broker, and an agent on it.
 type BrokerAgent = (String, String);
 
 /// Announces agents on MQTT brokers.
 pub struct MqttBridge {
     gateway: Arc<Gateway>,
-    offers: watch::Sender<Option<Offers>>,
+    bridges: watch::Sender<Option<BridgeConfigs>>,
     drain_timeout: watch::Sender<Duration>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl MqttBridge {
     /// Creates a bridge that announces no agents until it is started.
-    pub fn new(gateway: &Arc<Gateway>, offers: Vec<ResolvedBridgeConfig>) -> Self {
-        let offers = watch::channel(Some(Arc::new(offers.into_iter().map(Arc::new).collect()))).0;
+    pub fn new(gateway: &Arc<Gateway>, bridges: Vec<ResolvedBridgeConfig>) -> Self {
+        let bridges = watch::channel(Some(Arc::new(bridges.into_iter().map(Arc::new).collect()))).0;
         Self {
             gateway: Arc::clone(gateway),
-            offers,
+            bridges,
             drain_timeout: watch::channel(DRAIN_TIMEOUT).0,
             task: Mutex::default(),
         }
@@ -66,25 +63,25 @@ impl MqttBridge {
             tasks: JoinSet::new(),
             last_problems: HashMap::new(),
         };
-        let task = tokio::spawn(announcer.run(self.offers.subscribe()));
+        let task = tokio::spawn(announcer.run(self.bridges.subscribe()));
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Replaces the offers. Agents whose offer has not changed stay connected.
-    pub fn set_offers(&self, offers: Vec<ResolvedBridgeConfig>) {
-        self.offers.send_modify(|before| {
-            let before = before.get_or_insert_default();
-            let same = |offer: &Arc<ResolvedBridgeConfig>| before.iter().find(|known| **known == *offer).cloned();
-            let offers: Vec<Arc<ResolvedBridgeConfig>> =
-                offers.into_iter().map(Arc::new).map(|offer| same(&offer).unwrap_or(offer)).collect();
-            *before = Arc::new(offers);
+    /// Replaces the configurations. Agents of an unchanged configuration stay connected.
+    pub fn set_offers(&self, bridges: Vec<ResolvedBridgeConfig>) {
+        self.bridges.send_modify(|current| {
+            let current = current.get_or_insert_default();
+            let find_unchanged = |bridge: &Arc<ResolvedBridgeConfig>| current.iter().find(|unchanged| **unchanged == *bridge).cloned();
+            let bridges: Vec<Arc<ResolvedBridgeConfig>> =
+                bridges.into_iter().map(Arc::new).map(|bridge| find_unchanged(&bridge).unwrap_or(bridge)).collect();
+            *current = Arc::new(bridges);
         });
     }
 
-    /// Withdraws every agent; running tasks may take `linger` to finish (R119).
+    /// Withdraws every agent; running tasks may take `drain_timeout` to finish (R119).
     pub async fn stop(&self, drain_timeout: Duration) {
         self.drain_timeout.send_replace(drain_timeout);
-        self.offers.send_replace(None);
+        self.bridges.send_replace(None);
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut task) = task else { return };
         if tokio::time::timeout(drain_timeout + DISCONNECT_TIMEOUT, &mut task).await.is_err() {
@@ -94,7 +91,7 @@ impl MqttBridge {
     }
 }
 
-/// The background task that reconciles the agents on the brokers with the offers.
+/// The background task that reconciles the agents on the brokers with the configuration.
 struct AgentAnnouncer {
     gateway: Arc<Gateway>,
     drain_timeout: watch::Receiver<Duration>,
@@ -105,103 +102,103 @@ struct AgentAnnouncer {
 }
 
 struct AnnouncedAgent {
-    offer: Arc<ResolvedBridgeConfig>,
-    card: watch::Sender<Option<Arc<StatusDetails>>>,
+    bridge: Arc<ResolvedBridgeConfig>,
+    details: watch::Sender<Option<Arc<StatusDetails>>>,
     task: Id,
 }
 
 impl AgentAnnouncer {
-    async fn run(mut self, mut offers: watch::Receiver<Option<Offers>>) {
-        let mut changed = self.gateway.catalogue.subscribe();
+    async fn run(mut self, mut bridges: watch::Receiver<Option<BridgeConfigs>>) {
+        let mut catalogue_changes = self.gateway.catalogue.subscribe();
         loop {
-            let wanted = offers.borrow_and_update().clone();
-            let Some(wanted) = wanted else { break };
-            changed.mark_unchanged();
-            self.reconcile(&wanted).await;
+            let configured = bridges.borrow_and_update().clone();
+            let Some(configured) = configured else { break };
+            catalogue_changes.mark_unchanged();
+            self.reconcile(&configured).await;
             tokio::select! {
-                changed = offers.changed() => if changed.is_err() { break },
+                result = bridges.changed() => if result.is_err() { break },
                 // The catalogue lives as long as the gateway; its channel never closes.
-                _ = changed.changed() => {}
-                Some(gone) = self.tasks.join_next_with_id() => self.remove_finished(gone),
+                _ = catalogue_changes.changed() => {}
+                Some(finished) = self.tasks.join_next_with_id() => self.remove_finished(finished),
                 () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
             }
         }
-        self.announced.values().for_each(|present| drop(present.card.send_replace(None)));
-        while let Some(gone) = self.tasks.join_next_with_id().await {
-            self.remove_finished(gone);
+        self.announced.values().for_each(|announced| drop(announced.details.send_replace(None)));
+        while let Some(finished) = self.tasks.join_next_with_id().await {
+            self.remove_finished(finished);
         }
     }
 
-    fn remove_finished(&mut self, gone: std::result::Result<(Id, ()), tokio::task::JoinError>) {
-        let id = gone.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id);
-        if let Err(why) = gone {
-            tracing::error!("MQTT presence task failed: {why} (this is a defect of the gateway)");
+    fn remove_finished(&mut self, result: std::result::Result<(Id, ()), tokio::task::JoinError>) {
+        let id = result.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id);
+        if let Err(error) = result {
+            tracing::error!("MQTT presence task failed: {error} (this is a defect of the gateway)");
         }
-        self.announced.retain(|_, present| present.task != id);
+        self.announced.retain(|_, announced| announced.task != id);
     }
 
     /// Announces the agents that belong on the brokers and withdraws the others.
-    async fn reconcile(&mut self, offers: &Offers) {
+    async fn reconcile(&mut self, bridges: &BridgeConfigs) {
         let mut wanted: HashMap<BrokerAgent, (Arc<ResolvedBridgeConfig>, Arc<StatusDetails>)> = HashMap::new();
         let config = self.gateway.config.load_full();
-        for offer in offers.iter() {
-            let (offered, trouble) = self.eligible(&config, offer).await;
-            self.log_problem_once(offer.address.base_url(), trouble);
-            for (agent, card) in offered {
-                wanted.entry((offer.address.base_url(), agent)).or_insert_with(|| (Arc::clone(offer), card));
+        for bridge in bridges.iter() {
+            let (agents, problem) = self.announceable_agents(&config, bridge).await;
+            self.log_problem_once(bridge.address.base_url(), problem);
+            for (agent, details) in agents {
+                wanted.entry((bridge.address.base_url(), agent)).or_insert_with(|| (Arc::clone(bridge), details));
             }
         }
-        for (place, present) in &self.announced {
-            match wanted.remove(place) {
-                Some((offer, card)) if Arc::ptr_eq(&offer, &present.offer) => {
-                    present.card.send_if_modified(|known| {
-                        // An agent that was told to leave leaves first, and is announced again afterwards.
-                        let news = known.as_ref().is_some_and(|known| *known != card);
-                        if news {
-                            *known = Some(card);
+        for (broker_agent, announced) in &self.announced {
+            match wanted.remove(broker_agent) {
+                Some((bridge, details)) if Arc::ptr_eq(&bridge, &announced.bridge) => {
+                    announced.details.send_if_modified(|current| {
+                        // An agent that is being withdrawn (`None`) is announced again by a later reconciliation.
+                        let is_changed = current.as_ref().is_some_and(|current| *current != details);
+                        if is_changed {
+                            *current = Some(details);
                         }
-                        news
+                        is_changed
                     });
                 }
-                _ => drop(present.card.send_if_modified(|card| card.take().is_some())),
+                _ => drop(announced.details.send_if_modified(|details| details.take().is_some())),
             }
         }
-        for ((base, agent), (offer, card)) in wanted {
-            let (card, cards) = watch::channel(Some(card));
-            let house = Arc::new(BridgeCaller { gateway: Arc::clone(&self.gateway), key: offer.key.clone() });
-            let linger = self.drain_timeout.clone();
+        for ((broker, agent), (bridge, details)) in wanted {
+            let (details, details_receiver) = watch::channel(Some(details));
+            let invoker = Arc::new(BridgeInvoker { gateway: Arc::clone(&self.gateway), key: bridge.key.clone() });
+            let drain_timeout = self.drain_timeout.clone();
             let presence = AgentPresence {
                 agent: agent.clone(),
-                bridge: Arc::clone(&offer),
-                invoker: house,
-                details: cards,
-                drain_timeout: linger,
+                bridge: Arc::clone(&bridge),
+                invoker,
+                details: details_receiver,
+                drain_timeout,
             };
             let task = self.tasks.spawn(presence.run()).id();
-            self.announced.insert((base, agent), AnnouncedAgent { offer, card, task });
+            self.announced.insert((broker, agent), AnnouncedAgent { bridge, details, task });
         }
     }
 
-    /// Logs the problem of a broker's offer, if it differs from the one that was logged last.
+    /// Logs the problem of a broker, if it differs from the one that was logged last.
     fn log_problem_once(&mut self, broker: String, problem: Option<String>) {
         match problem {
             None => drop(self.last_problems.remove(&broker)),
-            Some(trouble) if self.last_problems.get(&broker) != Some(&trouble) => {
-                tracing::warn!(broker, "{trouble}");
-                self.last_problems.insert(broker, trouble);
+            Some(problem) if self.last_problems.get(&broker) != Some(&problem) => {
+                tracing::warn!(broker, "{problem}");
+                self.last_problems.insert(broker, problem);
             }
             Some(_) => {}
         }
     }
 
-    /// Returns the agents of one offer: in the catalogue, active, and granted to the bridge's key (R118); and a
-    /// problem.
-    async fn eligible(
+    /// Returns the agents of one bridge: in the catalogue, active, and granted to the bridge's key (R118). The second
+    /// value is a problem to log.
+    async fn announceable_agents(
         &self,
         config: &ConfigSnapshot,
-        offer: &ResolvedBridgeConfig,
+        bridge: &ResolvedBridgeConfig,
     ) -> (Vec<(String, Arc<StatusDetails>)>, Option<String>) {
-        let headers = bridge_credentials(config, &offer.key);
+        let headers = bridge_credentials(config, &bridge.key);
         let presented = PresentedCredentials { headers: &headers, client_certificate: None };
         let caller = match config.auth.authenticate_or_anonymous(&presented, false).await {
             Ok(caller) => caller,
@@ -210,18 +207,18 @@ impl AgentAnnouncer {
             }
         };
         let snapshot = self.gateway.catalogue.snapshot();
-        let fits = |route: &&Arc<Route>| {
+        let is_announceable = |route: &&Arc<Route>| {
             let id = route.agent.id.as_str();
-            offer.config.agents.iter().any(|glob| glob.matches(id)) && may_be_announced(config, &caller, route)
+            bridge.config.agents.iter().any(|glob| glob.matches(id)) && may_be_announced(config, &caller, route)
         };
-        let mut routes: Vec<&Arc<Route>> = snapshot.iter().map(|(_, route)| route).filter(fits).collect();
+        let mut routes: Vec<&Arc<Route>> = snapshot.iter().map(|(_, route)| route).filter(is_announceable).collect();
         routes.sort_unstable_by_key(|route| route.agent.id.as_str());
-        let (could, most) = (routes.len(), usize::from(offer.config.max_agents.get()));
-        let trouble = (could > most)
-            .then(|| format!("MQTT bridge announces only {most} of {could} agents: limit reached (raise the limit)"));
-        let offered =
-            routes.into_iter().take(most).map(|route| (route.agent.id.to_string(), Arc::new(agent_card(route))));
-        (offered.collect(), trouble)
+        let (eligible, max_agents) = (routes.len(), usize::from(bridge.config.max_agents.get()));
+        let problem = (eligible > max_agents)
+            .then(|| format!("MQTT bridge announces only {max_agents} of {eligible} agents: limit reached (raise mqtt_bridge.max_agents)"));
+        let agents =
+            routes.into_iter().take(max_agents).map(|route| (route.agent.id.to_string(), Arc::new(status_details(route))));
+        (agents.collect(), problem)
     }
 }
 
@@ -233,78 +230,10 @@ fn may_be_announced(config: &ConfigSnapshot, caller: &Caller, route: &Route) -> 
         && may_call(&config.auth, caller, route)
 }
 
-fn agent_card(route: &Route) -> StatusDetails {
+fn status_details(route: &Route) -> StatusDetails {
     let agent = &route.agent;
     StatusDetails {
         description: json::truncate(&agent.description, 1_000),
         capabilities: agent.capabilities.iter().take(100).map(ToString::to_string).collect(),
     }
-}
-
-/// Returns the header with the bridge's API key.
-fn bridge_credentials(config: &ConfigSnapshot, key: &Secret) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let name = config.api_key_header.clone().unwrap_or(HeaderName::from_static("x-api-key"));
-    if let Ok(mut value) = HeaderValue::from_str(key.expose()) {
-        value.set_sensitive(true);
-        headers.insert(name, value);
-    }
-    headers
-}
-
-/// Makes the calls of one bridge key.
-struct BridgeCaller {
-    gateway: Arc<Gateway>,
-    key: Secret,
-}
-
-#[async_trait::async_trait]
-impl AgentInvoker for BridgeCaller {
-    async fn invoke(&self, asked: mqtt_bridge::TaskInvocation<'_>) -> Result<String> {
-        let mqtt_bridge::TaskInvocation { agent, task_id, instruction, input } = asked;
-        let config = self.gateway.config.load_full();
-        let headers = bridge_credentials(&config, &self.key);
-        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let forwarding =
-            HeaderMutations { api_key_header: config.api_key_header.as_ref(), ..HeaderMutations::default() };
-        let context = CallerContext { headers: &headers, peer: None, address };
-        // An instruction that is the name of an operation selects that operation: gateways write it into envelopes so.
-        let is_operation = |name: &&str| {
-            self.gateway.catalogue.load().get(agent).is_some_and(|route| route.operation_index(name).is_some())
-        };
-        let operation = instruction.filter(is_operation);
-        let instruction = instruction.filter(|_| operation.is_none());
-        let subrequest = Subrequest {
-            context,
-            forwarding,
-            call_id: Some(task_id),
-            exempt_from_shedding: false,
-            agent,
-            operation,
-            input,
-            instruction,
-            deadline: None,
-        };
-        to_json_text(&self.gateway.fetch_subrequest(&config, subrequest).await?.body)
-    }
-
-    async fn is_reachable(&self, agent: &str) -> bool {
-        let route = self.gateway.catalogue.load().get(agent).cloned();
-        match route {
-            Some(route) => self.gateway.transport.is_reachable(&route.upstream).await,
-            None => false,
-        }
-    }
-}
-
-/// Returns an answer as one JSON text: JSON unchanged, other text as a string, an empty answer as null.
-fn to_json_text(body: &[u8]) -> Result<String> {
-    let text = std::str::from_utf8(body);
-    let text =
-        text.map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not text").with_detail(why))?;
-    Ok(match json::parse(body, json::MAX_DEPTH) {
-        Ok(_) => text.to_owned(),
-        Err(_) if text.trim().is_empty() => "null".to_owned(),
-        Err(_) => serde_json::Value::from(text).to_string(),
-    })
 }

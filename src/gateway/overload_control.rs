@@ -1,5 +1,5 @@
-//! Load shedding before and after authentication, and the latency samples from which adaptive concurrency learns. A
-//! part of an admitted call, such as a pipeline step, is never shed.
+//! Load shedding before and after authentication, and the latency samples of adaptive concurrency. A subrequest of an
+//! admitted call, such as a pipeline step, is never shed.
 
 use super::{ConfigSnapshot, Gateway, admission::Admitted, call::Call};
 use crate::{
@@ -29,20 +29,21 @@ impl Gateway {
     pub(super) fn shed_before_authentication(
         &self,
         call: &mut Call,
-        (head, last): (&RequestHeader, &AtomicU64),
+        head: &RequestHeader,
+        last_caller: &AtomicU64,
     ) -> Result<()> {
         if self.limits.is_shedding() {
             call.exempt_from_shedding =
-                self.limits.shed_before_authentication(last, credential_headers(head, &self.config.load()))?;
+                self.limits.shed_before_authentication(last_caller, credential_headers(head, &self.config.load()))?;
         }
         Ok(())
     }
 
     /// Stores the tier of this connection's caller while load is shed.
-    pub(super) fn remember_caller_tier(&self, call: &Call, (head, last): (&RequestHeader, &AtomicU64)) {
+    pub(super) fn remember_caller_tier(&self, call: &Call, head: &RequestHeader, last_caller: &AtomicU64) {
         if let Some(caller) = call.caller().filter(|_| self.limits.is_shedding()) {
             self.limits.remember_connection_caller(
-                last,
+                last_caller,
                 credential_headers(head, &self.config.load()),
                 caller.tier.as_deref(),
             );
@@ -52,19 +53,20 @@ impl Gateway {
 
 /// Returns the credential headers, which tell apart the callers on one connection; a certificate is the connection's.
 fn credential_headers<'a>(head: &'a RequestHeader, config: &ConfigSnapshot) -> [Option<&'a [u8]>; 2] {
-    let of = |name: &HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
-    [of(&AUTHORIZATION), config.api_key_header.as_ref().and_then(of)]
+    let value_of = |name: &HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
+    [value_of(&AUTHORIZATION), config.api_key_header.as_ref().and_then(value_of)]
 }
 
-/// Records the latency sample of an upstream call. A `streamed` request body gives no sample, because a slow sender
-/// makes every agent slow; nor does a call that ends while the gateway itself is late.
+/// Records the latency sample of an upstream call. A call with a `streamed` request body gives no sample, because its
+/// latency may be the caller's; nor does a call that ends while the gateway's own runtime is delayed.
 pub(super) fn record_latency_sample(
     gateway: &Gateway,
     admitted: &Admitted,
-    (sample, streamed): (LatencySample<'_>, bool),
+    sample: LatencySample<'_>,
+    streamed: bool,
     result: &Result<UpstreamReply>,
 ) {
-    let signal = match result {
+    let outcome = match result {
         Ok(_) if streamed || gateway.limits.is_runtime_delayed() => SampleOutcome::Ignored,
         Ok(reply) => match reply.status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => SampleOutcome::Overloaded,
@@ -73,10 +75,10 @@ pub(super) fn record_latency_sample(
             _ => SampleOutcome::Responded,
         },
         Err(fault) if !streamed && is_upstream_timeout(fault) => {
-            let bounds = admitted.upstream_set().timeouts();
-            let patience = bounds.first_byte.min(bounds.total).mul_f32(0.9);
+            let timeouts = admitted.upstream_set().timeouts();
+            let threshold = timeouts.first_byte.min(timeouts.total).mul_f32(0.9);
             // A timeout that the caller shortened (`X-Request-Timeout`) says nothing about the agent.
-            if sample.elapsed().unwrap_or(Duration::ZERO) >= patience {
+            if sample.elapsed().unwrap_or(Duration::ZERO) >= threshold {
                 SampleOutcome::Overloaded
             } else {
                 SampleOutcome::Ignored
@@ -84,7 +86,7 @@ pub(super) fn record_latency_sample(
         }
         Err(_) => SampleOutcome::Ignored,
     };
-    sample.finish(signal);
+    sample.finish(outcome);
 }
 
 fn is_upstream_timeout(fault: &Fault) -> bool {

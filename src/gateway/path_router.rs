@@ -1,4 +1,4 @@
-//! The path router: what a request asks for, by its method and path alone (R11, R30). It looks up no agent.
+//! The path router: the kind of a request, by its method and path alone (R11, R30). It looks up no agent.
 
 use crate::{
     agent::AgentId,
@@ -9,7 +9,7 @@ use http::Method;
 use matchit::Router;
 use std::sync::LazyLock;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestKind<'a> {
     /// A call to an agent.
@@ -24,14 +24,14 @@ pub(super) enum RequestKind<'a> {
     Pair,
 }
 
-/// What a request asks of a task.
+/// The kind of a request about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskRequest {
-    /// Its state.
+    /// For the task's state.
     State,
-    /// Its events.
+    /// For the task's events.
     Events,
-    /// Its cancellation.
+    /// Cancels the task.
     Cancel,
 }
 
@@ -61,41 +61,41 @@ enum PathEntry {
 pub(super) const PAIR_PATH: &str = "/pair";
 
 static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
-    let mut places = Router::new();
-    let faces = DIRECTORY_PATHS.iter().map(|(path, face)| (*path, PathEntry::Directory(*face)));
-    let tasks = TASK_PATHS.iter().map(|(path, methods)| (*path, PathEntry::Task(methods)));
-    for (path, place) in INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(faces).chain(tasks) {
+    let mut router = Router::new();
+    let directory_paths = DIRECTORY_PATHS.iter().map(|(path, request)| (*path, PathEntry::Directory(*request)));
+    let task_paths = TASK_PATHS.iter().map(|(path, methods)| (*path, PathEntry::Task(methods)));
+    for (path, entry) in INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(directory_paths).chain(task_paths) {
         // A duplicate path would be a defect; a test compares every path with the table.
-        let _ = places.insert(path, place);
+        let _ = router.insert(path, entry);
     }
-    let _ = places.insert(PIPELINE_PATH, PathEntry::Pipeline);
-    let _ = places.insert(PAIR_PATH, PathEntry::Pair);
-    places
+    let _ = router.insert(PIPELINE_PATH, PathEntry::Pipeline);
+    let _ = router.insert(PAIR_PATH, PathEntry::Pair);
+    router
 });
 
-/// Returns what a request with this method and path asks for; a trailing slash is ignored.
+/// Returns the kind of a request with this method and path; a trailing slash is ignored.
 ///
 /// # Errors
 /// `NotFound` for an unknown path, `MethodNotAllowed` for a method that the path does not support.
 pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<RequestKind<'a>> {
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
-    let found = PATH_ROUTER.at(path).map_err(|_| path_not_found())?;
-    let (id, operation) = (found.params.get("id"), found.params.get("operation"));
+    let matched = PATH_ROUTER.at(path).map_err(|_| path_not_found())?;
+    let (id, operation) = (matched.params.get("id"), matched.params.get("operation"));
     // R68: `/agents/{id}@{version}/invoke`; an id never contains `@`.
     let (id, version) = match id.and_then(|id| id.split_once('@')) {
-        Some((id, version)) if matches!(found.value, PathEntry::Invoke) => (Some(id), Some(version)),
+        Some((id, version)) if matches!(matched.value, PathEntry::Invoke) => (Some(id), Some(version)),
         _ => (id, None),
     };
-    if let PathEntry::Task(methods) = found.value {
+    if let PathEntry::Task(methods) = matched.value {
         // A malformed task id is answered like an unknown one, so it is not checked here.
-        let id = found.params.get("task").unwrap_or_default();
-        return task_request(method, methods, path).map(|asked| RequestKind::Task(asked, id));
+        let id = matched.params.get("task").unwrap_or_default();
+        return task_request(method, methods, path).map(|request| RequestKind::Task(request, id));
     }
     if !id.is_none_or(AgentId::is_valid) || !operation.is_none_or(AgentId::is_valid) {
         return Err(path_not_found());
     }
     let id = id.unwrap_or_default();
-    match found.value {
+    match matched.value {
         PathEntry::Invoke => Ok(RequestKind::Invoke(InvokeTarget {
             agent: id,
             version,
@@ -106,10 +106,10 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         PathEntry::Pair => {
             Err(Fault::new(FaultCode::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
         }
-        PathEntry::Directory(face) if face.allowed_methods().contains(method) => Ok(RequestKind::Directory(*face, id)),
-        PathEntry::Directory(face) => {
-            let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {}", face.allow_header()));
-            Err(fault.with_header("Allow", face.allow_header()))
+        PathEntry::Directory(request) if request.allowed_methods().contains(method) => Ok(RequestKind::Directory(*request, id)),
+        PathEntry::Directory(request) => {
+            let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {}", request.allow_header()));
+            Err(fault.with_header("Allow", request.allow_header()))
         }
         PathEntry::Pipeline if *method == Method::POST => Ok(RequestKind::Pipeline),
         PathEntry::Pipeline => {
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn r11_r30_every_path_matches_what_the_table_says() {
-        for (path, face) in DIRECTORY_PATHS {
-            let asked = path.replace("{id}", "some-agent");
-            let method = face.allowed_methods().first().unwrap();
+        for (path, request) in DIRECTORY_PATHS {
+            let request_path = path.replace("{id}", "some-agent");
+            let method = request.allowed_methods().first().unwrap();
             let id = if path.contains("{id}") { "some-agent" } else { "" };
-            assert_eq!(match_request(method, &asked).unwrap(), RequestKind::Directory(*face, id), "{path}");
+            assert_eq!(match_request(method, &request_path).unwrap(), RequestKind::Directory(*request, id), "{path}");
             assert_eq!(
-                match_request(method, &format!("{asked}/")).unwrap(),
-                RequestKind::Directory(*face, id),
+                match_request(method, &format!("{request_path}/")).unwrap(),
+                RequestKind::Directory(*request, id),
                 "{path}/"
             );
         }

@@ -1,4 +1,4 @@
-//! The `Prefer` header (RFC 7240): whether a caller accepts an asynchronous answer; and its callback URL.
+//! The `Prefer` header (RFC 7240): whether a caller accepts an asynchronous response; and its callback URL.
 
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -19,7 +19,7 @@ const PREFER_HEADER: HeaderName = HeaderName::from_static("prefer");
 pub(super) struct Preferences {
     /// `respond-async`.
     pub(super) respond_async: bool,
-    /// `wait`: how long the caller waits for an immediate answer.
+    /// `wait`: how long the caller waits for the result itself.
     pub(super) wait: Option<Duration>,
 }
 
@@ -35,14 +35,14 @@ impl Preferences {
             if name.eq_ignore_ascii_case("respond-async") {
                 preferences.respond_async = true;
             } else if name.eq_ignore_ascii_case("wait") && preferences.wait.is_none() {
-                let plain = !value.is_empty() && value.len() <= 9 && value.bytes().all(|byte| byte.is_ascii_digit());
-                preferences.wait = value.parse().ok().filter(|_| plain).map(Duration::from_secs);
+                let is_number = !value.is_empty() && value.len() <= 9 && value.bytes().all(|byte| byte.is_ascii_digit());
+                preferences.wait = value.parse().ok().filter(|_| is_number).map(Duration::from_secs);
             }
         }
         preferences
     }
 
-    /// Returns whether the answer may be asynchronous.
+    /// Returns whether the response may be asynchronous.
     pub(super) fn allows_async(self) -> bool {
         self.respond_async || self.wait.is_some()
     }
@@ -65,16 +65,16 @@ impl Preferences {
 /// # Errors
 /// `InvalidInput` for two different URLs.
 pub(super) fn callback_url(head: &RequestHeader) -> Result<Option<String>> {
-    let field = head.headers.get_all(CALLBACK_HEADER).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
+    let from_headers = head.headers.get_all(CALLBACK_HEADER).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
     let query = head.uri.query().filter(|query| query.contains(CALLBACK_PARAMETER));
-    // Only the query matters; the rest makes it a URL.
-    let url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());
-    let pairs = url.iter().flat_map(Url::query_pairs).filter(|(name, _)| name == CALLBACK_PARAMETER);
-    let mut named: Vec<String> = field.chain(pairs.map(|(_, value)| value.into_owned())).collect();
-    named.dedup();
-    let callback = named.pop();
-    match named.is_empty() {
-        true => Ok(callback),
+    // The scheme and host are placeholders: the parser needs a complete URL.
+    let query_url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());
+    let from_query = query_url.iter().flat_map(Url::query_pairs).filter(|(name, _)| name == CALLBACK_PARAMETER);
+    let mut urls: Vec<String> = from_headers.chain(from_query.map(|(_, value)| value.into_owned())).collect();
+    urls.dedup();
+    let url = urls.pop();
+    match urls.is_empty() {
+        true => Ok(url),
         false => Err(Fault::new(FaultCode::InvalidInput, "Several callback URLs are given (give one)")),
     }
 }

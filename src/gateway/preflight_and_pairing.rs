@@ -1,4 +1,5 @@
-//! Pairing of web pages: exchanges a pairing code of an operator for an API key (R88); and preflight responses.
+//! The requests of web pages that the gateway answers itself: CORS preflights, and the exchange of an operator's
+//! pairing code for an API key (R88).
 
 use super::{
     CallError, Gateway,
@@ -8,7 +9,7 @@ use super::{
     incoming_body::{BodyTimeout, IncomingBody},
     path_router,
     request_handler::RequestContext,
-    responder,
+    response_writer,
 };
 use crate::{
     directory::DirectoryResponse,
@@ -49,7 +50,7 @@ impl RequestContext<'_> {
         call.mark_directory_request();
         let response =
             DirectoryResponse { status: StatusCode::NO_CONTENT, headers: cors.preflight_headers(), body: Bytes::new() };
-        responder::write_local_response(session, self.connection, call, (response, None)).await
+        response_writer::write_local_response(session, self.connection, call, response, None).await
     }
 
     /// Issues an API key to the page that presents a valid pairing code.
@@ -60,7 +61,7 @@ impl RequestContext<'_> {
     ) -> std::result::Result<ServeOutcome, CallError> {
         call.mark_directory_request();
         let cors = self.config.cors.as_ref();
-        let Some((cors, lifetime)) = cors.and_then(|cors| Some((cors, cors.pairing_key_ttl?))) else {
+        let Some((cors, key_ttl)) = cors.and_then(|cors| Some((cors, cors.pairing_key_ttl?))) else {
             return Err(path_router::path_not_found().into());
         };
         let origin = cors.allowed_origin(&session.req_header().headers).and_then(|origin| origin.to_str().ok());
@@ -77,12 +78,12 @@ impl RequestContext<'_> {
         let PairingRequest { code } = serde_json::from_slice(&body).map_err(invalid_body)?;
         let invalid_code =
             || Fault::new(FaultCode::PermissionDenied, "The code is not valid (ask the operator for a new one)");
-        let key = self.gateway.paired.redeem_code(&code, &origin, lifetime).ok_or_else(invalid_code)?;
-        let response_body = serde_json::json!({"key": key, "origin": origin, "expires_in": lifetime.as_secs()});
+        let key = self.gateway.paired.redeem_code(&code, &origin, key_ttl).ok_or_else(invalid_code)?;
+        let response_body = serde_json::json!({"key": key, "origin": origin, "expires_in": key_ttl.as_secs()});
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let response = DirectoryResponse { status: StatusCode::OK, headers, body: response_body.to_string().into() };
-        responder::write_local_response(session, self.connection, call, (response, None)).await
+        response_writer::write_local_response(session, self.connection, call, response, None).await
     }
 }

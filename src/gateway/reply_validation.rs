@@ -22,7 +22,7 @@ pub(super) struct ReplyValidator<'a> {
 }
 
 impl ReplyValidator<'_> {
-    /// Checks whether the part of the reply that was read is a failure.
+    /// Returns the fault if the reply is a failure, judged by its head and the part of its body that was read.
     pub(super) fn reject_failure(&self, reply: &UpstreamReply, body: &[u8], complete: bool) -> Result<()> {
         let declares_error = self.admitted.operation().declares_error;
         match classify_response(&AgentResponse {
@@ -71,8 +71,8 @@ impl ReplyValidator<'_> {
     /// Validates a complete reply against the output contract, if the reply is a success. An empty body violates an
     /// enforced contract unless the status is 204.
     pub(super) fn check_output_of_success(&self, reply: &UpstreamReply, body: &[u8]) -> Result<()> {
-        let enforced = self.admitted.operation().contract.enforces_output();
-        let counts = !body.is_empty() || (enforced && reply.status != StatusCode::NO_CONTENT);
-        if reply.status.is_success() && counts { self.check_output(body) } else { Ok(()) }
+        let enforces_output = self.admitted.operation().contract.enforces_output();
+        let is_validated = !body.is_empty() || (enforces_output && reply.status != StatusCode::NO_CONTENT);
+        if reply.status.is_success() && is_validated { self.check_output(body) } else { Ok(()) }
     }
 }

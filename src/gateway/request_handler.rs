@@ -2,19 +2,19 @@
 
 use super::{
     CallError, ConfigSnapshot, Gateway,
-    admission::{AuthorizedCall, CallerContext, PermittedCall},
+    admission::{CallerContext, PermittedCall},
+    background_call::BackgroundRequest,
     batch::BatchCall,
     call::{Call, CallState},
     content_negotiation,
     http_server::{self, CallerConnection, HttpService, ServeOutcome},
-    idempotent_call::KeyOutcome,
     incoming_body::{BodyTimeout, IncomingBody},
     input_validation::{self, CallInput, InputReader},
     path_router::{self, InvokeTarget, RequestKind},
     request_head::{call_deadline, gateway_and_query_headers, input_from_query, session_hash_from_query},
     requested_version,
-    respond_async::TaskOptions,
-    responder::{self, Responder},
+    responder::Responder,
+    response_writer,
     route::Route,
     upstream_request::{OutgoingRequest, UpstreamHead, set_json_headers},
     websocket,
@@ -22,8 +22,6 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode},
     idempotency,
-    limit::Permit,
-    task::TaskManager,
     transport::HeaderMutations,
 };
 use futures_util::FutureExt;
@@ -43,15 +41,15 @@ impl HttpService for Gateway {
         let mut call = Call::start(self, Some(connection.peer_address.ip()));
         call.record_request_head(session.req_header());
         let context = RequestContext { gateway: self, config: &config, connection };
-        let served = catch_panic(context.handle(session, &mut call)).await;
-        self.remember_caller_tier(&call, (session.req_header(), &connection.last_caller));
+        let result = catch_panic(context.handle(session, &mut call)).await;
+        self.remember_caller_tier(&call, session.req_header(), &connection.last_caller);
         call.stats.bytes_in = session.body_bytes_read() as u64;
-        let stop = match served {
+        let error = match result {
             Ok(outcome) => return outcome,
-            Err(stop) => stop,
+            Err(error) => error,
         };
-        let written = session.response_written().map(|head| head.status.as_u16()).filter(|status| *status >= 200);
-        match (stop, written) {
+        let written_status = session.response_written().map(|head| head.status.as_u16()).filter(|status| *status >= 200);
+        match (error, written_status) {
             (CallError::CallerGone, _) => {
                 call.state = CallState::CallerGone(0);
                 ServeOutcome::Aborted
@@ -63,7 +61,7 @@ impl HttpService for Gateway {
             (CallError::Fault(fault), None) => {
                 let format =
                     content_negotiation::negotiate_error_format(&session.req_header().headers, config.error_format);
-                responder::write_fault(session, connection, &mut call, fault, format).await
+                response_writer::write_fault(session, connection, &mut call, fault, format).await
             }
         }
     }
@@ -77,7 +75,7 @@ impl HttpService for Gateway {
         let mut call = Call::start(self, Some(connection.peer_address.ip()));
         call.ensure_id();
         let format = self.config.load().error_format;
-        responder::write_fault(session, connection, &mut call, fault, format).await;
+        response_writer::write_fault(session, connection, &mut call, fault, format).await;
     }
 }
 
@@ -90,7 +88,7 @@ pub(super) fn catch_panic<T>(
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         done.unwrap_or_else(|_| {
             let fault =
-                Fault::new(FaultCode::Internal, "The gateway failed").with_detail("a panic; its message is on stderr");
+                Fault::from(FaultCode::Internal).with_detail("a panic; its message is on stderr");
             Err(CallError::Fault(fault))
         })
     })
@@ -112,7 +110,7 @@ impl RequestContext<'_> {
         let Self { gateway, config, connection } = self;
         gateway.limits.acquire_for_address(connection.peer_address.ip())?;
         let head = session.req_header();
-        gateway.shed_before_authentication(call, (head, &connection.last_caller))?;
+        gateway.shed_before_authentication(call, head, &connection.last_caller)?;
         if let Some(cors) = &config.cors {
             call.cors_origin = Some(cors.allowed_origin(&head.headers).cloned());
             if let Some(method) = cors.preflight_method(&head.method, &head.headers) {
@@ -129,14 +127,14 @@ impl RequestContext<'_> {
                 RequestKind::Invoke(invoke) => invoke,
                 RequestKind::Pair => return Box::pin(self.redeem_pairing_code(session, call)).await,
                 // Boxed, so that the future of a call stays small.
-                RequestKind::Directory(face, id) => {
+                RequestKind::Directory(request, id) => {
                     let id = id.to_owned();
-                    return Box::pin(self.handle_directory_request(session, call, (face, &id))).await;
+                    return Box::pin(self.handle_directory_request(session, call, request, &id)).await;
                 }
                 RequestKind::Pipeline => return Box::pin(self.handle_pipeline(session, call)).await,
                 RequestKind::Task(request, id) => {
                     let id = id.to_owned();
-                    return Box::pin(self.handle_task_request(session, call, (request, &id))).await;
+                    return Box::pin(self.handle_task_request(session, call, request, &id)).await;
                 }
             };
         let context = CallerContext {
@@ -169,7 +167,7 @@ impl RequestContext<'_> {
             content_negotiation::check_accept(&head.headers)?;
         }
         let deadline = call_deadline(call, &authorized.route, &head.headers)?;
-        let pace = BodyTimeout { connection, deadline };
+        let body_timeout = BodyTimeout { connection, deadline };
         let reader = InputReader {
             gateway,
             route: &authorized.route,
@@ -180,72 +178,23 @@ impl RequestContext<'_> {
         let (operation, input) = match from_query {
             true => reader.check_complete(input_from_query(head, &authorized.route, named_operation)?)?,
             false => {
-                let mut incoming = IncomingBody::new(session, pace);
+                let mut incoming = IncomingBody::new(session, body_timeout);
                 reader.read_body(&mut incoming).await?
             }
         };
         call.set_operation(operation);
-        let checked_input = CheckedInput { operation, input, pace, from_query };
+        let checked_input = CheckedInput { operation, input, body_timeout, from_query };
         let task_options = self.requested_task(session, authorized.route.runs_as_task)?;
         match (permit, key, task_options) {
             (Some(permit), None, None) => {
                 self.forward_to_agent(session, call, authorized.with_permit(permit), checked_input).await
             }
-            (permit, key, later) => {
-                Box::pin(self.respond_in_background(session, call, (authorized, permit, key), (checked_input, later)))
-                    .await
+            (permit, idempotency_key, task_options) => {
+                let request =
+                    BackgroundRequest { authorized, permit, idempotency_key, input: checked_input, task_options };
+                Box::pin(self.respond_in_background(session, call, request)).await
             }
         }
-    }
-
-    /// Handles steps 9 to 12 of a call that outlives its caller: one with an idempotency key, or one that becomes a
-    /// task.
-    async fn respond_in_background(
-        &self,
-        session: &mut ServerSession,
-        call: &mut Call,
-        (authorized, permit, key): (AuthorizedCall, Option<Permit>, Option<String>),
-        (mut checked_input, task_options): (CheckedInput<'_>, Option<(Arc<TaskManager>, TaskOptions)>),
-    ) -> std::result::Result<ServeOutcome, CallError> {
-        let Self { gateway, config, connection } = self;
-        let ticket = match key {
-            None => None,
-            Some(key) => match self.claim_or_replay(session, call, (&authorized, &key), &mut checked_input).await? {
-                KeyOutcome::First(ticket) => Some(ticket),
-                KeyOutcome::Replayed(outcome) => return Ok(outcome),
-            },
-        };
-        let permit = match permit {
-            Some(permit) => permit,
-            None => gateway.limits.acquire_permit(&authorized.route.limits).await?,
-        };
-        let permitted = authorized.with_permit(permit);
-        let (caller, standing) = (Arc::clone(&permitted.authorized.caller), permitted.authorized.rate_limit_status);
-        let admitted = Arc::new(permitted.admit(checked_input.operation, checked_input.pace.deadline));
-        let background = self
-            .build_background_call(session, call, (Arc::clone(&admitted), Arc::clone(&caller)), checked_input)
-            .await?;
-        if let Some((desk, later)) = task_options {
-            return self.respond_with_task(session, call, (background, standing), (desk, later, ticket)).await;
-        }
-        let Some(ticket) = ticket else {
-            return Err(Fault::new(FaultCode::Internal, "The gateway failed")
-                .with_detail("neither a task nor a key")
-                .into());
-        };
-        let standing = standing.as_ref();
-        let responder = Responder {
-            gateway,
-            config,
-            connection,
-            admitted: &admitted,
-            caller: &caller,
-            rate_limit_status: standing,
-        };
-        let sent_at = Instant::now();
-        let answer = self.run_first(session, call, responder, (background, ticket)).await;
-        call.stats.upstream_duration = Some(sent_at.elapsed());
-        answer
     }
 
     /// Forwards a call with valid input to its agent and writes the response (steps 9 to 12).
@@ -254,14 +203,14 @@ impl RequestContext<'_> {
         session: &mut ServerSession,
         call: &mut Call,
         permitted: PermittedCall,
-        step: CheckedInput<'_>,
+        checked_input: CheckedInput<'_>,
     ) -> std::result::Result<ServeOutcome, CallError> {
         let Self { gateway, config, connection } = self;
-        let CheckedInput { operation, input, pace, from_query } = step;
+        let CheckedInput { operation, input, body_timeout, from_query } = checked_input;
         let caller = Arc::clone(&permitted.authorized.caller);
-        let standing = permitted.authorized.rate_limit_status;
-        let admitted = Arc::new(permitted.admit(operation, pace.deadline));
-        let fields = gateway_and_query_headers(call, &admitted, session.req_header());
+        let rate_limit_status = permitted.authorized.rate_limit_status;
+        let admitted = Arc::new(permitted.admit(operation, body_timeout.deadline));
+        let gateway_headers = gateway_and_query_headers(call, &admitted, session.req_header());
         let forwarded = connection.forwarded_header(requested_host(session.req_header()));
         // Cloned, because the session is still read from and watched while the agent is called.
         let mut headers = session.req_header().headers.clone();
@@ -271,39 +220,39 @@ impl RequestContext<'_> {
         let forwarding = HeaderMutations {
             forwarded: Some(&forwarded),
             api_key_header: config.api_key_header.as_ref(),
-            set: &fields,
+            set: &gateway_headers,
         };
         let head = UpstreamHead { call_id: call.id(), headers: &headers, forwarding, instruction: None };
-        let standing = standing.as_ref();
+        let rate_limit_status = rate_limit_status.as_ref();
         let responder = Responder {
             gateway,
             config,
             connection,
             admitted: &admitted,
             caller: &caller,
-            rate_limit_status: standing,
+            rate_limit_status,
         };
         let sent_at = Instant::now();
         if let CallInput::Batch(items) = input {
             let account = gateway.rate_limit_account(&caller, connection.peer_address.ip());
-            let (rules, own) = (&config.contract, tokio::sync::Mutex::default());
+            let (contract_config, own_slot) = (&config.contract, tokio::sync::Mutex::default());
             let batch =
-                BatchCall { gateway, admitted: &admitted, account, head, contract_config: rules, own_slot: own };
-            let answer = tokio::select! {
+                BatchCall { gateway, admitted: &admitted, account, head, contract_config, own_slot };
+            let response = tokio::select! {
                 biased;
-                answer = batch.run(items, call.id()) => answer,
+                response = batch.run(items, call.id()) => response,
                 () = http_server::wait_for_disconnect(session) => return Err(CallError::CallerGone),
             };
             call.stats.upstream_duration = Some(sent_at.elapsed());
-            return responder.respond_json(session, call, answer).await;
+            return responder.respond_json(session, call, response).await;
         }
-        let request = OutgoingRequest { head, input, pace, max_body: config.max_streamed_body_size.get() };
-        let answer = match gateway.send_with_body(session, &admitted, request).await {
+        let request = OutgoingRequest { head, input, body_timeout, max_body: config.max_streamed_body_size.get() };
+        let response = match gateway.send_with_body(session, &admitted, request).await {
             Ok((reply, pump)) => responder.respond(session, call, reply, pump).await,
-            Err(stop) => Err(stop),
+            Err(error) => Err(error),
         };
         call.stats.upstream_duration = Some(sent_at.elapsed());
-        answer
+        response
     }
 }
 
@@ -311,14 +260,14 @@ impl RequestContext<'_> {
 pub(super) struct CheckedInput<'a> {
     pub(super) operation: usize,
     pub(super) input: CallInput,
-    pub(super) pace: BodyTimeout<'a>,
+    pub(super) body_timeout: BodyTimeout<'a>,
     pub(super) from_query: bool,
 }
 
 /// Returns the host that the caller requested.
 pub(super) fn requested_host(head: &RequestHeader) -> Option<&str> {
-    let named = head.uri.authority().map(Authority::as_str);
-    named.or_else(|| head.headers.get(header::HOST)?.to_str().ok())
+    let authority = head.uri.authority().map(Authority::as_str);
+    authority.or_else(|| head.headers.get(header::HOST)?.to_str().ok())
 }
 
 fn declares_output(route: &Route, operation: Option<usize>) -> bool {

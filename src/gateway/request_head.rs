@@ -1,4 +1,5 @@
-//! What the head of a request says besides its target: the timeout, the session, and the input of a `GET`.
+//! The gateway's headers in a request head: the timeout, the session and the operation; their equivalents in the query;
+//! and the input of a `GET`.
 
 use super::{
     admission::Admitted, call::Call, delegation::DELEGATION_CHAIN, prefer, requested_version,
@@ -36,12 +37,12 @@ pub(super) fn gateway_and_query_headers(
     head: &RequestHeader,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let pairs = head.uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('='));
-    let named = pairs.filter_map(|(name, value)| {
-        let (_, field) = QUERY_AS_HEADERS.iter().find(|(parameter, _)| *parameter == name)?;
-        let fits = AgentId::is_valid(value) && !head.headers.contains_key(*field);
-        fits.then(|| Some((HeaderName::from_static(field), HeaderValue::from_str(value).ok()?)))?
+    let from_query = pairs.filter_map(|(name, value)| {
+        let (_, header) = QUERY_AS_HEADERS.iter().find(|(parameter, _)| *parameter == name)?;
+        let is_forwarded = AgentId::is_valid(value) && !head.headers.contains_key(*header);
+        is_forwarded.then(|| Some((HeaderName::from_static(header), HeaderValue::from_str(value).ok()?)))?
     });
-    gateway_headers(call, admitted).chain(named).collect()
+    gateway_headers(call, admitted).chain(from_query).collect()
 }
 
 /// The longest session id, in characters.
@@ -53,24 +54,24 @@ const MAX_SESSION_ID: usize = 256;
 /// # Errors
 /// `InvalidInput` for a malformed session id.
 pub(super) fn session_hash(headers: &HeaderMap, caller: &Caller) -> Result<Option<u64>> {
-    let mut session = None;
+    let mut session_hash = None;
     for name in SESSION_HEADERS {
         let Some(value) = headers.get(&name) else { continue };
         let id = value.as_bytes();
         if !(1..=MAX_SESSION_ID).contains(&id.len()) || !id.iter().all(u8::is_ascii_graphic) {
-            let why = format!("{name} is not a session id (1 to {MAX_SESSION_ID} visible ASCII characters)");
-            return Err(Fault::new(FaultCode::InvalidInput, why));
+            let message = format!("{name} is not a session id (1 to {MAX_SESSION_ID} visible ASCII characters)");
+            return Err(Fault::new(FaultCode::InvalidInput, message));
         }
-        session = session.or_else(|| Some(transport::stable_hash(&[caller.id.as_bytes(), id])));
+        session_hash = session_hash.or_else(|| Some(transport::stable_hash(&[caller.id.as_bytes(), id])));
     }
-    Ok(session)
+    Ok(session_hash)
 }
 
 /// Returns the hash of the session that the query names.
 pub(super) fn session_hash_from_query(head: &RequestHeader, caller: &Caller) -> Option<u64> {
     let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
-    let mut named = pairs.filter(|(name, value)| *name == "sessionId" && AgentId::is_valid(value));
-    named.next().map(|(_, id)| transport::stable_hash(&[caller.id.as_bytes(), id.as_bytes()]))
+    let mut session_ids = pairs.filter(|(name, value)| *name == "sessionId" && AgentId::is_valid(value));
+    session_ids.next().map(|(_, id)| transport::stable_hash(&[caller.id.as_bytes(), id.as_bytes()]))
 }
 
 /// Returns the gateway's headers for the agent: call id, operation name, version (each if it exists), and delegation
@@ -87,23 +88,23 @@ pub(super) fn gateway_headers(call: &Call, admitted: &Admitted) -> impl Iterator
 }
 
 /// Returns the input of a `GET`: the query as a JSON object, typed by the schema (R49).
-pub(super) fn input_from_query(head: &RequestHeader, route: &Route, named: Option<usize>) -> Result<Bytes> {
+pub(super) fn input_from_query(head: &RequestHeader, route: &Route, named_operation: Option<usize>) -> Result<Bytes> {
     let query = head.uri.query().unwrap_or_default();
     let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
-    let chosen = || pairs().find(|(name, _)| *name == "operation").and_then(|(_, name)| route.operation_index(name));
-    let operation = named.or_else(chosen).and_then(|at| route.agent.operations.get(at));
+    let named_in_query = || pairs().find(|(name, _)| *name == "operation").and_then(|(_, name)| route.operation_index(name));
+    let operation = named_operation.or_else(named_in_query).and_then(|at| route.agent.operations.get(at));
     let schema = operation.and_then(|operation| operation.inputs.as_deref());
     let mut input = contract::input_from_query(query, schema)?;
     if let Value::Object(members) = &mut input {
-        // They name the session, task, version or callback (R76); they are input only if the schema declares them.
-        let declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
-        let ours = |name: &str| {
-            let version = name == "version" && !route.agent.versions.is_empty();
-            version
+        // Parameters that name the session, task, version or callback (R76) are input only if the schema declares them.
+        let is_declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
+        let is_gateway_parameter = |name: &str| {
+            let is_version = name == "version" && !route.agent.versions.is_empty();
+            is_version
                 || name == prefer::CALLBACK_PARAMETER
                 || QUERY_AS_HEADERS.iter().any(|(parameter, _)| *parameter == name)
         };
-        members.retain(|name, _| declared(name) || !ours(name));
+        members.retain(|name, _| is_declared(name) || !is_gateway_parameter(name));
     }
     Ok(Bytes::from(input.to_string()))
 }
@@ -113,7 +114,7 @@ pub(super) fn call_deadline(call: &Call, route: &Route, headers: &HeaderMap) -> 
     deadline_within(call, route.upstream.timeouts().total, headers)
 }
 
-/// Returns the deadline: `most` after arrival, or the caller's timeout if that is shorter.
+/// Returns the deadline: `max_duration` after arrival, or the caller's timeout if that is shorter.
 pub(super) fn deadline_within(call: &Call, max_duration: Duration, headers: &HeaderMap) -> Result<Instant> {
     let requested = match headers.get(TIMEOUT_HEADER) {
         None => max_duration,
@@ -131,8 +132,8 @@ fn parse_timeout(text: &str) -> Result<Duration> {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
-    let plain = !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let seconds: f64 = number.parse().ok().filter(|_| plain).ok_or_else(refuse)?;
+    let is_decimal = !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds: f64 = number.parse().ok().filter(|_| is_decimal).ok_or_else(refuse)?;
     match Duration::try_from_secs_f64(seconds * unit) {
         Ok(timeout) if !timeout.is_zero() => Ok(timeout),
         _ => Err(refuse()),

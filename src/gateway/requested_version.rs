@@ -1,6 +1,6 @@
 //! Version selection (R66–R69): the version of an agent that a call is for is in the path
 //! (`/agents/{id}@{version}/invoke`), in the query (`?version=`) or in `X-Agent-Version`; the default is the latest.
-//! The versions and their paths are computed when the agent's record is read.
+//! The versions and their paths are compiled with the agent's route.
 
 use super::route::Route;
 use crate::{
@@ -19,7 +19,7 @@ pub(super) const AGENT_VERSION_HEADER: HeaderName = HeaderName::from_static("x-a
 #[derive(Debug, Default)]
 pub(super) struct VersionTable {
     versions: AgentVersions,
-    ready: Box<[Arc<CompiledVersion>]>,
+    compiled: Box<[Arc<CompiledVersion>]>,
     latest: Option<Arc<CompiledVersion>>,
 }
 
@@ -41,20 +41,20 @@ impl VersionTable {
             format!("{}{query}", url.path()).parse::<PathAndQuery>().ok()
         };
         let versions =
-            agent.versions.filtered(|served| served.location.as_deref().is_none_or(|at| path_of(at).is_some()));
-        let ready = |label: &str, path| Arc::new(CompiledVersion { label: HeaderValue::from_str(label).ok(), path });
-        let each = versions.iter().map(|served| ready(&served.label, served.location.as_deref().and_then(path_of)));
-        let each: Box<[Arc<CompiledVersion>]> = each.collect();
-        let usual = versions.default_version().and_then(|(at, itself)| {
-            let latest = each.get(at)?;
+            agent.versions.filtered(|version| version.location.as_deref().is_none_or(|reference| path_of(reference).is_some()));
+        let compile = |label: &str, path| Arc::new(CompiledVersion { label: HeaderValue::from_str(label).ok(), path });
+        let compiled = versions.iter().map(|version| compile(&version.label, version.location.as_deref().and_then(path_of)));
+        let compiled: Box<[Arc<CompiledVersion>]> = compiled.collect();
+        let latest = versions.default_version().and_then(|(index, is_own_endpoint)| {
+            let latest = compiled.get(index)?;
             // The agent's own version is served at its endpoint, even if the record also names another path.
-            Some(if itself {
+            Some(if is_own_endpoint {
                 Arc::new(CompiledVersion { label: latest.label.clone(), path: None })
             } else {
                 Arc::clone(latest)
             })
         });
-        Self { versions, ready: each, latest: usual }
+        Self { versions, compiled, latest }
     }
 
     /// Selects the requested version, or the latest. If the record of the agent lists no versions, the agent interprets
@@ -63,22 +63,22 @@ impl VersionTable {
     /// # Errors
     /// `InvalidInput` for a malformed version or two different ones; `NotAcceptable` for a version that does not exist.
     pub(super) fn select(&self, requested: &RequestedVersion<'_>) -> Result<Option<Arc<CompiledVersion>>> {
-        let stated = [requested.path.as_deref(), requested.query.as_deref(), requested.header];
-        let mut stated = stated.into_iter().flatten();
-        let Some(version) = stated.next() else { return Ok(self.latest.clone()) };
+        let requested_versions = [requested.path.as_deref(), requested.query.as_deref(), requested.header];
+        let mut requested_versions = requested_versions.into_iter().flatten();
+        let Some(version) = requested_versions.next() else { return Ok(self.latest.clone()) };
         if self.versions.is_empty() && requested.path.is_none() {
             return Ok(None);
         }
-        let at = self.versions.select(version).map_err(|why| self.unmet_fault(why, &truncate(version, 64)))?;
+        let index = self.versions.select(version).map_err(|why| self.selection_fault(why, &truncate(version, 64)))?;
         // A range and the exact version that it selects do not differ.
-        if stated.any(|other| other != version && self.versions.select(other) != Ok(at)) {
+        if requested_versions.any(|other| other != version && self.versions.select(other) != Ok(index)) {
             let message = "Two different versions are requested (state one: in the path, the query or X-Agent-Version)";
             return Err(Fault::new(FaultCode::InvalidInput, message));
         }
-        Ok(self.ready.get(at).cloned())
+        Ok(self.compiled.get(index).cloned())
     }
 
-    fn unmet_fault(&self, why: VersionSelectionError, requested: &str) -> Fault {
+    fn selection_fault(&self, why: VersionSelectionError, requested: &str) -> Fault {
         match why {
             VersionSelectionError::Malformed => Fault::new(
                 FaultCode::InvalidInput,
@@ -120,12 +120,12 @@ impl<'a> RequestedVersion<'a> {
         let query = query
             .filter(|_| !declared)
             .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("version=")));
-        let plain = |query: &str| crate::agent::decode_segment(&query.replace('+', "%20")).ok_or_else(not_text);
-        let query = query.map(plain).transpose()?;
-        let mut fields = headers.get_all(&AGENT_VERSION_HEADER).into_iter();
-        let field = fields.next().map(|value| value.to_str().map_err(|_| not_text())).transpose()?;
-        match fields.next() {
-            None => Ok(Self { path, query, header: field.map(str::trim) }),
+        let decode = |query: &str| crate::agent::decode_segment(&query.replace('+', "%20")).ok_or_else(not_text);
+        let query = query.map(decode).transpose()?;
+        let mut values = headers.get_all(&AGENT_VERSION_HEADER).into_iter();
+        let header = values.next().map(|value| value.to_str().map_err(|_| not_text())).transpose()?;
+        match values.next() {
+            None => Ok(Self { path, query, header: header.map(str::trim) }),
             Some(_) => Err(Fault::new(FaultCode::InvalidInput, "X-Agent-Version appears twice")),
         }
     }
@@ -137,8 +137,8 @@ impl<'a> RequestedVersion<'a> {
 }
 
 /// Returns whether an operation of the agent declares `version` as input.
-pub(super) fn declares_version_input(route: &Route, named: Option<usize>) -> bool {
-    let operations = match named {
+pub(super) fn declares_version_input(route: &Route, named_operation: Option<usize>) -> bool {
+    let operations = match named_operation {
         Some(at) => route.agent.operations.get(at..=at).unwrap_or_default(),
         None => route.agent.operations.as_slice(),
     };

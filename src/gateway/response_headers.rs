@@ -12,17 +12,17 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Sets the call id, the rate limit headers and the CORS headers.
-pub(super) fn add_call_headers(headers: &mut HeaderMap, call: &Call, standing: Option<&RateLimitStatus>) {
+pub(super) fn add_call_headers(headers: &mut HeaderMap, call: &Call, rate_limit_status: Option<&RateLimitStatus>) {
     if let Some(id) = call.id_header() {
         headers.insert(REQUEST_ID, id);
     }
-    if let Some(standing) = standing {
-        let (state, policy) = standing.header_values();
-        insert_if_valid(headers, RATELIMIT, state);
+    if let Some(rate_limit_status) = rate_limit_status {
+        let (status, policy) = rate_limit_status.header_values();
+        insert_if_valid(headers, RATELIMIT, status);
         insert_if_valid(headers, RATELIMIT_POLICY, policy);
     }
-    if let Some(page) = &call.cors_origin {
-        cors::set_cors_headers(headers, page.as_ref());
+    if let Some(origin) = &call.cors_origin {
+        cors::set_cors_headers(headers, origin.as_ref());
     }
 }
 
@@ -34,21 +34,21 @@ pub(super) fn response_head(status: StatusCode, headers: HeaderMap) -> ResponseH
     parts.into()
 }
 
-/// Builds the head of an agent's response, with the headers of the call and of the agent.
-pub(super) fn agent_response_head(
+/// Adds the headers of the call, the length, and the headers of the agent to an agent's response.
+pub(super) fn add_agent_response_headers(
+    headers: &mut HeaderMap,
     call: &Call,
-    (route, standing): (&Route, Option<&RateLimitStatus>),
-    (status, mut headers): (StatusCode, HeaderMap),
+    route: &Route,
+    rate_limit_status: Option<&RateLimitStatus>,
     length: Option<usize>,
-) -> ResponseHeader {
-    add_call_headers(&mut headers, call, standing);
+) {
+    add_call_headers(headers, call, rate_limit_status);
     if let Some(length) = length {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     for (name, value) in &route.response_headers {
         headers.append(name, value.clone());
     }
-    response_head(status, headers)
 }
 
 fn insert_if_valid(headers: &mut HeaderMap, name: HeaderName, value: String) {

@@ -1,5 +1,5 @@
-//! Resumable streams: the agent's event stream is read independently of its caller, who follows the buffered events and
-//! may resume after a disconnect (R80).
+//! Resumable streams: the gateway reads an agent's event stream independently of its caller. The caller follows the
+//! buffered events, and may resume after a disconnect (R80).
 
 use super::{
     CallError, ConfigSnapshot,
@@ -23,7 +23,7 @@ use pingora_http::ResponseHeader;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
-/// The most bytes of buffered events that one write takes.
+/// Maximum bytes of buffered events in one write.
 const MAX_WRITE: usize = 16 << 10;
 
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
@@ -37,8 +37,8 @@ impl Responder<'_> {
         head: &mut ResponseHeader,
         reply: UpstreamReply,
     ) -> Result<EventReader, Box<UpstreamReply>> {
-        let Some(desk) = &self.config.tasks else { return Err(Box::new(reply)) };
-        let new = NewTask {
+        let Some(manager) = &self.config.tasks else { return Err(Box::new(reply)) };
+        let new_task = NewTask {
             owner: owner_id(self.caller, self.connection.peer_address.ip()),
             agent: self.admitted.agent_route().agent.id.as_str(),
             operation: &self.admitted.operation().name,
@@ -46,10 +46,10 @@ impl Responder<'_> {
             time_limit: Duration::ZERO,
             callback_url: None,
         };
-        let Some(live) = desk.start_stream(&new) else { return Err(Box::new(reply)) };
-        let Some(follower) = live.read_after(0) else { return Err(Box::new(reply)) };
-        let id = live.id();
-        // An agent that sets a task id of its own keeps it.
+        let Some(task) = manager.start_stream(&new_task) else { return Err(Box::new(reply)) };
+        let Some(follower) = task.read_after(0) else { return Err(Box::new(reply)) };
+        let id = task.id();
+        // A task id that the agent set itself is kept.
         if !head.headers.contains_key(&TASK_ID) {
             insert(head, TASK_ID, &id);
         }
@@ -58,8 +58,8 @@ impl Responder<'_> {
         }
         head.remove_header(&header::CONTENT_LENGTH);
         let stream = DetachedStream {
-            desk: Arc::clone(desk),
-            live,
+            manager: Arc::clone(manager),
+            task,
             admitted: Arc::clone(self.admitted),
             json_rpc_id: call.json_rpc_id(),
         };
@@ -70,8 +70,8 @@ impl Responder<'_> {
 
 /// An event stream that is read independently of its caller.
 struct DetachedStream {
-    desk: Arc<TaskManager>,
-    live: Arc<RunningTask>,
+    manager: Arc<TaskManager>,
+    task: Arc<RunningTask>,
     admitted: Arc<Admitted>,
     /// The id of the JSON-RPC request that the stream answers, if it answers one.
     json_rpc_id: Option<Value>,
@@ -80,13 +80,13 @@ struct DetachedStream {
 impl DetachedStream {
     /// Reads the reply until it ends, is cancelled, or has had no follower for the resume window.
     async fn read_to_end(self, mut reply: UpstreamReply) {
-        let Self { desk, live, admitted, json_rpc_id } = self;
-        let resume_window = desk.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
+        let Self { manager, task, admitted, json_rpc_id } = self;
+        let resume_window = manager.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
         let outcome = tokio::select! {
             biased;
-            () = live.wait_until_canceled() => task::TaskOutcome::Canceled,
-            () = live.wait_until_abandoned(resume_window) => task::TaskOutcome::Canceled,
-            published = publish_events(&mut reply, &live, 0) => match published {
+            () = task.wait_until_canceled() => task::TaskOutcome::Canceled,
+            () = task.wait_until_abandoned(resume_window) => task::TaskOutcome::Canceled,
+            published = publish_events(&mut reply, &task, 0) => match published {
                 Ok(_) => {
                     let body = Bytes::new();
                     let media_type = "text/event-stream".into();
@@ -97,7 +97,7 @@ impl DetachedStream {
         };
         // Release the concurrency permit before followers see the end.
         drop((reply, admitted));
-        desk.end_stream(&live, &outcome, json_rpc_id.as_ref());
+        manager.end_stream(&task, &outcome, json_rpc_id.as_ref());
     }
 }
 
@@ -145,9 +145,9 @@ impl FollowerResponse<'_> {
                 }
             };
             let bytes = match next {
-                Some(NextEvent::Bytes(bytes, ends)) => {
-                    let (bytes, ends) = self.follower.coalesce((bytes, ends), MAX_WRITE);
-                    between_events = ends;
+                Some(NextEvent::Bytes(bytes, ends_event)) => {
+                    let (bytes, ends_event) = self.follower.coalesce((bytes, ends_event), MAX_WRITE);
+                    between_events = ends_event;
                     bytes
                 }
                 None => Bytes::from_static(b": keep-alive\n\n"),
@@ -162,7 +162,7 @@ impl FollowerResponse<'_> {
         }
     }
 
-    /// Returns what comes next; `None` when a keep-alive comment is due.
+    /// Returns the next event of the task; `None` when a keep-alive comment is due.
     async fn next_event(
         &mut self,
         session: &mut ServerSession,
@@ -170,18 +170,18 @@ impl FollowerResponse<'_> {
         between_events: bool,
     ) -> Result<Option<NextEvent>, CallError> {
         let keep_alive = self.config.sse_keep_alive_interval;
-        let comments = between_events && !keep_alive.is_zero();
-        let idle = tokio::time::sleep(if comments { keep_alive } else { Duration::from_secs(86_400) });
+        let sends_comments = between_events && !keep_alive.is_zero();
+        let idle = tokio::time::sleep(if sends_comments { keep_alive } else { Duration::from_secs(86_400) });
         tokio::pin!(idle);
         loop {
             tokio::select! {
                 biased;
                 next = self.follower.next() => return Ok(Some(next)),
-                () = &mut idle, if comments => return Ok(None),
-                moved = pump.advance(session) => {
-                    moved?;
-                    // Writing a comment finds out whether a silent caller is still connected.
-                    if comments && pump.is_caller_half_closed() {
+                () = &mut idle, if sends_comments => return Ok(None),
+                result = pump.advance(session) => {
+                    result?;
+                    // The write of a comment fails if a half-closed caller has disconnected.
+                    if sends_comments && pump.is_caller_half_closed() {
                         return Ok(None);
                     }
                 }
@@ -216,7 +216,7 @@ impl FollowerResponse<'_> {
     }
 }
 
-/// Ends the response of a follower that was too slow with a `Gone` event.
+/// Ends the response of a follower that was too slow: with a `Gone` event, if it is between events.
 async fn end_lagging_follower(
     session: &mut ServerSession,
     call: &mut Call,

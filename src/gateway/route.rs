@@ -1,5 +1,5 @@
-//! A route: everything about an agent that is computed before calls arrive: compiled contracts, limits, upstream,
-//! grants and metrics. A call computes nothing that is stored here.
+//! A route: everything about an agent that is compiled before calls arrive: contracts, limits, upstream, grants and
+//! metrics.
 
 use super::{content_negotiation, requested_version::VersionTable};
 use crate::{
@@ -86,7 +86,7 @@ impl CompileRoute for AgentRouteCompiler {
     fn compile(&self, agent: Arc<Agent>) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
         let mut operations = Vec::with_capacity(agent.operations.len());
-        for (at, operation) in agent.operations.iter().enumerate() {
+        for (index, operation) in agent.operations.iter().enumerate() {
             match OperationContract::compile(operation, &self.contract) {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
@@ -95,7 +95,7 @@ impl CompileRoute for AgentRouteCompiler {
                     declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
                     declares_error: operation.declares_error(),
                 }),
-                Err(found) => problems.extend(found.into_iter().map(|why| format!("operations[{at}].{why}"))),
+                Err(errors) => problems.extend(errors.into_iter().map(|why| format!("operations[{index}].{why}"))),
             }
         }
         let mut settings = self.defaults.clone();
@@ -108,19 +108,19 @@ impl CompileRoute for AgentRouteCompiler {
             runs_as_task = rule.runs_as_task.or(runs_as_task);
         }
         let upstream = match self.transport.compile_upstream_set(&agent, &settings) {
-            Ok(way) if problems.is_empty() => way,
+            Ok(upstream) if problems.is_empty() => upstream,
             Ok(_) => return Err(problems),
-            Err(found) => {
-                problems.extend(found);
+            Err(errors) => {
+                problems.extend(errors);
                 return Err(problems);
             }
         };
         let concurrency = concurrency.or(upstream.max_concurrency());
         let metrics = self.metrics.for_agent(&agent);
         upstream.set_metrics(&metrics);
-        let bounds =
+        let limit_settings =
             limit::AgentLimitSettings { declared_rates: agent.rate_limits.clone(), rate, concurrency, adaptive };
-        let limits = self.limits.register_agent(&agent.id, bounds);
+        let limits = self.limits.register_agent(&agent.id, limit_settings);
         limits.set_metrics(&metrics);
         Ok(Route {
             grants: self.auth.grants_for_agent(&agent),
@@ -164,8 +164,8 @@ impl Route {
     }
 
     /// Returns the operation at `at`, an index that was found in this route.
-    pub(super) fn operation(&self, at: usize) -> &CompiledOperation {
-        self.operations.get(at).unwrap_or_else(|| unreachable!("the index was found in this route"))
+    pub(super) fn operation(&self, index: usize) -> &CompiledOperation {
+        self.operations.get(index).unwrap_or_else(|| unreachable!("the index was found in this route"))
     }
 
     /// Returns the only operation, if there is exactly one.

@@ -21,9 +21,9 @@ impl EventSplitter {
             self.inside_long_event = false;
             return chunk;
         }
-        let from = self.buffer.len().saturating_sub(3);
+        let search_start = self.buffer.len().saturating_sub(3);
         self.buffer.extend_from_slice(&chunk);
-        let end = self.buffer.get(from..).and_then(last_event_end).map(|end| from + end);
+        let end = self.buffer.get(search_start..).and_then(last_event_end).map(|end| search_start + end);
         match end {
             Some(end) => {
                 self.inside_long_event = false;
@@ -32,14 +32,14 @@ impl EventSplitter {
             None if self.inside_long_event || self.buffer.len() > MAX_BUFFERED_EVENT => {
                 self.inside_long_event = true;
                 // Keep the last bytes: they may be the start of the empty line.
-                let keep = self.buffer.len().saturating_sub(3);
-                self.buffer.split_to(keep).freeze()
+                let ready = self.buffer.len().saturating_sub(3);
+                self.buffer.split_to(ready).freeze()
             }
             None => Bytes::new(),
         }
     }
 
-    /// Returns whether something may be inserted here.
+    /// Returns whether a comment or an event may be inserted here.
     pub(super) fn is_between_events(&self) -> bool {
         !self.inside_long_event && self.buffer.is_empty()
     }
@@ -63,6 +63,6 @@ fn last_event_end(bytes: &[u8]) -> Option<usize> {
     lf.max(crlf).max(cr)
 }
 
-fn rfind_bytes(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    bytes.windows(what.len()).rposition(|window| window == what)
+fn rfind_bytes(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).rposition(|window| window == pattern)
 }

@@ -45,7 +45,7 @@ impl StreamedResponse<'_> {
             && head.remove_header(&header::CONTENT_LENGTH).is_some()
             && session.req_header().version == http::Version::HTTP_11
         {
-            // Keep-alive comments would break the length; one real server sends it with an event stream.
+            // Keep-alive comments would break the length. At least one agent framework sends it with event streams.
             let _ = head.insert_header(header::TRANSFER_ENCODING, "chunked");
         }
         // The request body has been read, even if the agent has not received all of it yet.
@@ -63,7 +63,7 @@ impl StreamedResponse<'_> {
         let mut recorder = self.output_recorder();
         loop {
             let event = self.next_event(session, events.as_ref()).await;
-            let (bytes, ends) = match event {
+            let (bytes, is_last) = match event {
                 StreamEvent::Chunk(bytes) => {
                     recorder.push(&bytes);
                     (events.as_mut().map_or(bytes.clone(), |events| events.push(bytes)), false)
@@ -74,14 +74,14 @@ impl StreamedResponse<'_> {
                     call.state = CallState::CallerGone(status);
                     return ServeOutcome::Aborted;
                 }
-                StreamEvent::Failed(fault) => return end_failed_stream(session, call, events, (status, fault)).await,
+                StreamEvent::Failed(fault) => return end_failed_stream(session, call, events, status, fault).await,
             };
             call.stats.bytes_out += bytes.len() as u64;
-            if (ends || !bytes.is_empty()) && session.write_response_body(bytes, ends).await.is_err() {
+            if (is_last || !bytes.is_empty()) && session.write_response_body(bytes, is_last).await.is_err() {
                 call.state = CallState::CallerGone(status);
                 return ServeOutcome::Aborted;
             }
-            if ends {
+            if is_last {
                 recorder.report(self.responder);
                 call.state = CallState::Answered(status);
                 return ServeOutcome::Complete;
@@ -92,8 +92,8 @@ impl StreamedResponse<'_> {
     /// Waits for the agent, forwards the rest of the request body, and detects that the caller left.
     async fn next_event(&mut self, session: &mut ServerSession, events: Option<&EventSplitter>) -> StreamEvent {
         let keep_alive = self.responder.config.sse_keep_alive_interval;
-        let comments = events.is_some_and(EventSplitter::is_between_events) && !keep_alive.is_zero();
-        let idle = tokio::time::sleep(if comments { keep_alive } else { Duration::from_secs(86_400) });
+        let sends_comments = events.is_some_and(EventSplitter::is_between_events) && !keep_alive.is_zero();
+        let idle = tokio::time::sleep(if sends_comments { keep_alive } else { Duration::from_secs(86_400) });
         tokio::pin!(idle);
         loop {
             tokio::select! {
@@ -103,10 +103,10 @@ impl StreamedResponse<'_> {
                     Some(Err(fault)) => StreamEvent::Failed(fault),
                     None => StreamEvent::End,
                 },
-                () = &mut idle, if comments => return StreamEvent::Idle,
-                moved = self.pump.advance(session) => match moved {
-                    // Writing a comment finds out whether a silent caller is still connected.
-                    Ok(()) if comments && self.pump.is_caller_half_closed() => return StreamEvent::Idle,
+                () = &mut idle, if sends_comments => return StreamEvent::Idle,
+                result = self.pump.advance(session) => match result {
+                    // The write of a comment fails if a half-closed caller has disconnected.
+                    Ok(()) if sends_comments && self.pump.is_caller_half_closed() => return StreamEvent::Idle,
                     Ok(()) => {}
                     Err(CallError::CallerGone) => return StreamEvent::CallerGone,
                     Err(CallError::Fault(fault)) => return StreamEvent::Failed(fault),
@@ -115,12 +115,12 @@ impl StreamedResponse<'_> {
         }
     }
 
-    /// Returns a recorder of the reply, for an output contract that is reported but not enforced.
+    /// Returns a recorder of the reply, for an output contract whose violations are reported but not enforced.
     fn output_recorder(&self) -> OutputRecorder {
-        let rules = &self.responder.config.contract;
-        let json = super::route::is_json_content(self.reply.headers.get(header::CONTENT_TYPE));
-        let wanted = json && self.responder.admitted.operation().contract.output.is_some();
-        OutputRecorder { max_bytes: if wanted { rules.max_body_size.get() } else { 0 }, bytes: Vec::new() }
+        let contract_config = &self.responder.config.contract;
+        let is_json = super::route::is_json_content(self.reply.headers.get(header::CONTENT_TYPE));
+        let is_recorded = is_json && self.responder.admitted.operation().contract.output.is_some();
+        OutputRecorder { max_bytes: if is_recorded { contract_config.max_body_size.get() } else { 0 }, bytes: Vec::new() }
     }
 }
 
@@ -153,7 +153,8 @@ async fn end_failed_stream(
     session: &mut ServerSession,
     call: &mut Call,
     events: Option<EventSplitter>,
-    (status, fault): (u16, Fault),
+    status: u16,
+    fault: Fault,
 ) -> ServeOutcome {
     let mut outcome = ServeOutcome::Aborted;
     if events.is_some_and(|events| events.can_append_event()) {

@@ -1,6 +1,5 @@
 //! Subrequests: calls that the gateway makes for a pipeline step, a WebSocket message or an MQTT task. A subrequest
-//! takes every step that a request takes and has its own access-log entry; only its response is written by the code
-//! that sends it.
+//! takes every step of a call and has its own access-log entry; the code that sends it turns the reply into a response.
 
 use super::{
     ConfigSnapshot, Gateway,
@@ -25,7 +24,7 @@ use std::{sync::Arc, time::Instant};
 pub(super) struct Subrequest<'a> {
     /// The credentials and the other header fields of the caller.
     pub(super) context: CallerContext<'a>,
-    /// What the agent receives about the caller; the `fields` in it are replaced.
+    /// What the agent receives about the caller; its `set` is replaced.
     pub(super) forwarding: HeaderMutations<'a>,
     /// The id of the call that this is a part of; `None` creates a new id.
     pub(super) call_id: Option<&'a str>,
@@ -86,7 +85,7 @@ impl Gateway {
         let mut call = Call::start(self, Some(subrequest.context.address));
         call.set_subrequest(subrequest.call_id, subrequest.agent);
         call.exempt_from_shedding = subrequest.exempt_from_shedding;
-        match self.run_subrequest(config, &mut call, (subrequest, accept)).await {
+        match self.run_subrequest(config, &mut call, subrequest, accept).await {
             Ok((admitted, reply, sent_at)) => Ok(SubrequestReply { call, admitted, reply, sent_at }),
             Err(fault) => {
                 call.state = CallState::Refused(fault.clone());
@@ -107,7 +106,7 @@ impl Gateway {
         let reply = self.send_subrequest(config, subrequest).await?.read_complete(self, config).await?;
         match reply.status.is_success() {
             true => Ok(reply),
-            false => Err(Fault::new(FaultCode::AgentError, "The agent failed").with_detail(reply.status)),
+            false => Err(Fault::from(FaultCode::AgentError).with_detail(reply.status)),
         }
     }
 
@@ -115,7 +114,8 @@ impl Gateway {
         &self,
         config: &ConfigSnapshot,
         call: &mut Call,
-        (subrequest, accept): (Subrequest<'_>, HeaderValue),
+        subrequest: Subrequest<'_>,
+        accept: HeaderValue,
     ) -> Result<(Admitted, UpstreamReply, Instant)> {
         let Subrequest {
             context, forwarding, agent, operation, input, instruction, deadline: subrequest_deadline, ..
@@ -136,25 +136,26 @@ impl Gateway {
             named_operation,
             buffered_input: &call.buffered_input,
         };
-        // R111: objects and strings stay unchanged there; agents receive any other value wrapped in an object.
+        // R111: a transport with a field for the instruction takes objects and strings unchanged; to any other value,
+        // the instruction is added in an object around it.
         let is_object_or_string = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
         let separate_instruction = is_object_or_string && permitted.authorized.route.upstream.accepts_instructions();
-        let (within, instruction) = if separate_instruction { (None, instruction) } else { (instruction, None) };
-        let (operation, input) = reader.check_complete(merge_instruction(input, within))?;
+        let (merged_instruction, instruction) = if separate_instruction { (None, instruction) } else { (instruction, None) };
+        let (operation, input) = reader.check_complete(merge_instruction(input, merged_instruction))?;
         let CallInput::Complete(input) = input else {
             return Err(Fault::new(FaultCode::InvalidInput, "A batch is not accepted here (send one input)"));
         };
         call.set_operation(operation);
         let admitted =
-            permitted.admit(operation, subrequest_deadline.map_or(agent_deadline, |until| until.min(agent_deadline)));
+            permitted.admit(operation, subrequest_deadline.map_or(agent_deadline, |deadline| deadline.min(agent_deadline)));
         let mut headers = caller_headers.clone();
         set_json_headers(&mut headers);
         headers.insert(header::ACCEPT, accept);
-        let fields: Vec<_> = gateway_headers(call, &admitted).collect();
+        let gateway_headers: Vec<_> = gateway_headers(call, &admitted).collect();
         let head = UpstreamHead {
             call_id: call.id(),
             headers: &headers,
-            forwarding: HeaderMutations { set: &fields, ..forwarding },
+            forwarding: HeaderMutations { set: &gateway_headers, ..forwarding },
             instruction,
         };
         let sent_at = Instant::now();
@@ -185,13 +186,13 @@ impl SubrequestReply {
         }
     }
 
-    /// Records that the reply was passed on completely, `bytes` long.
+    /// Records that the complete reply, `bytes` long, was forwarded.
     pub(super) fn record_completed(&mut self, bytes: u64) {
         self.call.stats.bytes_out = bytes;
         self.call.state = CallState::Answered(self.reply.status.as_u16());
     }
 
-    /// Records that the reply broke off after the first part of it was passed on.
+    /// Records that the reply failed after its first part was forwarded.
     pub(super) fn record_failed(&mut self, fault: Fault) {
         self.call.state = CallState::FailedMidResponse(self.reply.status.as_u16(), fault);
     }

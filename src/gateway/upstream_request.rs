@@ -1,5 +1,5 @@
 //! Step 11: the call to the agent. Streams the request body to the agent while watching the caller. Every function that
-//! sends takes [`Admitted`].
+//! sends takes an [`Admitted`].
 
 use super::{
     CallError, Gateway,
@@ -27,7 +27,7 @@ impl Gateway {
         upstream_head: UpstreamHead<'a>,
         body: RequestBody,
     ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-        let UpstreamHead { call_id: id, headers, forwarding: passage, instruction } = upstream_head;
+        let UpstreamHead { call_id: id, headers, forwarding: header_mutations, instruction } = upstream_head;
         let operation = &admitted.operation().name;
         let request = UpstreamCall {
             id,
@@ -36,12 +36,12 @@ impl Gateway {
             path: admitted.version().and_then(|version| version.path.clone()),
             headers,
             body,
-            header_mutations: passage,
+            header_mutations,
             instruction,
         };
         let (sample, streamed) = (admitted.start_latency_sample(), matches!(request.body, RequestBody::Stream(_)));
         let result = self.transport.call(admitted, request);
-        result.inspect(move |made| overload_control::record_latency_sample(self, admitted, (sample, streamed), made))
+        result.inspect(move |result| overload_control::record_latency_sample(self, admitted, sample, streamed, result))
     }
 
     /// Sends the call's input until the agent starts to reply or the caller leaves; an input that was not buffered is
@@ -52,14 +52,14 @@ impl Gateway {
         admitted: &Admitted,
         request: OutgoingRequest<'_, 'p>,
     ) -> std::result::Result<(UpstreamReply, BodyPump<'p>), CallError> {
-        let OutgoingRequest { head: upstream_head, input, pace, max_body } = request;
+        let OutgoingRequest { head: upstream_head, input, body_timeout, max_body } = request;
         let (body, mut pump) = match input {
             CallInput::Complete(bytes) => (RequestBody::from(bytes), BodyPump::without_body()),
             CallInput::Streamed(first) if first.is_empty() && session.is_body_empty() => {
                 (RequestBody::Empty, BodyPump::without_body())
             }
             CallInput::Streamed(first) => {
-                let length = IncomingBody::new(session, pace).content_length();
+                let length = IncomingBody::new(session, body_timeout).content_length();
                 if length.is_some_and(|length| length > max_body as u64) {
                     return Err(body_too_large(max_body).into());
                 }
@@ -67,12 +67,12 @@ impl Gateway {
                 let Some(remaining) = max_body.checked_sub(first.len()) else {
                     return Err(body_too_large(max_body).into());
                 };
-                let waiting = (!first.is_empty()).then_some(PendingPart::Chunk(first));
+                let first_part = (!first.is_empty()).then_some(PendingPart::Chunk(first));
                 (
                     body,
                     BodyPump {
-                        sender: Some((sender, pace)),
-                        pending: waiting,
+                        sender: Some((sender, body_timeout)),
+                        pending: first_part,
                         remaining,
                         max_body,
                         ..BodyPump::without_body()
@@ -88,7 +88,7 @@ impl Gateway {
             tokio::select! {
                 biased;
                 reply = &mut call => return Ok((reply?, pump)),
-                moved = pump.advance(session) => moved?,
+                result = pump.advance(session) => result?,
             }
         }
     }
@@ -110,7 +110,7 @@ pub(super) struct UpstreamHead<'a> {
 pub(super) struct OutgoingRequest<'t, 'p> {
     pub(super) head: UpstreamHead<'t>,
     pub(super) input: CallInput,
-    pub(super) pace: BodyTimeout<'p>,
+    pub(super) body_timeout: BodyTimeout<'p>,
     /// The most bytes of a body that is not validated.
     pub(super) max_body: usize,
 }
@@ -125,20 +125,20 @@ pub(super) struct BodyPump<'a> {
     caller_state: CallerState,
 }
 
-/// What is known of the caller after its body was sent.
+/// The state of the caller's connection after the whole body was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallerState {
     Connected,
-    /// The caller's side is half-closed, as it also is when the caller has left.
+    /// The caller has closed its sending side: it awaits the response, or has disconnected.
     HalfClosed,
-    /// A probe was written to a half-closed caller: only a reset shows that it has left.
+    /// A half-closed caller was probed: a reset will show if it has disconnected.
     Probed,
 }
 
 /// How long a caller may be half-closed before it is probed.
 const PROBE_DELAY: Duration = Duration::from_secs(1);
 
-/// What was read from the caller and not yet sent.
+/// The part of the body that was read from the caller and not yet sent.
 enum PendingPart {
     Chunk(Bytes),
     End,
@@ -150,13 +150,13 @@ impl BodyPump<'_> {
         Self { sender: None, pending: None, remaining: 0, max_body: 0, caller_state: CallerState::Connected }
     }
 
-    /// Moves one chunk. Cancel-safe. An agent that stops reading is not a failure here: its reply says why.
+    /// Reads or sends one chunk. Cancel-safe. An agent that stops reading is not a failure here: its reply states why.
     pub(super) async fn advance(&mut self, session: &mut ServerSession) -> std::result::Result<(), CallError> {
-        let Some((sender, pace)) = &self.sender else {
+        let Some((sender, timeout)) = &self.sender else {
             return self.watch_caller(session).await;
         };
         if self.pending.is_none() {
-            self.pending = match IncomingBody::new(session, *pace).chunk().await? {
+            self.pending = match IncomingBody::new(session, *timeout).chunk().await? {
                 None => Some(PendingPart::End),
                 Some(bytes) if bytes.len() > self.remaining => return Err(body_too_large(self.max_body).into()),
                 Some(bytes) => {

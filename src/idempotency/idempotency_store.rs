@@ -27,7 +27,7 @@ pub enum FirstOutcome {
         /// Body.
         body: Bytes,
     },
-    /// A failure after which the agent may have done its work.
+    /// A failure after which the agent may have executed the call.
     Failed(Fault),
     /// The response was a stream, or too large to be stored.
     NotStored,
@@ -66,9 +66,9 @@ struct KeyEntry {
 #[derive(Debug, Default)]
 struct KeyTable {
     entries: HashMap<ScopedKey, KeyEntry>,
-    /// Completed calls in the order of completion.
+    /// Completed calls, in the order of completion.
     completed: VecDeque<(Instant, ScopedKey, u64)>,
-    /// Those of them whose responses are stored, in the same order.
+    /// The completed calls whose responses are stored, in the same order.
     with_response: VecDeque<(ScopedKey, u64)>,
     size: usize,
     last_number: u64,
@@ -109,7 +109,7 @@ impl FirstCallWaiter {
     pub async fn wait(mut self) -> Option<FirstOutcome> {
         match self.0.wait_for(|state| !matches!(state, FirstCallState::Running)).await {
             Ok(state) => match &*state {
-                FirstCallState::Done(answer) => Some(answer.clone()),
+                FirstCallState::Done(outcome) => Some(outcome.clone()),
                 _ => None,
             },
             Err(_) => None,
@@ -133,7 +133,7 @@ impl IdempotencyStore {
         self.config.load().is_enabled()
     }
 
-    /// Looks up a key and claims it if it is new. `whose` is the caller and the agent.
+    /// Looks up a key of this caller for this agent, and claims it if it is new.
     ///
     /// # Errors
     /// `IdempotencyMismatch` if the key was used with another `digest`; `Overloaded` if too many calls with keys are in
@@ -150,19 +150,19 @@ impl IdempotencyStore {
         table.remove_expired(Instant::now(), config.ttl.get());
         if let Some(entry) = table.entries.get(&name) {
             if entry.digest != digest {
-                let text = "The Idempotency-Key was already used with another body or operation (send a new key)";
-                return Err(Fault::new(FaultCode::IdempotencyMismatch, text));
+                let message = "The Idempotency-Key was already used with another body or operation (send a new key)";
+                return Err(Fault::new(FaultCode::IdempotencyMismatch, message));
             }
             let receiver = entry.state.subscribe();
             let state = receiver.borrow().clone();
             return Ok(match state {
-                FirstCallState::Done(answer) => KeyLookup::Completed(answer),
+                FirstCallState::Done(outcome) => KeyLookup::Completed(outcome),
                 _ => KeyLookup::InProgress(FirstCallWaiter(receiver)),
             });
         }
-        if !table.make_room((1, ENTRY_OVERHEAD), &config) {
-            let busy = Fault::new(FaultCode::Overloaded, "Too many calls with an Idempotency-Key are in progress");
-            return Err(busy.with_retry_after(Duration::from_secs(1)));
+        if !table.make_room(1, ENTRY_OVERHEAD, &config) {
+            let fault = Fault::new(FaultCode::Overloaded, "Too many calls with an Idempotency-Key are in progress");
+            return Err(fault.with_retry_after(Duration::from_secs(1)));
         }
         table.last_number += 1;
         let number = table.last_number;
@@ -190,15 +190,15 @@ impl IdempotencyStore {
 }
 
 impl KeyTable {
-    fn remove_expired(&mut self, now: Instant, keep: Duration) {
-        while self.completed.front().is_some_and(|(ended, ..)| now.duration_since(*ended) >= keep) {
+    fn remove_expired(&mut self, now: Instant, ttl: Duration) {
+        while self.completed.front().is_some_and(|(ended, ..)| now.duration_since(*ended) >= ttl) {
             self.remove_oldest();
         }
     }
 
     fn remove_oldest(&mut self) -> bool {
         let Some((_, name, number)) = self.completed.pop_front() else { return false };
-        if self.with_response.front().is_some_and(|(_, kept)| *kept == number) {
+        if self.with_response.front().is_some_and(|(_, other)| *other == number) {
             self.with_response.pop_front();
         }
         if self.entries.get(&name).is_some_and(|entry| entry.number == number)
@@ -220,8 +220,8 @@ impl KeyTable {
         true
     }
 
-    /// Makes room for that many entries and bytes by dropping old responses, then old entries; whether that succeeded.
-    fn make_room(&mut self, (entries, bytes): (usize, usize), config: &IdempotencyConfig) -> bool {
+    /// Makes room for new entries and bytes: drops old responses, then old entries. Returns whether there is room.
+    fn make_room(&mut self, entries: usize, bytes: usize, config: &IdempotencyConfig) -> bool {
         if bytes > config.max_size.get() {
             return false;
         }
@@ -237,17 +237,17 @@ impl KeyTable {
 
 impl FirstCallClaim {
     /// Completes the first call, for waiting and later calls. A response that is too large is not stored.
-    pub fn complete(self, answer: FirstOutcome) {
+    pub fn complete(self, outcome: FirstOutcome) {
         let config = self.store.config.load_full();
-        let size = answer.size();
+        let size = outcome.size();
         let mut table = self.store.lock();
-        let fits = size <= config.max_response_size.get() && table.make_room((0, size), &config);
-        let kept = if fits { answer } else { FirstOutcome::NotStored };
-        let size = if fits { size } else { 0 };
+        let is_stored = size <= config.max_response_size.get() && table.make_room(0, size, &config);
+        let stored = if is_stored { outcome } else { FirstOutcome::NotStored };
+        let size = if is_stored { size } else { 0 };
         table.size += size;
         if let Some(entry) = table.entries.get_mut(&self.name) {
             entry.size += size;
-            entry.state.send_replace(FirstCallState::Done(kept));
+            entry.state.send_replace(FirstCallState::Done(stored));
         }
         table.completed.push_back((Instant::now(), self.name.clone(), self.number));
         if size > 0 {
@@ -259,9 +259,9 @@ impl FirstCallClaim {
 impl Drop for FirstCallClaim {
     fn drop(&mut self) {
         let mut table = self.store.lock();
-        let mine =
+        let is_own_entry =
             |entry: &KeyEntry| entry.number == self.number && matches!(*entry.state.borrow(), FirstCallState::Running);
-        if table.entries.get(&self.name).is_some_and(mine)
+        if table.entries.get(&self.name).is_some_and(is_own_entry)
             && let Some(entry) = table.entries.remove(&self.name)
         {
             table.size -= entry.size;

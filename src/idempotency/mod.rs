@@ -24,12 +24,12 @@ pub fn parse_key(headers: &HeaderMap) -> Result<Option<&str>> {
     let mut all = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(first) = all.next() else { return Ok(None) };
     let text = first.to_str().unwrap_or_default();
-    let fits = (1..=MAX_KEY_LENGTH).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_valid = (1..=MAX_KEY_LENGTH).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     match all.next() {
-        None if fits => Ok(Some(text)),
+        None if is_valid => Ok(Some(text)),
         None => {
-            let wanted = format!("Idempotency-Key is invalid (1 to {MAX_KEY_LENGTH} visible ASCII characters)");
-            Err(Fault::new(FaultCode::InvalidInput, wanted))
+            let message = format!("Idempotency-Key is invalid (1 to {MAX_KEY_LENGTH} visible ASCII characters)");
+            Err(Fault::new(FaultCode::InvalidInput, message))
         }
         Some(_) => {
             Err(Fault::new(FaultCode::InvalidInput, "The request has several Idempotency-Key headers (send one)"))
@@ -37,16 +37,16 @@ pub fn parse_key(headers: &HeaderMap) -> Result<Option<&str>> {
     }
 }
 
-/// Computes what identifies a request: SHA-256 over its parts, each with its length.
+/// Computes the digest that identifies a request: SHA-256 over its parts, each with its length.
 pub fn request_digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     for part in parts {
         context.update(&(part.len() as u64).to_be_bytes());
         context.update(part);
     }
-    let mut whole = [0; 32];
-    whole.copy_from_slice(context.finish().as_ref());
-    whole
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
 #[cfg(test)]

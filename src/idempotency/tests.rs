@@ -13,25 +13,25 @@ fn names() -> (Arc<str>, Arc<str>) {
     ("key:one".into(), "agent".into())
 }
 
-fn enter(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> Result<KeyLookup> {
+fn look_up(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> Result<KeyLookup> {
     let (caller, agent) = names();
     store.look_up_or_claim((&caller, &agent), key, request_digest(&[body.as_bytes()]))
 }
 
-fn first(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> FirstCallClaim {
-    match enter(store, key, body).unwrap() {
-        KeyLookup::Claimed(ticket) => ticket,
+fn claim(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> FirstCallClaim {
+    match look_up(store, key, body).unwrap() {
+        KeyLookup::Claimed(claim) => claim,
         other => panic!("{key}: {other:?}"),
     }
 }
 
-fn whole(body: &str) -> FirstOutcome {
+fn response(body: &str) -> FirstOutcome {
     FirstOutcome::Response { status: StatusCode::OK, headers: HeaderMap::new(), body: Bytes::from(body.to_owned()) }
 }
 
-fn known(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> FirstOutcome {
-    match enter(store, key, body).unwrap() {
-        KeyLookup::Completed(answer) => answer,
+fn completed(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> FirstOutcome {
+    match look_up(store, key, body).unwrap() {
+        KeyLookup::Completed(outcome) => outcome,
         other => panic!("{key}: {other:?}"),
     }
 }
@@ -39,24 +39,24 @@ fn known(store: &Arc<IdempotencyStore>, key: &str, body: &str) -> FirstOutcome {
 #[tokio::test]
 async fn r45_the_first_response_is_replayed_and_delivered_to_waiting_calls() {
     let store = IdempotencyStore::new(&config());
-    let ticket = first(&store, "k", "a");
-    let KeyLookup::InProgress(waiting) = enter(&store, "k", "a").unwrap() else { panic!("the call is in progress") };
-    ticket.complete(whole("done"));
-    assert!(matches!(waiting.wait().await, Some(FirstOutcome::Response { body, .. }) if body == "done"));
-    assert!(matches!(known(&store, "k", "a"), FirstOutcome::Response { body, .. } if body == "done"));
+    let first_claim = claim(&store, "k", "a");
+    let KeyLookup::InProgress(waiter) = look_up(&store, "k", "a").unwrap() else { panic!("the call is in progress") };
+    first_claim.complete(response("done"));
+    assert!(matches!(waiter.wait().await, Some(FirstOutcome::Response { body, .. }) if body == "done"));
+    assert!(matches!(completed(&store, "k", "a"), FirstOutcome::Response { body, .. } if body == "done"));
 }
 
 #[test]
 fn r45_a_key_is_bound_to_its_body_and_separate_per_agent_and_caller() {
     let store = IdempotencyStore::new(&config());
-    let ticket = first(&store, "k", "a");
-    assert_eq!(enter(&store, "k", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
-    ticket.complete(whole("done"));
-    assert_eq!(enter(&store, "k", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
+    let first_claim = claim(&store, "k", "a");
+    assert_eq!(look_up(&store, "k", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
+    first_claim.complete(response("done"));
+    assert_eq!(look_up(&store, "k", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
     let (caller, agent) = names();
     let (other, elsewhere): (Arc<str>, Arc<str>) = ("key:two".into(), "other".into());
-    for whose in [(&other, &agent), (&caller, &elsewhere)] {
-        assert!(matches!(store.look_up_or_claim(whose, "k", request_digest(&[b"b"])).unwrap(), KeyLookup::Claimed(_)));
+    for scope in [(&other, &agent), (&caller, &elsewhere)] {
+        assert!(matches!(store.look_up_or_claim(scope, "k", request_digest(&[b"b"])).unwrap(), KeyLookup::Claimed(_)));
     }
     assert_ne!(request_digest(&[b"ab", b"c"]), request_digest(&[b"a", b"bc"]), "the digest separates the parts");
 }
@@ -64,41 +64,41 @@ fn r45_a_key_is_bound_to_its_body_and_separate_per_agent_and_caller() {
 #[tokio::test]
 async fn r45_a_waiting_call_may_be_made_if_the_first_did_not_reach_the_agent() {
     let store = IdempotencyStore::new(&config());
-    let ticket = first(&store, "k", "a");
-    let KeyLookup::InProgress(waiting) = enter(&store, "k", "a").unwrap() else { panic!("the call is in progress") };
-    drop(ticket);
-    assert!(waiting.wait().await.is_none());
-    first(&store, "k", "other body").complete(whole("done"));
+    let first_claim = claim(&store, "k", "a");
+    let KeyLookup::InProgress(waiter) = look_up(&store, "k", "a").unwrap() else { panic!("the call is in progress") };
+    drop(first_claim);
+    assert!(waiter.wait().await.is_none());
+    claim(&store, "k", "other body").complete(response("done"));
     assert_eq!(store.entry_count_and_size().0, 1);
 }
 
 #[test]
 fn r45_a_response_that_is_too_large_is_not_stored_but_its_key_is() {
     let store = IdempotencyStore::new(&IdempotencyConfig { max_response_size: "10B".parse().unwrap(), ..config() });
-    first(&store, "k", "a").complete(whole("much longer than that"));
-    assert!(matches!(known(&store, "k", "a"), FirstOutcome::NotStored));
+    claim(&store, "k", "a").complete(response("much longer than that"));
+    assert!(matches!(completed(&store, "k", "a"), FirstOutcome::NotStored));
 }
 
 #[test]
 fn the_store_is_bounded_in_number_and_bytes_and_keeps_calls_in_progress() {
     let store = IdempotencyStore::new(&IdempotencyConfig { max_keys: 3, ..config() });
-    let running = first(&store, "running", "a");
+    let running = claim(&store, "running", "a");
     for key in ["k1", "k2", "k3", "k4"] {
-        first(&store, key, "a").complete(whole("done"));
+        claim(&store, key, "a").complete(response("done"));
     }
     assert_eq!(store.entry_count_and_size().0, 3);
-    assert!(matches!(enter(&store, "running", "a").unwrap(), KeyLookup::InProgress(_)));
-    let (_one, _two) = (first(&store, "r2", "a"), first(&store, "r3", "a"));
-    assert_eq!(enter(&store, "r4", "a").unwrap_err().code(), FaultCode::Overloaded);
-    running.complete(whole("done"));
+    assert!(matches!(look_up(&store, "running", "a").unwrap(), KeyLookup::InProgress(_)));
+    let (_one, _two) = (claim(&store, "r2", "a"), claim(&store, "r3", "a"));
+    assert_eq!(look_up(&store, "r4", "a").unwrap_err().code(), FaultCode::Overloaded);
+    running.complete(response("done"));
     assert!(
-        matches!(known(&store, "running", "a"), FirstOutcome::Response { .. }),
+        matches!(completed(&store, "running", "a"), FirstOutcome::Response { .. }),
         "its own entry has room for its response"
     );
 
     let store = IdempotencyStore::new(&IdempotencyConfig { max_size: "8KiB".parse().unwrap(), ..config() });
     for number in 0..100 {
-        first(&store, &format!("k{number}"), "a").complete(whole(&"x".repeat(1_000)));
+        claim(&store, &format!("k{number}"), "a").complete(response(&"x".repeat(1_000)));
         assert!(store.entry_count_and_size().1 <= 8 << 10);
     }
     assert!(store.entry_count_and_size().0 >= 4, "{:?}", store.entry_count_and_size());
@@ -107,22 +107,22 @@ fn the_store_is_bounded_in_number_and_bytes_and_keeps_calls_in_progress() {
 #[test]
 fn r45_one_callers_large_responses_cause_no_repeated_call_of_others() {
     let store = IdempotencyStore::new(&IdempotencyConfig { max_size: "64KiB".parse().unwrap(), ..config() });
-    first(&store, "early", "a").complete(whole("done"));
+    claim(&store, "early", "a").complete(response("done"));
     for number in 0..50 {
-        first(&store, &format!("k{number}"), "a").complete(whole(&"x".repeat(10_000)));
+        claim(&store, &format!("k{number}"), "a").complete(response(&"x".repeat(10_000)));
         assert!(store.entry_count_and_size().1 <= 64 << 10);
     }
     assert!(
-        matches!(known(&store, "early", "a"), FirstOutcome::NotStored),
+        matches!(completed(&store, "early", "a"), FirstOutcome::NotStored),
         "the key stays after its response was dropped"
     );
-    assert_eq!(enter(&store, "early", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
-    assert!(matches!(known(&store, "k49", "a"), FirstOutcome::Response { .. }), "the newest responses are stored");
+    assert_eq!(look_up(&store, "early", "b").unwrap_err().code(), FaultCode::IdempotencyMismatch);
+    assert!(matches!(completed(&store, "k49", "a"), FirstOutcome::Response { .. }), "the newest responses are stored");
     let store = IdempotencyStore::new(&IdempotencyConfig { max_size: "2KiB".parse().unwrap(), ..config() });
-    first(&store, "early", "a").complete(whole("done"));
-    first(&store, "large", "a").complete(whole(&"x".repeat(10_000)));
+    claim(&store, "early", "a").complete(response("done"));
+    claim(&store, "large", "a").complete(response(&"x".repeat(10_000)));
     assert!(
-        matches!(known(&store, "early", "a"), FirstOutcome::Response { .. }),
+        matches!(completed(&store, "early", "a"), FirstOutcome::Response { .. }),
         "a response that never fits displaces nothing"
     );
 }
@@ -130,10 +130,10 @@ fn r45_one_callers_large_responses_cause_no_repeated_call_of_others() {
 #[test]
 fn expired_entries_are_dropped() {
     let store = IdempotencyStore::new(&config());
-    first(&store, "k", "a").complete(whole("done"));
+    claim(&store, "k", "a").complete(response("done"));
     store.reconfigure(&IdempotencyConfig { ttl: "0s".parse().unwrap(), ..config() });
     assert!(!store.is_enabled());
-    assert!(matches!(enter(&store, "k", "b").unwrap(), KeyLookup::Claimed(_)));
+    assert!(matches!(look_up(&store, "k", "b").unwrap(), KeyLookup::Claimed(_)));
     assert_eq!(store.entry_count_and_size(), (0, 0));
 }
 

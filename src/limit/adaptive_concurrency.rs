@@ -1,12 +1,12 @@
-//! Adaptive concurrency limit of one agent, derived from the latency of its responses by Little's law: an agent with
-//! spare capacity responds as fast at any concurrency; a saturated agent queues calls, so half as many calls take half
-//! as long. The limit falls only when it is reached and responses are slower than the baseline. It rises again if fewer
-//! calls did not make responses faster: then the agent itself became slower, and the gateway's load is not the cause.
+//! Adaptive concurrency limit of one agent, derived from the latency of its responses by Little's law. An agent with
+//! spare capacity responds equally fast at any concurrency; a saturated agent queues calls, so that half as many calls
+//! take half as long. The limit falls only if it is reached and responses are slower than the baseline. It rises again
+//! if fewer calls do not make responses faster: then the agent itself became slower, and load is not the cause.
 //!
-//! A call adds to one atomic number here. Only the call that completes a window of samples evaluates the window, under
-//! a lock that no call waits for. Callers pass the time in.
+//! A call adds its sample to one atomic number. The call that completes a window of samples evaluates the window, under
+//! a lock that no call waits for. Callers of this module pass the time.
 
-use super::latency_baseline::{LatencyBaseline, SampleWindow};
+use super::latency_baseline::{LatencyBaseline, SampleStatistics, SampleWindow};
 use std::{
     num::NonZeroU32,
     sync::{
@@ -22,7 +22,8 @@ const FULL_WINDOW_MIN_LENGTH: Duration = Duration::from_millis(100);
 /// Samples that suffice for an agent with few calls, and the minimum length of such a window.
 pub(super) const SPARSE_WINDOW_SAMPLES: u32 = 8;
 const SPARSE_WINDOW_MIN_LENGTH: Duration = Duration::from_secs(1);
-/// Samples that complete a window of any length; the packed window has room for as many again while it is closed.
+/// Samples that complete a window of any length. The packed window has room for twice as many, because calls add
+/// samples while it is evaluated.
 const MAX_WINDOW_SAMPLES: u32 = 2_048;
 /// One call in this many is sampled while the agent is far from its limit.
 const SAMPLE_ONE_IN: u32 = 16;
@@ -36,8 +37,8 @@ pub(super) struct ConcurrencyRange {
 
 impl ConcurrencyRange {
     /// Returns the range, or `None` if its bounds leave nothing to adapt.
-    pub(super) fn new(least: u32, most: NonZeroU32) -> Option<Self> {
-        (least < most.get()).then(|| Self { min: least.max(1), max: most.get() })
+    pub(super) fn new(min: u32, max: NonZeroU32) -> Option<Self> {
+        (min < max.get()).then(|| Self { min: min.max(1), max: max.get() })
     }
 
     pub(super) fn clamp(self, limit: u32) -> u32 {
@@ -61,7 +62,7 @@ pub(super) struct AdaptiveLimit {
 }
 
 impl AdaptiveLimit {
-    /// Starts at the upper bound: no call is refused without evidence.
+    /// Creates the limit at its upper bound, so that no call is refused without evidence.
     pub(super) fn new(range: ConcurrencyRange, now: Duration) -> Self {
         Self {
             current: AtomicU32::new(range.max),
@@ -80,27 +81,27 @@ impl AdaptiveLimit {
         self.current.load(Relaxed)
     }
 
-    /// Decides whether to sample a call that starts now, with `waiting` calls pending. Other calls do not read the
-    /// clock.
+    /// Decides whether to sample a call that starts now, while `waiting` calls wait for a response, and counts the call.
+    /// Calls that are not sampled do not read the clock.
     pub(super) fn should_sample(&self, waiting: u32) -> bool {
         !self.has_baseline.load(Relaxed)
             || self.is_limit_reached(waiting)
             || self.sample_counter.fetch_add(1, Relaxed).is_multiple_of(SAMPLE_ONE_IN)
     }
 
-    /// Records the latency of a response, with `waiting` calls pending; returns the limit if it changed.
-    pub(super) fn record_response(&self, (began, now): (Duration, Duration), waiting: u32) -> Option<u32> {
-        // A call that began under another limit says nothing about this one.
-        if as_micros(began) < self.window_start.load(Relaxed) {
+    /// Records the latency of a response, while `waiting` calls wait for a response. Returns the limit if it changed.
+    pub(super) fn record_response(&self, started_at: Duration, now: Duration, waiting: u32) -> Option<u32> {
+        // A call that started in an earlier window, under another limit, is no sample of this window.
+        if as_micros(started_at) < self.window_start.load(Relaxed) {
             return None;
         }
         self.record_reached(waiting);
-        let sample = pack_sample(latency_level(now.saturating_sub(began)));
+        let sample = pack_sample(latency_level(now.saturating_sub(started_at)));
         let window = self.window.fetch_add(sample, Relaxed).wrapping_add(sample);
         self.close_window_if_complete(window, now, waiting)
     }
 
-    /// Records that the agent is overloaded or timed out; returns the limit if it changed.
+    /// Records that the agent is overloaded or timed out. Returns the limit if it changed.
     pub(super) fn record_overload(&self, now: Duration, waiting: u32) -> Option<u32> {
         self.record_reached(waiting);
         self.failures.fetch_add(1, Relaxed);
@@ -126,7 +127,7 @@ impl AdaptiveLimit {
     fn is_window_complete(&self, window: u64, now: Duration) -> bool {
         let samples = sample_count(window).saturating_add(self.failures.load(Relaxed));
         let length = as_micros(now).saturating_sub(self.window_start.load(Relaxed));
-        let is_at_least = |span: Duration| length >= as_micros(span);
+        let is_at_least = |duration: Duration| length >= as_micros(duration);
         samples >= MAX_WINDOW_SAMPLES
             || samples >= FULL_WINDOW_SAMPLES && is_at_least(FULL_WINDOW_MIN_LENGTH)
             || samples >= SPARSE_WINDOW_SAMPLES && is_at_least(SPARSE_WINDOW_MIN_LENGTH)
@@ -137,7 +138,7 @@ impl AdaptiveLimit {
             return None;
         }
         let mut baseline = match self.baseline.try_lock() {
-            Ok(memory) => memory,
+            Ok(baseline) => baseline,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another call closes the window.
             Err(TryLockError::WouldBlock) => return None,
@@ -149,7 +150,7 @@ impl AdaptiveLimit {
         let window = self.window.swap(0, Relaxed);
         let (failures, reached) = (self.failures.swap(0, Relaxed), self.reached.swap(false, Relaxed));
         self.window_start.store(as_micros(now), Relaxed);
-        let limit = baseline.update(&SampleWindow::new(unpack_window(window), (failures, reached), (waiting, now)));
+        let limit = baseline.update(&SampleWindow::new(unpack_window(window), failures, reached, waiting, now));
         self.has_baseline.store(baseline.baseline_level().is_some(), Relaxed);
         (self.current.swap(limit, Relaxed) != limit).then_some(limit)
     }
@@ -164,7 +165,8 @@ pub(super) fn as_micros(duration: Duration) -> u64 {
 const SUM_SHIFT: u32 = 28;
 const COUNT_SHIFT: u32 = 48;
 
-/// Returns a latency as its binary logarithm, in eighths above 8 microseconds; 0 to 247, which is more than four hours.
+/// Returns the level of a latency: its binary logarithm in eighths of an octave above 8 microseconds, from 0 to 247,
+/// which is more than four hours.
 fn latency_level(latency: Duration) -> u64 {
     let micros = as_micros(latency).clamp(1 << 3, (1 << 34) - 1);
     let octave = micros.ilog2();
@@ -179,11 +181,12 @@ fn sample_count(window: u64) -> u32 {
     u32::try_from(window >> COUNT_SHIFT).unwrap_or(u32::MAX)
 }
 
-/// Unpacks a window: the number of samples, and the mean and deviation of their octaves above one microsecond.
-fn unpack_window(window: u64) -> (u32, f64, f64) {
-    let count = sample_count(window);
-    let divisor = f64::from(count.max(1));
+/// Unpacks a window.
+fn unpack_window(window: u64) -> SampleStatistics {
+    let samples = sample_count(window);
+    let divisor = f64::from(samples.max(1));
     let mean_of = |shift: u32, bits: u32| ((window >> shift) & ((1 << bits) - 1)) as f64 / divisor;
     let (mean, square) = (mean_of(SUM_SHIFT, COUNT_SHIFT - SUM_SHIFT), mean_of(0, SUM_SHIFT));
-    (count, mean / 8.0 + 3.0, (square - mean * mean).max(0.0).sqrt() / 8.0)
+    let deviation = (square - mean * mean).max(0.0).sqrt() / 8.0;
+    SampleStatistics { samples, mean_level: mean / 8.0 + 3.0, deviation }
 }

@@ -1,5 +1,5 @@
-//! Limits of one agent: its rates and its concurrency. They survive changes of the configuration and of the agent's
-//! document: a limit that changed starts afresh, the others keep their state.
+//! Rate limits and concurrency limit of one agent. After a change of the configuration or of the agent's document, a
+//! limit whose settings are unchanged keeps its state, and a changed limit starts with a new state.
 
 use super::{
     adaptive_concurrency::ConcurrencyRange,
@@ -24,16 +24,16 @@ use std::{
     time::Duration,
 };
 
-/// Limits of one agent that add to, or replace, those of the configuration.
+/// Limits of one agent that add to the limits of the configuration or replace them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentLimitSettings {
     /// Rates that the agent's document declares (`Agent.rates`).
     pub declared_rates: Vec<Rate>,
-    /// Rate of this agent, instead of `per_agent`.
+    /// Rate limit of this agent, instead of `limits.per_agent`.
     pub rate: Option<Rate>,
-    /// Maximum concurrency of this agent, instead of `concurrency.per_agent`.
+    /// Maximum concurrency of this agent, instead of `limits.concurrency.max_per_agent`.
     pub concurrency: Option<NonZeroU32>,
-    /// Whether the concurrency limit adapts to latency, instead of `concurrency.adaptive`.
+    /// Whether the concurrency limit adapts to the latency, instead of `limits.concurrency.adaptive`.
     pub adaptive: Option<bool>,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct ActiveAgentLimits {
 }
 
 impl AgentLimits {
-    pub(super) fn new(id: AgentId, key: u64) -> Self {
-        let (now, metrics) = (ArcSwap::default(), ArcSwapOption::empty());
-        Self { id, hash: key, settings: Mutex::default(), in_flight: AtomicU32::new(0), active: now, metrics }
+    pub(super) fn new(id: AgentId, hash: u64) -> Self {
+        let (active, metrics) = (ArcSwap::default(), ArcSwapOption::empty());
+        Self { id, hash, settings: Mutex::default(), in_flight: AtomicU32::new(0), active, metrics }
     }
 
     /// Returns the agent's id.
@@ -85,29 +85,29 @@ impl AgentLimits {
         clock: &LimitClock,
     ) {
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(asked) = new_settings {
-            *settings = asked;
+        if let Some(new_settings) = new_settings {
+            *settings = new_settings;
         }
-        let before = self.active.load();
-        let rates = settings.rate.or(config.per_agent).into_iter().chain(settings.declared_rates.iter().copied());
+        let previous = self.active.load();
+        let buckets = settings.rate.or(config.per_agent).into_iter().chain(settings.declared_rates.iter().copied());
         let max_concurrency = settings.concurrency.or(config.concurrency.max_per_agent);
-        let mut reusable = before.buckets.clone();
+        let mut reusable = previous.buckets.clone();
         let mut reuse_or_create = |rate: Rate| match reusable.iter().position(|bucket| bucket.rate == rate) {
             Some(at) => reusable.swap_remove(at),
             None => Arc::new(TokenBucket::new_single(LimitKind::Agent, rate, clock)),
         };
-        let rates: Vec<_> = rates.map(&mut reuse_or_create).collect();
+        let buckets: Vec<_> = buckets.map(&mut reuse_or_create).collect();
         let adaptive = settings.adaptive.unwrap_or(config.concurrency.adaptive);
         let range = max_concurrency
             .filter(|_| adaptive)
-            .and_then(|most| ConcurrencyRange::new(config.concurrency.min_concurrency, most));
-        let gate = match &before.concurrency {
-            Some(gate) if Some(gate.max_concurrency) == max_concurrency && gate.adaptive_range == range => {
-                Some(Arc::clone(gate))
+            .and_then(|max_concurrency| ConcurrencyRange::new(config.concurrency.min_concurrency, max_concurrency));
+        let limiter = match &previous.concurrency {
+            Some(limiter) if Some(limiter.max_concurrency) == max_concurrency && limiter.adaptive_range == range => {
+                Some(Arc::clone(limiter))
             }
-            _ => max_concurrency.map(|most| Arc::new(ConcurrencyLimiter::new(most, range, clock.clone()))),
+            _ => max_concurrency.map(|max_concurrency| Arc::new(ConcurrencyLimiter::new(max_concurrency, range, clock.clone()))),
         };
-        self.active.store(Arc::new(ActiveAgentLimits { buckets: rates, concurrency: gate }));
+        self.active.store(Arc::new(ActiveAgentLimits { buckets, concurrency: limiter }));
     }
 
     /// Returns whether the limits hold no state: no call in flight, and every bucket full.
@@ -121,7 +121,7 @@ impl AgentLimits {
     }
 }
 
-/// A call that the agent has in flight; it ends when the permit is dropped.
+/// Permit of one call in flight, which ends when the permit is dropped.
 #[derive(Debug)]
 pub struct Permit {
     agent: Arc<AgentLimits>,
@@ -129,24 +129,24 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Starts a latency sample as the call is sent to the agent. A sample that is dropped records nothing.
+    /// Starts a latency sample when the call is sent to the agent. A sample that is dropped records nothing.
     pub fn start_latency_sample(&self) -> LatencySample<'_> {
-        LatencySample { permit: self, started: self.slot.as_ref().and_then(ConcurrencySlot::start_latency_sample) }
+        LatencySample { permit: self, started_at: self.slot.as_ref().and_then(ConcurrencySlot::start_latency_sample) }
     }
 
-    /// Stops counting the call as waiting for a response, whatever the agent does; the call keeps its concurrency slot.
+    /// Stops counting the call as waiting for a response. The call keeps its concurrency slot.
     pub fn stop_awaiting_response(&self) {
-        if let Some(place) = &self.slot {
-            place.stop_awaiting_response();
+        if let Some(slot) = &self.slot {
+            slot.stop_awaiting_response();
         }
     }
 
-    fn record_sample(&self, started: Duration, success: bool) {
-        let changed_limit = self.slot.as_ref().and_then(|place| place.record_sample(started, success));
-        if let Some(bound) = changed_limit
+    fn record_sample(&self, started_at: Duration, success: bool) {
+        let changed_limit = self.slot.as_ref().and_then(|slot| slot.record_sample(started_at, success));
+        if let Some(limit) = changed_limit
             && let Some(metrics) = &*self.agent.metrics.load()
         {
-            metrics.set_adaptive_limit(bound);
+            metrics.set_adaptive_limit(limit);
         }
     }
 }
@@ -161,32 +161,32 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub struct LatencySample<'a> {
     permit: &'a Permit,
-    started: Option<Duration>,
+    started_at: Option<Duration>,
 }
 
-/// What a response says about the agent's load.
+/// What the outcome of a call shows about the agent's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleOutcome {
     /// The agent responded; its latency counts.
     Responded,
     /// The agent is overloaded: its response says so, or it exceeded its own timeout.
     Overloaded,
-    /// The response says nothing about load.
+    /// The outcome shows nothing about the load.
     Ignored,
 }
 
 impl LatencySample<'_> {
-    /// Returns how long the response has been pending; `None` for calls that are not sampled.
+    /// Returns how long the response has been pending; `None` if the call is not sampled.
     pub fn elapsed(&self) -> Option<Duration> {
-        let place = self.permit.slot.as_ref()?;
-        self.started.map(|began| place.elapsed_since(began))
+        let slot = self.permit.slot.as_ref()?;
+        self.started_at.map(|started_at| slot.elapsed_since(started_at))
     }
 
     /// Records the outcome, and stops counting the call as waiting for a response.
     pub fn finish(self, outcome: SampleOutcome) {
-        match (self.started, outcome) {
-            (Some(began), SampleOutcome::Responded) => self.permit.record_sample(began, true),
-            (Some(began), SampleOutcome::Overloaded) => self.permit.record_sample(began, false),
+        match (self.started_at, outcome) {
+            (Some(started_at), SampleOutcome::Responded) => self.permit.record_sample(started_at, true),
+            (Some(started_at), SampleOutcome::Overloaded) => self.permit.record_sample(started_at, false),
             _ => {}
         }
         self.permit.stop_awaiting_response();

@@ -1,6 +1,5 @@
 //! Storage of token bucket state: a sharded map of bounded size that is swept in parts, and a single value. The stores
-//! of
-//! `governor` do not report new keys, so they support neither a bound nor refunds.
+//! of `governor` do not report new keys, so that they support neither a bound nor refunds.
 
 use crate::telemetry::{Event, Metrics};
 use governor::{
@@ -24,7 +23,7 @@ const SHARDS: usize = 64;
 /// Shards that one sweep visits: a full round takes sixteen sweeps.
 const SHARDS_PER_SWEEP: usize = 4;
 
-/// Hasher for keys that are hashes already, with a seed that callers do not know.
+/// Hasher for keys that are already hashes, made with a seed that callers do not know.
 #[derive(Default)]
 pub(super) struct IdentityHasher(u64);
 
@@ -44,23 +43,25 @@ impl Hasher for IdentityHasher {
 
 pub(super) type PrehashedMap<T> = HashMap<u64, T, BuildHasherDefault<IdentityHasher>>;
 
-/// Stores the state of buckets by key.
+/// Stores the state of buckets by key. The state is the time at which the bucket is full, in nanoseconds; 0 is a new
+/// bucket.
 pub(super) trait BucketStore {
-    /// Calls `with` with the key's state, which is created if `make` is set.
-    fn with_state<T>(&self, key: u64, make: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
-    /// Evicts some of the buckets that are full.
-    fn evict_full(&self, drop_below: u64);
+    /// Calls `visit` with the state of `key`, which is created if `create` is set. Otherwise returns `None` for a key
+    /// without state.
+    fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
+    /// Evicts some of the buckets that are full at `cutoff`.
+    fn evict_full(&self, cutoff: u64);
     /// Returns the number of buckets.
     fn key_count(&self) -> usize;
 }
 
-/// The state of one bucket, for any key.
+/// The state of one bucket, which every key uses.
 #[derive(Debug, Default)]
 pub(super) struct SingleBucketStore(AtomicU64);
 
 impl BucketStore for SingleBucketStore {
-    fn with_state<T>(&self, _: u64, _: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
-        Some(with(&self.0))
+    fn with_state<T>(&self, _: u64, _: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        Some(visit(&self.0))
     }
 
     fn evict_full(&self, _: u64) {}
@@ -109,40 +110,40 @@ impl KeyedBucketStore {
 }
 
 impl BucketStore for KeyedBucketStore {
-    fn with_state<T>(&self, key: u64, make: bool, with: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+    fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
         let shard = self.shard(key)?;
-        if let Some(cell) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Some(with(cell));
+        if let Some(state) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Some(visit(state));
         }
-        if !make {
+        if !create {
             return None;
         }
-        let mut cells = shard.write().unwrap_or_else(PoisonError::into_inner);
-        if !cells.contains_key(&key) {
+        let mut states = shard.write().unwrap_or_else(PoisonError::into_inner);
+        if !states.contains_key(&key) {
             if self.key_count.load(Relaxed) >= self.max_keys.load(Relaxed) {
-                drop(cells);
+                drop(states);
                 self.metrics.record_event(Event::LimiterOverflow);
-                return Some(with(&self.shared));
+                return Some(visit(&self.shared));
             }
             self.key_count.fetch_add(1, Relaxed);
         }
-        Some(with(cells.entry(key).or_default()))
+        Some(visit(states.entry(key).or_default()))
     }
 
-    fn evict_full(&self, drop_below: u64) {
-        let first = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
-        for at in first..first + SHARDS_PER_SWEEP {
+    fn evict_full(&self, cutoff: u64) {
+        let first_shard = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
+        for at in first_shard..first_shard + SHARDS_PER_SWEEP {
             let Some(shard) = self.shards.get(at % SHARDS) else {
                 continue;
             };
-            let mut cells = shard.write().unwrap_or_else(PoisonError::into_inner);
-            let before = cells.len();
-            cells.retain(|_, full| *full.get_mut() > drop_below);
-            let after = cells.len();
-            if cells.capacity() > 4 * after + 16 {
-                cells.shrink_to(2 * after);
+            let mut states = shard.write().unwrap_or_else(PoisonError::into_inner);
+            let count_before = states.len();
+            states.retain(|_, full_at| *full_at.get_mut() > cutoff);
+            let count_after = states.len();
+            if states.capacity() > 4 * count_after + 16 {
+                states.shrink_to(2 * count_after);
             }
-            self.key_count.fetch_sub(before - after, Relaxed);
+            self.key_count.fetch_sub(count_before - count_after, Relaxed);
         }
     }
 
@@ -162,27 +163,27 @@ impl<C: BucketStore> StateStore for GovernorStore<C> {
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
-        let measure = |cell: &AtomicU64| {
-            let mut before = cell.load(Acquire);
+        let update_state = |state: &AtomicU64| {
+            let mut current = state.load(Acquire);
             loop {
-                let (result, after) = decide(NonZeroU64::new(before).map(|full| full.get().into()))?;
-                match cell.compare_exchange_weak(before, after.into(), AcqRel, Acquire) {
+                let (result, next) = decide(NonZeroU64::new(current).map(|full_at| full_at.get().into()))?;
+                match state.compare_exchange_weak(current, next.into(), AcqRel, Acquire) {
                     Ok(_) => return Ok(result),
-                    Err(changed) => before = changed,
+                    Err(actual) => current = actual,
                 }
             }
         };
-        match self.0.with_state(*key, true, measure) {
-            Some(decided) => decided,
-            // Unreachable: every key has a shard. Decided as for a new key.
+        match self.0.with_state(*key, true, update_state) {
+            Some(result) => result,
+            // Unreachable, because every key has a shard; decides as for a new key.
             None => decide(None).map(|(result, _)| result),
         }
     }
 }
 
 impl<C: BucketStore> ShrinkableKeyedStateStore<u64> for GovernorStore<C> {
-    fn retain_recent(&self, drop_below: Nanos) {
-        self.0.evict_full(drop_below.into());
+    fn retain_recent(&self, cutoff: Nanos) {
+        self.0.evict_full(cutoff.into());
     }
 
     fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Clocks of the limits: a monotonic one for rates, the UTC calendar for quotas. Tests advance both.
+//! Clock of the limits: monotonic time for rates, and the UTC calendar for quotas. Tests advance both.
 
 use governor::nanos::Nanos;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 /// Source of monotonic and calendar time.
 #[derive(Clone, Debug)]
 pub(super) struct LimitClock {
-    started: Instant,
+    started_at: Instant,
     #[cfg(test)]
     offset: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
@@ -15,7 +15,7 @@ pub(super) struct LimitClock {
 impl LimitClock {
     pub(super) fn new() -> Self {
         Self {
-            started: Instant::now(),
+            started_at: Instant::now(),
             #[cfg(test)]
             offset: std::sync::Arc::default(),
         }
@@ -23,19 +23,19 @@ impl LimitClock {
 
     /// Returns the time since the clock was created.
     pub(super) fn elapsed(&self) -> Duration {
-        self.started.elapsed() + self.offset()
+        self.started_at.elapsed() + self.offset()
     }
 
     /// Returns the current day and month in UTC.
     pub(super) fn calendar_now(&self) -> CalendarTime {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.offset();
-        CalendarTime::from_unix(i64::try_from(since.as_secs()).unwrap_or_default())
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.offset();
+        CalendarTime::from_unix(i64::try_from(unix_time.as_secs()).unwrap_or_default())
     }
 
     #[cfg(test)]
-    pub(super) fn advance(&self, by: Duration) {
-        let by = u64::try_from(by.as_nanos()).unwrap();
-        self.offset.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+    pub(super) fn advance(&self, duration: Duration) {
+        let duration = u64::try_from(duration.as_nanos()).unwrap();
+        self.offset.fetch_add(duration, std::sync::atomic::Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -74,13 +74,13 @@ pub(super) struct CalendarTime {
 }
 
 impl CalendarTime {
-    pub(super) fn from_unix(unix: i64) -> Self {
+    pub(super) fn from_unix(unix_seconds: i64) -> Self {
         const DAY: u64 = 86_400;
-        let date = OffsetDateTime::from_unix_timestamp(unix).unwrap_or(OffsetDateTime::UNIX_EPOCH).date();
-        let second = u64::try_from(unix.rem_euclid(86_400)).unwrap_or_default();
+        let date = OffsetDateTime::from_unix_timestamp(unix_seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH).date();
+        let second = u64::try_from(unix_seconds.rem_euclid(86_400)).unwrap_or_default();
         let days = u64::from(date.month().length(date.year()));
         Self {
-            day: u32::try_from(unix.div_euclid(86_400)).unwrap_or_default(),
+            day: u32::try_from(unix_seconds.div_euclid(86_400)).unwrap_or_default(),
             month: u32::try_from(date.year()).unwrap_or_default() * 12 + u32::from(u8::from(date.month())),
             until_day_end: Duration::from_secs(DAY - second),
             until_month_end: Duration::from_secs((days - u64::from(date.day()) + 1) * DAY - second),

@@ -1,6 +1,6 @@
-//! Concurrency limiter of one agent: a fixed maximum, a wait queue, and below the maximum an adaptive limit on calls
-//! that wait for the first byte of a response (see `adaptive_concurrency`). A response that is streaming counts only
-//! against the maximum. A call that is cancelled leaves the queue.
+//! Concurrency limiter of one agent: a fixed maximum with a wait queue, and below the maximum an adaptive limit on calls
+//! that wait for the first byte of a response (see `adaptive_concurrency`). A streaming response counts against the
+//! maximum only. A cancelled call leaves the queue.
 
 use super::{
     AgentLimits, CallLimiter, Permit,
@@ -27,7 +27,7 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bounds of `Retry-After` for refused calls; the agent's usual latency is used in between.
+/// Bounds of `Retry-After` for refused calls; between them it is the agent's baseline latency.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
@@ -41,7 +41,7 @@ pub(super) struct ConcurrencyLimiter {
     queued: AtomicU32,
     /// Calls that wait for the first byte of a response.
     awaiting_response: AtomicU32,
-    /// Created by the first call: most agents are idle.
+    /// Created by the first call, because most agents are idle.
     adaptive: OnceLock<Box<AdaptiveState>>,
     clock: LimitClock,
 }
@@ -53,7 +53,7 @@ struct AdaptiveState {
     wait_queue: WaitQueue,
 }
 
-/// One call's share of the agent's concurrency.
+/// One call's slot in the agent's concurrency.
 #[derive(Debug)]
 pub(super) struct ConcurrencySlot {
     limiter: Arc<ConcurrencyLimiter>,
@@ -62,6 +62,7 @@ pub(super) struct ConcurrencySlot {
     _permit: OwnedSemaphorePermit,
 }
 
+/// Counts a queued call until it is dropped.
 struct QueuedGuard<'a>(&'a AtomicU32);
 
 impl Drop for QueuedGuard<'_> {
@@ -88,7 +89,7 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Acquires a slot if one is free. Queued calls go first: the semaphore is fair.
+    /// Acquires a slot if one is free and no call is queued.
     pub(super) fn try_acquire(self: &Arc<Self>) -> Option<ConcurrencySlot> {
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         self.try_acquire_adaptive(true).then(|| ConcurrencySlot {
@@ -101,63 +102,66 @@ impl ConcurrencyLimiter {
     /// Acquires a slot, or waits for one in the queue, in order of arrival.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        queue: &ConcurrencyConfig,
-        observers: (&AgentId, &Metrics),
+        config: &ConcurrencyConfig,
+        agent: &AgentId,
+        metrics: &Metrics,
     ) -> Result<ConcurrencySlot, Fault> {
-        let permit = self.acquire_fixed(queue, observers).await?;
+        let permit = self.acquire_fixed(config, agent, metrics).await?;
         if !self.try_acquire_adaptive(true) {
-            self.wait_for_adaptive_limit(queue, observers).await?;
+            self.wait_for_adaptive_limit(config, agent, metrics).await?;
         }
         Ok(ConcurrencySlot { limiter: Arc::clone(self), awaits_response: AtomicBool::new(true), _permit: permit })
     }
 
     async fn acquire_fixed(
         &self,
-        queue: &ConcurrencyConfig,
-        (agent, metrics): (&AgentId, &Metrics),
+        config: &ConcurrencyConfig,
+        agent: &AgentId,
+        metrics: &Metrics,
     ) -> Result<OwnedSemaphorePermit, Fault> {
-        if let Ok(place) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(place);
+        if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(permit);
         }
-        let refuse = |why: &str| {
+        let refusal = |why: &str| {
             metrics.record_limited_request(LimitKind::Concurrency);
             agent_overloaded_fault(
                 "The agent is at its concurrency limit, which all callers share",
-                queue.queue_timeout.get(),
+                config.queue_timeout.get(),
             )
             .with_detail(format_args!("agent {agent}: concurrency limit {} reached, {why}", self.max_concurrency))
         };
-        let before = self.queued.fetch_add(1, Relaxed);
-        let waiting = QueuedGuard(&self.queued);
-        if before >= queue.max_queued {
-            return Err(refuse("wait queue full"));
+        let queued_before = self.queued.fetch_add(1, Relaxed);
+        let guard = QueuedGuard(&self.queued);
+        if queued_before >= config.max_queued {
+            return Err(refusal("wait queue full"));
         }
-        let place = tokio::time::timeout(queue.queue_timeout.get(), Arc::clone(&self.slots).acquire_owned()).await;
-        drop(waiting);
-        match place {
-            Ok(Ok(place)) => Ok(place),
+        let permit = tokio::time::timeout(config.queue_timeout.get(), Arc::clone(&self.slots).acquire_owned()).await;
+        drop(guard);
+        match permit {
+            Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(refuse("queue_timeout elapsed")),
+            Ok(Err(_)) | Err(_) => Err(refusal("queue_timeout elapsed")),
         }
     }
 
-    /// Waits until a pending response frees the adaptive limit. A call that gets in wakes the next one if more is free.
+    /// Waits until a response frees the adaptive limit. Then wakes the next queued call if the limit allows more calls.
     async fn wait_for_adaptive_limit(
         &self,
-        queue: &ConcurrencyConfig,
-        (agent, metrics): (&AgentId, &Metrics),
+        config: &ConcurrencyConfig,
+        agent: &AgentId,
+        metrics: &Metrics,
     ) -> Result<(), Fault> {
         let Some(adaptive) = self.adaptive.get() else { return Ok(()) };
         let baseline = || adaptive.limit.baseline_latency().unwrap_or(Duration::ZERO);
-        let refuse = |why: &str| {
+        let refusal = |why: &str| {
             metrics.record_limited_request(LimitKind::AdaptiveConcurrency);
             let text = "The agent is at its adaptive concurrency limit, which all callers share";
-            let bound = adaptive.limit.current();
+            let limit = adaptive.limit.current();
             agent_overloaded_fault(text, baseline().min(MAX_RETRY_AFTER))
-                .with_detail(format_args!("agent {agent}: adaptive concurrency limit {bound} reached, {why}"))
+                .with_detail(format_args!("agent {agent}: adaptive concurrency limit {limit} reached, {why}"))
         };
-        let Some(mut entry) = adaptive.wait_queue.try_join(queue, &self.clock, baseline) else {
-            return Err(refuse("wait queue full"));
+        let Some(mut entry) = adaptive.wait_queue.try_join(config, &self.clock, baseline) else {
+            return Err(refusal("wait queue full"));
         };
         if entry.wait(|| self.try_acquire_adaptive(false)).await {
             drop(entry);
@@ -166,14 +170,15 @@ impl ConcurrencyLimiter {
             }
             return Ok(());
         }
-        Err(refuse("wait timed out"))
+        Err(refusal("wait timed out"))
     }
 
-    /// Counts a call that waits for a response if the adaptive limit allows; with `behind`, only if no call is queued.
-    fn try_acquire_adaptive(&self, queued_first: bool) -> bool {
-        let before = self.awaiting_response.fetch_add(1, SeqCst);
+    /// Counts the call as waiting for a response if the adaptive limit allows one more. With `after_queued`, only if no
+    /// call is queued.
+    fn try_acquire_adaptive(&self, after_queued: bool) -> bool {
+        let waiting_before = self.awaiting_response.fetch_add(1, SeqCst);
         let Some(adaptive) = self.adaptive.get() else { return true };
-        if before < adaptive.limit.current() && !(queued_first && adaptive.wait_queue.has_queued_calls()) {
+        if waiting_before < adaptive.limit.current() && !(after_queued && adaptive.wait_queue.has_queued_calls()) {
             return true;
         }
         self.awaiting_response.fetch_sub(1, SeqCst);
@@ -182,22 +187,22 @@ impl ConcurrencyLimiter {
 
     fn release_adaptive(&self) {
         self.awaiting_response.fetch_sub(1, SeqCst);
-        if let Some(learnt) = self.adaptive.get()
-            && learnt.wait_queue.has_queued_calls()
+        if let Some(adaptive) = self.adaptive.get()
+            && adaptive.wait_queue.has_queued_calls()
         {
-            learnt.wait_queue.wake_next();
+            adaptive.wait_queue.wake_next();
         }
     }
 
     fn adaptive_state(&self) -> Option<&AdaptiveState> {
         let range = self.adaptive_range?;
-        let make = || {
+        let create = || {
             Box::new(AdaptiveState {
                 limit: AdaptiveLimit::new(range, self.clock.elapsed()),
                 wait_queue: WaitQueue::default(),
             })
         };
-        Some(self.adaptive.get_or_init(make))
+        Some(self.adaptive.get_or_init(create))
     }
 }
 
@@ -208,23 +213,23 @@ impl ConcurrencySlot {
         adaptive.limit.should_sample(self.limiter.awaiting_response.load(Relaxed)).then(|| self.limiter.clock.elapsed())
     }
 
-    /// Returns the time since `began`.
-    pub(super) fn elapsed_since(&self, started: Duration) -> Duration {
-        self.limiter.clock.elapsed().saturating_sub(started)
+    /// Returns the time since `started_at`.
+    pub(super) fn elapsed_since(&self, started_at: Duration) -> Duration {
+        self.limiter.clock.elapsed().saturating_sub(started_at)
     }
 
-    /// Feeds a response or an overload signal to the adaptive limit; returns the limit if it changed.
-    pub(super) fn record_sample(&self, started: Duration, success: bool) -> Option<u32> {
+    /// Records a response, or an overload of the agent, in the adaptive limit. Returns the limit if it changed.
+    pub(super) fn record_sample(&self, started_at: Duration, success: bool) -> Option<u32> {
         let adaptive = self.limiter.adaptive_state()?;
         let (now, waiting) = (self.limiter.clock.elapsed(), self.limiter.awaiting_response.load(Relaxed));
-        let changed = match success {
-            true => adaptive.limit.record_response((started, now), waiting),
+        let changed_limit = match success {
+            true => adaptive.limit.record_response(started_at, now, waiting),
             false => adaptive.limit.record_overload(now, waiting),
         };
-        if changed.is_some() && adaptive.wait_queue.has_queued_calls() {
+        if changed_limit.is_some() && adaptive.wait_queue.has_queued_calls() {
             adaptive.wait_queue.wake_next();
         }
-        changed
+        changed_limit
     }
 
     /// Stops counting the call as waiting for a response.
@@ -248,11 +253,11 @@ impl CallLimiter {
     /// 503 when the queue is full or the wait times out.
     pub async fn acquire_permit(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
         let limiter = agent.active.load().concurrency.clone();
-        let Some(gate) = limiter else {
+        let Some(limiter) = limiter else {
             return Ok(agent.issue_permit(None));
         };
         let policy = self.policy.load_full();
-        let slot = gate.acquire(&policy.config().concurrency, (&agent.id, &self.metrics)).await?;
+        let slot = limiter.acquire(&policy.config().concurrency, &agent.id, &self.metrics).await?;
         Ok(agent.issue_permit(Some(slot)))
     }
 
@@ -260,13 +265,13 @@ impl CallLimiter {
     pub fn try_acquire_permit(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
         match &agent.active.load().concurrency {
             None => Some(agent.issue_permit(None)),
-            Some(gate) => gate.try_acquire().map(|place| agent.issue_permit(Some(place))),
+            Some(limiter) => limiter.try_acquire().map(|slot| agent.issue_permit(Some(slot))),
         }
     }
 }
 
-/// Builds the 503 for a call that exceeds the agent's concurrency. It names the agent's limit, so that callers do not
-/// search for a limit of their own.
+/// Returns the 503 for a call beyond the agent's concurrency. The fault names the agent as the cause, so that callers do
+/// not look for a limit of their own.
 fn agent_overloaded_fault(text: &'static str, retry_after: Duration) -> Fault {
     Fault::new(FaultCode::Overloaded, text)
         .with_member("overloaded", "agent".into())

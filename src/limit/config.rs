@@ -1,4 +1,4 @@
-//! Configuration of limits: rates, quotas, concurrency, load shedding, and the memory that their state may use.
+//! Configuration of limits: rates, quotas, concurrency, load shedding, and the number of tracked keys.
 
 use crate::values::{ConfigDuration, ConfigPath, Rate};
 use std::{
@@ -7,41 +7,42 @@ use std::{
     time::Duration,
 };
 
-/// Limits on the calls of callers and to agents. A call must fit every limit that applies to it, so the strictest of
-/// configuration, tier and agent document decides.
+/// Rate limits, quotas and concurrency. A call must pass each limit that applies to it; the strictest of configuration,
+/// tier and agent's document decides.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Limits")]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitConfig {
-    /// Requests from one peer address, checked before authentication; IPv6 addresses count by their /64.
-    /// Default: `2000/s burst 5000`; `null` disables the limit, for example behind a proxy that hides client addresses.
+    /// Requests from one peer address, checked before authentication; IPv6 addresses count by their /64. Null for none,
+    /// for example behind a proxy that hides client addresses. Default: 2000/s burst 5000.
     pub per_address: Option<Rate>,
-    /// Calls by one caller to all agents; unlimited by default.
+    /// Calls of one caller to all agents. Default: null, unlimited.
     pub per_caller: Option<Rate>,
-    /// Calls by one caller to one agent; unlimited by default.
+    /// Calls of one caller to one agent. Default: null, unlimited.
     pub per_caller_agent: Option<Rate>,
-    /// Searches and resolutions by one caller in the directory, which cost more than a call (R5); each also counts as a
-    /// call. Default: `10/s burst 50`; `null` disables the limit.
+    /// Searches and resolutions of one caller in the directory, which cost more than a call (R5); each also counts as a
+    /// call. Null for no limit. Default: 10/s burst 50.
     pub per_caller_search: Option<Rate>,
-    /// Calls to one agent by all callers together; unlimited by default. The rates in the agent's document
-    /// (`rate_limits`) apply as well.
+    /// Calls to one agent, of all callers together. The rates in the agent's document (`rate_limits`) apply as well.
+    /// Default: null, unlimited.
     pub per_agent: Option<Rate>,
-    /// Calls by one caller per day and per month.
+    /// Calls of one caller per day and per month.
     pub quota: QuotaConfig,
-    /// Limits for the callers of a tier. A limit set here replaces the one above; a limit left out keeps it. A tier
-    /// that is not listed has the limits above.
+    /// Limits of tiers. A limit of a tier replaces the general one; limits that are left out, and tiers that are not
+    /// listed, have the general limits. Default: none.
     pub tiers: BTreeMap<String, TierConfig>,
-    /// Concurrent calls per agent.
+    /// Concurrent calls to each agent.
     pub concurrency: ConcurrencyConfig,
-    /// Load shedding threshold: how long the gateway's own work may wait for a CPU core. While the wait is longer, the
-    /// gateway refuses calls early (503 `Overloaded`), those of tiers with a low `priority` first. 2ms to 10s; default
-    /// 50ms; `null` disables load shedding.
+    /// Scheduling delay above which the gateway sheds load: how long its own work waits for a CPU core. While the delay
+    /// is longer, the gateway refuses calls (503 `Overloaded`), first those of tiers with a low `priority`. 2ms to 10s;
+    /// null disables load shedding. Default: 50ms.
     pub load_shedding_threshold: Option<ConfigDuration>,
-    /// Callers, addresses and caller-agent pairs that each kind of limit tracks at once; further ones share one bucket
-    /// until others are idle. 1 to 100000000; default 1000000 (about 40 MB per kind).
+    /// Maximum number of callers, addresses and caller-agent pairs that each kind of limit tracks; further keys share
+    /// one bucket until others are idle. 1 to 100000000. Default: 1000000, about 40 MB for each kind.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub max_tracked_keys: usize,
-    /// File that persists quota counts across restarts; without it they start from zero. Read only at startup.
+    /// File that keeps the quota counts over a restart; read at startup only. Default: null, the counts restart from
+    /// zero.
     pub quota_state_file: Option<ConfigPath>,
 }
 
@@ -68,49 +69,50 @@ impl Default for LimitConfig {
     }
 }
 
-/// Calls per calendar period (UTC).
+/// Calls of one caller per calendar period (UTC).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaConfig {
-    /// Calls per day, from midnight to midnight UTC; unlimited by default.
+    /// Calls per day, from midnight to midnight UTC; at least 1. Default: null, unlimited.
     pub per_day: Option<NonZeroU64>,
-    /// Calls per calendar month, UTC; unlimited by default.
+    /// Calls per calendar month, UTC; at least 1. Default: null, unlimited.
     pub per_month: Option<NonZeroU64>,
 }
 
-/// Limits for the callers of one tier.
+/// Limits of the callers of one tier.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TierConfig {
-    /// Calls by one caller to all agents.
+    /// Calls of one caller to all agents. Default: the general limit.
     pub per_caller: Option<Rate>,
-    /// Calls by one caller to one agent.
+    /// Calls of one caller to one agent. Default: the general limit.
     pub per_caller_agent: Option<Rate>,
-    /// Calls by one caller per day and per month; replaces both quotas.
+    /// Calls of one caller per day and per month; replaces both quotas. Default: the general quotas.
     pub quota: Option<QuotaConfig>,
-    /// Priority of the tier's calls while the gateway sheds load: calls of the highest priority are refused last. 0 to
-    /// 9; default 5, as for callers without a tier.
+    /// Priority of the tier's calls while the gateway sheds load, which refuses the lowest priority first; 0 to 9.
+    /// Default: 5, as for callers without a tier.
     #[schemars(range(min = 0, max = 9))]
     pub priority: Option<u8>,
 }
 
-/// Concurrent calls per agent, and the queue of calls that wait.
+/// Concurrent calls to each agent, and the queue of calls that wait.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConcurrencyConfig {
-    /// Maximum concurrent calls to one agent; default 1000. `null` means unlimited and also disables the adaptive
-    /// limit.
+    /// Maximum number of concurrent calls to one agent, 1 to 1000000; null for no limit, which also disables the
+    /// adaptive limit. Default: 1000.
     pub max_per_agent: Option<NonZeroU32>,
-    /// Whether the gateway adapts each agent's concurrency limit to its latency, between `least` and `per_agent`, where
-    /// it starts. The adaptive limit counts calls that wait for the first byte of a response. Default: true.
+    /// Whether the gateway learns a lower limit for each agent from its latency, between `min_concurrency` and
+    /// `max_per_agent`. The adaptive limit counts calls that wait for the first byte of a response. Default: true.
     pub adaptive: bool,
-    /// Lower bound of the adaptive limit. 1 to 1000; default 4.
+    /// The least that the adaptive limit falls to; 1 to 1000. Default: 4.
     #[schemars(range(min = 1, max = 1_000))]
     pub min_concurrency: u32,
-    /// Calls that may wait for an agent at its concurrency limit; further calls are refused at once. Default: 64.
+    /// Maximum number of calls that wait for an agent at its concurrency limit; further calls get 503 at once.
+    /// Default: 64.
     pub max_queued: u32,
-    /// Maximum time a call waits in the queue; default 1s. With the adaptive limit, once the queue has been occupied
-    /// for this long without a break, later calls wait only for the agent's usual latency.
+    /// Maximum time that a call waits in the queue. With the adaptive limit, calls wait only for the agent's baseline
+    /// latency after the queue has been occupied for this time without a break. Default: 1s.
     pub queue_timeout: ConfigDuration,
 }
 
@@ -133,7 +135,7 @@ impl LimitConfig {
         if !(1..=100_000_000).contains(&self.max_tracked_keys) {
             problems.push(format!("max_tracked_keys: {} is out of bounds (1 to 100000000)", self.max_tracked_keys));
         }
-        if self.concurrency.max_per_agent.is_some_and(|most| most.get() > 1_000_000) {
+        if self.concurrency.max_per_agent.is_some_and(|max| max.get() > 1_000_000) {
             problems
                 .push("concurrency.max_per_agent: is out of bounds (at most 1000000; null for unlimited)".to_owned());
         }
@@ -143,8 +145,8 @@ impl LimitConfig {
                 self.concurrency.min_concurrency
             ));
         }
-        let shed = Duration::from_millis(2)..=Duration::from_secs(10);
-        if self.load_shedding_threshold.is_some_and(|above| !shed.contains(&above.get())) {
+        let bounds = Duration::from_millis(2)..=Duration::from_secs(10);
+        if self.load_shedding_threshold.is_some_and(|threshold| !bounds.contains(&threshold.get())) {
             problems
                 .push("load_shedding_threshold: is out of bounds (2ms to 10s; null disables load shedding)".to_owned());
         }

@@ -1,24 +1,25 @@
-//! Latency baseline of an agent, and the adaptive limit derived from it, window by window. Latencies are binary
-//! logarithms (octaves above a microsecond): for an agent with two kinds of calls, one a hundred times as long as the
-//! other, the wide spread yields a large standard error, where an arithmetic mean would jump.
+//! Latency baseline of an agent, and the adaptive limit that follows from it, window by window. Latencies are binary
+//! logarithms (octaves above a microsecond). If an agent has two kinds of calls, one a hundred times as long as the
+//! other, the spread yields a large standard error, where an arithmetic mean would jump.
 
 use super::adaptive_concurrency::{ConcurrencyRange, SPARSE_WINDOW_SAMPLES};
 use std::time::Duration;
 
-/// Octaves above the baseline beyond which the limit falls (1.5 times as slow), and up to which it rises (1.2 times).
+/// Octaves above the baseline beyond which the limit falls (1.5 times the latency), and up to which it rises (1.2
+/// times).
 const DECREASE_THRESHOLD: f64 = 0.585;
 const INCREASE_THRESHOLD: f64 = 0.29;
-/// Extra latency that is always tolerated, in microseconds: the gateway's own scheduling may cause it.
+/// Additional latency that is always tolerated, in microseconds, because the gateway's own scheduling may cause it.
 const SLACK_MICROS: f64 = 5_000.0;
 /// Standard errors of a window's mean that count as noise.
 const NOISE_STANDARD_ERRORS: f64 = 3.0;
-/// Bounds of the factor by which the limit falls at once.
+/// Bounds of the factor by which the limit falls in one window.
 const MIN_DECREASE_FACTOR: f64 = 0.1;
 const MAX_DECREASE_FACTOR: f64 = 0.9;
-/// Factor by which the limit falls when the agent fails one call in [`FAILURE_RATIO`].
+/// Factor by which the limit falls if the agent fails one call in [`FAILURE_RATIO`].
 const FAILURE_DECREASE_FACTOR: f64 = 0.7;
 const FAILURE_RATIO: u32 = 10;
-/// Octaves by which latency must improve with half as many calls; otherwise load is not the cause.
+/// Octaves by which the latency must improve with half as many calls; otherwise load is not the cause.
 const MIN_IMPROVEMENT: f64 = 0.25;
 /// A limit that is not reached does not fall below this.
 const MIN_UNREACHED_LIMIT: u32 = 64;
@@ -28,30 +29,42 @@ const MIN_EPOCH_LENGTH: Duration = Duration::from_secs(10);
 /// Share of the limit that stays for the window that measures the baseline.
 const PROBE_SHARE: f64 = 0.6;
 
+/// Number of samples in a window, and the mean and deviation of their latencies, in octaves above a microsecond.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SampleStatistics {
+    pub(super) samples: u32,
+    pub(super) mean_level: f64,
+    pub(super) deviation: f64,
+}
+
 /// A window of latency samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleWindow {
     samples: u32,
+    /// Mean latency, in octaves above a microsecond.
     level: f64,
     /// Standard error of the level.
     standard_error: f64,
     failures: u32,
     /// Whether at least half of the limit was in use.
     reached: bool,
+    /// Calls that wait for a response at the end of the window.
     waiting: u32,
+    /// End of the window.
     now: Duration,
 }
 
 impl SampleWindow {
-    /// Builds a window from its samples (count, mean and deviation in octaves), its failures and whether the limit was
-    /// reached, and the calls that wait for a response now.
     pub(super) fn new(
-        (answers, level, spread): (u32, f64, f64),
-        (failures, reached): (u32, bool),
-        (waiting, now): (u32, Duration),
+        statistics: SampleStatistics,
+        failures: u32,
+        reached: bool,
+        waiting: u32,
+        now: Duration,
     ) -> Self {
-        let doubt = spread / f64::from(answers.max(1)).sqrt();
-        Self { samples: answers, level, standard_error: doubt, failures, reached, waiting, now }
+        let SampleStatistics { samples, mean_level: level, deviation } = statistics;
+        let standard_error = deviation / f64::from(samples.max(1)).sqrt();
+        Self { samples, level, standard_error, failures, reached, waiting, now }
     }
 
     fn is_failing(&self) -> bool {
@@ -59,19 +72,21 @@ impl SampleWindow {
     }
 }
 
-/// Latency baseline and limit.
+/// Latency baseline of an agent, and the adaptive limit.
 #[derive(Debug)]
 pub(super) struct LatencyBaseline {
     range: ConcurrencyRange,
     limit: u32,
-    /// Lowest level of a window in this epoch, and in the previous one.
+    /// Lowest level of a window in this epoch.
     current: Option<f64>,
+    /// Lowest level of a window in the previous epoch.
     previous: Option<f64>,
+    /// Number of windows in this epoch.
     windows: u32,
     epoch_start: Duration,
-    /// Limit at which it began to fall, and the level there.
+    /// Limit in use when the limit started to fall, and the latency level at that time.
     decrease_start: Option<(u32, f64)>,
-    /// Limit to restore after this window, which measures the baseline.
+    /// Limit to restore after this window, if the window measures the baseline.
     limit_after_probe: Option<u32>,
 }
 
@@ -89,34 +104,34 @@ impl LatencyBaseline {
         }
     }
 
-    /// Returns the latency level of the agent without load.
+    /// Returns the latency level of the agent without load, once it is known.
     pub(super) fn baseline_level(&self) -> Option<f64> {
         match (self.current, self.previous) {
-            (Some(now), Some(before)) => Some(now.min(before)),
-            (now, before) => now.or(before),
+            (Some(current), Some(previous)) => Some(current.min(previous)),
+            (current, previous) => current.or(previous),
         }
     }
 
     /// Updates the baseline and the limit from a window; returns the new limit.
     pub(super) fn update(&mut self, window: &SampleWindow) -> u32 {
-        if let Some(back) = self.limit_after_probe.take() {
-            self.limit = back;
+        if let Some(limit) = self.limit_after_probe.take() {
+            self.limit = limit;
             if window.samples >= SPARSE_WINDOW_SAMPLES {
                 self.start_epoch(window.now, Some(window.level + window.standard_error));
             }
             return self.limit;
         }
         if window.samples >= SPARSE_WINDOW_SAMPLES {
-            // The minimum of many means is below the true mean by chance: the standard error makes up for that.
+            // The minimum of many means is below the true mean by chance; the standard error compensates.
             let level = window.level + window.standard_error;
-            self.current = Some(self.current.map_or(level, |now| now.min(level)));
+            self.current = Some(self.current.map_or(level, |current| current.min(level)));
         }
         self.windows = self.windows.saturating_add(1);
         if window.reached {
             self.limit = self.range.clamp(self.next_limit(window));
         } else {
             self.decrease_start = None;
-            // No call is refused for this yet; if calls keep accumulating, the limit is near.
+            // This limit refuses no call yet, but is near if calls continue to accumulate.
             if self.is_slower(window) {
                 self.limit =
                     self.range.clamp(window.waiting.saturating_mul(2).max(MIN_UNREACHED_LIMIT).min(self.limit));
@@ -130,7 +145,7 @@ impl LatencyBaseline {
 
     fn is_slower(&self, window: &SampleWindow) -> bool {
         self.slowdown(window)
-            .is_some_and(|slower| slower > DECREASE_THRESHOLD + NOISE_STANDARD_ERRORS * window.standard_error)
+            .is_some_and(|slowdown| slowdown > DECREASE_THRESHOLD + NOISE_STANDARD_ERRORS * window.standard_error)
     }
 
     /// Returns by how many octaves the responses are slower than the baseline.
@@ -141,32 +156,36 @@ impl LatencyBaseline {
 
     /// Computes the limit after a window in which the limit was reached.
     fn next_limit(&mut self, window: &SampleWindow) -> u32 {
-        let used = self.limit.min(window.waiting.max(self.limit / 2));
+        let limit_in_use = self.limit.min(window.waiting.max(self.limit / 2));
         if window.is_failing() {
             self.decrease_start = None;
-            return scale(used, FAILURE_DECREASE_FACTOR);
+            return scale(limit_in_use, FAILURE_DECREASE_FACTOR);
         }
         let Some(slowdown) = self.slowdown(window) else { return self.limit };
         if !self.is_slower(window) {
             self.decrease_start = None;
-            let rises = slowdown <= INCREASE_THRESHOLD + NOISE_STANDARD_ERRORS / 2.0 * window.standard_error;
-            return if rises { self.limit.saturating_add((self.limit / 8).max(1)) } else { self.limit };
+            let may_rise = slowdown <= INCREASE_THRESHOLD + NOISE_STANDARD_ERRORS / 2.0 * window.standard_error;
+            return if may_rise { self.limit.saturating_add((self.limit / 8).max(1)) } else { self.limit };
         }
         match self.decrease_start {
-            // Fewer calls, each as slow as before: the agent became slower, and load is not the cause.
-            Some((from, level)) if used <= scale(from, PROBE_SHARE) && level - window.level < MIN_IMPROVEMENT => {
+            // Responses are as slow with fewer calls: the agent became slower, and load is not the cause.
+            Some((start_limit, start_level))
+                if limit_in_use <= scale(start_limit, PROBE_SHARE) && start_level - window.level < MIN_IMPROVEMENT =>
+            {
                 self.decrease_start = None;
                 self.start_epoch(window.now, Some(window.level + window.standard_error));
-                return from;
+                return start_limit;
             }
-            Some((from, _)) if used <= scale(from, PROBE_SHARE) => self.decrease_start = Some((used, window.level)),
+            Some((start_limit, _)) if limit_in_use <= scale(start_limit, PROBE_SHARE) => {
+                self.decrease_start = Some((limit_in_use, window.level));
+            }
             Some(_) => {}
-            None => self.decrease_start = Some((used, window.level)),
+            None => self.decrease_start = Some((limit_in_use, window.level)),
         }
-        scale(used, (INCREASE_THRESHOLD - slowdown).exp2().clamp(MIN_DECREASE_FACTOR, MAX_DECREASE_FACTOR))
+        scale(limit_in_use, (INCREASE_THRESHOLD - slowdown).exp2().clamp(MIN_DECREASE_FACTOR, MAX_DECREASE_FACTOR))
     }
 
-    /// Ends an epoch. While the limit holds calls back, every window may be slow: a window with fewer calls measures
+    /// Ends an epoch. While the limit is reached, every window may be slow; a window with a lower limit then measures
     /// the baseline.
     fn end_epoch(&mut self, window: &SampleWindow) {
         if window.reached && self.limit < self.range.max && !window.is_failing() {
@@ -188,7 +207,7 @@ impl LatencyBaseline {
 
 /// Returns a share of a limit, rounded down.
 fn scale(limit: u32, share: f64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ part ≤ 1")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ share ≤ 1")]
     let scaled = (f64::from(limit) * share) as u32;
     scaled
 }

@@ -1,5 +1,5 @@
-//! Rate limits and quotas in force, resolved from the configuration: buckets per address and per tier. A bucket of the
-//! previous configuration is kept if its rate is unchanged.
+//! Rate limits and quotas in force, resolved from the configuration: the buckets of addresses and of each tier. A bucket
+//! of the previous configuration is kept if its rate is unchanged.
 
 use super::{
     bucket_store::{BucketStore as _, KeyedBucketStore},
@@ -44,25 +44,29 @@ pub(super) struct LimitPolicy {
 }
 
 impl LimitPolicy {
-    pub(super) fn new(config: &LimitConfig, previous: Option<&Self>, with: (&LimitClock, &Arc<Metrics>)) -> Self {
-        let reuse_or_create = |limit, rate: Option<Rate>, same: Option<&SharedKeyedBucket>| {
+    pub(super) fn new(
+        config: &LimitConfig,
+        previous: Option<&Self>,
+        clock: &LimitClock,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        let reuse_or_create = |limit, rate: Option<Rate>, previous: Option<&SharedKeyedBucket>| {
             let rate = rate?;
-            let same = same.filter(|bucket| bucket.rate == rate);
-            let bucket = same.map_or_else(
-                || Arc::new(TokenBucket::new_keyed(limit, rate, config.max_tracked_keys, with)),
+            let bucket = previous.filter(|bucket| bucket.rate == rate).map_or_else(
+                || Arc::new(TokenBucket::new_keyed(limit, rate, config.max_tracked_keys, clock, metrics)),
                 Arc::clone,
             );
             bucket.store().set_max_keys(config.max_tracked_keys);
             Some(bucket)
         };
         let ranks = PriorityRanks::new(config.tiers.values());
-        let tier_policy = |caller, caller_agent, quota: QuotaConfig, same: Option<&TierPolicy>| TierPolicy {
+        let tier_policy = |caller, caller_agent, quota: QuotaConfig, previous: Option<&TierPolicy>| TierPolicy {
             priority: DEFAULT_PRIORITY,
-            caller: reuse_or_create(LimitKind::Caller, caller, same.and_then(|same| same.caller.as_ref())),
+            caller: reuse_or_create(LimitKind::Caller, caller, previous.and_then(|previous| previous.caller.as_ref())),
             caller_agent: reuse_or_create(
                 LimitKind::CallerAgent,
                 caller_agent,
-                same.and_then(|same| same.caller_agent.as_ref()),
+                previous.and_then(|previous| previous.caller_agent.as_ref()),
             ),
             quota: Some(quota).filter(|quota| *quota != QuotaConfig::default()),
         };
@@ -70,26 +74,26 @@ impl LimitPolicy {
             config.per_caller,
             config.per_caller_agent,
             config.quota,
-            previous.map(|plan| &plan.default_tier),
+            previous.map(|policy| &policy.default_tier),
         );
         let tier = |(name, tier): (&String, &TierConfig)| {
-            let same = previous.and_then(|plan| plan.tiers.get(&**name));
-            let own = tier_policy(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), same);
-            let terms = TierPolicy {
+            let previous_tier = previous.and_then(|policy| policy.tiers.get(&**name));
+            let tier_limits = tier_policy(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), previous_tier);
+            let with_defaults = TierPolicy {
                 priority: tier.priority.unwrap_or(DEFAULT_PRIORITY),
-                caller: own.caller.or_else(|| default_tier.caller.clone()),
-                caller_agent: own.caller_agent.or_else(|| default_tier.caller_agent.clone()),
-                quota: own.quota,
+                caller: tier_limits.caller.or_else(|| default_tier.caller.clone()),
+                caller_agent: tier_limits.caller_agent.or_else(|| default_tier.caller_agent.clone()),
+                quota: tier_limits.quota,
             };
-            (Box::from(&**name), terms)
+            (Box::from(&**name), with_defaults)
         };
         let tiers = config.tiers.iter().map(tier).collect();
         let address =
-            reuse_or_create(LimitKind::Address, config.per_address, previous.and_then(|plan| plan.address.as_ref()));
+            reuse_or_create(LimitKind::Address, config.per_address, previous.and_then(|policy| policy.address.as_ref()));
         let search = reuse_or_create(
             LimitKind::Search,
             config.per_caller_search,
-            previous.and_then(|plan| plan.search.as_ref()),
+            previous.and_then(|policy| policy.search.as_ref()),
         );
         Self { config: config.clone(), address, search, ranks, tiers, default_tier }
     }
@@ -102,24 +106,21 @@ impl LimitPolicy {
         name.and_then(|name| self.tiers.get(name)).unwrap_or(&self.default_tier)
     }
 
-    /// Returns every bucket, once for each tier that uses it.
+    /// Returns every bucket. A bucket that several tiers share occurs once for each of them.
     fn buckets_of_all_tiers(&self) -> impl Iterator<Item = &SharedKeyedBucket> {
         let tiers = std::iter::once(&self.default_tier).chain(self.tiers.values());
         self.address
             .iter()
             .chain(&self.search)
-            .chain(tiers.flat_map(|terms| terms.caller.iter().chain(&terms.caller_agent)))
+            .chain(tiers.flat_map(|policy| policy.caller.iter().chain(&policy.caller_agent)))
     }
 
     /// Returns every bucket once.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &SharedKeyedBucket> {
-        let is_not_default = |bucket: &&SharedKeyedBucket| {
-            let defaults = self.default_tier.caller.iter().chain(&self.default_tier.caller_agent);
-            let copies = defaults.filter(|usual| Arc::ptr_eq(usual, bucket)).count();
-            copies == 0
-        };
-        let usual = self.default_tier.caller.iter().chain(&self.default_tier.caller_agent);
-        self.buckets_of_all_tiers().filter(is_not_default).chain(usual)
+        let default_buckets = move || self.default_tier.caller.iter().chain(&self.default_tier.caller_agent);
+        let is_not_default =
+            move |bucket: &&SharedKeyedBucket| !default_buckets().any(|default| Arc::ptr_eq(default, bucket));
+        self.buckets_of_all_tiers().filter(is_not_default).chain(default_buckets())
     }
 
     pub(super) fn has_monthly_quota(&self) -> bool {

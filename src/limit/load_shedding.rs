@@ -1,7 +1,7 @@
-//! Load shedding: refuses calls while the gateway itself is the bottleneck. A probe passes through the runtime's run
-//! queue as every call does and measures the delay. While even the shortest delays are too long, the gateway refuses a
-//! growing share of calls: all of the lowest priority before any of the next, and never all of the highest. A call only
-//! reads one atomic number here.
+//! Load shedding: refuses calls while the gateway itself is the bottleneck. A probe waits in the runtime's run queue as
+//! every call does, and measures the delay. While even the shortest delay is too long, the gateway refuses a growing
+//! share of calls: all calls of the lowest priority before any of the next, and never all calls of the highest. A call
+//! only reads one atomic number.
 
 use super::{CallLimiter, config::TierConfig, limit_policy::LimitPolicy};
 use crate::{
@@ -21,20 +21,21 @@ pub(super) const DEFAULT_PRIORITY: u8 = 5;
 /// Pause between two probes, and probes per measurement.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const PROBES_PER_MEASUREMENT: u32 = 10;
-/// Level at which all calls of the lowest priority are refused; twice this level refuses the two lowest, and so on.
+/// Level at which all calls of the lowest priority are refused. Twice this level refuses the two lowest priorities.
 const LEVEL_PER_RANK: u32 = 1 << 16;
 /// How often the configuration is checked while load shedding is disabled.
 const DISABLED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Run queue delay that makes every agent look slow.
+/// Run queue delay above which the latencies of agents are not measured, because every agent would seem slow.
 const DELAY_THRESHOLD: Duration = Duration::from_millis(3);
-/// Bits of the priority in the number that identifies a connection's last caller; the hash is above them.
+/// Number of low bits that hold the priority in the number that identifies a connection's last caller; the other bits
+/// hold the hash.
 const PRIORITY_BITS: u32 = 8;
 /// Calls in flight below which no load is shed.
 const MIN_CALLS_IN_FLIGHT: usize = 32;
-/// Share of the highest priority that is always admitted: these calls show when the overload ends.
+/// Share of calls of the highest priority that is always admitted, so that the end of an overload is detected.
 const ALWAYS_ADMITTED_SHARE: u32 = LEVEL_PER_RANK / 16;
 
-/// Share of calls to refuse.
+/// The share of calls to refuse, and whether the runtime is delayed.
 #[derive(Debug, Default)]
 pub(super) struct LoadShedder {
     level: AtomicU32,
@@ -43,29 +44,29 @@ pub(super) struct LoadShedder {
 }
 
 impl LoadShedder {
-    /// Returns the level in ranks of priorities: 1.5 refuses all calls of the lowest rank and half of the next.
+    /// Returns the level in ranks: 1.5 refuses all calls of the lowest rank and half of the calls of the next.
     pub(super) fn level(&self) -> f64 {
         f64::from(self.level.load(Relaxed)) / f64::from(LEVEL_PER_RANK)
     }
 
-    /// Decides whether the next call of this rank is refused; rank 0 is refused first.
+    /// Decides whether the next call of this rank is refused, and counts the call. Rank 0 is refused first.
     pub(super) fn decide_refusal(&self, rank: u32) -> bool {
         let share = self.level.load(Relaxed).saturating_sub(rank.saturating_mul(LEVEL_PER_RANK)).min(LEVEL_PER_RANK);
-        // Multiples of the golden ratio: the refused calls are spread evenly.
-        let position = self.call_counter.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
-        position < share
+        // Multiples of the golden ratio spread the refused calls evenly.
+        let sequence_position = self.call_counter.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
+        sequence_position < share
     }
 
-    /// Updates the level after a measurement: `waited` is the delay, `above` the threshold, `ranks` the number of
-    /// ranks.
+    /// Updates the level after a measurement of `delay`. Without a threshold, load shedding is disabled. `ranks` is the
+    /// number of ranks.
     pub(super) fn update_level(&self, delay: Duration, threshold: Option<Duration>, ranks: u32) {
         let level = self.level.load(Relaxed);
         let next = match threshold {
             None => 0,
-            Some(above) if delay > above => {
-                let times = u32::try_from(delay.as_micros() / above.as_micros().max(1)).unwrap_or(u32::MAX).clamp(1, 4);
+            Some(threshold) if delay > threshold => {
+                let step_count = u32::try_from(delay.as_micros() / threshold.as_micros().max(1)).unwrap_or(u32::MAX).clamp(1, 4);
                 level
-                    .saturating_add(times * (LEVEL_PER_RANK / 16))
+                    .saturating_add(step_count * (LEVEL_PER_RANK / 16))
                     .min(ranks.max(1).saturating_mul(LEVEL_PER_RANK).saturating_sub(ALWAYS_ADMITTED_SHARE))
             }
             // The level decays linearly near zero, where halving would never end.
@@ -81,15 +82,15 @@ pub(super) struct PriorityRanks(Vec<u8>);
 
 impl PriorityRanks {
     pub(super) fn new<'a>(tiers: impl Iterator<Item = &'a TierConfig>) -> Self {
-        let mut all: Vec<u8> =
+        let mut priorities: Vec<u8> =
             tiers.map(|tier| tier.priority.unwrap_or(DEFAULT_PRIORITY)).chain([DEFAULT_PRIORITY]).collect();
-        all.sort_unstable();
-        all.dedup();
-        Self(all)
+        priorities.sort_unstable();
+        priorities.dedup();
+        Self(priorities)
     }
 
     pub(super) fn rank_of(&self, priority: u8) -> u32 {
-        u32::try_from(self.0.iter().filter(|other| **other < priority).count()).unwrap_or_default()
+        u32::try_from(self.0.iter().filter(|each| **each < priority).count()).unwrap_or_default()
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -108,7 +109,7 @@ impl CallLimiter {
         self.load_shedder.runtime_delayed.load(Relaxed)
     }
 
-    /// Checks a call of this tier against load shedding.
+    /// Refuses a call of this tier if load shedding selects it.
     ///
     /// # Errors
     /// 503 when the call is shed.
@@ -120,21 +121,21 @@ impl CallLimiter {
         self.shed_by_priority(&policy, policy.tier(tier).priority)
     }
 
-    /// Sheds load before authentication when a request carries the same credentials as the previous request on this
-    /// connection. Returns whether it does; `last` is what [`CallLimiter::remember_connection_caller`] stores.
+    /// Sheds load before authentication if a request has the same credentials as the previous request on its connection.
+    /// Returns whether it has. [`CallLimiter::remember_connection_caller`] stores `last_caller`.
     ///
     /// # Errors
     /// 503 when the call is shed.
     pub fn shed_before_authentication(&self, last_caller: &AtomicU64, credentials: impl Hash) -> Result<bool, Fault> {
-        let previous = last_caller.load(Relaxed);
-        if previous == 0 || (previous ^ self.hash_seed.hash_one(credentials)) >> PRIORITY_BITS != 0 {
+        let last = last_caller.load(Relaxed);
+        if last == 0 || (last ^ self.hash_seed.hash_one(credentials)) >> PRIORITY_BITS != 0 {
             return Ok(false);
         }
-        let priority = u8::try_from(previous & ((1 << PRIORITY_BITS) - 1)).unwrap_or(DEFAULT_PRIORITY);
+        let priority = u8::try_from(last & ((1 << PRIORITY_BITS) - 1)).unwrap_or(DEFAULT_PRIORITY);
         self.shed_by_priority(&self.policy.load(), priority).map(|()| true)
     }
 
-    /// Stores the connection's last caller in `last`: a keyed hash of its credentials, and the priority of its tier.
+    /// Stores the connection's last caller in `last_caller`: a keyed hash of the credentials, and the tier's priority.
     pub fn remember_connection_caller(&self, last_caller: &AtomicU64, credentials: impl Hash, tier: Option<&str>) {
         let priority = self.policy.load().tier(tier).priority;
         last_caller.store(
@@ -165,10 +166,10 @@ impl CallLimiter {
             .with_retry_after(Duration::from_secs(1))
     }
 
-    /// Measures the run queue delay in a loop, and updates the load shedding level.
+    /// Measures the run queue delay and updates the load shedding level. Never returns.
     pub async fn monitor_load(&self) -> Infallible {
         loop {
-            let threshold = self.policy.load().config().load_shedding_threshold.map(|above| above.get());
+            let threshold = self.policy.load().config().load_shedding_threshold.map(|threshold| threshold.get());
             let delay = match threshold {
                 Some(_) => measure_run_queue_delay().await,
                 None => {
@@ -178,31 +179,31 @@ impl CallLimiter {
             };
             self.load_shedder.runtime_delayed.store(delay > DELAY_THRESHOLD, Relaxed);
             let ranks = self.policy.load().ranks.count();
-            // With few calls in flight, other processes use the CPU: refusing calls would not help.
-            let waited = if self.metrics.calls_in_flight() < MIN_CALLS_IN_FLIGHT { Duration::ZERO } else { delay };
-            self.load_shedder.update_level(waited, threshold, ranks);
-            self.metrics.set_load(waited, self.load_shedder.level());
+            // With few calls in flight, other processes cause the delay, and a refusal of calls would not help.
+            let shedding_delay = if self.metrics.calls_in_flight() < MIN_CALLS_IN_FLIGHT { Duration::ZERO } else { delay };
+            self.load_shedder.update_level(shedding_delay, threshold, ranks);
+            self.metrics.set_load(shedding_delay, self.load_shedder.level());
         }
     }
 }
 
-/// Measures the run queue delay: the shortest of several passes.
+/// Measures the run queue delay: the shortest of several probes.
 async fn measure_run_queue_delay() -> Duration {
-    let mut quickest = Duration::MAX;
+    let mut shortest = Duration::MAX;
     for _ in 0..PROBES_PER_MEASUREMENT {
-        let due = Instant::now() + PROBE_INTERVAL;
-        tokio::time::sleep_until(due).await;
-        pass().await;
-        quickest = quickest.min(due.elapsed());
+        let due_at = Instant::now() + PROBE_INTERVAL;
+        tokio::time::sleep_until(due_at).await;
+        yield_behind_ready_tasks().await;
+        shortest = shortest.min(due_at.elapsed());
     }
-    quickest
+    shortest
 }
 
-/// Moves this task to the end of the run queue once, behind all ready tasks. A task that a timer woke may run first.
-async fn pass() {
-    let mut passed = false;
+/// Moves this task to the end of the run queue once, because a task that a timer woke may run before the ready tasks.
+async fn yield_behind_ready_tasks() {
+    let mut has_yielded = false;
     std::future::poll_fn(|context| {
-        if std::mem::replace(&mut passed, true) {
+        if std::mem::replace(&mut has_yielded, true) {
             return std::task::Poll::Ready(());
         }
         context.waker().wake_by_ref();

@@ -1,5 +1,5 @@
 //! Limits: rates per address, caller, caller-agent pair and agent; quotas per day and month; concurrency per agent;
-//! load shedding. All state is in memory and bounded; only calls in an agent's wait queue wait. Refusals are faults:
+//! load shedding. The state is in memory and bounded. Only calls in an agent's wait queue wait. A refusal is a fault:
 //! other modules identify the caller and write the response.
 
 mod adaptive_concurrency;
@@ -43,7 +43,7 @@ use std::{
 };
 use token_bucket::{AcquireTokens, LimitExceeded};
 
-/// All limits of one gateway. Reloads reconfigure them and never replace them, so that no reload refills a bucket.
+/// All limits of one gateway. A reload reconfigures them and does not replace them, so that it refills no bucket.
 #[derive(Debug)]
 pub struct CallLimiter {
     policy: ArcSwap<LimitPolicy>,
@@ -73,7 +73,7 @@ impl CallLimiter {
         }
         metrics.register_tiers(config.tiers.keys().map(String::as_str));
         let limits = Self {
-            policy: ArcSwap::from_pointee(LimitPolicy::new(config, None, (&clock, &metrics))),
+            policy: ArcSwap::from_pointee(LimitPolicy::new(config, None, &clock, &metrics)),
             agents: Mutex::default(),
             quotas: QuotaCounters::new(config.max_tracked_keys, Arc::clone(&metrics)),
             quota_file: Mutex::new(QuotaFile::new(config.quota_state_file.clone())),
@@ -102,23 +102,23 @@ impl CallLimiter {
         }
         self.metrics.register_tiers(config.tiers.keys().map(String::as_str));
         let agents = lock(&self.agents);
-        let plan = LimitPolicy::new(config, Some(&self.policy.load()), (&self.clock, &self.metrics));
+        let policy = LimitPolicy::new(config, Some(&self.policy.load()), &self.clock, &self.metrics);
         self.quotas.set_max_callers(config.max_tracked_keys);
-        self.policy.store(Arc::new(plan));
+        self.policy.store(Arc::new(policy));
         for agent in agents.values() {
             agent.reconfigure(config, None, &self.clock);
         }
         drop(agents);
-        let mut keeper = lock(&self.quota_file);
-        if keeper.path.as_deref() != config.quota_state_file.as_deref() {
-            *keeper = QuotaFile::new(config.quota_state_file.clone());
+        let mut quota_file = lock(&self.quota_file);
+        if quota_file.path.as_deref() != config.quota_state_file.as_deref() {
+            *quota_file = QuotaFile::new(config.quota_state_file.clone());
             self.quotas.set_changed();
         }
         Ok(())
     }
 
-    /// Returns the limits of an agent, which its route holds, with these settings applied. An agent with a known id
-    /// keeps its state.
+    /// Returns the limits of an agent, which its route holds, with `settings` applied. The limits of an id that is
+    /// already registered keep their state.
     pub fn register_agent(&self, id: &AgentId, settings: AgentLimitSettings) -> Arc<AgentLimits> {
         let mut agents = lock(&self.agents);
         let agent = match agents.get(id) {
@@ -139,8 +139,8 @@ impl CallLimiter {
     pub fn acquire_for_address(&self, peer: IpAddr) -> Result<(), Fault> {
         let policy = self.policy.load();
         let Some(bucket) = &policy.address else { return Ok(()) };
-        let acquired = bucket.acquire(self.hash_address(peer), NonZeroU32::MIN);
-        acquired.map(drop).map_err(|empty| self.record_refusal(empty))
+        let result = bucket.acquire(self.hash_address(peer), NonZeroU32::MIN);
+        result.map(drop).map_err(|exceeded| self.record_refusal(exceeded))
     }
 
     /// Returns the key of an authenticated caller. `id` must be unique over all kinds of credentials.
@@ -154,16 +154,16 @@ impl CallLimiter {
         RateLimitKey { hash: self.hash_address(peer), principal: RateLimitPrincipal::Address(peer), tier: None }
     }
 
-    /// Counts `n` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
+    /// Counts `count` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
     /// Returns the status of the tightest limit, if any applies.
     ///
     /// # Errors
-    /// 429, for the first exceeded limit of: caller, caller-agent pair, agent, quotas.
+    /// 429 for the first limit that is exceeded, in the order caller, caller-agent pair, agent, quotas.
     pub fn acquire_for_calls(
         &self,
         agent: &AgentLimits,
         key: &RateLimitKey<'_>,
-        n: NonZeroU32,
+        count: NonZeroU32,
     ) -> Result<Option<RateLimitStatus>, Fault> {
         let policy = self.policy.load();
         let tier = policy.tier(key.tier);
@@ -175,16 +175,16 @@ impl CallLimiter {
         let caller = tier.caller.as_deref().map(|bucket| (bucket as &dyn AcquireTokens, key.hash));
         let rates = active.buckets.iter().map(|bucket| (&**bucket as &dyn AcquireTokens, 0));
         let buckets = caller.into_iter().chain(pair).chain(rates);
-        let tightest = self.acquire_from_all(buckets.clone(), n)?;
+        let tightest = self.acquire_from_all(buckets.clone(), count)?;
         let Some(quota) = &tier.quota else {
             return Ok(tightest);
         };
-        match self.quotas.acquire((key.hash, || key.principal.to_quota_name()), quota, n, &self.clock.calendar_now()) {
-            Ok(Some(standing)) => Ok(Some(standing.more_restrictive(tightest))),
+        match self.quotas.acquire(key, quota, count, &self.clock.calendar_now()) {
+            Ok(Some(status)) => Ok(Some(status.more_restrictive(tightest))),
             Ok(None) => Ok(tightest),
-            Err(empty) => {
-                buckets.for_each(|(bucket, key)| bucket.refund(key, n));
-                Err(self.record_refusal(empty))
+            Err(exceeded) => {
+                buckets.for_each(|(bucket, key)| bucket.refund(key, count));
+                Err(self.record_refusal(exceeded))
             }
         }
     }
@@ -204,19 +204,19 @@ impl CallLimiter {
         self.acquire_from_all(buckets.map(|bucket| (bucket as &dyn AcquireTokens, key.hash)), NonZeroU32::MIN)
     }
 
-    /// Acquires `n` tokens from every bucket, or from none; returns the status of the tightest one.
+    /// Acquires `count` tokens from every bucket, or from none. Returns the status of the tightest bucket.
     fn acquire_from_all<'a>(
         &self,
         buckets: impl Iterator<Item = (&'a dyn AcquireTokens, u64)> + Clone,
-        n: NonZeroU32,
+        count: NonZeroU32,
     ) -> Result<Option<RateLimitStatus>, Fault> {
         let mut tightest = None;
         for (at, (bucket, key)) in buckets.clone().enumerate() {
-            match bucket.acquire(key, n) {
-                Ok(standing) => tightest = Some(standing.more_restrictive(tightest)),
-                Err(empty) => {
-                    buckets.take(at).for_each(|(bucket, key)| bucket.refund(key, n));
-                    return Err(self.record_refusal(empty));
+            match bucket.acquire(key, count) {
+                Ok(status) => tightest = Some(status.more_restrictive(tightest)),
+                Err(exceeded) => {
+                    buckets.take(at).for_each(|(bucket, key)| bucket.refund(key, count));
+                    return Err(self.record_refusal(exceeded));
                 }
             }
         }
@@ -229,22 +229,22 @@ impl CallLimiter {
         policy.buckets().for_each(|bucket| bucket.evict_idle());
         self.quotas.evict_expired(&self.clock.calendar_now(), policy.has_monthly_quota());
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(16) {
-            // Only the table holds them: the agents are gone from the configuration snapshot.
+            // Limits that only this table holds belong to agents that have no route.
             lock(&self.agents).retain(|_, agent| Arc::strong_count(agent) > 1 || !agent.is_idle());
         }
     }
 
-    /// Persists the quotas if they changed. Runs about once a second and writes every few seconds at most; `now` writes
-    /// at once, for shutdown. Blocks.
+    /// Persists the quotas if they changed. Runs about once a second, and writes at most every few seconds unless
+    /// `ignore_interval` is set, as for shutdown. Blocks.
     ///
     /// # Errors
     /// Returns why the file cannot be written. The next call tries again.
-    pub fn save_quotas(&self, now: bool) -> Result<(), String> {
-        lock(&self.quota_file).save_if_changed(&self.quotas, now)
+    pub fn save_quotas(&self, ignore_interval: bool) -> Result<(), String> {
+        lock(&self.quota_file).save_if_changed(&self.quotas, ignore_interval)
     }
 
-    /// Persists the quotas for the process that takes over the listeners, even if they did not change: that process may
-    /// have written the file while it started. Blocks.
+    /// Persists the quotas for the process that takes over the listeners, even if they did not change, because that
+    /// process may have written the file when it started. Blocks.
     ///
     /// # Errors
     /// As [`CallLimiter::save_quotas`].

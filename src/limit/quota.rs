@@ -1,9 +1,9 @@
-//! Quotas: calls of a caller per calendar day and month, counted here and persisted across restarts by `quota_file`.
-//! A caller is tracked until its periods end; refused calls do not count.
+//! Quotas: counts the calls of each caller per calendar day and month; `quota_file` persists the counts. A caller is
+//! tracked until its periods end. Refused calls do not count.
 
 use super::{
-    bucket_store::PrehashedMap, clock::CalendarTime, config::QuotaConfig, rate_limit_status::RateLimitStatus,
-    token_bucket::LimitExceeded,
+    bucket_store::PrehashedMap, clock::CalendarTime, config::QuotaConfig, rate_limit_key::RateLimitKey,
+    rate_limit_status::RateLimitStatus, token_bucket::LimitExceeded,
 };
 use crate::telemetry::{Event, LimitKind, Metrics};
 use std::{
@@ -31,7 +31,8 @@ pub(super) struct QuotaUsage {
 }
 
 impl QuotaUsage {
-    /// Starts new periods. A clock that goes backwards starts none, which would grant a quota twice.
+    /// Starts the periods that have begun. If the clock goes backwards, no period starts, which would grant a quota
+    /// twice.
     fn start_new_periods(&mut self, now: &CalendarTime) {
         if self.day < now.day {
             (self.day, self.day_count) = (now.day, 0);
@@ -44,7 +45,7 @@ impl QuotaUsage {
     fn acquire(
         &mut self,
         quota: &QuotaConfig,
-        n: u64,
+        count: u64,
         now: &CalendarTime,
     ) -> Result<Option<RateLimitStatus>, LimitExceeded> {
         self.start_new_periods(now);
@@ -53,19 +54,19 @@ impl QuotaUsage {
             (LimitKind::DailyQuota, quota.per_day, self.day_count, now.until_day_end, DAY),
         ];
         let mut tightest = None;
-        for (limit, most, used, reset, window) in periods {
-            let Some(most) = most else { continue };
-            let left = most.get().saturating_sub(used);
-            let standing =
-                RateLimitStatus { limit, quota: most.get(), remaining: left.saturating_sub(n), reset, window };
-            if left < n {
-                let standing = RateLimitStatus { remaining: left, ..standing };
-                return Err(LimitExceeded { status: standing, retry_after: (n <= most.get()).then_some(reset) });
+        for (limit, max, used, reset, window) in periods {
+            let Some(max) = max else { continue };
+            let remaining = max.get().saturating_sub(used);
+            let status =
+                RateLimitStatus { limit, quota: max.get(), remaining: remaining.saturating_sub(count), reset, window };
+            if remaining < count {
+                let status = RateLimitStatus { remaining, ..status };
+                return Err(LimitExceeded { status, retry_after: (count <= max.get()).then_some(reset) });
             }
-            tightest = Some(standing.more_restrictive(tightest));
+            tightest = Some(status.more_restrictive(tightest));
         }
-        self.day_count = self.day_count.saturating_add(n);
-        self.month_count = self.month_count.saturating_add(n);
+        self.day_count = self.day_count.saturating_add(count);
+        self.month_count = self.month_count.saturating_add(count);
         Ok(tightest)
     }
 }
@@ -74,7 +75,7 @@ impl QuotaUsage {
 #[derive(Debug)]
 pub(super) struct QuotaCounters {
     shards: Box<[Mutex<PrehashedMap<QuotaUsage>>]>,
-    /// Count shared by the callers beyond `max_callers`.
+    /// Count that the callers beyond `max_callers` share.
     shared: Mutex<QuotaUsage>,
     caller_count: AtomicUsize,
     max_callers: AtomicUsize,
@@ -108,80 +109,80 @@ impl QuotaCounters {
         self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS).map(lock)
     }
 
-    /// Counts `n` calls of a caller, or refuses them. `name` is called only for a new caller.
+    /// Counts `count` calls of a caller, or refuses them.
     pub(super) fn acquire(
         &self,
-        (key, name): (u64, impl FnOnce() -> Box<str>),
+        key: &RateLimitKey<'_>,
         quota: &QuotaConfig,
-        n: NonZeroU32,
+        count: NonZeroU32,
         now: &CalendarTime,
     ) -> Result<Option<RateLimitStatus>, LimitExceeded> {
-        let n = u64::from(n.get());
-        let Some(mut shard) = self.shard(key) else {
+        let count = u64::from(count.get());
+        let Some(mut shard) = self.shard(key.hash) else {
             return Ok(None);
         };
-        let acquired = match shard.get_mut(&key) {
-            Some(used) => used.acquire(quota, n, now),
+        let result = match shard.get_mut(&key.hash) {
+            Some(usage) => usage.acquire(quota, count, now),
             None if self.caller_count() >= self.max_callers.load(Relaxed) => {
                 drop(shard);
                 self.metrics.record_event(Event::LimiterOverflow);
-                return lock(&self.shared).acquire(quota, n, now);
+                return lock(&self.shared).acquire(quota, count, now);
             }
             None => {
                 self.caller_count.fetch_add(1, Relaxed);
                 shard
-                    .entry(key)
-                    .or_insert_with(|| QuotaUsage { name: name(), ..QuotaUsage::default() })
-                    .acquire(quota, n, now)
+                    .entry(key.hash)
+                    .or_insert_with(|| QuotaUsage { name: key.principal.to_quota_name(), ..QuotaUsage::default() })
+                    .acquire(quota, count, now)
             }
         };
-        if acquired.is_ok() && !self.changed.load(Relaxed) {
+        if result.is_ok() && !self.changed.load(Relaxed) {
             self.changed.store(true, Relaxed);
         }
-        acquired
+        result
     }
 
-    /// Evicts callers whose periods are over; `months` says whether any tier has a monthly quota.
+    /// Evicts callers whose periods have ended. `has_monthly_quota` is whether any tier has a monthly quota.
     pub(super) fn evict_expired(&self, now: &CalendarTime, has_monthly_quota: bool) {
-        let first = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
-        for at in first..first + SHARDS_PER_SWEEP {
+        let first_shard = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
+        for at in first_shard..first_shard + SHARDS_PER_SWEEP {
             let Some(shard) = self.shards.get(at % SHARDS) else {
                 continue;
             };
             let mut callers = lock(shard);
-            let before = callers.len();
-            callers.retain(|_, used| used.day >= now.day || (has_monthly_quota && used.month >= now.month));
-            let after = callers.len();
-            if callers.capacity() > 4 * after + 16 {
-                callers.shrink_to(2 * after);
+            let count_before = callers.len();
+            callers.retain(|_, usage| usage.day >= now.day || (has_monthly_quota && usage.month >= now.month));
+            let count_after = callers.len();
+            if callers.capacity() > 4 * count_after + 16 {
+                callers.shrink_to(2 * count_after);
             }
-            self.caller_count.fetch_sub(before - after, Relaxed);
+            self.caller_count.fetch_sub(count_before - count_after, Relaxed);
         }
     }
 
-    /// Returns whether a count changed since the previous call, and resets the flag.
+    /// Resets the flag that a count changed, and returns its previous value.
     pub(super) fn take_changed(&self) -> bool {
         self.changed.swap(false, Relaxed)
     }
 
-    /// Sets the flag again, for counts that could not be persisted.
+    /// Sets the flag that a count changed, so that the counts are persisted.
     pub(super) fn set_changed(&self) {
         self.changed.store(true, Relaxed);
     }
 
     /// Restores a persisted count.
-    pub(super) fn restore(&self, key: u64, used: QuotaUsage) {
+    pub(super) fn restore(&self, key: u64, usage: QuotaUsage) {
         if let Some(mut shard) = self.shard(key)
-            && shard.insert(key, used).is_none()
+            && shard.insert(key, usage).is_none()
         {
             self.caller_count.fetch_add(1, Relaxed);
         }
     }
 
-    /// Calls `with` for every count, one shard at a time, so that no call waits for all shards.
-    pub(super) fn for_each(&self, mut with: impl FnMut(&QuotaUsage)) {
+    /// Calls `visit` for every caller, one shard at a time, so that no call waits for the whole iteration.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&QuotaUsage)) {
         for shard in &self.shards {
-            lock(shard).values().for_each(&mut with);
+            lock(shard).values().for_each(&mut visit);
         }
     }
 }

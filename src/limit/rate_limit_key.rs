@@ -1,4 +1,5 @@
-//! Key that rate limits and quotas count a call by: the authenticated caller, or the peer address of an anonymous call.
+//! Key under which rate limits and quotas count a call: the authenticated caller, or the peer address of an anonymous
+//! call.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -29,6 +30,6 @@ impl RateLimitPrincipal<'_> {
 pub(super) fn mask_ipv6_to_64(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        v4 => v4,
+        ipv4 => ipv4,
     }
 }

@@ -1,5 +1,5 @@
-//! Rate limit status: the state of the limit that is closest to refusing a caller, and the `RateLimit` and
-//! `RateLimit-Policy` header fields that report it (draft-ietf-httpapi-ratelimit-headers).
+//! Rate limit status: the state of a limit, and the `RateLimit` and `RateLimit-Policy` header fields that report it
+//! (draft-ietf-httpapi-ratelimit-headers).
 
 use super::token_bucket::LimitExceeded;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// State of one limit after a call was counted. Cheap to copy; formatted only for a response.
+/// State of one limit after a call was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitStatus {
     /// The limit.
@@ -26,8 +26,8 @@ pub struct RateLimitStatus {
 impl RateLimitStatus {
     /// Returns the values of `RateLimit` and `RateLimit-Policy`.
     pub fn header_values(&self) -> (String, String) {
-        let now = self.format_item((";r=", self.remaining), (";t=", whole_seconds(self.reset)));
-        (now, self.format_item((";q=", self.quota), (";w=", whole_seconds(self.window).max(1))))
+        let limit = self.format_item((";r=", self.remaining), (";t=", whole_seconds(self.reset)));
+        (limit, self.format_item((";q=", self.quota), (";w=", whole_seconds(self.window).max(1))))
     }
 
     /// Formats `"name";first=1;second=2`.
@@ -43,13 +43,13 @@ impl RateLimitStatus {
         text
     }
 
-    /// Returns the status that refuses first.
+    /// Returns the status of the limit that refuses first.
     pub(super) fn more_restrictive(self, other: Option<Self>) -> Self {
         other.filter(|other| other.remaining < self.remaining).unwrap_or(self)
     }
 }
 
-/// Returns whole seconds, rounded up, so that a caller that waits this long does not retry too early.
+/// Returns whole seconds, rounded up, so that a caller does not retry too early.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
@@ -59,7 +59,7 @@ impl LimitExceeded {
     pub(super) fn into_fault(self) -> Fault {
         let limit = self.status.limit;
         let text = match (self.retry_after, limit) {
-            (None, _) => "The batch has more calls than the limit allows at once; send smaller batches",
+            (None, _) => "The batch has more calls than the limit allows at once (send smaller batches)",
             (_, LimitKind::Address) => "Too many requests from this address",
             (_, LimitKind::Caller) => "Too many calls by this caller",
             (_, LimitKind::CallerAgent) => "Too many calls by this caller to this agent",
@@ -71,13 +71,13 @@ impl LimitExceeded {
             (_, LimitKind::DailyQuota) => "The daily quota is used up",
             (_, LimitKind::MonthlyQuota) => "The monthly quota is used up",
         };
-        let (now, policy) = self.status.header_values();
+        let (limit_header, policy_header) = self.status.header_values();
         let fault = Fault::new(FaultCode::RateLimited, text)
-            .with_detail(format_args!("limit {}: {policy}", limit.name()))
-            .with_header("RateLimit", now)
-            .with_header("RateLimit-Policy", policy);
+            .with_detail(format_args!("limit {}: {policy_header}", limit.name()))
+            .with_header("RateLimit", limit_header)
+            .with_header("RateLimit-Policy", policy_header);
         match self.retry_after {
-            Some(wait) => fault.with_retry_after(wait),
+            Some(delay) => fault.with_retry_after(delay),
             None => fault,
         }
     }

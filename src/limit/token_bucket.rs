@@ -1,5 +1,5 @@
-//! Token buckets of one rate: one per key, or a single one for an agent. Tokens can be refunded, so that a call that
-//! another bucket refuses costs nothing here.
+//! Token buckets of one rate: one per key, or a single bucket of an agent. Tokens can be refunded, so that a call that
+//! another bucket refuses costs nothing.
 
 use super::{
     bucket_store::{BucketStore, GovernorStore, KeyedBucketStore, SingleBucketStore},
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Upper bound on the time to fill a bucket: beyond it the arithmetic in nanoseconds overflows.
+/// Maximum time to fill a bucket; beyond it the arithmetic in nanoseconds would overflow.
 const MAX_FILL_TIME: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// Reason why no tokens were acquired.
@@ -31,10 +31,10 @@ pub(super) struct LimitExceeded {
 
 /// Something that tokens are acquired from.
 pub(super) trait AcquireTokens {
-    /// Acquires `n` tokens, or none.
-    fn acquire(&self, key: u64, n: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
-    /// Refunds `n` acquired tokens.
-    fn refund(&self, key: u64, n: NonZeroU32);
+    /// Acquires `count` tokens, or none.
+    fn acquire(&self, key: u64, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
+    /// Refunds `count` acquired tokens.
+    fn refund(&self, key: u64, count: NonZeroU32);
 }
 
 /// Token buckets of one rate.
@@ -53,7 +53,8 @@ impl TokenBucket<KeyedBucketStore> {
         limit: LimitKind,
         rate: Rate,
         max_keys: usize,
-        (clock, metrics): (&LimitClock, &Arc<Metrics>),
+        clock: &LimitClock,
+        metrics: &Arc<Metrics>,
     ) -> Self {
         Self::new(limit, rate, clock, KeyedBucketStore::new(max_keys, Arc::clone(metrics)))
     }
@@ -68,13 +69,13 @@ impl TokenBucket<SingleBucketStore> {
         Self::new(limit, rate, clock, SingleBucketStore::default())
     }
 
-    /// Returns whether the bucket is full, as a new one is.
+    /// Returns whether the bucket is full, like a new one. Acquires a token and refunds it.
     pub(super) fn is_full(&self) -> bool {
         let probe = self.acquire(0, NonZeroU32::MIN);
         if probe.is_ok() {
             self.refund(0, NonZeroU32::MIN);
         }
-        probe.is_ok_and(|standing| standing.remaining + 1 >= u64::from(self.burst.get()))
+        probe.is_ok_and(|status| status.remaining + 1 >= u64::from(self.burst.get()))
     }
 }
 
@@ -84,9 +85,9 @@ impl<C: BucketStore> TokenBucket<C> {
         let max_burst = u32::try_from(MAX_FILL_TIME.as_nanos() / refill_interval.as_nanos()).unwrap_or(u32::MAX);
         let burst = rate.burst.min(NonZeroU32::new(max_burst).unwrap_or(NonZeroU32::MIN));
         let quota = Quota::with_period(refill_interval).unwrap_or(Quota::per_second(rate.count)).allow_burst(burst);
-        let cells = Arc::new(store);
-        let limiter = RateLimiter::new(quota, GovernorStore(Arc::clone(&cells)), clock.clone());
-        Self { limit, rate, burst, refill_interval, store: cells, limiter }
+        let store = Arc::new(store);
+        let limiter = RateLimiter::new(quota, GovernorStore(Arc::clone(&store)), clock.clone());
+        Self { limit, rate, burst, refill_interval, store, limiter }
     }
 
     /// Evicts some of the keys whose buckets are full.
@@ -107,31 +108,31 @@ impl<C: BucketStore> TokenBucket<C> {
 }
 
 impl<C: BucketStore> AcquireTokens for TokenBucket<C> {
-    fn acquire(&self, key: u64, n: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded> {
-        let taken = match n.get() {
+    fn acquire(&self, key: u64, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded> {
+        let result = match count.get() {
             1 => Ok(self.limiter.check_key(&key)),
             // Beyond the burst, the arithmetic of `governor` can overflow.
-            _ if n > self.burst => {
+            _ if count > self.burst => {
                 return Err(LimitExceeded { status: self.status(0, None), retry_after: None });
             }
-            _ => self.limiter.check_key_n(&key, n),
+            _ => self.limiter.check_key_n(&key, count),
         };
-        match taken {
+        match result {
             Ok(Ok(state)) => Ok(self.status(state.remaining_burst_capacity(), None)),
-            Ok(Err(not)) => {
-                let wait = not.wait_time_from(self.limiter.clock().now());
-                Err(LimitExceeded { status: self.status(0, Some(wait)), retry_after: Some(wait) })
+            Ok(Err(not_until)) => {
+                let delay = not_until.wait_time_from(self.limiter.clock().now());
+                Err(LimitExceeded { status: self.status(0, Some(delay)), retry_after: Some(delay) })
             }
             Err(_) => Err(LimitExceeded { status: self.status(0, None), retry_after: None }),
         }
     }
 
-    fn refund(&self, key: u64, n: NonZeroU32) {
-        let nanos = self.refill_interval.as_nanos().saturating_mul(u128::from(n.get()));
+    fn refund(&self, key: u64, count: NonZeroU32) {
+        let nanos = self.refill_interval.as_nanos().saturating_mul(u128::from(count.get()));
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-        self.store.with_state(key, false, |cell| {
-            // The closure returns `Some`, so the update succeeds. One nanosecond stays: zero means a new bucket.
-            let _ = cell.fetch_update(AcqRel, Acquire, |full| Some(full.saturating_sub(nanos).max(1)));
+        self.store.with_state(key, false, |state| {
+            // The closure returns `Some`, so that the update succeeds. The least state is 1, because 0 is a new bucket.
+            let _ = state.fetch_update(AcqRel, Acquire, |full_at| Some(full_at.saturating_sub(nanos).max(1)));
         });
     }
 }

@@ -1,6 +1,5 @@
-//! Wait queue for the adaptive concurrency limit of an agent. A queue absorbs short bursts: once it has been occupied
-//! for
-//! `queue_timeout`, queueing only adds latency, so later calls wait only for the baseline latency.
+//! Wait queue for the adaptive concurrency limit of an agent. A queue absorbs short bursts. After it has been occupied
+//! for `queue_timeout`, it only adds latency, and later calls wait only for the baseline latency.
 
 use super::{adaptive_concurrency::as_micros, clock::LimitClock, config::ConcurrencyConfig};
 use std::{
@@ -39,7 +38,7 @@ impl WaitQueue {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Wakes the call that has waited longest.
+    /// Wakes the call that has waited for the longest time.
     pub(super) fn wake_next(&self) {
         self.wake.notify_one();
     }
@@ -47,34 +46,34 @@ impl WaitQueue {
     /// Adds a call to the end of the queue, unless the queue is full.
     pub(super) fn try_join<'a>(
         &'a self,
-        queue: &ConcurrencyConfig,
+        config: &ConcurrencyConfig,
         clock: &'a LimitClock,
         baseline: impl FnOnce() -> Duration,
     ) -> Option<QueuedCall<'a>> {
         let now = as_micros(clock.elapsed());
-        let before = self.waiting.fetch_add(1, SeqCst);
-        if before >= queue.max_queued {
+        let waiting_before = self.waiting.fetch_add(1, SeqCst);
+        if waiting_before >= config.max_queued {
             self.waiting.fetch_sub(1, SeqCst);
             return None;
         }
-        if before == 0 && now.saturating_sub(self.last_departure.load(Relaxed)) >= as_micros(IDLE_RESET) {
+        if waiting_before == 0 && now.saturating_sub(self.last_departure.load(Relaxed)) >= as_micros(IDLE_RESET) {
             self.occupied_since.store(now, Relaxed);
         }
-        let max_wait = queue.queue_timeout.get();
+        let max_wait = config.queue_timeout.get();
         let is_congested = now.saturating_sub(self.occupied_since.load(Relaxed)) >= as_micros(max_wait);
         let timeout = if is_congested { baseline().min(max_wait) } else { max_wait };
-        Some(QueuedCall { queue: self, clock, timeout, is_first: before == 0 })
+        Some(QueuedCall { queue: self, clock, timeout, is_first: waiting_before == 0 })
     }
 }
 
 impl QueuedCall<'_> {
-    /// Waits until `take` succeeds; returns whether it did before the timeout.
+    /// Waits until `try_acquire` succeeds. Returns false after the timeout.
     pub(super) async fn wait(&mut self, try_acquire: impl Fn() -> bool) -> bool {
         let acquired = async {
             loop {
                 let mut notified = pin!(self.queue.wake.notified());
                 notified.as_mut().enable();
-                // Calls that queued earlier are woken first.
+                // A call that was not first in the queue waits until it is woken.
                 if self.is_first && try_acquire() {
                     return;
                 }

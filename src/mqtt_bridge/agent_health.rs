@@ -1,5 +1,5 @@
 //! Health probe of one bridged agent: probes periodically whether the gateway can reach the agent. The bridge announces
-//! only reachable agents as available (R118). A probe calls no agent, and its result decides about no task.
+//! only reachable agents as available (R118). A probe calls no agent, and its result affects no task.
 
 use super::AgentInvoker;
 use crate::mqtt_client::jittered_pause;
@@ -15,12 +15,12 @@ pub(super) type AgentHealth = watch::Receiver<Option<bool>>;
 /// Starts probing `agent`. Dropping the returned set stops the probes.
 pub(super) fn spawn_health_probe(invoker: &Arc<dyn AgentInvoker>, agent: &str) -> (AgentHealth, JoinSet<()>) {
     let (results, health) = watch::channel(None);
-    let (house, agent, mut task) = (Arc::clone(invoker), agent.to_owned(), JoinSet::new());
+    let (invoker, agent, mut task) = (Arc::clone(invoker), agent.to_owned(), JoinSet::new());
     task.spawn(async move {
         loop {
-            let reachable = house.is_reachable(&agent).await;
-            results.send_if_modified(|last| last.replace(reachable) != Some(reachable));
-            tokio::time::sleep(jittered_pause(if reachable { PROBE_INTERVALS.0 } else { PROBE_INTERVALS.1 })).await;
+            let is_reachable = invoker.is_reachable(&agent).await;
+            results.send_if_modified(|last| last.replace(is_reachable) != Some(is_reachable));
+            tokio::time::sleep(jittered_pause(if is_reachable { PROBE_INTERVALS.0 } else { PROBE_INTERVALS.1 })).await;
         }
     });
     (health, task)

@@ -49,59 +49,63 @@ pub struct AgentPresence {
 }
 
 impl AgentPresence {
-    /// Keeps the agent on the broker until it is withdrawn; then announces that and finishes running tasks (R119).
+    /// Keeps the agent on the broker until it is withdrawn; then announces the withdrawal and finishes running tasks
+    /// (R119).
     pub async fn run(mut self) {
         let (config, agent) = (&self.bridge.config, self.agent.clone());
-        let memory = RecentTaskIds::new(config.max_deduplication_ids.get() as usize, config.deduplication_ttl.get());
+        let recent_ids =
+            RecentTaskIds::new(config.max_deduplication_ids.get() as usize, config.deduplication_ttl.get());
         let (health, _probe) = agent_health::spawn_health_probe(&self.invoker, &agent);
-        let mut session = AgentSession::new(TaskValidator::new(&agent, memory), &self.bridge, &self.invoker, health);
-        let (mut pause, mut withdrawn) = (RECONNECT_DELAY.0, self.details.clone());
-        while self.is_wanted() {
-            let began = Instant::now();
-            let opened = tokio::select! {
-                opened = self.connect_with_will() => opened,
+        let mut session =
+            AgentSession::new(TaskValidator::new(&agent, recent_ids), &self.bridge, &self.invoker, health);
+        let (mut delay, mut withdrawn) = (RECONNECT_DELAY.0, self.details.clone());
+        while self.is_exposed() {
+            let started = Instant::now();
+            let connection = tokio::select! {
+                connection = self.connect_with_will() => connection,
                 () = wait_for_withdrawal(&mut withdrawn) => break,
             };
-            let why = match opened {
+            let reason = match connection {
                 Ok(connection) => match session.run(connection, &mut self.details, &self.drain_timeout).await {
                     AgentSessionEnd::Withdrawn => break,
-                    AgentSessionEnd::Disconnected(why) => why,
+                    AgentSessionEnd::Disconnected(reason) => reason,
                 },
-                Err(why) => why,
+                Err(reason) => reason,
             };
-            if began.elapsed() >= STABLE_AFTER {
-                pause = RECONNECT_DELAY.0;
+            if started.elapsed() >= STABLE_AFTER {
+                delay = RECONNECT_DELAY.0;
             }
-            if self.is_wanted() {
-                tracing::warn!(agent, broker = %self.bridge.address.base_url(), why, "no MQTT connection for the agent");
+            if self.is_exposed() {
+                let broker = self.bridge.address.base_url();
+                tracing::warn!(agent, %broker, reason, "no MQTT connection for the agent");
                 tokio::select! {
-                    () = session.wait_reaping_tasks(jittered_pause(pause)) => {}
+                    () = session.wait_reaping_tasks(jittered_pause(delay)) => {}
                     () = wait_for_withdrawal(&mut withdrawn) => break,
                 }
             }
-            pause = (pause * 2).min(RECONNECT_DELAY.1);
+            delay = (delay * 2).min(RECONNECT_DELAY.1);
         }
-        // Another gateway took the connection over, or it broke: running tasks are still answered, on a new connection.
+        // Another gateway took the connection over, or it was lost: results of running tasks go over a new connection.
         if session.has_running_tasks()
             && let Ok(connection) = self.connect_anonymously().await
         {
-            let linger = *self.drain_timeout.borrow();
-            session.drain_on(connection, linger).await;
+            let drain_timeout = *self.drain_timeout.borrow();
+            session.drain_on(connection, drain_timeout).await;
         }
     }
 
-    fn is_wanted(&self) -> bool {
+    fn is_exposed(&self) -> bool {
         self.details.borrow().is_some() && self.details.has_changed().is_ok()
     }
 
     /// Connects with a last will that announces the agent as unavailable (R118).
     async fn connect_with_will(&self) -> Result<(MqttSender, MqttReceiver), String> {
-        let opening = self.bridge.config.mqtt.connect_options(&self.bridge.address, CONNECT_TIMEOUT).await?;
+        let options = self.bridge.config.mqtt.connect_options(&self.bridge.address, CONNECT_TIMEOUT).await?;
         let will = WillMessage {
             topic: mqtt_topic::status_topic(&self.agent),
             payload: payload::status_payload(&self.agent, None).into(),
         };
-        mqtt_client::connect(&ConnectOptions { will: Some(will), client_id: Some(self.client_id()), ..opening }).await
+        mqtt_client::connect(&ConnectOptions { will: Some(will), client_id: Some(self.client_id()), ..options }).await
     }
 
     /// Connects with a random client id and without a last will.
@@ -124,7 +128,7 @@ impl AgentPresence {
 }
 
 /// Resolves when the agent is withdrawn.
-async fn wait_for_withdrawal(card: &mut watch::Receiver<Option<Arc<StatusDetails>>>) {
-    // A dropped sender withdraws the agent, too.
-    let _ = card.wait_for(Option::is_none).await;
+async fn wait_for_withdrawal(details: &mut watch::Receiver<Option<Arc<StatusDetails>>>) {
+    // A dropped sender also withdraws the agent.
+    let _ = details.wait_for(Option::is_none).await;
 }

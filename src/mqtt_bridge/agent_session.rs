@@ -44,13 +44,13 @@ type DetailsWatch = watch::Receiver<Option<Arc<StatusDetails>>>;
 pub(super) struct AgentSession {
     validator: TaskValidator,
     pub(super) agent: String,
-    pub(super) base: String,
+    pub(super) broker: String,
     invoker: Arc<dyn AgentInvoker>,
     permits: Arc<Semaphore>,
     max_tasks: usize,
     pub(super) tasks: JoinSet<()>,
-    /// Becomes true when the time for finishing tasks has run out.
-    pub(super) time_is_up: watch::Sender<bool>,
+    /// Becomes true when the drain timeout has passed.
+    pub(super) drain_expired: watch::Sender<bool>,
     /// The sender of the current connection, for results.
     pub(super) current_sender: watch::Sender<Option<MqttSender>>,
     health: AgentHealth,
@@ -61,21 +61,21 @@ pub(super) struct AgentSession {
 
 impl AgentSession {
     pub(super) fn new(
-        desk: TaskValidator,
-        offer: &ResolvedBridgeConfig,
-        house: &Arc<dyn AgentInvoker>,
+        validator: TaskValidator,
+        bridge: &ResolvedBridgeConfig,
+        invoker: &Arc<dyn AgentInvoker>,
         health: AgentHealth,
     ) -> Self {
-        let concurrency = usize::from(offer.config.max_concurrency.get());
+        let concurrency = usize::from(bridge.config.max_concurrency.get());
         Self {
-            agent: desk.agent().to_owned(),
-            validator: desk,
-            base: offer.address.base_url(),
-            invoker: Arc::clone(house),
+            agent: validator.agent().to_owned(),
+            validator,
+            broker: bridge.address.base_url(),
+            invoker: Arc::clone(invoker),
             permits: Arc::new(Semaphore::new(concurrency)),
-            max_tasks: concurrency + usize::from(offer.config.max_queued),
+            max_tasks: concurrency + usize::from(bridge.config.max_queued),
             tasks: JoinSet::new(),
-            time_is_up: watch::channel(false).0,
+            drain_expired: watch::channel(false).0,
             current_sender: watch::channel(None).0,
             health,
             announced: None,
@@ -87,21 +87,21 @@ impl AgentSession {
     pub(super) async fn run(
         &mut self,
         (sender, mut receiver): (MqttSender, MqttReceiver),
-        cards: &mut DetailsWatch,
-        linger: &watch::Receiver<Duration>,
+        details: &mut DetailsWatch,
+        drain_timeout: &watch::Receiver<Duration>,
     ) -> AgentSessionEnd {
         self.announced = None;
-        let ended = match self.subscribe_and_announce(&sender, &mut receiver, cards).await {
-            Ok(true) => self.receive_tasks(&sender, &mut receiver, cards).await,
+        let end = match self.subscribe_and_announce(&sender, &mut receiver, details).await {
+            Ok(true) => self.receive_tasks(&sender, &mut receiver, details).await,
             Ok(false) => AgentSessionEnd::Withdrawn,
-            Err(why) => AgentSessionEnd::Disconnected(why),
+            Err(reason) => AgentSessionEnd::Disconnected(reason),
         };
-        if matches!(ended, AgentSessionEnd::Withdrawn) {
-            let linger = *linger.borrow();
-            self.withdraw(&sender, &mut receiver, linger).await;
+        if matches!(end, AgentSessionEnd::Withdrawn) {
+            let drain_timeout = *drain_timeout.borrow();
+            self.withdraw(&sender, &mut receiver, drain_timeout).await;
         }
         self.current_sender.send_replace(None);
-        ended
+        end
     }
 
     /// Subscribes, then announces the agent as available: after the broker granted the subscription and a probe reached
@@ -110,33 +110,35 @@ impl AgentSession {
         &mut self,
         sender: &MqttSender,
         receiver: &mut MqttReceiver,
-        cards: &mut DetailsWatch,
+        details: &mut DetailsWatch,
     ) -> Result<bool, String> {
         let (input, status) = (mqtt_topic::input_topic(&self.agent), mqtt_topic::status_topic(&self.agent));
-        // The spelling without the first slash is another topic for the broker and the same for the protocol (R109).
+        // Without the first slash, it is another topic for the broker, but the same topic in the protocol (R109).
         let filters = [input.as_str(), input.trim_start_matches('/'), status.as_str()];
-        let granted = sender.subscribe(&filters).await.map_err(|why| why.to_string())?;
+        let granted = sender.subscribe(&filters).await.map_err(|error| error.to_string())?;
         if granted.first() != Some(&true) {
             return Err(format!("MQTT broker refused the subscription to {input} (check the broker's ACL)"));
         }
         self.current_sender.send_replace(Some(sender.clone()));
         let (mut health, agent) = (self.health.clone(), self.agent.clone());
-        let announced = async {
-            let reachable = health.wait_for(Option::is_some).await.is_ok_and(|reachable| *reachable == Some(true));
-            let card = cards.borrow_and_update().clone();
-            let Some(card) = card else { return Ok::<_, String>(None) };
-            let announced =
-                sender.publish(&status, payload::status_payload(&agent, reachable.then_some(&*card)), true).await;
-            announced.map(|_| Some(reachable)).map_err(|why| why.to_string())
+        let announcement = async {
+            let is_reachable =
+                health.wait_for(Option::is_some).await.is_ok_and(|is_reachable| *is_reachable == Some(true));
+            let status_details = details.borrow_and_update().clone();
+            let Some(status_details) = status_details else { return Ok::<_, String>(None) };
+            let announcement = sender
+                .publish(&status, payload::status_payload(&agent, is_reachable.then_some(&*status_details)), true)
+                .await;
+            announcement.map(|_| Some(is_reachable)).map_err(|error| error.to_string())
         };
-        let mut announced = std::pin::pin!(announced);
+        let mut announcement = std::pin::pin!(announcement);
         loop {
             // Messages are received from the start, because the acknowledgement arrives among them.
             tokio::select! {
-                announced = &mut announced => {
-                    let announced = announced?;
-                    self.record_announcement(announced);
-                    return Ok(announced.is_some());
+                announcement = &mut announcement => {
+                    let announcement = announcement?;
+                    self.record_announcement(announcement);
+                    return Ok(announcement.is_some());
                 }
                 message = receiver.next() => { self.handle_message(&message?); }
             }
@@ -149,7 +151,7 @@ impl AgentSession {
             return;
         }
         self.announced = available;
-        let (agent, broker) = (&self.agent, &self.base);
+        let (agent, broker) = (&self.agent, &self.broker);
         match available {
             Some(true) => tracing::info!(agent, broker, "agent announced as available on the MQTT broker"),
             Some(false) => tracing::warn!(agent, broker, "agent announced as unavailable: it cannot be reached"),
@@ -162,29 +164,30 @@ impl AgentSession {
         &mut self,
         sender: &MqttSender,
         receiver: &mut MqttReceiver,
-        cards: &mut DetailsWatch,
+        details: &mut DetailsWatch,
     ) -> AgentSessionEnd {
-        let (mut republish, mut republished_at) = (false, Instant::now());
+        let (mut must_republish, mut republished_at) = (false, Instant::now());
         loop {
             tokio::select! {
                 message = receiver.next() => match message {
-                    Ok(message) => republish |= self.handle_message(&message),
-                    Err(why) => return AgentSessionEnd::Disconnected(why),
+                    Ok(message) => must_republish |= self.handle_message(&message),
+                    Err(reason) => return AgentSessionEnd::Disconnected(reason),
                 },
-                changed = cards.changed() => match changed {
-                    Ok(()) if cards.borrow().is_some() => republish = true,
+                changed = details.changed() => match changed {
+                    Ok(()) if details.borrow().is_some() => must_republish = true,
                     _ => return AgentSessionEnd::Withdrawn,
                 },
-                Ok(()) = self.health.changed() => republish = true,
-                () = tokio::time::sleep_until((republished_at + STATUS_INTERVAL).into()), if republish => {
-                    (republish, republished_at) = (false, Instant::now());
-                    let card = cards.borrow_and_update().clone();
-                    let Some(card) = card else { return AgentSessionEnd::Withdrawn };
-                    let reachable = *self.health.borrow_and_update() == Some(true);
-                    self.record_announcement(Some(reachable));
-                    self.publish_status(sender.clone(), payload::status_payload(&self.agent, reachable.then_some(&*card)));
+                Ok(()) = self.health.changed() => must_republish = true,
+                () = tokio::time::sleep_until((republished_at + STATUS_INTERVAL).into()), if must_republish => {
+                    (must_republish, republished_at) = (false, Instant::now());
+                    let status_details = details.borrow_and_update().clone();
+                    let Some(status_details) = status_details else { return AgentSessionEnd::Withdrawn };
+                    let is_reachable = *self.health.borrow_and_update() == Some(true);
+                    self.record_announcement(Some(is_reachable));
+                    let status = payload::status_payload(&self.agent, is_reachable.then_some(&*status_details));
+                    self.publish_status(sender.clone(), status);
                 }
-                Some(done) = self.tasks.join_next() => log_panic(done),
+                Some(result) = self.tasks.join_next() => log_panic(result),
             }
         }
     }
@@ -194,11 +197,11 @@ impl AgentSession {
         let topic = String::from_utf8_lossy(&message.topic);
         if *topic == mqtt_topic::status_topic(&self.agent) {
             return !message.retained
-                && self.announced.is_some_and(|announced| announced != is_available_status(&message.payload));
+                && self.announced.is_some_and(|available| available != is_available_status(&message.payload));
         }
         let incoming = IncomingTask { topic: &topic, payload: &message.payload, retained: message.retained };
         match self.validator.validate_and_deduplicate(&incoming, Instant::now()) {
-            TaskVerdict::Discard(why) => self.log_discarded(why),
+            TaskVerdict::Discard(reason) => self.log_discarded(reason),
             TaskVerdict::Refuse(outgoing) => self.publish_in_background(outgoing),
             TaskVerdict::Process(task) if self.tasks.len() >= self.max_tasks => {
                 self.publish_in_background(task.result_message(Err(TaskError::new(
@@ -207,14 +210,14 @@ impl AgentSession {
                 ))));
             }
             TaskVerdict::Process(task) => {
-                let work = TaskRunner {
+                let runner = TaskRunner {
                     agent: self.agent.clone(),
                     invoker: Arc::clone(&self.invoker),
                     permits: Arc::clone(&self.permits),
-                    time_is_up: self.time_is_up.subscribe(),
+                    drain_expired: self.drain_expired.subscribe(),
                     current_sender: self.current_sender.subscribe(),
                 };
-                self.tasks.spawn(work.run(task));
+                self.tasks.spawn(runner.run(task));
             }
         }
         false
@@ -231,25 +234,25 @@ impl AgentSession {
     fn publish_status(&mut self, sender: MqttSender, status: Vec<u8>) {
         let topic = mqtt_topic::status_topic(&self.agent);
         self.tasks.spawn(async move {
-            if let Err(why) = sender.publish(&topic, status, true).await {
-                tracing::debug!(%why, "cannot publish the agent's status");
+            if let Err(error) = sender.publish(&topic, status, true).await {
+                tracing::debug!(%error, "cannot publish the agent's status");
             }
         });
     }
 
     /// Logs a discarded message, with a rate limit.
-    fn log_discarded(&mut self, why: &str) {
+    fn log_discarded(&mut self, reason: &str) {
         if self.discard_log.0.elapsed() >= Duration::from_secs(1) {
             self.discard_log = (Instant::now(), 0);
         }
         self.discard_log.1 += 1;
         if self.discard_log.1 <= MAX_LOGGED {
-            tracing::info!(agent = self.agent, broker = self.base, "MQTT message discarded: {why}");
+            tracing::info!(agent = self.agent, broker = self.broker, "MQTT message discarded: {reason}");
         }
     }
 }
 
 fn is_available_status(payload: &[u8]) -> bool {
     let status: Option<Value> = serde_json::from_slice(payload).ok();
-    status.is_some_and(|status| status.get("status").is_some_and(|word| word == "available"))
+    status.is_some_and(|status| status.get("status").is_some_and(|value| value == "available"))
 }

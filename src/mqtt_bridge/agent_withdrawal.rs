@@ -9,25 +9,30 @@ const ERROR_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl AgentSession {
     /// Announces the agent as unavailable, finishes running tasks and disconnects (R119).
-    pub(super) async fn withdraw(&mut self, sender: &MqttSender, receiver: &mut MqttReceiver, linger: Duration) {
-        let until = tokio::time::Instant::now() + linger;
+    pub(super) async fn withdraw(&mut self, sender: &MqttSender, receiver: &mut MqttReceiver, drain_timeout: Duration) {
+        let deadline = tokio::time::Instant::now() + drain_timeout;
         let (status, input) = (mqtt_topic::status_topic(&self.agent), mqtt_topic::input_topic(&self.agent));
         let unavailable = payload::status_payload(&self.agent, None);
-        let announced = async {
+        let announcement = async {
             sender.publish(&status, unavailable, true).await?;
             sender.unsubscribe(&[&input]).await?;
             sender.unsubscribe(&[input.trim_start_matches('/')]).await
         };
-        let mut announced = std::pin::pin!(announced);
+        let mut announcement = std::pin::pin!(announcement);
         // Messages that arrive before the unsubscription were sent to an available agent.
         while let Some(message) = tokio::select! {
-            announced = &mut announced => announced.map_err(|why| tracing::debug!(%why, "cannot withdraw the agent")).ok().and(None),
+            announcement = &mut announcement => {
+                if let Err(error) = announcement {
+                    tracing::debug!(%error, "cannot announce the withdrawal of the agent");
+                }
+                None
+            },
             message = receiver.next() => message.ok(),
         } {
             self.handle_message(&message);
         }
-        self.drain(sender, receiver, until).await;
-        tracing::info!(agent = self.agent, broker = self.base, "agent withdrawn from the MQTT broker");
+        self.drain(sender, receiver, deadline).await;
+        tracing::info!(agent = self.agent, broker = self.broker, "agent withdrawn from the MQTT broker");
     }
 
     pub(super) fn has_running_tasks(&self) -> bool {
@@ -35,22 +40,26 @@ impl AgentSession {
     }
 
     /// Finishes running tasks on another connection.
-    pub(super) async fn drain_on(&mut self, (sender, mut receiver): (MqttSender, MqttReceiver), linger: Duration) {
+    pub(super) async fn drain_on(
+        &mut self,
+        (sender, mut receiver): (MqttSender, MqttReceiver),
+        drain_timeout: Duration,
+    ) {
         self.current_sender.send_replace(Some(sender.clone()));
-        self.drain(&sender, &mut receiver, tokio::time::Instant::now() + linger).await;
+        self.drain(&sender, &mut receiver, tokio::time::Instant::now() + drain_timeout).await;
     }
 
     /// Waits for running tasks, publishes errors for those that exceed the time (R122), and disconnects.
-    async fn drain(&mut self, sender: &MqttSender, receiver: &mut MqttReceiver, mut until: tokio::time::Instant) {
+    async fn drain(&mut self, sender: &MqttSender, receiver: &mut MqttReceiver, mut deadline: tokio::time::Instant) {
         while !self.tasks.is_empty() {
             tokio::select! {
-                Some(done) = self.tasks.join_next() => log_panic(done),
+                Some(result) = self.tasks.join_next() => log_panic(result),
                 // Further messages are ignored, but acknowledgements have to be received.
                 message = receiver.next() => if message.is_err() { break },
-                () = tokio::time::sleep_until(until) => match self.time_is_up.send_replace(true) {
+                () = tokio::time::sleep_until(deadline) => match self.drain_expired.send_replace(true) {
                     false => {
                         tracing::warn!(agent = self.agent, "agent withdrawn before all its tasks finished");
-                        until += ERROR_TIMEOUT;
+                        deadline += ERROR_TIMEOUT;
                     }
                     true => self.tasks.shutdown().await,
                 },
@@ -59,13 +68,13 @@ impl AgentSession {
         sender.disconnect().await;
     }
 
-    /// Lets running tasks continue during `pause`, while there is no connection.
+    /// Waits for `pause` while there is no connection, and reaps the tasks that end meanwhile.
     pub(super) async fn wait_reaping_tasks(&mut self, pause: Duration) {
-        let until = tokio::time::Instant::now() + pause;
+        let deadline = tokio::time::Instant::now() + pause;
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(until) => return,
-                Some(done) = self.tasks.join_next() => log_panic(done),
+                () = tokio::time::sleep_until(deadline) => return,
+                Some(result) = self.tasks.join_next() => log_panic(result),
             }
         }
     }

@@ -26,39 +26,39 @@ pub struct MqttBridgeConfig {
     #[schemars(length(min = 1))]
     pub agents: Vec<Glob>,
     /// Maximum number of exposed agents, each with its own connection; 1 to 10000. Default: 100.
-    #[serde(default = "default_most")]
+    #[serde(default = "default_max_agents")]
     pub max_agents: NonZeroU16,
     /// Maximum number of concurrent tasks of one agent; at least 1. Default: 16.
-    #[serde(default = "default_concurrency")]
+    #[serde(default = "default_max_concurrency")]
     pub max_concurrency: NonZeroU16,
     /// Maximum number of queued tasks of one agent; further tasks get an error. Default: 64.
-    #[serde(default = "default_waiting")]
+    #[serde(default = "default_max_queued")]
     pub max_queued: u16,
     /// How long the id of a task is remembered to discard duplicates; 1s to 7d. Default: 1h.
-    #[serde(default = "default_remember")]
+    #[serde(default = "default_deduplication_ttl")]
     pub deduplication_ttl: ConfigDuration,
     /// Maximum number of remembered ids of each agent; the oldest are forgotten first; 1 to 1000000. Default: 10000.
-    #[serde(default = "default_remembered")]
+    #[serde(default = "default_max_deduplication_ids")]
     pub max_deduplication_ids: NonZeroU32,
 }
 
-fn default_most() -> NonZeroU16 {
+fn default_max_agents() -> NonZeroU16 {
     const { NonZeroU16::new(100).expect("it is not zero") }
 }
 
-fn default_concurrency() -> NonZeroU16 {
+fn default_max_concurrency() -> NonZeroU16 {
     const { NonZeroU16::new(16).expect("it is not zero") }
 }
 
-fn default_waiting() -> u16 {
+fn default_max_queued() -> u16 {
     64
 }
 
-fn default_remember() -> ConfigDuration {
+fn default_deduplication_ttl() -> ConfigDuration {
     ConfigDuration::from_secs(3_600)
 }
 
-fn default_remembered() -> NonZeroU32 {
+fn default_max_deduplication_ids() -> NonZeroU32 {
     const { NonZeroU32::new(10_000).expect("it is not zero") }
 }
 
@@ -66,7 +66,7 @@ impl MqttBridgeConfig {
     /// Returns every unusable value, by its path within this entry. Reads the referenced files and secrets.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.mqtt.problems(&self.url);
-        problems.extend(self.api_key.load().err().map(|why| format!("api_key: {why}")));
+        problems.extend(self.api_key.load().err().map(|problem| format!("api_key: {problem}")));
         if self.agents.is_empty() {
             problems.push("agents: is empty (list agent ids or patterns; '*' is all agents)".to_owned());
         }

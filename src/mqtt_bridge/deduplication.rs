@@ -16,14 +16,14 @@ pub(super) struct RecentTaskIds {
 }
 
 impl RecentTaskIds {
-    pub(super) fn new(most: usize, lasts: Duration) -> Self {
-        Self { capacity: most, ttl: lasts, ids: HashSet::new(), order: VecDeque::new() }
+    pub(super) fn new(capacity: usize, ttl: Duration) -> Self {
+        Self { capacity, ttl, ids: HashSet::new(), order: VecDeque::new() }
     }
 
     /// Records `id` and returns whether it is new.
     pub(super) fn insert_if_new(&mut self, id: Uuid, now: Instant) -> bool {
-        while let Some((came, oldest)) = self.order.front()
-            && now.saturating_duration_since(*came) >= self.ttl
+        while let Some((received_at, oldest)) = self.order.front()
+            && now.saturating_duration_since(*received_at) >= self.ttl
         {
             self.ids.remove(oldest);
             self.order.pop_front();
@@ -48,25 +48,25 @@ mod tests {
 
     #[test]
     fn r125_a_task_id_is_a_duplicate_until_it_expires() {
-        let (mut memory, began) = (RecentTaskIds::new(10, Duration::from_secs(60)), Instant::now());
+        let (mut recent_ids, start) = (RecentTaskIds::new(10, Duration::from_secs(60)), Instant::now());
         let id = Uuid::new_v4();
-        assert!(memory.insert_if_new(id, began));
-        assert!(!memory.insert_if_new(id, began + Duration::from_secs(59)));
-        assert!(memory.insert_if_new(id, began + Duration::from_secs(60)));
+        assert!(recent_ids.insert_if_new(id, start));
+        assert!(!recent_ids.insert_if_new(id, start + Duration::from_secs(59)));
+        assert!(recent_ids.insert_if_new(id, start + Duration::from_secs(60)));
     }
 
     proptest! {
         #[test]
-        fn r125_memory_is_bounded_and_keeps_the_newest(ids in prop::collection::vec(0u128..40, 0..200), most in 1usize..20) {
-            let (mut memory, now) = (RecentTaskIds::new(most, Duration::from_secs(60)), Instant::now());
+        fn r125_memory_is_bounded_and_keeps_the_newest(ids in prop::collection::vec(0u128..40, 0..200), capacity in 1usize..20) {
+            let (mut recent_ids, now) = (RecentTaskIds::new(capacity, Duration::from_secs(60)), Instant::now());
             let mut seen: Vec<u128> = Vec::new();
             for id in ids {
-                let expected = !seen.iter().rev().take(most).any(|known| *known == id);
-                prop_assert_eq!(memory.insert_if_new(Uuid::from_u128(id), now), expected);
+                let expected = !seen.iter().rev().take(capacity).any(|recent| *recent == id);
+                prop_assert_eq!(recent_ids.insert_if_new(Uuid::from_u128(id), now), expected);
                 if expected {
                     seen.push(id);
                 }
-                prop_assert!(memory.order.len() <= most && memory.ids.len() == memory.order.len());
+                prop_assert!(recent_ids.order.len() <= capacity && recent_ids.ids.len() == recent_ids.order.len());
             }
         }
     }

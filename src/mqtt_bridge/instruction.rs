@@ -22,11 +22,11 @@ pub fn merge_instruction(input: Bytes, instruction: Option<&str>) -> Bytes {
 /// Detects whether an object has a member `instruction`, even if it is null.
 #[derive(serde::Deserialize)]
 struct ExplicitInstruction {
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "present")]
     instruction: Option<serde::de::IgnoredAny>,
 }
 
 /// Deserializes a present member as `Some`, null included.
-fn some<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde::de::IgnoredAny>, D::Error> {
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde::de::IgnoredAny>, D::Error> {
     serde::Deserialize::deserialize(from).map(Some)
 }

@@ -1,6 +1,6 @@
 //! MQTT bridge: exposes agents of the gateway on an MQTT broker as agents of the 2389 protocol (R104–R134). Validates
-//! incoming tasks in the order of the protocol's steps and builds the published messages. Calls no agent and decides
-//! nothing about grants or about which agents are exposed: its [`AgentInvoker`] does.
+//! incoming tasks in the order of the protocol's steps and builds the published messages. Its [`AgentInvoker`] calls the
+//! agents and checks grants; its users choose which agents are exposed.
 
 mod agent_health;
 mod agent_presence;

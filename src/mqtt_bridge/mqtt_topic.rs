@@ -23,8 +23,8 @@ pub(super) fn conversation_topic(conversation: &str, agent: &str) -> String {
 
 /// Whether `id` can be one level of a topic: no wildcard, separator, control character or white space.
 pub(super) fn is_conversation_id(id: &str) -> bool {
-    let fits = |c: char| !matches!(c, '/' | '+' | '#') && !c.is_control() && !c.is_whitespace();
-    (1..=MAX_CONVERSATION_ID_BYTES).contains(&id.len()) && id.chars().all(fits)
+    let is_allowed = |c: char| !matches!(c, '/' | '+' | '#') && !c.is_control() && !c.is_whitespace();
+    (1..=MAX_CONVERSATION_ID_BYTES).contains(&id.len()) && id.chars().all(is_allowed)
 }
 
 /// Destination of a task's next step.
@@ -44,12 +44,12 @@ impl NextTarget {
             return AgentId::is_valid(agent).then_some(Self::Agent(topic));
         }
         let levels: Vec<&str> = topic.strip_prefix("/conversations/")?.split('/').collect();
-        let good = match levels.as_slice() {
+        let is_valid = match levels.as_slice() {
             [conversation] => is_conversation_id(conversation),
             [conversation, agent] => is_conversation_id(conversation) && AgentId::is_valid(agent),
             _ => false,
         };
-        good.then_some(Self::Conversation(topic))
+        is_valid.then_some(Self::Conversation(topic))
     }
 
     /// The topic in its canonical spelling.
@@ -67,14 +67,14 @@ mod tests {
 
     #[test]
     fn r109_topics_have_one_canonical_spelling() {
-        for (topic, one) in [
+        for (topic, canonical) in [
             ("//control//agents/foo/", "/control/agents/foo"),
             ("control/agents/foo", "/control/agents/foo"),
             ("/control/agents/foo", "/control/agents/foo"),
             ("///", ""),
             ("", ""),
         ] {
-            assert_eq!(canonical_topic(topic), one);
+            assert_eq!(canonical_topic(topic), canonical);
         }
     }
 
@@ -109,18 +109,18 @@ mod tests {
     proptest! {
         #[test]
         fn r109_canonical_topics_are_stable_and_have_no_empty_levels(topic in "[/a-z+#]{0,40}") {
-            let one = canonical_topic(&topic);
-            prop_assert_eq!(canonical_topic(&one), one.clone());
-            prop_assert!(!one.contains("//") && !one.ends_with('/'));
-            prop_assert!(one.is_empty() || one.starts_with('/'));
+            let canonical = canonical_topic(&topic);
+            prop_assert_eq!(canonical_topic(&canonical), canonical.clone());
+            prop_assert!(!canonical.contains("//") && !canonical.ends_with('/'));
+            prop_assert!(canonical.is_empty() || canonical.starts_with('/'));
         }
 
         #[test]
         fn no_task_is_forwarded_to_a_wildcard_topic(topic in "\\PC{0,60}") {
-            if let Some(onward) = NextTarget::parse(&topic) {
-                let wild = onward.topic().contains(['+', '#', '\0']);
+            if let Some(target) = NextTarget::parse(&topic) {
+                let wild = target.topic().contains(['+', '#', '\0']);
                 prop_assert!(!wild);
-                prop_assert!(onward.topic().starts_with("/control/agents/") || onward.topic().starts_with("/conversations/"));
+                prop_assert!(target.topic().starts_with("/control/agents/") || target.topic().starts_with("/conversations/"));
             }
         }
     }

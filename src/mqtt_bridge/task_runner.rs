@@ -26,34 +26,34 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The sender of the current connection; `None` while there is no connection.
 pub(super) type CurrentSender = watch::Receiver<Option<MqttSender>>;
 
-/// Everything that the execution of one task needs besides the task.
+/// The context in which one task is executed.
 pub(super) struct TaskRunner {
     pub(super) agent: String,
     pub(super) invoker: Arc<dyn AgentInvoker>,
     /// Permits for concurrent tasks of this agent.
     pub(super) permits: Arc<Semaphore>,
-    /// Becomes true when the time for finishing tasks has run out.
-    pub(super) time_is_up: watch::Receiver<bool>,
+    /// Becomes true when the drain timeout has passed.
+    pub(super) drain_expired: watch::Receiver<bool>,
     pub(super) current_sender: CurrentSender,
 }
 
 impl TaskRunner {
     /// Executes the task and publishes its result.
     pub(super) async fn run(self, task: Box<BridgeTask>) {
-        let mut time_is_up = self.time_is_up.clone();
-        let done = tokio::select! {
+        let mut drain_expired = self.drain_expired.clone();
+        let result = tokio::select! {
             biased;
-            done = AssertUnwindSafe(self.invoke_agent(&task)).catch_unwind() => {
-                done.unwrap_or_else(|_| Err(TaskError::new(TaskErrorCode::InternalError, "The task failed")))
+            result = AssertUnwindSafe(self.invoke_agent(&task)).catch_unwind() => {
+                result.unwrap_or_else(|_| Err(TaskError::new(TaskErrorCode::InternalError, "The task failed")))
             }
             // An error means that the sender was dropped: the session is gone.
-            _ = time_is_up.wait_for(|over| *over) => {
+            _ = drain_expired.wait_for(|is_expired| *is_expired) => {
                 Err(TaskError::new(TaskErrorCode::InternalError, "The agent was withdrawn before the task finished"))
             }
         };
-        let outgoing = match &done {
-            Ok(answer) => task.result_message(Ok(answer)),
-            Err(failure) => task.result_message(Err(failure.clone())),
+        let outgoing = match &result {
+            Ok(response) => task.result_message(Ok(response)),
+            Err(error) => task.result_message(Err(error.clone())),
         };
         publish_result(self.current_sender, outgoing).await;
     }
@@ -66,9 +66,11 @@ impl TaskRunner {
             .map_err(|_| TaskError::new(TaskErrorCode::InternalError, "The task failed"))?;
         let (id, instruction) = (task.id.as_str(), task.instruction.as_deref());
         let invocation = TaskInvocation { agent: &self.agent, task_id: id, instruction, input: task.input.clone() };
-        let answer = self.invoker.invoke(invocation).await.map_err(|fault| TaskError::from_fault(&fault))?;
-        RawValue::from_string(answer).map_err(|why| {
-            TaskError::from_fault(&Fault::new(FaultCode::AgentError, "The agent's reply is not JSON").with_detail(why))
+        let response = self.invoker.invoke(invocation).await.map_err(|fault| TaskError::from_fault(&fault))?;
+        RawValue::from_string(response).map_err(|error| {
+            TaskError::from_fault(
+                &Fault::new(FaultCode::AgentError, "The agent's reply is not JSON").with_detail(error),
+            )
         })
     }
 }
@@ -79,10 +81,10 @@ impl TaskRunner {
 pub(super) async fn publish_result(mut current_sender: CurrentSender, outgoing: OutgoingMessage) {
     let (deadline, is_response) = (Instant::now() + RECONNECT_TIMEOUT, outgoing.is_response());
     let (topic, payload) = (outgoing.topic, Bytes::from(outgoing.payload));
-    let is_connected = |line: &Option<MqttSender>| line.as_ref().is_some_and(|sender| !sender.is_closed());
+    let is_connected = |sender: &Option<MqttSender>| sender.as_ref().is_some_and(|sender| !sender.is_closed());
     loop {
         let sender = match timeout_at(deadline, current_sender.wait_for(is_connected)).await {
-            Ok(Ok(line)) => line.clone(),
+            Ok(Ok(sender)) => sender.clone(),
             _ => None,
         };
         let Some(sender) = sender else {
@@ -91,14 +93,16 @@ pub(super) async fn publish_result(mut current_sender: CurrentSender, outgoing: 
         match sender.publish(&topic, payload.clone(), false).await {
             Ok(_) => return,
             Err(MqttSendError::ConnectionLost(_)) if is_response => {}
-            Err(why) => return tracing::warn!(%why, "result of a task may be lost: the MQTT broker did not accept it"),
+            Err(error) => {
+                return tracing::warn!(%error, "result of a task may be lost: the MQTT broker did not accept it");
+            }
         }
     }
 }
 
-/// Logs a task of the bridge that panicked.
-pub(super) fn log_panic(done: Result<(), JoinError>) {
-    if let Err(why) = done {
-        tracing::error!("bridge task panicked: this is a defect of the gateway ({why})");
+/// Logs the panic of a background task of the bridge.
+pub(super) fn log_panic(result: Result<(), JoinError>) {
+    if let Err(error) = result {
+        tracing::error!("bridge task panicked: this is a defect of the gateway ({error})");
     }
 }

@@ -21,28 +21,28 @@ impl BrokerAddress {
     /// Describes what is wrong, beginning with `url: `.
     pub fn parse(url: &str) -> Result<Self, String> {
         let parsed = Url::parse(url).map_err(|_| "url: is not a URL (write mqtts://host:port)".to_owned())?;
-        let secure = match parsed.scheme() {
+        let tls = match parsed.scheme() {
             "mqtts" => true,
             "mqtt" => false,
             _ => return Err("url: must begin with mqtts:// (or mqtt:// on this machine)".to_owned()),
         };
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err("url: holds a user name or password (write mqtt.username: env:NAME)".to_owned());
+            return Err("url: contains a user name or password (write mqtt.username: env:NAME)".to_owned());
         }
         if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err("url: holds a path, query or fragment (write mqtts://host:port)".to_owned());
+            return Err("url: contains a path, query or fragment (write mqtts://host:port)".to_owned());
         }
         let host = parsed.host_str().filter(|host| !host.is_empty()).ok_or("url: has no host")?;
         match parsed.port() {
             Some(0) => Err("url: has port 0 (use 1 to 65535)".to_owned()),
-            port => Ok(Self::new(secure, host, port)),
+            port => Ok(Self::new(tls, host, port)),
         }
     }
 
     /// Address of the broker at `host`, by default on the standard port of the scheme.
-    pub fn new(secure: bool, host: &str, port: Option<u16>) -> Self {
-        let port = port.unwrap_or(if secure { 8883 } else { 1883 });
-        Self { tls: secure, host: host.to_ascii_lowercase(), port }
+    pub fn new(tls: bool, host: &str, port: Option<u16>) -> Self {
+        let port = port.unwrap_or(if tls { 8883 } else { 1883 });
+        Self { tls, host: host.to_ascii_lowercase(), port }
     }
 
     /// Formats the address as a URL without a path.

@@ -40,24 +40,25 @@ impl Default for BrokerSettings {
 
 impl BrokerSettings {
     /// Returns every value that cannot be used with the broker at `url`. Problems of a setting begin with `mqtt.`,
-    /// those of the address with `url: `. Reads the referenced files and secrets.
+    /// problems of the address with `url: `. Reads the referenced files and secrets.
     pub fn problems(&self, url: &str) -> Vec<String> {
         let mut problems = Vec::new();
         match BrokerAddress::parse(url) {
-            Ok(address) if !address.tls && !address.is_loopback() && !self.allow_plaintext => problems
-                .push("url: is plain text beyond this machine (write mqtts://, or set mqtt.insecure: true)".to_owned()),
+            Ok(address) if !address.tls && !address.is_loopback() && !self.allow_plaintext => problems.push(
+                "url: is plain text beyond this machine (write mqtts://, or set mqtt.allow_plaintext: true)".to_owned(),
+            ),
             Ok(_) => {}
-            Err(why) => problems.push(why),
+            Err(problem) => problems.push(problem),
         }
         if self.password.is_some() && self.username.is_none() {
             problems.push("mqtt.password: needs mqtt.username".to_owned());
         }
         for (name, secret) in [("username", &self.username), ("password", &self.password)] {
             let unusable = secret.as_ref().and_then(|secret| secret.load().err());
-            problems.extend(unusable.map(|why| format!("mqtt.{name}: {why}")));
+            problems.extend(unusable.map(|problem| format!("mqtt.{name}: {problem}")));
         }
         if let Some(ca) = &self.ca {
-            problems.extend(TlsClientSettings::load(Some(ca)).err().map(|why| format!("mqtt.{why}")));
+            problems.extend(TlsClientSettings::load(Some(ca)).err().map(|problem| format!("mqtt.{problem}")));
         }
         if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(600)).contains(&self.keep_alive) {
             problems.push(format!("mqtt.keep_alive: must be 1s to 10m, not {}", self.keep_alive));
@@ -65,22 +66,23 @@ impl BrokerSettings {
         problems
     }
 
-    /// Builds the options for connecting to the broker at `address`, without a last will; `patience` limits each step.
+    /// Builds the options for connecting to the broker at `address`, without a last will; `timeout` limits each step.
     /// Reads secrets and files again, so that changed ones take effect with the next connection.
     ///
     /// # Errors
     /// A secret or a file cannot be read.
     pub async fn connect_options(&self, address: &BrokerAddress, timeout: Duration) -> Result<ConnectOptions, String> {
-        let (settings, secure) = (self.clone(), address.tls);
-        let read = tokio::task::spawn_blocking(move || {
+        let (settings, use_tls) = (self.clone(), address.tls);
+        let loading = tokio::task::spawn_blocking(move || {
             let load = |secret: &Option<SecretRef>| secret.as_ref().map(SecretRef::load).transpose();
-            let user = load(&settings.username)?.map(|name| Ok::<_, String>((name, load(&settings.password)?)));
-            let authorities = secure.then(|| TlsClientSettings::load(settings.ca.as_deref())).transpose()?;
-            Ok::<_, String>((user.transpose()?, authorities))
+            let credentials = load(&settings.username)?.map(|name| Ok::<_, String>((name, load(&settings.password)?)));
+            let authorities = use_tls.then(|| TlsClientSettings::load(settings.ca.as_deref())).transpose()?;
+            Ok::<_, String>((credentials.transpose()?, authorities))
         });
-        let (user, authorities) = read.await.map_err(|_| "cannot read secrets".to_owned())??;
+        let (credentials, authorities) =
+            loading.await.map_err(|_| "the task that reads secrets failed".to_owned())??;
         Ok(ConnectOptions {
-            credentials: user,
+            credentials,
             authorities,
             keep_alive: self.keep_alive.get(),
             ..ConnectOptions::new(address.clone(), timeout)

@@ -1,6 +1,6 @@
 //! MQTT client: MQTT 5, or 3.1.1 for brokers that do not know it (R104); TLS with verification of the host name (R129),
 //! credentials from secrets (R130), bounded incoming messages (R116). It neither reconnects nor sends a message again:
-//! both are up to the caller.
+//! its users do.
 
 mod broker_address;
 mod broker_settings;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Maximum size of a message in bytes, as the specification recommends (R116). A longer one is truncated or dropped.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 10;
 
-/// Error for a broker that does not answer in time.
+/// Error for a broker that does not respond in time.
 const CONNECT_TIMED_OUT: &str = "no answer in time";
 
 /// Returns the canonical spelling of a topic: one slash before each level, none at the end (R109).

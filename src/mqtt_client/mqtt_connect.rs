@@ -42,14 +42,14 @@ pub struct ConnectOptions {
     pub timeout: Duration,
     /// The last will. Default: none.
     pub will: Option<WillMessage>,
-    /// The client identifier: at most 23 letters and digits that others cannot guess. A fixed one lets a client that
-    /// reconnects end its own previous session. Default: a random one.
+    /// The client identifier: at most 23 letters and digits that others cannot guess. With a fixed identifier, a client
+    /// that reconnects ends its own previous session. Default: random.
     pub client_id: Option<String>,
 }
 
 impl ConnectOptions {
     /// Options for `address` without credentials and last will, and with a keep-alive of 30 s.
-    pub fn new(address: BrokerAddress, patience: Duration) -> Self {
+    pub fn new(address: BrokerAddress, timeout: Duration) -> Self {
         Self {
             address,
             credentials: None,
@@ -57,7 +57,7 @@ impl ConnectOptions {
             server_name: None,
             policy: None,
             keep_alive: Duration::from_secs(30),
-            timeout: patience,
+            timeout,
             will: None,
             client_id: None,
         }
@@ -72,36 +72,36 @@ impl ConnectOptions {
 pub async fn connect(options: &ConnectOptions) -> Result<(MqttSender, MqttReceiver), String> {
     let connection = match with_timeout(options, v5::connect(open_stream(options).await?, options)).await {
         Ok(connection) => connection,
-        Err(ConnectError::Other(why)) => return Err(why),
-        Err(ConnectError::UnsupportedVersion(newer)) => {
-            tracing::debug!(broker = %options.address.base_url(), why = newer, "MQTT 5 failed, trying MQTT 3.1.1");
-            let older = with_timeout(options, v4::connect(open_stream(options).await?, options)).await;
-            older.map_err(|(ConnectError::UnsupportedVersion(why) | ConnectError::Other(why))| why)?
+        Err(ConnectError::Other(reason)) => return Err(reason),
+        Err(ConnectError::UnsupportedVersion(reason)) => {
+            tracing::debug!(broker = %options.address.base_url(), reason, "MQTT 5 failed, trying MQTT 3.1.1");
+            let connection = with_timeout(options, v4::connect(open_stream(options).await?, options)).await;
+            connection.map_err(|(ConnectError::UnsupportedVersion(reason) | ConnectError::Other(reason))| reason)?
         }
     };
     Ok(mqtt_session::start_session(connection, options.timeout))
 }
 
 async fn open_stream(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, String> {
-    let BrokerAddress { tls: secure, host, port } = &options.address;
-    if *secure && options.authorities.is_none() {
+    let BrokerAddress { tls, host, port } = &options.address;
+    if *tls && options.authorities.is_none() {
         return Err("TLS requires certificate authorities, and none are configured".to_owned());
     }
-    let peer = net::ConnectTarget {
+    let target = net::ConnectTarget {
         host,
         port: *port,
-        tls: options.authorities.as_ref().filter(|_| *secure),
+        tls: options.authorities.as_ref().filter(|_| *tls),
         server_name: options.server_name.as_deref(),
         policy: options.policy.as_deref(),
     };
-    let done = tokio::time::timeout(options.timeout, peer.connect()).await;
-    done.unwrap_or_else(|_| Err(super::CONNECT_TIMED_OUT.to_owned()))
+    let result = tokio::time::timeout(options.timeout, target.connect()).await;
+    result.unwrap_or_else(|_| Err(super::CONNECT_TIMED_OUT.to_owned()))
 }
 
 async fn with_timeout(
     options: &ConnectOptions,
     connect: impl Future<Output = Result<MqttConnection, ConnectError>>,
 ) -> Result<MqttConnection, ConnectError> {
-    let opened = tokio::time::timeout(options.timeout, connect).await;
-    opened.unwrap_or_else(|_| Err(ConnectError::UnsupportedVersion(super::CONNECT_TIMED_OUT.to_owned())))
+    let result = tokio::time::timeout(options.timeout, connect).await;
+    result.unwrap_or_else(|_| Err(ConnectError::UnsupportedVersion(super::CONNECT_TIMED_OUT.to_owned())))
 }

@@ -23,7 +23,7 @@ pub enum MqttSendError {
     /// The message exceeds the broker's maximum packet size and was not sent.
     #[error("message exceeds the MQTT broker's maximum packet size of {0} bytes")]
     TooLarge(usize),
-    /// The broker, or the protocol, refused it.
+    /// The broker refused the packet, or it violates the protocol.
     #[error("{0}")]
     Refused(String),
     /// The connection ended. It is unknown whether the broker received the packet; it is not sent again.
@@ -43,7 +43,7 @@ pub struct MqttSender {
 
 impl fmt::Debug for MqttSender {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("MqttSender").field("over", &*self.closed.borrow()).finish_non_exhaustive()
+        to.debug_struct("MqttSender").field("closed", &*self.closed.borrow()).finish_non_exhaustive()
     }
 }
 
@@ -63,21 +63,21 @@ pub(super) fn start_session(connection: MqttConnection, timeout: Duration) -> (M
     let mut task = JoinSet::new();
     let (mut receiver, aborted) = (connection.receiver, Arc::clone(&abort));
     task.spawn(async move {
-        let why = tokio::select! {
-            why = read_messages(receiver.as_mut(), &queue) => why,
+        let reason = tokio::select! {
+            reason = read_messages(receiver.as_mut(), &queue) => reason,
             () = aborted.notified() => "the MQTT broker did not acknowledge in time".to_owned(),
         };
         // Senders that wait for an acknowledgement get this reason, before the library reports a dropped channel.
-        close.send_replace(Some(why));
+        close.send_replace(Some(reason));
     });
-    let speaker = MqttSender {
+    let sender = MqttSender {
         sender: connection.sender,
         max_packet_size: connection.max_packet_size,
         ack_timeout: timeout.max(MIN_ACK_TIMEOUT),
         closed: closed.clone(),
         abort,
     };
-    (speaker, MqttReceiver { messages, closed, _task: task })
+    (sender, MqttReceiver { messages, closed, _task: task })
 }
 
 async fn read_messages(receiver: &mut dyn PacketReceiver, queue: &mpsc::Sender<IncomingMessage>) -> String {
@@ -89,20 +89,20 @@ async fn read_messages(receiver: &mut dyn PacketReceiver, queue: &mpsc::Sender<I
                     return "the receiver was dropped".to_owned();
                 }
             }
-            Err(why) => return why,
+            Err(reason) => return reason,
         }
     }
 }
 
 impl MqttReceiver {
-    /// Receives the next message. Cancel safe.
+    /// Receives the next message. Cancel-safe.
     ///
     /// # Errors
     /// The session ended; returns the reason, now and in each later call. The text is for operators, not for callers.
     pub async fn next(&mut self) -> Result<IncomingMessage, String> {
         match self.messages.recv().await {
             Some(message) => Ok(message),
-            None => Err(over(self.closed.clone()).await),
+            None => Err(wait_until_closed(self.closed.clone()).await),
         }
     }
 }
@@ -144,15 +144,15 @@ impl MqttSender {
     }
 
     /// Sends DISCONNECT after pending acknowledgements, and waits until the connection is closed, at most for the
-    /// acknowledgement timeout. The broker does not publish the last will then.
+    /// acknowledgement timeout. The broker then does not publish the last will.
     pub async fn disconnect(&self) {
-        let disconnected = async {
+        let disconnect = async {
             match self.sender.disconnect().await {
-                Ok(()) => drop(over(self.closed.clone()).await),
-                Err(why) => tracing::debug!(why, "cannot send DISCONNECT to the MQTT broker"),
+                Ok(()) => drop(wait_until_closed(self.closed.clone()).await),
+                Err(error) => tracing::debug!(error, "cannot send DISCONNECT to the MQTT broker"),
             }
         };
-        if tokio::time::timeout(self.ack_timeout, disconnected).await.is_err() {
+        if tokio::time::timeout(self.ack_timeout, disconnect).await.is_err() {
             self.abort.notify_one();
         }
     }
@@ -164,32 +164,32 @@ impl MqttSender {
 
     /// Resolves with the reason when the session ends.
     pub async fn closed(&self) -> String {
-        over(self.closed.clone()).await
+        wait_until_closed(self.closed.clone()).await
     }
 
-    async fn await_ack<T>(&self, acknowledged: impl Future<Output = Result<T, String>>) -> Result<T, MqttSendError> {
-        let acknowledged = tokio::time::timeout(self.ack_timeout, acknowledged);
+    async fn await_ack<T>(&self, ack: impl Future<Output = Result<T, String>>) -> Result<T, MqttSendError> {
+        let ack = tokio::time::timeout(self.ack_timeout, ack);
         tokio::select! {
             biased;
-            done = acknowledged => match done {
-                Ok(Ok(done)) => Ok(done),
+            result = ack => match result {
+                Ok(Ok(result)) => Ok(result),
                 // The library reports only a dropped channel; the end of the session has the reason.
-                Ok(Err(why)) => Err(match self.is_closed() {
-                    true => MqttSendError::ConnectionLost(over(self.closed.clone()).await),
-                    false => MqttSendError::Refused(why),
+                Ok(Err(error)) => Err(match self.is_closed() {
+                    true => MqttSendError::ConnectionLost(wait_until_closed(self.closed.clone()).await),
+                    false => MqttSendError::Refused(error),
                 }),
                 Err(_) => {
                     self.abort.notify_one();
                     Err(MqttSendError::ConnectionLost("the MQTT broker did not acknowledge in time".to_owned()))
                 }
             },
-            why = over(self.closed.clone()) => Err(MqttSendError::ConnectionLost(why)),
+            reason = wait_until_closed(self.closed.clone()) => Err(MqttSendError::ConnectionLost(reason)),
         }
     }
 }
 
-async fn over(mut closed: watch::Receiver<Option<String>>) -> String {
-    let why = closed.wait_for(Option::is_some).await;
+async fn wait_until_closed(mut closed: watch::Receiver<Option<String>>) -> String {
+    let reason = closed.wait_for(Option::is_some).await;
     // The sender was dropped: the reading task panicked, or was stopped together with the receiver.
-    why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "reading from the MQTT broker ended".to_owned())
+    reason.ok().and_then(|reason| reason.clone()).unwrap_or_else(|| "reading from the MQTT broker ended".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Packet size limit: truncates incoming PUBLISH packets that are too long, so that such a packet does not cost the
+//! Packet size limit: truncates incoming PUBLISH packets that are too long, so that such a packet does not end the
 //! connection. MQTT 3.1.1 has no other way to refuse a message, and a retained one would arrive again after each
 //! reconnection. Only the type and length of a packet are parsed.
 
@@ -31,7 +31,7 @@ pub(super) struct PacketTruncator<S> {
 #[derive(Debug)]
 enum PacketState {
     Header,
-    /// Bytes of the packet to pass on, and bytes after them to drop.
+    /// The number of bytes of the packet to forward, and of bytes after them to drop.
     Body(usize, usize),
     /// Not an MQTT packet; the bytes pass unchanged and the decoder reports the error.
     NotMqtt,
@@ -55,15 +55,15 @@ impl<S> PacketTruncator<S> {
                     Some(Err(())) => self.state = PacketState::NotMqtt,
                     None => return,
                 },
-                PacketState::Body(pass, skip) => {
-                    *pass -= move_bytes(&mut self.input, *pass, to);
-                    if *pass > 0 {
+                PacketState::Body(to_forward, to_drop) => {
+                    *to_forward -= move_bytes(&mut self.input, *to_forward, to);
+                    if *to_forward > 0 {
                         return;
                     }
-                    let gone = self.input.len().min(*skip);
-                    self.input.advance(gone);
-                    *skip -= gone;
-                    if *skip > 0 {
+                    let dropped = self.input.len().min(*to_drop);
+                    self.input.advance(dropped);
+                    *to_drop -= dropped;
+                    if *to_drop > 0 {
                         return;
                     }
                     self.state = PacketState::Header;
@@ -78,17 +78,18 @@ impl<S> PacketTruncator<S> {
 
     /// Starts the packet whose fixed header is at the front, and writes its truncated length.
     fn start_packet(&mut self, size: usize, length: usize) {
-        let kind = self.input.first().copied().unwrap_or_default();
-        let most = if kind >> 4 == PUBLISH { MAX_PACKET_BODY } else { usize::MAX };
+        let first_byte = self.input.first().copied().unwrap_or_default();
+        let max_length = if first_byte >> 4 == PUBLISH { MAX_PACKET_BODY } else { usize::MAX };
         self.input.advance(size);
-        let mut rest = length.min(most);
-        self.state = PacketState::Body(rest, length - rest);
-        self.header.put_u8(kind);
+        let forwarded = length.min(max_length);
+        self.state = PacketState::Body(forwarded, length - forwarded);
+        self.header.put_u8(first_byte);
+        let mut rest = forwarded;
         loop {
-            let more = if rest > 0x7f { 0x80 } else { 0 };
-            self.header.put_u8((rest & 0x7f) as u8 | more);
+            let continuation = if rest > 0x7f { 0x80 } else { 0 };
+            self.header.put_u8((rest & 0x7f) as u8 | continuation);
             rest >>= 7;
-            if more == 0 {
+            if continuation == 0 {
                 return;
             }
         }
@@ -98,24 +99,24 @@ impl<S> PacketTruncator<S> {
 /// Parses the fixed header at the front into its size and the packet's remaining length; `None` while it is incomplete.
 fn parse_fixed_header(raw: &[u8]) -> Option<Result<(usize, usize), ()>> {
     let mut length = 0;
-    for (at, byte) in raw.iter().enumerate().skip(1).take(MAX_FIXED_HEADER - 1) {
-        length |= usize::from(byte & 0x7f) << (7 * (at - 1));
+    for (index, byte) in raw.iter().enumerate().skip(1).take(MAX_FIXED_HEADER - 1) {
+        length |= usize::from(byte & 0x7f) << (7 * (index - 1));
         if byte & 0x80 == 0 {
-            return Some(Ok((at + 1, length)));
+            return Some(Ok((index + 1, length)));
         }
     }
     (raw.len() >= MAX_FIXED_HEADER).then_some(Err(()))
 }
 
-/// Moves at most `most` bytes and returns their number.
-fn move_bytes(from: &mut BytesMut, most: usize, to: &mut ReadBuf<'_>) -> usize {
-    let count = most.min(from.len()).min(to.remaining());
+/// Moves at most `max_bytes` and returns the number of bytes moved.
+fn move_bytes(from: &mut BytesMut, max_bytes: usize, to: &mut ReadBuf<'_>) -> usize {
+    let count = max_bytes.min(from.len()).min(to.remaining());
     to.put_slice(&from.split_to(count));
     count
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for PacketTruncator<S> {
-    fn poll_read(mut self: Pin<&mut Self>, to_wake: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = to.filled().len();
         loop {
             self.fill(to);
@@ -124,7 +125,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PacketTruncator<S> {
             }
             let mut chunk = [0; 8192];
             let mut read = ReadBuf::new(&mut chunk);
-            ready!(Pin::new(&mut self.inner).poll_read(to_wake, &mut read))?;
+            ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -134,15 +135,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for PacketTruncator<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for PacketTruncator<S> {
-    fn poll_write(mut self: Pin<&mut Self>, to_wake: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(to_wake, bytes)
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, to_wake: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(to_wake)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, to_wake: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(to_wake)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

@@ -1,5 +1,5 @@
-//! One MQTT connection, in MQTT 5 or 3.1.1 (R104): the same interface over two crates with nearly the same API. It
-//! sends what the protocol requires by itself and does not reconnect.
+//! One MQTT connection, in MQTT 5 or 3.1.1 (R104): one interface over two crates with nearly the same API. It sends the
+//! packets that the protocol requires (such as PINGREQ and PUBACK), and does not reconnect.
 
 use super::{ConnectOptions, packet_limit};
 use crate::{net::ByteStream, values::json};
@@ -80,8 +80,8 @@ type ConnectionSlot = Arc<Mutex<Option<Box<dyn ByteStream>>>>;
 
 /// Hands the established connection to the library, once.
 fn take_connection(slot: &ConnectionSlot) -> io::Result<packet_limit::PacketTruncator<Box<dyn ByteStream>>> {
-    let wire = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    wire.map(packet_limit::PacketTruncator::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    let stream = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    stream.map(packet_limit::PacketTruncator::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 /// Generates a client identifier of 23 characters, which every broker accepts.
@@ -90,12 +90,12 @@ fn random_client_id() -> String {
     random.chars().take(21).fold("gp".to_owned(), |id, next| id + next.encode_utf8(&mut [0; 4]))
 }
 
-fn error_text(why: &dyn std::error::Error) -> String {
+fn error_text(error: &dyn std::error::Error) -> String {
     // The text of these errors includes their causes.
-    json::truncate(&why.to_string(), MAX_ERROR_CHARS)
+    json::truncate(&error.to_string(), MAX_ERROR_CHARS)
 }
 
-/// Implements the connection with the crate `$mqtt`; the other parameters are what the two versions name differently.
+/// Implements the connection with the crate `$mqtt`; the other parameters are the differences between the two APIs.
 macro_rules! implement_version {
     ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_limits:expr, $packet_limit:expr, $acknowledged:expr) => {
         pub(super) mod $name {
@@ -108,19 +108,19 @@ macro_rules! implement_version {
 
             struct ClientSender(AsyncClient);
 
-            /// Sends CONNECT on `wire` and waits for CONNACK.
+            /// Sends CONNECT on `stream` and waits for CONNACK.
             pub(in super::super) async fn connect(
-                wire: Box<dyn ByteStream>,
-                opening: &ConnectOptions,
+                stream: Box<dyn ByteStream>,
+                options: &ConnectOptions,
             ) -> Result<MqttConnection, ConnectError> {
-                let other = |why: &dyn std::error::Error| ConnectError::Other(error_text(why));
-                let client = AsyncClient::builder(options(wire, opening)).capacity(SEND_QUEUE);
-                let (client, mut events) = client.try_build().map_err(|why| other(&why))?;
+                let other = |error: &dyn std::error::Error| ConnectError::Other(error_text(error));
+                let client = AsyncClient::builder(mqtt_options(stream, options)).capacity(SEND_QUEUE);
+                let (client, mut events) = client.try_build().map_err(|error| other(&error))?;
                 let connack = loop {
                     match events.poll().await {
                         Ok(Event::Incoming(Packet::ConnAck(connack))) => break connack,
                         Ok(_) => {}
-                        Err(why) => return Err(connect_error(&why)),
+                        Err(error) => return Err(connect_error(&error)),
                     }
                 };
                 let max_packet_size: fn(&ConnAck) -> usize = $packet_limit;
@@ -131,22 +131,22 @@ macro_rules! implement_version {
                 })
             }
 
-            fn options(wire: Box<dyn ByteStream>, opening: &ConnectOptions) -> MqttOptions {
+            fn mqtt_options(stream: Box<dyn ByteStream>, connect_options: &ConnectOptions) -> MqttOptions {
                 let mut options = MqttOptions::new(
-                    opening.client_id.clone().unwrap_or_else(random_client_id),
-                    (opening.address.host.clone(), opening.address.port),
+                    connect_options.client_id.clone().unwrap_or_else(random_client_id),
+                    (connect_options.address.host.clone(), connect_options.address.port),
                 );
-                let slot: ConnectionSlot = Arc::new(Mutex::new(Some(wire)));
+                let slot: ConnectionSlot = Arc::new(Mutex::new(Some(stream)));
                 options.set_socket_connector(move |_, _| std::future::ready(take_connection(&slot)));
-                options.set_keep_alive(u16::try_from(opening.keep_alive.as_secs()).unwrap_or(u16::MAX));
-                match &opening.credentials {
+                options.set_keep_alive(u16::try_from(connect_options.keep_alive.as_secs()).unwrap_or(u16::MAX));
+                match &connect_options.credentials {
                     Some((name, Some(password))) => {
                         options.set_credentials(name.expose(), password.expose().as_bytes().to_vec());
                     }
                     Some((name, None)) => drop(options.set_username(name.expose())),
                     None => {}
                 }
-                if let Some(will) = &opening.will {
+                if let Some(will) = &connect_options.will {
                     let will_message: fn(&str, &[u8]) -> LastWill = $will;
                     options.set_last_will(will_message(&will.topic, &will.payload));
                 }
@@ -155,15 +155,15 @@ macro_rules! implement_version {
                 options
             }
 
-            fn connect_error(why: &ConnectionError) -> ConnectError {
-                match why {
-                    ConnectionError::ConnectionRefused($version) => ConnectError::UnsupportedVersion(error_text(why)),
+            fn connect_error(error: &ConnectionError) -> ConnectError {
+                match error {
+                    ConnectionError::ConnectionRefused($version) => ConnectError::UnsupportedVersion(error_text(error)),
                     ConnectionError::ConnectionRefused(
                         ConnectReturnCode::BadUserNamePassword | ConnectReturnCode::NotAuthorized,
                     ) => ConnectError::Other("the broker refuses the user name or the password".to_owned()),
-                    ConnectionError::ConnectionRefused(_) => ConnectError::Other(error_text(why)),
+                    ConnectionError::ConnectionRefused(_) => ConnectError::Other(error_text(error)),
                     // A broker that does not know the version may send another code, or close the connection.
-                    _ => ConnectError::UnsupportedVersion(error_text(why)),
+                    _ => ConnectError::UnsupportedVersion(error_text(error)),
                 }
             }
 
@@ -180,7 +180,7 @@ macro_rules! implement_version {
                         // The event arrives after DISCONNECT was written.
                         Ok(Event::Outgoing(Outgoing::Disconnect)) => Err("the gateway disconnected".to_owned()),
                         Ok(_) => Ok(None),
-                        Err(why) => Err(error_text(&why)),
+                        Err(error) => Err(error_text(&error)),
                     }
                 }
             }
@@ -190,30 +190,30 @@ macro_rules! implement_version {
                 async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<PublishAck, String> {
                     let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
                     let pending = self.0.publish_tracked(topic, payload, options).await;
-                    let pending = pending.map_err(|why| error_text(&why))?;
+                    let pending = pending.map_err(|error| error_text(&error))?;
                     let acknowledged: fn(&PubAck) -> Result<PublishAck, String> = $acknowledged;
-                    match pending.wait_async().await.map_err(|why| error_text(&why))? {
-                        PublishResult::Qos1(answer) => acknowledged(&answer),
+                    match pending.wait_async().await.map_err(|error| error_text(&error))? {
+                        PublishResult::Qos1(ack) => acknowledged(&ack),
                         other => Err(format!("unexpected acknowledgement from the broker ({other:?})")),
                     }
                 }
 
                 async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String> {
                     let filters = filters.iter().map(|filter| SubscribeFilterInput::new(*filter, QoS::AtLeastOnce));
-                    let pending = self.0.subscribe_many_tracked(filters).await.map_err(|why| error_text(&why))?;
-                    let answer = pending.wait_async().await.map_err(|why| error_text(&why))?;
+                    let pending = self.0.subscribe_many_tracked(filters).await.map_err(|error| error_text(&error))?;
+                    let ack = pending.wait_async().await.map_err(|error| error_text(&error))?;
                     let granted = |code: &_| matches!(code, SubscribeReasonCode::Success(_));
-                    Ok(answer.return_codes.iter().map(granted).collect())
+                    Ok(ack.return_codes.iter().map(granted).collect())
                 }
 
                 async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String> {
                     let filters = filters.iter().copied();
-                    let pending = self.0.unsubscribe_many_tracked(filters).await.map_err(|why| error_text(&why))?;
-                    pending.wait_async().await.map(drop).map_err(|why| error_text(&why))
+                    let pending = self.0.unsubscribe_many_tracked(filters).await.map_err(|error| error_text(&error))?;
+                    pending.wait_async().await.map(drop).map_err(|error| error_text(&error))
                 }
 
                 async fn disconnect(&self) -> Result<(), String> {
-                    self.0.disconnect().await.map_err(|why| error_text(&why))
+                    self.0.disconnect().await.map_err(|error| error_text(&error))
                 }
             }
         }
@@ -234,10 +234,10 @@ implement_version!(
         let max = connack.properties.as_ref().and_then(|properties| properties.max_packet_size);
         max.map_or(usize::MAX, |max| max as usize)
     },
-    |answer| match answer.reason {
+    |puback| match puback.reason {
         rumqttc_v5::PubAckReason::Success => Ok(PublishAck::Accepted),
         rumqttc_v5::PubAckReason::NoMatchingSubscribers => Ok(PublishAck::NoSubscribers),
-        why => Err(format!("the broker refuses the message ({why:?})")),
+        reason => Err(format!("the broker refuses the message ({reason:?})")),
     }
 );
 

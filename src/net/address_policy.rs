@@ -67,21 +67,23 @@ impl AddressPolicy {
     }
 
     /// Whether this address and port may be reached.
-    pub fn permits_address(&self, at: SocketAddr) -> bool {
-        self.permits_ip(at.ip()) && !self.own_listeners.load().iter().any(|own| is_own_listener(own, at))
+    pub fn permits_address(&self, address: SocketAddr) -> bool {
+        self.permits_ip(address.ip()) && !self.own_listeners.load().iter().any(|own| is_own_listener(own, address))
     }
 
     /// Whether the unix socket at `path` may be reached. A path with `..` matches no pattern.
     pub fn permits_unix_socket(&self, path: &Path) -> bool {
-        let plain = path.components().all(|step| matches!(step, Component::RootDir | Component::Normal(_)));
-        plain && path.to_str().is_some_and(|path| self.sockets.iter().any(|allowed| allowed.matches(path)))
+        let is_plain =
+            path.components().all(|component| matches!(component, Component::RootDir | Component::Normal(_)));
+        is_plain && path.to_str().is_some_and(|path| self.sockets.iter().any(|allowed| allowed.matches(path)))
     }
 }
 
-/// Whether `at` reaches the listener `own`: a listener on the unspecified address accepts on every local address.
-fn is_own_listener(own: &SocketAddr, at: SocketAddr) -> bool {
-    let ip = at.ip().to_canonical();
-    own.port() == at.port() && (own.ip().to_canonical() == ip || (own.ip().is_unspecified() && is_local_address(ip)))
+/// Whether `address` reaches the listener `own`: a listener on the unspecified address accepts on every local address.
+fn is_own_listener(own: &SocketAddr, address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    own.port() == address.port()
+        && (own.ip().to_canonical() == ip || (own.ip().is_unspecified() && is_local_address(ip)))
 }
 
 /// Whether `ip` is an address of this machine: only those can be bound to. Called only if the port matches.
@@ -100,14 +102,14 @@ fn is_special(ip: IpAddr) -> bool {
 
 /// Whether `ip` is in a private network (RFC 1918, RFC 6598, RFC 4193), NAT64 and tunnels included.
 fn is_private(ip: IpAddr) -> bool {
-    let own = |ip: Ipv4Addr| {
+    let is_private_v4 = |ip: Ipv4Addr| {
         ip.is_private() || matches!(ip.octets(), [100, 64..128, ..] | [192, 0, 0, _] | [198, 18 | 19, ..])
     };
     match ip.to_canonical() {
-        IpAddr::V4(ip) => own(ip),
+        IpAddr::V4(ip) => is_private_v4(ip),
         IpAddr::V6(ip) => {
             let [first, ..] = ip.octets();
-            first & 0xfe == 0xfc || embedded_v4(ip).is_some_and(own)
+            first & 0xfe == 0xfc || embedded_v4(ip).is_some_and(is_private_v4)
         }
     }
 }

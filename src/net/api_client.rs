@@ -50,15 +50,15 @@ impl ApiClient {
     /// Returns every unusable value.
     pub fn build(base: &str, ca: Option<&ConfigPath>, token: &Secret) -> Result<Self, Vec<String>> {
         super::install_crypto_provider();
-        let base = fetch_client::parse_allowed_url(base, false).map_err(|why| vec![format!("'{base}' {why}")])?;
+        let base = fetch_client::parse_allowed_url(base, false).map_err(|reason| vec![format!("'{base}' {reason}")])?;
         if base.query().is_some() || base.fragment().is_some() {
-            return Err(vec!["the address must not hold a query or fragment".to_owned()]);
+            return Err(vec!["the URL must not contain a query or fragment".to_owned()]);
         }
-        let token = bearer_value(token).map_err(|why| vec![format!("the token {why}")])?;
+        let token = bearer_value(token).map_err(|reason| vec![format!("the token {reason}")])?;
         let config = NetworkConfig { ca: ca.cloned(), ..NetworkConfig::default() };
-        let built = fetch_client::builder_with_authorities(&config)?.build();
-        let client =
-            built.map_err(|why| vec![format!("cannot build a TLS client ({})", fetch_client::error_chain(&why))])?;
+        let client = fetch_client::builder_with_authorities(&config)?.build();
+        let client = client
+            .map_err(|error| vec![format!("cannot build a TLS client ({})", fetch_client::error_chain(&error))])?;
         Ok(Self { client, base, token })
     }
 
@@ -67,25 +67,25 @@ impl ApiClient {
         self.base.authority()
     }
 
-    /// Sends `ask` and reads the whole response, whatever its status.
+    /// Sends `request` and reads the whole response, regardless of its status.
     ///
     /// # Errors
     /// There was no complete response within the limits.
-    pub async fn send(&self, ask: ApiRequest<'_>, bounds: FetchLimits) -> Result<ApiReply, FetchError> {
+    pub async fn send(&self, request: ApiRequest<'_>, limits: FetchLimits) -> Result<ApiReply, FetchError> {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(ask.path);
+            path.pop_if_empty().extend(request.path);
         }
         let base_url = url.to_string();
-        if !ask.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(ask.query);
+        if !request.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(request.query);
         }
-        let mut request = self.client.request(ask.method, url).header(header::AUTHORIZATION, self.token.clone());
-        request = request.header(header::ACCEPT, "application/json");
-        if let Some(body) = ask.body {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(body.to_vec());
+        let mut builder = self.client.request(request.method, url).header(header::AUTHORIZATION, self.token.clone());
+        builder = builder.header(header::ACCEPT, "application/json");
+        if let Some(body) = request.body {
+            builder = builder.header(header::CONTENT_TYPE, "application/json").body(body.to_vec());
         }
-        let (head, body) = fetch_client::send_and_read(&base_url, request, bounds).await?;
+        let (head, body) = fetch_client::send_and_read(&base_url, builder, limits).await?;
         Ok(ApiReply { status: head.status, retry_after: retry_after(&head.headers), body })
     }
 }

@@ -30,22 +30,22 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not an address range (write 10.0.0.0/8, fd00::/8 or one address)");
-        let (base, bits) = match text.split_once('/') {
-            Some((base, bits)) => (base, Some(bits)),
+        let invalid = || format!("'{text}' is not an address range (write 10.0.0.0/8, fd00::/8 or one address)");
+        let (base, prefix_length) = match text.split_once('/') {
+            Some((base, prefix_length)) => (base, Some(prefix_length)),
             None => (text, None),
         };
-        let base: IpAddr = base.parse().map_err(|_| refuse())?;
-        let longest = if base.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            None => longest,
-            Some(bits) if bits.bytes().all(|b| b.is_ascii_digit()) => bits.parse().map_err(|_| refuse())?,
-            Some(_) => return Err(refuse()),
+        let base: IpAddr = base.parse().map_err(|_| invalid())?;
+        let max_prefix_length = if base.is_ipv4() { 32 } else { 128 };
+        let prefix_length = match prefix_length {
+            None => max_prefix_length,
+            Some(text) if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().map_err(|_| invalid())?,
+            Some(_) => return Err(invalid()),
         };
-        if bits > longest {
-            return Err(refuse());
+        if prefix_length > max_prefix_length {
+            return Err(invalid());
         }
-        Ok(Self { network: base, prefix_length: bits })
+        Ok(Self { network: base, prefix_length })
     }
 }
 

@@ -27,26 +27,28 @@ static DNS_CACHE: LazyLock<DnsCache> =
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     /// The name has no address, or the resolver does not respond.
-    #[error("{host} cannot be resolved ({why})")]
+    #[error("{host} cannot be resolved ({reason})")]
     NoAddress {
         /// The name.
         host: String,
         /// The resolver's error.
-        why: String,
+        reason: String,
     },
     /// The policy denies all addresses of the host.
-    #[error("{host} is at {at}, which may not be reached (list it under `allow` if it should be)")]
+    #[error(
+        "{host} is at {address}, which may not be reached (list it under network.allowed_addresses if it should be)"
+    )]
     Denied {
         /// The name.
         host: String,
         /// The first denied address.
-        at: SocketAddr,
+        address: SocketAddr,
     },
     /// The unix socket is not listed.
-    #[error("the socket {at} may not be reached (list it under `allowed_sockets` if it should be)")]
+    #[error("the socket {path} may not be reached (list it under allowed_sockets if it should be)")]
     SocketDenied {
         /// Path of the socket.
-        at: String,
+        path: String,
     },
 }
 
@@ -73,40 +75,40 @@ fn filter_permitted(
     ips: &[IpAddr],
     policy: &AddressPolicy,
 ) -> Result<Vec<SocketAddr>, ResolveError> {
-    let mut refused = None;
+    let mut denied = None;
     let mut permitted = Vec::with_capacity(ips.len());
     for ip in ips {
-        let at = SocketAddr::new(*ip, port);
-        match policy.permits_address(at) {
-            true => permitted.push(at),
-            false => refused = refused.or(Some(at)),
+        let address = SocketAddr::new(*ip, port);
+        match policy.permits_address(address) {
+            true => permitted.push(address),
+            false => denied = denied.or(Some(address)),
         }
     }
-    match (permitted.is_empty(), refused) {
+    match (permitted.is_empty(), denied) {
         (false, _) => Ok(permitted),
-        (true, Some(at)) => Err(ResolveError::Denied { host: host.to_owned(), at }),
+        (true, Some(address)) => Err(ResolveError::Denied { host: host.to_owned(), address }),
         (true, None) => Err(no_address(host, "no address")),
     }
 }
 
 pub(super) async fn look_up_cached(host: &str) -> Result<Arc<[IpAddr]>, ResolveError> {
-    if let Some(known) = DNS_CACHE.get(host).await {
-        return Ok(known);
+    if let Some(cached) = DNS_CACHE.get(host).await {
+        return Ok(cached);
     }
-    let ask = async {
-        let found = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
-        let found = found.map_err(|_| "no answer in time".to_owned())?.map_err(|why| why.to_string())?;
+    let lookup = async {
+        let addresses = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
+        let addresses = addresses.map_err(|_| "timed out".to_owned())?.map_err(|error| error.to_string())?;
         let mut ips: Vec<IpAddr> = Vec::new();
-        for at in found {
-            if !ips.contains(&at.ip()) {
-                ips.push(at.ip());
+        for address in addresses {
+            if !ips.contains(&address.ip()) {
+                ips.push(address.ip());
             }
         }
         Ok::<Arc<[IpAddr]>, String>(ips.into())
     };
-    DNS_CACHE.try_get_with(host.into(), ask).await.map_err(|why| no_address(host, &why))
+    DNS_CACHE.try_get_with(host.into(), lookup).await.map_err(|error| no_address(host, &error))
 }
 
-fn no_address(host: &str, why: &str) -> ResolveError {
-    ResolveError::NoAddress { host: host.to_owned(), why: why.to_owned() }
+fn no_address(host: &str, reason: &str) -> ResolveError {
+    ResolveError::NoAddress { host: host.to_owned(), reason: reason.to_owned() }
 }

@@ -6,28 +6,28 @@ use crate::values::ByteSize;
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The URL is denied.
-    #[error("{url}: {why}")]
+    #[error("{url}: {reason}")]
     Denied {
         /// The URL.
         url: String,
-        /// What is wrong.
-        why: String,
+        /// The reason.
+        reason: String,
     },
     /// Connecting, TLS or HTTP failed, or the time limit passed.
-    #[error("{url}: {why}")]
+    #[error("{url}: {reason}")]
     Failed {
         /// The URL.
         url: String,
         /// The error, with its causes.
-        why: String,
+        reason: String,
     },
     /// The body exceeds the size limit.
-    #[error("{url}: the body is longer than {most}")]
+    #[error("{url}: the body is longer than {limit}")]
     TooLarge {
         /// The URL.
         url: String,
         /// The limit.
-        most: ByteSize,
+        limit: ByteSize,
     },
     /// The status is not 200.
     #[error("{url}: responded with status {status}")]
@@ -38,11 +38,11 @@ pub enum FetchError {
         status: u16,
     },
     /// The response is not the JSON that was expected.
-    #[error("{url}: {why}")]
+    #[error("{url}: {reason}")]
     Invalid {
         /// The URL.
         url: String,
-        /// What is wrong.
-        why: String,
+        /// The reason.
+        reason: String,
     },
 }

@@ -55,10 +55,12 @@ pub struct FetchReply {
 /// Client for fetching documents. Cheap to clone; connections are pooled.
 #[derive(Clone, Debug)]
 pub struct FetchClient {
+    /// For URLs that the operator chose.
     trusted: reqwest::Client,
+    /// For URLs that other parties chose: its DNS resolver applies the address policy.
     vetted: reqwest::Client,
     pub(super) policy: Arc<AddressPolicy>,
-    insecure: bool,
+    allow_plaintext: bool,
 }
 
 impl FetchClient {
@@ -69,11 +71,12 @@ impl FetchClient {
     pub fn build(config: &NetworkConfig, policy: Arc<AddressPolicy>) -> Result<Self, Vec<String>> {
         install_crypto_provider();
         let vetted = PolicyResolver(Arc::clone(&policy));
-        let (named, told) = (builder_with_authorities(config)?, builder_with_authorities(config)?.dns_resolver(vetted));
-        let finish = |builder: reqwest::ClientBuilder| {
-            builder.build().map_err(|why| vec![format!("net: cannot build a TLS client ({})", error_chain(&why))])
+        let (trusted, vetted) =
+            (builder_with_authorities(config)?, builder_with_authorities(config)?.dns_resolver(vetted));
+        let build = |builder: reqwest::ClientBuilder| {
+            builder.build().map_err(|error| vec![format!("ca: cannot build a TLS client ({})", error_chain(&error))])
         };
-        Ok(Self { trusted: finish(named)?, vetted: finish(told)?, policy, insecure: config.allow_plaintext })
+        Ok(Self { trusted: build(trusted)?, vetted: build(vetted)?, policy, allow_plaintext: config.allow_plaintext })
     }
 
     /// Checks the text of a URL: https, or http to this machine, or http anywhere if the configuration allows it; no
@@ -82,47 +85,47 @@ impl FetchClient {
     /// # Errors
     /// Describes what is wrong.
     pub fn check_url(&self, url: &str) -> Result<Url, String> {
-        parse_allowed_url(url, self.insecure)
+        parse_allowed_url(url, self.allow_plaintext)
     }
 
     /// Fetches the JSON document at `url`.
     ///
     /// # Errors
     /// The URL is denied, or there was no complete JSON document with status 200 within the limits.
-    pub async fn fetch_json<T>(&self, url: &str, trust: UrlTrust, bounds: FetchLimits) -> Result<T, FetchError>
+    pub async fn fetch_json<T>(&self, url: &str, trust: UrlTrust, limits: FetchLimits) -> Result<T, FetchError>
     where
         T: serde::de::DeserializeOwned,
     {
-        let reply = self.get(url, trust, bounds).await?;
+        let reply = self.get(url, trust, limits).await?;
         if reply.status != 200 {
             return Err(FetchError::Status { url: url.to_owned(), status: reply.status });
         }
-        let read = serde_json::from_slice(&reply.body);
-        read.map_err(|why| FetchError::Invalid {
+        let document = serde_json::from_slice(&reply.body);
+        document.map_err(|error| FetchError::Invalid {
             url: url.to_owned(),
-            why: format!("is not the JSON expected ({why})"),
+            reason: format!("is not the expected JSON ({error})"),
         })
     }
 
-    /// Sends a GET to `url` and returns the response, whatever its status.
+    /// Sends a GET to `url` and returns the response, regardless of its status.
     ///
     /// # Errors
     /// The URL is denied, or there was no complete response within the limits.
-    pub async fn get(&self, url: &str, trust: UrlTrust, bounds: FetchLimits) -> Result<FetchReply, FetchError> {
+    pub async fn get(&self, url: &str, trust: UrlTrust, limits: FetchLimits) -> Result<FetchReply, FetchError> {
         let request =
             self.client(trust).get(self.check_url_and_ip(url, trust)?).header(header::ACCEPT, "application/json");
-        fetch(url, request, bounds).await
+        fetch(url, request, limits).await
     }
 
-    /// Posts `form` to `url`, which the operator configured, and returns the response, whatever its status.
+    /// Posts `form` to `url`, which the operator configured, and returns the response, regardless of its status.
     ///
     /// # Errors
     /// The URL is denied, or there was no complete response within the limits.
-    pub async fn post(&self, url: &str, form: &FormRequest<'_>, bounds: FetchLimits) -> Result<FetchReply, FetchError> {
+    pub async fn post(&self, url: &str, form: &FormRequest<'_>, limits: FetchLimits) -> Result<FetchReply, FetchError> {
         let (user, password) = form.basic;
         let request = self.client(UrlTrust::Operator).post(self.check_url_and_ip(url, UrlTrust::Operator)?);
         let request = request.header(header::ACCEPT, "application/json");
-        fetch(url, request.basic_auth(user, Some(password.expose())).form(form.fields), bounds).await
+        fetch(url, request.basic_auth(user, Some(password.expose())).form(form.fields), limits).await
     }
 
     /// Posts JSON to `url`, which another party chose, and returns the status; the body is not read.
@@ -136,14 +139,14 @@ impl FetchClient {
         body: Vec<u8>,
         time: ConfigDuration,
     ) -> Result<u16, FetchError> {
-        let failed = |why: String| FetchError::Failed { url: url.to_owned(), why };
+        let failed = |reason: String| FetchError::Failed { url: url.to_owned(), reason };
         let parsed = self.check_url_and_ip(url, UrlTrust::Untrusted)?;
         let port = parsed.port_or_known_default().unwrap_or(443);
         // The client's DNS resolver does not know the port, so it cannot detect the gateway's own listeners.
         let host = parsed.host_str().unwrap_or_default().to_owned();
-        resolve_host(&host, port, &self.policy).await.map_err(|why| failed(why.to_string()))?;
+        resolve_host(&host, port, &self.policy).await.map_err(|error| failed(error.to_string()))?;
         let request = self.vetted.post(parsed).headers(headers).body(body).timeout(time.get());
-        let response = request.send().await.map_err(|why| failed(error_chain(&why.without_url())))?;
+        let response = request.send().await.map_err(|error| failed(error_chain(&error.without_url())))?;
         Ok(response.status().as_u16())
     }
 
@@ -152,15 +155,15 @@ impl FetchClient {
     /// # Errors
     /// Describes what is wrong.
     pub fn check_untrusted_url(&self, url: &str) -> Result<(), String> {
-        let parsed = self.check_url_and_ip(url, UrlTrust::Untrusted).map_err(|why| match why {
-            FetchError::Denied { why, .. } => why,
+        let parsed = self.check_url_and_ip(url, UrlTrust::Untrusted).map_err(|error| match error {
+            FetchError::Denied { reason, .. } => reason,
             other => other.to_string(),
         })?;
         // `localhost` is the one name whose addresses are known without a lookup (RFC 6761 §6.3).
-        let here = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
-        let is_here = host == "localhost" || host.ends_with(".localhost");
-        match is_here && !here.into_iter().any(|ip| self.permits(ip, &parsed)) {
+        let is_localhost = host == "localhost" || host.ends_with(".localhost");
+        match is_localhost && !loopback.into_iter().any(|ip| self.permits(ip, &parsed)) {
             true => Err(ADDRESS_DENIED.to_owned()),
             false => Ok(()),
         }
@@ -180,7 +183,7 @@ impl FetchClient {
 
     /// Checks a URL. An IP address in the URL never reaches the DNS resolver, so the policy is applied here.
     fn check_url_and_ip(&self, url: &str, trust: UrlTrust) -> Result<Url, FetchError> {
-        let refuse = |why| FetchError::Denied { url: url.to_owned(), why };
+        let refuse = |reason| FetchError::Denied { url: url.to_owned(), reason };
         let parsed = self.check_url(url).map_err(refuse)?;
         let literal = parsed.host_str().and_then(parse_ip_literal);
         match literal {
@@ -205,17 +208,17 @@ pub(super) fn builder_with_authorities(config: &NetworkConfig) -> Result<reqwest
     let Some(path) = &config.ca else {
         return Ok(builder);
     };
-    let unusable = |why: String| vec![format!("net.ca: {} cannot be used ({why})", path.display())];
-    let pem = std::fs::read(path).map_err(|why| unusable(why.to_string()))?;
-    let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|why| unusable(error_chain(&why)))?;
+    let unusable = |reason: String| vec![format!("ca: {} cannot be used ({reason})", path.display())];
+    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error_chain(&error)))?;
     if authorities.is_empty() {
-        return Err(unusable("it holds no certificate in PEM".to_owned()));
+        return Err(unusable("it contains no certificate in PEM".to_owned()));
     }
     Ok(builder.tls_certs_merge(authorities))
 }
 
-async fn fetch(url: &str, request: reqwest::RequestBuilder, bounds: FetchLimits) -> Result<FetchReply, FetchError> {
-    let (head, body) = send_and_read(url, request, bounds).await?;
+async fn fetch(url: &str, request: reqwest::RequestBuilder, limits: FetchLimits) -> Result<FetchReply, FetchError> {
+    let (head, body) = send_and_read(url, request, limits).await?;
     Ok(FetchReply { status: head.status, body })
 }
 
@@ -229,19 +232,20 @@ pub(super) struct FetchedHead {
 pub(super) async fn send_and_read(
     url: &str,
     request: reqwest::RequestBuilder,
-    bounds: FetchLimits,
+    limits: FetchLimits,
 ) -> Result<(FetchedHead, Vec<u8>), FetchError> {
-    let failed = |why: reqwest::Error| FetchError::Failed { url: url.to_owned(), why: error_chain(&why.without_url()) };
-    let mut response = request.timeout(bounds.time.get()).send().await.map_err(failed)?;
-    let too_long = || FetchError::TooLarge { url: url.to_owned(), most: bounds.size };
-    let most = bounds.size.get();
-    if response.content_length().is_some_and(|length| length > most as u64) {
-        return Err(too_long());
+    let failed =
+        |error: reqwest::Error| FetchError::Failed { url: url.to_owned(), reason: error_chain(&error.without_url()) };
+    let mut response = request.timeout(limits.time.get()).send().await.map_err(failed)?;
+    let too_large = || FetchError::TooLarge { url: url.to_owned(), limit: limits.size };
+    let max_bytes = limits.size.get();
+    if response.content_length().is_some_and(|length| length > max_bytes as u64) {
+        return Err(too_large());
     }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if body.len() + chunk.len() > most {
-            return Err(too_long());
+        if body.len() + chunk.len() > max_bytes {
+            return Err(too_large());
         }
         body.extend_from_slice(&chunk);
     }
@@ -249,16 +253,16 @@ pub(super) async fn send_and_read(
 }
 
 /// Checks the text of a URL and parses it.
-pub(super) fn parse_allowed_url(url: &str, insecure: bool) -> Result<Url, String> {
+pub(super) fn parse_allowed_url(url: &str, allow_plaintext: bool) -> Result<Url, String> {
     let parsed = Url::parse(url).map_err(|_| "is not a URL (write https://host/path)".to_owned())?;
     let host = parsed.host_str().ok_or("has no host")?;
     if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err("must not hold a user or password".to_owned());
+        return Err("must not contain a user name or password".to_owned());
     }
     match parsed.scheme() {
         "https" => Ok(parsed),
-        "http" if insecure || is_loopback_host(host) => Ok(parsed),
-        "http" => Err("must be https (http only to this machine, or with net.insecure: true)".to_owned()),
+        "http" if allow_plaintext || is_loopback_host(host) => Ok(parsed),
+        "http" => Err("must be https (http only to this machine, or with network.allow_plaintext: true)".to_owned()),
         _ => Err("must be https".to_owned()),
     }
 }
@@ -268,13 +272,13 @@ fn is_loopback_host(host: &str) -> bool {
 }
 
 /// Formats an error with its causes, because the outermost often says only that something failed.
-pub fn error_chain(why: &dyn std::error::Error) -> String {
-    let mut text = why.to_string();
-    let mut cause = why.source();
-    while let Some(inner) = cause {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
         text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
+        text.push_str(&source.to_string());
+        cause = source.source();
     }
     text
 }
@@ -287,8 +291,8 @@ impl dns::Resolve for PolicyResolver {
         let policy = Arc::clone(&self.0);
         Box::pin(async move {
             // reqwest sets the port later; only the address is checked here.
-            let found = resolve_host(name.as_str(), 0, &policy).await?;
-            Ok(Box::new(found.into_iter()) as dns::Addrs)
+            let addresses = resolve_host(name.as_str(), 0, &policy).await?;
+            Ok(Box::new(addresses.into_iter()) as dns::Addrs)
         })
     }
 }

@@ -17,10 +17,14 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn cidr_ranges_parse_and_contain_addresses() {
-    let fits = |range: &str, at: &str| range.parse::<Cidr>().unwrap().contains(ip(at));
-    assert!(fits("10.0.0.0/8", "10.255.0.1") && fits("0.0.0.0/0", "1.2.3.4") && fits("fd00::/8", "fdff::1"));
-    assert!(fits("127.0.0.1", "127.0.0.1") && fits("127.0.0.0/8", "::ffff:127.0.0.1") && fits("::/0", "::1"));
-    assert!(!fits("10.0.0.0/8", "11.0.0.1") && !fits("0.0.0.0/0", "::1") && !fits("fd00::/8", "fc00::1"));
+    let contains = |range: &str, address: &str| range.parse::<Cidr>().unwrap().contains(ip(address));
+    assert!(
+        contains("10.0.0.0/8", "10.255.0.1") && contains("0.0.0.0/0", "1.2.3.4") && contains("fd00::/8", "fdff::1")
+    );
+    assert!(
+        contains("127.0.0.1", "127.0.0.1") && contains("127.0.0.0/8", "::ffff:127.0.0.1") && contains("::/0", "::1")
+    );
+    assert!(!contains("10.0.0.0/8", "11.0.0.1") && !contains("0.0.0.0/0", "::1") && !contains("fd00::/8", "fc00::1"));
     for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "example.org", "10.0.0.0/8/8"] {
         assert!(text.parse::<Cidr>().is_err(), "{text}");
     }
@@ -29,7 +33,7 @@ fn cidr_ranges_parse_and_contain_addresses() {
 #[test]
 fn r41_special_addresses_are_denied_in_every_spelling() {
     let policy = AddressPolicy::default();
-    let refused = [
+    let denied = [
         "127.0.0.1",
         "127.8.8.8",
         "0.0.0.0",
@@ -53,7 +57,7 @@ fn r41_special_addresses_are_denied_in_every_spelling() {
         "fd00:ec2::254",
         "64:ff9b::6464:64c8",
     ];
-    for text in refused {
+    for text in denied {
         assert!(!policy.permits_ip(ip(text)), "{text}");
     }
     for text in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "203.0.113.7", "2001:db8::1", "fd12::1", "64:ff9b::a00:1"] {
@@ -64,13 +68,13 @@ fn r41_special_addresses_are_denied_in_every_spelling() {
 #[test]
 fn listed_ranges_are_allowed_except_the_gateways_own_listeners() {
     let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-    assert!(policy.permits_address(at("127.0.0.1:80")));
-    assert!(!policy.permits_address(at("[::1]:80")) && !policy.permits_address(at("169.254.169.254:80")));
-    policy.set_own_listeners(vec![at("0.0.0.0:80"), at("127.0.0.1:9000")]);
-    assert!(!policy.permits_address(at("127.0.0.1:80")) && !policy.permits_address(at("127.9.9.9:80")));
-    assert!(!policy.permits_address(at("127.0.0.1:9000")) && policy.permits_address(at("127.0.0.2:9000")));
-    assert!(!policy.permits_address(at("[::ffff:127.0.0.1]:80")));
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    assert!(policy.permits_address(address("127.0.0.1:80")));
+    assert!(!policy.permits_address(address("[::1]:80")) && !policy.permits_address(address("169.254.169.254:80")));
+    policy.set_own_listeners(vec![address("0.0.0.0:80"), address("127.0.0.1:9000")]);
+    assert!(!policy.permits_address(address("127.0.0.1:80")) && !policy.permits_address(address("127.9.9.9:80")));
+    assert!(!policy.permits_address(address("127.0.0.1:9000")) && policy.permits_address(address("127.0.0.2:9000")));
+    assert!(!policy.permits_address(address("[::ffff:127.0.0.1]:80")));
 }
 
 #[test]
@@ -91,8 +95,8 @@ async fn every_address_of_a_name_is_checked() {
         assert!(resolve_host(host, 80, &closed).await.is_err(), "{host}");
     }
     let open = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    let found = resolve_host("localhost", 80, &open).await.unwrap();
-    assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
+    let addresses = resolve_host("localhost", 80, &open).await.unwrap();
+    assert_eq!(addresses, ["127.0.0.1:80".parse().unwrap()]);
     assert_eq!(resolve_host("10.1.2.3", 81, &closed).await.unwrap(), ["10.1.2.3:81".parse().unwrap()]);
 }
 
@@ -106,41 +110,41 @@ async fn a_name_without_an_address_is_an_error() {
     }
 }
 
-/// Starts a server that sends `answer` on every connection, and then closes it if `close`.
-async fn server(answer: Vec<u8>, close: bool) -> SocketAddr {
+/// Starts a server that sends `response` on every connection, and then closes it if `close`.
+async fn server(response: Vec<u8>, close: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
+    let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let answer = answer.clone();
+            let response = response.clone();
             tokio::spawn(async move {
                 let mut head = [0; 4096];
                 let _ = stream.read(&mut head).await;
-                let _ = stream.write_all(&answer).await;
+                let _ = stream.write_all(&response).await;
                 if !close {
                     std::future::pending::<()>().await;
                 }
             });
         }
     });
-    at
+    address
 }
 
 fn client(config: &NetworkConfig) -> FetchClient {
     FetchClient::build(config, Arc::new(AddressPolicy::new(config.allowed_addresses.clone()))).unwrap()
 }
 
-const BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_bytes(64), time: ConfigDuration::from_millis(300) };
+const LIMITS: FetchLimits = FetchLimits { size: ByteSize::from_bytes(64), time: ConfigDuration::from_millis(300) };
 
-async fn fetch(answer: &str, close: bool) -> Result<serde_json::Value, FetchError> {
-    let at = server(answer.as_bytes().to_vec(), close).await;
-    client(&NetworkConfig::default()).fetch_json(&format!("http://{at}/"), UrlTrust::Operator, BOUNDS).await
+async fn fetch(response: &str, close: bool) -> Result<serde_json::Value, FetchError> {
+    let address = server(response.as_bytes().to_vec(), close).await;
+    client(&NetworkConfig::default()).fetch_json(&format!("http://{address}/"), UrlTrust::Operator, LIMITS).await
 }
 
 #[tokio::test]
 async fn a_document_within_the_limits_is_returned() {
-    let found = fetch("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}", true).await.unwrap();
-    assert_eq!(found, serde_json::json!({"a": 1}));
+    let document = fetch("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}", true).await.unwrap();
+    assert_eq!(document, serde_json::json!({"a": 1}));
 }
 
 #[tokio::test]
@@ -161,16 +165,16 @@ async fn responses_beyond_the_limits_truncated_or_redirected_are_refused() {
 
 #[tokio::test]
 async fn untrusted_urls_are_subject_to_the_address_policy() {
-    let at = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
+    let address = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
-        let url = format!("http://{host}:{}/", at.port());
-        let closed = client(&NetworkConfig::default()).get(&url, UrlTrust::Untrusted, BOUNDS).await;
+        let url = format!("http://{host}:{}/", address.port());
+        let closed = client(&NetworkConfig::default()).get(&url, UrlTrust::Untrusted, LIMITS).await;
         assert!(closed.is_err(), "{host}");
     }
     let open =
         client(&NetworkConfig { allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()], ..NetworkConfig::default() });
     assert_eq!(
-        open.get(&format!("http://localhost:{}/", at.port()), UrlTrust::Untrusted, BOUNDS).await.unwrap().status,
+        open.get(&format!("http://localhost:{}/", address.port()), UrlTrust::Untrusted, LIMITS).await.unwrap().status,
         200
     );
 }
@@ -199,7 +203,7 @@ fn a_ca_file_without_a_certificate_is_refused() {
     for ca in [file.path(), std::path::Path::new("/nowhere/ca.pem")] {
         let config = NetworkConfig { ca: Some(ca.into()), ..NetworkConfig::default() };
         let problems = FetchClient::build(&config, Arc::default()).unwrap_err();
-        assert!(problems.iter().all(|problem| problem.starts_with("net.ca: ")), "{problems:?}");
+        assert!(problems.iter().all(|problem| problem.starts_with("ca: ")), "{problems:?}");
     }
 }
 
@@ -223,10 +227,10 @@ async fn only_the_configured_authority_is_trusted_besides_the_systems() {
     });
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), certificate.cert.pem()).unwrap();
-    let bounds = FetchLimits { size: ByteSize::from_kib(1), time: ConfigDuration::from_secs(10) };
+    let limits = FetchLimits { size: ByteSize::from_kib(1), time: ConfigDuration::from_secs(10) };
     let fetch = async |ca: Option<&std::path::Path>, host: &str| {
         let config = NetworkConfig { ca: ca.map(Into::into), ..NetworkConfig::default() };
-        client(&config).get(&format!("https://{host}:{port}/"), UrlTrust::Operator, bounds).await
+        client(&config).get(&format!("https://{host}:{port}/"), UrlTrust::Operator, limits).await
     };
     assert_eq!(fetch(Some(file.path()), "localhost").await.unwrap().status, 200);
     assert!(fetch(None, "localhost").await.is_err());

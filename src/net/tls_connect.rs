@@ -32,24 +32,24 @@ impl fmt::Debug for TlsClientSettings {
 }
 
 impl TlsClientSettings {
-    /// Trusts the system's certificate authorities, and those of the PEM file `besides`. Reads files.
+    /// Trusts the system's certificate authorities, and those of the PEM file `ca`. Reads files.
     ///
     /// # Errors
     /// The file cannot be used, or there are no authorities at all.
-    pub fn load(besides: Option<&Path>) -> Result<Self, String> {
+    pub fn load(ca: Option<&Path>) -> Result<Self, String> {
         install_crypto_provider();
         let mut roots = RootCertStore::empty();
-        // Some systems hold certificates that the verifier cannot parse; they are skipped.
+        // Some systems have certificates that the verifier cannot parse; they are skipped.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(path) = besides {
-            let unusable = |why: &dyn fmt::Display| format!("ca: {} cannot be used ({why})", path.display());
+        if let Some(path) = ca {
+            let unusable = |reason: &dyn fmt::Display| format!("ca: {} cannot be used ({reason})", path.display());
             let before = roots.len();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|why| unusable(&why))? {
-                let certificate = certificate.map_err(|why| unusable(&why))?;
-                roots.add(certificate).map_err(|why| unusable(&why))?;
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
+                let certificate = certificate.map_err(|error| unusable(&error))?;
+                roots.add(certificate).map_err(|error| unusable(&error))?;
             }
             if roots.len() == before {
-                return Err(unusable(&"it holds no certificate in PEM"));
+                return Err(unusable(&"it contains no certificate in PEM"));
             }
         }
         if roots.is_empty() {
@@ -91,40 +91,40 @@ impl ConnectTarget<'_> {
     /// No permitted address, no connection, or failed TLS verification.
     pub async fn connect(&self) -> Result<Box<dyn ByteStream>, String> {
         let stream = self.connect_tcp().await?;
-        stream.set_nodelay(true).map_err(|why| why.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(TlsClientSettings(config)) = self.tls else {
             return Ok(Box::new(stream));
         };
         let bare = self.server_name.unwrap_or(self.host).trim_start_matches('[').trim_end_matches(']');
         let name =
             ServerName::try_from(bare.to_owned()).map_err(|_| format!("{bare} is not a host name or IP address"))?;
-        let secured = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-        let secured = secured.map_err(|why| format!("TLS handshake failed ({})", error_chain(&why)))?;
-        Ok(Box::new(secured))
+        let tls_stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
+        let tls_stream = tls_stream.map_err(|error| format!("TLS handshake failed ({})", error_chain(&error)))?;
+        Ok(Box::new(tls_stream))
     }
 
     async fn connect_tcp(&self) -> Result<TcpStream, String> {
-        let mut why = format!("{} has no address", self.host);
+        let mut last_error = format!("{} has no address", self.host);
         let addresses = self.resolve_addresses().await?;
-        for (at, left) in addresses.iter().zip((0..addresses.len()).rev()) {
-            let patience = if left == 0 { Duration::MAX } else { CONNECT_TIMEOUT };
-            match tokio::time::timeout(patience, TcpStream::connect(at)).await {
+        for (address, attempts_left) in addresses.iter().zip((0..addresses.len()).rev()) {
+            let timeout = if attempts_left == 0 { Duration::MAX } else { CONNECT_TIMEOUT };
+            match tokio::time::timeout(timeout, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(refused)) => why = format!("cannot be reached ({refused})"),
-                Err(_) => why = "cannot be reached (timed out)".to_owned(),
+                Ok(Err(error)) => last_error = format!("cannot be reached ({error})"),
+                Err(_) => last_error = "cannot be reached (timed out)".to_owned(),
             }
         }
-        Err(why)
+        Err(last_error)
     }
 
     async fn resolve_addresses(&self) -> Result<Vec<SocketAddr>, String> {
         if let Some(policy) = self.policy {
-            return dns::resolve_host(self.host, self.port, policy).await.map_err(|why| why.to_string());
+            return dns::resolve_host(self.host, self.port, policy).await.map_err(|error| error.to_string());
         }
-        let found = match dns::parse_ip_literal(self.host) {
+        let ips = match dns::parse_ip_literal(self.host) {
             Some(ip) => Arc::from([ip]),
-            None => dns::look_up_cached(self.host).await.map_err(|why| why.to_string())?,
+            None => dns::look_up_cached(self.host).await.map_err(|error| error.to_string())?,
         };
-        Ok(found.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect())
+        Ok(ips.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect())
     }
 }

@@ -100,45 +100,45 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     pub fn begin_generation(
         &self,
         specs: Vec<SourceSpec>,
-        stored: Vec<SourcePoll>,
+        last_known_good: Vec<SourcePoll>,
         first_polls: Vec<SourcePoll>,
     ) -> (Generation, Vec<IngestOutcome>) {
         let mut state = self.lock_state();
         state.generation.0 += 1;
-        let mut before: HashMap<_, _> =
+        let mut previous: HashMap<_, _> =
             std::mem::take(&mut state.sources).into_iter().map(|source| (source.spec.identity(), source)).collect();
-        let again = specs.into_iter().map(|origin| match before.remove(&origin.identity()) {
-            Some(source) => source.with_spec(origin),
-            None => SourceState::new(origin),
+        let sources = specs.into_iter().map(|spec| match previous.remove(&spec.identity()) {
+            Some(source) => source.with_spec(spec),
+            None => SourceState::new(spec),
         });
-        state.sources = again.collect();
+        state.sources = sources.collect();
         // First, so that first polls reuse compiled documents and the loss guard has something to compare with.
-        state.ingest(stored);
-        let verdicts = state.ingest(first_polls);
-        drop(before);
+        state.ingest(last_known_good);
+        let outcomes = state.ingest(first_polls);
+        drop(previous);
         self.publish(&mut state);
-        (state.generation, verdicts)
+        (state.generation, outcomes)
     }
 
     /// Ingests poll results of this generation. May take long: call it from a thread that may block.
-    pub fn ingest(&self, era: Generation, polls: Vec<SourcePoll>) -> Vec<IngestOutcome> {
+    pub fn ingest(&self, generation: Generation, polls: Vec<SourcePoll>) -> Vec<IngestOutcome> {
         let mut state = self.lock_state();
-        if state.generation != era {
+        if state.generation != generation {
             return vec![IngestOutcome::Outdated; polls.len()];
         }
         // The snapshot also lists the parts that cannot be read, so it changes with them.
-        let has_parts = polls.iter().any(|look| !look.result.parts.is_empty());
-        let verdicts = state.ingest(polls);
-        let changed = verdicts.contains(&IngestOutcome::Accepted { changed: true });
+        let has_parts = polls.iter().any(|poll| !poll.result.parts.is_empty());
+        let outcomes = state.ingest(polls);
+        let changed = outcomes.contains(&IngestOutcome::Accepted { changed: true });
         self.publish_or_update_health(&mut state, has_parts || changed);
-        verdicts
+        outcomes
     }
 
     /// Removes the agents of sources whose last successful poll is too long ago.
-    pub fn remove_stale_agents(&self, era: Generation) {
+    pub fn remove_stale_agents(&self, generation: Generation) {
         // The holder of the lock is changing the state; the next call checks again.
         let Ok(mut state) = self.state.try_lock() else { return };
-        if state.generation != era {
+        if state.generation != generation {
             return;
         }
         let mut stale = false;
@@ -158,20 +158,22 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     pub fn confirm_withheld_update(&self, name: &str) -> Option<bool> {
         let mut state = self.lock_state();
         let source = state.sources.iter_mut().find(|source| &*source.spec.name == name)?;
-        let waited = source.is_withholding();
-        if waited {
+        let was_withheld = source.is_withholding();
+        if was_withheld {
             source.accept_withheld();
             tracing::info!(source = name, "loss of agents confirmed by an operator");
             self.publish(&mut state);
         }
-        Some(waited)
+        Some(was_withheld)
     }
 
     /// Replaces the compiler: every agent is kept, every route is compiled again.
     pub fn recompile(&self, compiler: Arc<dyn CompileRoute<Route = R>>) {
         let mut state = self.lock_state();
         for source in &mut state.sources {
-            source.map_documents(|held| parallel_map(held, |held| held.recompile(&compiler).map_or(held, Arc::new)));
+            source.map_documents(|documents| {
+                parallel_map(documents, |document| document.recompile(&compiler).map_or(document, Arc::new))
+            });
         }
         state.compiler = compiler;
         self.compiler_counter.fetch_add(1, AcqRel);
@@ -179,10 +181,12 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     /// Returns the agents of a source, to be stored on disk; `None` where the generation is over.
-    pub(super) fn agents_of_source(&self, era: Generation, source: usize) -> Option<Vec<PartAgents>> {
+    pub(super) fn agents_of_source(&self, generation: Generation, source: usize) -> Option<Vec<PartAgents>> {
         let state = self.lock_state();
-        let source = state.sources.get(source).filter(|_| state.generation == era)?;
-        let agents = |held: &[Arc<CompiledDocument<R>>]| held.iter().filter_map(|held| held.agent.clone()).collect();
+        let source = state.sources.get(source).filter(|_| state.generation == generation)?;
+        let agents = |documents: &[Arc<CompiledDocument<R>>]| {
+            documents.iter().filter_map(|document| document.agent.clone()).collect()
+        };
         Some(source.parts.iter().map(|(name, entries)| (Arc::clone(name), agents(&entries.documents))).collect())
     }
 
@@ -208,17 +212,19 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
             self.metrics.set_agent_count(state, count);
         }
         self.metrics.set_agent_count(AgentDocumentState::Rejected, next.rejected.len());
-        let before = self.snapshot.load_full();
-        let known: HashSet<&DocumentRejection, RandomState> = before.rejected.iter().collect();
-        for (at, refusal) in next.rejected.iter().filter(|refusal| !known.contains(refusal)).enumerate() {
+        let previous = self.snapshot.load_full();
+        let previous_rejections: HashSet<&DocumentRejection, RandomState> = previous.rejected.iter().collect();
+        for (at, rejection) in
+            next.rejected.iter().filter(|rejection| !previous_rejections.contains(rejection)).enumerate()
+        {
             self.metrics.record_event(Event::AgentRejected);
             if at < MAX_LOGGED_REJECTIONS {
-                tracing::warn!(document = %refusal, "agent document rejected");
+                tracing::warn!(document = %rejection, "agent document rejected");
             }
         }
-        let known: HashSet<_, RandomState> = before.unreadable_parts.iter().collect();
-        for (part, why) in next.unreadable_parts.iter().filter(|trouble| !known.contains(trouble)) {
-            tracing::warn!(%part, error = %why, "agents cannot be read: those read before stay in force");
+        let previously_unreadable: HashSet<_, RandomState> = previous.unreadable_parts.iter().collect();
+        for (part, reason) in next.unreadable_parts.iter().filter(|entry| !previously_unreadable.contains(entry)) {
+            tracing::warn!(%part, error = %reason, "source part cannot be read: its previous agents stay in force");
         }
         tracing::info!(agents = next.len(), rejected = next.rejected.len(), "agent snapshot published");
         self.metrics.record_event(Event::SnapshotPublished);
@@ -235,18 +241,18 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.compiler_counter.load(Acquire)
     }
 
-    /// Compiles one document. Blocks meanwhile.
+    /// Compiles one document. Blocks the thread.
     pub(super) fn compile_document(&self, document: RawDocument) -> Arc<CompiledDocument<R>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
-        let judged =
+        let compiled =
             compile_documents(vec![document], &CompiledByDigest::default(), &compiler, &SchemaInterner::default())
                 .pop();
-        judged.unwrap_or_else(|| unreachable!("one document was given"))
+        compiled.unwrap_or_else(|| unreachable!("one document was compiled"))
     }
 
-    /// Compiles an agent again with the compiler in force. Blocks meanwhile.
-    pub(super) fn recompile_document(&self, held: &CompiledDocument<R>) -> Option<Arc<CompiledDocument<R>>> {
+    /// Compiles an agent again with the compiler in force. Blocks the thread.
+    pub(super) fn recompile_document(&self, document: &CompiledDocument<R>) -> Option<Arc<CompiledDocument<R>>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
-        held.recompile(&compiler).map(Arc::new)
+        document.recompile(&compiler).map(Arc::new)
     }
 }

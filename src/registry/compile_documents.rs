@@ -1,4 +1,4 @@
-//! Compiles documents into routes, on all cores. A document whose digest is known is reused and not compiled again.
+//! Compiles documents into routes, on all cores. A document with an unchanged digest is reused and not compiled again.
 //! A document that is invalid, or whose compilation panics, affects only itself.
 
 use super::{document_parser, feed::RawDocument};
@@ -38,12 +38,12 @@ pub(super) struct SchemaInterner(Mutex<HashSet<Arc<Value>, RandomState>>);
 
 impl SchemaInterner {
     fn intern(&self, schema: &mut Option<Arc<Value>>) {
-        let Some(own) = schema else { return };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(own) {
-            Some(shared) => *own = Arc::clone(shared),
+        let Some(schema) = schema else { return };
+        let mut schemas = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match schemas.get(schema) {
+            Some(shared) => *schema = Arc::clone(shared),
             None => {
-                known.insert(Arc::clone(own));
+                schemas.insert(Arc::clone(schema));
             }
         }
     }
@@ -82,10 +82,10 @@ impl<R> CompiledDocument<R> {
 impl<R: Send + Sync + 'static> CompiledDocument<R> {
     fn compile(document: RawDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
         let digest = document.digest;
-        let refused = |id, reasons| Self { digest, agent: None, id, route: Err(truncate_reasons(reasons)) };
+        let reject = |id, reasons| Self { digest, agent: None, id, route: Err(truncate_reasons(reasons)) };
         let value = match document_parser::parse_value(document.body) {
             Ok(value) => value,
-            Err(why) => return refused(None, vec![why]),
+            Err(why) => return reject(None, vec![why]),
         };
         match Agent::from_document(&value, digest) {
             Ok(mut agent) => {
@@ -97,7 +97,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             }
             Err(reasons) => {
                 let id = value.get("id").and_then(|id| id.as_str()).map(|id| truncate(id, 128).into());
-                refused(id, reasons)
+                reject(id, reasons)
             }
         }
     }
@@ -119,8 +119,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
 
 /// Truncates the reasons: they quote the document, which must not decide how much of a log they fill.
 fn truncate_reasons(reasons: Vec<String>) -> Vec<String> {
-    let kept = reasons.iter().take(MAX_REASONS);
-    kept.map(|reason| truncate(reason, MAX_REASON_LENGTH)).collect()
+    reasons.iter().take(MAX_REASONS).map(|reason| truncate(reason, MAX_REASON_LENGTH)).collect()
 }
 
 fn internal_error() -> String {
@@ -130,19 +129,19 @@ fn internal_error() -> String {
 /// Compiled documents by digest.
 pub(super) type CompiledByDigest<R> = HashMap<[u8; 32], Arc<CompiledDocument<R>>, RandomState>;
 
-/// Parses and compiles the documents that `known` does not contain; the result has the order of `documents`.
+/// Parses and compiles the documents that `reusable` does not contain; the result has the order of `documents`.
 pub(super) fn compile_documents<R: Send + Sync + 'static>(
     documents: Vec<RawDocument>,
-    known: &CompiledByDigest<R>,
+    reusable: &CompiledByDigest<R>,
     compiler: &SharedCompiler<R>,
     schemas: &SchemaInterner,
 ) -> Vec<Arc<CompiledDocument<R>>> {
-    let one = |document: RawDocument| match known.get(&document.digest) {
-        Some(held) => Arc::clone(held),
+    let compile_or_reuse = |document: RawDocument| match reusable.get(&document.digest) {
+        Some(compiled) => Arc::clone(compiled),
         None => {
             let digest = document.digest;
-            let held = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
-            Arc::new(held.unwrap_or_else(|_| CompiledDocument {
+            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
+            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument {
                 digest,
                 agent: None,
                 id: None,
@@ -150,7 +149,7 @@ pub(super) fn compile_documents<R: Send + Sync + 'static>(
             }))
         }
     };
-    parallel_map(documents, one)
+    parallel_map(documents, compile_or_reuse)
 }
 
 /// Applies `each` to all items on all cores, and keeps their order. Few items stay on this thread.
@@ -166,7 +165,7 @@ pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> 
     .map(Mutex::new)
     .collect();
     let next = AtomicUsize::new(0);
-    let work = || {
+    let process_batches = || {
         let mut done = Vec::new();
         while let Some((at, batch)) = take_batch(&batches, &next) {
             done.push((at, batch.into_iter().map(&each).collect::<Vec<U>>()));
@@ -174,8 +173,8 @@ pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> 
         done
     };
     let mut done: Vec<(usize, Vec<U>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..cores).map(|_| scope.spawn(work)).collect();
-        let mut done = work();
+        let threads: Vec<_> = (1..cores).map(|_| scope.spawn(process_batches)).collect();
+        let mut done = process_batches();
         done.extend(threads.into_iter().filter_map(|thread| thread.join().ok()).flatten());
         done
     });

@@ -1,5 +1,5 @@
 //! HTTP client of one source: conditional GET (ETag, Last-Modified, Cache-Control) within the source's bounds.
-//! It caches validators and digests only, to tell what changed, and no content.
+//! The cache holds validators and digests, to detect changes, and no content.
 
 use super::{config::CacheBounds, document_parser::sha256};
 use crate::net::{FinalReply, SourceClient, Url, freshness_lifetime, retry_after};
@@ -19,7 +19,7 @@ const MAX_VALIDATOR_LENGTH: usize = 1024;
 /// HTTP client of one source. Holds the source's credential and bounds, and caches the validators of each URL.
 #[derive(Debug)]
 pub(super) struct ConditionalClient {
-    session: SourceClient,
+    client: SourceClient,
     cache_bounds: CacheBounds,
     cache: Mutex<ValidatorCache>,
 }
@@ -46,7 +46,7 @@ struct ValidatorEntry {
 pub(super) enum ConditionalResponse {
     /// The server answers 304, or the response is still fresh, or the body has the same digest.
     NotModified,
-    /// Other content than at the last GET.
+    /// The content differs from that of the last GET.
     Modified(FetchedDocument),
 }
 
@@ -61,49 +61,53 @@ pub(super) struct FetchedDocument {
 
 impl ConditionalClient {
     /// Creates a client with an empty cache.
-    pub(super) fn new(session: SourceClient, caching: CacheBounds) -> Self {
-        Self { session, cache_bounds: caching, cache: Mutex::default() }
+    pub(super) fn new(client: SourceClient, cache_bounds: CacheBounds) -> Self {
+        Self { client, cache_bounds, cache: Mutex::default() }
     }
 
     /// Returns the configured URL.
     pub(super) fn url(&self) -> &Url {
-        self.session.url()
+        self.client.url()
     }
 
     /// Fetches `url`, and returns its content if that changed since the last GET.
     ///
     /// # Errors
-    /// Why no complete document within bounds was received, as a sentence that contains the URL.
+    /// Why no complete document within bounds was received, with the URL.
     pub(super) async fn get(&self, url: &Url) -> Result<ConditionalResponse, String> {
-        let mut fields = HeaderMap::new();
-        let known = {
-            let mut memory = self.lock_cache();
-            let known =
-                memory.entries.get(url.as_str()).map(|seen| (seen.digest, seen.validators.clone(), seen.fresh_until));
-            let left = known.as_ref().and_then(|(_, _, fresh)| fresh.as_ref()?.checked_duration_since(Instant::now()));
-            if let Some(left) = left {
-                memory.record_lifetime(left);
+        let mut headers = HeaderMap::new();
+        let cached = {
+            let mut cache = self.lock_cache();
+            let cached = cache
+                .entries
+                .get(url.as_str())
+                .map(|entry| (entry.digest, entry.validators.clone(), entry.fresh_until));
+            let remaining = cached
+                .as_ref()
+                .and_then(|(_, _, fresh_until)| fresh_until.as_ref()?.checked_duration_since(Instant::now()));
+            if let Some(remaining) = remaining {
+                cache.record_lifetime(remaining);
                 return Ok(ConditionalResponse::NotModified);
             }
-            known
+            cached
         };
-        if let Some((_, validators, _)) = &known {
-            fields.extend(validators.clone());
+        if let Some((_, validators, _)) = &cached {
+            headers.extend(validators.clone());
         }
-        let conditional = !fields.is_empty();
-        let answer = self.send(url, fields).await?;
-        match (answer.status, known) {
+        let conditional = !headers.is_empty();
+        let reply = self.send(url, headers).await?;
+        match (reply.status, cached) {
             (304, Some((digest, validators, _))) if conditional => {
-                self.cache_validators(url, digest, validators, &answer.headers);
+                self.cache_validators(url, digest, validators, &reply.headers);
                 Ok(ConditionalResponse::NotModified)
             }
-            (200, known) => {
-                let before = known.map(|(digest, _, _)| digest);
-                let (digest, page) = self.accept_response(url, answer)?;
-                Ok(if before == Some(digest) {
+            (200, cached) => {
+                let previous_digest = cached.map(|(digest, _, _)| digest);
+                let (digest, document) = self.accept_response(url, reply)?;
+                Ok(if previous_digest == Some(digest) {
                     ConditionalResponse::NotModified
                 } else {
-                    ConditionalResponse::Modified(page)
+                    ConditionalResponse::Modified(document)
                 })
             }
             (status, _) => Err(format!("{url}: status {status} instead of 200")),
@@ -115,9 +119,9 @@ impl ConditionalClient {
     /// # Errors
     /// As [`ConditionalClient::get`].
     pub(super) async fn get_unconditional(&self, url: &Url) -> Result<FetchedDocument, String> {
-        let answer = self.send(url, HeaderMap::new()).await?;
-        match answer.status {
-            200 => self.accept_response(url, answer).map(|(_, page)| page),
+        let reply = self.send(url, HeaderMap::new()).await?;
+        match reply.status {
+            200 => self.accept_response(url, reply).map(|(_, document)| document),
             status => Err(format!("{url}: status {status} instead of 200")),
         }
     }
@@ -127,50 +131,54 @@ impl ConditionalClient {
         *self.lock_cache() = ValidatorCache::default();
     }
 
-    /// Returns the delay before the next poll that the servers asked for, bounded by the configuration. Covers the
+    /// Returns the delay before the next poll that the servers requested, bounded by the configuration. Covers the
     /// responses since the last call.
     pub(super) fn requested_delay(&self) -> Option<Duration> {
-        let mut memory = self.lock_cache();
-        let (fresh, retry) = (memory.min_lifetime.take(), memory.max_retry_after.take());
-        fresh.max(retry).map(|wait| wait.min(self.cache_bounds.max_ttl.get()))
+        let mut cache = self.lock_cache();
+        let (freshness, retry_after) = (cache.min_lifetime.take(), cache.max_retry_after.take());
+        freshness.max(retry_after).map(|delay| delay.min(self.cache_bounds.max_ttl.get()))
     }
 
-    async fn send(&self, url: &Url, mut fields: HeaderMap) -> Result<FinalReply, String> {
-        fields.insert(header::ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
-        let answer = self.session.get(url, &fields).await.map_err(|why| why.to_string())?;
-        if let (429 | 503, Some(wait)) = (answer.status, retry_after(&answer.headers)) {
-            let mut memory = self.lock_cache();
-            memory.max_retry_after = memory.max_retry_after.max(Some(wait));
+    async fn send(&self, url: &Url, mut headers: HeaderMap) -> Result<FinalReply, String> {
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
+        let reply = self.client.get(url, &headers).await.map_err(|why| why.to_string())?;
+        if let (429 | 503, Some(delay)) = (reply.status, retry_after(&reply.headers)) {
+            let mut cache = self.lock_cache();
+            cache.max_retry_after = cache.max_retry_after.max(Some(delay));
         }
-        Ok(answer)
+        Ok(reply)
     }
 
-    fn accept_response(&self, url: &Url, answer: FinalReply) -> Result<([u8; 32], FetchedDocument), String> {
-        let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if kind.trim_start().to_ascii_lowercase().starts_with("text/html") {
+    fn accept_response(&self, url: &Url, reply: FinalReply) -> Result<([u8; 32], FetchedDocument), String> {
+        let content_type = reply
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|content_type| content_type.to_str().ok())
+            .unwrap_or_default();
+        if content_type.trim_start().to_ascii_lowercase().starts_with("text/html") {
             return Err(format!("{url}: content type is text/html instead of JSON"));
         }
-        let digest = sha256(&answer.body);
+        let digest = sha256(&reply.body);
         let pairs = [(header::ETAG, header::IF_NONE_MATCH), (header::LAST_MODIFIED, header::IF_MODIFIED_SINCE)];
         let validator = |(from, to): (HeaderName, HeaderName)| {
-            let value = answer.headers.get(from).filter(|value| value.len() <= MAX_VALIDATOR_LENGTH)?;
+            let value = reply.headers.get(from).filter(|value| value.len() <= MAX_VALIDATOR_LENGTH)?;
             Some((to, value.clone()))
         };
         let validators = pairs.into_iter().filter_map(validator).collect();
-        self.cache_validators(url, digest, validators, &answer.headers);
-        Ok((digest, FetchedDocument { url: answer.url, body: answer.body }))
+        self.cache_validators(url, digest, validators, &reply.headers);
+        Ok((digest, FetchedDocument { url: reply.url, body: reply.body }))
     }
 
-    fn cache_validators(&self, url: &Url, digest: [u8; 32], validators: HeaderMap, answer: &HeaderMap) {
+    fn cache_validators(&self, url: &Url, digest: [u8; 32], validators: HeaderMap, headers: &HeaderMap) {
         let bounds = self.cache_bounds.min_ttl.get()..=self.cache_bounds.max_ttl.get();
-        let life = freshness_lifetime(url, answer).map(|life| life.clamp(*bounds.start(), *bounds.end()));
-        let mut memory = self.lock_cache();
-        memory.record_lifetime(life.unwrap_or_default());
-        if memory.entries.len() >= MAX_CACHED_URLS && !memory.entries.contains_key(url.as_str()) {
-            memory.entries.clear();
+        let lifetime = freshness_lifetime(url, headers).map(|lifetime| lifetime.clamp(*bounds.start(), *bounds.end()));
+        let mut cache = self.lock_cache();
+        cache.record_lifetime(lifetime.unwrap_or_default());
+        if cache.entries.len() >= MAX_CACHED_URLS && !cache.entries.contains_key(url.as_str()) {
+            cache.entries.clear();
         }
-        let fresh = life.map(|life| Instant::now() + life);
-        memory.entries.insert(url.as_str().into(), ValidatorEntry { digest, validators, fresh_until: fresh });
+        let fresh_until = lifetime.map(|lifetime| Instant::now() + lifetime);
+        cache.entries.insert(url.as_str().into(), ValidatorEntry { digest, validators, fresh_until });
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, ValidatorCache> {
@@ -179,25 +187,25 @@ impl ConditionalClient {
 }
 
 impl ValidatorCache {
-    fn record_lifetime(&mut self, life: Duration) {
-        self.min_lifetime = Some(self.min_lifetime.map_or(life, |least| least.min(life)));
+    fn record_lifetime(&mut self, lifetime: Duration) {
+        self.min_lifetime = Some(self.min_lifetime.map_or(lifetime, |shortest| shortest.min(lifetime)));
     }
 }
 
 #[cfg(test)]
 impl ConditionalClient {
-    /// For tests: a client of `url` without credentials, which may reach every loopback address.
+    /// Creates a client of `url` without credentials, which may reach every loopback address.
     pub(super) fn for_test(url: &str) -> Self {
         use crate::{
             net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig},
             values::{ByteSize, ConfigDuration},
         };
         let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-        let (config, bounds) = (
+        let (config, limits) = (
             NetworkConfig::default(),
             FetchLimits { size: ByteSize::from_kib(16 << 10), time: ConfigDuration::from_secs(10) },
         );
-        let other = FetchClient::build(&config, std::sync::Arc::new(policy)).unwrap();
-        Self::new(SourceClient::build(&config, &other, url, None, bounds).unwrap(), CacheBounds::default())
+        let fetch_client = FetchClient::build(&config, std::sync::Arc::new(policy)).unwrap();
+        Self::new(SourceClient::build(&config, &fetch_client, url, None, limits).unwrap(), CacheBounds::default())
     }
 }

@@ -61,8 +61,8 @@ pub struct RemoteSourceConfig {
     #[serde(default = "default_poll_interval")]
     pub poll_interval: ConfigDuration,
     /// Whether agents are looked up individually when they are called, for a registry that is too large to copy.
-    /// Results are cached for `poll_interval`, and for `max_staleness` while the registry is down. Such agents are in no list and
-    /// no search, and every other source has precedence. Only for kind aidip. Default false.
+    /// Results are cached for `poll_interval`, and for `max_staleness` while the registry is down. Such agents are in
+    /// no list and no search, and every other source has precedence. Only for kind aidip. Default false.
     #[serde(default)]
     pub on_demand: bool,
     /// Maximum duration of one fetch, redirects included; 100ms to 5m. Default 10s.
@@ -89,8 +89,8 @@ pub struct RemoteSourceConfig {
     /// Whether a card without a signature is rejected too; requires publisher_jwks. Default false.
     #[serde(default)]
     pub require_signature: bool,
-    /// How to connect to the broker; only for kind mqtt, which allows neither credential nor publisher_jwks and no
-    /// message of more than 256KiB.
+    /// Connection to the broker; only for kind mqtt, which allows neither credential nor publisher_jwks, and no message
+    /// of more than 256KiB.
     #[serde(default)]
     pub mqtt: Option<MqttSourceConfig>,
 }
@@ -178,8 +178,8 @@ impl SourceKind {
 impl<'de> Deserialize<'de> for SourceConfig {
     /// Written by hand, so that an error inside an object is reported with its position.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> de::Visitor<'de> for Either {
+        struct SourceVisitor;
+        impl<'de> de::Visitor<'de> for SourceVisitor {
             type Value = SourceConfig;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -195,7 +195,7 @@ impl<'de> Deserialize<'de> for SourceConfig {
                 Ok(SourceConfig::Remote(Box::new(remote)))
             }
         }
-        from.deserialize_any(Either)
+        from.deserialize_any(SourceVisitor)
     }
 }
 

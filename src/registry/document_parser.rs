@@ -30,16 +30,16 @@ const MAX_DEPTH: u16 = 100;
 pub(super) fn parse_documents(path: &Path, bytes: Bytes) -> Result<Vec<RawDocument>, String> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let start = bytes.trim_ascii_start().first();
-    let found = match (extension, start) {
+    let documents = match (extension, start) {
         (_, None) => return Err("the file is empty (write [] for no agents)".to_owned()),
         ("json", _) => parse_json(bytes)?,
         ("yaml" | "yml", _) => parse_yaml(&bytes)?,
         (_, Some(b'{' | b'[')) => parse_json(bytes)?,
         _ => parse_yaml(&bytes)?,
     };
-    match found.len() {
-        0..=MAX_AGENTS => Ok(found),
-        many => Err(format!("the file has {many} agents (at most {MAX_AGENTS})")),
+    match documents.len() {
+        0..=MAX_AGENTS => Ok(documents),
+        count => Err(format!("the file has {count} agents (at most {MAX_AGENTS})")),
     }
 }
 
@@ -51,8 +51,8 @@ fn parse_json(bytes: Bytes) -> Result<Vec<RawDocument>, String> {
         true => bytes.slice(3..),
         false => bytes,
     };
-    let places = json_scanner::document_ranges(&bytes)?;
-    Ok(places.into_iter().map(|place| document_from_text(bytes.slice(place))).collect())
+    let ranges = json_scanner::document_ranges(&bytes)?;
+    Ok(ranges.into_iter().map(|range| document_from_text(bytes.slice(range))).collect())
 }
 
 fn document_from_text(text: Bytes) -> RawDocument {
@@ -93,33 +93,33 @@ fn parse_yaml(bytes: &[u8]) -> Result<Vec<RawDocument>, String> {
         strict_booleans: true,
         with_snippet: false,
     };
-    let read: Vec<StrictJsonValue> = serde_saphyr::from_slice_multiple_with_options(bytes, options)
+    let values: Vec<StrictJsonValue> = serde_saphyr::from_slice_multiple_with_options(bytes, options)
         .map_err(|why| json::truncate(&why.to_string(), 300))?;
-    let mut found = Vec::new();
-    for StrictJsonValue(value) in read {
+    let mut documents = Vec::new();
+    for StrictJsonValue(value) in values {
         match value {
-            Value::Array(items) => found.extend(items.into_iter().map(document_from_value)),
+            Value::Array(items) => documents.extend(items.into_iter().map(document_from_value)),
             Value::Object(mut members) => match members.get_mut("agents").map(Value::take) {
                 Some(Value::Array(items)) if !members.contains_key("id") && !members.contains_key("endpoint") => {
-                    found.extend(items.into_iter().map(document_from_value));
+                    documents.extend(items.into_iter().map(document_from_value));
                 }
                 Some(agents) => {
                     members.insert("agents".to_owned(), agents);
-                    found.push(document_from_value(Value::Object(members)));
+                    documents.push(document_from_value(Value::Object(members)));
                 }
-                None => found.push(document_from_value(Value::Object(members))),
+                None => documents.push(document_from_value(Value::Object(members))),
             },
             _ => return Err("the file is neither a document nor a list of documents".to_owned()),
         }
     }
-    Ok(found)
+    Ok(documents)
 }
 
 fn document_from_value(value: Value) -> RawDocument {
     let text = value.to_string();
     let body = match text.len() {
         0..=MAX_DOCUMENT_SIZE => DocumentBody::Value(value),
-        many => DocumentBody::Invalid(size_error(many)),
+        size => DocumentBody::Invalid(size_error(size)),
     };
     RawDocument { digest: sha256(text.as_bytes()), body }
 }
@@ -132,14 +132,12 @@ pub(super) fn parse_value(body: DocumentBody) -> Result<Value, String> {
     match body {
         DocumentBody::Value(value) => Ok(value),
         DocumentBody::Invalid(why) => Err(why),
-        DocumentBody::Text(text) => {
-            json::parse(&text, MAX_DEPTH).map_err(|broken| match find_unquoted_version(&text) {
-                Some(version) => {
-                    format!("version: {version} is not JSON; write it in quotes: \"{version}\"")
-                }
-                None => format!("the document is not JSON: {broken}"),
-            })
-        }
+        DocumentBody::Text(text) => json::parse(&text, MAX_DEPTH).map_err(|why| match find_unquoted_version(&text) {
+            Some(version) => {
+                format!("version: {version} is not JSON; write it in quotes: \"{version}\"")
+            }
+            None => format!("the document is not JSON: {why}"),
+        }),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The `Feed` trait, which reads one source of agents: files, a registry over the network, or a broker.
-//! A feed polls once when asked and reports what changed; it owns no timer, stores no agent and compiles nothing.
+//! A feed polls once for each call and reports the changes; it owns no timer, stores no agent and compiles nothing.
 
 use bytes::Bytes;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! File feed: one file, or the *.json, *.yaml and *.yml files of one folder; `stat` tells which ones changed.
+//! File feed: one file, or the *.json, *.yaml and *.yml files of one folder; `stat` shows which ones changed.
 //! Only a changed file is read again. A file that is being written is left for the next poll; a file that cannot be
 //! read is reported and keeps its previous content; a deleted file removes its agents.
 
@@ -48,7 +48,7 @@ struct TrackedFile {
     deferrals: u8,
 }
 
-/// What identifies a state of a file. Symbolic links are followed, so that swapping a link changes the inode.
+/// Metadata that changes when a file changes. Symbolic links are followed, so that swapping a link changes the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStat {
     device: u64,
@@ -68,16 +68,16 @@ impl FileFeed {
 #[async_trait::async_trait]
 impl Feed for FileFeed {
     async fn poll(&mut self) -> PollResult {
-        let mut looking = std::mem::take(&mut self.0);
-        let root = looking.root.clone();
-        let looked = tokio::task::spawn_blocking(move || {
-            let change = looking.poll();
-            (looking, change)
+        let mut state = std::mem::take(&mut self.0);
+        let root = state.root.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let result = state.poll();
+            (state, result)
         });
-        match looked.await {
-            Ok((looking, change)) => {
-                self.0 = looking;
-                change
+        match task.await {
+            Ok((state, result)) => {
+                self.0 = state;
+                result
             }
             // The runtime is shutting down, or reading panicked: report no change.
             Err(_) => {
@@ -90,69 +90,69 @@ impl Feed for FileFeed {
 
 impl FileFeedState {
     fn poll(&mut self) -> PollResult {
-        let mut change = PollResult::default();
+        let mut result = PollResult::default();
         let first = !std::mem::replace(&mut self.polled, true);
         let listing = list_files(&self.root, self.files.contains_key(&self.root))
             .map_err(|why| format!("{} cannot be read ({why})", self.root.display()));
-        let trouble = listing.as_ref().err().cloned();
-        if trouble != self.error {
+        let error = listing.as_ref().err().cloned();
+        if error != self.error {
             let name = part_name(&self.root);
-            let news = match &trouble {
+            let update = match &error {
                 Some(why) => PartUpdate::Unreadable(why.clone()),
                 None if self.files.contains_key(&self.root) => PartUpdate::ReadableAgain,
                 None => PartUpdate::Removed,
             };
-            change.parts.push(FeedPart { name, update: news });
-            self.error = trouble;
+            result.parts.push(FeedPart { name, update });
+            self.error = error;
         }
-        let Ok(paths) = listing else { return change };
+        let Ok(paths) = listing else { return result };
         for path in &paths {
-            self.files.entry(path.clone()).or_default().poll(path, first, &mut change);
+            self.files.entry(path.clone()).or_default().poll(path, first, &mut result);
         }
-        self.files.retain(|path, seen| {
+        self.files.retain(|path, file| {
             if paths.binary_search(path).is_ok() {
                 return true;
             }
-            seen.missing_polls += 1;
-            change.poll_soon = true;
-            if seen.missing_polls >= MISSING_POLLS {
-                change.parts.push(FeedPart { name: part_name(path), update: PartUpdate::Removed });
+            file.missing_polls += 1;
+            result.poll_soon = true;
+            if file.missing_polls >= MISSING_POLLS {
+                result.parts.push(FeedPart { name: part_name(path), update: PartUpdate::Removed });
             }
-            seen.missing_polls < MISSING_POLLS
+            file.missing_polls < MISSING_POLLS
         });
-        change
+        result
     }
 }
 
 impl TrackedFile {
-    fn poll(&mut self, path: &Path, first: bool, change: &mut PollResult) {
+    fn poll(&mut self, path: &Path, first: bool, result: &mut PollResult) {
         self.missing_polls = 0;
         let read = fs::metadata(path).map_err(|why| read_error(&why)).and_then(|metadata| {
             let stat = FileStat::from_metadata(&metadata);
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-            let fresh = |bound| age.is_some_and(|age| age < bound);
+            let modified_within = |bound| age.is_some_and(|age| age < bound);
             if self.stat == Some(stat) {
                 return Ok(None);
             }
-            if !first && self.deferrals < MAX_DEFERRALS && fresh(SETTLE_TIME) {
+            if !first && self.deferrals < MAX_DEFERRALS && modified_within(SETTLE_TIME) {
                 self.deferrals += 1;
-                change.poll_soon = true;
+                result.poll_soon = true;
                 return Ok(None);
             }
             let bytes = read_regular_file(path, &metadata)?;
             let after = fs::metadata(path).map_err(|why| read_error(&why))?;
-            // Not remembered while another write could have the same stat, or came in between.
-            let settled = FileStat::from_metadata(&after) == stat && !fresh(CLOCK_GRANULARITY);
-            self.stat = settled.then_some(stat);
+            // Not recorded while another write could have the same stat, or came in between.
+            let unchanged = FileStat::from_metadata(&after) == stat && !modified_within(CLOCK_GRANULARITY);
+            self.stat = unchanged.then_some(stat);
             if !first && self.deferrals < MAX_DEFERRALS && FileStat::from_metadata(&after) != stat {
                 self.deferrals += 1;
-                change.poll_soon = true;
+                result.poll_soon = true;
                 return Ok(None);
             }
             self.deferrals = 0;
             Ok(Some(bytes))
         });
-        let news = match read {
+        let update = match read {
             Ok(None) => return,
             Ok(Some(bytes)) => self.parse_if_changed(path, bytes),
             Err(why) => {
@@ -161,7 +161,7 @@ impl TrackedFile {
                 self.set_error(why)
             }
         };
-        change.parts.extend(news.map(|news| FeedPart { name: part_name(path), update: news }));
+        result.parts.extend(update.map(|update| FeedPart { name: part_name(path), update }));
     }
 
     fn parse_if_changed(&mut self, path: &Path, bytes: Bytes) -> Option<PartUpdate> {
@@ -207,12 +207,12 @@ fn read_error(why: &io::Error) -> String {
     format!("the file cannot be read ({why})")
 }
 
-/// Lists the files at `root`, in order. A file that was there before (`was`) and is missing from an existing folder was
-/// deleted, which is not an error.
-fn list_files(root: &Path, was: bool) -> io::Result<Vec<PathBuf>> {
+/// Lists the files at `root`, in order. A missing file that `existed` before, in a folder that exists, was deleted,
+/// which is not an error.
+fn list_files(root: &Path, existed: bool) -> io::Result<Vec<PathBuf>> {
     let metadata = match fs::metadata(root) {
         Ok(metadata) => metadata,
-        Err(why) if was && why.kind() == ErrorKind::NotFound && parent_exists(root) => {
+        Err(why) if existed && why.kind() == ErrorKind::NotFound && parent_exists(root) => {
             return Ok(Vec::new());
         }
         Err(why) => return Err(why),
@@ -233,7 +233,7 @@ fn list_files(root: &Path, was: bool) -> io::Result<Vec<PathBuf>> {
 }
 
 fn has_feed_extension(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|known| extension == *known))
+    path.extension().is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|allowed| extension == *allowed))
 }
 
 fn parent_exists(path: &Path) -> bool {

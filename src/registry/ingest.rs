@@ -18,7 +18,7 @@ pub struct SourcePoll {
     pub source: usize,
     /// What the feed reported.
     pub result: PollResult,
-    /// Where the content was read from disk instead of polled: when the source was last polled successfully.
+    /// When the source was last polled successfully, if the content was read from disk.
     pub stored_at: Option<SystemTime>,
 }
 
@@ -77,24 +77,27 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         if documents.is_empty() {
             return CompiledByDigest::default();
         }
-        let wanted: HashSet<&[u8; 32], RandomState> = documents.iter().map(|document| &document.digest).collect();
-        let held = self.sources.iter().flat_map(SourceState::all_documents);
-        held.filter(|held| wanted.contains(&held.digest)).map(|held| (held.digest, Arc::clone(held))).collect()
+        let digests: HashSet<&[u8; 32], RandomState> = documents.iter().map(|document| &document.digest).collect();
+        let compiled = self.sources.iter().flat_map(SourceState::all_documents);
+        compiled
+            .filter(|document| digests.contains(&document.digest))
+            .map(|document| (document.digest, Arc::clone(document)))
+            .collect()
     }
 
     /// Ingests poll results, each of a different source.
     pub(super) fn ingest(&mut self, polls: Vec<SourcePoll>) -> Vec<IngestOutcome> {
-        let room = MAX_AGENTS.saturating_sub(self.sources.iter().map(SourceState::len).sum());
-        let mut gathered = IngestBatch { documents: Vec::new(), capacity: room };
-        let plans: Vec<_> = polls.into_iter().map(|look| self.plan_ingest(look, &mut gathered)).collect();
-        let documents = gathered.documents;
+        let capacity = MAX_AGENTS.saturating_sub(self.sources.iter().map(SourceState::len).sum());
+        let mut batch = IngestBatch { documents: Vec::new(), capacity };
+        let plans: Vec<_> = polls.into_iter().map(|poll| self.plan_ingest(poll, &mut batch)).collect();
+        let documents = batch.documents;
         // All documents in one batch, so that a folder of many small files uses all cores, as one large file does.
-        let known = self.compiled_by_digest(&documents);
-        let mut compiled = compile_documents(documents, &known, &self.compiler, &self.schemas).into_iter();
-        let verdicts = plans.into_iter().map(|plan| {
+        let reusable = self.compiled_by_digest(&documents);
+        let mut compiled = compile_documents(documents, &reusable, &self.compiler, &self.schemas).into_iter();
+        let outcomes = plans.into_iter().map(|plan| {
             let plan = match plan {
                 Ok(plan) => plan,
-                Err(verdict) => return verdict,
+                Err(outcome) => return outcome,
             };
             let parts: CompiledParts<R> = plan
                 .parts
@@ -102,49 +105,49 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
                 .map(|(name, size)| (name, size.map(|size| compiled.by_ref().take(size).collect())))
                 .collect();
             let Some(source) = self.sources.get_mut(plan.source) else { return IngestOutcome::Outdated };
-            let verdict = source.apply_update(parts, plan.polled_at, plan.from_disk);
-            if plan.polled_at.is_some() { verdict } else { IngestOutcome::Failed }
+            let outcome = source.apply_update(parts, plan.polled_at, plan.from_disk);
+            if plan.polled_at.is_some() { outcome } else { IngestOutcome::Failed }
         });
-        let verdicts = verdicts.collect();
-        drop(known);
+        let outcomes = outcomes.collect();
+        drop(reusable);
         self.schemas.remove_unused();
-        verdicts
+        outcomes
     }
 
     /// Moves the documents of a poll result to the batch, or returns the outcome of a result that is not ingested.
     fn plan_ingest(&mut self, poll: SourcePoll, batch: &mut IngestBatch) -> Result<IngestPlan, IngestOutcome> {
-        let SourcePoll { source: at, result: mut change, stored_at: remembered } = poll;
-        let source = self.sources.get_mut(at).ok_or(IngestOutcome::Outdated)?;
-        let after = source.len_after(&change);
-        if after > source.spec.max_agents {
-            source.record_failure(format!("it has {after} agents (at most {})", source.spec.max_agents));
+        let SourcePoll { source: index, mut result, stored_at } = poll;
+        let source = self.sources.get_mut(index).ok_or(IngestOutcome::Outdated)?;
+        let agent_count = source.len_after(&result);
+        if agent_count > source.spec.max_agents {
+            source.record_failure(format!("it has {agent_count} agents (at most {})", source.spec.max_agents));
             return Err(IngestOutcome::Rejected);
         }
-        let mut plan = IngestPlan { source: at, parts: Vec::new(), polled_at: None, from_disk: remembered.is_some() };
-        match change.error.take() {
+        let mut plan = IngestPlan { source: index, parts: Vec::new(), polled_at: None, from_disk: stored_at.is_some() };
+        match result.error.take() {
             Some(why) => source.record_failure(why),
             None => {
-                plan.polled_at = Some(remembered.unwrap_or_else(SystemTime::now));
-                let gone = if source.polled { Vec::new() } else { source.unreported_parts(&change) };
-                plan.parts.extend(gone.into_iter().map(|name| (name, None)));
+                plan.polled_at = Some(stored_at.unwrap_or_else(SystemTime::now));
+                let removed = if source.polled { Vec::new() } else { source.unreported_parts(&result) };
+                plan.parts.extend(removed.into_iter().map(|name| (name, None)));
             }
         }
-        for part in change.parts {
-            let before = source.parts.get(&part.name).map_or(0, |entries| entries.documents.len());
+        for part in result.parts {
+            let previous_count = source.parts.get(&part.name).map_or(0, |entries| entries.documents.len());
             match part.update {
-                PartUpdate::Replaced(found) if found.len() > batch.capacity + before => {
+                PartUpdate::Replaced(documents) if documents.len() > batch.capacity + previous_count => {
                     let why = format!("with it there would be more than {MAX_AGENTS} agents");
                     source.set_part_error(part.name, Some(why));
                 }
-                PartUpdate::Replaced(found) => {
-                    batch.capacity = batch.capacity + before - found.len();
-                    plan.parts.push((part.name, Some(found.len())));
-                    batch.documents.extend(found);
+                PartUpdate::Replaced(documents) => {
+                    batch.capacity = batch.capacity + previous_count - documents.len();
+                    plan.parts.push((part.name, Some(documents.len())));
+                    batch.documents.extend(documents);
                 }
                 PartUpdate::Unreadable(why) => source.set_part_error(part.name, Some(why)),
                 PartUpdate::ReadableAgain => source.set_part_error(part.name, None),
                 PartUpdate::Removed => {
-                    batch.capacity += before;
+                    batch.capacity += previous_count;
                     plan.parts.push((part.name, None));
                 }
             }

@@ -36,8 +36,8 @@ pub(super) struct PersistenceState {
 }
 
 impl PersistenceState {
-    pub(super) fn new(keeper: Arc<LastKnownGoodFile>) -> Self {
-        Self { file: keeper, stored: None, writing: None, next_write: Instant::now() }
+    pub(super) fn new(file: Arc<LastKnownGoodFile>) -> Self {
+        Self { file, stored: None, writing: None, next_write: Instant::now() }
     }
 }
 
@@ -56,14 +56,14 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                one = polls.recv() => {
-                    let Some(one) = one else { return };
-                    let mut all = vec![one];
-                    while let Ok(more) = polls.try_recv() {
-                        all.push(more);
+                first = polls.recv() => {
+                    let Some(first) = first else { return };
+                    let mut batch = vec![first];
+                    while let Ok(next) = polls.try_recv() {
+                        batch.push(next);
                     }
                     let began = Instant::now();
-                    self.ingest(all).await;
+                    self.ingest(batch).await;
                     // At most 30 % of the time is spent on ingesting.
                     tokio::time::sleep(began.elapsed() * 7 / 3).await;
                 }
@@ -73,16 +73,16 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
     }
 
     async fn ingest(&mut self, polls: Vec<QueuedPoll>) {
-        let (looks, answers): (Vec<SourcePoll>, Vec<_>) =
-            polls.into_iter().map(|told| (told.poll, told.outcome)).unzip();
-        let source_indexes: Vec<usize> = looks.iter().map(|look| look.source).collect();
-        let (catalogue, era) = (Arc::clone(&self.catalogue), self.generation);
-        let taken = tokio::task::spawn_blocking(move || catalogue.ingest(era, looks)).await;
-        let verdicts = taken.unwrap_or_else(|_| {
-            tracing::error!("ingesting agents panicked: those in force stay");
+        let (source_polls, outcome_senders): (Vec<SourcePoll>, Vec<_>) =
+            polls.into_iter().map(|queued| (queued.poll, queued.outcome)).unzip();
+        let source_indexes: Vec<usize> = source_polls.iter().map(|poll| poll.source).collect();
+        let (catalogue, generation) = (Arc::clone(&self.catalogue), self.generation);
+        let ingested = tokio::task::spawn_blocking(move || catalogue.ingest(generation, source_polls)).await;
+        let outcomes = ingested.unwrap_or_else(|_| {
+            tracing::error!("ingesting agents panicked: the agents in force stay (a defect of the gateway)");
             vec![IngestOutcome::Rejected; source_indexes.len()]
         });
-        self.report_outcomes(source_indexes, answers, verdicts);
+        self.report_outcomes(source_indexes, outcome_senders, outcomes);
         self.run_maintenance().await;
     }
 
@@ -90,21 +90,21 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
     pub(super) fn report_outcomes(
         &mut self,
         source_indexes: Vec<usize>,
-        answers: Vec<oneshot::Sender<IngestOutcome>>,
-        verdicts: Vec<IngestOutcome>,
+        outcome_senders: Vec<oneshot::Sender<IngestOutcome>>,
+        outcomes: Vec<IngestOutcome>,
     ) {
-        for ((at, answer), verdict) in source_indexes.into_iter().zip(answers).zip(verdicts) {
-            if let Some((name, _)) = self.sources.get(at) {
-                let outcome = match verdict {
+        for ((index, sender), outcome) in source_indexes.into_iter().zip(outcome_senders).zip(outcomes) {
+            if let Some((name, _)) = self.sources.get(index) {
+                let poll_outcome = match outcome {
                     IngestOutcome::Accepted { .. } | IngestOutcome::Outdated => PollOutcome::Success,
                     IngestOutcome::Withheld => PollOutcome::Held,
                     IngestOutcome::Failed => PollOutcome::Failure,
                     IngestOutcome::Rejected => PollOutcome::Rejected,
                 };
-                self.catalogue.metrics().sources().record_poll(name, outcome);
+                self.catalogue.metrics().sources().record_poll(name, poll_outcome);
             }
             // The poller may be gone after a change of the sources.
-            let _ = answer.send(verdict);
+            let _ = sender.send(outcome);
         }
     }
 
@@ -114,25 +114,30 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
         let sources = self.catalogue.source_health();
         for health in sources.iter() {
             let age = health.age().map(|age| age.as_secs_f64());
-            let (agents, held) = (health.agents, health.withheld_loss.unwrap_or_default());
-            self.catalogue.metrics().sources().record_state(&health.name, age, agents, held);
+            let (agents, withheld) = (health.agents, health.withheld_loss.unwrap_or_default());
+            self.catalogue.metrics().sources().record_state(&health.name, age, agents, withheld);
         }
-        for (at, ((_, keeping), health)) in self.sources.iter_mut().zip(sources.iter()).enumerate() {
-            let good = health.last_success.filter(|_| !health.from_disk);
-            if let (Some(keeping), Some(good)) = (keeping, good) {
-                keeping.persist_if_due((at, health.revision, good), &self.catalogue, self.generation).await;
+        for (index, ((_, persistence), health)) in self.sources.iter_mut().zip(sources.iter()).enumerate() {
+            let last_success = health.last_success.filter(|_| !health.from_disk);
+            if let (Some(persistence), Some(last_success)) = (persistence, last_success) {
+                persistence
+                    .persist_if_due(index, health.revision, last_success, &self.catalogue, self.generation)
+                    .await;
             }
         }
     }
 }
 
 impl PersistenceState {
-    /// Stores the agents of the source at index `at`, whose `revision` was last polled successfully at `good`.
+    /// Stores the agents of the source with index `source`, whose `revision` was last polled at `last_success`, unless
+    /// the file is up to date or was written recently.
     async fn persist_if_due<R: Send + Sync + 'static>(
         &mut self,
-        (at, revision, good): (usize, u64, SystemTime),
+        source: usize,
+        revision: u64,
+        last_success: SystemTime,
         catalogue: &Arc<Catalogue<R>>,
-        era: Generation,
+        generation: Generation,
     ) {
         if let Some(writing) = self.writing.take_if(|writing| writing.is_finished()) {
             // A failed write is retried when it is next due.
@@ -142,23 +147,25 @@ impl PersistenceState {
         if self.writing.is_some() || now < self.next_write {
             return;
         }
-        let same = self.stored.filter(|(kept, _)| *kept == revision);
-        if same.is_some_and(|(_, kept)| good.duration_since(kept).is_ok_and(|since| since < TOUCH_INTERVAL)) {
+        let unchanged = self.stored.filter(|(stored, _)| *stored == revision);
+        if unchanged
+            .is_some_and(|(_, stored)| last_success.duration_since(stored).is_ok_and(|age| age < TOUCH_INTERVAL))
+        {
             return;
         }
         self.next_write = now + WRITE_INTERVAL;
-        let (keeper, catalogue) = (Arc::clone(&self.file), Arc::clone(catalogue));
+        let (file, catalogue) = (Arc::clone(&self.file), Arc::clone(catalogue));
         self.writing = Some(tokio::task::spawn_blocking(move || {
             // A file that is missing is written again.
-            if same.is_some() && keeper.touch(good).is_ok() {
-                return Some((revision, good));
+            if unchanged.is_some() && file.touch(last_success).is_ok() {
+                return Some((revision, last_success));
             }
-            let parts = catalogue.agents_of_source(era, at)?;
-            let saved = keeper.save(&parts, good);
-            if let Err(why) = &saved {
+            let parts = catalogue.agents_of_source(generation, source)?;
+            let result = file.save(&parts, last_success);
+            if let Err(why) = &result {
                 tracing::warn!(error = %why, "last known good agents cannot be stored");
             }
-            saved.ok().map(|()| (revision, good))
+            result.ok().map(|()| (revision, last_success))
         }));
     }
 }

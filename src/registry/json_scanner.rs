@@ -18,19 +18,19 @@ pub(super) fn document_ranges(text: &[u8]) -> Result<Vec<Range<usize>>, String> 
     let mut scan = JsonScanner { text, position: 0 };
     scan.skip_whitespace();
     let start = scan.position;
-    let found = match scan.peek() {
+    let ranges = match scan.peek() {
         Some(b'[') => scan.read_items()?,
         Some(b'{') => {
-            let listed = scan.read_agents_member()?;
-            let whole = std::iter::once(start..scan.position);
-            listed.unwrap_or_else(|| whole.collect())
+            let agents = scan.read_agents_member()?;
+            let document = std::iter::once(start..scan.position);
+            agents.unwrap_or_else(|| document.collect())
         }
         Some(_) => return Err("it is neither a JSON object nor an array".to_owned()),
         None => return Err("it is empty (write [] for no agents)".to_owned()),
     };
     scan.skip_whitespace();
     match scan.position == text.len() {
-        true => Ok(found),
+        true => Ok(ranges),
         false => Err(scan.error("there is text after its end")),
     }
 }
@@ -42,11 +42,11 @@ pub(super) fn document_ranges(text: &[u8]) -> Result<Vec<Range<usize>>, String> 
 pub(super) fn item_ranges(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
     let mut scan = JsonScanner { text, position: 0 };
     scan.skip_whitespace();
-    let found = match scan.peek() {
+    let ranges = match scan.peek() {
         Some(b'[') => scan.read_items()?,
         _ => return Err("it is not an array".to_owned()),
     };
-    scan.expect_end().map(|()| found)
+    scan.expect_end().map(|()| ranges)
 }
 
 /// Returns the ranges of the members of the object `text`.
@@ -56,11 +56,11 @@ pub(super) fn item_ranges(text: &[u8]) -> Result<Vec<Range<usize>>, String> {
 pub(super) fn member_ranges(text: &[u8]) -> Result<Vec<MemberRange>, String> {
     let mut scan = JsonScanner { text, position: 0 };
     scan.skip_whitespace();
-    let found = match scan.peek() {
+    let ranges = match scan.peek() {
         Some(b'{') => scan.read_members()?,
         _ => return Err("it is not an object".to_owned()),
     };
-    scan.expect_end().map(|()| found)
+    scan.expect_end().map(|()| ranges)
 }
 
 struct JsonScanner<'a> {
@@ -113,8 +113,8 @@ impl JsonScanner<'_> {
         }
     }
 
-    fn check_count(&self, found: usize) -> Result<(), String> {
-        match found <= MAX_ITEMS {
+    fn check_count(&self, count: usize) -> Result<(), String> {
+        match count <= MAX_ITEMS {
             true => Ok(()),
             false => Err(self.error(&format!("it has more than {MAX_ITEMS} items"))),
         }
@@ -131,14 +131,14 @@ impl JsonScanner<'_> {
 
     /// Reads the members of the object that begins here.
     fn read_members(&mut self) -> Result<Vec<MemberRange>, String> {
-        let mut found = Vec::new();
+        let mut members = Vec::new();
         self.position += 1;
         loop {
             self.skip_whitespace();
             match self.peek() {
                 Some(b'}') => {
                     self.position += 1;
-                    return Ok(found);
+                    return Ok(members);
                 }
                 Some(b'"') => {}
                 _ => return Err(self.error("a member's name is missing")),
@@ -154,8 +154,8 @@ impl JsonScanner<'_> {
             self.skip_whitespace();
             let start = self.position;
             self.skip_value()?;
-            found.push((name, start..self.trimmed_end(start)));
-            self.check_count(found.len())?;
+            members.push((name, start..self.trimmed_end(start)));
+            self.check_count(members.len())?;
             match self.peek() {
                 Some(b',') => self.position += 1,
                 Some(b'}') => {}
@@ -168,14 +168,14 @@ impl JsonScanner<'_> {
 
     /// Reads the items of member `agents` of the object that begins here; `None` where the object is itself a document.
     fn read_agents_member(&mut self) -> Result<Option<Vec<Range<usize>>>, String> {
-        let (mut found, mut document) = (None, false);
+        let (mut agents, mut is_document) = (None, false);
         self.position += 1;
         loop {
             self.skip_whitespace();
             match self.peek() {
                 Some(b'}') => {
                     self.position += 1;
-                    return Ok(found.filter(|_| !document));
+                    return Ok(agents.filter(|_| !is_document));
                 }
                 Some(b'"') => {}
                 _ => return Err(self.error("a member's name is missing")),
@@ -190,10 +190,10 @@ impl JsonScanner<'_> {
             self.position += 1;
             self.skip_whitespace();
             match (name, self.peek()) {
-                (b"agents", Some(b'[')) if found.is_none() => found = Some(self.read_items()?),
+                (b"agents", Some(b'[')) if agents.is_none() => agents = Some(self.read_items()?),
                 (b"agents", Some(b'[')) => return Err(self.error("member 'agents' appears twice")),
                 (name, _) => {
-                    document |= matches!(name, b"id" | b"endpoint");
+                    is_document |= matches!(name, b"id" | b"endpoint");
                     self.skip_value()?;
                 }
             }
@@ -210,16 +210,16 @@ impl JsonScanner<'_> {
 
     /// Skips to the comma or bracket that ends this value.
     fn skip_value(&mut self) -> Result<(), String> {
-        let mut open = 0_usize;
+        let mut depth = 0_usize;
         while let Some(byte) = self.peek() {
             match byte {
                 b'"' => {
                     self.skip_string()?;
                     continue;
                 }
-                b'[' | b'{' => open += 1,
-                b']' | b'}' | b',' if open == 0 => return Ok(()),
-                b']' | b'}' => open -= 1,
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' | b',' if depth == 0 => return Ok(()),
+                b']' | b'}' => depth -= 1,
                 _ => {}
             }
             self.position += 1;

@@ -22,7 +22,7 @@ use std::{
 
 /// Maximum size of one file in bytes.
 const MAX_FILE_SIZE: usize = 1 << 30;
-/// Start of every file; the number changes with the format.
+/// Start of every file; the number is the version of the format.
 const MAGIC: &[u8] = b"gatepost agents 1\n";
 /// Length in bytes of the SHA-256 checksum at the end, which covers everything before it.
 const CHECKSUM_LENGTH: usize = 32;
@@ -55,44 +55,44 @@ impl LastKnownGoodFile {
     /// Why the file is rejected.
     pub(super) fn load(&self) -> Result<Option<LastKnownGood>, String> {
         self.remove_abandoned_files();
-        let unusable = |why: &str| format!("{} is ignored: {why}", self.path.display());
+        let load_error = |why: &str| format!("{} is ignored: {why}", self.path.display());
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(why) => return Err(unusable(&why.to_string())),
+            Err(why) => return Err(load_error(&why.to_string())),
         };
         let read = |file: &mut File| -> io::Result<(SystemTime, Vec<u8>)> {
             let mut bytes = Vec::new();
             Read::by_ref(file).take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes)?;
             Ok((file.metadata()?.modified()?, bytes))
         };
-        let (good, bytes) = read(&mut file).map_err(|why| unusable(&why.to_string()))?;
+        let (last_success, bytes) = read(&mut file).map_err(|why| load_error(&why.to_string()))?;
         if bytes.len() > MAX_FILE_SIZE {
-            return Err(unusable("the file is too large"));
+            return Err(load_error("the file is too large"));
         }
-        let parts = self.parse(bytes.into()).map_err(unusable)?;
-        Ok(Some((good, parts)))
+        let parts = self.parse(bytes.into()).map_err(load_error)?;
+        Ok(Some((last_success, parts)))
     }
 
     fn parse(&self, mut bytes: Bytes) -> Result<Vec<FeedPart>, &'static str> {
-        const HALF: &str = "the file is truncated or modified";
-        let body = bytes.len().checked_sub(CHECKSUM_LENGTH).ok_or(HALF)?;
-        let seal = bytes.split_off(body);
-        let mut sum = Context::new(&SHA256);
-        sum.update(&bytes);
-        if sum.finish().as_ref() != seal {
-            return Err(HALF);
+        const TRUNCATED: &str = "the file is truncated or modified";
+        let body = bytes.len().checked_sub(CHECKSUM_LENGTH).ok_or(TRUNCATED)?;
+        let checksum = bytes.split_off(body);
+        let mut hasher = Context::new(&SHA256);
+        hasher.update(&bytes);
+        if hasher.finish().as_ref() != checksum {
+            return Err(TRUNCATED);
         }
         if !bytes.starts_with(MAGIC) {
             return Err("the file has another format version");
         }
         bytes.advance(MAGIC.len());
-        if read_string(&mut bytes).ok_or(HALF)? != self.source_identity {
+        if read_string(&mut bytes).ok_or(TRUNCATED)? != self.source_identity {
             return Err("the file belongs to a source at another location");
         }
         let mut parts = Vec::new();
         while !bytes.is_empty() {
-            parts.push(read_part(&mut bytes).ok_or(HALF)?);
+            parts.push(read_part(&mut bytes).ok_or(TRUNCATED)?);
         }
         Ok(parts)
     }
@@ -102,64 +102,65 @@ impl LastKnownGoodFile {
         let prefix = format!("{}.", self.path.file_name()?.to_str()?);
         for entry in fs::read_dir(self.path.parent()?).ok()?.flatten() {
             let name = entry.file_name();
-            let left = name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".new"));
-            let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().map(|age| age > ABANDONED_AFTER);
-            if left && old().unwrap_or(false) {
+            let is_temporary = name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".new"));
+            let is_abandoned =
+                || entry.metadata().ok()?.modified().ok()?.elapsed().ok().map(|age| age > ABANDONED_AFTER);
+            if is_temporary && is_abandoned().unwrap_or(false) {
                 drop(fs::remove_file(entry.path()));
             }
         }
         Some(())
     }
 
-    /// Replaces the stored agents by `parts`, which were polled at `good`.
+    /// Replaces the stored agents by `parts`, which were polled at `last_success`.
     ///
     /// # Errors
     /// Why the file cannot be written; the previous file stays.
-    pub(super) fn save(&self, parts: &[PartAgents], good: SystemTime) -> Result<(), String> {
+    pub(super) fn save(&self, parts: &[PartAgents], last_success: SystemTime) -> Result<(), String> {
         // A unique name for each writer: two may write at once, around a reload or in two processes.
         let number = FILE_COUNTER.fetch_add(1, Ordering::Relaxed);
-        let aside = self.path.with_extension(format!("agents.{}-{number}.new", std::process::id()));
-        self.write(&aside, parts, good).map_err(|why| {
-            drop(fs::remove_file(&aside));
+        let temporary = self.path.with_extension(format!("agents.{}-{number}.new", std::process::id()));
+        self.write(&temporary, parts, last_success).map_err(|why| {
+            drop(fs::remove_file(&temporary));
             format!("{} cannot be written ({why})", self.path.display())
         })
     }
 
-    fn write(&self, aside: &Path, parts: &[PartAgents], good: SystemTime) -> io::Result<()> {
+    fn write(&self, temporary: &Path, parts: &[PartAgents], last_success: SystemTime) -> io::Result<()> {
         let folder = self.path.parent().ok_or(ErrorKind::InvalidInput)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(aside)?;
-        let mut to =
-            ChecksumWriter { to: BufWriter::with_capacity(1 << 16, file), sum: Context::new(&SHA256), written: 0 };
-        to.write(MAGIC)?;
-        to.write_with_length(self.source_identity.as_bytes())?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
+        let inner = BufWriter::with_capacity(1 << 16, file);
+        let mut writer = ChecksumWriter { inner, hasher: Context::new(&SHA256), written: 0 };
+        writer.write(MAGIC)?;
+        writer.write_with_length(self.source_identity.as_bytes())?;
         for (name, agents) in parts {
-            to.write_with_length(name.as_bytes())?;
-            to.write(&encode_length(agents.len())?)?;
+            writer.write_with_length(name.as_bytes())?;
+            writer.write(&encode_length(agents.len())?)?;
             for agent in agents {
-                to.write(&agent.digest)?;
-                to.write_with_length(agent.document.as_bytes())?;
+                writer.write(&agent.digest)?;
+                writer.write_with_length(agent.document.as_bytes())?;
             }
         }
-        let ChecksumWriter { mut to, sum, .. } = to;
-        to.write_all(sum.finish().as_ref())?;
-        let file = to.into_inner()?;
-        file.set_modified(good)?;
+        let ChecksumWriter { mut inner, hasher, .. } = writer;
+        inner.write_all(hasher.finish().as_ref())?;
+        let file = inner.into_inner()?;
+        file.set_modified(last_success)?;
         file.sync_all()?;
-        fs::rename(aside, &self.path)?;
+        fs::rename(temporary, &self.path)?;
         File::open(folder)?.sync_all()
     }
 
     /// Sets the time of the last successful poll; the stored agents are unchanged.
-    pub(super) fn touch(&self, good: SystemTime) -> io::Result<()> {
-        File::options().write(true).open(&self.path)?.set_modified(good)
+    pub(super) fn touch(&self, last_success: SystemTime) -> io::Result<()> {
+        File::options().write(true).open(&self.path)?.set_modified(last_success)
     }
 }
 
 /// A writer that computes the checksum and fails before the file exceeds the size that can be loaded.
 struct ChecksumWriter<W> {
-    to: W,
-    sum: Context,
+    inner: W,
+    hasher: Context,
     written: usize,
 }
 
@@ -169,8 +170,8 @@ impl<W: Write> ChecksumWriter<W> {
         if self.written > MAX_FILE_SIZE - CHECKSUM_LENGTH {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        self.sum.update(bytes);
-        self.to.write_all(bytes)
+        self.hasher.update(bytes);
+        self.inner.write_all(bytes)
     }
 
     fn write_with_length(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -188,23 +189,23 @@ fn read_length(bytes: &mut Bytes) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-fn sized(bytes: &mut Bytes) -> Option<Bytes> {
+fn read_bytes(bytes: &mut Bytes) -> Option<Bytes> {
     let length = read_length(bytes)?;
     (length <= bytes.len()).then(|| bytes.split_to(length))
 }
 
 fn read_string(bytes: &mut Bytes) -> Option<String> {
-    String::from_utf8(sized(bytes)?.to_vec()).ok()
+    String::from_utf8(read_bytes(bytes)?.to_vec()).ok()
 }
 
 fn read_part(bytes: &mut Bytes) -> Option<FeedPart> {
     let name: Arc<str> = read_string(bytes)?.into();
     let count = read_length(bytes)?;
-    let mut found = Vec::new();
+    let mut documents = Vec::new();
     for _ in 0..count {
         let mut digest = [0; 32];
         bytes.try_copy_to_slice(&mut digest).ok()?;
-        found.push(RawDocument { digest, body: DocumentBody::Text(sized(bytes)?) });
+        documents.push(RawDocument { digest, body: DocumentBody::Text(read_bytes(bytes)?) });
     }
-    Some(FeedPart { name, update: PartUpdate::Replaced(found) })
+    Some(FeedPart { name, update: PartUpdate::Replaced(documents) })
 }

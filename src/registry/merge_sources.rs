@@ -25,19 +25,20 @@ type IdClaims<'a> = HashMap<&'a AgentId, IdClaim, RandomState>;
 pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>, AgentCounts) {
     let count = sources.iter().map(SourceState::len).sum();
     let mut claims: IdClaims<'_> = HashMap::with_capacity_and_hasher(count, RandomState::default());
-    for (source, agent) in documents_in_force(sources).filter_map(|(at, _, _, held)| Some((at, held.agent.as_deref()?)))
-    {
+    let agents = documents_in_force(sources)
+        .filter_map(|(source_index, _, _, compiled)| Some((source_index, compiled.agent.as_deref()?)));
+    for (source, agent) in agents {
         let claim = claims.entry(&agent.id).or_insert(IdClaim { source, times: 0 });
         claim.times += u32::from(claim.source == source);
     }
     let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
     let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
-    let mut refused = Vec::new();
-    for (at, part, index, held) in documents_in_force(sources) {
-        let agent = held.agent.as_deref();
+    let mut rejected = Vec::new();
+    for (source_index, part, index, compiled) in documents_in_force(sources) {
+        let agent = compiled.agent.as_deref();
         let claim = agent.and_then(|agent| claims.get(&agent.id));
-        let reasons = match (claim, &held.route, agent) {
-            (Some(claim), _, _) if claim.source != at => {
+        let reasons = match (claim, &compiled.route, agent) {
+            (Some(claim), _, _) if claim.source != source_index => {
                 let winner = sources.get(claim.source).map_or("", |source| &source.spec.name);
                 vec![format!("id: belongs to source {winner}, which has precedence")]
             }
@@ -57,17 +58,18 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
             // Unreachable: every route has an agent.
             (_, Ok(_), None) => continue,
         };
-        let id = agent.map(|agent| agent.id.to_string()).or_else(|| held.id.as_deref().map(str::to_owned));
-        refused.push(DocumentRejection { part: Arc::clone(part), index, id, reasons });
+        let id = agent.map(|agent| agent.id.to_string()).or_else(|| compiled.id.as_deref().map(str::to_owned));
+        rejected.push(DocumentRejection { part: Arc::clone(part), index, id, reasons });
     }
     let parts = sources.iter().flat_map(|source| &source.parts);
-    let troubles = parts.filter_map(|(name, entries)| Some((Arc::clone(name), entries.error.clone()?))).collect();
+    let unreadable_parts =
+        parts.filter_map(|(name, entries)| Some((Arc::clone(name), entries.error.clone()?))).collect();
     let states = [
         (AgentDocumentState::Served, served),
         (AgentDocumentState::Inactive, inactive),
         (AgentDocumentState::Deprecated, deprecated),
     ];
-    (AgentSnapshot { routes, rejected: refused, unreadable_parts: troubles, created_at: SystemTime::now() }, states)
+    (AgentSnapshot { routes, rejected, unreadable_parts, created_at: SystemTime::now() }, states)
 }
 
 /// Returns every document in force: the index of its source, its part, its index in the part, and its compiled form.
@@ -75,9 +77,9 @@ fn documents_in_force<R>(
     sources: &[SourceState<R>],
 ) -> impl Iterator<Item = (usize, &Arc<str>, usize, &Arc<CompiledDocument<R>>)> {
     let sources = sources.iter().enumerate().filter(|(_, source)| !source.stale);
-    sources.flat_map(|(at, source)| {
+    sources.flat_map(|(source_index, source)| {
         source.parts.iter().flat_map(move |(name, entries)| {
-            entries.documents.iter().enumerate().map(move |(index, held)| (at, name, index, held))
+            entries.documents.iter().enumerate().map(move |(index, compiled)| (source_index, name, index, compiled))
         })
     })
 }

@@ -1,6 +1,6 @@
 //! Agent registry: which agents exist. Feeds report documents, the catalogue compiles them into routes, and a call
 //! looks its route up in a snapshot without a lock.
-//! A source that fails loses no agents: what cannot be read keeps its last good content.
+//! A source that fails loses no agents: a part that cannot be read keeps its last known good content.
 //! The registry does not know what a route is or how a call uses it.
 
 mod agent_snapshot;
@@ -19,6 +19,7 @@ mod ingest_worker;
 mod json_scanner;
 mod last_known_good;
 mod lazy_lookup;
+mod loss_guard;
 mod merge_sources;
 mod mqtt_feed;
 mod open_sources;
@@ -42,6 +43,7 @@ pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument
 pub use file_feed::FileFeed;
 pub use ingest::{IngestOutcome, SourcePoll};
 pub use lazy_lookup::{AgentLookup, LazyCatalogue, LookupTtl};
+pub use loss_guard::LossGuardPolicy;
 pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
 pub use open_sources::{OpenedSources, SourceDependencies, usual_folder};
 pub use source_health::SourceHealth;

@@ -8,6 +8,7 @@ use super::{
     file_feed::FileFeed,
     http_feed,
     last_known_good::LastKnownGoodFile,
+    loss_guard::LossGuardPolicy,
     source_state::SourceSpec,
 };
 use crate::{
@@ -24,11 +25,11 @@ const REGISTRY_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Name of the embedded registry among the sources.
 const REGISTRY_SOURCE_NAME: &str = "registry";
 
-/// What opening the sources needs besides their configuration.
+/// Dependencies of opening the sources, besides their configuration.
 pub struct SourceDependencies<'a> {
     /// Outbound network settings.
     pub network: &'a net::NetworkConfig,
-    /// Which addresses may be reached.
+    /// Addresses that may be reached.
     pub policy: Arc<AddressPolicy>,
     /// Feed of the embedded registry. It has the highest precedence: no other source takes an id published here.
     pub registry: Option<Box<dyn Feed>>,
@@ -57,17 +58,15 @@ impl OpenedSources {
         // Problems of the network settings are reported by their own section.
         let Ok(client) = client else { return Err(problems) };
         let folder = config.last_known_good.as_ref().filter(|_| !config.check_only);
-        let last_known_good_file = |origin: &SourceSpec| {
-            folder.map(|folder| {
-                Arc::new(LastKnownGoodFile::new(folder.clone(), &origin.name, origin.kind, &origin.location))
-            })
+        let last_known_good_file = |spec: &SourceSpec| {
+            folder.map(|folder| Arc::new(LastKnownGoodFile::new(folder.clone(), &spec.name, spec.kind, &spec.location)))
         };
-        let mut list: Vec<OpenedSource> = Vec::new();
-        list.extend(dependencies.registry.map(|feed| {
-            let origin = SourceSpec::local(REGISTRY_SOURCE_NAME.into(), REGISTRY_SOURCE_NAME);
+        let mut opened: Vec<OpenedSource> = Vec::new();
+        opened.extend(dependencies.registry.map(|feed| {
+            let spec = SourceSpec::local(REGISTRY_SOURCE_NAME.into(), REGISTRY_SOURCE_NAME);
             OpenedSource {
-                last_known_good: last_known_good_file(&origin),
-                spec: origin,
+                last_known_good: last_known_good_file(&spec),
+                spec,
                 feed,
                 poll_interval: REGISTRY_POLL_INTERVAL,
                 is_local: false,
@@ -75,41 +74,41 @@ impl OpenedSources {
         }));
         for (at, source) in config.from.iter().enumerate() {
             match source {
-                // A lazy source is looked up one agent at a time and has no feed.
+                // The agents of an on-demand source are looked up one at a time: it has no feed.
                 SourceConfig::Remote(remote) if remote.on_demand => {}
-                SourceConfig::Files(path) => list.push(open_files(path, config.poll)),
+                SourceConfig::Files(path) => opened.push(open_files(path, config.poll)),
                 SourceConfig::Remote(remote) => match remote.open_feed(config, dependencies.network, &client) {
-                    Ok((origin, poll, feed)) if !config.check_only => {
-                        list.push(OpenedSource {
-                            last_known_good: last_known_good_file(&origin),
-                            spec: origin,
+                    Ok((spec, poll_interval, feed)) if !config.check_only => {
+                        opened.push(OpenedSource {
+                            last_known_good: last_known_good_file(&spec),
+                            spec,
                             feed,
-                            poll_interval: poll,
+                            poll_interval,
                             is_local: false,
                         });
                     }
                     Ok(_) => {}
-                    Err(whys) => problems.extend(whys.iter().map(|why| format!("sources[{at}].{why}"))),
+                    Err(errors) => problems.extend(errors.iter().map(|why| format!("sources[{at}].{why}"))),
                 },
             }
         }
-        if problems.is_empty() { Ok(Self(list)) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self(opened)) } else { Err(problems) }
     }
 }
 
-fn open_files(path: &ConfigPath, poll: ConfigDuration) -> OpenedSource {
+fn open_files(path: &ConfigPath, poll_interval: ConfigDuration) -> OpenedSource {
     let name: Arc<str> = path.display().to_string().into();
     OpenedSource {
         spec: SourceSpec::local(name, "files"),
         feed: Box::new(FileFeed::new(path.to_path_buf())),
-        poll_interval: poll.get(),
+        poll_interval: poll_interval.get(),
         last_known_good: None,
         is_local: true,
     }
 }
 
 impl SourceSpec {
-    /// Settings of a local source, which has no loss guard.
+    /// Returns the settings of a local source, which has no loss guard.
     fn local(name: Arc<str>, kind: &'static str) -> Self {
         // MAX_AGENTS alone bounds a local source.
         Self { location: Arc::clone(&name), name, kind, loss_guard: None, stale_after: None, max_agents: usize::MAX }
@@ -122,13 +121,13 @@ impl RemoteSourceConfig {
         if let Some(name) = &self.name {
             return name.clone();
         }
-        let place = net::Url::parse(&self.url).ok().and_then(|url| {
+        let host = net::Url::parse(&self.url).ok().and_then(|url| {
             let host = url.host_str()?.to_owned();
             Some(url.port().map_or(host.clone(), |port| format!("{host}:{port}")))
         });
-        let place = place.unwrap_or_default();
-        let place: String = place.chars().map(|c| if is_name_char(c) { c } else { '-' }).collect();
-        let mut label = format!("{}:{place}", self.kind.as_str());
+        let host = host.unwrap_or_default();
+        let host: String = host.chars().map(|c| if is_name_char(c) { c } else { '-' }).collect();
+        let mut label = format!("{}:{host}", self.kind.as_str());
         label.truncate(64);
         label
     }
@@ -136,17 +135,17 @@ impl RemoteSourceConfig {
     /// Returns every value that cannot be used, by its key.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut within = |name: &str, value: ConfigDuration, least: ConfigDuration, most: ConfigDuration| {
-            if !(least..=most).contains(&value) {
-                problems.push(format!("{name}: must be {least} to {most}, not {value}"));
+        let mut check = |name: &str, value: ConfigDuration, min: ConfigDuration, max: ConfigDuration| {
+            if !(min..=max).contains(&value) {
+                problems.push(format!("{name}: must be {min} to {max}, not {value}"));
             }
         };
         let (second, day, year) =
             (ConfigDuration::from_secs(1), ConfigDuration::from_secs(86_400), ConfigDuration::from_secs(366 * 86_400));
-        within("poll_interval", self.poll_interval, second, day);
-        within("fetch_timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
-        within("loss_guard.confirm_after", self.loss_guard.confirm_after, ConfigDuration::from_secs(0), day);
-        within("max_staleness", self.max_staleness.unwrap_or(second), second, year);
+        check("poll_interval", self.poll_interval, second, day);
+        check("fetch_timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
+        check("loss_guard.confirm_after", self.loss_guard.confirm_after, ConfigDuration::from_secs(0), day);
+        check("max_staleness", self.max_staleness.unwrap_or(second), second, year);
         if !(ByteSize::from_kib(1)..=ByteSize::from_kib(256 << 10)).contains(&self.max_response_size) {
             problems.push(format!("max_response_size: must be 1KiB to 256MiB, not {}", self.max_response_size));
         }
@@ -160,8 +159,8 @@ impl RemoteSourceConfig {
             ));
         }
         if self.on_demand && (self.publisher_jwks.is_some() || self.require_signature) {
-            let cure = "set on_demand: false, or remove publisher_jwks and require_signature";
-            problems.push(format!("publisher_jwks: has no effect where on_demand is true ({cure})"));
+            let hint = "set on_demand: false, or remove publisher_jwks and require_signature";
+            problems.push(format!("publisher_jwks: has no effect where on_demand is true ({hint})"));
         }
         if self.require_signature && self.publisher_jwks.is_none() {
             problems.push("require_signature: requires publisher_jwks".to_owned());
@@ -197,14 +196,14 @@ impl RemoteSourceConfig {
             return self.open_mqtt_feed();
         }
         let mut problems = Vec::new();
-        let bounds = FetchLimits { size: self.max_response_size, time: self.fetch_timeout };
-        let session = SourceClient::build(network, client, &self.url, self.credential.as_ref(), bounds);
-        let session = session.map_err(|whys| problems.extend(whys));
-        let proof = self.load_signature_policy().map_err(|why| problems.push(format!("publisher_jwks: {why}")));
-        let (Ok(session), Ok(proof)) = (session, proof) else { return Err(problems) };
-        let origin = self.source_spec(session.url().as_str());
-        let feed = http_feed::open_feed(self.kind, ConditionalClient::new(session, config.cache), proof);
-        Ok((origin, self.poll_interval.get(), feed))
+        let limits = FetchLimits { size: self.max_response_size, time: self.fetch_timeout };
+        let source_client = SourceClient::build(network, client, &self.url, self.credential.as_ref(), limits);
+        let source_client = source_client.map_err(|errors| problems.extend(errors));
+        let signatures = self.load_signature_policy().map_err(|why| problems.push(format!("publisher_jwks: {why}")));
+        let (Ok(source_client), Ok(signatures)) = (source_client, signatures) else { return Err(problems) };
+        let spec = self.source_spec(source_client.url().as_str());
+        let feed = http_feed::open_feed(self.kind, ConditionalClient::new(source_client, config.cache), signatures);
+        Ok((spec, self.poll_interval.get(), feed))
     }
 
     /// Builds the feed of an MQTT broker. The feed connects at its first poll.
@@ -215,12 +214,15 @@ impl RemoteSourceConfig {
         Ok((self.source_spec(&self.url), self.poll_interval.get(), Box::new(feed)))
     }
 
-    fn source_spec(&self, place: &str) -> SourceSpec {
+    fn source_spec(&self, location: &str) -> SourceSpec {
         SourceSpec {
             name: self.effective_name().into(),
             kind: self.kind.as_str(),
-            location: place.into(),
-            loss_guard: Some((self.loss_guard.threshold, self.loss_guard.confirm_after.get())),
+            location: location.into(),
+            loss_guard: Some(LossGuardPolicy {
+                threshold: self.loss_guard.threshold,
+                confirm_after: self.loss_guard.confirm_after.get(),
+            }),
             stale_after: self.max_staleness.map(ConfigDuration::get),
             max_agents: self.max_agents,
         }
@@ -229,9 +231,9 @@ impl RemoteSourceConfig {
     fn load_signature_policy(&self) -> Result<SignaturePolicy, String> {
         let Some(path) = &self.publisher_jwks else { return Ok(SignaturePolicy::default()) };
         let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
-        let set = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
-        let trusted = TrustedKeys::from_jwks(&set).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(SignaturePolicy { trusted_keys: Some(Arc::new(trusted)), require_signed: self.require_signature })
+        let jwks = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
+        let trusted_keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{}: {why}", path.display()))?;
+        Ok(SignaturePolicy { trusted_keys: Some(Arc::new(trusted_keys)), require_signed: self.require_signature })
     }
 }
 
@@ -258,9 +260,9 @@ impl AgentSourcesConfig {
                 }
             };
             if names.insert(name.clone(), at).is_some() {
-                let cure =
+                let hint =
                     if matches!(source, SourceConfig::Remote(_)) { " (give one of them another name)" } else { "" };
-                problems.push(format!("sources[{at}]: {name} is listed twice{cure}"));
+                problems.push(format!("sources[{at}]: {name} is listed twice{hint}"));
             }
         }
         if self.from.len() > MAX_SOURCES {
@@ -279,7 +281,7 @@ impl AgentSourcesConfig {
     }
 }
 
-/// Default folder of the last known good agents.
+/// Returns the default folder of the last known good agents.
 pub fn usual_folder() -> Option<ConfigPath> {
     "gatepost.state".parse().ok()
 }

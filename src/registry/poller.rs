@@ -17,10 +17,11 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Delay before the next poll of a feed that is in the middle of a change.
 const SOON_DELAY: Duration = Duration::from_millis(100);
-/// A poll may take one part in so many of the time, unless the feed asks to be polled: of local files, whose reading
-/// costs this machine CPU, and of remote sources, where a poll is mostly waiting.
-const LOCAL_POLL_SHARE: u32 = 20;
-const REMOTE_POLL_SHARE: u32 = 2;
+/// Minimum delay after a poll of local files, as a multiple of the poll's duration, unless the feed asks to be polled:
+/// reading files costs CPU.
+const LOCAL_DELAY_FACTOR: u32 = 20;
+/// The same for remote sources, where a poll is mostly waiting.
+const REMOTE_DELAY_FACTOR: u32 = 2;
 /// Maximum duration of one poll with all its fetches.
 const POLL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum delay that failures cause.
@@ -46,55 +47,58 @@ pub(super) struct Poller {
 impl Poller {
     /// Polls until the receiver of poll results is dropped.
     pub(super) async fn run(mut self) {
-        let (mut failed, mut last_error) = (0_u32, None);
+        let (mut failures, mut last_error) = (0_u32, None);
         loop {
             let began = Instant::now();
-            let change = self.poll_once().await;
-            let looked = began.elapsed();
-            let (soon, trouble) = (change.poll_soon, change.error.clone());
-            if trouble.is_some() && trouble != last_error {
-                tracing::warn!(source = %self.name, error = trouble.as_deref(), "poll failed: previous content stays");
-            } else if last_error.is_some() && trouble.is_none() {
+            let result = self.poll_once().await;
+            let poll_duration = began.elapsed();
+            let (poll_soon, error) = (result.poll_soon, result.error.clone());
+            if error.is_some() && error != last_error {
+                tracing::warn!(source = %self.name, error = error.as_deref(), "poll failed: previous content stays");
+            } else if last_error.is_some() && error.is_none() {
                 tracing::info!(source = %self.name, "poll succeeded again");
             }
-            last_error = trouble;
-            let (answer, verdict) = oneshot::channel();
-            let look = SourcePoll { source: self.source_index, result: change, stored_at: None };
-            if self.queue.send(QueuedPoll { poll: look, outcome: answer }).await.is_err() {
+            last_error = error;
+            let (outcome_sender, outcome_receiver) = oneshot::channel();
+            let poll = SourcePoll { source: self.source_index, result, stored_at: None };
+            if self.queue.send(QueuedPoll { poll, outcome: outcome_sender }).await.is_err() {
                 return;
             }
-            let verdict = verdict.await.unwrap_or(IngestOutcome::Rejected);
-            match verdict {
+            let outcome = outcome_receiver.await.unwrap_or(IngestOutcome::Rejected);
+            match outcome {
                 IngestOutcome::Outdated => return,
                 IngestOutcome::Accepted { .. } | IngestOutcome::Withheld => self.call_feed(|feed| feed.acknowledge()),
                 IngestOutcome::Rejected => self.call_feed(|feed| feed.reset()),
                 IngestOutcome::Failed => {}
             }
-            failed = match verdict {
-                IngestOutcome::Failed | IngestOutcome::Rejected => failed.saturating_add(1),
+            failures = match outcome {
+                IngestOutcome::Failed | IngestOutcome::Rejected => failures.saturating_add(1),
                 _ => 0,
             };
-            let again = self.call_feed(|feed| feed.requested_delay()).unwrap_or_default();
-            let usual = if soon { SOON_DELAY.min(self.interval) } else { with_jitter(self.interval).max(again) };
-            let wait = if failed > 0 { with_jitter(backoff_delay(self.interval, failed)).max(again) } else { usual };
-            let share = if self.prefix_parts { REMOTE_POLL_SHARE } else { LOCAL_POLL_SHARE };
-            self.wait_for_next_poll(wait.max(looked * share), began.elapsed()).await;
+            let requested_delay = self.call_feed(|feed| feed.requested_delay()).unwrap_or_default();
+            let delay = match failures {
+                0 if poll_soon => SOON_DELAY.min(self.interval),
+                0 => with_jitter(self.interval).max(requested_delay),
+                _ => with_jitter(backoff_delay(self.interval, failures)).max(requested_delay),
+            };
+            let delay_factor = if self.prefix_parts { REMOTE_DELAY_FACTOR } else { LOCAL_DELAY_FACTOR };
+            self.wait_for_next_poll(delay.max(poll_duration * delay_factor), began.elapsed()).await;
         }
     }
 
     /// Polls once. Never panics, and ends within a bounded time.
     async fn poll_once(&mut self) -> PollResult {
-        let looked = AssertUnwindSafe(tokio::time::timeout(POLL_TIMEOUT, self.feed.poll())).catch_unwind().await;
-        let why = match looked {
-            Ok(Ok(mut change)) => {
+        let polled = AssertUnwindSafe(tokio::time::timeout(POLL_TIMEOUT, self.feed.poll())).catch_unwind().await;
+        let why = match polled {
+            Ok(Ok(mut result)) => {
                 for part in
-                    change.parts.iter_mut().filter(|part| self.prefix_parts && !part.name.starts_with(&*self.name))
+                    result.parts.iter_mut().filter(|part| self.prefix_parts && !part.name.starts_with(&*self.name))
                 {
                     part.name = format!("{}: {}", self.name, part.name).into();
                 }
                 // The last update of a part counts, as if each had been reported separately.
-                change.parts = deduplicate_parts(change.parts);
-                return change;
+                result.parts = deduplicate_parts(result.parts);
+                return result;
             }
             Ok(Err(_)) => format!("the poll takes longer than {}s", POLL_TIMEOUT.as_secs()),
             Err(_) => "internal error: the poll panicked (a defect of the gateway)".to_owned(),
@@ -103,43 +107,45 @@ impl Poller {
         PollResult::failed(why)
     }
 
-    /// Waits for the next poll: for `wait`; or until the feed wakes up, and then for up to twice as long as `busy`.
-    async fn wait_for_next_poll(&mut self, wait: Duration, busy: Duration) {
-        let woken = AssertUnwindSafe(self.feed.wait_for_update()).catch_unwind();
-        let woken = async {
-            if woken.await.is_err() {
+    /// Waits for the next poll: for `delay`; or until the feed has an update, and then for up to twice `elapsed`, the
+    /// duration of the last poll and its ingestion.
+    async fn wait_for_next_poll(&mut self, delay: Duration, elapsed: Duration) {
+        let update = AssertUnwindSafe(self.feed.wait_for_update()).catch_unwind();
+        let update = async {
+            if update.await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            // So that frequent changes leave time for calls.
-            () = woken => tokio::time::sleep((busy * 2).min(wait)).await,
+            () = tokio::time::sleep(delay) => {}
+            // Frequent changes leave time for calls.
+            () = update => tokio::time::sleep((elapsed * 2).min(delay)).await,
         }
     }
 
     /// Calls the feed, and ignores a panic.
-    fn call_feed<T: Default>(&mut self, say: impl FnOnce(&mut dyn Feed) -> T) -> T {
+    fn call_feed<T: Default>(&mut self, call: impl FnOnce(&mut dyn Feed) -> T) -> T {
         let feed = &mut *self.feed;
-        catch_unwind(AssertUnwindSafe(|| say(feed))).unwrap_or_default()
+        catch_unwind(AssertUnwindSafe(|| call(feed))).unwrap_or_default()
     }
 }
 
 fn deduplicate_parts(parts: Vec<FeedPart>) -> Vec<FeedPart> {
-    let mut seen = std::collections::HashSet::with_capacity(parts.len());
-    let mut last: Vec<FeedPart> = parts.into_iter().rev().filter(|part| seen.insert(Arc::clone(&part.name))).collect();
-    last.reverse();
-    last
+    let mut names = std::collections::HashSet::with_capacity(parts.len());
+    let mut deduplicated: Vec<FeedPart> =
+        parts.into_iter().rev().filter(|part| names.insert(Arc::clone(&part.name))).collect();
+    deduplicated.reverse();
+    deduplicated
 }
 
-fn backoff_delay(poll: Duration, failed: u32) -> Duration {
-    let factor = 1_u32 << failed.saturating_sub(1).min(16);
-    poll.saturating_mul(factor).min(MAX_BACKOFF)
+fn backoff_delay(interval: Duration, failures: u32) -> Duration {
+    let factor = 1_u32 << failures.saturating_sub(1).min(16);
+    interval.saturating_mul(factor).min(MAX_BACKOFF)
 }
 
 /// Varies the delay by ±10 %, so that gateways that start together do not poll together.
-fn with_jitter(wait: Duration) -> Duration {
+fn with_jitter(delay: Duration) -> Duration {
     let random = RandomState::default().hash_one(Instant::now().elapsed());
     let share = f64::from(u32::try_from(random % 2_001).unwrap_or_default()) / 10_000.0;
-    wait.mul_f64(0.9 + share)
+    delay.mul_f64(0.9 + share)
 }

@@ -31,27 +31,27 @@ pub struct SourceHealth {
 impl SourceHealth {
     /// Returns the time since the last successful poll.
     pub fn age(&self) -> Option<Duration> {
-        self.last_success.map(|good| SystemTime::now().duration_since(good).unwrap_or_default())
+        self.last_success.map(|last_success| SystemTime::now().duration_since(last_success).unwrap_or_default())
     }
 
-    /// Returns what an operator should know about the source, if anything.
+    /// Returns a warning for operators, if the source is not healthy.
     pub fn warning(&self) -> Option<String> {
-        let trouble = self.error.as_deref().unwrap_or("no response yet");
+        let error = self.error.as_deref().unwrap_or("no response yet");
         match (self.withheld_loss, self.age()) {
-            (Some(losing), _) => Some(format!(
-                "loss guard: {losing} of {} agents would be removed (confirm with POST /sources/{}/confirm)",
+            (Some(lost), _) => Some(format!(
+                "loss guard: {lost} of {} agents would be removed (confirm with POST /sources/{}/confirm)",
                 self.agents, self.name
             )),
             (None, Some(age)) if self.stale => {
-                Some(format!("no successful poll for {}s: its agents are not served ({trouble})", age.as_secs()))
+                Some(format!("no successful poll for {}s: its agents are not served ({error})", age.as_secs()))
             }
             (None, Some(age)) if self.from_disk => {
-                Some(format!("agents of {}s ago are served from disk ({trouble})", age.as_secs()))
+                Some(format!("agents of {}s ago are served from disk ({error})", age.as_secs()))
             }
             (None, Some(age)) if self.error.is_some() => {
-                Some(format!("agents of {}s ago are served ({trouble})", age.as_secs()))
+                Some(format!("agents of {}s ago are served ({error})", age.as_secs()))
             }
-            (None, None) => Some(format!("no agents known yet ({trouble})")),
+            (None, None) => Some(format!("no agents known yet ({error})")),
             _ => None,
         }
     }

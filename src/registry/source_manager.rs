@@ -30,46 +30,51 @@ pub struct SourceManager {
 }
 
 impl SourceManager {
-    /// Polls every source once, and then repeatedly. On return the catalogue holds what was polled in time, the last
-    /// known good agents of the other sources, and nothing of sources that are no longer configured.
+    /// Polls every source once, and then repeatedly. On return the catalogue holds the agents of the sources that
+    /// responded in time, the last known good agents of the others, and no agents of sources that are no longer
+    /// configured.
     pub async fn start<R: Send + Sync + 'static>(catalogue: &Arc<Catalogue<R>>, sources: OpenedSources) -> Self {
         let (queue, mut polls) = mpsc::channel(QUEUE_CAPACITY);
         let mut tasks = JoinSet::new();
-        let (mut origins, mut last_known_good, mut local) = (Vec::new(), Vec::new(), HashSet::new());
-        for (at, opened) in sources.0.into_iter().enumerate() {
-            let OpenedSource { spec: origin, feed, poll_interval: poll, last_known_good: keeper, is_local: waits } =
-                opened;
-            let name = Arc::clone(&origin.name);
+        let (mut specs, mut files, mut local_indexes) = (Vec::new(), Vec::new(), HashSet::new());
+        for (index, opened) in sources.0.into_iter().enumerate() {
+            let OpenedSource { spec, feed, poll_interval, last_known_good: file, is_local } = opened;
+            let name = Arc::clone(&spec.name);
             tasks.spawn(
-                Poller { source_index: at, name, feed, interval: poll, prefix_parts: !waits, queue: queue.clone() }
-                    .run(),
+                Poller {
+                    source_index: index,
+                    name,
+                    feed,
+                    interval: poll_interval,
+                    prefix_parts: !is_local,
+                    queue: queue.clone(),
+                }
+                .run(),
             );
-            local.extend(waits.then_some(at));
-            origins.push(origin);
-            last_known_good.push(keeper);
+            local_indexes.extend(is_local.then_some(index));
+            specs.push(spec);
+            files.push(file);
         }
-        let first = collect_first_polls(&mut polls, origins.len(), local).await;
-        let names = origins.iter().map(|origin| Arc::clone(&origin.name));
-        let sources = names
-            .zip(&last_known_good)
-            .map(|(name, keeper)| (name, keeper.clone().map(PersistenceState::new)))
-            .collect();
-        let source_indexes = first.iter().map(|told| told.poll.source).collect();
-        let (looks, answers): (Vec<_>, Vec<_>) = first.into_iter().map(|told| (told.poll, told.outcome)).unzip();
-        let beginning = Arc::clone(catalogue);
-        let begun = tokio::task::spawn_blocking(move || {
-            beginning.metrics().sources().set_sources(origins.iter().map(|origin| (&*origin.name).into()));
-            let remembered = load_last_known_good(&beginning, &origins, &last_known_good);
-            beginning.begin_generation(origins, remembered, looks)
+        let first_polls = collect_first_polls(&mut polls, specs.len(), local_indexes).await;
+        let names = specs.iter().map(|spec| Arc::clone(&spec.name));
+        let sources = names.zip(&files).map(|(name, file)| (name, file.clone().map(PersistenceState::new))).collect();
+        let source_indexes = first_polls.iter().map(|queued| queued.poll.source).collect();
+        let (source_polls, outcome_senders): (Vec<_>, Vec<_>) =
+            first_polls.into_iter().map(|queued| (queued.poll, queued.outcome)).unzip();
+        let shared_catalogue = Arc::clone(catalogue);
+        let started = tokio::task::spawn_blocking(move || {
+            shared_catalogue.metrics().sources().set_sources(specs.iter().map(|spec| (&*spec.name).into()));
+            let last_known_good = load_last_known_good(&shared_catalogue, &specs, &files);
+            shared_catalogue.begin_generation(specs, last_known_good, source_polls)
         });
-        match begun.await {
-            Ok((era, verdicts)) => {
-                let mut desk = IngestWorker { catalogue: Arc::clone(catalogue), generation: era, sources };
-                desk.report_outcomes(source_indexes, answers, verdicts);
-                desk.run_maintenance().await;
-                tasks.spawn(desk.run(polls));
+        match started.await {
+            Ok((generation, outcomes)) => {
+                let mut worker = IngestWorker { catalogue: Arc::clone(catalogue), generation, sources };
+                worker.report_outcomes(source_indexes, outcome_senders, outcomes);
+                worker.run_maintenance().await;
+                tasks.spawn(worker.run(polls));
             }
-            Err(_) => tracing::error!("ingesting agents panicked: those in force stay"),
+            Err(_) => tracing::error!("ingesting agents panicked: the agents in force stay (a defect of the gateway)"),
         }
         Self { _tasks: tasks }
     }
@@ -81,18 +86,18 @@ async fn collect_first_polls(
     count: usize,
     mut local: HashSet<usize>,
 ) -> Vec<QueuedPoll> {
-    let end = Instant::now() + STARTUP_TIMEOUT;
-    let mut found: Vec<QueuedPoll> = Vec::new();
-    while found.len() < count {
+    let deadline = Instant::now() + STARTUP_TIMEOUT;
+    let mut first_polls: Vec<QueuedPoll> = Vec::new();
+    while first_polls.len() < count {
         let next = match local.is_empty() {
-            true => timeout_at(end, polls.recv()).await.ok().flatten(),
+            true => timeout_at(deadline, polls.recv()).await.ok().flatten(),
             false => polls.recv().await,
         };
         let Some(next) = next else { break };
         local.remove(&next.poll.source);
-        found.push(next);
+        first_polls.push(next);
     }
-    found
+    first_polls
 }
 
 /// Loads the last known good agents of the sources that have not been polled successfully.
@@ -101,21 +106,25 @@ fn load_last_known_good<R: Send + Sync + 'static>(
     specs: &[super::SourceSpec],
     files: &[Option<Arc<super::last_known_good::LastKnownGoodFile>>],
 ) -> Vec<SourcePoll> {
-    let unknown = specs.iter().zip(files).enumerate().filter(|(_, (origin, _))| !catalogue.has_polled(origin));
-    let loaded = unknown.filter_map(|(source, (origin, keeper))| {
-        let (good, parts) = match keeper.as_ref()?.load() {
-            Ok(found) => found?,
+    let never_polled = specs.iter().zip(files).enumerate().filter(|(_, (spec, _))| !catalogue.has_polled(spec));
+    let loaded = never_polled.filter_map(|(source, (spec, file))| {
+        let (last_success, parts) = match file.as_ref()?.load() {
+            Ok(stored) => stored?,
             Err(why) => {
-                tracing::warn!(source = %origin.name, error = %why, "last known good agents not used");
+                tracing::warn!(source = %spec.name, error = %why, "last known good agents not used");
                 return None;
             }
         };
-        let age = SystemTime::now().duration_since(good).unwrap_or_default();
-        if origin.stale_after.is_some_and(|bound| age > bound) {
-            tracing::warn!(source = %origin.name, age_seconds = age.as_secs(), "last known good agents are too old");
+        let age = SystemTime::now().duration_since(last_success).unwrap_or_default();
+        if spec.stale_after.is_some_and(|max_staleness| age > max_staleness) {
+            tracing::warn!(source = %spec.name, age_seconds = age.as_secs(), "last known good agents are too old");
             return None;
         }
-        Some(SourcePoll { source, result: PollResult { parts, ..PollResult::default() }, stored_at: Some(good) })
+        Some(SourcePoll {
+            source,
+            result: PollResult { parts, ..PollResult::default() },
+            stored_at: Some(last_success),
+        })
     });
     loaded.collect()
 }

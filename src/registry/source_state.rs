@@ -1,10 +1,11 @@
 //! State of one source in the catalogue: its parts in force, the update that the loss guard withholds, and the time of
-//! its last successful poll. The loss guard rejects a poll result that would remove most of a source's agents.
+//! its last successful poll.
 
 use super::{
     compile_documents::CompiledDocument,
     feed::{PartUpdate, PollResult},
     ingest::IngestOutcome,
+    loss_guard::{LossGuardPolicy, WithheldLoss},
     source_health::SourceHealth,
 };
 use crate::agent::AgentId;
@@ -16,11 +17,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Number of consecutive polls that must agree before the loss guard accepts a loss.
-const CONFIRMING_POLLS: u32 = 3;
-/// Minimum number of agents for the loss threshold, which is a share, to apply.
-const MIN_AGENTS_FOR_SHARE: usize = 10;
-
 /// Settings of a source that the catalogue uses.
 #[derive(Clone, Debug)]
 pub struct SourceSpec {
@@ -30,9 +26,8 @@ pub struct SourceSpec {
     pub kind: &'static str,
     /// Location. A source at another location is a different source, even with the same name.
     pub location: Arc<str>,
-    /// Loss guard: the share of the agents that one poll may remove, and how long a greater loss must last before it is
-    /// accepted; `None` accepts every loss at once.
-    pub loss_guard: Option<(f64, Duration)>,
+    /// The loss guard; `None` accepts every loss at once.
+    pub loss_guard: Option<LossGuardPolicy>,
     /// Time without a successful poll after which the source's agents are removed.
     pub stale_after: Option<Duration>,
     /// Maximum number of agents.
@@ -40,7 +35,7 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
-    /// Returns what identifies the source across configurations.
+    /// Returns the identity of the source across configurations.
     pub(super) fn identity(&self) -> (Arc<str>, &'static str, Arc<str>) {
         (Arc::clone(&self.name), self.kind, Arc::clone(&self.location))
     }
@@ -61,7 +56,7 @@ pub(super) struct SourceState<R> {
     pub(super) parts: BTreeMap<Arc<str>, PartContent<R>>,
     /// Updated parts that the loss guard withholds.
     withheld: CompiledParts<R>,
-    loss_guard: Option<WithheldUpdate>,
+    withheld_loss: Option<WithheldLoss>,
     /// Whether a poll succeeded in this generation.
     pub(super) polled: bool,
     last_success: Option<SystemTime>,
@@ -72,20 +67,13 @@ pub(super) struct SourceState<R> {
     revision: u64,
 }
 
-/// An update that the loss guard withholds.
-struct WithheldUpdate {
-    lost_agents: usize,
-    polls: u32,
-    since: SystemTime,
-}
-
 impl<R> SourceState<R> {
     pub(super) fn new(spec: SourceSpec) -> Self {
         Self {
             spec,
             parts: BTreeMap::new(),
             withheld: BTreeMap::new(),
-            loss_guard: None,
+            withheld_loss: None,
             polled: false,
             last_success: None,
             from_disk: false,
@@ -101,7 +89,7 @@ impl<R> SourceState<R> {
         Self { spec, polled: false, ..self }
     }
 
-    /// Whether this is the source that `origin` describes and a poll of it succeeded.
+    /// Returns whether this is the source of `spec`, and a poll of it succeeded.
     pub(super) fn matches(&self, spec: &SourceSpec) -> bool {
         self.spec.identity() == spec.identity() && self.last_success.is_some()
     }
@@ -111,16 +99,16 @@ impl<R> SourceState<R> {
         self.parts.values().map(|entries| entries.documents.len()).sum()
     }
 
-    /// Returns the number of documents after `change`, as far as it is known without parsing them.
-    pub(super) fn len_after(&self, change: &PollResult) -> usize {
-        let before = |name: &Arc<str>| self.parts.get(name).map_or(0, |entries| entries.documents.len());
-        let whole = !self.polled && change.error.is_none();
-        let base = if whole { 0 } else { self.len() };
-        change.parts.iter().fold(base, |count, part| match &part.update {
-            PartUpdate::Replaced(found) if whole => count + found.len(),
-            PartUpdate::Replaced(found) => (count + found.len()).saturating_sub(before(&part.name)),
-            PartUpdate::Removed if !whole => count.saturating_sub(before(&part.name)),
-            PartUpdate::Unreadable(_) | PartUpdate::ReadableAgain if whole => count + before(&part.name),
+    /// Returns the number of documents after `result` is applied, as far as it is known without parsing them.
+    pub(super) fn len_after(&self, result: &PollResult) -> usize {
+        let current_count = |name: &Arc<str>| self.parts.get(name).map_or(0, |entries| entries.documents.len());
+        let replaces_all = !self.polled && result.error.is_none();
+        let initial = if replaces_all { 0 } else { self.len() };
+        result.parts.iter().fold(initial, |count, part| match &part.update {
+            PartUpdate::Replaced(documents) if replaces_all => count + documents.len(),
+            PartUpdate::Replaced(documents) => (count + documents.len()).saturating_sub(current_count(&part.name)),
+            PartUpdate::Removed if !replaces_all => count.saturating_sub(current_count(&part.name)),
+            PartUpdate::Unreadable(_) | PartUpdate::ReadableAgain if replaces_all => count + current_count(&part.name),
             PartUpdate::Removed | PartUpdate::Unreadable(_) | PartUpdate::ReadableAgain => count,
         })
     }
@@ -128,37 +116,38 @@ impl<R> SourceState<R> {
     /// Records that the poll failed or was rejected.
     pub(super) fn record_failure(&mut self, why: String) {
         self.error = Some(why);
-        if let Some(held) = &mut self.loss_guard {
-            held.polls = 0;
+        if let Some(withheld) = &mut self.withheld_loss {
+            withheld.reset_polls();
         }
     }
 
     /// Returns the parts that the first poll of a generation does not report. They are removed, unless they are in a
     /// folder that could not be listed.
-    pub(super) fn unreported_parts(&self, change: &PollResult) -> Vec<Arc<str>> {
-        let named: HashSet<&str> = change.parts.iter().map(|part| &*part.name).collect();
-        let kept: Vec<&Path> = change
+    pub(super) fn unreported_parts(&self, result: &PollResult) -> Vec<Arc<str>> {
+        let reported: HashSet<&str> = result.parts.iter().map(|part| &*part.name).collect();
+        let unreadable: Vec<&Path> = result
             .parts
             .iter()
             .filter(|part| matches!(part.update, PartUpdate::Unreadable(_)))
             .map(|part| Path::new(&*part.name))
             .collect();
-        let gone = |name: &&Arc<str>| {
-            !named.contains(&***name) && !kept.iter().any(|kept| Path::new(&***name).starts_with(kept))
+        let is_unreported = |name: &&Arc<str>| {
+            !reported.contains(&***name)
+                && !unreadable.iter().any(|unreadable| Path::new(&***name).starts_with(unreadable))
         };
-        self.parts.keys().filter(gone).cloned().collect()
+        self.parts.keys().filter(is_unreported).cloned().collect()
     }
 
     /// Records that a part cannot be read, or can be read again.
-    pub(super) fn set_part_error(&mut self, part: Arc<str>, trouble: Option<String>) {
-        match (self.parts.get_mut(&part), trouble) {
-            (Some(entries), trouble) => entries.error = trouble,
+    pub(super) fn set_part_error(&mut self, part: Arc<str>, error: Option<String>) {
+        match (self.parts.get_mut(&part), error) {
+            (Some(entries), error) => entries.error = error,
             (None, None) => {}
-            (None, trouble) => drop(self.parts.insert(part, PartContent { documents: Vec::new(), error: trouble })),
+            (None, error) => drop(self.parts.insert(part, PartContent { documents: Vec::new(), error })),
         }
     }
 
-    /// Accepts updated parts, or withholds them. `good` is the time of the poll, if it succeeded as a whole.
+    /// Accepts updated parts, or withholds them. `polled_at` is the time of the poll, if it succeeded as a whole.
     pub(super) fn apply_update(
         &mut self,
         parts: CompiledParts<R>,
@@ -170,33 +159,26 @@ impl<R> SourceState<R> {
             (self.last_success, self.error) = (polled_at, None);
             self.from_disk = from_disk;
         }
-        let revived = polled_at.is_some() && std::mem::replace(&mut self.stale, false);
+        let was_stale = polled_at.is_some() && std::mem::replace(&mut self.stale, false);
         self.withheld.extend(parts);
-        let losing = self.count_lost_agents();
-        if !self.exceeds_loss_threshold(losing) {
-            return IngestOutcome::Accepted { changed: self.accept_withheld() || revived };
+        let lost_agents = self.count_lost_agents();
+        if let Some(policy) = self.spec.loss_guard.filter(|policy| policy.withholds(lost_agents, self.agent_count)) {
+            let withheld = self.withheld_loss.get_or_insert_with(WithheldLoss::new);
+            withheld.record_update(lost_agents, polled_at.is_some());
+            if !withheld.is_confirmed(&policy) {
+                return IngestOutcome::Withheld;
+            }
         }
-        let now = SystemTime::now();
-        let held = self.loss_guard.get_or_insert(WithheldUpdate { lost_agents: losing, polls: 0, since: now });
-        if held.polls == 0 {
-            held.since = now;
-        }
-        (held.lost_agents, held.polls) = (losing, held.polls + u32::from(polled_at.is_some()));
-        let lasted = now.duration_since(held.since).unwrap_or_default();
-        let long = self.spec.loss_guard.is_none_or(|(_, time)| lasted >= time);
-        match held.polls >= CONFIRMING_POLLS && long {
-            true => IngestOutcome::Accepted { changed: self.accept_withheld() || revived },
-            false => IngestOutcome::Withheld,
-        }
+        IngestOutcome::Accepted { changed: self.accept_withheld() || was_stale }
     }
 
     /// Puts the withheld update in force; returns whether there was one.
     pub(super) fn accept_withheld(&mut self) -> bool {
-        self.loss_guard = None;
+        self.withheld_loss = None;
         let changed = !self.withheld.is_empty();
-        for (name, held) in std::mem::take(&mut self.withheld) {
-            match held {
-                Some(held) => drop(self.parts.insert(name, PartContent { documents: held, error: None })),
+        for (name, documents) in std::mem::take(&mut self.withheld) {
+            match documents {
+                Some(documents) => drop(self.parts.insert(name, PartContent { documents, error: None })),
                 None => drop(self.parts.remove(&name)),
             }
         }
@@ -208,23 +190,23 @@ impl<R> SourceState<R> {
     }
 
     pub(super) fn is_withholding(&self) -> bool {
-        self.loss_guard.is_some()
+        self.withheld_loss.is_some()
     }
 
     /// Returns every document, in force or withheld, possibly with duplicates.
     pub(super) fn all_documents(&self) -> impl Iterator<Item = &Arc<CompiledDocument<R>>> {
-        let beyond = self.withheld.values().flatten().flatten();
-        self.parts.values().flat_map(|entries| &entries.documents).chain(beyond)
+        let withheld = self.withheld.values().flatten().flatten();
+        self.parts.values().flat_map(|entries| &entries.documents).chain(withheld)
     }
 
-    /// Replaces the documents of every part by what `again` makes of them.
+    /// Replaces the documents of every part by the result of `map`.
     pub(super) fn map_documents(
         &mut self,
         map: impl Fn(Vec<Arc<CompiledDocument<R>>>) -> Vec<Arc<CompiledDocument<R>>>,
     ) {
         let parts = self.parts.values_mut().map(|entries| &mut entries.documents);
-        for held in parts.chain(self.withheld.values_mut().flatten()) {
-            *held = map(std::mem::take(held));
+        for documents in parts.chain(self.withheld.values_mut().flatten()) {
+            *documents = map(std::mem::take(documents));
         }
         self.count_agents();
     }
@@ -234,7 +216,7 @@ impl<R> SourceState<R> {
             .parts
             .values()
             .flat_map(|entries| &entries.documents)
-            .filter(|held| held.callable_id().is_some())
+            .filter(|document| document.callable_id().is_some())
             .count();
     }
 
@@ -244,27 +226,23 @@ impl<R> SourceState<R> {
             return 0;
         }
         // A duplicate id is not served at all: a list that contains every id twice loses every agent.
-        let mut after: HashMap<&AgentId, u32, RandomState> = HashMap::default();
-        for id in self.withheld.values().flatten().flatten().filter_map(|held| held.callable_id()) {
-            *after.entry(id).or_default() += 1;
+        let mut counts_after: HashMap<&AgentId, u32, RandomState> = HashMap::default();
+        for id in self.withheld.values().flatten().flatten().filter_map(|document| document.callable_id()) {
+            *counts_after.entry(id).or_default() += 1;
         }
-        let touched = self.withheld.keys().filter_map(|name| self.parts.get(name));
-        let before = touched.flat_map(|entries| &entries.documents).filter_map(|held| held.callable_id());
-        before.filter(|id| after.get(id) != Some(&1)).count()
+        let replaced_parts = self.withheld.keys().filter_map(|name| self.parts.get(name));
+        let callable_before =
+            replaced_parts.flat_map(|entries| &entries.documents).filter_map(|document| document.callable_id());
+        callable_before.filter(|id| counts_after.get(id) != Some(&1)).count()
     }
 
-    fn exceeds_loss_threshold(&self, losing: usize) -> bool {
-        let Some((share, _)) = self.spec.loss_guard.filter(|(share, _)| *share < 1.0) else { return false };
-        let many = self.agent_count >= MIN_AGENTS_FOR_SHARE && losing as f64 > share * self.agent_count as f64;
-        many || (self.agent_count > 1 && losing == self.agent_count)
-    }
-
-    /// Marks the source stale once its last successful poll is too long ago; returns whether agents are removed by it.
+    /// Marks the source stale if its last successful poll is too long ago; returns whether this removes agents.
     pub(super) fn mark_stale_if_expired(&mut self) -> bool {
-        let (Some(bound), Some(good), false) = (self.spec.stale_after, self.last_success, self.stale) else {
+        let (Some(max_staleness), Some(last_success), false) = (self.spec.stale_after, self.last_success, self.stale)
+        else {
             return false;
         };
-        self.stale = SystemTime::now().duration_since(good).is_ok_and(|age| age > bound);
+        self.stale = SystemTime::now().duration_since(last_success).is_ok_and(|age| age > max_staleness);
         self.stale && !self.parts.is_empty()
     }
 
@@ -278,7 +256,7 @@ impl<R> SourceState<R> {
             stale: self.stale,
             from_disk: self.from_disk,
             error: self.error.clone(),
-            withheld_loss: self.loss_guard.as_ref().map(|held| held.lost_agents),
+            withheld_loss: self.withheld_loss.as_ref().map(WithheldLoss::lost_agents),
         }
     }
 }

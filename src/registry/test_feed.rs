@@ -11,21 +11,25 @@ use std::path::Path;
 /// A list of documents.
 struct TestListFeed(ConditionalClient);
 
-/// Opens the feed of the source behind `web`.
-pub(super) fn open_test_feed(_kind: SourceKind, web: ConditionalClient, _proof: SignaturePolicy) -> Box<dyn Feed> {
-    Box::new(TestListFeed(web))
+/// Opens the feed of the source that `client` reads.
+pub(super) fn open_test_feed(
+    _kind: SourceKind,
+    client: ConditionalClient,
+    _signature_policy: SignaturePolicy,
+) -> Box<dyn Feed> {
+    Box::new(TestListFeed(client))
 }
 
 #[async_trait::async_trait]
 impl Feed for TestListFeed {
     async fn poll(&mut self) -> PollResult {
         let url = self.0.url().clone();
-        let page = match self.0.get(&url).await {
+        let document = match self.0.get(&url).await {
             Ok(ConditionalResponse::NotModified) => return PollResult::default(),
-            Ok(ConditionalResponse::Modified(page)) => page,
+            Ok(ConditionalResponse::Modified(document)) => document,
             Err(why) => return PollResult::failed(why),
         };
-        match document_parser::parse_documents(Path::new("list.json"), page.body) {
+        match document_parser::parse_documents(Path::new("list.json"), document.body) {
             Ok(documents) => {
                 let part = FeedPart { name: url.as_str().into(), update: PartUpdate::Replaced(documents) };
                 PollResult { parts: vec![part], ..PollResult::default() }

@@ -12,9 +12,9 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 /// Maximum number of entries of the map.
 const MAX_MAP_ENTRIES: usize = 10_000;
 
-/// How `agent://` names are resolved.
+/// Resolution of `agent://` names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[schemars(rename = "Names")]
+#[schemars(rename = "Resolver")]
 #[serde(deny_unknown_fields, default)]
 pub struct ResolverConfig {
     /// Targets of names, consulted before any network request: from `agent://name` or `agent://name/path`, which
@@ -25,7 +25,7 @@ pub struct ResolverConfig {
     /// Whether a name for which nothing is published resolves to https at its own host and path (R54).
     /// Default: true.
     pub https_fallback: bool,
-    /// Time limit for resolving one name, all fetches together; 100ms to 1m. Default: 10s.
+    /// Maximum duration of resolving one name, all fetches included; 100ms to 1m. Default: 10s.
     pub resolution_timeout: ConfigDuration,
     /// Maximum size of a fetched document; 1KiB to 16MiB. Default: 1MiB.
     pub max_document_size: ByteSize,
@@ -38,16 +38,16 @@ pub struct ResolverConfig {
 
 /// Cache of fetched documents. Their own freshness (Cache-Control, Expires) applies within these bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[schemars(rename = "NamesCache")]
+#[schemars(rename = "ResolverCache")]
 #[serde(deny_unknown_fields, default)]
 pub struct DocumentCacheConfig {
     /// Total size of the cached documents; 1MiB to 4GiB. Default: 16MiB.
     pub max_size: ByteSize,
     /// Lifetime of a document that states none; 1s to 1d. Default: 1m.
     pub default_ttl: ConfigDuration,
-    /// Upper bound of a document's lifetime, whatever it states; 1s to 1d. Default: 1h.
+    /// Maximum lifetime of a document; a longer one that it states is reduced to this; 1s to 1d. Default: 1h.
     pub max_ttl: ConfigDuration,
-    /// How long a missing or unusable document is remembered as such; 1s to 1h. Default: 10s.
+    /// How long the absence or invalidity of a document is cached; 1s to 1h. Default: 10s.
     pub negative_ttl: ConfigDuration,
 }
 
@@ -90,35 +90,35 @@ impl ResolverConfig {
     /// Returns one message for each invalid value, by its key within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.parse_map().err().unwrap_or_default();
-        let mut check_duration = |name: &str, span: ConfigDuration, bounds: RangeInclusive<ConfigDuration>| {
-            if !bounds.contains(&span) {
-                problems.push(format!("{name}: must be {} to {}, not {span}", bounds.start(), bounds.end()));
+        let mut check_duration = |name: &str, duration: ConfigDuration, bounds: RangeInclusive<ConfigDuration>| {
+            if !bounds.contains(&duration) {
+                problems.push(format!("{name}: must be {} to {}, not {duration}", bounds.start(), bounds.end()));
             }
         };
         check_duration(
-            "timeout",
+            "resolution_timeout",
             self.resolution_timeout,
             ConfigDuration::from_millis(100)..=ConfigDuration::from_secs(60),
         );
         check_duration(
-            "cache.usual",
+            "cache.default_ttl",
             self.cache.default_ttl,
             ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400),
         );
         check_duration(
-            "cache.max",
+            "cache.max_ttl",
             self.cache.max_ttl,
             ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(86_400),
         );
         check_duration(
-            "cache.missing",
+            "cache.negative_ttl",
             self.cache.negative_ttl,
             ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(3_600),
         );
         let mut check_size = |name: &str, size: ByteSize, bounds: RangeInclusive<usize>| {
             if !bounds.contains(&size.get()) {
-                let (least, most) = (bounds.start() >> 10, bounds.end() >> 10);
-                problems.push(format!("{name}: must be {least}KiB to {most}KiB, not {size}"));
+                let (min, max) = (bounds.start() >> 10, bounds.end() >> 10);
+                problems.push(format!("{name}: must be {min}KiB to {max}KiB, not {size}"));
             }
         };
         check_size("max_document_size", self.max_document_size, 1 << 10..=16 << 20);
@@ -160,8 +160,8 @@ fn parse_map_entry(name: &str, target: &str) -> Result<(AgentUri, MapTarget), St
         Some(("agent", _)) => MapTarget::Name(target.parse()?),
         Some(("https" | "http", _)) => {
             let url = Url::parse(target).map_err(|_| "target is not a URL".to_owned())?;
-            let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
-            match plain {
+            let is_plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+            match is_plain {
                 true if url.path().ends_with(".json") => MapTarget::Descriptor(url),
                 true => MapTarget::Endpoint(target.to_owned()),
                 false => return Err("target URL has a user, a password or a fragment".to_owned()),

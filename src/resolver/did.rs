@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 /// Maximum number of services considered in one document.
 const MAX_SERVICES: usize = 64;
 
-/// Where a `did:web` publishes its documents: the origin, and the path below it.
+/// Location at which a `did:web` publishes its documents: the origin, and the path below it.
 #[derive(Debug)]
 pub(super) struct DocumentRoot {
     pub(super) origin: Url,
@@ -33,8 +33,8 @@ pub(super) fn document_root(did: &str) -> Option<DocumentRoot> {
     let name = AgentUri::parse(&format!("agent://{host}")).ok()?;
     let root = Url::parse(&format!("https://{}/", name.authority().host_and_port()?)).ok()?;
     let path: Vec<String> = parts.map(str::to_owned).collect();
-    let plain = |part: &String| !part.is_empty() && part != "." && part != ".." && !part.contains('%');
-    path.iter().all(plain).then_some(DocumentRoot { origin: root, path })
+    let is_plain = |part: &String| !part.is_empty() && part != "." && part != ".." && !part.contains('%');
+    path.iter().all(is_plain).then_some(DocumentRoot { origin: root, path })
 }
 
 /// Resolves the DID through the services of its document.
@@ -47,15 +47,15 @@ pub(super) async fn resolve_did(
     request: &ResolutionRequest,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<ResolutionStep>, Fault> {
-    let Some(home) = document_root(did) else {
+    let Some(root) = document_root(did) else {
         trace.record_with_reason("did", did, StepOutcome::Unusable, Some("only did:web is supported".to_owned()));
         return Ok(None);
     };
-    let path = match home.path.is_empty() {
+    let path = match root.path.is_empty() {
         true => "/.well-known/did.json".to_owned(),
-        false => format!("/{}/did.json", home.path.join("/")),
+        false => format!("/{}/did.json", root.path.join("/")),
     };
-    let Ok(url) = home.origin.join(&path) else { return Ok(None) };
+    let Ok(url) = root.origin.join(&path) else { return Ok(None) };
     let Some(document) = documents.get_document(&url, "did", trace).await else { return Ok(None) };
     let unusable = |trace: &mut ResolutionTrace, why: String| {
         trace.record_with_reason("did", &url, StepOutcome::Unusable, Some(why));
@@ -68,9 +68,9 @@ pub(super) async fn resolve_did(
     let Some((url_text, is_descriptor)) = find_agent_service(&document) else {
         return unusable(trace, "has no service of an agent".to_owned());
     };
-    let (place, base) = (url_text.to_owned(), document.url.clone());
+    let (target, base) = (url_text.to_owned(), document.url.clone());
     drop(document);
-    if let Some(hint) = place.strip_prefix("agent://") {
+    if let Some(hint) = target.strip_prefix("agent://") {
         return match alias_from_hint(&format!("agent://{hint}"), request, 0) {
             Ok(name) => {
                 trace.record("did", &url, StepOutcome::Found);
@@ -79,16 +79,16 @@ pub(super) async fn resolve_did(
             Err(why) => unusable(trace, why),
         };
     }
-    let endpoint = match endpoint_from_hint(&place, &base) {
+    let endpoint = match endpoint_from_hint(&target, &base) {
         Ok(endpoint) => endpoint,
         Err(why) => return unusable(trace, why),
     };
     match Url::parse(&endpoint) {
-        Ok(to) if is_descriptor => {
+        Ok(descriptor_url) if is_descriptor => {
             trace.record("did", &url, StepOutcome::Found);
-            resolve_descriptor(documents, &to, (request, 0), trace).await
+            resolve_descriptor(documents, &descriptor_url, request, 0, trace).await
         }
-        _ => resolve_to_endpoint(documents, &url, (request, &endpoint, "did"), trace).await,
+        _ => resolve_to_endpoint(documents, &url, request, &endpoint, "did", trace).await,
     }
 }
 
@@ -96,7 +96,9 @@ pub(super) async fn resolve_did(
 pub(super) async fn resolve_to_endpoint(
     documents: &DocumentCache,
     from: &Url,
-    (request, endpoint, kind): (&ResolutionRequest, &str, &'static str),
+    request: &ResolutionRequest,
+    endpoint: &str,
+    kind: &'static str,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<ResolutionStep>, Fault> {
     if let Err(why) = check_endpoint_address(documents, endpoint).await {
@@ -119,19 +121,19 @@ pub(super) async fn resolve_to_endpoint(
 fn find_agent_service(document: &ResolverDocument) -> Option<(&str, bool)> {
     let services = document.value.get("service")?.as_array()?.iter().take(MAX_SERVICES).filter_map(Value::as_object);
     services.filter(|service| type_or_id_contains(service, "agent")).find_map(|service| {
-        let place = service_url(service.get("serviceEndpoint")?)?;
-        let path = place.split(['?', '#']).next().unwrap_or_default();
+        let url = service_url(service.get("serviceEndpoint")?)?;
+        let path = url.split(['?', '#']).next().unwrap_or_default();
         let is_descriptor = path.ends_with(".json")
             || type_or_id_contains(service, "descriptor")
             || type_or_id_contains(service, "card");
-        Some((place, is_descriptor))
+        Some((url, is_descriptor))
     })
 }
 
 fn type_or_id_contains(service: &Map<String, Value>, word: &str) -> bool {
     let types = match service.get("type") {
         Some(Value::Array(types)) => types.iter().filter_map(Value::as_str).collect(),
-        Some(Value::String(one)) => vec![one.as_str()],
+        Some(Value::String(kind)) => vec![kind.as_str()],
         _ => Vec::new(),
     };
     let id = text_member(service, "id").and_then(|id| id.rsplit_once('#')).map(|(_, id)| id);

@@ -24,9 +24,9 @@ const MAX_NESTING: u16 = 32;
 const ENTRY_OVERHEAD: usize = 512;
 /// Maximum length of a validator that is sent back.
 const MAX_VALIDATOR_LENGTH: usize = 1_024;
-/// Minimum lifetime of a document: a domain that forbids storing it is not asked more often than that.
+/// Minimum lifetime of a document: one that must not be stored is not fetched more often than this.
 const MIN_LIFETIME: Duration = Duration::from_secs(1);
-/// Time limit of one fetch, including redirects.
+/// Maximum duration of one fetch, redirects included.
 const FETCH_TIMEOUT: ConfigDuration = ConfigDuration::from_secs(5);
 
 /// Entry of one URL.
@@ -63,8 +63,8 @@ pub(super) struct DocumentCache {
 impl DocumentCache {
     #[allow(clippy::borrowed_box, reason = "the cache passes its keys by reference to their stored type")]
     pub(super) fn new(config: &ResolverConfig, client: FetchClient) -> Self {
-        let weigh = |url: &str, kept: &Arc<DocumentEntry>| {
-            let body = match &kept.content {
+        let weigh = |url: &str, entry: &Arc<DocumentEntry>| {
+            let body = match &entry.content {
                 EntryContent::Document { body, .. } => body.len(),
                 EntryContent::Negative(..) => 0,
             };
@@ -72,7 +72,7 @@ impl DocumentCache {
         };
         let entries = Cache::builder()
             .max_capacity(config.cache.max_size.get() as u64)
-            .weigher(move |url: &Box<str>, kept| weigh(url, kept))
+            .weigher(move |url: &Box<str>, entry| weigh(url, entry))
             .time_to_live(config.cache.max_ttl.get() * 2)
             .build();
         let time = config.resolution_timeout.min(FETCH_TIMEOUT);
@@ -103,15 +103,15 @@ impl DocumentCache {
         let entry = self.get_or_fetch(url).await;
         trace.limit_expiry(entry.expires);
         match &entry.content {
-            EntryContent::Negative(outcome, why, dead) => {
-                if *dead {
+            EntryContent::Negative(outcome, why, is_host_unreachable) => {
+                if *is_host_unreachable {
                     trace.mark_unreachable(url);
                 }
                 trace.record_with_reason(kind, url, *outcome, Some(why.to_string()));
                 None
             }
-            EntryContent::Document { url: at, body, .. } => match json::parse(body, MAX_NESTING) {
-                Ok(value) => Some(ResolverDocument { url: at.clone(), value }),
+            EntryContent::Document { url: final_url, body, .. } => match json::parse(body, MAX_NESTING) {
+                Ok(value) => Some(ResolverDocument { url: final_url.clone(), value }),
                 Err(why) => {
                     trace.record_with_reason(kind, url, StepOutcome::Unusable, Some(format!("invalid JSON: {why}")));
                     None
@@ -122,91 +122,91 @@ impl DocumentCache {
 
     async fn get_or_fetch(&self, url: &Url) -> Arc<DocumentEntry> {
         let now = Instant::now();
-        let before = self.entries.get(url.as_str()).await;
-        if let Some(kept) = before.as_ref().filter(|kept| kept.expires > now) {
-            return Arc::clone(kept);
+        let previous = self.entries.get(url.as_str()).await;
+        if let Some(entry) = previous.as_ref().filter(|entry| entry.expires > now) {
+            return Arc::clone(entry);
         }
-        let stale = |kept: &Arc<DocumentEntry>| kept.expires <= now;
-        let fetch = async { Arc::new(self.fetch(url, before.as_deref()).await) };
+        let stale = |entry: &Arc<DocumentEntry>| entry.expires <= now;
+        let fetch = async { Arc::new(self.fetch(url, previous.as_deref()).await) };
         // If this future is dropped, one of the other waiters fetches instead.
         self.entries.entry(url.as_str().into()).or_insert_with_if(fetch, stale).await.into_value()
     }
 
-    async fn fetch(&self, url: &Url, before: Option<&DocumentEntry>) -> DocumentEntry {
-        let mut fields = HeaderMap::new();
+    async fn fetch(&self, url: &Url, previous: Option<&DocumentEntry>) -> DocumentEntry {
+        let mut headers = HeaderMap::new();
         let accept = "application/json, application/ld+json, application/agent+json, application/jrd+json, */*;q=0.1";
-        fields.insert(header::ACCEPT, HeaderValue::from_static(accept));
-        let known = match before.map(|kept| &kept.content) {
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        let cached = match previous.map(|entry| &entry.content) {
             Some(EntryContent::Document { url, body, validators }) => Some((url, body, validators)),
             _ => None,
         };
-        if let Some((_, _, validators)) = known {
-            fields.extend((*validators).clone());
+        if let Some((_, _, validators)) = cached {
+            headers.extend((*validators).clone());
         }
         let now = Instant::now();
-        match (self.client.get_following_redirects(url, &fields, self.bounds).await, known) {
+        match (self.client.get_following_redirects(url, &headers, self.bounds).await, cached) {
             (Err(why), _) => self.entry_from_error(now, &why),
-            (Ok(answer), Some((at, body, validators))) if answer.status == 304 => {
-                let until = now + self.response_lifetime(url, &answer);
+            (Ok(reply), Some((final_url, body, validators))) if reply.status == 304 => {
+                let expires = now + self.response_lifetime(url, &reply);
                 DocumentEntry {
-                    expires: until,
+                    expires,
                     content: EntryContent::Document {
-                        url: at.clone(),
+                        url: final_url.clone(),
                         body: body.clone(),
                         validators: validators.clone(),
                     },
                 }
             }
-            (Ok(answer), _) => self.entry_from_response(now, url, answer),
+            (Ok(reply), _) => self.entry_from_response(now, url, reply),
         }
     }
 
-    fn entry_from_response(&self, now: Instant, url: &Url, answer: FinalReply) -> DocumentEntry {
-        let missing = |outcome, for_now: Duration| {
-            let why = format!("responded {}", answer.status).into();
-            DocumentEntry { expires: now + for_now, content: EntryContent::Negative(outcome, why, false) }
+    fn entry_from_response(&self, now: Instant, url: &Url, reply: FinalReply) -> DocumentEntry {
+        let negative_entry = |outcome, ttl: Duration| {
+            let why = format!("responded {}", reply.status).into();
+            DocumentEntry { expires: now + ttl, content: EntryContent::Negative(outcome, why, false) }
         };
-        match answer.status {
+        match reply.status {
             200 => {
-                let until = now + self.response_lifetime(url, &answer);
+                let expires = now + self.response_lifetime(url, &reply);
                 let pairs = [(header::ETAG, header::IF_NONE_MATCH), (header::LAST_MODIFIED, header::IF_MODIFIED_SINCE)];
                 let validator = |(from, to): (HeaderName, HeaderName)| {
-                    Some((to, answer.headers.get(from).filter(|value| value.len() <= MAX_VALIDATOR_LENGTH)?.clone()))
+                    Some((to, reply.headers.get(from).filter(|value| value.len() <= MAX_VALIDATOR_LENGTH)?.clone()))
                 };
                 let validators = pairs.into_iter().filter_map(validator).collect();
                 // Copied, to release the larger buffer that it was read into.
-                let body = Bytes::copy_from_slice(&answer.body);
-                DocumentEntry { expires: until, content: EntryContent::Document { url: answer.url, body, validators } }
+                let body = Bytes::copy_from_slice(&reply.body);
+                DocumentEntry { expires, content: EntryContent::Document { url: reply.url, body, validators } }
             }
             429 | 502..=504 => {
-                let wait = retry_after(&answer.headers).unwrap_or_default().min(Duration::from_secs(300));
-                missing(StepOutcome::Unreachable, wait.max(self.negative_lifetime))
+                let delay = retry_after(&reply.headers).unwrap_or_default().min(Duration::from_secs(300));
+                negative_entry(StepOutcome::Unreachable, delay.max(self.negative_lifetime))
             }
-            _ => missing(StepOutcome::Absent, self.negative_lifetime),
+            _ => negative_entry(StepOutcome::Absent, self.negative_lifetime),
         }
     }
 
     fn entry_from_error(&self, now: Instant, why: &FetchError) -> DocumentEntry {
-        let (outcome, dead) = match why {
+        let (outcome, is_host_unreachable) = match why {
             FetchError::Denied { .. } | FetchError::Failed { .. } => (StepOutcome::Unreachable, true),
             FetchError::TooLarge { .. } | FetchError::Invalid { .. } => (StepOutcome::Unusable, false),
             FetchError::Status { .. } => (StepOutcome::Absent, false),
         };
         DocumentEntry {
             expires: now + self.negative_lifetime,
-            content: EntryContent::Negative(outcome, why.to_string().into(), dead),
+            content: EntryContent::Negative(outcome, why.to_string().into(), is_host_unreachable),
         }
     }
 
-    /// Returns how long a response may be used: the lifetime that it states, within the configured bounds.
-    fn response_lifetime(&self, url: &Url, answer: &FinalReply) -> Duration {
-        let says = [header::CACHE_CONTROL, header::EXPIRES, header::PRAGMA];
-        let silent = !says.iter().any(|name| answer.headers.contains_key(name));
-        let life = match freshness_lifetime(url, &answer.headers) {
-            Some(life) => life,
-            None if silent => self.default_lifetime,
+    /// Returns the lifetime of a response: the lifetime that it states, within the configured bounds.
+    fn response_lifetime(&self, url: &Url, reply: &FinalReply) -> Duration {
+        let freshness_headers = [header::CACHE_CONTROL, header::EXPIRES, header::PRAGMA];
+        let has_no_freshness = !freshness_headers.iter().any(|name| reply.headers.contains_key(name));
+        let lifetime = match freshness_lifetime(url, &reply.headers) {
+            Some(lifetime) => lifetime,
+            None if has_no_freshness => self.default_lifetime,
             None => MIN_LIFETIME,
         };
-        life.clamp(MIN_LIFETIME.min(self.max_lifetime), self.max_lifetime)
+        lifetime.clamp(MIN_LIFETIME.min(self.max_lifetime), self.max_lifetime)
     }
 }

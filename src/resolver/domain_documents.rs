@@ -30,7 +30,7 @@ pub(super) async fn resolve_agents_json(
         trace.record_with_reason("agents.json", &url, StepOutcome::Unusable, Some("has no object 'agents'".to_owned()));
         return Ok(None);
     };
-    let Some((value, at)) = find_agents_json_entry(agents, request) else {
+    let Some((value, prefix_len)) = find_agents_json_entry(agents, request) else {
         trace.record_with_reason(
             "agents.json",
             &url,
@@ -39,15 +39,15 @@ pub(super) async fn resolve_agents_json(
         );
         return Ok(None);
     };
-    let wanted = ["descriptor", "url", "href"];
-    let link = value.as_str().or_else(|| wanted.into_iter().find_map(|name| value.get(name)?.as_str()));
+    let link_members = ["descriptor", "url", "href"];
+    let link = value.as_str().or_else(|| link_members.into_iter().find_map(|name| value.get(name)?.as_str()));
     let link = link.filter(|link| link.len() <= 2_048);
     let link = link.map(|link| (link.to_owned(), document.url.join(link).ok()));
     // The document may be large; drop it before the next fetch.
     drop(document);
     match link {
         Some((link, _)) if link.starts_with("agent://") && !link.ends_with(".json") => {
-            match alias_from_hint(&link, request, at) {
+            match alias_from_hint(&link, request, prefix_len) {
                 Ok(name) => {
                     trace.record("agents.json", &url, StepOutcome::Found);
                     Ok(Some(ResolutionStep::Alias(name)))
@@ -59,10 +59,10 @@ pub(super) async fn resolve_agents_json(
             }
         }
         Some((link, _)) if link.starts_with("agent://") => {
-            let plain = link.replacen("agent://", "https://", 1);
-            follow_agents_json_link(documents, (&url, Url::parse(&plain).ok(), at), request, trace).await
+            let https_link = link.replacen("agent://", "https://", 1);
+            follow_agents_json_link(documents, &url, Url::parse(&https_link).ok(), request, prefix_len, trace).await
         }
-        Some((_, joined)) => follow_agents_json_link(documents, (&url, joined, at), request, trace).await,
+        Some((_, joined)) => follow_agents_json_link(documents, &url, joined, request, prefix_len, trace).await,
         None => {
             trace.record_with_reason(
                 "agents.json",
@@ -77,14 +77,16 @@ pub(super) async fn resolve_agents_json(
 
 async fn follow_agents_json_link(
     documents: &DocumentCache,
-    (from, to, at): (&Url, Option<Url>, usize),
+    from: &Url,
+    target: Option<Url>,
     request: &ResolutionRequest,
+    prefix_len: usize,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<ResolutionStep>, Fault> {
-    match to {
-        Some(to) => {
+    match target {
+        Some(target) => {
             trace.record("agents.json", from, StepOutcome::Found);
-            resolve_descriptor(documents, &to, (request, at), trace).await
+            resolve_descriptor(documents, &target, request, prefix_len, trace).await
         }
         None => {
             trace.record_with_reason(
@@ -104,13 +106,15 @@ fn find_agents_json_entry<'a>(
     request: &ResolutionRequest,
 ) -> Option<(&'a Value, usize)> {
     if request.segments.is_empty() {
-        let mut each = agents.values();
-        return each.next().filter(|_| agents.len() == 1).map(|only| (only, 0));
+        let mut values = agents.values();
+        return values.next().filter(|_| agents.len() == 1).map(|only| (only, 0));
     }
     let decoded: Option<Vec<String>> =
         request.segments.iter().take(MAX_KEY_SEGMENTS).map(|segment| crate::agent::decode_segment(segment)).collect();
     let decoded = decoded?;
-    (1..=decoded.len()).rev().find_map(|at| Some((agents.get(&decoded.get(..at)?.join("/"))?, at)))
+    (1..=decoded.len())
+        .rev()
+        .find_map(|prefix_len| Some((agents.get(&decoded.get(..prefix_len)?.join("/"))?, prefix_len)))
 }
 
 /// Resolves the name through descriptors along its path, the innermost first, then the domain's own descriptor.
@@ -123,31 +127,33 @@ pub(super) async fn resolve_descriptors(
     request: &ResolutionRequest,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<ResolutionStep>, Fault> {
-    let whole = request.segments.len();
-    for at in (1..=whole).rev().take(MAX_PATH_DESCRIPTORS) {
-        let path = request.segments.iter().take(at).map(String::as_str).collect::<Vec<_>>().join("/");
+    let segment_count = request.segments.len();
+    for prefix_len in (1..=segment_count).rev().take(MAX_PATH_DESCRIPTORS) {
+        let path = request.segments.iter().take(prefix_len).map(String::as_str).collect::<Vec<_>>().join("/");
         let Ok(url) = root.join(&format!("/{path}/agent.json")) else { continue };
-        if let Some(step) = resolve_descriptor(documents, &url, (request, at), trace).await? {
+        if let Some(step) = resolve_descriptor(documents, &url, request, prefix_len, trace).await? {
             return Ok(Some(step));
         }
     }
-    for place in ["/.well-known/agent.json", "/.well-known/agent-card.json"] {
-        let Ok(url) = root.join(place) else { continue };
-        if let Some(step) = resolve_descriptor(documents, &url, (request, 0), trace).await? {
+    for path in ["/.well-known/agent.json", "/.well-known/agent-card.json"] {
+        let Ok(url) = root.join(path) else { continue };
+        if let Some(step) = resolve_descriptor(documents, &url, request, 0, trace).await? {
             return Ok(Some(step));
         }
     }
     Ok(None)
 }
 
-/// Resolves the name through the descriptor at `url`, if there is a usable one.
+/// Resolves the name through the descriptor at `url`, if there is a usable one. The first `prefix_len` segments of the
+/// name are the agent's own name.
 ///
 /// # Errors
 /// A fault for the caller: the agent lacks the requested version.
 pub(super) async fn resolve_descriptor(
     documents: &DocumentCache,
     url: &Url,
-    (request, at): (&ResolutionRequest, usize),
+    request: &ResolutionRequest,
+    prefix_len: usize,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<ResolutionStep>, Fault> {
     let Some(document) = documents.get_document(url, "agent.json", trace).await else { return Ok(None) };
@@ -155,7 +161,7 @@ pub(super) async fn resolve_descriptor(
         trace.record_with_reason("agent.json", url, StepOutcome::Unusable, Some(why));
         Ok(None)
     };
-    let (step, signed) = (step_from_descriptor(&document, request, at)?, has_signature(&document));
+    let (step, signed) = (step_from_descriptor(&document, request, prefix_len)?, has_signature(&document));
     drop(document);
     match step {
         Err(why) => unusable(trace, why),
@@ -165,11 +171,12 @@ pub(super) async fn resolve_descriptor(
         {
             unusable(trace, "names itself".to_owned())
         }
-        Ok(ResolutionStep::Location(mut place)) => match check_endpoint_address(documents, &place.endpoint).await {
+        Ok(ResolutionStep::Location(mut location)) => match check_endpoint_address(documents, &location.endpoint).await
+        {
             Ok(()) => {
-                place.has_signature = signed;
+                location.has_signature = signed;
                 trace.record("agent.json", url, StepOutcome::Found);
-                Ok(Some(ResolutionStep::Location(place)))
+                Ok(Some(ResolutionStep::Location(location)))
             }
             Err(why) => {
                 trace.record_with_reason("agent.json", url, StepOutcome::Unreachable, Some(why));
@@ -191,7 +198,7 @@ fn has_signature(document: &ResolverDocument) -> bool {
 /// machine, or to networks that only this machine reaches.
 pub(super) async fn check_endpoint_address(documents: &DocumentCache, endpoint: &str) -> Result<(), String> {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or_default();
-    let plain = match scheme {
+    let http_url = match scheme {
         "https" | "http" => endpoint.to_owned(),
         "wss" => format!("https://{rest}"),
         "ws" => format!("http://{rest}"),
@@ -199,6 +206,6 @@ pub(super) async fn check_endpoint_address(documents: &DocumentCache, endpoint: 
         "mqtts" => format!("https://{rest}"),
         _ => return Ok(()),
     };
-    let url = Url::parse(&plain).map_err(|_| "is not a URL".to_owned())?;
+    let url = Url::parse(&http_url).map_err(|_| "is not a URL".to_owned())?;
     documents.client().check_address(&url).await.map_err(|why| why.to_string())
 }

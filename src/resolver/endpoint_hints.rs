@@ -5,15 +5,15 @@ use super::member_access::{get_member, object_array, quote_name, text_member};
 use crate::net::Url;
 use serde_json::{Map, Value};
 
-/// Whether the members are those of an A2A card rather than of another kind of document.
+/// Returns whether the members are those of an A2A card rather than of another kind of document.
 pub fn is_a2a_card(members: &Map<String, Value>) -> bool {
-    let plain = !members.contains_key("endpoint") && !members.contains_key("@context");
-    let flags = !matches!(members.get("capabilities"), Some(Value::Array(_)));
-    let interfaces = get_member(members, "supportedInterfaces").is_some() || text_member(members, "url").is_some();
+    let has_no_descriptor_members = !members.contains_key("endpoint") && !members.contains_key("@context");
+    let has_capability_flags = !matches!(members.get("capabilities"), Some(Value::Array(_)));
+    let has_interface = get_member(members, "supportedInterfaces").is_some() || text_member(members, "url").is_some();
     let has_card_members = get_member(members, "skills").is_some_and(Value::is_array)
         || get_member(members, "protocolVersion").is_some()
         || get_member(members, "supportedInterfaces").is_some();
-    plain && flags && interfaces && has_card_members
+    has_no_descriptor_members && has_capability_flags && has_interface && has_card_members
 }
 
 /// Returns the endpoint hint of a descriptor as written, the most explicit member first (R53).
@@ -34,21 +34,21 @@ pub fn endpoint_hint(descriptor: &Map<String, Value>) -> Option<&str> {
 /// # Errors
 /// The card offers neither, or its URL is invalid.
 pub fn card_interface_url(card: &Map<String, Value>, base: &Url) -> Result<String, String> {
-    let mut offered = Vec::new();
-    for (_, each) in object_array(card, "supportedInterfaces")? {
-        offered.push((text_member(each, "protocolBinding"), text_member(each, "url")));
+    let mut interfaces = Vec::new();
+    for (_, interface) in object_array(card, "supportedInterfaces")? {
+        interfaces.push((text_member(interface, "protocolBinding"), text_member(interface, "url")));
     }
     let preferred = text_member(card, "preferredTransport").or(Some("JSONRPC"));
-    offered.extend(text_member(card, "url").map(|url| (preferred, Some(url))));
-    for (_, each) in object_array(card, "additionalInterfaces")? {
-        offered.push((text_member(each, "transport"), text_member(each, "url")));
+    interfaces.extend(text_member(card, "url").map(|url| (preferred, Some(url))));
+    for (_, interface) in object_array(card, "additionalInterfaces")? {
+        interfaces.push((text_member(interface, "transport"), text_member(interface, "url")));
     }
-    let find = |wanted: &str| {
-        let speaks = |binding: Option<&str>| binding.is_some_and(|binding| binding.eq_ignore_ascii_case(wanted));
-        offered.iter().find_map(|(binding, url)| url.filter(|_| speaks(*binding)))
+    let find = |protocol: &str| {
+        let matches = |binding: Option<&str>| binding.is_some_and(|binding| binding.eq_ignore_ascii_case(protocol));
+        interfaces.iter().find_map(|(binding, url)| url.filter(|_| matches(*binding)))
     };
     let url = find("JSONRPC").or_else(|| find("HTTP+JSON")).ok_or_else(|| {
-        let bindings: Vec<&str> = offered.iter().filter_map(|(binding, _)| *binding).take(10).collect();
+        let bindings: Vec<&str> = interfaces.iter().filter_map(|(binding, _)| *binding).take(10).collect();
         format!("it offers {} only (JSONRPC or HTTP+JSON is required)", quote_name(&bindings.join(", ")))
     })?;
     base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is invalid", quote_name(url)))

@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 /// Returns a member by its camelCase name, or by that name in snake_case; null counts as absent.
 pub fn get_member<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    let found = members.get(name).or_else(|| {
-        let snake = name.chars().flat_map(|letter| {
-            let gap = letter.is_ascii_uppercase().then_some('_');
-            gap.into_iter().chain([letter.to_ascii_lowercase()])
+    let member = members.get(name).or_else(|| {
+        let snake_case = name.chars().flat_map(|character| {
+            let separator = character.is_ascii_uppercase().then_some('_');
+            separator.into_iter().chain([character.to_ascii_lowercase()])
         });
-        members.get(&snake.collect::<String>())
+        members.get(&snake_case.collect::<String>())
     });
-    found.filter(|value| !value.is_null())
+    member.filter(|value| !value.is_null())
 }
 
 /// Returns a member that is a non-empty string.
@@ -34,11 +34,11 @@ pub fn object_array<'a>(members: &'a Map<String, Value>, name: &str) -> Result<V
         Some(Value::Array(items)) => items,
         Some(other) => return Err(format!("{name}: must be an array, not {}", type_name(other))),
     };
-    let each = |(at, item): (usize, &'a Value)| match item {
+    let to_object = |(at, item): (usize, &'a Value)| match item {
         Value::Object(members) => Ok((at, members)),
         other => Err(format!("{name}[{at}]: must be an object, not {}", type_name(other))),
     };
-    items.iter().enumerate().map(each).collect()
+    items.iter().enumerate().map(to_object).collect()
 }
 
 /// Returns the strings of an array member; other items are skipped.

@@ -20,17 +20,17 @@ pub(super) fn resolve_explicit_transport(
     protocol: &str,
     trace: &mut ResolutionTrace,
 ) -> Result<ResolutionStep, Fault> {
-    let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
+    let invalid_input = |why: String| Fault::new(FaultCode::InvalidInput, why);
     let url = |scheme: &str| match uri.authority() {
         AgentUriAuthority::Host { .. } => Ok(format!("{scheme}://{}{}", uri.authority(), uri.path_and_query())),
-        _ => Err(refuse(format!("A DID has no address for agent+{protocol} (omit the transport)"))),
+        _ => Err(invalid_input(format!("A DID has no address for agent+{protocol} (omit the transport)"))),
     };
     let endpoint = match protocol {
         "https" | "http" | "wss" | "ws" => url(protocol)?,
         "unix" | "local" | "matrix" => uri.to_string(),
         other => {
-            let known = "https, http, wss, ws, unix, local, matrix";
-            return Err(refuse(format!("The transport '{other}' is not supported (supported: {known})")));
+            let supported = "https, http, wss, ws, unix, local, matrix";
+            return Err(invalid_input(format!("The transport '{other}' is not supported (supported: {supported})")));
         }
     };
     trace.record("explicit", uri.without_query_and_fragment(), StepOutcome::Found);
@@ -53,30 +53,31 @@ pub(super) fn match_operator_map(
     request: &ResolutionRequest,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<MapMatch>, Fault> {
-    let fits = |name: &AgentUri| {
+    let prefix_len_of = |name: &AgentUri| {
         if request.uri.authority() != name.authority() {
             return None;
         }
-        let own: Vec<&str> = name.segments().collect();
-        let under = request.segments.len() >= own.len();
-        (under && request.segments.iter().zip(&own).all(|(one, other)| one == other)).then_some(own.len())
+        let key_segments: Vec<&str> = name.segments().collect();
+        let is_below = request.segments.len() >= key_segments.len();
+        (is_below && request.segments.iter().zip(&key_segments).all(|(one, other)| one == other))
+            .then_some(key_segments.len())
     };
-    let fitting = map.iter().filter_map(|(name, target)| Some((fits(name)?, name, target)));
-    let Some((at, name, target)) = fitting.max_by_key(|(at, ..)| *at) else { return Ok(None) };
-    let lost = |why: String| {
+    let matches = map.iter().filter_map(|(name, target)| Some((prefix_len_of(name)?, name, target)));
+    let Some((prefix_len, name, target)) = matches.max_by_key(|(prefix_len, ..)| *prefix_len) else { return Ok(None) };
+    let unresolved = |why: String| {
         Fault::new(FaultCode::NotFound, "The name does not resolve to an agent")
             .with_detail(format!("resolver.map {name}: {why}"))
     };
     trace.record("map", name, StepOutcome::Found);
-    let mapped = match target {
-        MapTarget::Descriptor(url) => MapMatch::Descriptor(url.clone(), at),
-        MapTarget::Name(next) => {
-            MapMatch::Step(ResolutionStep::Alias(alias_from_hint(&next.to_string(), request, at).map_err(lost)?))
-        }
+    let matched = match target {
+        MapTarget::Descriptor(url) => MapMatch::Descriptor(url.clone(), prefix_len),
+        MapTarget::Name(next) => MapMatch::Step(ResolutionStep::Alias(
+            alias_from_hint(&next.to_string(), request, prefix_len).map_err(unresolved)?,
+        )),
         MapTarget::Endpoint(endpoint) => {
-            let endpoint = request.append_rest(endpoint, at).map_err(lost)?;
+            let endpoint = request.append_rest(endpoint, prefix_len).map_err(unresolved)?;
             MapMatch::Step(ResolutionStep::Location(Box::new(AgentLocation { endpoint, ..AgentLocation::default() })))
         }
     };
-    Ok(Some(mapped))
+    Ok(Some(matched))
 }

@@ -68,16 +68,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_caller_leaves_half_of_the_permits_to_others_and_is_forgotten() {
-        let turns = ResolutionLimiter::new(4);
-        let mine = [turns.acquire("a").await.unwrap(), turns.acquire("a").await.unwrap()];
-        assert_eq!(turns.acquire("a").await.unwrap_err().code(), FaultCode::Overloaded);
-        let others = [turns.acquire("b").await.unwrap(), turns.acquire("c").await.unwrap()];
-        assert_eq!(turns.acquire("d").await.unwrap_err().code(), FaultCode::Overloaded);
-        let (freed, waited) = tokio::join!(async { drop(mine) }, turns.acquire("a"));
-        assert!(waited.is_ok(), "{freed:?}");
-        drop((waited, others));
-        turns.acquire("e").await.unwrap();
-        assert_eq!(turns.callers.lock().unwrap().len(), 1);
+        let limiter = ResolutionLimiter::new(4);
+        let own_permits = [limiter.acquire("a").await.unwrap(), limiter.acquire("a").await.unwrap()];
+        assert_eq!(limiter.acquire("a").await.unwrap_err().code(), FaultCode::Overloaded);
+        let other_permits = [limiter.acquire("b").await.unwrap(), limiter.acquire("c").await.unwrap()];
+        assert_eq!(limiter.acquire("d").await.unwrap_err().code(), FaultCode::Overloaded);
+        let (freed, acquired) = tokio::join!(async { drop(own_permits) }, limiter.acquire("a"));
+        assert!(acquired.is_ok(), "{freed:?}");
+        drop((acquired, other_permits));
+        limiter.acquire("e").await.unwrap();
+        assert_eq!(limiter.callers.lock().unwrap().len(), 1);
         assert!(ResolutionLimiter::new(1).acquire("a").await.is_ok());
     }
 }

@@ -23,7 +23,7 @@ pub enum StepOutcome {
 }
 
 impl StepOutcome {
-    /// Returns the word in responses.
+    /// Returns the outcome as written in responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -79,9 +79,9 @@ impl ResolutionTrace {
         }
     }
 
-    /// Limits the validity of the result to `until`.
-    pub(super) fn limit_expiry(&mut self, until: Instant) {
-        self.expires = Some(self.expires.map_or(until, |known| known.min(until)));
+    /// Limits the validity of the result to `expiry`.
+    pub(super) fn limit_expiry(&mut self, expiry: Instant) {
+        self.expires = Some(self.expires.map_or(expiry, |expires| expires.min(expiry)));
     }
 
     /// Records that the host of `url` does not respond: later steps skip it.
@@ -93,7 +93,7 @@ impl ResolutionTrace {
         !self.unreachable_origins.is_empty() && self.unreachable_origins.contains(&url.origin().ascii_serialization())
     }
 
-    /// Whether a step that might have had a result could not be completed.
+    /// Returns whether a step that might have had a result could not be completed.
     pub(super) fn is_inconclusive(&self) -> bool {
         self.steps.iter().any(|step| step.outcome == StepOutcome::Unreachable)
     }
@@ -112,10 +112,10 @@ impl ResolutionTrace {
 
     /// Formats the steps as one line for the log.
     pub(super) fn to_log_line(&self) -> String {
-        let each = self.steps.iter().map(|step| {
+        let steps = self.steps.iter().map(|step| {
             let why = step.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
             format!("{} {}: {}{why}", step.kind, step.location, step.outcome.as_str())
         });
-        each.collect::<Vec<_>>().join("; ")
+        steps.collect::<Vec<_>>().join("; ")
     }
 }

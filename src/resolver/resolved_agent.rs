@@ -5,20 +5,20 @@ use crate::agent::AgentUri;
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 
-/// Where an agent is called, and how the resolver found it.
+/// Location at which an agent is called, and the steps by which the resolver found it.
 #[derive(Clone, Debug)]
 pub struct ResolvedAgent {
     /// The requested name.
     pub uri: AgentUri,
     /// The agent's endpoint, in the syntax of endpoints: `https://…`, `wss://…`, `agent+unix://…`.
     pub endpoint: String,
-    /// URL of the descriptor that gave the endpoint, if any.
+    /// URL of the descriptor that has the endpoint, if any.
     pub descriptor: Option<String>,
     /// Version served at the endpoint, if known (R68).
     pub version: Option<String>,
     /// All versions that the descriptor declares (R67).
     pub versions: Vec<String>,
-    /// The operation that the name's path means, if the endpoint has no path for operations.
+    /// The operation that the name's path names, if the endpoint has no path for operations.
     pub operation: Option<String>,
     /// Whether the descriptor has a signature, which the resolver does not verify (R100).
     pub has_signature: bool,
@@ -54,7 +54,7 @@ impl ResolvedAgent {
         scheme.strip_prefix("agent+").unwrap_or(scheme)
     }
 
-    /// Whether the operator's configuration alone gave the result, without any remote document.
+    /// Returns whether the operator's configuration alone determined the result, without any remote document.
     pub fn is_operator_defined(&self) -> bool {
         self.trace.iter().all(|step| matches!(step.kind, "map" | "name"))
     }

@@ -23,32 +23,32 @@ fn url(text: &str) -> Url {
     Url::parse(text).unwrap()
 }
 
-/// Returns where a descriptor at `https://a.example/p/agent.json` leads for `uri`, whose first segment is the agent's.
+/// Resolves `uri` through a descriptor at `https://a.example/p/agent.json`; its first segment is the agent's own name.
 fn resolve_hint(descriptor: Value, uri: &str) -> Result<String, String> {
     let document = ResolverDocument { url: url("https://a.example/p/agent.json"), value: descriptor };
     match step_from_descriptor(&document, &request(uri, None), 1).map_err(|fault| fault.to_string())?? {
-        ResolutionStep::Location(place) => Ok(place.endpoint),
+        ResolutionStep::Location(location) => Ok(location.endpoint),
         ResolutionStep::Alias(name) => Ok(name.to_string()),
     }
 }
 
 #[test]
-fn r68_a_version_suffix_in_a_path_is_told_from_a_plain_at_sign() {
-    let read = |uri: &str| {
+fn r68_a_version_suffix_in_a_path_is_distinguished_from_a_plain_at_sign() {
+    let split = |uri: &str| {
         let request = request(uri, None);
         (request.segments.join("/"), request.version)
     };
-    assert_eq!(read("agent://a/planner@1.2/x"), ("planner/x".into(), Some("1.2".into())));
-    assert_eq!(read("agent://a/planner@%5E1/x?version=2"), ("planner/x".into(), Some("^1".into())));
-    assert_eq!(read("agent://a/planner@latest"), ("planner".into(), Some("latest".into())));
-    assert_eq!(read("agent://a/me@example.com/x?version=2"), ("me@example.com/x".into(), Some("2".into())));
-    assert_eq!(read("agent://a/@1/x@"), ("@1/x@".into(), None));
+    assert_eq!(split("agent://a/planner@1.2/x"), ("planner/x".into(), Some("1.2".into())));
+    assert_eq!(split("agent://a/planner@%5E1/x?version=2"), ("planner/x".into(), Some("^1".into())));
+    assert_eq!(split("agent://a/planner@latest"), ("planner".into(), Some("latest".into())));
+    assert_eq!(split("agent://a/me@example.com/x?version=2"), ("me@example.com/x".into(), Some("2".into())));
+    assert_eq!(split("agent://a/@1/x@"), ("@1/x@".into(), None));
     assert_eq!(request("agent://a/p@1", Some("3")).version.as_deref(), Some("3"));
 }
 
 #[test]
 fn r53_endpoint_hints_of_every_kind_are_resolved() {
-    for (hint, leads_to) in [
+    for (hint, expected) in [
         (json!({"endpoint": "https://b.example/x"}), "https://b.example/x/do?q=1"),
         (json!({"endpoint": "/x/"}), "https://a.example/x/do?q=1"),
         (json!({"url": "run"}), "https://a.example/p/run/do?q=1"),
@@ -57,12 +57,12 @@ fn r53_endpoint_hints_of_every_kind_are_resolved() {
         (json!({"endpoint": "agent://b.example/s"}), "agent://b.example/s/do?q=1"),
         (json!({"endpoint": "https://b.example/x?k=v"}), "https://b.example/x/do?k=v&q=1"),
     ] {
-        assert_eq!(resolve_hint(hint.clone(), "agent://a.example/p/do?q=1"), Ok(leads_to.to_owned()), "{hint}");
+        assert_eq!(resolve_hint(hint.clone(), "agent://a.example/p/do?q=1"), Ok(expected.to_owned()), "{hint}");
     }
-    for refused in
+    for hint in
         ["agent+unix:///run/x", "agent+local://x", "unix:/x", "file:///x", "javascript://x", "https://u@b.example"]
     {
-        assert!(resolve_hint(json!({"endpoint": refused}), "agent://a.example/p").is_err(), "{refused}");
+        assert!(resolve_hint(json!({"endpoint": hint}), "agent://a.example/p").is_err(), "{hint}");
     }
 }
 
@@ -70,13 +70,13 @@ fn r53_endpoint_hints_of_every_kind_are_resolved() {
 fn r67_a_capabilitys_own_endpoint_does_not_serve_other_versions() {
     let descriptor = json!({"version": "2.0.0", "endpoint": "/agent", "supportedVersions": {"1.0.0": "/old"},
         "capabilities": [{"name": "do", "endpoint": "/fast/do"}]});
-    for (uri, leads_to) in [
+    for (uri, expected) in [
         ("agent://a.example/p/do", "https://a.example/fast/do"),
         ("agent://a.example/p@2/do", "https://a.example/fast/do"),
         ("agent://a.example/p@1/do", "https://a.example/old/do"),
         ("agent://a.example/p@1/more", "https://a.example/old/more"),
     ] {
-        assert_eq!(resolve_hint(descriptor.clone(), uri), Ok(leads_to.to_owned()), "{uri}");
+        assert_eq!(resolve_hint(descriptor.clone(), uri), Ok(expected.to_owned()), "{uri}");
     }
 }
 
@@ -93,11 +93,11 @@ fn path_and_query_are_appended_to_urls_without_loss() {
     }
     assert!(append_path_and_query("agent+unix:///s#/x", &["y"], None).is_err());
     let base = url("https://a.example:8443/api/invoke");
-    let on = |reference| join_same_origin(&base, reference).map(String::from);
-    assert_eq!(on("/v2").as_deref(), Some("https://a.example:8443/v2"));
-    assert_eq!(on("v2/invoke").as_deref(), Some("https://a.example:8443/api/v2/invoke"));
-    assert_eq!(on("https://a.example:8443/x").as_deref(), Some("https://a.example:8443/x"));
-    for elsewhere in [
+    let join = |reference| join_same_origin(&base, reference).map(String::from);
+    assert_eq!(join("/v2").as_deref(), Some("https://a.example:8443/v2"));
+    assert_eq!(join("v2/invoke").as_deref(), Some("https://a.example:8443/api/v2/invoke"));
+    assert_eq!(join("https://a.example:8443/x").as_deref(), Some("https://a.example:8443/x"));
+    for reference in [
         "https://a.example/x",
         "http://a.example:8443/x",
         "//b.example/x",
@@ -106,7 +106,7 @@ fn path_and_query_are_appended_to_urls_without_loss() {
         "/ x",
         "javascript:x",
     ] {
-        assert_eq!(on(elsewhere), None, "{elsewhere}");
+        assert_eq!(join(reference), None, "{reference}");
     }
 }
 
@@ -146,8 +146,8 @@ async fn loops_in_the_map_and_too_many_concurrent_names_are_refused() {
     let uri = AgentUri::parse("agent://a.example/x").unwrap();
     assert_eq!(resolver.resolve(&uri, None, "a").await.unwrap_err().code(), FaultCode::AgentError);
     let socket = AgentUri::parse("agent://c.example").unwrap();
-    let found = resolver.resolve(&socket, None, "a").await.map_err(|fault| fault.code());
-    assert!(matches!(found, Err(FaultCode::AgentUnavailable | FaultCode::Timeout)), "{found:?}");
+    let result = resolver.resolve(&socket, None, "a").await.map_err(|fault| fault.code());
+    assert!(matches!(result, Err(FaultCode::AgentUnavailable | FaultCode::Timeout)), "{result:?}");
 }
 
 #[test]
@@ -183,11 +183,11 @@ proptest! {
             value: json!({"endpoint": format!("{scheme}{rest}"), "version": "1.0.0"}),
         };
         match step_from_descriptor(&document, &ResolutionRequest::new(&uri, None), 1) {
-            Ok(Ok(ResolutionStep::Location(place))) => {
-                let scheme = place.endpoint.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-                let known = ["https", "http", "wss", "ws", "mqtts", "agent+matrix"];
-                prop_assert!(scheme.is_some_and(|scheme| known.contains(&&*scheme)), "{}", place.endpoint);
-                prop_assert!(!place.endpoint.contains('#'), "{}", place.endpoint);
+            Ok(Ok(ResolutionStep::Location(location))) => {
+                let scheme = location.endpoint.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+                let allowed = ["https", "http", "wss", "ws", "mqtts", "agent+matrix"];
+                prop_assert!(scheme.is_some_and(|scheme| allowed.contains(&&*scheme)), "{}", location.endpoint);
+                prop_assert!(!location.endpoint.contains('#'), "{}", location.endpoint);
             }
             Ok(Ok(ResolutionStep::Alias(name))) => prop_assert!(name.transport().is_none() && name.fragment().is_none()),
             Ok(Err(_)) | Err(_) => {}

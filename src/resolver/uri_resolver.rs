@@ -30,7 +30,7 @@ pub struct UriResolver {
     network: net::NetworkConfig,
     map: Vec<(AgentUri, MapTarget)>,
     documents: DocumentCache,
-    /// Separate limits, so that callers and agents cannot exhaust each other's.
+    /// Separate limiters, so that callers and agents cannot exhaust each other's permits.
     caller_limiter: ResolutionLimiter,
     agent_limiter: ResolutionLimiter,
 }
@@ -60,7 +60,7 @@ impl UriResolver {
         })
     }
 
-    /// Whether the resolver was created with this configuration.
+    /// Returns whether the resolver was created with this configuration.
     pub fn has_config(&self, config: &ResolverConfig, network: &net::NetworkConfig) -> bool {
         self.config == *config && self.network == *network
     }
@@ -71,7 +71,7 @@ impl UriResolver {
     /// `NotFound` if there is no agent, `AgentUnavailable` if a source could not be read, `Timeout`, `AgentError` if
     /// names form a loop, `NotAcceptable` if the agent lacks the version, `Overloaded`, `InvalidInput`.
     pub async fn resolve(&self, uri: &AgentUri, version: Option<&str>, caller: &str) -> Result<ResolvedAgent> {
-        self.resolve_within_timeout((&self.caller_limiter, caller), uri, version).await
+        self.resolve_within_timeout(&self.caller_limiter, caller, uri, version).await
     }
 
     /// Resolves the endpoint `uri` of an agent.
@@ -79,29 +79,30 @@ impl UriResolver {
     /// # Errors
     /// As [`UriResolver::resolve`].
     pub async fn resolve_agent_endpoint(&self, uri: &AgentUri) -> Result<ResolvedAgent> {
-        self.resolve_within_timeout((&self.agent_limiter, &uri.to_string()), uri, None).await
+        self.resolve_within_timeout(&self.agent_limiter, &uri.to_string(), uri, None).await
     }
 
     async fn resolve_within_timeout(
         &self,
-        (limiter, caller): (&ResolutionLimiter, &str),
+        limiter: &ResolutionLimiter,
+        caller: &str,
         uri: &AgentUri,
         version: Option<&str>,
     ) -> Result<ResolvedAgent> {
         let mut trace = ResolutionTrace::default();
-        let within = async {
-            let _turn = limiter.acquire(caller).await?;
+        let resolution = async {
+            let _permit = limiter.acquire(caller).await?;
             self.follow_aliases(uri, version, &mut trace).await
         };
-        let time = self.config.resolution_timeout;
-        let walked = tokio::time::timeout(time.get(), within).await.unwrap_or_else(|_| {
+        let timeout = self.config.resolution_timeout;
+        let resolved = tokio::time::timeout(timeout.get(), resolution).await.unwrap_or_else(|_| {
             // The message does not say which step was slow: that is internal.
-            Err(Fault::new(FaultCode::Timeout, format!("The name could not be resolved within {time}")))
+            Err(Fault::new(FaultCode::Timeout, format!("The name could not be resolved within {timeout}")))
         });
-        match walked {
-            Ok(place) => {
+        match resolved {
+            Ok(location) => {
                 let expires = trace.expires();
-                Ok(ResolvedAgent::new(uri, place, trace.into_steps(), expires))
+                Ok(ResolvedAgent::new(uri, location, trace.into_steps(), expires))
             }
             Err(fault) => {
                 let trace_line = trace.to_log_line();
@@ -117,18 +118,18 @@ impl UriResolver {
         version: Option<&str>,
         trace: &mut ResolutionTrace,
     ) -> Result<AgentLocation> {
-        let mut seen = vec![uri.without_query_and_fragment()];
+        let mut visited = vec![uri.without_query_and_fragment()];
         let mut request = ResolutionRequest::new(uri, version);
         let has_earlier_steps = |trace: &ResolutionTrace| trace.steps().len() > 1;
         loop {
             let next = match self.resolve_step(&request, trace).await? {
-                ResolutionStep::Location(place) => return Ok(*place),
+                ResolutionStep::Location(location) => return Ok(*location),
                 ResolutionStep::Alias(next) => next,
             };
-            let bare = next.without_query_and_fragment();
-            if seen.contains(&bare) || seen.len() > MAX_ALIASES {
-                let why = if seen.contains(&bare) { "the names form a loop" } else { "more than 5 names in a row" };
-                trace.record_with_reason("name", &bare, StepOutcome::Unusable, Some(why.to_owned()));
+            let name = next.without_query_and_fragment();
+            if visited.contains(&name) || visited.len() > MAX_ALIASES {
+                let why = if visited.contains(&name) { "the names form a loop" } else { "more than 5 names in a row" };
+                trace.record_with_reason("name", &name, StepOutcome::Unusable, Some(why.to_owned()));
                 return Err(Fault::new(
                     FaultCode::AgentError,
                     "The name resolves through a loop or too many other names",
@@ -137,17 +138,17 @@ impl UriResolver {
             if next.transport().is_some_and(|protocol| protocol != "https" && protocol != "wss")
                 && has_earlier_steps(trace)
             {
-                trace.record("name", &bare, StepOutcome::Unusable);
+                trace.record("name", &name, StepOutcome::Unusable);
                 return Err(Fault::new(
                     FaultCode::AgentError,
-                    "The name resolves to a transport documents may not choose",
+                    "The name resolves to a transport that documents may not choose",
                 ));
             }
-            trace.record("name", &bare, StepOutcome::Found);
-            seen.push(bare);
-            let (version, insists) = (request.version.take(), request.requires_version);
+            trace.record("name", &name, StepOutcome::Found);
+            visited.push(name);
+            let (version, requires_version) = (request.version.take(), request.requires_version);
             request = ResolutionRequest::new(&next, None);
-            (request.version, request.requires_version) = (version.or(request.version), insists);
+            (request.version, request.requires_version) = (version.or(request.version), requires_version);
         }
     }
 
@@ -155,8 +156,9 @@ impl UriResolver {
     async fn resolve_step(&self, request: &ResolutionRequest, trace: &mut ResolutionTrace) -> Result<ResolutionStep> {
         match match_operator_map(&self.map, request, trace)? {
             Some(MapMatch::Step(step)) => return Ok(step),
-            Some(MapMatch::Descriptor(url, at)) => {
-                let step = domain_documents::resolve_descriptor(&self.documents, &url, (request, at), trace).await?;
+            Some(MapMatch::Descriptor(url, prefix_len)) => {
+                let step =
+                    domain_documents::resolve_descriptor(&self.documents, &url, request, prefix_len, trace).await?;
                 // The operator's entry is final: no other step is tried.
                 return step.ok_or_else(|| unresolved_fault(trace));
             }
@@ -166,7 +168,7 @@ impl UriResolver {
             return resolve_explicit_transport(&request.uri, protocol, trace);
         }
         let documents = &self.documents;
-        let home = match request.uri.authority() {
+        let root = match request.uri.authority() {
             AgentUriAuthority::Did(text) => {
                 if let Some(step) = did::resolve_did(documents, text, request, trace).await? {
                     return Ok(step);
@@ -183,17 +185,18 @@ impl UriResolver {
                 Some(did::DocumentRoot { origin: root, path: Vec::new() })
             }
         };
-        let Some(home) = home else { return Err(unresolved_fault(trace)) };
+        let Some(root) = root else { return Err(unresolved_fault(trace)) };
         // The path of a DID is a prefix of the name's path.
-        let mut below = request.clone();
-        below.segments = home.path.iter().chain(&request.segments).cloned().collect();
-        if let Some(step) = domain_documents::resolve_descriptors(documents, &home.origin, &below, trace).await? {
+        let mut full_request = request.clone();
+        full_request.segments = root.path.iter().chain(&request.segments).cloned().collect();
+        if let Some(step) = domain_documents::resolve_descriptors(documents, &root.origin, &full_request, trace).await?
+        {
             return Ok(step);
         }
-        if let Some(step) = webfinger::resolve_webfinger(documents, &home.origin, request, trace).await? {
+        if let Some(step) = webfinger::resolve_webfinger(documents, &root.origin, request, trace).await? {
             return Ok(step);
         }
-        self.fall_back_to_https(&home.origin, &below, trace)
+        self.fall_back_to_https(&root.origin, &full_request, trace)
     }
 
     /// Falls back to https at the name's own host and path, if nothing is published (R54).
@@ -225,7 +228,7 @@ impl UriResolver {
     }
 }
 
-/// Builds the fault of a name without result; it tells "no agent" from "a source could not be read".
+/// Returns the fault for a name without a result. It distinguishes "no agent" from "a source could not be read".
 #[cold]
 fn unresolved_fault(trace: &ResolutionTrace) -> Fault {
     match trace.is_inconclusive() {

@@ -5,13 +5,13 @@ use crate::{agent::AgentEndpoint, net::Url};
 
 /// Joins `reference` to `base`, if the result has the scheme, host and port of `base` (R67).
 pub fn join_same_origin(base: &Url, reference: &str) -> Option<Url> {
-    let plain = reference.len() <= 2_048 && reference.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-    let url = base.join(reference).ok().filter(|url| plain && url.origin() == base.origin())?;
+    let is_valid = reference.len() <= 2_048 && reference.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let url = base.join(reference).ok().filter(|url| is_valid && url.origin() == base.origin())?;
     (url.username().is_empty() && url.password().is_none()).then_some(url)
 }
 
-/// Joins the place of a version to an agent's endpoint (R67). An endpoint that is a name is resolved at call time: only
-/// absolute paths are valid there. Endpoints other than HTTP have no places.
+/// Joins the location of a version to an agent's endpoint (R67). An endpoint that is a name is resolved at call time:
+/// only absolute paths are valid there. Endpoints other than HTTP have no locations of versions.
 pub fn version_url(endpoint: &AgentEndpoint, reference: &str) -> Option<Url> {
     let base = match endpoint {
         AgentEndpoint::Http(uri) => uri.to_string(),
@@ -31,25 +31,25 @@ pub(super) fn append_path_and_query(text: &str, rest: &[&str], query: Option<&st
         return Ok(text.to_owned());
     }
     // Only URLs have queries; other addresses have a syntax of their own.
-    let lost = || format!("no path can be appended to {}", quote_name(text));
-    let (before, own) = text.split_once('?').map_or((text, None), |(before, own)| (before, Some(own)));
-    if before.contains('#') || !before.contains("://") {
-        return Err(lost());
+    let not_extensible = || format!("no path can be appended to {}", quote_name(text));
+    let (base, own_query) = text.split_once('?').map_or((text, None), |(base, own_query)| (base, Some(own_query)));
+    if base.contains('#') || !base.contains("://") {
+        return Err(not_extensible());
     }
-    let mut whole = before.to_owned();
+    let mut joined = base.to_owned();
     if !rest.is_empty() {
-        if whole.ends_with('/') {
-            whole.pop();
+        if joined.ends_with('/') {
+            joined.pop();
         }
         for segment in rest {
-            whole.push('/');
-            whole.push_str(segment);
+            joined.push('/');
+            joined.push_str(segment);
         }
     }
-    let queries: Vec<&str> = [own, query].into_iter().flatten().filter(|query| !query.is_empty()).collect();
+    let queries: Vec<&str> = [own_query, query].into_iter().flatten().filter(|query| !query.is_empty()).collect();
     if !queries.is_empty() {
-        whole.push('?');
-        whole.push_str(&queries.join("&"));
+        joined.push('?');
+        joined.push_str(&queries.join("&"));
     }
-    Ok(whole)
+    Ok(joined)
 }

@@ -38,13 +38,13 @@ pub(super) async fn resolve_webfinger(
     else {
         return unusable(trace, "has no link to an agent".to_owned());
     };
-    let (href, described) = (text_member(link, "href").unwrap_or_default().to_owned(), is_descriptor_link(link));
+    let (href, is_descriptor) = (text_member(link, "href").unwrap_or_default().to_owned(), is_descriptor_link(link));
     let base = document.url.clone();
     drop(document);
     // WebFinger describes the whole name: no rest of the name is appended to the target.
-    let whole = request.segments.len();
+    let segment_count = request.segments.len();
     if href.starts_with("agent://") {
-        return match alias_from_hint(&href, request, whole) {
+        return match alias_from_hint(&href, request, segment_count) {
             Ok(name) if name.without_query_and_fragment() != request.uri.without_query_and_fragment() => {
                 trace.record("webfinger", &url, StepOutcome::Found);
                 Ok(Some(ResolutionStep::Alias(name)))
@@ -59,13 +59,13 @@ pub(super) async fn resolve_webfinger(
         Err(why) => return unusable(trace, why),
     };
     match Url::parse(&endpoint) {
-        Ok(at) if described || at.path().ends_with(".json") => {
+        Ok(target) if is_descriptor || target.path().ends_with(".json") => {
             trace.record("webfinger", &url, StepOutcome::Found);
-            resolve_descriptor(documents, &at, (request, whole), trace).await
+            resolve_descriptor(documents, &target, request, segment_count, trace).await
         }
         _ => {
             let request = ResolutionRequest { segments: Vec::new(), ..request.clone() };
-            resolve_to_endpoint(documents, &url, (&request, &endpoint, "webfinger"), trace).await
+            resolve_to_endpoint(documents, &url, &request, &endpoint, "webfinger", trace).await
         }
     }
 }
@@ -78,7 +78,7 @@ fn is_self_link(link: &Map<String, Value>) -> bool {
     text_member(link, "rel") == Some("self") && text_member(link, "type").is_some_and(|media| media.contains("json"))
 }
 
-/// Whether a link targets a descriptor rather than the agent itself.
+/// Returns whether a link targets a descriptor rather than the agent itself.
 fn is_descriptor_link(link: &Map<String, Value>) -> bool {
     let media = text_member(link, "type").unwrap_or_default();
     let rel = text_member(link, "rel").unwrap_or_default().to_ascii_lowercase();

@@ -64,12 +64,12 @@ impl AgentIndexer {
     }
 }
 
-fn for_each_facet_term(agent: &Agent, mut take: impl FnMut(&str)) {
-    agent.capabilities.iter().for_each(|word| take(&facet_term(Facet::Capability, word)));
-    agent.tags.iter().for_each(|word| take(&facet_term(Facet::Tag, word)));
-    agent.languages.iter().for_each(|language| take(&facet_term(Facet::Language, language)));
+fn for_each_facet_term(agent: &Agent, mut emit: impl FnMut(&str)) {
+    agent.capabilities.iter().for_each(|value| emit(&facet_term(Facet::Capability, value)));
+    agent.tags.iter().for_each(|value| emit(&facet_term(Facet::Tag, value)));
+    agent.languages.iter().for_each(|language| emit(&facet_term(Facet::Language, language)));
     if agent.languages.is_empty() {
-        take(&facet_term(Facet::Language, ""));
+        emit(&facet_term(Facet::Language, ""));
     }
 }
 
@@ -80,12 +80,12 @@ pub(super) fn truncate(text: &str, max_bytes: usize) -> &str {
 
 /// Appends `field`, with camelCase words such as `translateText` split.
 fn append_split_words(field: &str, text: &mut String) {
-    let mut lower = false;
+    let mut previous_is_lowercase = false;
     for c in field.chars() {
-        if lower && c.is_uppercase() {
+        if previous_is_lowercase && c.is_uppercase() {
             text.push(' ');
         }
-        lower = c.is_lowercase();
+        previous_is_lowercase = c.is_lowercase();
         text.push(c);
     }
 }

@@ -23,7 +23,7 @@ pub struct SearchConfig {
     pub ranking: Ranking,
 }
 
-/// Where the embedding model comes from.
+/// Source of the embedding model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ModelSource {

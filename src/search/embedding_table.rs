@@ -22,32 +22,32 @@ pub(super) struct QueryVector {
 
 impl QueryVector {
     pub(super) fn new(embedding: &[f32]) -> Self {
-        let step = max_magnitude(embedding) / QUERY_SCALE;
-        Self { components: embedding.iter().map(|x| (x / step).round() as i16).collect(), scale: step }
+        let scale = max_magnitude(embedding) / QUERY_SCALE;
+        Self { components: embedding.iter().map(|x| (x / scale).round() as i16).collect(), scale }
     }
 }
 
 impl EmbeddingTable {
     pub(super) fn new(dimensions: usize, capacity: usize) -> Self {
-        let (cells, steps) = (Vec::with_capacity(dimensions * capacity), Vec::with_capacity(capacity));
-        Self { dimensions, components: cells, scales: steps }
+        let (components, scales) = (Vec::with_capacity(dimensions * capacity), Vec::with_capacity(capacity));
+        Self { dimensions, components, scales }
     }
 
     /// Appends an embedding, or none, for the next slot.
     pub(super) fn push(&mut self, embedding: Option<&[f32]>) {
-        let direction = embedding.unwrap_or_default();
-        let step = max_magnitude(direction) / 127.0;
-        let cells = direction.iter().map(|x| (x / step).round() as i8);
-        self.components.extend(cells.chain(std::iter::repeat(0)).take(self.dimensions));
-        self.scales.push(if step.is_normal() { step } else { 0.0 });
+        let components = embedding.unwrap_or_default();
+        let scale = max_magnitude(components) / 127.0;
+        let quantized = components.iter().map(|x| (x / scale).round() as i8);
+        self.components.extend(quantized.chain(std::iter::repeat(0)).take(self.dimensions));
+        self.scales.push(if scale.is_normal() { scale } else { 0.0 });
     }
 
     /// Appends the embedding of a slot of `other` for the next slot.
     pub(super) fn push_copy(&mut self, other: &Self, slot: usize) {
         match (other.row(slot), other.scales.get(slot)) {
-            (Some(row), Some(step)) if row.len() == self.dimensions => {
+            (Some(row), Some(scale)) if row.len() == self.dimensions => {
                 self.components.extend_from_slice(row);
-                self.scales.push(*step);
+                self.scales.push(*scale);
             }
             _ => self.push(None),
         }
@@ -55,27 +55,27 @@ impl EmbeddingTable {
 
     /// Returns the cosine similarity of the embedding in `slot` and the query.
     pub(super) fn cosine_similarity(&self, slot: u32, query: &QueryVector) -> f32 {
-        let (Some(row), Some(step)) = (self.row(slot as usize), self.scales.get(slot as usize)) else { return 0.0 };
+        let (Some(row), Some(scale)) = (self.row(slot as usize), self.scales.get(slot as usize)) else { return 0.0 };
         let sum: i32 = row.iter().zip(&query.components).map(|(x, y)| i32::from(*x) * i32::from(*y)).sum();
-        sum as f32 * step * query.scale
+        sum as f32 * scale * query.scale
     }
 
     fn row(&self, slot: usize) -> Option<&[i8]> {
-        let from = slot * self.dimensions;
-        self.components.get(from..from + self.dimensions)
+        let start = slot * self.dimensions;
+        self.components.get(start..start + self.dimensions)
     }
 }
 
 fn max_magnitude(vector: &[f32]) -> f32 {
-    vector.iter().fold(0.0, |most, x| x.abs().max(most))
+    vector.iter().fold(0.0, |max, x| x.abs().max(max))
 }
 
 /// Returns the new slot of each old slot, given the old slot of each new one.
-pub(super) fn slot_map(previous_slots: &[Option<u32>], before: usize) -> Vec<u32> {
-    let mut slot_map = vec![REMOVED_SLOT; before];
-    for (slot, origin) in (0u32..).zip(previous_slots) {
-        if let Some(place) = origin.and_then(|origin| slot_map.get_mut(origin as usize)) {
-            *place = slot;
+pub(super) fn slot_map(previous_slots: &[Option<u32>], previous_count: usize) -> Vec<u32> {
+    let mut slot_map = vec![REMOVED_SLOT; previous_count];
+    for (slot, previous_slot) in (0u32..).zip(previous_slots) {
+        if let Some(new_slot) = previous_slot.and_then(|previous_slot| slot_map.get_mut(previous_slot as usize)) {
+            *new_slot = slot;
         }
     }
     slot_map

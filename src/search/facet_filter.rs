@@ -16,15 +16,15 @@ pub(super) enum Facet {
 
 /// Returns the index term of agents with this value. It starts with a character that no word contains.
 pub(super) fn facet_term(facet: Facet, value: &str) -> String {
-    let mark = match facet {
+    let prefix = match facet {
         Facet::Capability => "\u{1}c",
         Facet::Tag => "\u{1}t",
         Facet::Language => "\u{1}l",
     };
     let value = truncate(value.trim(), MAX_FACET_BYTES).to_lowercase();
     match facet {
-        Facet::Language => format!("{mark}{}", value.replace('_', "-")),
-        _ => format!("{mark}{value}"),
+        Facet::Language => format!("{prefix}{}", value.replace('_', "-")),
+        _ => format!("{prefix}{value}"),
     }
 }
 
@@ -32,20 +32,26 @@ pub(super) fn facet_term(facet: Facet, value: &str) -> String {
 pub(super) fn matching_slots(snapshot: &IndexSnapshot, filters: &SearchFilters) -> Bitset {
     let mut matching = slots_with_status(snapshot, &filters.status);
     let values = [(Facet::Capability, &filters.capabilities), (Facet::Tag, &filters.tags)];
-    let terms: BTreeSet<String> =
-        values.into_iter().flat_map(|(kind, values)| values.iter().map(move |value| facet_term(kind, value))).collect();
-    for word in terms {
+    let terms: BTreeSet<String> = values
+        .into_iter()
+        .flat_map(|(facet, values)| values.iter().map(move |value| facet_term(facet, value)))
+        .collect();
+    for term in terms {
         if matching.is_empty() {
             return matching;
         }
-        let mut having = Bitset::with_capacity(snapshot.agents.len());
-        snapshot.terms.find_term(&word).into_iter().for_each(|at| insert_postings(snapshot, at, &mut having));
-        matching.intersect(&having);
+        let mut with_term = Bitset::with_capacity(snapshot.agents.len());
+        snapshot
+            .terms
+            .find_term(&term)
+            .into_iter()
+            .for_each(|position| insert_postings(snapshot, position, &mut with_term));
+        matching.intersect(&with_term);
     }
     let languages: BTreeSet<String> =
         filters.languages.iter().map(|range| facet_term(Facet::Language, range)).collect();
-    let any = [facet_term(Facet::Language, ""), facet_term(Facet::Language, "*")];
-    for range in languages.iter().filter(|range| !any.contains(range)) {
+    let wildcards = [facet_term(Facet::Language, ""), facet_term(Facet::Language, "*")];
+    for range in languages.iter().filter(|range| !wildcards.contains(range)) {
         if matching.is_empty() {
             return matching;
         }
@@ -57,8 +63,8 @@ pub(super) fn matching_slots(snapshot: &IndexSnapshot, filters: &SearchFilters) 
 fn slots_with_status(snapshot: &IndexSnapshot, status: &[StatusFilter]) -> Bitset {
     let status = if status.is_empty() { &[StatusFilter::Active, StatusFilter::Deprecated] } else { status };
     let mut matching = Bitset::with_capacity(snapshot.agents.len());
-    for word in status {
-        matching.union(match word {
+    for status_filter in status {
+        matching.union(match status_filter {
             StatusFilter::Active => &snapshot.active,
             StatusFilter::Inactive => &snapshot.inactive,
             StatusFilter::Deprecated => &snapshot.deprecated,
@@ -75,10 +81,10 @@ fn slots_with_language(snapshot: &IndexSnapshot, range: &str) -> Bitset {
     let positions = exact.into_iter().filter_map(|term| snapshot.terms.find_term(term));
     positions
         .chain(snapshot.terms.prefix_range(&format!("{range}-")))
-        .for_each(|at| insert_postings(snapshot, at, &mut slots));
+        .for_each(|position| insert_postings(snapshot, position, &mut slots));
     slots
 }
 
-fn insert_postings(snapshot: &IndexSnapshot, at: usize, slots: &mut Bitset) {
-    snapshot.terms.postings(at).slots().for_each(|slot| slots.insert(slot));
+fn insert_postings(snapshot: &IndexSnapshot, position: usize, slots: &mut Bitset) {
+    snapshot.terms.postings(position).slots().for_each(|slot| slots.insert(slot));
 }

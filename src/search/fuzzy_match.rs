@@ -8,7 +8,7 @@ const MAX_COMPARED_TERMS: usize = 20_000;
 const MAX_SIMILAR_TERMS: usize = 4;
 
 /// Returns the positions of the terms most similar to `term`, the likeliest first, each with its likelihood.
-pub(super) fn similar_terms(lexicon: &InvertedIndex, term: &str) -> Vec<(usize, f32)> {
+pub(super) fn similar_terms(index: &InvertedIndex, term: &str) -> Vec<(usize, f32)> {
     let letters: Vec<char> = term.chars().collect();
     let max_distance = match letters.len() {
         0..=2 => return Vec::new(),
@@ -19,18 +19,18 @@ pub(super) fn similar_terms(lexicon: &InvertedIndex, term: &str) -> Vec<(usize, 
     };
     // A number must match exactly.
     let (Some(first), true) = (letters.first(), letters.iter().all(|c| c.is_alphabetic())) else { return Vec::new() };
-    let range = lexicon.prefix_range(first.encode_utf8(&mut [0; 4]));
-    let mut found: Vec<(usize, usize)> = range
+    let range = index.prefix_range(first.encode_utf8(&mut [0; 4]));
+    let mut candidates: Vec<(usize, usize)> = range
         .take(MAX_COMPARED_TERMS)
-        .filter_map(|at| {
-            let other = lexicon.term(at);
+        .filter_map(|position| {
+            let other = index.term(position);
             let cost = if other.starts_with(term) { 1 } else { edit_distance(&letters, other, max_distance)? };
-            Some((cost, at))
+            Some((cost, position))
         })
         .collect();
-    found.sort_by_key(|(cost, at)| (*cost, usize::MAX - lexicon.postings(*at).len()));
-    found.truncate(MAX_SIMILAR_TERMS);
-    found.into_iter().map(|(cost, at)| (at, if cost <= 1 { 0.8 } else { 0.6 })).collect()
+    candidates.sort_by_key(|(cost, position)| (*cost, usize::MAX - index.postings(*position).len()));
+    candidates.truncate(MAX_SIMILAR_TERMS);
+    candidates.into_iter().map(|(cost, position)| (position, if cost <= 1 { 0.8 } else { 0.6 })).collect()
 }
 
 /// Returns the edit distance to `other` (with swaps of neighbours); `None` if it exceeds `max_distance`.
@@ -48,26 +48,26 @@ fn edit_distance(letters: &[char], other: &str, max_distance: usize) -> Option<u
     // Rows of the Damerau-Levenshtein table: two before, one before, the current one.
     let mut oldest = vec![usize::MAX; other.len() + 1];
     let mut older: Vec<usize> = (0..=other.len()).collect();
-    let mut before = None;
-    for (at, letter) in letters.iter().enumerate() {
+    let mut previous_letter = None;
+    for (row_number, letter) in letters.iter().enumerate() {
         let mut row = Vec::with_capacity(other.len() + 1);
-        row.push(at + 1);
-        let (mut left, mut least) = (at + 1, at + 1);
-        let mut previous = None;
-        for (place, sign) in other.iter().enumerate() {
+        row.push(row_number + 1);
+        let (mut left, mut min_cost) = (row_number + 1, row_number + 1);
+        let mut previous_other = None;
+        for (column, other_letter) in other.iter().enumerate() {
             let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX);
-            let mut cost = (cell(&older, place) + usize::from(letter != sign)).min(left + 1);
-            cost = cost.min(cell(&older, place + 1) + 1);
-            if previous == Some(letter) && before == Some(sign) {
-                cost = cost.min(cell(&oldest, place - 1) + 1);
+            let mut cost = (cell(&older, column) + usize::from(letter != other_letter)).min(left + 1);
+            cost = cost.min(cell(&older, column + 1) + 1);
+            if previous_other == Some(letter) && previous_letter == Some(other_letter) {
+                cost = cost.min(cell(&oldest, column - 1) + 1);
             }
             row.push(cost);
-            (left, least, previous) = (cost, least.min(cost), Some(sign));
+            (left, min_cost, previous_other) = (cost, min_cost.min(cost), Some(other_letter));
         }
-        if least > max_distance {
+        if min_cost > max_distance {
             return None;
         }
-        (oldest, older, before) = (older, row, Some(letter));
+        (oldest, older, previous_letter) = (older, row, Some(letter));
     }
     older.last().copied().filter(|cost| *cost <= max_distance)
 }

@@ -29,8 +29,8 @@ pub(super) struct IndexSnapshot {
 }
 
 impl IndexSnapshot {
-    /// Builds the snapshot of these agents. Of two agents with the same id the first one is kept.
-    pub(super) fn updated(&self, mut agents: Vec<Arc<Agent>>, model: Option<&EmbeddingModel>) -> Self {
+    /// Builds the snapshot of `agents` from this one. Of two agents with the same id the first one is kept.
+    pub(super) fn rebuild(&self, mut agents: Vec<Arc<Agent>>, model: Option<&EmbeddingModel>) -> Self {
         agents.sort_by(|one, other| one.id.cmp(&other.id));
         agents.dedup_by(|later, first| later.id == first.id);
         agents.shrink_to_fit();
@@ -42,16 +42,16 @@ impl IndexSnapshot {
         (next.active, next.inactive, next.deprecated) = slots_by_status(&agents);
         next.lengths.reserve_exact(agents.len());
         let (mut postings, mut indexer) = (PostingsBuilder::default(), AgentIndexer::default());
-        for ((slot, agent), origin) in (0..).zip(&agents).zip(&previous_slots) {
-            match origin.map(|origin| origin as usize) {
-                Some(origin) => {
-                    next.lengths.push(self.lengths.get(origin).copied().unwrap_or_default());
-                    next.embeddings.push_copy(&self.embeddings, origin);
+        for ((slot, agent), previous_slot) in (0..).zip(&agents).zip(&previous_slots) {
+            match previous_slot.map(|previous_slot| previous_slot as usize) {
+                Some(previous_slot) => {
+                    next.lengths.push(self.lengths.get(previous_slot).copied().unwrap_or_default());
+                    next.embeddings.push_copy(&self.embeddings, previous_slot);
                 }
                 None => {
                     next.lengths.push(indexer.index_agent(agent, slot, &mut postings));
                     let embedding = model.and_then(|model| model.embed(indexer.indexed_text()));
-                    next.embeddings.push(embedding.map(|direction| direction.components).as_deref());
+                    next.embeddings.push(embedding.map(|embedding| embedding.components).as_deref());
                 }
             }
         }
@@ -63,12 +63,12 @@ impl IndexSnapshot {
     /// Returns for each of `agents` its slot in this snapshot, if its document is unchanged.
     fn previous_slots(&self, agents: &[Arc<Agent>]) -> Vec<Option<u32>> {
         let mut old = (0..).zip(&self.agents).peekable();
-        let mut origin = |agent: &Arc<Agent>| {
-            while old.next_if(|(_, held)| held.id < agent.id).is_some() {}
-            let (slot, held) = old.next_if(|(_, held)| held.id == agent.id)?;
-            (held.digest == agent.digest).then_some(slot)
+        let mut previous_slot = |agent: &Arc<Agent>| {
+            while old.next_if(|(_, previous)| previous.id < agent.id).is_some() {}
+            let (slot, previous) = old.next_if(|(_, previous)| previous.id == agent.id)?;
+            (previous.digest == agent.digest).then_some(slot)
         };
-        agents.iter().map(&mut origin).collect()
+        agents.iter().map(&mut previous_slot).collect()
     }
 }
 

@@ -70,17 +70,20 @@ impl InvertedIndex {
     }
 
     /// Returns the term at `at`; empty beyond the last.
-    pub(super) fn term(&self, at: usize) -> &str {
+    pub(super) fn term(&self, position: usize) -> &str {
         self.term_ends
-            .get(at)
-            .and_then(|end| self.term_text.get(range_start(&self.term_ends, at)..*end))
+            .get(position)
+            .and_then(|end| self.term_text.get(range_start(&self.term_ends, position)..*end))
             .unwrap_or_default()
     }
 
     /// Returns the postings of the term at `at`.
-    pub(super) fn postings(&self, at: usize) -> Postings<'_> {
-        let range =
-            self.postings_ends.get(at).map(|end| range_start(&self.postings_ends, at)..*end).unwrap_or_default();
+    pub(super) fn postings(&self, position: usize) -> Postings<'_> {
+        let range = self
+            .postings_ends
+            .get(position)
+            .map(|end| range_start(&self.postings_ends, position)..*end)
+            .unwrap_or_default();
         Postings {
             slots: self.slots.get(range.clone()).unwrap_or_default(),
             weights: self.weights.get(range).unwrap_or_default(),
@@ -89,14 +92,14 @@ impl InvertedIndex {
 
     /// Returns the position of `term`.
     pub(super) fn find_term(&self, term: &str) -> Option<usize> {
-        let at = self.partition_point(|other| other >= term);
-        (at < self.len() && self.term(at) == term).then_some(at)
+        let position = self.partition_point(|other| other >= term);
+        (position < self.len() && self.term(position) == term).then_some(position)
     }
 
     /// Returns the positions of the terms that start with `prefix`.
     pub(super) fn prefix_range(&self, prefix: &str) -> Range<usize> {
-        let from = self.partition_point(|term| term >= prefix);
-        from..self.partition_point(|term| term > prefix && !term.starts_with(prefix)).max(from)
+        let start = self.partition_point(|term| term >= prefix);
+        start..self.partition_point(|term| term > prefix && !term.starts_with(prefix)).max(start)
     }
 
     /// Returns the first position whose term satisfies `is_at_or_after`, which must hold for all later terms too.
@@ -113,28 +116,28 @@ impl InvertedIndex {
     }
 
     /// Merges the remaining postings, mapped by `slot_map`, with the new ones. `slot_map` preserves the order.
-    pub(super) fn merge(&self, slot_map: &[u32], fresh: PostingsBuilder) -> Self {
-        let mut fresh: Vec<_> = fresh.terms.into_iter().collect();
-        fresh.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        let new_postings: usize = fresh.iter().map(|(_, postings)| postings.len()).sum();
+    pub(super) fn merge(&self, slot_map: &[u32], new_terms: PostingsBuilder) -> Self {
+        let mut new_terms: Vec<_> = new_terms.terms.into_iter().collect();
+        new_terms.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let new_postings: usize = new_terms.iter().map(|(_, postings)| postings.len()).sum();
         let mut merged = Self::default();
         merged.slots.reserve_exact(self.slots.len() + new_postings);
         merged.weights.reserve_exact(self.slots.len() + new_postings);
-        let (mut at, mut fresh) = (0, fresh.into_iter().peekable());
+        let (mut position, mut new_terms) = (0, new_terms.into_iter().peekable());
         loop {
-            let order = match (at < self.len(), fresh.peek()) {
+            let order = match (position < self.len(), new_terms.peek()) {
                 (false, None) => break,
                 (true, None) => Ordering::Less,
                 (false, Some(_)) => Ordering::Greater,
-                (true, Some((term, _))) => self.term(at).cmp(term),
+                (true, Some((term, _))) => self.term(position).cmp(term),
             };
-            let new = if order.is_ge() { fresh.next() } else { None };
-            let (term, new) = new.as_ref().map_or((None, &[][..]), |(term, new)| (Some(&**term), new));
+            let added = if order.is_ge() { new_terms.next() } else { None };
+            let (term, added) = added.as_ref().map_or((None, &[][..]), |(term, added)| (Some(&**term), added));
             match order.is_le() {
-                true => merged.append_term(self.term(at), self.postings(at), slot_map, new),
-                false => merged.append_term(term.unwrap_or_default(), Postings::default(), slot_map, new),
+                true => merged.append_term(self.term(position), self.postings(position), slot_map, added),
+                false => merged.append_term(term.unwrap_or_default(), Postings::default(), slot_map, added),
             }
-            at += usize::from(order.is_le());
+            position += usize::from(order.is_le());
         }
         merged.shrink_to_fit();
         merged
@@ -144,7 +147,7 @@ impl InvertedIndex {
     /// omitted.
     fn append_term(&mut self, term: &str, old: Postings<'_>, slot_map: &[u32], new: &[(u32, u8)]) {
         let mut new = new.iter().copied().peekable();
-        let before = self.slots.len();
+        let previous_len = self.slots.len();
         for (slot, weight) in old.iter() {
             let slot = slot_map.get(slot as usize).copied().unwrap_or(REMOVED_SLOT);
             if slot == REMOVED_SLOT {
@@ -156,7 +159,7 @@ impl InvertedIndex {
             self.push_posting(slot, weight);
         }
         new.for_each(|(slot, weight)| self.push_posting(slot, weight));
-        if self.slots.len() > before {
+        if self.slots.len() > previous_len {
             self.term_text.push_str(term);
             self.term_ends.push(self.term_text.len());
             self.postings_ends.push(self.slots.len());
@@ -178,6 +181,6 @@ impl InvertedIndex {
 }
 
 /// Returns the start of the range at `at`, given the ends of all ranges.
-fn range_start(ends: &[usize], at: usize) -> usize {
-    at.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0)
+fn range_start(ends: &[usize], position: usize) -> usize {
+    position.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
 }

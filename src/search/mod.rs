@@ -1,10 +1,10 @@
-//! Search over the served agents: filters, BM25 ranking and semantic ranking. It knows nothing of callers: visibility
+//! Search over the served agents: filters, BM25 ranking and semantic ranking. It is independent of callers: visibility
 //! to a caller is a predicate of each search.
 //!
 //! An update builds a new snapshot beside the current one, and swaps it in: searches never wait for an update, and each
-//! sees all of an update or none of it. The index is our own, not an engine: filters, terms and vectors share one
-//! numbering of agents, so that an update is one merge, a search is three passes over arrays, and the predicate runs
-//! only for the agents that a result page may contain.
+//! sees all of an update or none of it. The module has its own index instead of a search engine: filters, terms and
+//! vectors share one numbering of agents, so that an update is one merge, a search is three passes over arrays, and the
+//! predicate runs only for the agents that a result page may contain.
 
 mod agent_indexer;
 mod bitset;
@@ -123,12 +123,12 @@ impl SearchIndex {
     /// may block.
     pub fn update(&self, agents: Vec<Arc<Agent>>) {
         let _guard = self.update_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = self.snapshot.load_full().updated(agents, self.model.as_deref());
+        let next = self.snapshot.load_full().rebuild(agents, self.model.as_deref());
         self.snapshot.store(Arc::new(next));
     }
 
-    /// Returns the agents that match `query` and satisfy `visible`. Without a text to rank by, these are all agents
-    /// that match the filters; with a text, only those that share a term or a meaning with it.
+    /// Returns the agents that match `query` and satisfy `visible`. Without a text to rank by, all agents that match
+    /// the filters are hits; with a text, only those that share a term or a meaning with it.
     ///
     /// `visible` is called for the best agents only, and at most once for each agent.
     pub fn search(&self, query: &SearchQuery, visible: &dyn Fn(&Agent) -> bool) -> SearchResults {
@@ -137,15 +137,16 @@ impl SearchIndex {
         let visible_agent = |slot: u32| snapshot.agents.get(slot as usize).filter(|agent| visible(agent));
         let end = query.skip.saturating_add(query.top).saturating_add(1);
         let Some(prepared) = PreparedQuery::new(&query.text, self.model.as_deref(), self.scoring_mode()) else {
-            let seen = matching.iter().filter_map(visible_agent).skip(query.skip).take(end - query.skip);
+            let hits = matching.iter().filter_map(visible_agent).skip(query.skip).take(end - query.skip);
             return SearchResults::from_hits(
-                seen.map(|agent| SearchHit { agent: Arc::clone(agent), score: None }),
+                hits.map(|agent| SearchHit { agent: Arc::clone(agent), score: None }),
                 query.top,
             );
         };
         let best = best_visible(prepared.score_slots(&snapshot, &matching), end, &|slot| visible_agent(slot).is_some());
-        let agent = |fit: &ScoredSlot| Some((snapshot.agents.get(fit.slot() as usize)?, fit.score()));
-        let hits = best.iter().skip(query.skip).filter_map(agent);
+        let agent_and_score =
+            |scored: &ScoredSlot| Some((snapshot.agents.get(scored.slot() as usize)?, scored.score()));
+        let hits = best.iter().skip(query.skip).filter_map(agent_and_score);
         SearchResults::from_hits(
             hits.map(|(agent, score)| SearchHit { agent: Arc::clone(agent), score: Some(score) }),
             query.top,
@@ -165,9 +166,9 @@ impl SearchResults {
     /// Takes the first `top` hits.
     fn from_hits(hits: impl Iterator<Item = SearchHit>, top: usize) -> Self {
         let mut hits: Vec<SearchHit> = hits.take(top.saturating_add(1)).collect();
-        let more = hits.len() > top;
+        let has_more = hits.len() > top;
         hits.truncate(top);
-        Self { hits, has_more: more }
+        Self { hits, has_more }
     }
 }
 
@@ -176,13 +177,13 @@ fn best_visible(scored: Vec<ScoredSlot>, count: usize, visible: &dyn Fn(u32) -> 
     let (mut heap, mut best) = (BinaryHeap::from(scored), Vec::new());
     let mut checks_left = count.saturating_mul(4).max(256);
     while best.len() < count && checks_left > 0 {
-        let Some(fit) = heap.pop() else { return best };
+        let Some(candidate) = heap.pop() else { return best };
         checks_left -= 1;
-        best.extend(visible(fit.slot()).then_some(fit));
+        best.extend(visible(candidate.slot()).then_some(candidate));
     }
     // If few agents are visible, popping would sort all of them: filter by visibility first.
     if best.len() < count {
-        heap.retain(|fit| visible(fit.slot()));
+        heap.retain(|candidate| visible(candidate.slot()));
         best.extend(iter::from_fn(|| heap.pop()).take(count - best.len()));
     }
     best

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 const MAX_QUERY_BYTES: usize = 2_000;
 /// Maximum number of different terms in a query.
 const MAX_QUERY_TERMS: usize = 64;
-/// Maximum number of unknown terms looked up by similarity: each lookup scans a part of the index.
+/// Maximum number of unknown terms for which similar terms are looked up: each lookup scans a part of the index.
 const MAX_FUZZY_LOOKUPS: usize = 4;
 
 /// BM25 parameters: saturation of term frequency (k1) and normalisation by length (b).
@@ -68,49 +68,50 @@ pub(super) struct PreparedQuery {
 }
 
 impl PreparedQuery {
-    /// Parses `text`. Returns `None` if it has nothing to rank by.
+    /// Parses `text`. Returns `None` if the text has no terms and no embedding.
     pub(super) fn new(text: &str, model: Option<&EmbeddingModel>, mode: ScoringMode) -> Option<Self> {
         let text = truncate(text, MAX_QUERY_BYTES);
         let model = model.filter(|_| mode != ScoringMode::Text && text.chars().any(char::is_alphanumeric));
         // Without a known word the embedding would be arbitrary; such words can still match as terms.
-        let embedding = model.and_then(|model| model.embed(text)).filter(|direction| direction.known_share > 0.0);
+        let embedding = model.and_then(|model| model.embed(text)).filter(|embedding| embedding.known_share > 0.0);
         let terms = if mode == ScoringMode::Semantic && embedding.is_some() { Vec::new() } else { query_terms(text) };
         if terms.is_empty() && embedding.is_none() {
             return None;
         }
         let semantic_weight = match &embedding {
-            Some(direction) if !terms.is_empty() => SEMANTIC_WEIGHT * direction.known_share,
+            Some(embedding) if !terms.is_empty() => SEMANTIC_WEIGHT * embedding.known_share,
             _ => 1.0,
         };
         Some(Self {
             terms,
-            query_vector: embedding.map(|direction| QueryVector::new(&direction.components)),
+            query_vector: embedding.map(|embedding| QueryVector::new(&embedding.components)),
             semantic_weight,
         })
     }
 
     /// Scores the slots of `matching`, and returns those that match, unordered.
     pub(super) fn score_slots(&self, snapshot: &IndexSnapshot, matching: &Bitset) -> Vec<ScoredSlot> {
-        let words = if self.terms.is_empty() { Vec::new() } else { bm25_scores(snapshot, &self.terms) };
-        let shared = |slot: u32| words.get(slot as usize).copied().unwrap_or_default();
-        let Some(probe) = &self.query_vector else {
-            let fits = matching.iter().filter(|slot| shared(*slot) > 0.0);
-            return fits.map(|slot| ScoredSlot::new(shared(slot), slot)).collect();
+        let term_scores = if self.terms.is_empty() { Vec::new() } else { bm25_scores(snapshot, &self.terms) };
+        let term_score = |slot: u32| term_scores.get(slot as usize).copied().unwrap_or_default();
+        let Some(query_vector) = &self.query_vector else {
+            let matches = matching.iter().filter(|slot| term_score(*slot) > 0.0);
+            return matches.map(|slot| ScoredSlot::new(term_score(slot), slot)).collect();
         };
-        let fit = |slot: u32| {
-            let (shared, alike) = (shared(slot), snapshot.embeddings.cosine_similarity(slot, probe));
-            let score = (1.0 - self.semantic_weight) * shared + self.semantic_weight * alike.max(0.0);
-            (shared > 0.0 || alike > MIN_SIMILARITY).then(|| ScoredSlot::new(score, slot))
+        let scored_slot = |slot: u32| {
+            let (term_score, similarity) =
+                (term_score(slot), snapshot.embeddings.cosine_similarity(slot, query_vector));
+            let score = (1.0 - self.semantic_weight) * term_score + self.semantic_weight * similarity.max(0.0);
+            (term_score > 0.0 || similarity > MIN_SIMILARITY).then(|| ScoredSlot::new(score, slot))
         };
-        matching.iter().filter_map(fit).collect()
+        matching.iter().filter_map(scored_slot).collect()
     }
 }
 
 /// Returns the distinct terms of a query, in order.
 fn query_terms(text: &str) -> Vec<String> {
-    let (mut terms, mut seen) = (Vec::new(), BTreeSet::new());
+    let (mut terms, mut distinct) = (Vec::new(), BTreeSet::new());
     TermTokenizer::new(TextRole::Query).tokenize(text, &mut |term| {
-        if seen.len() < MAX_QUERY_TERMS && seen.insert(term.to_owned()) {
+        if distinct.len() < MAX_QUERY_TERMS && distinct.insert(term.to_owned()) {
             terms.push(term.to_owned());
         }
     });
@@ -123,22 +124,25 @@ fn bm25_scores(snapshot: &IndexSnapshot, terms: &[String]) -> Vec<f32> {
     let count = snapshot.agents.len() as f32;
     let mean_length = snapshot.lengths.iter().sum::<f32>() / count.max(1.0);
     let inverse_document_frequency = |at: usize| {
-        let having = snapshot.terms.postings(at).len() as f32;
-        (1.0 + (count - having + 0.5) / (having + 0.5)).ln()
+        let document_frequency = snapshot.terms.postings(at).len() as f32;
+        (1.0 + (count - document_frequency + 0.5) / (document_frequency + 0.5)).ln()
     };
     let unknown_term_weight = (1.0 + (count + 0.5) / 0.5).ln();
     let (mut max_score, mut fuzzy_lookups) = (0.0, MAX_FUZZY_LOOKUPS);
     for term in terms {
-        let meant = matching_terms(&snapshot.terms, term, &mut fuzzy_lookups);
-        max_score +=
-            meant.iter().map(|(at, _)| inverse_document_frequency(*at)).reduce(f32::max).unwrap_or(unknown_term_weight);
-        for (at, likely) in meant {
-            let worth = likely * inverse_document_frequency(at);
+        let matches = matching_terms(&snapshot.terms, term, &mut fuzzy_lookups);
+        max_score += matches
+            .iter()
+            .map(|(at, _)| inverse_document_frequency(*at))
+            .reduce(f32::max)
+            .unwrap_or(unknown_term_weight);
+        for (at, likelihood) in matches {
+            let term_weight = likelihood * inverse_document_frequency(at);
             for (slot, weight) in snapshot.terms.postings(at).iter() {
                 let length = snapshot.lengths.get(slot as usize).copied().unwrap_or_default() / mean_length.max(1.0);
                 let weight = f32::from(weight);
                 let share = weight / (weight + BM25_K1 * (1.0 - BM25_B + BM25_B * length));
-                scores.get_mut(slot as usize).into_iter().for_each(|score| *score += worth * share);
+                scores.get_mut(slot as usize).into_iter().for_each(|score| *score += term_weight * share);
             }
         }
     }
@@ -147,14 +151,14 @@ fn bm25_scores(snapshot: &IndexSnapshot, terms: &[String]) -> Vec<f32> {
 }
 
 /// Returns the position of `term`, or of similar terms, each with its likelihood.
-fn matching_terms(lexicon: &InvertedIndex, term: &str, fuzzy_lookups: &mut usize) -> Vec<(usize, f32)> {
-    if let Some(at) = lexicon.find_term(term) {
+fn matching_terms(index: &InvertedIndex, term: &str, fuzzy_lookups: &mut usize) -> Vec<(usize, f32)> {
+    if let Some(at) = index.find_term(term) {
         return vec![(at, 1.0)];
     }
     match fuzzy_lookups.checked_sub(1) {
-        Some(left) => {
-            *fuzzy_lookups = left;
-            similar_terms(lexicon, term)
+        Some(remaining) => {
+            *fuzzy_lookups = remaining;
+            similar_terms(index, term)
         }
         None => Vec::new(),
     }

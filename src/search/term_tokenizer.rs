@@ -19,12 +19,12 @@ const STOP_WORDS: &[&str] = &[
     "were", "what", "when", "where", "which", "who", "why", "will", "with", "would", "you", "your",
 ];
 
-/// Which text is tokenized.
+/// Role of the text that is tokenized.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextRole {
-    /// An agent's: every form by which a query may name it.
+    /// Text of an agent: every form that a query may use.
     Agent,
-    /// A query's: the most exact form only.
+    /// Text of a query: the most exact form only.
     Query,
 }
 
@@ -43,37 +43,37 @@ impl TermTokenizer {
         Self { stemmer: Stemmer::create(Algorithm::English), role, term_cache: HashMap::default() }
     }
 
-    /// Passes each term of `text` to `take`, in order.
-    pub(super) fn tokenize(&mut self, text: &str, take: &mut impl FnMut(&str)) {
-        let plain = normalize_text(text);
-        for run in plain.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
+    /// Passes each term of `text` to `emit`, in order.
+    pub(super) fn tokenize(&mut self, text: &str, emit: &mut impl FnMut(&str)) {
+        let normalized = normalize_text(text);
+        for run in normalized.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
             match run.chars().any(is_unspaced_script) {
-                true => self.emit_character_pairs(run, take),
-                false => self.emit_word_and_parts(run, take),
+                true => self.emit_character_pairs(run, emit),
+                false => self.emit_word_and_parts(run, emit),
             }
         }
     }
 
     /// Emits `translateText` as one word, and for agents `translate` and `text` too.
-    fn emit_word_and_parts(&mut self, run: &str, take: &mut impl FnMut(&str)) {
-        self.emit_word(run, take);
+    fn emit_word_and_parts(&mut self, run: &str, emit: &mut impl FnMut(&str)) {
+        self.emit_word(run, emit);
         if self.role == TextRole::Query {
             return;
         }
-        let (mut from, mut lower) = (0, false);
+        let (mut start, mut previous_is_lowercase) = (0, false);
         for (at, c) in run.char_indices() {
-            if lower && c.is_uppercase() {
-                self.emit_word(run.get(from..at).unwrap_or_default(), take);
-                from = at;
+            if previous_is_lowercase && c.is_uppercase() {
+                self.emit_word(run.get(start..at).unwrap_or_default(), emit);
+                start = at;
             }
-            lower = c.is_lowercase();
+            previous_is_lowercase = c.is_lowercase();
         }
-        if from > 0 {
-            self.emit_word(run.get(from..).unwrap_or_default(), take);
+        if start > 0 {
+            self.emit_word(run.get(start..).unwrap_or_default(), emit);
         }
     }
 
-    fn emit_word(&mut self, word: &str, take: &mut impl FnMut(&str)) {
+    fn emit_word(&mut self, word: &str, emit: &mut impl FnMut(&str)) {
         let word = word.char_indices().nth(MAX_TERM_CHARS).map_or(word, |(end, _)| word.split_at(end).0);
         let term = match self.term_cache.get(word) {
             Some(term) => term,
@@ -86,7 +86,7 @@ impl TermTokenizer {
             }
         };
         if !term.is_empty() {
-            take(term);
+            emit(term);
         }
     }
 
@@ -104,22 +104,22 @@ impl TermTokenizer {
     }
 
     /// Emits pairs of characters, and single characters for agents and for queries of one character.
-    fn emit_character_pairs(&mut self, run: &str, take: &mut impl FnMut(&str)) {
+    fn emit_character_pairs(&mut self, run: &str, emit: &mut impl FnMut(&str)) {
         let mut rest = run;
         while let Some(first) = rest.chars().next() {
             let end = rest.find(|c| is_unspaced_script(c) != is_unspaced_script(first)).unwrap_or(rest.len());
-            let (stretch, behind) = rest.split_at(end);
-            rest = behind;
+            let (segment, tail) = rest.split_at(end);
+            rest = tail;
             if !is_unspaced_script(first) {
-                self.emit_word_and_parts(stretch, take);
+                self.emit_word_and_parts(segment, emit);
                 continue;
             }
-            let starts: Vec<usize> = stretch.char_indices().map(|(at, _)| at).chain([stretch.len()]).collect();
-            let width = |width: usize| starts.iter().zip(starts.iter().skip(width));
+            let starts: Vec<usize> = segment.char_indices().map(|(at, _)| at).chain([segment.len()]).collect();
+            let windows = |width: usize| starts.iter().zip(starts.iter().skip(width));
             if self.role == TextRole::Agent || starts.len() == 2 {
-                width(1).for_each(|(from, to)| take(stretch.get(*from..*to).unwrap_or_default()));
+                windows(1).for_each(|(from, to)| emit(segment.get(*from..*to).unwrap_or_default()));
             }
-            width(2).for_each(|(from, to)| take(stretch.get(*from..*to).unwrap_or_default()));
+            windows(2).for_each(|(from, to)| emit(segment.get(*from..*to).unwrap_or_default()));
         }
     }
 }
@@ -133,7 +133,7 @@ fn normalize_text(text: &str) -> Cow<'_, str> {
     text.nfkd().filter(|c| !('\u{300}'..='\u{36f}').contains(c)).nfc().collect::<String>().into()
 }
 
-/// Whether `c` is of a script whose words are not separated by spaces, or whose spaces carry little meaning.
+/// Returns whether `c` is of a script whose words are not separated by spaces, or whose spaces carry little meaning.
 fn is_unspaced_script(c: char) -> bool {
     matches!(u32::from(c),
         0x0e00..=0x0eff // Thai, Lao

@@ -17,48 +17,48 @@ pub(super) struct CanonicalForm {
     pub(super) covers_unknown_fields: bool,
 }
 
-/// Returns every form that may have been signed, the one that covers most first.
+/// Returns every form that may have been signed, the one that covers the most fields first.
 pub(super) fn acceptable_forms(card: &Map<String, Value>) -> Vec<CanonicalForm> {
-    let known = omit_defaults(card, AGENT_CARD_FIELDS, true);
-    let sparse = [omit_empty_members(card), omit_empty_members(&known)];
-    let forms = [(card.clone(), true), (omit_defaults(card, AGENT_CARD_FIELDS, false), true)].into_iter();
+    let known_only = omit_defaults(card, AGENT_CARD_FIELDS, true);
+    let sparse = [omit_empty_members(card), omit_empty_members(&known_only)];
+    let complete = [(card.clone(), true), (omit_defaults(card, AGENT_CARD_FIELDS, false), true)].into_iter();
     let sparse = sparse.into_iter().zip([true, false]);
-    let mut found: Vec<CanonicalForm> = Vec::new();
-    for (members, foreign) in forms.chain(sparse.clone()) {
-        found.extend(canonicalize(&members).map(|bytes| CanonicalForm { bytes, covers_unknown_fields: foreign }));
+    let mut forms: Vec<CanonicalForm> = Vec::new();
+    for (members, covers_unknown_fields) in complete.chain(sparse.clone()) {
+        forms.extend(canonicalize(&members).map(|bytes| CanonicalForm { bytes, covers_unknown_fields }));
     }
-    for (members, foreign) in sparse {
-        found.extend(
+    for (members, covers_unknown_fields) in sparse {
+        forms.extend(
             canonicalize(&members)
-                .map(|bytes| CanonicalForm { bytes: escape_non_ascii(&bytes), covers_unknown_fields: foreign }),
+                .map(|bytes| CanonicalForm { bytes: escape_non_ascii(&bytes), covers_unknown_fields }),
         );
     }
-    deduplicate(found)
+    deduplicate(forms)
 }
 
 /// Returns the forms to sign: one for readers of the specification, and one for each kind of SDK.
 pub(super) fn forms_to_sign(card: &Map<String, Value>) -> Vec<CanonicalForm> {
     let sparse = omit_empty_members(&omit_defaults(card, AGENT_CARD_FIELDS, true));
-    let mut found: Vec<CanonicalForm> = Vec::new();
-    for (members, foreign) in
+    let mut forms: Vec<CanonicalForm> = Vec::new();
+    for (members, covers_unknown_fields) in
         [(card.clone(), true), (omit_defaults(card, AGENT_CARD_FIELDS, false), true), (sparse, false)]
     {
-        found.extend(canonicalize(&members).map(|bytes| CanonicalForm { bytes, covers_unknown_fields: foreign }));
+        forms.extend(canonicalize(&members).map(|bytes| CanonicalForm { bytes, covers_unknown_fields }));
     }
-    if let Some(last) = found.last() {
-        found.push(CanonicalForm { bytes: escape_non_ascii(&last.bytes), covers_unknown_fields: false });
+    if let Some(last) = forms.last() {
+        forms.push(CanonicalForm { bytes: escape_non_ascii(&last.bytes), covers_unknown_fields: false });
     }
-    deduplicate(found)
+    deduplicate(forms)
 }
 
 /// Removes the fields unknown to A2A 1.0.
 pub(super) fn known_fields(card: &Map<String, Value>) -> Map<String, Value> {
-    let mut known = omit_defaults(card, AGENT_CARD_FIELDS, true);
-    // An omitted default is the reader's default too.
+    let mut known_fields = omit_defaults(card, AGENT_CARD_FIELDS, true);
+    // Readers have the same defaults, so the omitted ones need not be restored.
     if let Some(signatures) = card.get("signatures") {
-        known.insert("signatures".to_owned(), signatures.clone());
+        known_fields.insert("signatures".to_owned(), signatures.clone());
     }
-    known
+    known_fields
 }
 
 /// Serializes members in the canonical form of RFC 8785, without signatures.
@@ -69,31 +69,31 @@ pub(super) fn canonicalize(members: &Map<String, Value>) -> Option<Vec<u8>> {
 }
 
 fn deduplicate(forms: Vec<CanonicalForm>) -> Vec<CanonicalForm> {
-    let mut kept: Vec<CanonicalForm> = Vec::new();
+    let mut unique: Vec<CanonicalForm> = Vec::new();
     for form in forms {
-        if kept.iter().all(|earlier| earlier.bytes != form.bytes) {
-            kept.push(form);
+        if unique.iter().all(|earlier| earlier.bytes != form.bytes) {
+            unique.push(form);
         }
     }
-    kept
+    unique
 }
 
 /// Omits defaults of fields that are neither required nor of explicit presence; with `strict`, unknown fields too.
 fn omit_defaults(members: &Map<String, Value>, fields: &[CardField], strict: bool) -> Map<String, Value> {
-    let mut shaped = Map::new();
+    let mut result = Map::new();
     for (name, value) in members {
         let Some(field) = fields.iter().find(|field| field.name == name) else {
             if !strict {
-                shaped.insert(name.clone(), value.clone());
+                result.insert(name.clone(), value.clone());
             }
             continue;
         };
         if value.is_null() || (!field.keep_empty && is_default(value, &field.kind)) {
             continue;
         }
-        shaped.insert(name.clone(), omit_defaults_in_value(value, &field.kind, strict));
+        result.insert(name.clone(), omit_defaults_in_value(value, &field.kind, strict));
     }
-    shaped
+    result
 }
 
 fn omit_defaults_in_value(value: &Value, kind: &CardFieldType, strict: bool) -> Value {
@@ -103,16 +103,16 @@ fn omit_defaults_in_value(value: &Value, kind: &CardFieldType, strict: bool) -> 
         }
         (Value::Object(members), CardFieldType::Map(fields)) => {
             let kind = CardFieldType::Message(fields);
-            members.iter().map(|(name, each)| (name.clone(), omit_defaults_in_value(each, &kind, strict))).collect()
+            members.iter().map(|(name, value)| (name.clone(), omit_defaults_in_value(value, &kind, strict))).collect()
         }
         (Value::Array(items), CardFieldType::Message(_)) => {
-            items.iter().map(|each| omit_defaults_in_value(each, kind, strict)).collect()
+            items.iter().map(|value| omit_defaults_in_value(value, kind, strict)).collect()
         }
         _ => value.clone(),
     }
 }
 
-/// Whether a value is its field's default. An empty message is not: only lists, maps and scalars have defaults.
+/// Returns whether a value is its field's default. An empty message is not: only lists, maps and scalars have defaults.
 fn is_default(value: &Value, kind: &CardFieldType) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -125,8 +125,8 @@ fn is_default(value: &Value, kind: &CardFieldType) -> bool {
 
 /// Omits null and empty strings, lists and objects recursively, as the SDKs do.
 fn omit_empty_members(members: &Map<String, Value>) -> Map<String, Value> {
-    let kept = members.iter().filter(|(name, _)| *name != "signatures");
-    kept.filter_map(|(name, value)| Some((name.clone(), omit_empty(value)?))).collect()
+    let members_to_keep = members.iter().filter(|(name, _)| *name != "signatures");
+    members_to_keep.filter_map(|(name, value)| Some((name.clone(), omit_empty(value)?))).collect()
 }
 
 fn omit_empty(value: &Value) -> Option<Value> {
@@ -138,7 +138,7 @@ fn omit_empty(value: &Value) -> Option<Value> {
             (!items.is_empty()).then_some(Value::Array(items))
         }
         Value::Object(members) => {
-            let members = members.iter().filter_map(|(name, each)| Some((name.clone(), omit_empty(each)?)));
+            let members = members.iter().filter_map(|(name, value)| Some((name.clone(), omit_empty(value)?)));
             let members: Map<_, _> = members.collect();
             (!members.is_empty()).then_some(Value::Object(members))
         }
@@ -150,13 +150,13 @@ fn omit_empty(value: &Value) -> Option<Value> {
 fn escape_non_ascii(bytes: &[u8]) -> Vec<u8> {
     let mut ascii = Vec::with_capacity(bytes.len());
     let text = String::from_utf8_lossy(bytes);
-    for letter in text.chars() {
-        match u8::try_from(letter) {
+    for character in text.chars() {
+        match u8::try_from(character) {
             // Neither Python nor RFC 8785 escapes the delete character.
             Ok(byte) if byte.is_ascii() => ascii.push(byte),
             _ => {
                 let mut units = [0; 2];
-                for unit in letter.encode_utf16(&mut units) {
+                for unit in character.encode_utf16(&mut units) {
                     ascii.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
                 }
             }

@@ -19,16 +19,16 @@ pub(super) enum CardFieldType {
     Map(&'static [CardField]),
 }
 
-const fn kept_field(name: &'static str) -> CardField {
+const fn retained_field(name: &'static str) -> CardField {
     CardField { name, keep_empty: true, kind: CardFieldType::Plain }
 }
 
-const fn sparse_field(name: &'static str) -> CardField {
+const fn omittable_field(name: &'static str) -> CardField {
     CardField { name, keep_empty: false, kind: CardFieldType::Plain }
 }
 
-const fn message_field(name: &'static str, kept: bool, fields: &'static [CardField]) -> CardField {
-    CardField { name, keep_empty: kept, kind: CardFieldType::Message(fields) }
+const fn message_field(name: &'static str, keep_empty: bool, fields: &'static [CardField]) -> CardField {
+    CardField { name, keep_empty, kind: CardFieldType::Message(fields) }
 }
 
 const fn map_field(name: &'static str, fields: &'static [CardField]) -> CardField {
@@ -36,67 +36,84 @@ const fn map_field(name: &'static str, fields: &'static [CardField]) -> CardFiel
 }
 
 pub(super) const AGENT_CARD_FIELDS: &[CardField] = &[
-    kept_field("name"),
-    kept_field("description"),
+    retained_field("name"),
+    retained_field("description"),
     message_field("supportedInterfaces", true, INTERFACE_FIELDS),
-    message_field("provider", false, &[kept_field("url"), kept_field("organization")]),
-    kept_field("version"),
-    kept_field("documentationUrl"),
+    message_field("provider", false, &[retained_field("url"), retained_field("organization")]),
+    retained_field("version"),
+    retained_field("documentationUrl"),
     message_field("capabilities", true, CAPABILITY_FIELDS),
     map_field("securitySchemes", SCHEME_FIELDS),
     message_field("securityRequirements", false, REQUIREMENT_FIELDS),
-    kept_field("defaultInputModes"),
-    kept_field("defaultOutputModes"),
+    retained_field("defaultInputModes"),
+    retained_field("defaultOutputModes"),
     message_field("skills", true, SKILL_FIELDS),
-    kept_field("iconUrl"),
+    retained_field("iconUrl"),
 ];
 
-const INTERFACE_FIELDS: &[CardField] =
-    &[kept_field("url"), kept_field("protocolBinding"), sparse_field("tenant"), kept_field("protocolVersion")];
+const INTERFACE_FIELDS: &[CardField] = &[
+    retained_field("url"),
+    retained_field("protocolBinding"),
+    omittable_field("tenant"),
+    retained_field("protocolVersion"),
+];
 
 const CAPABILITY_FIELDS: &[CardField] = &[
-    kept_field("streaming"),
-    kept_field("pushNotifications"),
+    retained_field("streaming"),
+    retained_field("pushNotifications"),
     message_field(
         "extensions",
         false,
-        &[sparse_field("uri"), sparse_field("description"), sparse_field("required"), sparse_field("params")],
+        &[
+            omittable_field("uri"),
+            omittable_field("description"),
+            omittable_field("required"),
+            omittable_field("params"),
+        ],
     ),
-    kept_field("extendedAgentCard"),
-    kept_field("skillQuery"),
+    retained_field("extendedAgentCard"),
+    retained_field("skillQuery"),
 ];
 
 const SKILL_FIELDS: &[CardField] = &[
-    kept_field("id"),
-    kept_field("name"),
-    kept_field("description"),
-    kept_field("tags"),
-    sparse_field("examples"),
-    sparse_field("inputModes"),
-    sparse_field("outputModes"),
+    retained_field("id"),
+    retained_field("name"),
+    retained_field("description"),
+    retained_field("tags"),
+    omittable_field("examples"),
+    omittable_field("inputModes"),
+    omittable_field("outputModes"),
     message_field("securityRequirements", false, REQUIREMENT_FIELDS),
 ];
 
-const REQUIREMENT_FIELDS: &[CardField] = &[map_field("schemes", &[sparse_field("list")])];
+const REQUIREMENT_FIELDS: &[CardField] = &[map_field("schemes", &[omittable_field("list")])];
 
 const SCHEME_FIELDS: &[CardField] = &[
     message_field(
         "apiKeySecurityScheme",
         false,
-        &[sparse_field("description"), kept_field("location"), kept_field("name")],
+        &[omittable_field("description"), retained_field("location"), retained_field("name")],
     ),
     message_field(
         "httpAuthSecurityScheme",
         false,
-        &[sparse_field("description"), kept_field("scheme"), sparse_field("bearerFormat")],
+        &[omittable_field("description"), retained_field("scheme"), omittable_field("bearerFormat")],
     ),
     message_field(
         "oauth2SecurityScheme",
         false,
-        &[sparse_field("description"), message_field("flows", true, FLOWS_FIELDS), sparse_field("oauth2MetadataUrl")],
+        &[
+            omittable_field("description"),
+            message_field("flows", true, FLOWS_FIELDS),
+            omittable_field("oauth2MetadataUrl"),
+        ],
     ),
-    message_field("openIdConnectSecurityScheme", false, &[sparse_field("description"), kept_field("openIdConnectUrl")]),
-    message_field("mtlsSecurityScheme", false, &[sparse_field("description")]),
+    message_field(
+        "openIdConnectSecurityScheme",
+        false,
+        &[omittable_field("description"), retained_field("openIdConnectUrl")],
+    ),
+    message_field("mtlsSecurityScheme", false, &[omittable_field("description")]),
 ];
 
 const FLOWS_FIELDS: &[CardField] = &[
@@ -108,13 +125,17 @@ const FLOWS_FIELDS: &[CardField] = &[
 ];
 
 const FLOW_FIELDS: &[CardField] = &[
-    kept_field("authorizationUrl"),
-    kept_field("deviceAuthorizationUrl"),
-    kept_field("tokenUrl"),
-    sparse_field("refreshUrl"),
-    kept_field("scopes"),
-    sparse_field("pkceRequired"),
+    retained_field("authorizationUrl"),
+    retained_field("deviceAuthorizationUrl"),
+    retained_field("tokenUrl"),
+    omittable_field("refreshUrl"),
+    retained_field("scopes"),
+    omittable_field("pkceRequired"),
 ];
 
-const DEPRECATED_FLOW_FIELDS: &[CardField] =
-    &[sparse_field("authorizationUrl"), sparse_field("tokenUrl"), sparse_field("refreshUrl"), sparse_field("scopes")];
+const DEPRECATED_FLOW_FIELDS: &[CardField] = &[
+    omittable_field("authorizationUrl"),
+    omittable_field("tokenUrl"),
+    omittable_field("refreshUrl"),
+    omittable_field("scopes"),
+];

@@ -1,4 +1,4 @@
-//! Signed claims in the compact form (JWT, RFC 7519), made by the gateway and verified with trusted keys. The token's
+//! Signed claims in the compact form (JWT, RFC 7519), issued by the gateway and verified with trusted keys. The token's
 //! type is verified too (RFC 8725 §3.11): a signature for one use is not valid for another. The caller checks the
 //! claims, including their expiry.
 
@@ -12,9 +12,9 @@ const MAX_CLAIMS_NESTING: u16 = 8;
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimsError {
-    /// It is not a token, or of another type.
+    /// The text is not a token, or a token of another type.
     Malformed(&'static str),
-    /// No trusted key has signed it.
+    /// The token is not signed by a trusted key.
     Untrusted,
 }
 
@@ -45,8 +45,8 @@ impl TrustedKeys {
         else {
             return Err(ClaimsError::Malformed("it does not have three parts"));
         };
-        let read = decode_protected_header(head).map_err(|_| ClaimsError::Malformed("its header is invalid"))?;
-        let text = |name: &str| read.get(name).and_then(Value::as_str);
+        let header = decode_protected_header(head).map_err(|_| ClaimsError::Malformed("its header is invalid"))?;
+        let text = |name: &str| header.get(name).and_then(Value::as_str);
         if text("typ").is_none_or(|typ| !typ.eq_ignore_ascii_case(kind)) {
             return Err(ClaimsError::Malformed("it is of another type"));
         }
@@ -55,9 +55,9 @@ impl TrustedKeys {
         };
         let signature =
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| ClaimsError::Malformed("its signature is not base64url"))?;
-        let signed = token.get(..head.len() + 1 + claims.len()).unwrap_or_default().as_bytes();
+        let signed_text = token.get(..head.len() + 1 + claims.len()).unwrap_or_default().as_bytes();
         let mut keys = self.keys.iter().filter(|key| key.matches(algorithm, Some(kid)));
-        if !keys.any(|key| key.verifies(signed, &signature)) {
+        if !keys.any(|key| key.verifies(signed_text, &signature)) {
             return Err(ClaimsError::Untrusted);
         }
         let claims =

@@ -36,8 +36,8 @@ pub(super) enum KeyMaterial {
 ///
 /// # Errors
 /// The value is not a JWK Set, or none of its keys is usable.
-pub(super) fn parse_jwk_set(set: &Value) -> Result<Vec<PublicJwk>, String> {
-    let keys = set.get("keys").and_then(Value::as_array).ok_or("is not a JWK Set (an object with an array 'keys')")?;
+pub(super) fn parse_jwk_set(jwks: &Value) -> Result<Vec<PublicJwk>, String> {
+    let keys = jwks.get("keys").and_then(Value::as_array).ok_or("is not a JWK Set (an object with an array 'keys')")?;
     if keys.len() > MAX_KEYS {
         return Err(format!("has {} keys (at most {MAX_KEYS})", keys.len()));
     }
@@ -62,20 +62,20 @@ impl PublicJwk {
             return Err("use: must be sig".to_owned());
         }
         let operations = jwk.get("key_ops").and_then(Value::as_array);
-        if operations.is_some_and(|operations| !operations.iter().any(|each| each == "verify")) {
+        if operations.is_some_and(|operations| !operations.iter().any(|operation| operation == "verify")) {
             return Err("key_ops: must include verify".to_owned());
         }
-        let part = |name: &str, size: Option<usize>| {
+        let decode_member = |name: &str, size: Option<usize>| {
             let bytes = text(name).and_then(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok());
             let bytes = bytes.filter(|bytes| size.is_none_or(|size| bytes.len() == size));
             bytes.ok_or_else(|| format!("{name}: is missing or invalid for this kind of key"))
         };
         let material = match (text("kty"), text("crv")) {
             (Some("EC"), Some("P-256")) => {
-                KeyMaterial::P256([vec![4], part("x", Some(32))?, part("y", Some(32))?].concat())
+                KeyMaterial::P256([vec![4], decode_member("x", Some(32))?, decode_member("y", Some(32))?].concat())
             }
-            (Some("OKP"), Some("Ed25519")) => KeyMaterial::Ed25519(part("x", Some(32))?),
-            (Some("RSA"), _) => rsa_material(part("n", None)?, part("e", None)?)?,
+            (Some("OKP"), Some("Ed25519")) => KeyMaterial::Ed25519(decode_member("x", Some(32))?),
+            (Some("RSA"), _) => rsa_material(decode_member("n", None)?, decode_member("e", None)?)?,
             _ => return Err("is of an unsupported kind (EC on P-256, OKP with Ed25519 or RSA is required)".to_owned()),
         };
         let key = Self { kid: text("kid").map(Into::into), thumbprint: thumbprint(&material), material };
@@ -96,12 +96,14 @@ impl PublicJwk {
         }
     }
 
-    /// Whether a signature with this algorithm and key id may be by this key.
+    /// Returns whether a signature with this algorithm and key id may be by this key.
     pub(super) fn matches(&self, algorithm: &str, kid: Option<&str>) -> bool {
         // RFC 9864 adds a second name for EdDSA over Ed25519.
-        let same = algorithm == self.algorithm() || (algorithm == "Ed25519" && self.algorithm() == "EdDSA");
-        let named = kid.is_none_or(|kid| kid == self.thumbprint || self.kid.as_deref().is_none_or(|own| own == kid));
-        same && named
+        let matches_algorithm =
+            algorithm == self.algorithm() || (algorithm == "Ed25519" && self.algorithm() == "EdDSA");
+        let matches_key_id =
+            kid.is_none_or(|kid| kid == self.thumbprint || self.kid.as_deref().is_none_or(|key_id| key_id == kid));
+        matches_algorithm && matches_key_id
     }
 
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -131,14 +133,14 @@ fn rsa_material(n: Vec<u8>, e: Vec<u8>) -> Result<KeyMaterial, String> {
 
 /// Returns the required members of a key (RFC 7638 §3.2), and no others.
 pub(super) fn required_members(material: &KeyMaterial) -> Value {
-    let write = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
     match material {
         KeyMaterial::P256(point) => {
             let (x, y) = point.get(1..).unwrap_or_default().split_at_checked(32).unwrap_or_default();
-            json!({"crv": "P-256", "kty": "EC", "x": write(x), "y": write(y)})
+            json!({"crv": "P-256", "kty": "EC", "x": encode(x), "y": encode(y)})
         }
-        KeyMaterial::Ed25519(key) => json!({"crv": "Ed25519", "kty": "OKP", "x": write(key)}),
-        KeyMaterial::Rsa { n, e } => json!({"e": write(e), "kty": "RSA", "n": write(n)}),
+        KeyMaterial::Ed25519(key) => json!({"crv": "Ed25519", "kty": "OKP", "x": encode(key)}),
+        KeyMaterial::Rsa { n, e } => json!({"e": encode(e), "kty": "RSA", "n": encode(n)}),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Signing: signatures over JSON documents (JWS, RFC 7515, over RFC 8785's canonical form) and over claims (JWT). It
-//! verifies those of others, and makes the gateway's own, with keys that are published.
+//! Signing: signatures over JSON documents (JWS, RFC 7515, over RFC 8785's canonical form) and over claims (JWT). The
+//! module verifies signatures of others, and makes the gateway's own, with keys that are published.
 //! It never fetches a key that a document names (`jku`): the author of a document must not choose its verifier. A
 //! signature has no time: an older card of a publisher stays valid until its key is no longer trusted.
 
@@ -121,8 +121,8 @@ impl TrustedKeys {
     ///
     /// # Errors
     /// The value is not a JWK Set, or none of its keys is usable.
-    pub fn from_jwks(set: &Value) -> Result<Self, String> {
-        jwk::parse_jwk_set(set).map(|keys| Self { keys })
+    pub fn from_jwks(jwks: &Value) -> Result<Self, String> {
+        jwk::parse_jwk_set(jwks).map(|keys| Self { keys })
     }
 
     /// Verifies that one of the `signatures` of `card` is by a trusted key and covers the card as it is.

@@ -48,11 +48,11 @@ impl FromStr for DatabaseUrl {
 /// # Errors
 /// The text is not a URL of PostgreSQL; the message does not repeat it.
 pub(super) fn parse_url(url: &str) -> Result<Config, String> {
-    // Certificates are always verified, so the stricter modes that other clients know are equal to `require` here.
-    let plain = ["verify-full", "verify-ca"]
+    // Certificates are always verified, so the stricter modes that other clients know are equivalent to `require` here.
+    let url = ["verify-full", "verify-ca"]
         .iter()
-        .fold(url.to_owned(), |text, word| text.replace(&format!("sslmode={word}"), "sslmode=require"));
-    plain.parse().map_err(|_| "is not a PostgreSQL URL (postgres://user@host:5432/database)".to_owned())
+        .fold(url.to_owned(), |text, mode| text.replace(&format!("sslmode={mode}"), "sslmode=require"));
+    url.parse().map_err(|_| "is not a PostgreSQL URL (postgres://user@host:5432/database)".to_owned())
 }
 
 impl fmt::Display for DatabaseUrl {

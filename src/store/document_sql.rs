@@ -4,6 +4,7 @@
 //! Every write first takes the next number from the single row of `gatepost_state`. The lock of that row is held until
 //! the transaction is visible, so changes become visible in the order of their numbers, and a reader that has read up
 //! to one number has missed none before it.
+
 use super::{
     ChangeBatch, ChangeCursor, DocumentChange, DocumentWrite, HistoryEntry, MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES,
     MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal,
@@ -97,22 +98,22 @@ pub(super) struct WriteContext {
 /// Returns the statements of a write and its result; no statements if nothing changes.
 pub(super) fn plan_write(
     write: &DocumentWrite,
-    standing: WriteContext,
+    context: WriteContext,
     now: OffsetDateTime,
 ) -> Result<(Vec<SqlStatement>, WriteEffect), WriteRefusal> {
-    let revision = standing.revision;
-    check_preconditions(write, &standing)?;
+    let revision = context.revision;
+    check_preconditions(write, &context)?;
     let Some(document) = &write.document else {
         return Ok((removal_statements(write, revision, now), WriteEffect::Removed(to_u64(revision))));
     };
     let record = history_statement(write, revision, now);
-    let before = standing.current.as_ref();
-    let (owner, created) = match (&write.restored, before) {
+    let current = context.current.as_ref();
+    let (owner, created) = match (&write.restored, current) {
         (Some((owner, created)), _) => (Arc::clone(owner), *created),
-        (None, Some(before)) => (Arc::clone(&before.owner), before.created),
+        (None, Some(current)) => (Arc::clone(&current.owner), current.created),
         (None, None) => (Arc::clone(&write.writer), now),
     };
-    let kept = StoredDocument {
+    let stored = StoredDocument {
         id: Arc::clone(&write.id),
         document: Arc::clone(document),
         owner,
@@ -121,18 +122,22 @@ pub(super) fn plan_write(
         revision: to_u64(revision),
     };
     let dates = [SqlValue::Number(to_micros(created)), SqlValue::Number(to_micros(now)), SqlValue::Number(revision)];
-    match standing.current {
-        Some(same) if same.document == kept.document && same.owner == kept.owner && same.created == kept.created => {
-            Ok((Vec::new(), WriteEffect::Updated(same)))
+    match context.current {
+        Some(current)
+            if current.document == stored.document
+                && current.owner == stored.owner
+                && current.created == stored.created =>
+        {
+            Ok((Vec::new(), WriteEffect::Updated(current)))
         }
         Some(_) => {
-            let mut values = vec![text_value(document), text_value(&kept.owner)];
+            let mut values = vec![text_value(document), text_value(&stored.owner)];
             values.extend(dates);
             values.push(text_value(&write.id));
-            Ok((vec![(UPDATE_DOCUMENT, values), record, trim_statement(&write.id)], WriteEffect::Updated(kept)))
+            Ok((vec![(UPDATE_DOCUMENT, values), record, trim_statement(&write.id)], WriteEffect::Updated(stored)))
         }
         None => {
-            let mut values = vec![text_value(&write.id), text_value(document), text_value(&kept.owner)];
+            let mut values = vec![text_value(&write.id), text_value(document), text_value(&stored.owner)];
             values.extend(dates);
             let steps = vec![
                 (INSERT_DOCUMENT, values),
@@ -141,7 +146,7 @@ pub(super) fn plan_write(
                 (DELETE_REMOVED, vec![text_value(&write.id)]),
                 trim_statement(&write.id),
             ];
-            Ok((steps, WriteEffect::Created(kept)))
+            Ok((steps, WriteEffect::Created(stored)))
         }
     }
 }
@@ -175,65 +180,62 @@ fn trim_statement(id: &Arc<str>) -> SqlStatement {
 }
 
 /// Checks the preconditions. Ownership comes first, so that entity tags of another owner's document cannot be guessed.
-fn check_preconditions(write: &DocumentWrite, standing: &WriteContext) -> Result<(), WriteRefusal> {
-    let current = standing.current.as_ref();
+fn check_preconditions(write: &DocumentWrite, context: &WriteContext) -> Result<(), WriteRefusal> {
+    let current = context.current.as_ref();
     match current {
         None if write.document.is_none() => return Err(WriteRefusal::NotFound),
-        Some(kept) if kept.owner != write.writer && !write.any_owner => return Err(WriteRefusal::NotOwner),
+        Some(stored) if stored.owner != write.writer && !write.any_owner => return Err(WriteRefusal::NotOwner),
         _ => {}
     }
     let expected = match (&write.precondition, current) {
         (WritePrecondition::Always, _) | (WritePrecondition::Absent, None) => true,
-        (WritePrecondition::Matches(tags), Some(kept)) => {
-            let own = etag(kept.document.as_bytes());
+        (WritePrecondition::Matches(tags), Some(stored)) => {
+            let stored_tag = etag(stored.document.as_bytes());
             // A weak tag never matches here (RFC 9110 §13.1.1), nor is it equal to a strong one.
-            tags.iter().any(|tag| tag == "*" || *tag == own)
+            tags.iter().any(|tag| tag == "*" || *tag == stored_tag)
         }
         (WritePrecondition::Absent, Some(_)) | (WritePrecondition::Matches(_), None) => false,
     };
-    let (own, all) = write.limits;
+    let (per_owner, total) = write.limits;
     match current {
         _ if !expected => Err(WriteRefusal::PreconditionFailed),
-        None if standing.owner_documents >= i64::from(own) => Err(WriteRefusal::OwnerLimit),
-        None if standing.documents >= i64::from(all) => Err(WriteRefusal::TotalLimit),
+        None if context.owner_documents >= i64::from(per_owner) => Err(WriteRefusal::OwnerLimit),
+        None if context.documents >= i64::from(total) => Err(WriteRefusal::TotalLimit),
         _ => Ok(()),
     }
 }
 
-/// Returns where reading continues after `mark`, and whether it starts over.
+/// Returns where reading continues after `cursor`, and whether it starts over.
 pub(super) fn resume_position(
-    mark: Option<&ChangeCursor>,
+    cursor: Option<&ChangeCursor>,
     epoch: Arc<str>,
     head: i64,
     floor: i64,
 ) -> (ChangeCursor, bool) {
     let (head, floor) = (to_u64(head), to_u64(floor));
-    match mark {
-        // A mark beyond the last number means that the store was restored to an earlier state.
-        Some(mark) if mark.epoch == epoch && mark.revision <= head && floor <= mark.revision.max(mark.floor) => {
-            (mark.clone(), false)
+    match cursor {
+        // A cursor beyond the last number means that the store was restored to an earlier state.
+        Some(cursor)
+            if cursor.epoch == epoch && cursor.revision <= head && floor <= cursor.revision.max(cursor.floor) =>
+        {
+            (cursor.clone(), false)
         }
         _ => (ChangeCursor { epoch, revision: 0, floor }, true),
     }
 }
 
-/// Builds a batch from the rows that were read after `from`.
+/// Builds a batch from the rows that were read after `start`.
 pub(super) fn change_batch(
-    from: (ChangeCursor, bool),
+    start: (ChangeCursor, bool),
     head: i64,
     rows: Vec<(DocumentChange, i64)>,
-    most: usize,
+    limit: usize,
 ) -> ChangeBatch {
-    let (mut mark, whole) = from;
-    let more = rows.len() >= most;
-    let last = rows.last().map_or(mark.revision, |(_, revision)| to_u64(*revision));
-    mark.revision = if more { last } else { last.max(to_u64(head)) };
-    ChangeBatch {
-        changes: rows.into_iter().map(|(change, _)| change).collect(),
-        cursor: mark,
-        is_restart: whole,
-        has_more: more,
-    }
+    let (mut cursor, is_restart) = start;
+    let has_more = rows.len() >= limit;
+    let last = rows.last().map_or(cursor.revision, |(_, revision)| to_u64(*revision));
+    cursor.revision = if has_more { last } else { last.max(to_u64(head)) };
+    ChangeBatch { changes: rows.into_iter().map(|(change, _)| change).collect(), cursor, is_restart, has_more }
 }
 
 /// Builds a document from its columns, in the order of [`SELECT_DOCUMENT`].
@@ -258,15 +260,15 @@ pub(super) fn from_micros(micros: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-pub(super) fn to_micros(moment: OffsetDateTime) -> i64 {
-    i64::try_from(moment.unix_timestamp_nanos() / 1_000).unwrap_or_default()
+pub(super) fn to_micros(time: OffsetDateTime) -> i64 {
+    i64::try_from(time.unix_timestamp_nanos() / 1_000).unwrap_or_default()
 }
 
 fn to_u64(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or_default()
 }
 
-/// Converts a count into a value of a statement.
+/// Converts a count to a statement value.
 pub(super) fn to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

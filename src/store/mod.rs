@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 /// Maximum number of changes in a document's history; older ones are deleted.
 pub const MAX_HISTORY_CHANGES: usize = 100;
-/// Maximum size of a document's history in bytes, whatever the number of its changes.
+/// Maximum size of a document's history, in bytes.
 pub const MAX_HISTORY_BYTES: usize = 8 << 20;
 /// Maximum number of removed documents that are remembered with their history.
 pub const MAX_REMOVED_DOCUMENTS: usize = 10_000;
@@ -39,17 +39,17 @@ pub trait DocumentStore: fmt::Debug + Send + Sync {
     /// `Overloaded`, as for every method below.
     async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>>;
 
-    /// Returns at most `most` changes after `mark`, in order; without a mark, all documents.
+    /// Returns at most `limit` changes after `cursor`, in order; without a cursor, all documents.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn changes_since(&self, mark: Option<&ChangeCursor>, most: usize) -> Result<ChangeBatch>;
+    async fn changes_since(&self, cursor: Option<&ChangeCursor>, limit: usize) -> Result<ChangeBatch>;
 
-    /// Returns the history of the document with this id, newest first.
+    /// Returns at most `limit` entries of the history of the document with this id, newest first.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn history(&self, id: &str, most: usize) -> Result<Vec<HistoryEntry>>;
+    async fn history(&self, id: &str, limit: usize) -> Result<Vec<HistoryEntry>>;
 
     /// Notified when documents may have changed, by this gateway or by another one that shares the store.
     fn watch_changes(&self) -> watch::Receiver<u64>;
@@ -78,7 +78,7 @@ pub enum WritePrecondition {
     /// None.
     #[default]
     Always,
-    /// `If-Match`: the document exists with one of these entity tags (quotes included), which [`crate::unit::etag`]
+    /// `If-Match`: the document exists with one of these entity tags (quotes included), which [`crate::values::etag`]
     /// computes from its text; `*` matches any.
     Matches(Vec<String>),
     /// `If-None-Match: *`: the document does not exist.
@@ -153,9 +153,9 @@ impl ChangeCursor {
 pub struct ChangeBatch {
     /// The documents that were written or removed, each once.
     pub changes: Vec<DocumentChange>,
-    /// Position for reading on.
+    /// Position from which reading continues.
     pub cursor: ChangeCursor,
-    /// Whether earlier changes are void: this batch starts over with all documents.
+    /// Whether the reader must discard earlier changes: this batch starts over with all documents.
     pub is_restart: bool,
     /// Whether more changes are available at once.
     pub has_more: bool,
@@ -200,12 +200,12 @@ pub enum StoreLocation {
 ///
 /// # Errors
 /// The location can never be used as configured.
-pub async fn open_documents(place: &StoreLocation) -> std::result::Result<Arc<dyn DocumentStore>, String> {
-    match place {
+pub async fn open_documents(location: &StoreLocation) -> std::result::Result<Arc<dyn DocumentStore>, String> {
+    match location {
         StoreLocation::File(path) => {
             let path = path.clone();
             let opened = tokio::task::spawn_blocking(move || sqlite_documents::SqliteDocumentStore::open(&path)).await;
-            Ok(Arc::new(opened.map_err(|why| why.to_string())??))
+            Ok(Arc::new(opened.map_err(|error| error.to_string())??))
         }
         StoreLocation::Database { address, authorities } => {
             Ok(Arc::new(postgres::PostgresDocumentStore::open(address, authorities.as_deref()).await?))
@@ -217,8 +217,8 @@ pub async fn open_documents(place: &StoreLocation) -> std::result::Result<Arc<dy
 ///
 /// # Errors
 /// Why the location cannot be used.
-pub fn check_location(place: &StoreLocation) -> std::result::Result<(), String> {
-    match place {
+pub fn check_location(location: &StoreLocation) -> std::result::Result<(), String> {
+    match location {
         StoreLocation::File(path) => sqlite_documents::check_file(path),
         StoreLocation::Database { address, authorities } => postgres::check_url(address, authorities.as_deref()),
     }

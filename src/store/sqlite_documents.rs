@@ -39,7 +39,7 @@ type ReadJob = Box<dyn FnOnce(&mut Connection) + Send>;
 
 struct WriteJob {
     write: DocumentWrite,
-    answer: oneshot::Sender<std::result::Result<WriteResult, String>>,
+    reply: oneshot::Sender<std::result::Result<WriteResult, String>>,
 }
 
 /// An open SQLite file.
@@ -58,58 +58,58 @@ impl fmt::Debug for SqliteDocumentStore {
 impl SqliteDocumentStore {
     /// Opens or creates the file. Blocks.
     pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
-        let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
-        create_private(path).map_err(|why| unusable(&why))?;
-        let mut writer = open_connection(path).map_err(|why| unusable(&why))?;
-        migrate(&mut writer).map_err(|why| unusable(&why))?;
-        let reader = open_connection(path).map_err(|why| unusable(&why))?;
-        let (writes, waiting) = mpsc::channel(QUEUE_CAPACITY);
-        let (reads, queries) = mpsc::channel(QUEUE_CAPACITY);
+        let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
+        create_private(path).map_err(|error| unusable(&error))?;
+        let mut writer = open_connection(path).map_err(|error| unusable(&error))?;
+        migrate(&mut writer).map_err(|error| unusable(&error))?;
+        let reader = open_connection(path).map_err(|error| unusable(&error))?;
+        let (writes, write_queue) = mpsc::channel(QUEUE_CAPACITY);
+        let (reads, read_queue) = mpsc::channel(QUEUE_CAPACITY);
         let changes = Arc::new(watch::Sender::new(0));
         let notifier = Arc::clone(&changes);
-        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|why| unusable(&why))
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| unusable(&error))
         };
-        spawn("store-write", Box::new(move || run_writes(writer, waiting, &notifier)))?;
-        spawn("store-read", Box::new(move || run_reads(reader, queries)))?;
+        spawn("store-write", Box::new(move || run_writes(writer, write_queue, &notifier)))?;
+        spawn("store-read", Box::new(move || run_reads(reader, read_queue)))?;
         Ok(Self { writes, reads, changes })
     }
 
     async fn read<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+        query: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let reading: ReadJob = Box::new(move |connection| drop(answer.send(ask(connection))));
-        self.reads.try_send(reading).map_err(|_| overloaded())?;
-        answered.await.map_err(|_| overloaded())?.map_err(store_failed)
+        let (reply, receiver) = oneshot::channel();
+        let job: ReadJob = Box::new(move |connection| drop(reply.send(query(connection))));
+        self.reads.try_send(job).map_err(|_| overloaded())?;
+        receiver.await.map_err(|_| overloaded())?.map_err(store_failed)
     }
 }
 
 #[async_trait::async_trait]
 impl DocumentStore for SqliteDocumentStore {
     async fn write(&self, write: DocumentWrite) -> Result<WriteResult> {
-        let (answer, answered) = oneshot::channel();
-        self.writes.try_send(WriteJob { write, answer }).map_err(|_| overloaded())?;
-        answered.await.map_err(|_| overloaded())?.map_err(store_failed)
+        let (reply, receiver) = oneshot::channel();
+        self.writes.try_send(WriteJob { write, reply }).map_err(|_| overloaded())?;
+        receiver.await.map_err(|_| overloaded())?.map_err(store_failed)
     }
 
     async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {
         let id = id.to_owned();
-        self.read(move |connection| get(connection, &id)).await
+        self.read(move |connection| select_document(connection, &id)).await
     }
 
-    async fn changes_since(&self, mark: Option<&ChangeCursor>, most: usize) -> Result<ChangeBatch> {
-        let mark = mark.cloned();
-        self.read(move |connection| since(&connection.transaction()?, mark.as_ref(), most)).await
+    async fn changes_since(&self, cursor: Option<&ChangeCursor>, limit: usize) -> Result<ChangeBatch> {
+        let cursor = cursor.cloned();
+        self.read(move |connection| select_changes(&connection.transaction()?, cursor.as_ref(), limit)).await
     }
 
-    async fn history(&self, id: &str, most: usize) -> Result<Vec<HistoryEntry>> {
+    async fn history(&self, id: &str, limit: usize) -> Result<Vec<HistoryEntry>> {
         let id = id.to_owned();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_HISTORY))?;
-            let past = |row: &Row<'_>| Ok(document_sql::history_from_columns(row.get(0)?, row.get(1)?, row.get(2)?));
-            statement.query_map((id, document_sql::to_i64(most)), past)?.collect()
+            let entry = |row: &Row<'_>| Ok(document_sql::history_from_columns(row.get(0)?, row.get(1)?, row.get(2)?));
+            statement.query_map((id, document_sql::to_i64(limit)), entry)?.collect()
         })
         .await
     }
@@ -121,28 +121,30 @@ impl DocumentStore for SqliteDocumentStore {
 
 /// Checks that the file is a SQLite database, or could be created.
 pub(super) fn check_file(path: &Path) -> std::result::Result<(), String> {
-    let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
-    let mut start = Vec::new();
+    let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
+    let mut magic = Vec::new();
     match File::open(path) {
-        Ok(file) => drop(file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|why| unusable(&why))?),
-        Err(why) if why.kind() == ErrorKind::NotFound => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let there = folder.is_none_or(Path::is_dir);
-            return if there { Ok(()) } else { Err(unusable(&"its folder does not exist")) };
+        Ok(file) => {
+            file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut magic).map_err(|error| unusable(&error))?;
         }
-        Err(why) => return Err(unusable(&why)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder_exists = folder.is_none_or(Path::is_dir);
+            return if folder_exists { Ok(()) } else { Err(unusable(&"its folder does not exist")) };
+        }
+        Err(error) => return Err(unusable(&error)),
     }
-    if start.is_empty() || start == SQLITE_MAGIC { Ok(()) } else { Err(unusable(&"it is not a SQLite database")) }
+    if magic.is_empty() || magic == SQLITE_MAGIC { Ok(()) } else { Err(unusable(&"it is not a SQLite database")) }
 }
 
 fn overloaded() -> Fault {
     Fault::new(FaultCode::Overloaded, "The registry is overloaded").with_retry_after(Duration::from_secs(1))
 }
 
-fn store_failed(why: impl fmt::Display) -> Fault {
+fn store_failed(error: impl fmt::Display) -> Fault {
     Fault::new(FaultCode::Overloaded, "The registry's store failed")
         .with_retry_after(Duration::from_secs(5))
-        .with_detail(why)
+        .with_detail(error)
 }
 
 /// Creates the file with mode 0600, unlike SQLite: other users of this machine must not read the agents' documents.
@@ -154,17 +156,17 @@ pub(super) fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // In WAL mode readers never wait; with FULL, a commit is on disk before it is answered.
+    // In WAL mode readers never wait; with FULL, a commit is on disk before its write is answered.
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "full")?;
     Ok(connection)
 }
 
 pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), String> {
-    let error_text = |why: rusqlite::Error| why.to_string();
+    let error_text = |error: rusqlite::Error| error.to_string();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error_text)?;
-    let there = transaction.table_exists(None, "gatepost_state").map_err(error_text)?;
-    if !there {
+    let exists = transaction.table_exists(None, "gatepost_state").map_err(error_text)?;
+    if !exists {
         transaction.execute_batch(document_sql::CREATE_STATE).map_err(error_text)?;
         transaction
             .execute(&to_sqlite_placeholders(document_sql::INSERT_STATE), [uuid::Uuid::new_v4().to_string()])
@@ -186,32 +188,32 @@ pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), St
 
 /// Error for a schema of a newer gateway.
 pub(super) fn newer_schema_error(version: usize) -> String {
-    format!("its schema has version {version}, made by a newer gateway (this one knows {})", MIGRATIONS.len())
+    format!("its schema has version {version}, of a newer gateway (this one supports {})", MIGRATIONS.len())
 }
 
 /// Replaces `$1` by SQLite's `?1`.
-pub(super) fn to_sqlite_placeholders(text: &str) -> String {
-    text.replace('$', "?")
+pub(super) fn to_sqlite_placeholders(sql: &str) -> String {
+    sql.replace('$', "?")
 }
 
-fn run_reads(mut connection: Connection, mut queries: mpsc::Receiver<ReadJob>) {
-    while let Some(reading) = queries.blocking_recv() {
-        reading(&mut connection);
+fn run_reads(mut connection: Connection, mut queue: mpsc::Receiver<ReadJob>) {
+    while let Some(job) = queue.blocking_recv() {
+        job(&mut connection);
     }
 }
 
-fn run_writes(mut connection: Connection, mut waiting: mpsc::Receiver<WriteJob>, changes: &watch::Sender<u64>) {
+fn run_writes(mut connection: Connection, mut queue: mpsc::Receiver<WriteJob>, changes: &watch::Sender<u64>) {
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    while waiting.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
+    while queue.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
         // A batch that fails as a whole was rolled back as a whole, so each of its writes failed.
         let outcomes =
-            write_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
+            write_batch(&mut connection, &batch).unwrap_or_else(|error| vec![Err(error.to_string()); batch.len()]);
         if outcomes.iter().any(|outcome| matches!(outcome, Ok(Ok(_)))) {
             changes.send_modify(|count| *count += 1);
         }
-        for (writing, outcome) in batch.drain(..).zip(outcomes) {
-            // The caller may be gone; the write was committed nevertheless.
-            drop(writing.answer.send(outcome));
+        for (job, outcome) in batch.drain(..).zip(outcomes) {
+            // The caller may have left; the write was committed nevertheless.
+            drop(job.reply.send(outcome));
         }
     }
 }
@@ -222,28 +224,27 @@ fn write_batch(
 ) -> rusqlite::Result<Vec<std::result::Result<WriteResult, String>>> {
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut outcomes = Vec::with_capacity(batch.len());
-    for writing in batch {
+    for job in batch {
         // A write that is refused or fails is rolled back alone.
         let savepoint = transaction.savepoint()?;
-        let outcome = write_one(&savepoint, &writing.write);
+        let outcome = write_one(&savepoint, &job.write);
         if matches!(outcome, Ok((Ok(_), true))) {
             savepoint.commit()?;
         } else {
             savepoint.finish()?;
         }
-        outcomes.push(outcome.map(|(outcome, _)| outcome).map_err(|why| why.to_string()));
+        outcomes.push(outcome.map(|(outcome, _)| outcome).map_err(|error| error.to_string()));
     }
     transaction.commit()?;
     Ok(outcomes)
 }
 
-/// Executes one write; returns its outcome, and whether it changed anything.
+/// Executes one write. Returns its outcome, and whether the store changed.
 fn write_one(connection: &Connection, write: &DocumentWrite) -> rusqlite::Result<(WriteResult, bool)> {
-    let next =
-        connection.prepare_cached(document_sql::NEXT_REVISION)?.query_row((), |row| Ok((row.get(0)?, row.get(1)?)));
-    let (revision, documents) = next?;
-    let current = get(connection, &write.id)?;
-    let owned = match (&current, &write.document) {
+    let mut next_revision = connection.prepare_cached(document_sql::NEXT_REVISION)?;
+    let (revision, documents) = next_revision.query_row((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let current = select_document(connection, &write.id)?;
+    let owner_documents = match (&current, &write.document) {
         (None, Some(_)) => {
             let owner = write.restored.as_ref().map_or(&write.writer, |(owner, _)| owner);
             let mut statement = connection.prepare_cached(&to_sqlite_placeholders(document_sql::COUNT_OWNED))?;
@@ -251,18 +252,18 @@ fn write_one(connection: &Connection, write: &DocumentWrite) -> rusqlite::Result
         }
         _ => 0,
     };
-    let standing = WriteContext { revision, documents, current, owner_documents: owned };
-    let (steps, written) = match document_sql::plan_write(write, standing, OffsetDateTime::now_utc()) {
-        Ok(planned) => planned,
-        Err(refused) => return Ok((Err(refused), false)),
+    let context = WriteContext { revision, documents, current, owner_documents };
+    let (steps, effect) = match document_sql::plan_write(write, context, OffsetDateTime::now_utc()) {
+        Ok(plan) => plan,
+        Err(refusal) => return Ok((Err(refusal), false)),
     };
-    for (text, values) in &steps {
-        connection.prepare_cached(&to_sqlite_placeholders(text))?.execute(params_from_iter(values))?;
+    for (sql, values) in &steps {
+        connection.prepare_cached(&to_sqlite_placeholders(sql))?.execute(params_from_iter(values))?;
     }
-    Ok((Ok(written), !steps.is_empty()))
+    Ok((Ok(effect), !steps.is_empty()))
 }
 
-fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<StoredDocument>> {
+fn select_document(connection: &Connection, id: &str) -> rusqlite::Result<Option<StoredDocument>> {
     connection
         .prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_DOCUMENT))?
         .query_row([id], document_from_row)
@@ -274,18 +275,18 @@ fn document_from_row(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
     Ok(document_sql::document_from_columns(texts, [row.get(3)?, row.get(4)?, row.get(5)?]))
 }
 
-fn since(transaction: &Transaction<'_>, mark: Option<&ChangeCursor>, most: usize) -> rusqlite::Result<ChangeBatch> {
-    let standing = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
-    let (epoch, head, floor) = transaction.prepare_cached(document_sql::SELECT_STATE)?.query_row((), standing)?;
-    let from = document_sql::resume_position(mark, epoch.into(), head, floor);
+fn select_changes(tx: &Transaction<'_>, cursor: Option<&ChangeCursor>, limit: usize) -> rusqlite::Result<ChangeBatch> {
+    let state = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
+    let (epoch, head, floor) = tx.prepare_cached(document_sql::SELECT_STATE)?.query_row((), state)?;
+    let start = document_sql::resume_position(cursor, epoch.into(), head, floor);
     let change = |row: &Row<'_>| match row.get::<_, Option<String>>(1)? {
         Some(_) => Ok((DocumentChange::Put(document_from_row(row)?), row.get(5)?)),
         None => Ok((DocumentChange::Removed(row.get::<_, String>(0)?.into()), row.get(5)?)),
     };
-    let mut statement = transaction.prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_CHANGES))?;
-    let values = (i64::try_from(from.0.revision()).unwrap_or(i64::MAX), document_sql::to_i64(most));
+    let mut statement = tx.prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_CHANGES))?;
+    let values = (i64::try_from(start.0.revision()).unwrap_or(i64::MAX), document_sql::to_i64(limit));
     let rows = statement.query_map(values, change)?.collect::<rusqlite::Result<_>>()?;
-    Ok(document_sql::change_batch(from, head, rows, most))
+    Ok(document_sql::change_batch(start, head, rows, limit))
 }
 
 impl ToSql for SqlValue {

@@ -45,19 +45,19 @@ pub struct StoredTask {
 /// Store of tasks.
 #[async_trait::async_trait]
 pub trait TaskStore: fmt::Debug + Send + Sync {
-    /// Inserts a new task, unless its owner has `most.0` tasks already, or all owners together have `most.1`. The task
-    /// is durable when this returns.
+    /// Inserts a new task, unless its owner has `limits.0` tasks already, or all owners together have `limits.1`. The
+    /// task is durable when this returns.
     ///
     /// # Errors
     /// `Overloaded` when the store cannot be reached or is too busy, as for every method below.
-    async fn insert(&self, task: &StoredTask, most: (u32, u32)) -> Result<std::result::Result<(), WriteRefusal>>;
+    async fn insert(&self, task: &StoredTask, limits: (u32, u32)) -> Result<std::result::Result<(), WriteRefusal>>;
 
-    /// Deletes at most `most` ended tasks of `owner` without a pending callback, the oldest first. Returns whether
+    /// Deletes at most `limit` ended tasks of `owner` without a pending callback, the oldest first. Returns whether
     /// there were any.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn delete_ended(&self, owner: &Arc<str>, most: u32) -> Result<bool>;
+    async fn delete_ended(&self, owner: &Arc<str>, limit: u32) -> Result<bool>;
 
     /// Writes how a task ended, unless it has ended already. Returns whether it was written.
     ///
@@ -77,7 +77,7 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     /// `Overloaded`.
     async fn record_callback_attempt(&self, task: &StoredTask) -> Result<()>;
 
-    /// Claims at most `most` tasks whose callback is due at `now`; other gateways do not get them before `until`.
+    /// Claims at most `limit` tasks whose callback is due at `now`; other gateways do not get them before `until`.
     ///
     /// # Errors
     /// `Overloaded`.
@@ -85,27 +85,27 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
         &self,
         now: OffsetDateTime,
         until: OffsetDateTime,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredTask>>;
 
-    /// Returns the ids of the running tasks of `keeper`.
+    /// Returns the ids of the running tasks of the gateway `gateway_id`.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn running_on(&self, keeper: &str) -> Result<Vec<Arc<str>>>;
+    async fn running_on(&self, gateway_id: &str) -> Result<Vec<Arc<str>>>;
 
-    /// Writes the heartbeat of `keeper`, and returns running tasks of gateways without a heartbeat within `lease`, by
-    /// the store's own clock.
+    /// Writes the heartbeat of `gateway_id`, and returns running tasks of gateways without a heartbeat within `lease`,
+    /// by the store's own clock.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn heartbeat(&self, keeper: &str, lease: std::time::Duration) -> Result<Vec<StoredTask>>;
+    async fn heartbeat(&self, gateway_id: &str, lease: std::time::Duration) -> Result<Vec<StoredTask>>;
 
-    /// Ends the lease of `keeper`.
+    /// Ends the lease of `gateway_id`.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn end_lease(&self, keeper: &str) -> Result<()>;
+    async fn end_lease(&self, gateway_id: &str) -> Result<()>;
 
     /// Deletes tasks that expired by `now`. Returns whether there may be more.
     ///
@@ -119,12 +119,12 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
 ///
 /// # Errors
 /// The location can never be used as configured.
-pub async fn open_tasks(place: &StoreLocation) -> std::result::Result<Arc<dyn TaskStore>, String> {
-    match place {
+pub async fn open_tasks(location: &StoreLocation) -> std::result::Result<Arc<dyn TaskStore>, String> {
+    match location {
         StoreLocation::File(path) => {
             let path = path.clone();
             let opened = tokio::task::spawn_blocking(move || sqlite_tasks::SqliteTaskStore::open(&path)).await;
-            Ok(Arc::new(opened.map_err(|why| why.to_string())??))
+            Ok(Arc::new(opened.map_err(|error| error.to_string())??))
         }
         StoreLocation::Database { address, authorities } => {
             Ok(Arc::new(postgres_tasks::PostgresTaskStore::open(address, authorities.as_deref()).await?))
@@ -141,8 +141,8 @@ struct TaskStatement {
     refusal: Option<WriteRefusal>,
 }
 
-fn statement(text: &'static str, values: Vec<SqlValue>) -> TaskStatement {
-    TaskStatement { sql: text, values, refusal: None }
+fn statement(sql: &'static str, values: Vec<SqlValue>) -> TaskStatement {
+    TaskStatement { sql, values, refusal: None }
 }
 
 /// Result of a transaction: the rows that its last statement returned, and the number of rows it changed or returned.
@@ -155,36 +155,41 @@ trait SqlEngine: fmt::Debug + Send + Sync {
     const HEARTBEAT: &'static str;
     const DELETE_DEAD: &'static str;
 
-    async fn run(&self, lines: Vec<TaskStatement>) -> Result<TransactionResult>;
+    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionResult>;
 
     /// As [`SqlEngine::run`], for statements without a refusal.
-    async fn run_infallible(&self, lines: Vec<TaskStatement>) -> Result<(Vec<StoredTask>, u64)> {
-        Ok(self.run(lines).await?.unwrap_or_default())
+    async fn run_infallible(&self, statements: Vec<TaskStatement>) -> Result<(Vec<StoredTask>, u64)> {
+        Ok(self.run(statements).await?.unwrap_or_default())
     }
 }
 
 #[async_trait::async_trait]
 impl<E: SqlEngine> TaskStore for E {
-    async fn insert(&self, task: &StoredTask, most: (u32, u32)) -> Result<std::result::Result<(), WriteRefusal>> {
-        let (own, all) = (SqlValue::Number(most.0.into()), SqlValue::Number(most.1.into()));
+    async fn insert(&self, task: &StoredTask, limits: (u32, u32)) -> Result<std::result::Result<(), WriteRefusal>> {
+        let (per_owner, total) = (SqlValue::Number(limits.0.into()), SqlValue::Number(limits.1.into()));
         let mut values = vec![text_value(&task.id), text_value(&task.owner), text_value(&task.gateway_id)];
-        values.extend([SqlValue::Number(to_micros(task.expires)), due_value(task), text_value(&task.record), own]);
-        let lines = vec![
-            TaskStatement { refusal: Some(WriteRefusal::TotalLimit), ..statement(INCREMENT_COUNT, vec![all]) },
+        values.extend([
+            SqlValue::Number(to_micros(task.expires)),
+            due_value(task),
+            text_value(&task.record),
+            per_owner,
+        ]);
+        let statements = vec![
+            TaskStatement { refusal: Some(WriteRefusal::TotalLimit), ..statement(INCREMENT_COUNT, vec![total]) },
             TaskStatement { refusal: Some(WriteRefusal::OwnerLimit), ..statement(INSERT_TASK, values) },
         ];
-        Ok(self.run(lines).await?.map(drop))
+        Ok(self.run(statements).await?.map(drop))
     }
 
-    async fn delete_ended(&self, owner: &Arc<str>, most: u32) -> Result<bool> {
-        // A caller without deletable tasks costs no lock and no count.
+    async fn delete_ended(&self, owner: &Arc<str>, limit: u32) -> Result<bool> {
+        // For a caller without deletable tasks, nothing is locked or counted.
         if self.run_infallible(vec![statement(SELECT_ENDED, vec![text_value(owner)])]).await?.0.is_empty() {
             return Ok(false);
         }
-        let values = vec![text_value(owner), SqlValue::Number(most.into())];
-        let lines =
+        let values = vec![text_value(owner), SqlValue::Number(limit.into())];
+        let statements =
             vec![statement(LOCK_COUNT, Vec::new()), statement(DELETE_ENDED, values), statement(RECOUNT, Vec::new())];
-        self.run_infallible(lines).await.map(|_| true)
+        self.run_infallible(statements).await.map(|_| true)
     }
 
     async fn record_end(&self, task: &StoredTask) -> Result<bool> {
@@ -214,45 +219,48 @@ impl<E: SqlEngine> TaskStore for E {
         &self,
         now: OffsetDateTime,
         until: OffsetDateTime,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredTask>> {
         let values =
-            vec![SqlValue::Number(to_micros(now)), SqlValue::Number(to_micros(until)), SqlValue::Number(to_i64(most))];
+            vec![SqlValue::Number(to_micros(now)), SqlValue::Number(to_micros(until)), SqlValue::Number(to_i64(limit))];
         Ok(self.run_infallible(vec![statement(CLAIM_CALLBACKS, values)]).await?.0)
     }
 
-    async fn running_on(&self, keeper: &str) -> Result<Vec<Arc<str>>> {
+    async fn running_on(&self, gateway_id: &str) -> Result<Vec<Arc<str>>> {
         let (rows, _) =
-            self.run_infallible(vec![statement(SELECT_RUNNING, vec![SqlValue::Text(keeper.into())])]).await?;
+            self.run_infallible(vec![statement(SELECT_RUNNING, vec![SqlValue::Text(gateway_id.into())])]).await?;
         Ok(rows.into_iter().map(|row| row.id).collect())
     }
 
-    async fn heartbeat(&self, keeper: &str, lease: std::time::Duration) -> Result<Vec<StoredTask>> {
+    async fn heartbeat(&self, gateway_id: &str, lease: std::time::Duration) -> Result<Vec<StoredTask>> {
         let lease = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
-        let lines = vec![
-            statement(E::HEARTBEAT, vec![SqlValue::Text(keeper.into())]),
+        let statements = vec![
+            statement(E::HEARTBEAT, vec![SqlValue::Text(gateway_id.into())]),
             statement(E::DELETE_DEAD, vec![SqlValue::Number(lease)]),
             statement(SELECT_ORPHANS, vec![SqlValue::Number(to_i64(PAGE))]),
         ];
-        Ok(self.run_infallible(lines).await?.0)
+        Ok(self.run_infallible(statements).await?.0)
     }
 
-    async fn end_lease(&self, keeper: &str) -> Result<()> {
-        self.run_infallible(vec![statement(DELETE_GATEWAY, vec![SqlValue::Text(keeper.into())])]).await.map(drop)
+    async fn end_lease(&self, gateway_id: &str) -> Result<()> {
+        self.run_infallible(vec![statement(DELETE_GATEWAY, vec![SqlValue::Text(gateway_id.into())])]).await.map(drop)
     }
 
     async fn delete_expired(&self, now: OffsetDateTime) -> Result<bool> {
         let page = to_i64(PAGE);
-        let swept = vec![SqlValue::Number(to_micros(now)), SqlValue::Number(page)];
-        // Without expired tasks, nothing is locked. The recount under the lock corrects the count if it ever differs.
+        let delete_values = vec![SqlValue::Number(to_micros(now)), SqlValue::Number(page)];
+        // Without expired tasks, nothing is locked. The recount under the lock also corrects a wrong count.
         let (expired, _) =
             self.run_infallible(vec![statement(SELECT_EXPIRED, vec![SqlValue::Number(to_micros(now))])]).await?;
         if expired.is_empty() {
             return Ok(false);
         }
-        let lines =
-            vec![statement(LOCK_COUNT, Vec::new()), statement(DELETE_EXPIRED, swept), statement(RECOUNT, Vec::new())];
-        self.run_infallible(lines).await?;
+        let statements = vec![
+            statement(LOCK_COUNT, Vec::new()),
+            statement(DELETE_EXPIRED, delete_values),
+            statement(RECOUNT, Vec::new()),
+        ];
+        self.run_infallible(statements).await?;
         Ok(true)
     }
 }
@@ -266,13 +274,13 @@ fn due_value(task: &StoredTask) -> SqlValue {
 }
 
 /// Builds a task from its columns, in the order of [`SELECT_TASK`].
-fn task_from_columns(texts: [String; 4], (open, expires, due): (i64, i64, Option<i64>)) -> StoredTask {
-    let [id, owner, keeper, record] = texts.map(Arc::from);
+fn task_from_columns(texts: [String; 4], (is_open, expires, due): (i64, i64, Option<i64>)) -> StoredTask {
+    let [id, owner, gateway_id, record] = texts.map(Arc::from);
     StoredTask {
         id,
         owner,
-        gateway_id: keeper,
-        is_running: open != 0,
+        gateway_id,
+        is_running: is_open != 0,
         expires: from_micros(expires),
         callback_due: due.map(from_micros),
         record,
@@ -280,6 +288,6 @@ fn task_from_columns(texts: [String; 4], (open, expires, due): (i64, i64, Option
 }
 
 /// Whether a statement returns rows.
-fn returns_rows(text: &str) -> bool {
-    text.starts_with("select") || text.contains("returning")
+fn returns_rows(sql: &str) -> bool {
+    sql.starts_with("select") || sql.contains("returning")
 }

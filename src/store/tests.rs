@@ -34,7 +34,7 @@ async fn r17_writes_of_one_batch_are_refused_individually() {
     let mut revisions: Vec<u64> = outcomes
         .into_iter()
         .filter_map(|outcome| match outcome {
-            Ok(WriteEffect::Created(kept)) => Some(kept.revision),
+            Ok(WriteEffect::Created(document)) => Some(document.revision),
             _ => None,
         })
         .collect();
@@ -55,7 +55,7 @@ async fn a_locked_file_refuses_some_writes_and_queues_a_bounded_number() {
     });
     let (written, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.is_ok());
     assert!(written.len() >= 200 && refused.len() >= 200, "{} written, {} refused", written.len(), refused.len());
-    assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|why| why.code() == FaultCode::Overloaded)));
-    let kept = store.changes_since(None, 1_000).await.unwrap().changes.len();
-    assert_eq!(kept, written.len(), "refused writes were not written");
+    assert!(refused.iter().all(|outcome| outcome.as_ref().is_err_and(|fault| fault.code() == FaultCode::Overloaded)));
+    let stored_count = store.changes_since(None, 1_000).await.unwrap().changes.len();
+    assert_eq!(stored_count, written.len(), "refused writes were not written");
 }

@@ -70,10 +70,10 @@ impl CallbackSender {
     /// # Errors
     /// The secret cannot be used.
     pub(super) fn new(config: &CallbackConfig, client: FetchClient) -> std::result::Result<Self, Vec<String>> {
-        let refuse = |why: String| vec![format!("callbacks.secret: {why}")];
+        let refuse = |reason: String| vec![format!("callbacks.secret: {reason}")];
         let secret = config.secret.load().map_err(refuse)?;
         let key = signing_key(&secret)
-            .ok_or_else(|| refuse("is too short (at least 16 bytes; whsec_ and Base64)".to_owned()))?;
+            .ok_or_else(|| refuse("is not a key of at least 16 bytes (any text, or whsec_ and Base64)".to_owned()))?;
         Ok(Self { config: config.clone(), key, client })
     }
 
@@ -82,7 +82,7 @@ impl CallbackSender {
     /// # Errors
     /// `InvalidInput`, with what is required.
     pub(super) fn check_url(&self, url: &str) -> Result<()> {
-        let refuse = |why: String| Err(Fault::new(FaultCode::InvalidInput, format!("The callback URL {why}")));
+        let refuse = |reason: String| Err(Fault::new(FaultCode::InvalidInput, format!("The callback URL {reason}")));
         if url.len() > MAX_URL_LENGTH {
             return refuse(format!("is too long (at most {MAX_URL_LENGTH} bytes)"));
         }
@@ -94,28 +94,29 @@ impl CallbackSender {
     /// # Errors
     /// Why it failed, for the log.
     pub(super) async fn deliver(&self, url: &str, id: &str, body: Vec<u8>) -> std::result::Result<(), String> {
-        let at = OffsetDateTime::now_utc().unix_timestamp().to_string();
-        let signed = [format!("{id}.{at}.").as_bytes(), &body].concat();
+        let timestamp = OffsetDateTime::now_utc().unix_timestamp().to_string();
+        let signed = [format!("{id}.{timestamp}.").as_bytes(), &body].concat();
         let signature = format!("v1,{}", STANDARD.encode(hmac::sign(&self.key, &signed)));
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        for (name, value) in [("webhook-id", id), ("webhook-timestamp", &at), ("webhook-signature", &signature)] {
-            headers.insert(name, HeaderValue::from_str(value).map_err(|why| why.to_string())?);
+        for (name, value) in [("webhook-id", id), ("webhook-timestamp", &timestamp), ("webhook-signature", &signature)]
+        {
+            headers.insert(name, HeaderValue::from_str(value).map_err(|error| error.to_string())?);
         }
         match self.client.post_json(url, headers, body, self.config.attempt_timeout).await {
             Ok(200..=299) => Ok(()),
             Ok(status) => Err(format!("receiver responded with status {status}")),
-            Err(why) => Err(why.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Returns when the next attempt is due after `tries` failed ones; `None` after the retry period.
-    pub(super) fn next_attempt(&self, tries: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
-        let wait = FIRST_RETRY_DELAY.saturating_mul(1 << tries.min(12)).min(MAX_RETRY_DELAY);
-        // Half of the delay to all of it, by the randomness of a UUID.
+    /// Returns when the next attempt is due after `attempts` failed ones; `None` after the delivery timeout.
+    pub(super) fn next_attempt(&self, attempts: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
+        let delay = FIRST_RETRY_DELAY.saturating_mul(1 << attempts.min(12)).min(MAX_RETRY_DELAY);
+        // Jitter: between half of the delay and all of it.
         let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
-        let wait = wait.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX));
-        let due = OffsetDateTime::now_utc() + wait;
+        let delay = delay.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX));
+        let due = OffsetDateTime::now_utc() + delay;
         Some(due).filter(|due| *due <= ended + self.config.delivery_timeout.get())
     }
 }

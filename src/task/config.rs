@@ -16,7 +16,7 @@ pub struct TaskConfig {
     /// SQLite file that stores tasks, on a local disk; created if missing. Not used with `database`. Default: the store
     /// of the section `registry`; without that section, gatepost.db beside the configuration file.
     pub sqlite_file: Option<ConfigPath>,
-    /// Default of `store`, resolved relative to the configuration file as every path is.
+    /// The default of `sqlite_file`, relative to the configuration file as every path.
     #[serde(skip)]
     pub(super) default_store: ConfigPath,
     /// PostgreSQL database that several gateways share, as in the section `registry`. Default: that section's.
@@ -99,38 +99,50 @@ impl TaskConfig {
     /// Returns every unusable value, by its path within this section; checks nothing outside of it.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut span = |path: &str, value: ConfigDuration, (least, most): (ConfigDuration, ConfigDuration)| {
-            if !(least..=most).contains(&value) {
-                problems.push(format!("{path}: must be {least} to {most}, not {value}"));
+        let mut check_duration = |path: &str, value: ConfigDuration, (min, max): (ConfigDuration, ConfigDuration)| {
+            if !(min..=max).contains(&value) {
+                problems.push(format!("{path}: must be {min} to {max}, not {value}"));
             }
         };
-        span("result_ttl", self.result_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(30 * 86_400)));
-        span("poll_interval", self.poll_interval, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(3_600)));
-        span("max_wait", self.max_wait, (ConfigDuration::from_secs(0), ConfigDuration::from_secs(600)));
-        span("lease_ttl", self.lease_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
+        check_duration(
+            "result_ttl",
+            self.result_ttl,
+            (ConfigDuration::from_secs(1), ConfigDuration::from_secs(30 * 86_400)),
+        );
+        check_duration(
+            "poll_interval",
+            self.poll_interval,
+            (ConfigDuration::from_secs(1), ConfigDuration::from_secs(3_600)),
+        );
+        check_duration("max_wait", self.max_wait, (ConfigDuration::from_secs(0), ConfigDuration::from_secs(600)));
+        check_duration("lease_ttl", self.lease_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
         if let Some(resume) = &self.resume {
-            span("resume.window", resume.window, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
+            check_duration(
+                "resume.window",
+                resume.window,
+                (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)),
+            );
         }
-        let mut size = |path: &str, value: ByteSize| {
+        let mut check_size = |path: &str, value: ByteSize| {
             if !(ByteSize::from_kib(1)..=ByteSize::from_kib(16 << 10)).contains(&value) {
                 problems.push(format!("{path}: must be 1KiB to 16MiB, not {value}"));
             }
         };
-        size("max_result_size", self.max_result_size);
+        check_size("max_result_size", self.max_result_size);
         if let Some(resume) = &self.resume {
-            size("resume.max_size", resume.max_size);
+            check_size("resume.max_size", resume.max_size);
         }
         let resume = self.resume.clone().unwrap_or_default();
-        let mut count = |path: &str, value: u32, (least, most): (u32, u32)| {
-            if !(least..=most).contains(&value) {
-                problems.push(format!("{path}: must be {least} to {most}, not {value}"));
+        let mut check_count = |path: &str, value: u32, (min, max): (u32, u32)| {
+            if !(min..=max).contains(&value) {
+                problems.push(format!("{path}: must be {min} to {max}, not {value}"));
             }
         };
-        count("max_tasks_per_caller", self.max_tasks_per_caller, (1, 100_000));
-        count("max_tasks", self.max_tasks, (1, 1_000_000));
-        count("max_running", self.max_running, (1, 100_000));
-        count("resume.max_events", resume.max_events, (1, 100_000));
-        count("resume.max_streams", resume.max_streams, (0, 100_000));
+        check_count("max_tasks_per_caller", self.max_tasks_per_caller, (1, 100_000));
+        check_count("max_tasks", self.max_tasks, (1, 1_000_000));
+        check_count("max_running", self.max_running, (1, 100_000));
+        check_count("resume.max_events", resume.max_events, (1, 100_000));
+        check_count("resume.max_streams", resume.max_streams, (0, 100_000));
         if self.database_ca.is_some() && self.database.is_none() {
             problems.push("database_ca: has no effect without database (set database as well)".to_owned());
         }
@@ -139,27 +151,28 @@ impl TaskConfig {
         problems
     }
 
-    /// Returns the location of the task store: as configured here, else `published` (the document store), else the
-    /// default file.
-    pub fn store_location(&self, published: Option<StoreLocation>) -> StoreLocation {
+    /// Returns the location of the task store: as configured here, else that of the documents, else the default file.
+    pub fn store_location(&self, document_store: Option<StoreLocation>) -> StoreLocation {
         match (&self.database, &self.sqlite_file) {
             (Some(address), _) => StoreLocation::Database {
                 address: address.clone(),
                 authorities: self.database_ca.as_ref().map(|path| path.to_path_buf()),
             },
             (None, Some(path)) => StoreLocation::File(path.to_path_buf()),
-            (None, None) => published.unwrap_or_else(|| StoreLocation::File(self.default_store.to_path_buf())),
+            (None, None) => document_store.unwrap_or_else(|| StoreLocation::File(self.default_store.to_path_buf())),
         }
     }
 
-    /// As [`TaskConfig::problems`], and the problems of the store that show without creating or reaching it.
-    pub fn check(&self, published: Option<StoreLocation>) -> Vec<String> {
+    /// As [`TaskConfig::problems`], with the problems of the store that can be found without creating or reaching it.
+    pub fn check(&self, document_store: Option<StoreLocation>) -> Vec<String> {
         let mut problems = self.problems();
         problems.extend(
-            store::check_location(&self.store_location(published)).err().map(|why| format!("sqlite_file: {why}")),
+            store::check_location(&self.store_location(document_store))
+                .err()
+                .map(|problem| format!("sqlite_file: {problem}")),
         );
         let secret = self.callbacks.as_ref().and_then(|callbacks| callbacks.secret.load().err());
-        problems.extend(secret.map(|why| format!("callbacks.secret: {why}")));
+        problems.extend(secret.map(|problem| format!("callbacks.secret: {problem}")));
         problems
     }
 }

@@ -30,53 +30,53 @@ pub(super) struct EventBuffer {
 }
 
 impl EventBuffer {
-    pub(super) fn new(room: EventLimits) -> Self {
-        Self { limits: room, chunks: VecDeque::new(), first_index: 0, bytes: 0, read_up_to: 0, last_evicted: (0, true) }
+    pub(super) fn new(limits: EventLimits) -> Self {
+        Self { limits, chunks: VecDeque::new(), first_index: 0, bytes: 0, read_up_to: 0, last_evicted: (0, true) }
     }
 
     /// Returns the number of the last event.
     pub(super) fn last_number(&self) -> u64 {
-        self.chunks.back().map_or(self.last_evicted.0, |piece| piece.number)
+        self.chunks.back().map_or(self.last_evicted.0, |chunk| chunk.number)
     }
 
     /// Whether the last event is complete.
     pub(super) fn ends_with_complete_event(&self) -> bool {
-        self.chunks.back().map_or(self.last_evicted.1, |piece| piece.ends_event)
+        self.chunks.back().map_or(self.last_evicted.1, |chunk| chunk.ends_event)
     }
 
-    /// Whether `piece` fits after evicting chunks that were read.
-    pub(super) fn fits(&self, piece: &EventChunk) -> bool {
-        let (mut bytes, mut count, mut first) = (self.bytes, self.chunks.len(), self.first_index);
-        for old in &self.chunks {
-            if bytes + piece.bytes.len() <= self.limits.max_bytes && count < self.limits.max_events {
+    /// Whether `chunk` fits after evicting chunks that were read.
+    pub(super) fn fits(&self, chunk: &EventChunk) -> bool {
+        let (mut bytes, mut chunk_count, mut first) = (self.bytes, self.chunks.len(), self.first_index);
+        for oldest in &self.chunks {
+            if bytes + chunk.bytes.len() <= self.limits.max_bytes && chunk_count < self.limits.max_events {
                 return true;
             }
             if first >= self.read_up_to {
                 return false;
             }
-            (bytes, count, first) = (bytes - old.bytes.len(), count - 1, first + 1);
+            (bytes, chunk_count, first) = (bytes - oldest.bytes.len(), chunk_count - 1, first + 1);
         }
         true
     }
 
     /// Appends a chunk, and evicts the oldest chunks to make room.
-    pub(super) fn push(&mut self, piece: EventChunk) {
-        while self.bytes + piece.bytes.len() > self.limits.max_bytes || self.chunks.len() >= self.limits.max_events {
-            let Some(old) = self.chunks.pop_front() else { break };
-            self.bytes -= old.bytes.len();
+    pub(super) fn push(&mut self, chunk: EventChunk) {
+        while self.bytes + chunk.bytes.len() > self.limits.max_bytes || self.chunks.len() >= self.limits.max_events {
+            let Some(oldest) = self.chunks.pop_front() else { break };
+            self.bytes -= oldest.bytes.len();
             self.first_index += 1;
-            self.last_evicted = (old.number, old.ends_event);
+            self.last_evicted = (oldest.number, oldest.ends_event);
         }
-        self.bytes += piece.bytes.len();
-        self.chunks.push_back(piece);
+        self.bytes += chunk.bytes.len();
+        self.chunks.push_back(chunk);
     }
 
     /// Returns the index of the chunk after event `after`; 0 is the start of the stream.
     pub(super) fn index_after(&self, after: u64) -> Option<u64> {
-        match self.chunks.iter().rposition(|piece| piece.number <= after) {
-            Some(at) => {
-                let exact = self.chunks.get(at).is_some_and(|piece| piece.number == after && piece.ends_event);
-                exact.then_some(self.first_index + at as u64 + 1)
+        match self.chunks.iter().rposition(|chunk| chunk.number <= after) {
+            Some(position) => {
+                let exact = self.chunks.get(position).is_some_and(|chunk| chunk.number == after && chunk.ends_event);
+                exact.then_some(self.first_index + position as u64 + 1)
             }
             None => (self.last_evicted == (after, true)).then_some(self.first_index),
         }
@@ -87,7 +87,8 @@ impl EventBuffer {
         if self.last_evicted.1 {
             return self.first_index;
         }
-        let partial = self.chunks.iter().position(|piece| piece.ends_event).map_or(self.chunks.len(), |at| at + 1);
+        let partial =
+            self.chunks.iter().position(|chunk| chunk.ends_event).map_or(self.chunks.len(), |position| position + 1);
         self.first_index + partial as u64
     }
 
@@ -97,9 +98,9 @@ impl EventBuffer {
     /// The chunk was evicted.
     pub(super) fn get(&mut self, index: u64) -> Result<Option<(Bytes, bool)>, ()> {
         let offset = index.checked_sub(self.first_index).ok_or(())?;
-        let piece = usize::try_from(offset).ok().and_then(|place| self.chunks.get(place));
-        let Some(piece) = piece else { return Ok(None) };
+        let chunk = usize::try_from(offset).ok().and_then(|position| self.chunks.get(position));
+        let Some(chunk) = chunk else { return Ok(None) };
         self.read_up_to = self.read_up_to.max(index + 1);
-        Ok(Some((piece.bytes.clone(), piece.ends_event)))
+        Ok(Some((chunk.bytes.clone(), chunk.ends_event)))
     }
 }

@@ -25,11 +25,11 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    pub(super) fn new(live: Arc<RunningTask>, next: u64, changed: watch::Receiver<u64>) -> Self {
-        Self { task: live, next_index: next, changed }
+    pub(super) fn new(task: Arc<RunningTask>, next_index: u64, changed: watch::Receiver<u64>) -> Self {
+        Self { task, next_index, changed }
     }
 
-    /// Waits for the next event. Cancel safe.
+    /// Waits for the next event. Cancel-safe.
     pub async fn next(&mut self) -> NextEvent {
         loop {
             // Marked before reading, so that a change after the read is waited for.
@@ -43,28 +43,28 @@ impl EventReader {
         }
     }
 
-    /// Appends the available events to `first`, until there are `most` bytes, so that they need one write.
-    pub fn coalesce(&mut self, (first, mut ends): (Bytes, bool), most: usize) -> (Bytes, bool) {
-        let mut all = BytesMut::new();
-        while first.len().max(all.len()) < most {
+    /// Appends the available events to `first`, up to about `max_bytes`, so that they need one write.
+    pub fn coalesce(&mut self, (first, mut ends_event): (Bytes, bool), max_bytes: usize) -> (Bytes, bool) {
+        let mut coalesced = BytesMut::new();
+        while first.len().max(coalesced.len()) < max_bytes {
             // An end or a gap is found again by the next read.
-            let Some(NextEvent::Bytes(more, whole)) = self.try_next() else { break };
-            if all.is_empty() {
-                all.extend_from_slice(&first);
+            let Some(NextEvent::Bytes(bytes, is_complete)) = self.try_next() else { break };
+            if coalesced.is_empty() {
+                coalesced.extend_from_slice(&first);
             }
-            all.extend_from_slice(&more);
-            ends = whole;
+            coalesced.extend_from_slice(&bytes);
+            ends_event = is_complete;
         }
-        if all.is_empty() { (first, ends) } else { (all.freeze(), ends) }
+        if coalesced.is_empty() { (first, ends_event) } else { (coalesced.freeze(), ends_event) }
     }
 
     fn try_next(&mut self) -> Option<NextEvent> {
         match self.task.read_at(self.next_index) {
-            (Ok(Some((bytes, ends))), _) => {
+            (Ok(Some((bytes, ends_event))), _) => {
                 self.next_index += 1;
-                Some(NextEvent::Bytes(bytes, ends))
+                Some(NextEvent::Bytes(bytes, ends_event))
             }
-            (Ok(None), ended) => ended.then_some(NextEvent::End),
+            (Ok(None), has_ended) => has_ended.then_some(NextEvent::End),
             (Err(()), _) => Some(NextEvent::Evicted),
         }
     }

@@ -5,7 +5,7 @@ use super::{
     callback::CallbackSender,
     task_builder::fail_orphaned_record,
     task_manager::TaskManager,
-    task_record::{Task, TaskOutcome, TaskState},
+    task_record::{Task, TaskOutcome},
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -35,7 +35,8 @@ const MAX_CONCURRENT_SAVES: usize = 64;
 const MAX_EXPIRED_PAGES: usize = 10;
 /// How long a gateway that stops waits for the task store.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Minimum time that other gateways get for a heartbeat after the store was unreachable; theirs may be delayed so long.
+/// Minimum time that other gateways get for a heartbeat after the store was unreachable: it may have been unreachable
+/// for them as well.
 const MIN_GRACE: Duration = Duration::from_secs(10);
 /// Practically infinite lease.
 const INFINITE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -45,12 +46,12 @@ const CLAIM_MARGIN: Duration = Duration::from_secs(3);
 
 impl TaskManager {
     pub(super) fn spawn_maintenance(self: &Arc<Self>) {
-        let mut house = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
-        house.spawn(run_heartbeat(Arc::downgrade(self)));
-        house.spawn(run_callbacks(Arc::downgrade(self), Arc::clone(&self.callback_due)));
+        let mut background_tasks = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        background_tasks.spawn(run_heartbeat(Arc::downgrade(self)));
+        background_tasks.spawn(run_callbacks(Arc::downgrade(self), Arc::clone(&self.callback_due)));
     }
 
-    /// Sends this gateway's heartbeat, ends the tasks of dead gateways, and cancels tasks that were ended elsewhere.
+    /// Sends this gateway's heartbeat, ends the tasks of dead gateways, and cancels tasks that another gateway ended.
     async fn heartbeat(&self, monitor: &mut LeaseMonitor) -> Result<()> {
         let lease = self.config().lease_ttl.get();
         let orphans = self.store.heartbeat(&self.gateway_id, monitor.lease_of_others(lease)).await;
@@ -59,23 +60,23 @@ impl TaskManager {
             self.fail_orphan(&orphan).await?;
         }
         let running: Vec<_> = {
-            let live = self.lock_running();
-            live.values().filter(|live| live.is_working() && !live.is_stream()).cloned().collect()
+            let tasks = self.lock_running();
+            tasks.values().filter(|task| task.is_working() && !task.is_stream()).cloned().collect()
         };
         if running.is_empty() {
             return Ok(());
         }
         let open: HashSet<Arc<str>> = self.store.running_on(&self.gateway_id).await?.into_iter().collect();
         // Read after the list of running tasks: a task that started since is not in that list.
-        for live in running {
-            if !open.contains(&live.id()) && live.is_working() {
-                live.cancel();
+        for task in running {
+            if !open.contains(&task.id()) && task.is_working() {
+                task.cancel();
             }
         }
         Ok(())
     }
 
-    /// Marks a task of a dead gateway as failed. It is not run again, because the agent may have done its work.
+    /// Marks a task of a dead gateway as failed. The task is not repeated, because the agent may have executed it.
     async fn fail_orphan(&self, orphan: &StoredTask) -> Result<()> {
         let has_callback = Task::from_stored(orphan).is_some_and(|task| task.callback.is_some());
         let Some(task) = fail_orphaned_record(orphan, self.retention(&self.config(), has_callback)) else {
@@ -95,7 +96,7 @@ impl TaskManager {
         let window = self.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
         let saved = self.save_unsaved().await;
         // Deleting streams needs no store.
-        self.lock_running().retain(|_, live| !live.can_be_dropped(window));
+        self.lock_running().retain(|_, task| !task.can_be_dropped(window));
         saved?;
         for _ in 0..MAX_EXPIRED_PAGES {
             if !self.store.delete_expired(OffsetDateTime::now_utc()).await? {
@@ -107,8 +108,8 @@ impl TaskManager {
 
     /// Saves the ends that could not be saved before. Stops at the first error, because the others would fail as well.
     async fn save_unsaved(&self) -> Result<()> {
-        let unsaved: Vec<_> = self.lock_running().values().filter(|live| live.is_unsaved()).cloned().collect();
-        let saves = unsaved.into_iter().map(|live| async move { self.save_end(&live, &live.record()).await });
+        let unsaved: Vec<_> = self.lock_running().values().filter(|task| task.is_unsaved()).cloned().collect();
+        let saves = unsaved.into_iter().map(|task| async move { self.save_end(&task, &task.record()).await });
         stream::iter(saves).buffer_unordered(MAX_CONCURRENT_SAVES).try_collect().await
     }
 
@@ -130,62 +131,67 @@ impl TaskManager {
 
     async fn deliver_callback(&self, sender: &CallbackSender, stored: StoredTask) -> Result<()> {
         let task = Task::from_stored(&stored);
-        let Some((mut task, (url, tries))) = task.and_then(|task| Some((task.clone(), task.callback?))) else {
+        let Some((mut task, (url, attempts))) = task.and_then(|task| Some((task.clone(), task.callback?))) else {
             return self.store.record_callback_attempt(&StoredTask { callback_due: None, ..stored }).await;
         };
-        let (state, at) = (task.state.as_str(), task.updated.unix_timestamp());
-        let view = task.to_json(self.config().poll_interval.get());
-        let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{at},\"data\":{view}}}").into_bytes();
+        let (state, timestamp) = (task.state.as_str(), task.updated.unix_timestamp());
+        let task_json = task.to_json(self.config().poll_interval.get());
+        let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{timestamp},\"data\":{task_json}}}").into_bytes();
         let delivered = match sender.check_url(&url) {
             Ok(()) => sender.deliver(&url, &format!("msg_{}", task.id), body).await,
-            Err(why) => Err(why.to_string()),
+            Err(error) => Err(error.to_string()),
         };
-        let due = match delivered {
+        let next_attempt = match delivered {
             Ok(()) => {
                 self.metrics.record_event(Event::CallbackDelivered);
                 None
             }
-            Err(why) => {
-                let next = sender.next_attempt(tries, task.updated);
-                self.metrics.record_event(if next.is_some() {
+            Err(error) => {
+                let next_attempt = sender.next_attempt(attempts, task.updated);
+                self.metrics.record_event(if next_attempt.is_some() {
                     Event::CallbackFailed
                 } else {
                     Event::CallbackAbandoned
                 });
-                let why = crate::telemetry::redact(&why);
-                tracing::info!(task = %task.id, tries = tries + 1, last = next.is_none(), "callback failed: {why}");
-                next
+                let error = crate::telemetry::redact(&error);
+                tracing::info!(
+                    task = %task.id,
+                    attempts = attempts + 1,
+                    last = next_attempt.is_none(),
+                    "callback failed: {error}"
+                );
+                next_attempt
             }
         };
-        task.callback = Some((url, tries + 1));
-        self.store.record_callback_attempt(&task.to_stored(&stored.owner, &stored.gateway_id, due)).await
+        task.callback = Some((url, attempts + 1));
+        self.store.record_callback_attempt(&task.to_stored(&stored.owner, &stored.gateway_id, next_attempt)).await
     }
 
-    /// Shuts down: waits `longest` for running tasks, then marks them as failed.
-    pub async fn drain(&self, longest: Duration) {
+    /// Shuts down: waits up to `drain_timeout` for running tasks, then marks the others as failed.
+    pub async fn drain(&self, drain_timeout: Duration) {
         let running: Vec<_> =
-            self.lock_running().values().filter(|live| live.is_working() && !live.is_stream()).cloned().collect();
-        let all = async {
-            for live in &running {
-                live.wait_until_ended().await;
+            self.lock_running().values().filter(|task| task.is_working() && !task.is_stream()).cloned().collect();
+        let all_ended = async {
+            for task in &running {
+                task.wait_until_ended().await;
             }
         };
-        if timeout(longest, all).await.is_err() {
-            for live in running.iter().filter(|live| live.is_working()) {
+        if timeout(drain_timeout, all_ended).await.is_err() {
+            for task in running.iter().filter(|task| task.is_working()) {
                 let fault =
                     Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the agent finished");
-                self.record_end(live, &TaskOutcome::Failed(fault));
-                live.cancel();
+                self.record_end(task, &TaskOutcome::Failed(fault));
+                task.cancel();
             }
         }
         let shutdown = async {
             self.save_unsaved().await?;
             self.store.end_lease(&self.gateway_id).await
         };
-        // Ends that are not saved now are found by another gateway as tasks of a dead one.
+        // Another gateway ends the tasks whose ends are not saved now, as tasks of a dead gateway.
         match timeout(SHUTDOWN_TIMEOUT, shutdown).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => tracing::warn!(%why, "cannot end the lease in the task store on shutdown"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot end the lease in the task store on shutdown"),
             Err(_) => tracing::warn!("cannot end the lease in the task store on shutdown: timed out"),
         }
         self.maintenance.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
@@ -209,7 +215,7 @@ async fn run_heartbeat(manager: Weak<TaskManager>) {
 }
 
 /// Decides whether this gateway may declare others dead. While the store is unreachable, other gateways cannot send
-/// heartbeats either, so after that they first get the length of a lease to send one.
+/// heartbeats either, so afterwards they first get a grace period of one lease.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMonitor {
     last_heartbeat: Option<Instant>,
@@ -217,13 +223,13 @@ pub(super) struct LeaseMonitor {
 }
 
 impl LeaseMonitor {
-    /// Returns the lease by which other gateways are judged now.
+    /// Returns the lease that applies to other gateways now.
     pub(super) fn lease_of_others(&mut self, lease: Duration) -> Duration {
         let now = Instant::now();
         if self.last_heartbeat.take().is_some_and(|last| now - last >= 2 * lease) {
             self.grace_until = self.grace_until.max(Some(now + lease));
         }
-        if self.grace_until.is_some_and(|settled| now < settled) { INFINITE_LEASE } else { lease }
+        if self.grace_until.is_some_and(|until| now < until) { INFINITE_LEASE } else { lease }
     }
 
     /// Records whether the heartbeat reached the store.
@@ -243,24 +249,17 @@ async fn run_callbacks(manager: Weak<TaskManager>, due: Arc<Notify>) {
         log_store_error(manager.deliver_due_callbacks(&mut deliveries).await);
         // Released while idle, so that the manager can be dropped.
         drop(manager);
-        let full = deliveries.len() >= MAX_CONCURRENT_CALLBACKS;
+        let is_full = deliveries.len() >= MAX_CONCURRENT_CALLBACKS;
         tokio::select! {
             () = due.notified() => {}
-            Some(_) = deliveries.join_next(), if full => {}
+            Some(_) = deliveries.join_next(), if is_full => {}
             () = sleep(INTERVAL) => {}
         }
     }
 }
 
-fn log_store_error(done: Result<()>) {
-    if let Err(why) = done {
-        tracing::debug!(%why, "task store failed during maintenance; trying again");
-    }
-}
-
-impl Task {
-    /// Whether the task ended.
-    pub fn has_ended(&self) -> bool {
-        self.state != TaskState::Working
+fn log_store_error(result: Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "task store failed during maintenance; trying again");
     }
 }

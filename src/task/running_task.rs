@@ -39,13 +39,13 @@ struct RunningTaskState {
 }
 
 impl RunningTask {
-    pub(super) fn new(task: Task, owner: Arc<str>, room: EventLimits, permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(task: Task, owner: Arc<str>, limits: EventLimits, permit: OwnedSemaphorePermit) -> Self {
         let now = Instant::now();
-        let inner = RunningTaskState {
+        let state = RunningTaskState {
             task,
             outcome: None,
             splitter: SseSplitter::default(),
-            buffer: EventBuffer::new(room),
+            buffer: EventBuffer::new(limits),
             readers: 0,
             unread_since: now,
             ended: None,
@@ -53,8 +53,8 @@ impl RunningTask {
         };
         Self {
             owner,
-            limits: room,
-            state: Mutex::new(inner),
+            limits,
+            state: Mutex::new(state),
             changed: watch::Sender::new(0),
             canceled: watch::Sender::new(false),
             _permit: permit,
@@ -107,14 +107,14 @@ impl RunningTask {
     /// Resolves when there has been no reader for `window`.
     pub async fn wait_until_abandoned(&self, window: Duration) {
         loop {
-            let (followers, alone) = {
-                let inner = self.lock();
-                (inner.readers, inner.unread_since)
+            let (readers, unread_since) = {
+                let state = self.lock();
+                (state.readers, state.unread_since)
             };
-            let left = window.saturating_sub(alone.elapsed());
-            match followers {
-                0 if left.is_zero() => return,
-                0 => tokio::time::sleep(left).await,
+            let remaining = window.saturating_sub(unread_since.elapsed());
+            match readers {
+                0 if remaining.is_zero() => return,
+                0 => tokio::time::sleep(remaining).await,
                 _ => {
                     let mut changed = self.changed.subscribe();
                     if self.lock().readers > 0 && changed.changed().await.is_err() {
@@ -127,40 +127,40 @@ impl RunningTask {
 
     /// Appends bytes of the agent's stream. Waits while that would evict events that no reader has read.
     pub async fn push_agent_bytes(&self, bytes: &[u8]) {
-        let pieces = {
-            let mut inner = self.lock();
-            inner.task.streamed = true;
-            inner.splitter.push(bytes, self.limits.max_bytes)
+        let chunks = {
+            let mut state = self.lock();
+            state.task.streamed = true;
+            state.splitter.push(bytes, self.limits.max_bytes)
         };
-        for piece in pieces {
-            self.push_chunk(piece).await;
+        for chunk in chunks {
+            self.push_chunk(chunk).await;
         }
     }
 
     /// Appends the remaining event at the end of the agent's stream.
     pub async fn finish_agent_stream(&self) {
-        let piece = self.lock().splitter.finish();
-        if let Some(piece) = piece {
-            self.push_chunk(piece).await;
+        let chunk = self.lock().splitter.finish();
+        if let Some(chunk) = chunk {
+            self.push_chunk(chunk).await;
         }
     }
 
     /// Appends an event of the gateway.
     pub fn push_gateway_event(&self, name: &str, data: &str) {
-        let mut inner = self.lock();
-        let number = inner.splitter.next_number();
-        inner.buffer.push(EventChunk { number, ends_event: true, bytes: gateway_event(number, name, data) });
-        drop(inner);
+        let mut state = self.lock();
+        let number = state.splitter.next_number();
+        state.buffer.push(EventChunk { number, ends_event: true, bytes: gateway_event(number, name, data) });
+        drop(state);
         self.notify();
     }
 
-    async fn push_chunk(&self, piece: EventChunk) {
+    async fn push_chunk(&self, chunk: EventChunk) {
         let mut changed = self.changed.subscribe();
         loop {
             {
-                let mut inner = self.lock();
-                if !self.limits.lossless || inner.buffer.fits(&piece) {
-                    inner.buffer.push(piece);
+                let mut state = self.lock();
+                if !self.limits.lossless || state.buffer.fits(&chunk) {
+                    state.buffer.push(chunk);
                     break;
                 }
             }
@@ -171,27 +171,27 @@ impl RunningTask {
         self.notify();
     }
 
-    /// Ends the task or stream. `last` builds the final event, or `None` if readers need none.
+    /// Ends the task or stream, unless it has ended. `final_event` builds the last event; `None` if readers need none.
     pub(super) fn end(
         &self,
         outcome: &TaskOutcome,
-        keep: Duration,
-        last: impl FnOnce(&Task) -> Option<(&'static str, String)>,
+        retention: Duration,
+        final_event: impl FnOnce(&Task) -> Option<(&'static str, String)>,
     ) -> Option<Task> {
-        let mut inner = self.lock();
-        if inner.ended.is_some() {
+        let mut state = self.lock();
+        if state.ended.is_some() {
             return None;
         }
-        inner.task.record_outcome(outcome, keep);
-        inner.outcome = Some(outcome.clone());
-        if let Some((name, data)) = last(&inner.task).filter(|_| inner.buffer.ends_with_complete_event()) {
-            let number = inner.splitter.next_number();
-            inner.buffer.push(EventChunk { number, ends_event: true, bytes: gateway_event(number, name, &data) });
+        state.task.record_outcome(outcome, retention);
+        state.outcome = Some(outcome.clone());
+        if let Some((name, data)) = final_event(&state.task).filter(|_| state.buffer.ends_with_complete_event()) {
+            let number = state.splitter.next_number();
+            state.buffer.push(EventChunk { number, ends_event: true, bytes: gateway_event(number, name, &data) });
         }
-        inner.task.last = inner.buffer.last_number();
-        inner.ended = Some(Instant::now());
-        let task = inner.task.clone();
-        drop(inner);
+        state.task.last = state.buffer.last_number();
+        state.ended = Some(Instant::now());
+        let task = state.task.clone();
+        drop(state);
         self.notify();
         Some(task)
     }
@@ -211,58 +211,58 @@ impl RunningTask {
 
     /// Whether it ended and its end is not saved yet.
     pub(super) fn is_unsaved(&self) -> bool {
-        let inner = self.lock();
-        inner.ended.is_some() && !inner.saved
+        let state = self.lock();
+        state.ended.is_some() && !state.saved
     }
 
-    /// Whether it can be dropped: it ended, the end is saved, and readers had `window` to resume.
+    /// Whether it can be dropped: it ended, its end is saved, it has no readers, and they had `window` to resume.
     pub(super) fn can_be_dropped(&self, window: Duration) -> bool {
-        let inner = self.lock();
-        let past = |since: Instant| since.elapsed() >= window;
+        let state = self.lock();
+        let has_passed = |since: Instant| since.elapsed() >= window;
         // The agent's events are only in memory; everything else is stored.
-        let needed = inner.task.streamed && !inner.ended.is_some_and(past);
-        inner.saved && inner.readers == 0 && inner.ended.is_some() && !needed
+        let is_needed = state.task.streamed && !state.ended.is_some_and(has_passed);
+        state.saved && state.readers == 0 && state.ended.is_some() && !is_needed
     }
 
     /// Returns the chunk at an index (`None` if it has not arrived, an error if it was evicted), and whether it ended.
-    pub(super) fn read_at(&self, at: u64) -> (Result<Option<(Bytes, bool)>, ()>, bool) {
-        let mut inner = self.lock();
-        let read = inner.buffer.get(at);
-        let ended = inner.ended.is_some();
-        drop(inner);
-        if matches!(read, Ok(Some(_))) {
+    pub(super) fn read_at(&self, index: u64) -> (Result<Option<(Bytes, bool)>, ()>, bool) {
+        let mut state = self.lock();
+        let chunk = state.buffer.get(index);
+        let has_ended = state.ended.is_some();
+        drop(state);
+        if matches!(chunk, Ok(Some(_))) {
             self.notify();
         }
-        (read, ended)
+        (chunk, has_ended)
     }
 
     /// Unregisters a reader.
     pub(super) fn unregister_reader(&self) {
-        let mut inner = self.lock();
-        inner.readers -= 1;
-        inner.unread_since = Instant::now();
-        drop(inner);
+        let mut state = self.lock();
+        state.readers -= 1;
+        state.unread_since = Instant::now();
+        drop(state);
         self.notify();
     }
 
     /// Creates a reader that starts after event `after`; 0 is the start. `None` if the next event was evicted, or there
     /// was no such event.
     pub fn read_after(self: &Arc<Self>, after: u64) -> Option<EventReader> {
-        let inner = self.lock();
-        let next = inner.buffer.index_after(after)?;
-        Some(self.register_reader(inner, next))
+        let state = self.lock();
+        let next = state.buffer.index_after(after)?;
+        Some(self.register_reader(state, next))
     }
 
     /// Creates a reader that starts with the oldest complete event.
     pub fn read_all(self: &Arc<Self>) -> EventReader {
-        let inner = self.lock();
-        let next = inner.buffer.oldest_index();
-        self.register_reader(inner, next)
+        let state = self.lock();
+        let next = state.buffer.oldest_index();
+        self.register_reader(state, next)
     }
 
-    fn register_reader(self: &Arc<Self>, mut inner: MutexGuard<'_, RunningTaskState>, next: u64) -> EventReader {
-        inner.readers += 1;
-        drop(inner);
+    fn register_reader(self: &Arc<Self>, mut state: MutexGuard<'_, RunningTaskState>, next: u64) -> EventReader {
+        state.readers += 1;
+        drop(state);
         self.notify();
         EventReader::new(Arc::clone(self), next, self.changed.subscribe())
     }

@@ -11,7 +11,7 @@ pub(super) struct SseSplitter {
     scanned: usize,
     /// Start of the current line.
     line_start: usize,
-    /// Whether the start of the current line was already passed on.
+    /// Whether the beginning of the current line was already passed on.
     is_line_continued: bool,
     bom_checked: bool,
     /// Whether the current event exceeded the limit and was passed on in part.
@@ -37,8 +37,9 @@ impl SseSplitter {
         self.last_number
     }
 
-    /// Takes bytes and returns the events that are complete. An event longer than `longest` is returned in parts.
-    pub(super) fn push(&mut self, bytes: &[u8], longest: usize) -> Vec<EventChunk> {
+    /// Takes bytes and returns the events that are complete. An event longer than `max_event_bytes` is
+    /// returned in parts.
+    pub(super) fn push(&mut self, bytes: &[u8], max_event_bytes: usize) -> Vec<EventChunk> {
         self.buffer.extend_from_slice(bytes);
         if !self.bom_checked && self.buffer.len() >= 3 {
             self.bom_checked = true;
@@ -46,40 +47,40 @@ impl SseSplitter {
                 self.buffer.drain(..3);
             }
         }
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         if !self.bom_checked {
-            return pieces;
+            return chunks;
         }
-        // Removed from the buffer once for all events, because an agent may send very many very short ones.
-        let mut held = std::mem::take(&mut self.buffer);
-        let mut from = 0;
-        while let Some((end, next)) = self.line_end(&held) {
-            let inside = std::mem::take(&mut self.is_line_continued);
-            let blank = end == self.line_start && !inside;
+        // All events are removed from the buffer in one step, because an agent may send a great many short ones.
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut start = 0;
+        while let Some((end, next)) = self.line_end(&buffer) {
+            let is_continuation = std::mem::take(&mut self.is_line_continued);
+            let is_blank = end == self.line_start && !is_continuation;
             self.line_start = next;
             self.scanned = next;
-            if blank {
-                pieces.extend(self.final_chunk(held.get(from..next).unwrap_or_default()));
-                from = next;
+            if is_blank {
+                chunks.extend(self.final_chunk(buffer.get(start..next).unwrap_or_default()));
+                start = next;
             }
         }
-        if held.len() - from > longest {
-            if self.line_start > from {
-                pieces.extend(self.partial_chunk(held.get(from..self.line_start).unwrap_or_default()));
-                from = self.line_start;
+        if buffer.len() - start > max_event_bytes {
+            if self.line_start > start {
+                chunks.extend(self.partial_chunk(buffer.get(start..self.line_start).unwrap_or_default()));
+                start = self.line_start;
             }
-            if held.len() - from > longest {
+            if buffer.len() - start > max_event_bytes {
                 // A line that exceeds the limit is passed on as it arrives.
-                pieces.extend(self.partial_chunk(held.get(from..self.scanned).unwrap_or_default()));
-                from = self.scanned;
-                self.line_start = from;
+                chunks.extend(self.partial_chunk(buffer.get(start..self.scanned).unwrap_or_default()));
+                start = self.scanned;
+                self.line_start = start;
                 self.is_line_continued = true;
             }
         }
-        held.drain(..from);
-        (self.line_start, self.scanned) = (self.line_start - from, self.scanned - from);
-        self.buffer = held;
-        pieces
+        buffer.drain(..start);
+        (self.line_start, self.scanned) = (self.line_start - start, self.scanned - start);
+        self.buffer = buffer;
+        chunks
     }
 
     /// Returns the remaining event at the end of the stream.
@@ -91,14 +92,14 @@ impl SseSplitter {
 
     /// Returns the end of the current line and the start of the next one; `None` while the line is incomplete. A
     /// carriage return at the end of the buffer may be half of a CRLF.
-    fn line_end(&mut self, held: &[u8]) -> Option<(usize, usize)> {
-        let found = held.get(self.scanned..)?.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-        let Some(found) = found else {
-            self.scanned = held.len();
+    fn line_end(&mut self, buffer: &[u8]) -> Option<(usize, usize)> {
+        let line_break = buffer.get(self.scanned..)?.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+        let Some(line_break) = line_break else {
+            self.scanned = buffer.len();
             return None;
         };
-        let end = self.scanned + found;
-        match (held.get(end), held.get(end + 1)) {
+        let end = self.scanned + line_break;
+        match (buffer.get(end), buffer.get(end + 1)) {
             (Some(b'\n'), _) => Some((end, end + 1)),
             (_, Some(b'\n')) => Some((end, end + 2)),
             (_, Some(_)) => Some((end, end + 1)),
@@ -138,12 +139,12 @@ impl SseSplitter {
 /// Returns the event with its number as id, followed by the agent's own id.
 fn with_event_id(number: u64, event: &[u8]) -> Vec<u8> {
     let is_id = |line: &&[u8]| *line == b"id" || line.starts_with(b"id:");
-    let own = lines(event).filter(is_id).last().and_then(|line| line.get(3..));
-    let own = own.map(<[u8]>::trim_ascii).filter(|own| !own.is_empty() && !own.contains(&0));
+    let own_id = lines(event).filter(is_id).last().and_then(|line| line.get(3..));
+    let own_id = own_id.map(<[u8]>::trim_ascii).filter(|own_id| !own_id.is_empty() && !own_id.contains(&0));
     let mut text = format!("id: {number}").into_bytes();
-    if let Some(own) = own {
+    if let Some(own_id) = own_id {
         text.push(b'-');
-        text.extend_from_slice(own);
+        text.extend_from_slice(own_id);
     }
     text.push(b'\n');
     for line in lines(event).filter(|line| !is_id(line)) {
@@ -183,6 +184,6 @@ pub fn parse_event_id(id: &str) -> Option<u64> {
     if id.is_empty() {
         return Some(0);
     }
-    let plain = digits.len() <= 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| plain)
+    let is_number = digits.len() <= 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
 }

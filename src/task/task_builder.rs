@@ -35,7 +35,7 @@ pub(super) fn build_callback_sender(
     // Callers choose callback URLs, so these are https even if documents may be fetched over http.
     let network = net::NetworkConfig { allow_plaintext: false, ..services.network.clone() };
     let client = FetchClient::build(&network, Arc::new(services.policy.public_only()))?;
-    CallbackSender::new(callbacks, client).map(|teller| Some(Arc::new(teller)))
+    CallbackSender::new(callbacks, client).map(|sender| Some(Arc::new(sender)))
 }
 
 /// Returns the fault for a task that does not exist or belongs to another caller.
@@ -70,18 +70,18 @@ pub(super) fn event_limits(config: &TaskConfig, lossless: bool) -> EventLimits {
 }
 
 /// Returns the data of the final event: the task, without its result if that is long.
-pub(super) fn final_event_data(task: &Task, poll: Duration) -> String {
+pub(super) fn final_event_data(task: &Task, poll_interval: Duration) -> String {
     let is_long = task.result.as_ref().is_some_and(|result| result.get().len() > MAX_RESULT_IN_EVENT);
-    if is_long { task.to_json_without_result(poll).to_string() } else { task.to_json(poll) }
+    if is_long { task.to_json_without_result(poll_interval).to_string() } else { task.to_json(poll_interval) }
 }
 
 /// Builds the final record of a task whose gateway died.
-pub(super) fn fail_orphaned_record(kept: &StoredTask, keep: Duration) -> Option<Task> {
-    let mut task = Task::from_stored(kept)?;
+pub(super) fn fail_orphaned_record(stored: &StoredTask, retention: Duration) -> Option<Task> {
+    let mut task = Task::from_stored(stored)?;
     let fault = Fault::new(
         FaultCode::AgentUnavailable,
         "The gateway that ran this task stopped; whether the agent finished is unknown",
     );
-    task.record_outcome(&TaskOutcome::Failed(fault), keep);
+    task.record_outcome(&TaskOutcome::Failed(fault), retention);
     Some(task)
 }

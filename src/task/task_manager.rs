@@ -50,11 +50,11 @@ pub struct NewTask<'a> {
     pub owner: Arc<str>,
     /// Id of the agent.
     pub agent: &'a str,
-    /// Operation; empty for the implied one.
+    /// Operation; empty for the agent's default operation.
     pub operation: &'a str,
     /// Id of the call.
     pub request_id: &'a str,
-    /// Time limit of the agent.
+    /// Total timeout of the agent.
     pub time_limit: Duration,
     /// URL of the callback.
     pub callback_url: Option<&'a str>,
@@ -89,31 +89,31 @@ impl TaskManager {
     /// Returns every unusable value of `config`, by its path in that section.
     pub async fn open(
         config: &TaskConfig,
-        published: Option<StoreLocation>,
+        document_store: Option<StoreLocation>,
         services: &TaskServices<'_>,
     ) -> std::result::Result<Arc<Self>, Vec<String>> {
-        let teller = build_callback_sender(config, services)?;
-        let store =
-            open_tasks(&config.store_location(published)).await.map_err(|why| vec![format!("sqlite_file: {why}")])?;
+        let callback_sender = build_callback_sender(config, services)?;
+        let store = open_tasks(&config.store_location(document_store))
+            .await
+            .map_err(|problem| vec![format!("sqlite_file: {problem}")])?;
         let semaphore = |max: u32| Arc::new(Semaphore::new(max as usize));
-        let desk = Arc::new(Self {
+        let manager = Arc::new(Self {
             config: ArcSwap::from_pointee(config.clone()),
             store,
             gateway_id: uuid::Uuid::new_v4().simple().to_string().into(),
             running: Mutex::default(),
-            callback_sender: ArcSwapOption::from(teller),
+            callback_sender: ArcSwapOption::from(callback_sender),
             metrics: Arc::clone(&services.metrics),
             callback_due: Arc::default(),
             running_permits: semaphore(config.max_running),
             streams: semaphore(config.resume.as_ref().map_or(0, |resume| resume.max_streams)),
             maintenance: Mutex::default(),
         });
-        desk.spawn_maintenance();
-        Ok(desk)
+        manager.spawn_maintenance();
+        Ok(manager)
     }
 
-    /// Applies a changed configuration. The store and the limits of running tasks and streams keep their values of the
-    /// start.
+    /// Applies a changed configuration. The store, and the limits on running tasks and streams, do not change.
     ///
     /// # Errors
     /// As [`TaskManager::open`]; nothing changes then.
@@ -122,8 +122,8 @@ impl TaskManager {
         config: &TaskConfig,
         services: &TaskServices<'_>,
     ) -> std::result::Result<(), Vec<String>> {
-        let teller = build_callback_sender(config, services)?;
-        self.callback_sender.store(teller);
+        let callback_sender = build_callback_sender(config, services)?;
+        self.callback_sender.store(callback_sender);
         self.config.store(Arc::new(config.clone()));
         Ok(())
     }
@@ -143,19 +143,20 @@ impl TaskManager {
         if let Some(url) = new.callback_url {
             self.check_callback_url(url)?;
         }
-        let refuse = |code, text: &'static str| Fault::new(code, text).with_retry_after(config.poll_interval.get());
+        let retry_after = config.poll_interval.get();
+        let refuse = |code, message: &'static str| Fault::new(code, message).with_retry_after(retry_after);
         let permit = Arc::clone(&self.running_permits).try_acquire_owned();
         let permit = permit.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running"))?;
         let now = OffsetDateTime::now_utc();
         let mut task = new_record(&new, now);
         task.expires = now + new.time_limit + DEADLINE_GRACE + self.retention(&config, task.callback.is_some());
-        let kept = task.to_stored(&new.owner, &self.gateway_id, None);
-        let most = (config.max_tasks_per_caller, config.max_tasks);
-        let mut inserted = self.store.insert(&kept, most).await?;
+        let stored = task.to_stored(&new.owner, &self.gateway_id, None);
+        let limits = (config.max_tasks_per_caller, config.max_tasks);
+        let mut inserted = self.store.insert(&stored, limits).await?;
         if inserted == Err(WriteRefusal::OwnerLimit)
             && self.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
         {
-            inserted = self.store.insert(&kept, most).await?;
+            inserted = self.store.insert(&stored, limits).await?;
         }
         match inserted {
             Ok(()) => {}
@@ -164,10 +165,10 @@ impl TaskManager {
             }
             Err(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
         }
-        let live = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
-        live.push_gateway_event("status", &live.record().to_json(config.poll_interval.get()));
-        self.lock_running().insert(live.id(), Arc::clone(&live));
-        Ok(live)
+        let running = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
+        running.push_gateway_event("status", &running.record().to_json(config.poll_interval.get()));
+        self.lock_running().insert(running.id(), Arc::clone(&running));
+        Ok(running)
     }
 
     /// Starts a stream that its caller reads at once and can resume by its id. `None` if resumable streams are turned
@@ -177,41 +178,41 @@ impl TaskManager {
         config.resume.as_ref()?;
         let permit = Arc::clone(&self.streams).try_acquire_owned().ok()?;
         let task = new_record(new, OffsetDateTime::now_utc());
-        let live = Arc::new(RunningTask::new(task, Arc::clone(&new.owner), event_limits(&config, true), permit));
+        let running = Arc::new(RunningTask::new(task, Arc::clone(&new.owner), event_limits(&config, true), permit));
         // A stream is not stored.
-        live.set_saved();
-        self.lock_running().insert(live.id(), Arc::clone(&live));
-        Some(live)
+        running.set_saved();
+        self.lock_running().insert(running.id(), Arc::clone(&running));
+        Some(running)
     }
 
-    /// Ends a stream. If it responded to the JSON-RPC request `rpc`, a failure is sent as a JSON-RPC error (R94).
-    pub fn end_stream(&self, live: &RunningTask, outcome: &TaskOutcome, rpc: Option<&Value>) {
-        let poll = self.config().poll_interval.get();
-        live.end(outcome, self.config().result_ttl.get(), |task| match (outcome, rpc) {
+    /// Ends a stream. If it responds to the JSON-RPC request `rpc_id`, a failure is sent as a JSON-RPC error (R94).
+    pub fn end_stream(&self, running: &RunningTask, outcome: &TaskOutcome, rpc_id: Option<&Value>) {
+        let poll_interval = self.config().poll_interval.get();
+        running.end(outcome, self.config().result_ttl.get(), |task| match (outcome, rpc_id) {
             (TaskOutcome::Completed(_), _) => None,
-            (TaskOutcome::Failed(fault), Some(id)) => {
-                Some(("", fault.to_json_rpc_response(id, &task.request).to_string()))
+            (TaskOutcome::Failed(fault), Some(rpc_id)) => {
+                Some(("", fault.to_json_rpc_response(rpc_id, &task.request).to_string()))
             }
             (TaskOutcome::Failed(_), None) => Some(("error", task.end.to_string())),
-            (TaskOutcome::Canceled, _) => Some(("status", final_event_data(task, poll))),
+            (TaskOutcome::Canceled, _) => Some(("status", final_event_data(task, poll_interval))),
         });
     }
 
     /// Ends a task and saves its end; later calls for an ended task have no effect.
-    pub async fn end_and_save(&self, live: &RunningTask, outcome: &TaskOutcome) {
-        let Some(task) = self.record_end(live, outcome) else { return };
-        if let Err(why) = self.save_end(live, &task).await {
-            tracing::warn!(%why, "cannot save the end of a task yet; trying again");
+    pub async fn end_and_save(&self, running: &RunningTask, outcome: &TaskOutcome) {
+        let Some(task) = self.record_end(running, outcome) else { return };
+        if let Err(error) = self.save_end(running, &task).await {
+            tracing::warn!(%error, "cannot save the end of a task yet; trying again");
         }
     }
 
     /// As [`TaskManager::end_and_save`], without saving: maintenance does that.
-    pub(super) fn record_end(&self, live: &RunningTask, outcome: &TaskOutcome) -> Option<Task> {
+    pub(super) fn record_end(&self, running: &RunningTask, outcome: &TaskOutcome) -> Option<Task> {
         let config = self.config();
-        let has_callback = live.record().callback.is_some();
-        let poll = config.poll_interval.get();
-        let task = live.end(outcome, self.retention(&config, has_callback), |task| {
-            Some(("status", final_event_data(task, poll)))
+        let has_callback = running.record().callback.is_some();
+        let poll_interval = config.poll_interval.get();
+        let task = running.end(outcome, self.retention(&config, has_callback), |task| {
+            Some(("status", final_event_data(task, poll_interval)))
         })?;
         self.metrics.record_event(match task.state {
             TaskState::Completed => Event::TaskCompleted,
@@ -222,10 +223,10 @@ impl TaskManager {
     }
 
     /// Saves how a task ended; maintenance retries if that fails.
-    pub(super) async fn save_end(&self, live: &RunningTask, task: &Task) -> Result<()> {
+    pub(super) async fn save_end(&self, running: &RunningTask, task: &Task) -> Result<()> {
         let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
-        self.store.record_end(&task.to_stored(&live.owner, &self.gateway_id, due)).await?;
-        live.set_saved();
+        self.store.record_end(&task.to_stored(&running.owner, &self.gateway_id, due)).await?;
+        running.set_saved();
         if due.is_some() {
             self.callback_due.notify_one();
         }
@@ -240,12 +241,15 @@ impl TaskManager {
         if id.len() != ID_LENGTH || !id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()) {
             return Err(no_such_task());
         }
-        if let Some(live) = self.lock_running().get(id).cloned() {
-            return if *live.owner == *owner { Ok((live.record(), Some(live))) } else { Err(no_such_task()) };
+        if let Some(running) = self.lock_running().get(id).cloned() {
+            return if *running.owner == *owner { Ok((running.record(), Some(running))) } else { Err(no_such_task()) };
         }
-        let kept =
-            self.store.get(id).await?.filter(|kept| *kept.owner == *owner && kept.expires > OffsetDateTime::now_utc());
-        let task = kept.as_ref().and_then(Task::from_stored).ok_or_else(no_such_task)?;
+        let stored = self
+            .store
+            .get(id)
+            .await?
+            .filter(|stored| *stored.owner == *owner && stored.expires > OffsetDateTime::now_utc());
+        let task = stored.as_ref().and_then(Task::from_stored).ok_or_else(no_such_task)?;
         Ok((task, None))
     }
 
@@ -254,12 +258,12 @@ impl TaskManager {
     /// # Errors
     /// As [`TaskManager::find`].
     pub async fn cancel(&self, owner: &Arc<str>, id: &str) -> Result<Task> {
-        let (mut task, live) = self.find(owner, id).await?;
+        let (mut task, running) = self.find(owner, id).await?;
         if task.state != TaskState::Working {
             return Ok(task);
         }
-        let Some(live) = live else {
-            // Another gateway runs it, and notices the end in the store.
+        let Some(running) = running else {
+            // Another gateway runs the task, and will find the end in the store.
             task.record_outcome(&TaskOutcome::Canceled, self.retention(&self.config(), task.callback.is_some()));
             let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
             return match self.store.record_end(&task.to_stored(owner, &self.gateway_id, due)).await? {
@@ -270,24 +274,24 @@ impl TaskManager {
                 false => Ok(self.find(owner, id).await?.0),
             };
         };
-        live.cancel();
-        live.wait_until_ended().await;
-        Ok(live.record())
+        running.cancel();
+        running.wait_until_ended().await;
+        Ok(running.record())
     }
 
     /// Checks a callback URL.
     fn check_callback_url(&self, url: &str) -> Result<()> {
         match &*self.callback_sender.load() {
-            Some(teller) => teller.check_url(url),
+            Some(sender) => sender.check_url(url),
             None => Err(Fault::new(FaultCode::InvalidInput, "Callbacks are not offered here (poll the task instead)")),
         }
     }
 
     /// Returns how long a task is kept after its end.
     pub(super) fn retention(&self, config: &TaskConfig, has_callback: bool) -> Duration {
-        let retried =
+        let delivery_timeout =
             config.callbacks.as_ref().filter(|_| has_callback).map(|callbacks| callbacks.delivery_timeout.get());
-        config.result_ttl.get().max(retried.unwrap_or_default())
+        config.result_ttl.get().max(delivery_timeout.unwrap_or_default())
     }
 
     pub(super) fn lock_running(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<RunningTask>>> {

@@ -7,10 +7,10 @@ use serde_json::{Value, json, value::RawValue};
 use std::{sync::Arc, time::Duration};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// Greatest event number that an event id can have: used when a task ends and its last event number is unknown.
+/// The greatest event number that an event id can have: used when a task ends and its last event number is unknown.
 const MAX_EVENT_NUMBER: u64 = 999_999_999_999_999_999;
 
-/// State of a task, in A2A's words.
+/// State of a task, named as in A2A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskState {
@@ -67,7 +67,7 @@ pub struct Task {
     pub id: Arc<str>,
     /// Id of the agent.
     pub agent: Box<str>,
-    /// Operation; empty for the implied one.
+    /// Operation; empty for the agent's default operation.
     pub operation: Box<str>,
     /// Id of the call that started the task.
     pub request: Box<str>,
@@ -101,23 +101,23 @@ pub struct Task {
 
 impl Task {
     /// Returns the JSON for the caller (R79, R83, R86), on one line.
-    pub fn to_json(&self, poll: Duration) -> String {
-        let mut view = self.to_json_without_result(poll).to_string();
+    pub fn to_json(&self, poll_interval: Duration) -> String {
+        let mut json = self.to_json_without_result(poll_interval).to_string();
         // The store reads a null result as `None`.
         let result = self.result.as_deref().map(RawValue::get);
         if let Some(result) = result.or_else(|| (self.state == TaskState::Completed).then_some("null")) {
-            view.pop();
-            view.push_str(",\"result\":");
-            view.push_str(result);
-            view.push('}');
+            json.pop();
+            json.push_str(",\"result\":");
+            json.push_str(result);
+            json.push('}');
         }
-        view
+        json
     }
 
     /// Returns the JSON for the caller, without the result.
-    pub(super) fn to_json_without_result(&self, poll: Duration) -> Value {
-        let date = |at: OffsetDateTime| at.format(&Rfc3339).unwrap_or_default();
-        let mut view = json!({
+    pub(super) fn to_json_without_result(&self, poll_interval: Duration) -> Value {
+        let date = |time: OffsetDateTime| time.format(&Rfc3339).unwrap_or_default();
+        let mut json = json!({
             "taskId": &*self.id,
             "status": self.state.as_str(),
             "sourceAgent": &*self.agent,
@@ -127,29 +127,29 @@ impl Task {
             "url": format!("/tasks/{}", self.id),
             "eventsUrl": format!("/tasks/{}/events", self.id),
         });
-        let Some(members) = view.as_object_mut() else { return view };
+        let Some(members) = json.as_object_mut() else { return json };
         if !self.operation.is_empty() {
             members.insert("operation".to_owned(), (*self.operation).into());
         }
         match self.state {
-            TaskState::Working => members.insert("pollInterval".to_owned(), poll.as_secs().into()),
+            TaskState::Working => members.insert("pollInterval".to_owned(), poll_interval.as_secs().into()),
             _ => members.insert("timeTaken".to_owned(), (self.updated - self.created).as_seconds_f64().into()),
         };
         if let Value::Object(end) = &self.end {
             members.extend(end.clone());
         }
-        view
+        json
     }
 
     /// Records how the task ended and sets its expiry.
-    pub fn record_outcome(&mut self, outcome: &TaskOutcome, keep: Duration) {
+    pub fn record_outcome(&mut self, outcome: &TaskOutcome, retention: Duration) {
         self.updated = OffsetDateTime::now_utc();
-        self.expires = self.updated + keep;
-        // Greater than the number of any event that a client of another gateway has read.
+        self.expires = self.updated + retention;
+        // Greater than any event number that a caller may have read from another gateway.
         self.last = MAX_EVENT_NUMBER;
         (self.state, self.end, self.result) = match outcome {
-            TaskOutcome::Completed(answer) => {
-                let (end, result) = answer.result_members();
+            TaskOutcome::Completed(reply) => {
+                let (end, result) = reply.result_members();
                 (TaskState::Completed, end, result)
             }
             TaskOutcome::Failed(fault) => (TaskState::Failed, fault.to_error_object(&self.request), None),
@@ -157,22 +157,32 @@ impl Task {
         };
     }
 
-    /// Converts the record for the store; `due` is when the callback is due.
-    pub(super) fn to_stored(&self, owner: &Arc<str>, keeper: &Arc<str>, due: Option<OffsetDateTime>) -> StoredTask {
+    /// Converts the record for the store.
+    pub(super) fn to_stored(
+        &self,
+        owner: &Arc<str>,
+        gateway_id: &Arc<str>,
+        callback_due: Option<OffsetDateTime>,
+    ) -> StoredTask {
         StoredTask {
             id: Arc::clone(&self.id),
             owner: Arc::clone(owner),
-            gateway_id: Arc::clone(keeper),
+            gateway_id: Arc::clone(gateway_id),
             is_running: self.state == TaskState::Working,
             expires: self.expires,
-            callback_due: due,
+            callback_due,
             record: serde_json::to_string(self).unwrap_or_default().into(),
         }
     }
 
     /// Parses a stored task; `None` if another program wrote it.
-    pub(super) fn from_stored(kept: &StoredTask) -> Option<Self> {
-        serde_json::from_str(&kept.record).ok()
+    pub(super) fn from_stored(stored: &StoredTask) -> Option<Self> {
+        serde_json::from_str(&stored.record).ok()
+    }
+
+    /// Whether the task has ended.
+    pub fn has_ended(&self) -> bool {
+        self.state != TaskState::Working
     }
 }
 

@@ -16,11 +16,11 @@ use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
 use tempfile::TempDir;
 
-fn cut(chunks: &[&str]) -> Vec<String> {
+fn split(chunks: &[&str]) -> Vec<String> {
     let mut splitter = SseSplitter::default();
-    let mut pieces: Vec<EventChunk> = chunks.iter().flat_map(|chunk| splitter.push(chunk.as_bytes(), 64)).collect();
-    pieces.extend(splitter.finish());
-    pieces.iter().map(|piece| String::from_utf8_lossy(&piece.bytes).into_owned()).collect()
+    let mut events: Vec<EventChunk> = chunks.iter().flat_map(|chunk| splitter.push(chunk.as_bytes(), 64)).collect();
+    events.extend(splitter.finish());
+    events.iter().map(|event| String::from_utf8_lossy(&event.bytes).into_owned()).collect()
 }
 
 #[test]
@@ -37,31 +37,36 @@ fn r80_every_event_gets_its_number_as_id_and_keeps_the_agents_own_id() {
         (&["data: a\n\nevent: half\ndata: b"], &["id: 1\ndata: a\n\n", "id: 2\nevent: half\ndata: b"]),
     ];
     for (chunks, events) in cases {
-        assert_eq!(cut(chunks), events, "{chunks:?}");
+        assert_eq!(split(chunks), events, "{chunks:?}");
     }
 }
 
 #[test]
 fn r80_an_event_beyond_the_limit_passes_in_parts_without_losing_a_byte() {
     let long = "x".repeat(500);
-    for chunk in [1, 7, 63, 64, 65, 600] {
+    for chunk_size in [1, 7, 63, 64, 65, 600] {
         let text = format!("data: {long}\ndata: short\n\ndata: next\n\n");
-        let chunks: Vec<&str> = text.as_bytes().chunks(chunk).map(|part| std::str::from_utf8(part).unwrap()).collect();
-        let parts = cut(&chunks);
-        assert!(parts.len() > 2 || chunk == 600, "{chunk}: {parts:?}");
+        let chunks: Vec<&str> =
+            text.as_bytes().chunks(chunk_size).map(|part| std::str::from_utf8(part).unwrap()).collect();
+        let parts = split(&chunks);
+        assert!(parts.len() > 2 || chunk_size == 600, "{chunk_size}: {parts:?}");
         let whole = parts.concat();
-        assert_eq!(whole, format!("id: 1\ndata: {long}\ndata: short\n\nid: 2\ndata: next\n\n"), "in chunks of {chunk}");
+        assert_eq!(
+            whole,
+            format!("id: 1\ndata: {long}\ndata: short\n\nid: 2\ndata: next\n\n"),
+            "in chunks of {chunk_size}"
+        );
     }
 }
 
 #[test]
 fn r80_many_short_events_in_one_chunk_are_split_in_linear_time() {
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let mut splitter = SseSplitter::default();
-    let pieces = splitter.push("a\n\n".repeat(400_000).as_bytes(), 1 << 20);
-    assert_eq!((pieces.len(), pieces.last().unwrap().number), (400_000, 400_000));
+    let events = splitter.push("a\n\n".repeat(400_000).as_bytes(), 1 << 20);
+    assert_eq!((events.len(), events.last().unwrap().number), (400_000, 400_000));
     assert!(splitter.finish().is_none());
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -74,7 +79,7 @@ fn r80_only_event_ids_of_the_gateway_are_parsed() {
     }
 }
 
-fn piece(number: u64, size: usize) -> EventChunk {
+fn chunk(number: u64, size: usize) -> EventChunk {
     EventChunk { number, bytes: Bytes::from(vec![b'x'; size]), ends_event: true }
 }
 
@@ -82,7 +87,7 @@ fn piece(number: u64, size: usize) -> EventChunk {
 fn r80_a_reader_never_skips_evicted_events_silently() {
     let mut buffer = EventBuffer::new(EventLimits { max_bytes: 100, max_events: 4, lossless: false });
     for number in 1..=6 {
-        buffer.push(piece(number, 10));
+        buffer.push(chunk(number, 10));
     }
     assert_eq!(buffer.index_after(6), Some(6));
     assert_eq!(buffer.index_after(2), Some(2), "the event evicted last: nothing is missing");
@@ -96,12 +101,12 @@ fn r80_a_reader_never_skips_evicted_events_silently() {
 fn r80_a_reader_without_a_position_starts_with_the_oldest_complete_event() {
     let mut buffer = EventBuffer::new(EventLimits { max_bytes: 100, max_events: 2, lossless: false });
     assert_eq!(buffer.oldest_index(), 0);
-    buffer.push(EventChunk { ends_event: false, ..piece(1, 10) });
-    buffer.push(piece(1, 10));
+    buffer.push(EventChunk { ends_event: false, ..chunk(1, 10) });
+    buffer.push(chunk(1, 10));
     assert_eq!(buffer.oldest_index(), 0);
-    buffer.push(piece(2, 10));
+    buffer.push(chunk(2, 10));
     assert_eq!(buffer.oldest_index(), 2, "half of the first event was evicted");
-    buffer.push(piece(3, 10));
+    buffer.push(chunk(3, 10));
     assert_eq!(buffer.oldest_index(), 2);
 }
 
@@ -109,31 +114,31 @@ fn r80_a_reader_without_a_position_starts_with_the_oldest_complete_event() {
 fn r80_a_lossless_buffer_evicts_no_unread_event() {
     let mut buffer = EventBuffer::new(EventLimits { max_bytes: 30, max_events: 100, lossless: true });
     for number in 1..=3 {
-        assert!(buffer.fits(&piece(number, 10)));
-        buffer.push(piece(number, 10));
+        assert!(buffer.fits(&chunk(number, 10)));
+        buffer.push(chunk(number, 10));
     }
-    assert!(!buffer.fits(&piece(4, 10)));
+    assert!(!buffer.fits(&chunk(4, 10)));
     buffer.get(0).unwrap();
-    assert!(buffer.fits(&piece(4, 10)) && !buffer.fits(&piece(4, 11)));
+    assert!(buffer.fits(&chunk(4, 10)) && !buffer.fits(&chunk(4, 11)));
     let mut empty = EventBuffer::new(EventLimits { max_bytes: 30, max_events: 100, lossless: true });
-    assert!(empty.fits(&piece(1, 1_000)), "a single chunk always fits");
-    empty.push(piece(1, 1_000));
-    assert!(!empty.fits(&piece(2, 1)));
+    assert!(empty.fits(&chunk(1, 1_000)), "a single chunk always fits");
+    empty.push(chunk(1, 1_000));
+    assert!(!empty.fits(&chunk(2, 1)));
 }
 
 async fn manager(config: TaskConfig) -> (TempDir, Arc<TaskManager>) {
     let folder = TempDir::new().unwrap();
-    let place = Some(StoreLocation::File(folder.path().join("tasks.db")));
+    let location = Some(StoreLocation::File(folder.path().join("tasks.db")));
     let network = net::NetworkConfig::default();
     let policy = Arc::new(AddressPolicy::default());
     let services = TaskServices { network: &network, policy, metrics: Metrics::new().unwrap() };
-    let manager = TaskManager::open(&config, place, &services).await.unwrap();
+    let manager = TaskManager::open(&config, location, &services).await.unwrap();
     (folder, manager)
 }
 
-fn new<'a>(owner: &str) -> NewTask<'a> {
-    let time = Duration::from_secs(60);
-    NewTask { owner: owner.into(), agent: "a", operation: "", request_id: "r", time_limit: time, callback_url: None }
+fn new_task<'a>(owner: &str) -> NewTask<'a> {
+    let time_limit = Duration::from_secs(60);
+    NewTask { owner: owner.into(), agent: "a", operation: "", request_id: "r", time_limit, callback_url: None }
 }
 
 #[tokio::test]
@@ -141,12 +146,12 @@ async fn r79_tasks_are_limited_per_caller_in_total_and_while_running() {
     let (_folder, manager) =
         manager(TaskConfig { max_tasks_per_caller: 2, max_tasks: 3, max_running: 4, ..TaskConfig::default() }).await;
     let refused = |started: crate::fault::Result<Arc<RunningTask>>| started.map(drop).unwrap_err().code();
-    let _one = manager.start_task(new("one")).await.unwrap();
-    let _two = manager.start_task(new("one")).await.unwrap();
-    assert_eq!(refused(manager.start_task(new("one")).await), FaultCode::RateLimited);
-    let _three = manager.start_task(new("two")).await.unwrap();
-    assert_eq!(refused(manager.start_task(new("three")).await), FaultCode::Overloaded);
-    let streams = manager.start_stream(&new("four")).unwrap();
+    let _one = manager.start_task(new_task("one")).await.unwrap();
+    let _two = manager.start_task(new_task("one")).await.unwrap();
+    assert_eq!(refused(manager.start_task(new_task("one")).await), FaultCode::RateLimited);
+    let _three = manager.start_task(new_task("two")).await.unwrap();
+    assert_eq!(refused(manager.start_task(new_task("three")).await), FaultCode::Overloaded);
+    let streams = manager.start_stream(&new_task("four")).unwrap();
     assert_eq!(manager.find("four", &streams.id()).await.unwrap().0.state, TaskState::Working);
 }
 
@@ -154,44 +159,44 @@ async fn r79_tasks_are_limited_per_caller_in_total_and_while_running() {
 async fn r79_ended_tasks_make_room_for_new_ones_and_running_ones_do_not() {
     let (_folder, manager) =
         manager(TaskConfig { max_tasks_per_caller: 2, max_tasks: 4, ..TaskConfig::default() }).await;
-    let other = manager.start_task(new("two")).await.unwrap();
-    let _running = manager.start_task(new("one")).await.unwrap();
+    let other = manager.start_task(new_task("two")).await.unwrap();
+    let _running = manager.start_task(new_task("one")).await.unwrap();
     let mut before = None;
     for _ in 0..5 {
-        let live = manager.start_task(new("one")).await.unwrap();
-        manager.end_and_save(&live, &TaskOutcome::Canceled).await;
-        if let Some(before) = before.replace(live.id()) {
+        let task = manager.start_task(new_task("one")).await.unwrap();
+        manager.end_and_save(&task, &TaskOutcome::Canceled).await;
+        if let Some(before) = before.replace(task.id()) {
             assert!(manager.store.get(&before).await.unwrap().is_none(), "the previous task was deleted");
         }
         assert!(
-            manager.store.get(&live.id()).await.unwrap().is_some() && manager.find("two", &other.id()).await.is_ok()
+            manager.store.get(&task.id()).await.unwrap().is_some() && manager.find("two", &other.id()).await.is_ok()
         );
     }
-    let _second = manager.start_task(new("one")).await.unwrap();
-    assert_eq!(manager.start_task(new("one")).await.unwrap_err().code(), FaultCode::RateLimited);
+    let _second = manager.start_task(new_task("one")).await.unwrap();
+    assert_eq!(manager.start_task(new_task("one")).await.unwrap_err().code(), FaultCode::RateLimited);
 }
 
 #[tokio::test]
 async fn r76_only_its_caller_finds_a_task_and_a_task_ends_once() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
-    let live = manager.start_task(new("one")).await.unwrap();
-    let id = live.id();
+    let task = manager.start_task(new_task("one")).await.unwrap();
+    let id = task.id();
     for (owner, id) in [("two", &*id), ("one", "0"), ("one", "../x"), ("one", &id.to_uppercase())] {
-        let why = manager.find(owner, id).await.unwrap_err();
-        assert_eq!((why.code(), why.message()), (FaultCode::NotFound, "There is no such task"));
+        let fault = manager.find(owner, id).await.unwrap_err();
+        assert_eq!((fault.code(), fault.message()), (FaultCode::NotFound, "There is no such task"));
     }
-    let answer = AgentReply {
+    let reply = AgentReply {
         status: 200,
         media_type: "application/json".into(),
         body: Bytes::from("{\"a\":1}"),
         truncated: false,
     };
-    manager.end_and_save(&live, &TaskOutcome::Completed(answer)).await;
-    manager.end_and_save(&live, &TaskOutcome::Failed(Fault::new(FaultCode::Timeout, "late"))).await;
+    manager.end_and_save(&task, &TaskOutcome::Completed(reply)).await;
+    manager.end_and_save(&task, &TaskOutcome::Failed(Fault::new(FaultCode::Timeout, "late"))).await;
     let (task, _) = manager.find("one", &id).await.unwrap();
-    let view: serde_json::Value = serde_json::from_str(&task.to_json(Duration::from_secs(2))).unwrap();
-    assert_eq!((&view["status"], &view["result"]["a"]), (&"completed".into(), &1.into()), "{view}");
-    assert!(view.get("pollInterval").is_none() && view["timeTaken"].is_number(), "{view}");
+    let json: serde_json::Value = serde_json::from_str(&task.to_json(Duration::from_secs(2))).unwrap();
+    assert_eq!((&json["status"], &json["result"]["a"]), (&"completed".into(), &1.into()), "{json}");
+    assert!(json.get("pollInterval").is_none() && json["timeTaken"].is_number(), "{json}");
 }
 
 #[tokio::test]
@@ -206,19 +211,20 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
         ("", "application/json", "null"),
         ("two\nlines", "text/plain", "\"two\\nlines\""),
     ];
-    for (body, media, read) in cases {
-        let live = manager.start_task(new("one")).await.unwrap();
-        let (id, mut reader) = (live.id(), live.read_after(1).unwrap());
-        let answer =
+    for (body, media, expected) in cases {
+        let task = manager.start_task(new_task("one")).await.unwrap();
+        let (id, mut reader) = (task.id(), task.read_after(1).unwrap());
+        let reply =
             AgentReply { status: 200, media_type: media.into(), body: body.to_owned().into(), truncated: false };
-        manager.end_and_save(&live, &TaskOutcome::Completed(answer)).await;
-        let read = if read.is_empty() { body.replace(['\n', '\r'], " ") } else { read.to_owned() };
+        manager.end_and_save(&task, &TaskOutcome::Completed(reply)).await;
+        let expected = if expected.is_empty() { body.replace(['\n', '\r'], " ") } else { expected.to_owned() };
         let NextEvent::Bytes(event, true) = reader.next().await else { panic!("no final event for {media}") };
         assert_eq!(event.iter().filter(|byte| **byte == b'\n').count(), 4, "one line of data: {event:?}");
-        let kept = manager.store.get(&id).await.unwrap().unwrap();
-        let kept = Task::from_stored(&kept).unwrap_or_else(|| panic!("the stored task with {media} cannot be parsed"));
-        for view in [live.record(), kept].map(|task| task.to_json(Duration::from_secs(2))) {
-            assert!(view.ends_with(&format!(",\"result\":{read}}}")), "{view}");
+        let stored = manager.store.get(&id).await.unwrap().unwrap();
+        let stored =
+            Task::from_stored(&stored).unwrap_or_else(|| panic!("the stored task with {media} cannot be parsed"));
+        for json in [task.record(), stored].map(|task| task.to_json(Duration::from_secs(2))) {
+            assert!(json.ends_with(&format!(",\"result\":{expected}}}")), "{json}");
         }
     }
 }
@@ -226,9 +232,9 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
 #[tokio::test]
 async fn r94_a_failed_json_rpc_stream_ends_with_a_json_rpc_error() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
-    let live = manager.start_stream(&new("one")).unwrap();
-    let mut reader = live.read_after(0).unwrap();
-    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), Some(&7.into()));
+    let task = manager.start_stream(&new_task("one")).unwrap();
+    let mut reader = task.read_after(0).unwrap();
+    manager.end_stream(&task, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), Some(&7.into()));
     let NextEvent::Bytes(error, true) = reader.next().await else { panic!("no final event") };
     let error = String::from_utf8(error.to_vec()).unwrap();
     assert!(error.starts_with("id: 1\ndata: {") && error.contains("\"id\":7") && error.contains("-32072"), "{error}");
@@ -237,11 +243,11 @@ async fn r94_a_failed_json_rpc_stream_ends_with_a_json_rpc_error() {
 #[tokio::test]
 async fn r80_a_reader_of_a_dead_gateways_task_can_resume_before_its_end() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
-    let live = manager.start_task(new("one")).await.unwrap();
-    live.push_agent_bytes(b"data: a\n\n").await;
-    let kept = manager.store.get(&live.id()).await.unwrap().unwrap();
-    let lost = task_builder::fail_orphaned_record(&kept, Duration::from_secs(60)).unwrap();
-    assert!(lost.last > live.record().last.max(2) && parse_event_id(&lost.last.to_string()) == Some(lost.last));
+    let task = manager.start_task(new_task("one")).await.unwrap();
+    task.push_agent_bytes(b"data: a\n\n").await;
+    let stored = manager.store.get(&task.id()).await.unwrap().unwrap();
+    let orphan = task_builder::fail_orphaned_record(&stored, Duration::from_secs(60)).unwrap();
+    assert!(orphan.last > task.record().last.max(2) && parse_event_id(&orphan.last.to_string()) == Some(orphan.last));
 }
 
 #[test]
@@ -260,20 +266,20 @@ fn r79_a_gateway_that_lost_the_store_does_not_declare_others_dead() {
 #[tokio::test]
 async fn r80_a_reader_gets_all_events_after_its_position() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
-    let live = manager.start_stream(&new("one")).unwrap();
-    live.push_agent_bytes(b"data: a\n\ndata: b\n\n").await;
-    let mut first = live.read_after(0).unwrap();
+    let task = manager.start_stream(&new_task("one")).unwrap();
+    task.push_agent_bytes(b"data: a\n\ndata: b\n\n").await;
+    let mut first = task.read_after(0).unwrap();
     assert_eq!(first.next().await, NextEvent::Bytes("id: 1\ndata: a\n\n".into(), true));
     drop(first);
-    live.push_agent_bytes(b"data: c\n\n").await;
-    let mut coalesced = live.read_after(0).unwrap();
+    task.push_agent_bytes(b"data: c\n\n").await;
+    let mut coalesced = task.read_after(0).unwrap();
     let NextEvent::Bytes(bytes, true) = coalesced.next().await else { panic!("no event") };
     let all = coalesced.coalesce((bytes, true), 1 << 10);
     assert_eq!(all, ("id: 1\ndata: a\n\nid: 2\ndata: b\n\nid: 3\ndata: c\n\n".into(), true));
-    let mut second = live.read_after(1).unwrap();
+    let mut second = task.read_after(1).unwrap();
     assert_eq!(second.next().await, NextEvent::Bytes("id: 2\ndata: b\n\n".into(), true));
     assert_eq!(second.next().await, NextEvent::Bytes("id: 3\ndata: c\n\n".into(), true));
-    manager.end_stream(&live, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), None);
+    manager.end_stream(&task, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), None);
     let NextEvent::Bytes(error, true) = second.next().await else { panic!("no final event") };
     assert!(error.starts_with(b"id: 4\nevent: error\ndata: {\"error\""), "{error:?}");
     assert_eq!(second.next().await, NextEvent::End);
@@ -283,23 +289,23 @@ async fn r80_a_reader_gets_all_events_after_its_position() {
 async fn r80_the_agents_stream_waits_while_its_events_are_unread() {
     let resume = StreamResumeConfig { max_size: crate::values::ByteSize::from_kib(1), ..StreamResumeConfig::default() };
     let (_folder, manager) = manager(TaskConfig { resume: Some(resume), ..TaskConfig::default() }).await;
-    let live = manager.start_stream(&new("one")).unwrap();
+    let task = manager.start_stream(&new_task("one")).unwrap();
     let event = format!("data: {}\n\n", "x".repeat(400));
     let pushed = tokio::spawn({
-        let (live, event) = (Arc::clone(&live), event.clone());
+        let (task, event) = (Arc::clone(&task), event.clone());
         async move {
             for _ in 0..10 {
-                live.push_agent_bytes(event.as_bytes()).await;
+                task.push_agent_bytes(event.as_bytes()).await;
             }
-            live.finish_agent_stream().await;
+            task.finish_agent_stream().await;
         }
     });
-    let mut reader = live.read_after(0).unwrap();
+    let mut reader = task.read_after(0).unwrap();
     for number in 1..=10 {
         assert_eq!(reader.next().await, NextEvent::Bytes(format!("id: {number}\n{event}").into(), true));
     }
     pushed.await.unwrap();
-    assert!(live.read_after(0).is_none(), "the start was evicted, and the reader is refused");
+    assert!(task.read_after(0).is_none(), "the start was evicted, and the reader is refused");
 }
 
 fn sender(allow: &[&str], secret: &str) -> Result<CallbackSender, Vec<String>> {
@@ -355,8 +361,8 @@ fn r79_callback_urls_with_internal_addresses_are_refused_before_any_request() {
 #[test]
 fn r130_a_signing_key_that_is_too_short_is_refused_without_repeating_it() {
     for short in ["short", "whsec_c2hvcnQ=", "whsec_not base64 at all!"] {
-        let why = sender(&[], short).err().unwrap();
-        assert!(why[0].starts_with("callbacks.secret: ") && !why[0].contains(short), "{why:?}");
+        let problems = sender(&[], short).err().unwrap();
+        assert!(problems[0].starts_with("callbacks.secret: ") && !problems[0].contains(short), "{problems:?}");
     }
 }
 
@@ -371,7 +377,7 @@ fn r79_callback_retries_are_delayed_longer_each_time_and_end() {
 
 #[test]
 fn every_problem_of_the_section_has_its_path() {
-    let bad = TaskConfig {
+    let invalid = TaskConfig {
         result_ttl: "0s".parse().unwrap(),
         lease_ttl: "1d".parse().unwrap(),
         max_result_size: "1B".parse().unwrap(),
@@ -380,7 +386,7 @@ fn every_problem_of_the_section_has_its_path() {
         ..TaskConfig::default()
     };
     let paths: Vec<String> =
-        bad.problems().iter().map(|problem| problem.split(':').next().unwrap().to_owned()).collect();
-    assert_eq!(paths, ["keep", "lease", "resume.window", "max_result", "most_running"]);
+        invalid.problems().iter().map(|problem| problem.split(':').next().unwrap().to_owned()).collect();
+    assert_eq!(paths, ["result_ttl", "lease_ttl", "resume.window", "max_result_size", "max_running"]);
     assert_eq!(TaskConfig::default().problems(), Vec::<String>::new());
 }

@@ -1,6 +1,6 @@
-//! Access log: bounded queue and writer thread. A call appends its entry to the queue and continues; one thread writes
-//! the queued entries, at most a hundred times a second. When the queue is full, entries are dropped and counted: a
-//! slow disk loses entries but never delays a call.
+//! Access log: a bounded queue and a writer thread. A call appends its entry to the queue and continues; the thread
+//! writes the queued entries, at most a hundred times a second. If the queue is full, entries are dropped and counted:
+//! a slow disk loses entries but delays no call.
 
 use super::{AccessLogEntry, AccessLogTarget, Metrics};
 use std::{
@@ -16,7 +16,7 @@ const MAX_QUEUED_BYTES: usize = 8 << 20;
 const FLUSH_BYTES: usize = 256 << 10;
 /// Flush interval: how long entries accumulate before a write.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
-/// How long closing waits for a writer that is blocked.
+/// How long `close` waits for a writer that is blocked.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -48,8 +48,8 @@ pub struct AccessLog {
 }
 
 impl std::fmt::Debug for AccessLog {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("AccessLog").field("target", &self.target).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("AccessLog").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
@@ -64,14 +64,14 @@ impl AccessLog {
     /// # Errors
     /// The file cannot be opened, or the thread cannot be started.
     pub fn new(target: AccessLogTarget, metrics: Arc<Metrics>) -> Result<Self, String> {
-        let out =
-            target.open().map_err(|why| format!("to: {} cannot be opened ({why})", String::from(target.clone())))?;
+        let writer =
+            target.open().map_err(|why| format!("output: {} cannot be opened ({why})", String::from(target.clone())))?;
         let shared =
             Arc::new(SharedQueue { queue: Mutex::default(), wake: Condvar::new(), done: Condvar::new(), metrics });
         if target != AccessLogTarget::Off {
-            let writer = AccessLogWriter { out, target: target.clone(), shared: Arc::clone(&shared), failing: false };
+            let log_writer = AccessLogWriter { writer, target: target.clone(), shared: Arc::clone(&shared), failing: false };
             let thread = std::thread::Builder::new().name("access-log".to_owned());
-            thread.spawn(|| writer.run()).map_err(|why| format!("to: the access log's thread cannot start ({why})"))?;
+            thread.spawn(|| log_writer.run()).map_err(|why| format!("output: the thread of the access log cannot start ({why})"))?;
         }
         Ok(Self { target, shared })
     }
@@ -81,28 +81,28 @@ impl AccessLog {
         if self.target == AccessLogTarget::Off {
             return;
         }
-        // The buffer is gone only on a thread that is ending, which handles no calls.
-        let kept = ENTRY_BUFFER.try_with(|line| {
-            let mut line = line.borrow_mut();
-            line.clear();
-            entry.write(&mut line);
-            self.enqueue(&line)
+        // The buffer is missing only on a thread that ends, which handles no calls.
+        let enqueued = ENTRY_BUFFER.try_with(|buffer| {
+            let mut buffer = buffer.borrow_mut();
+            buffer.clear();
+            entry.write(&mut buffer);
+            self.enqueue(&buffer)
         });
-        if !kept.unwrap_or(false) {
+        if !enqueued.unwrap_or(false) {
             self.shared.metrics.record_dropped_log_entries(1);
         }
     }
 
     fn enqueue(&self, line: &[u8]) -> bool {
         let mut queue = self.shared.lock();
-        let (before, after) = (queue.buffer.len(), queue.buffer.len() + line.len());
-        if queue.closing || after > MAX_QUEUED_BYTES {
+        let (queued_before, queued_after) = (queue.buffer.len(), queue.buffer.len() + line.len());
+        if queue.closing || queued_after > MAX_QUEUED_BYTES {
             return false;
         }
         queue.buffer.extend_from_slice(line);
         queue.entries += 1;
         drop(queue);
-        if before == 0 || (before < FLUSH_BYTES && after >= FLUSH_BYTES) {
+        if queued_before == 0 || (queued_before < FLUSH_BYTES && queued_after >= FLUSH_BYTES) {
             self.shared.wake.notify_one();
         }
         true
@@ -114,7 +114,8 @@ impl AccessLog {
         self.shared.wake.notify_one();
     }
 
-    /// Writes the queued entries and stops the thread. Waits a bounded time for a target that accepts no data.
+    /// Writes the queued entries and stops the thread. Waits for at most `CLOSE_TIMEOUT` if the target accepts no
+    /// data.
     pub fn close(&self) {
         if self.target == AccessLogTarget::Off {
             return;
@@ -122,10 +123,10 @@ impl AccessLog {
         let mut queue = self.shared.lock();
         queue.closing = true;
         self.shared.wake.notify_one();
-        let waited = self.shared.done.wait_timeout_while(queue, CLOSE_TIMEOUT, |queue| !queue.closed);
-        let (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let result = self.shared.done.wait_timeout_while(queue, CLOSE_TIMEOUT, |queue| !queue.closed);
+        let (queue, _) = result.unwrap_or_else(PoisonError::into_inner);
         if !queue.closed {
-            tracing::warn!(lines = queue.entries, "access log not flushed at shutdown: the target accepts no data");
+            tracing::warn!(entries = queue.entries, "access log not flushed at shutdown: the target accepts no data");
         }
     }
 }
@@ -138,7 +139,7 @@ impl Drop for AccessLog {
 
 /// The writer thread.
 struct AccessLogWriter {
-    out: Box<dyn Write + Send>,
+    writer: Box<dyn Write + Send>,
     target: AccessLogTarget,
     shared: Arc<SharedQueue>,
     failing: bool,
@@ -148,43 +149,44 @@ impl AccessLogWriter {
     fn run(mut self) {
         let mut batch = Vec::new();
         loop {
-            let (count, reopen, closing) = self.collect_batch(&mut batch);
+            let (count, reopen, is_closing) = self.collect_batch(&mut batch);
             if reopen {
                 self.reopen();
             }
-            if let Err(why) = self.out.write_all(&batch).and_then(|()| self.out.flush()) {
+            if let Err(why) = self.writer.write_all(&batch).and_then(|()| self.writer.flush()) {
                 self.record_write_failure(count, &why);
             } else if count > 0 {
                 self.failing = false;
             }
-            if closing {
+            if is_closing {
                 self.shared.lock().closed = true;
                 self.shared.done.notify_all();
                 return;
             }
             batch.clear();
-            // Releases the memory of a burst.
+            // Frees the memory of a burst.
             batch.shrink_to(2 * FLUSH_BYTES);
         }
     }
 
-    /// Waits for entries, lets more of them accumulate, and takes all of them.
+    /// Waits for entries, lets more of them accumulate, and moves all of them to `batch`. Returns their number, whether
+    /// to reopen the file, and whether to stop.
     fn collect_batch(&self, batch: &mut Vec<u8>) -> (u64, bool, bool) {
-        let idle = |queue: &mut AccessLogQueue| queue.buffer.is_empty() && !queue.closing && !queue.reopen;
-        let queue = self.shared.wake.wait_while(self.shared.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        let begun = Instant::now();
-        let few = |queue: &mut AccessLogQueue| {
-            queue.buffer.len() < FLUSH_BYTES && !queue.closing && begun.elapsed() < FLUSH_INTERVAL
+        let is_idle = |queue: &mut AccessLogQueue| queue.buffer.is_empty() && !queue.closing && !queue.reopen;
+        let queue = self.shared.wake.wait_while(self.shared.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
+        let started_at = Instant::now();
+        let may_accumulate = |queue: &mut AccessLogQueue| {
+            queue.buffer.len() < FLUSH_BYTES && !queue.closing && started_at.elapsed() < FLUSH_INTERVAL
         };
-        let waited = self.shared.wake.wait_timeout_while(queue, FLUSH_INTERVAL, few);
-        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let result = self.shared.wake.wait_timeout_while(queue, FLUSH_INTERVAL, may_accumulate);
+        let (mut queue, _) = result.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut queue.buffer, batch);
         (std::mem::take(&mut queue.entries), std::mem::take(&mut queue.reopen), queue.closing)
     }
 
     fn reopen(&mut self) {
         match self.target.open() {
-            Ok(out) => self.out = out,
+            Ok(writer) => self.writer = writer,
             Err(why) => {
                 tracing::error!(%why, "access log cannot be reopened: still writing to the previous file")
             }

@@ -1,5 +1,5 @@
-//! Access-log entries: the fields of one call, their length limits and their JSON encoding. Query strings are never
-//! logged, and text from a caller or an agent is redacted first (R131).
+//! Access log entries: the fields of one call, their maximum lengths and their JSON encoding. Query strings are never
+//! logged, and text from a caller or an agent is redacted (R131).
 
 use super::redact;
 use crate::fault::Fault;
@@ -41,9 +41,9 @@ pub struct AccessLogEntry<'a> {
     pub caller: &'a str,
     /// The kind of credential: `key`, `bearer`, `certificate`, `anonymous`.
     pub credential: &'static str,
-    /// The HTTP status of the response; 0 if the caller disconnected before one was written.
+    /// The HTTP status of the response; 0 if the caller disconnected before the response.
     pub status: u16,
-    /// The fault, if the call was not served.
+    /// The fault, if the call failed.
     pub fault: Option<&'a Fault>,
     /// Length of the request body in bytes.
     pub bytes_in: u64,
@@ -64,11 +64,11 @@ pub struct AccessLogEntry<'a> {
 }
 
 impl<'a> AccessLogEntry<'a> {
-    /// Creates an entry with only the arrival time and the request id.
-    pub const fn new(arrived: SystemTime, id: &'a str) -> Self {
+    /// Creates an entry with the arrival time and the request id.
+    pub const fn new(arrived: SystemTime, request_id: &'a str) -> Self {
         Self {
             arrived,
-            request_id: id,
+            request_id,
             peer: None,
             method: "",
             path: "",
@@ -92,43 +92,43 @@ impl<'a> AccessLogEntry<'a> {
     }
 
     /// Appends the entry as one JSON line.
-    pub(super) fn write(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(b"{\"time\":\"");
-        write_timestamp(self.arrived, to);
-        to.extend_from_slice(b"\"");
-        let mut line = JsonMemberWriter(to);
+    pub(super) fn write(&self, buffer: &mut Vec<u8>) {
+        buffer.extend_from_slice(b"{\"time\":\"");
+        write_timestamp(self.arrived, buffer);
+        buffer.extend_from_slice(b"\"");
+        let mut members = JsonMemberWriter(buffer);
         // The caller may have chosen the id, and may even have sent its API key as the id.
-        line.write_redacted("request_id", self.request_id, MAX_FIELD_LEN);
+        members.write_redacted("request_id", self.request_id, MAX_FIELD_LEN);
         if let Some(peer) = self.peer {
-            line.write_ip_address("peer", peer);
+            members.write_ip_address("peer", peer);
         }
-        line.write_redacted("method", self.method, MAX_FIELD_LEN);
-        line.write_redacted("path", self.path, MAX_PATH_LEN);
-        line.write_nonzero("query_bytes", self.query_bytes as u64);
-        line.write_constant("protocol", self.protocol);
-        line.write_string("agent", self.agent, MAX_FIELD_LEN);
-        line.write_string("operation", self.operation, MAX_FIELD_LEN);
-        line.write_string("caller", self.caller, MAX_FIELD_LEN);
-        line.write_constant("credential", self.credential);
-        line.write_number("status", u64::from(self.status));
-        let cut = if self.abort_reason.is_empty() { "ok" } else { "aborted" };
-        line.write_constant("code", self.fault.map_or(cut, |fault| fault.code().row().name));
-        line.write_constant("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()));
-        line.write_number("bytes_in", self.bytes_in);
-        line.write_number("bytes_out", self.bytes_out);
-        line.write_millis("duration_ms", self.duration);
-        if let Some(took) = self.upstream_duration {
-            line.write_millis("upstream_duration_ms", took);
+        members.write_redacted("method", self.method, MAX_FIELD_LEN);
+        members.write_redacted("path", self.path, MAX_PATH_LEN);
+        members.write_nonzero("query_bytes", self.query_bytes as u64);
+        members.write_constant("protocol", self.protocol);
+        members.write_string("agent", self.agent, MAX_FIELD_LEN);
+        members.write_string("operation", self.operation, MAX_FIELD_LEN);
+        members.write_string("caller", self.caller, MAX_FIELD_LEN);
+        members.write_constant("credential", self.credential);
+        members.write_number("status", u64::from(self.status));
+        let code_without_fault = if self.abort_reason.is_empty() { "ok" } else { "aborted" };
+        members.write_constant("code", self.fault.map_or(code_without_fault, |fault| fault.code().row().name));
+        members.write_constant("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()));
+        members.write_number("bytes_in", self.bytes_in);
+        members.write_number("bytes_out", self.bytes_out);
+        members.write_millis("duration_ms", self.duration);
+        if let Some(duration) = self.upstream_duration {
+            members.write_millis("upstream_duration_ms", duration);
         }
-        line.write_nonzero("attempts", u64::from(self.attempts));
+        members.write_nonzero("attempts", u64::from(self.attempts));
         if let Some(fault) = self.fault {
-            line.write_redacted("message", fault.message(), MAX_DETAIL_LEN);
-            line.write_redacted("detail", fault.detail().unwrap_or_default(), MAX_DETAIL_LEN);
+            members.write_redacted("message", fault.message(), MAX_DETAIL_LEN);
+            members.write_redacted("detail", fault.detail().unwrap_or_default(), MAX_DETAIL_LEN);
         }
-        line.write_redacted("user_agent", self.user_agent, MAX_FIELD_LEN);
-        line.write_string("trace_id", self.trace_id, MAX_FIELD_LEN);
-        line.write_constant("aborted", self.abort_reason);
-        to.extend_from_slice(b"}\n");
+        members.write_redacted("user_agent", self.user_agent, MAX_FIELD_LEN);
+        members.write_string("trace_id", self.trace_id, MAX_FIELD_LEN);
+        members.write_constant("aborted", self.abort_reason);
+        buffer.extend_from_slice(b"}\n");
     }
 }
 
@@ -143,28 +143,29 @@ impl JsonMemberWriter<'_> {
     }
 
     /// Writes a constant of the gateway, which needs no escaping.
-    fn write_constant(&mut self, name: &str, word: &'static str) {
-        if word.is_empty() {
+    fn write_constant(&mut self, name: &str, value: &'static str) {
+        if value.is_empty() {
             return;
         }
         self.write_name(name);
         self.0.push(b'"');
-        self.0.extend_from_slice(word.as_bytes());
+        self.0.extend_from_slice(value.as_bytes());
         self.0.push(b'"');
     }
 
-    fn write_string(&mut self, name: &str, text: &str, longest: usize) {
+    fn write_string(&mut self, name: &str, text: &str, max_len: usize) {
         if text.is_empty() {
             return;
         }
         self.write_name(name);
-        // Neither writing to a vector nor serialising a string can fail.
-        let _ = serde_json::to_writer(&mut *self.0, truncate(text, longest));
+        // A write to a vector and the serialisation of a string cannot fail.
+        let _ = serde_json::to_writer(&mut *self.0, truncate(text, max_len));
     }
 
-    /// Writes untrusted text. Redacts a longer prefix than is kept, so that truncation cannot hide part of a secret.
-    fn write_redacted(&mut self, name: &str, text: &str, longest: usize) {
-        self.write_string(name, &redact(truncate(text, 2 * longest)), longest);
+    /// Writes untrusted text. Redacts a longer prefix than is written, so that the truncation cannot cut a secret before
+    /// it is redacted.
+    fn write_redacted(&mut self, name: &str, text: &str, max_len: usize) {
+        self.write_string(name, &redact(truncate(text, 2 * max_len)), max_len);
     }
 
     fn write_number(&mut self, name: &str, number: u64) {
@@ -179,10 +180,10 @@ impl JsonMemberWriter<'_> {
     }
 
     /// Writes milliseconds with three decimal places.
-    fn write_millis(&mut self, name: &str, span: Duration) {
-        self.write_number(name, u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    fn write_millis(&mut self, name: &str, duration: Duration) {
+        self.write_number(name, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         self.0.push(b'.');
-        write_digits(span.subsec_micros() % 1_000, 3, self.0);
+        write_digits(duration.subsec_micros() % 1_000, 3, self.0);
     }
 
     fn write_ip_address(&mut self, name: &str, address: IpAddr) {
@@ -195,7 +196,7 @@ impl JsonMemberWriter<'_> {
                     self.0.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
                 }
             }
-            // Writing to a vector cannot fail.
+            // A write to a vector cannot fail.
             IpAddr::V6(address) => drop(write!(self.0, "{address}")),
         }
         self.0.push(b'"');
@@ -211,19 +212,19 @@ thread_local! {
 }
 
 /// Writes a timestamp such as `2026-08-01T12:00:00.000Z`.
-fn write_timestamp(at: SystemTime, to: &mut Vec<u8>) {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // The thread-local is gone while the thread ends.
-    let known = LAST_FORMATTED_SECOND.try_with(Cell::get).ok().filter(|(second, _)| *second == since.as_secs());
-    let (_, text) = known.unwrap_or_else(|| {
-        let second = (since.as_secs(), format_second(at));
-        let _ = LAST_FORMATTED_SECOND.try_with(|known| known.set(second));
+fn write_timestamp(at: SystemTime, buffer: &mut Vec<u8>) {
+    let unix_time = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // The thread-local is missing while the thread ends.
+    let cached = LAST_FORMATTED_SECOND.try_with(Cell::get).ok().filter(|(second, _)| *second == unix_time.as_secs());
+    let (_, text) = cached.unwrap_or_else(|| {
+        let second = (unix_time.as_secs(), format_second(at));
+        let _ = LAST_FORMATTED_SECOND.try_with(|last| last.set(second));
         second
     });
-    to.extend_from_slice(&text);
-    to.push(b'.');
-    write_digits(since.subsec_millis(), 3, to);
-    to.push(b'Z');
+    buffer.extend_from_slice(&text);
+    buffer.push(b'.');
+    write_digits(unix_time.subsec_millis(), 3, buffer);
+    buffer.push(b'Z');
 }
 
 fn format_second(at: SystemTime) -> [u8; 19] {
@@ -237,20 +238,20 @@ fn format_second(at: SystemTime) -> [u8; 19] {
         (u32::from(at.second()), 2, b'.'),
     ];
     let mut text = Vec::with_capacity(20);
-    for (number, width, after) in numbers {
+    for (number, width, separator) in numbers {
         write_digits(number, width, &mut text);
-        text.push(after);
+        text.push(separator);
     }
     text.first_chunk().copied().unwrap_or([b'0'; 19])
 }
 
-fn write_digits(number: u32, width: u32, to: &mut Vec<u8>) {
-    for place in (0..width).rev() {
-        let digit = number / 10_u32.pow(place) % 10;
-        to.push(b'0' + u8::try_from(digit).unwrap_or_default());
+fn write_digits(number: u32, width: u32, buffer: &mut Vec<u8>) {
+    for exponent in (0..width).rev() {
+        let digit = number / 10_u32.pow(exponent) % 10;
+        buffer.push(b'0' + u8::try_from(digit).unwrap_or_default());
     }
 }
 
-fn truncate(text: &str, longest: usize) -> &str {
-    text.get(..text.floor_char_boundary(longest)).unwrap_or(text)
+fn truncate(text: &str, max_len: usize) -> &str {
+    text.get(..text.floor_char_boundary(max_len)).unwrap_or(text)
 }

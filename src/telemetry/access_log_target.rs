@@ -1,4 +1,4 @@
-//! Configuration of the access log's target.
+//! Configuration of the access log: the target of the entries.
 
 use crate::values::ConfigPath;
 use std::{
@@ -12,8 +12,8 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLogConfig {
-    /// Target: `stdout`, `stderr`, `off` or the path of a file, which is appended to and reopened on SIGHUP.
-    /// Default `stdout`.
+    /// Where the access log goes: stdout, stderr, off, or the path of a file, to which the gateway appends and which
+    /// SIGHUP opens again. Default stdout.
     #[schemars(with = "String")]
     pub output: AccessLogTarget,
 }

@@ -1,6 +1,6 @@
-//! Call counters by agent, operation, caller class and code. The prometheus crate's vectors are not used here: they
-//! look up a child by a hash of the concatenated label values, so agent `a` with operation `bc` and agent `ab` with
-//! operation `c` would share a counter, and they need every child before its first use.
+//! Call counters by agent, operation, caller class and code. The vectors of the prometheus crate are not used here: they
+//! look up a child by a hash of the concatenated label values, so that agent `a` with operation `bc` and agent `ab` with
+//! operation `c` would share a counter.
 
 use super::latency_histogram::LatencyHistogram;
 use crate::{
@@ -20,7 +20,7 @@ const MAX_CALLER_CLASSES: usize = 16;
 pub(super) const CREDENTIAL_CLASSES: [&str; 5] = ["none", "key", "bearer", "certificate", "anonymous"];
 /// `ok`, the codes of the fault table, and `aborted`.
 const CODE_COUNT: usize = 2 + FaultCode::ALL.len();
-/// Maximum number of operations per agent with their own counters; further ones share `-`.
+/// Maximum number of operations per agent with their own counters; further operations share `-`.
 const MAX_OPERATIONS_PER_AGENT: usize = 64;
 const UNKNOWN_LABEL: &str = "-";
 /// The operation under which requests to the directory are counted; they belong to no agent.
@@ -34,7 +34,7 @@ const IMPLIED_OPERATION: &str = "invoke";
 pub struct CallerClass(u8);
 
 impl CallerClass {
-    /// Not authenticated, or not yet.
+    /// Not authenticated.
     pub const NONE: Self = Self(0);
     /// An API key.
     pub const KEY: Self = Self(1);
@@ -53,7 +53,7 @@ pub struct CallOutcome {
     pub operation: Option<usize>,
     /// The caller's class.
     pub caller_class: CallerClass,
-    /// The fault's code; `None` for a served call.
+    /// The code of the fault; `None` for a successful call.
     pub code: Option<FaultCode>,
     /// Time from the first byte received to the last byte sent.
     pub duration: Duration,
@@ -63,33 +63,35 @@ pub struct CallOutcome {
 
 pub(super) type CodeCounters = [AtomicU64; CODE_COUNT];
 
-/// The counters of one operation; the row of a caller class is allocated at its first call.
+/// The counters of one operation. The row of a caller class is allocated at its first call.
 #[derive(Debug, Default)]
 pub(super) struct OperationCounters(pub(super) [OnceLock<Box<CodeCounters>>; MAX_CALLER_CLASSES]);
 
-/// The counters behind one value of the label `agent`.
+/// The counters of one value of the label `agent`.
 #[derive(Debug)]
 pub(super) struct AgentSeries {
     pub(super) label: Arc<str>,
     pub(super) call_duration: LatencyHistogram,
     pub(super) upstream_duration: LatencyHistogram,
     pub(super) operations: Mutex<BTreeMap<Arc<str>, Arc<OperationCounters>>>,
-    /// The number of open circuit breakers, and how often one opened.
-    pub(super) circuit_breakers: (AtomicU64, AtomicU64),
+    /// Number of open circuit breakers.
+    pub(super) open_circuit_breakers: AtomicU64,
+    /// How often a circuit breaker opened.
+    pub(super) circuit_breaker_opens: AtomicU64,
     /// The adaptive concurrency limit; 0 if none is in effect.
     pub(super) adaptive_limit: AtomicU64,
 }
 
 impl AgentSeries {
     fn new(label: Arc<str>) -> Arc<Self> {
-        let (call, agent, breakers, learnt) = Default::default();
         Arc::new(Self {
             label,
-            call_duration: call,
-            upstream_duration: agent,
+            call_duration: LatencyHistogram::default(),
+            upstream_duration: LatencyHistogram::default(),
             operations: Mutex::default(),
-            circuit_breakers: breakers,
-            adaptive_limit: learnt,
+            open_circuit_breakers: AtomicU64::new(0),
+            circuit_breaker_opens: AtomicU64::new(0),
+            adaptive_limit: AtomicU64::new(0),
         })
     }
 
@@ -107,8 +109,8 @@ impl AgentSeries {
     }
 }
 
-/// The counters of one agent, held by its route: an idle agent costs a few words, a call costs an index and some
-/// additions.
+/// The counters of one agent, which its route holds. An idle agent needs a few words of memory, and a call is counted
+/// without a lookup.
 #[derive(Debug)]
 pub struct AgentMetrics {
     calls: Arc<CallSeries>,
@@ -123,61 +125,61 @@ type NamedOperation = (Arc<str>, OnceLock<Arc<OperationCounters>>);
 
 impl AgentMetrics {
     /// Counts one call.
-    pub fn record(&self, ended: &CallOutcome) {
-        self.record_with_code(ended, ended.code.map_or(0, |code| 1 + code as usize));
+    pub fn record(&self, outcome: &CallOutcome) {
+        self.record_with_code(outcome, outcome.code.map_or(0, |code| 1 + code as usize));
     }
 
-    /// Counts a call that ended without a complete response: the caller disconnected, or the call was cancelled. The
-    /// code is the fault's if there is one, else `aborted`.
-    pub fn record_aborted(&self, ended: &CallOutcome) {
-        self.record_with_code(ended, ended.code.map_or(CODE_COUNT - 1, |code| 1 + code as usize));
+    /// Counts a call that ended without a complete response, because the caller disconnected or the call was cancelled.
+    /// The code is that of the fault, or `aborted` without a fault.
+    pub fn record_aborted(&self, outcome: &CallOutcome) {
+        self.record_with_code(outcome, outcome.code.map_or(CODE_COUNT - 1, |code| 1 + code as usize));
     }
 
     /// Sets the number of the agent's open circuit breakers.
     pub fn set_open_breakers(&self, open: usize) {
-        self.series().circuit_breakers.0.store(open as u64, Relaxed);
+        self.series().open_circuit_breakers.store(open as u64, Relaxed);
     }
 
-    /// As [`AgentMetrics::set_open_breakers`], after the agent's route was rebuilt; never creates a series.
+    /// Sets the number of the agent's open circuit breakers after its route was rebuilt. Creates no series.
     pub fn restore_open_breakers(&self, open: usize) {
-        let known = self.id.as_ref().and_then(|id| lock(&self.calls.agents).get(id).cloned());
-        if let Some(series) = known {
-            series.circuit_breakers.0.store(open as u64, Relaxed);
+        let existing = self.id.as_ref().and_then(|id| lock(&self.calls.agents).get(id).cloned());
+        if let Some(series) = existing {
+            series.open_circuit_breakers.store(open as u64, Relaxed);
         }
     }
 
     /// Counts a circuit breaker that opens.
     pub fn record_breaker_opened(&self) {
-        self.series().circuit_breakers.1.fetch_add(1, Relaxed);
+        self.series().circuit_breaker_opens.fetch_add(1, Relaxed);
     }
 
     /// Sets the agent's adaptive concurrency limit.
-    pub fn set_adaptive_limit(&self, bound: u32) {
-        self.series().adaptive_limit.store(bound.into(), Relaxed);
+    pub fn set_adaptive_limit(&self, limit: u32) {
+        self.series().adaptive_limit.store(limit.into(), Relaxed);
     }
 
     fn series(&self) -> &Arc<AgentSeries> {
         self.series.get_or_init(|| self.calls.series(self.id.as_ref()))
     }
 
-    fn record_with_code(&self, ended: &CallOutcome, code_index: usize) {
+    fn record_with_code(&self, outcome: &CallOutcome, code_index: usize) {
         let series = self.series();
         // Agents that share a label do not have separate operations.
-        let named = ended.operation.filter(|_| !Arc::ptr_eq(series, &self.calls.other));
-        let operation = match named.and_then(|at| self.operations.get(at)) {
-            Some((name, cell)) => {
-                cell.get_or_init(|| series.operation(if name.is_empty() { IMPLIED_OPERATION } else { name }))
+        let operation_index = outcome.operation.filter(|_| !Arc::ptr_eq(series, &self.calls.other));
+        let operation = match operation_index.and_then(|at| self.operations.get(at)) {
+            Some((name, counters)) => {
+                counters.get_or_init(|| series.operation(if name.is_empty() { IMPLIED_OPERATION } else { name }))
             }
             _ => self.unknown_operation.get_or_init(|| series.operation(UNKNOWN_LABEL)),
         };
-        let row = operation.0.get(usize::from(ended.caller_class.0));
+        let row = operation.0.get(usize::from(outcome.caller_class.0));
         let row = row.map(|row| row.get_or_init(|| Box::new([const { AtomicU64::new(0) }; CODE_COUNT])));
         if let Some(count) = row.and_then(|row| row.get(code_index)) {
             count.fetch_add(1, Relaxed);
         }
-        series.call_duration.observe(ended.duration);
-        if let Some(took) = ended.upstream_duration {
-            series.upstream_duration.observe(took);
+        series.call_duration.observe(outcome.duration);
+        if let Some(duration) = outcome.upstream_duration {
+            series.upstream_duration.observe(duration);
         }
     }
 }
@@ -222,8 +224,9 @@ impl CallSeries {
         })
     }
 
-    /// Returns the series of an agent; created at its first call, so that the agents called first have their own label,
-    /// not the agents loaded first. An agent named `-` or `other` shares the series of that label.
+    /// Returns the series of an agent. It is created at the first call, so that the agents that are called first have
+    /// their own label, and not the agents that are loaded first. An agent named `-` or `other` shares the series of that
+    /// label.
     fn series(&self, id: Option<&AgentId>) -> Arc<AgentSeries> {
         let Some(id) = id.filter(|id| id.as_str() != UNKNOWN_LABEL) else {
             return Arc::clone(&self.unknown);
@@ -238,23 +241,23 @@ impl CallSeries {
         }
     }
 
-    pub(super) fn retain(&self, known: &dyn Fn(&AgentId) -> bool) {
-        lock(&self.agents).retain(|id, _| known(id));
+    pub(super) fn retain(&self, is_served: &dyn Fn(&AgentId) -> bool) {
+        lock(&self.agents).retain(|id, _| is_served(id));
     }
 
-    /// Assigns each new tier a caller class while there are free ones; assigned names never change.
+    /// Assigns a caller class to each new tier while classes are free. An assigned class never changes.
     pub(super) fn register_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
-        let known: HashSet<&str> = self.tiers.iter().filter_map(|tier| tier.get().map(|name| &**name)).collect();
+        let assigned: HashSet<&str> = self.tiers.iter().filter_map(|tier| tier.get().map(|name| &**name)).collect();
         let mut free = self.tiers.iter().filter(|tier| tier.get().is_none());
-        for tier in tiers.filter(|tier| !known.contains(tier) && !CREDENTIAL_CLASSES.contains(tier)) {
-            let Some(place) = free.next() else { return };
-            place.get_or_init(|| tier.into());
+        for tier in tiers.filter(|tier| !assigned.contains(tier) && !CREDENTIAL_CLASSES.contains(tier)) {
+            let Some(class) = free.next() else { return };
+            class.get_or_init(|| tier.into());
         }
     }
 
     pub(super) fn tier_class(&self, tier: &str) -> Option<CallerClass> {
-        let at = self.tiers.iter().map_while(OnceLock::get).position(|name| **name == *tier)?;
-        u8::try_from(CREDENTIAL_CLASSES.len() + at).ok().map(CallerClass)
+        let index = self.tiers.iter().map_while(OnceLock::get).position(|name| **name == *tier)?;
+        u8::try_from(CREDENTIAL_CLASSES.len() + index).ok().map(CallerClass)
     }
 }
 

@@ -23,7 +23,7 @@ const METRIC_COUNT: usize = 6;
 const METRIC_DESCRIPTIONS: [(&str, &str, &[&str]); METRIC_COUNT] = [
     ("gatepost_calls_total", "Total number of calls, by outcome.", &["agent", "code", "caller_class", "operation"]),
     ("gatepost_call_duration_seconds", "Time from the first byte received to the last byte sent.", &["agent"]),
-    ("gatepost_upstream_duration_seconds", "Time that the agent's upstream took of a call.", &["agent"]),
+    ("gatepost_upstream_duration_seconds", "Time that the upstream took for a call.", &["agent"]),
     ("gatepost_circuit_breakers_open", "Endpoints of an agent whose circuit breaker is open.", &["agent"]),
     ("gatepost_circuit_breaker_opens_total", "Total number of times a circuit breaker of an agent opened.", &["agent"]),
     ("gatepost_adaptive_concurrency_limit", "Current adaptive concurrency limit of an agent.", &["agent"]),
@@ -35,8 +35,8 @@ impl AgentMetricsCollector {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
         };
-        let [total, call, agent, open, opened, learnt] = METRIC_DESCRIPTIONS.map(describe);
-        Ok(Self { calls, descriptions: [total?, call?, agent?, open?, opened?, learnt?] })
+        let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] = METRIC_DESCRIPTIONS.map(describe);
+        Ok(Self { calls, descriptions: [total?, call_duration?, upstream_duration?, open_breakers?, breaker_opens?, adaptive_limit?] })
     }
 }
 
@@ -46,26 +46,26 @@ impl Collector for AgentMetricsCollector {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut all: Vec<Arc<AgentSeries>> = lock(&self.calls.agents).values().cloned().collect();
-        all.extend([Arc::clone(&self.calls.unknown), Arc::clone(&self.calls.other)]);
-        let mut found: [Vec<proto::Metric>; METRIC_COUNT] = Default::default();
-        let [total, call, agent, open, opened, learnt] = &mut found;
-        for series in &all {
+        let mut all_series: Vec<Arc<AgentSeries>> = lock(&self.calls.agents).values().cloned().collect();
+        all_series.extend([Arc::clone(&self.calls.unknown), Arc::clone(&self.calls.other)]);
+        let mut collected: [Vec<proto::Metric>; METRIC_COUNT] = Default::default();
+        let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] = &mut collected;
+        for series in &all_series {
             self.calls.collect_calls(series, total);
-            call.extend(series.call_duration.collect().map(|histogram| histogram_metric(series, histogram)));
-            agent.extend(series.upstream_duration.collect().map(|histogram| histogram_metric(series, histogram)));
-            // Most agents never had an open circuit breaker.
-            let count = series.circuit_breakers.1.load(Relaxed);
-            if count > 0 {
-                open.push(gauge_metric(series, series.circuit_breakers.0.load(Relaxed)));
-                opened.push(counter_metric(series, count));
+            call_duration.extend(series.call_duration.collect().map(|histogram| histogram_metric(series, histogram)));
+            upstream_duration.extend(series.upstream_duration.collect().map(|histogram| histogram_metric(series, histogram)));
+            // Agents whose circuit breakers never opened have no such series.
+            let opens = series.circuit_breaker_opens.load(Relaxed);
+            if opens > 0 {
+                open_breakers.push(gauge_metric(series, series.open_circuit_breakers.load(Relaxed)));
+                breaker_opens.push(counter_metric(series, opens));
             }
-            let bound = series.adaptive_limit.load(Relaxed);
-            if bound > 0 {
-                learnt.push(gauge_metric(series, bound));
+            let limit = series.adaptive_limit.load(Relaxed);
+            if limit > 0 {
+                adaptive_limit.push(gauge_metric(series, limit));
             }
         }
-        let kinds = [
+        let types = [
             proto::MetricType::COUNTER,
             proto::MetricType::HISTOGRAM,
             proto::MetricType::HISTOGRAM,
@@ -73,13 +73,13 @@ impl Collector for AgentMetricsCollector {
             proto::MetricType::COUNTER,
             proto::MetricType::GAUGE,
         ];
-        let families = METRIC_DESCRIPTIONS.iter().zip(kinds).zip(found).filter(|(_, metrics)| !metrics.is_empty());
+        let families = METRIC_DESCRIPTIONS.iter().zip(types).zip(collected).filter(|(_, metrics)| !metrics.is_empty());
         families
-            .map(|(((name, help, _), kind), metrics)| {
+            .map(|(((name, help, _), metric_type), metrics)| {
                 let mut family = proto::MetricFamily::default();
                 family.set_name((*name).to_owned());
                 family.set_help((*help).to_owned());
-                family.set_field_type(kind);
+                family.set_field_type(metric_type);
                 family.set_metric(metrics);
                 family
             })
@@ -120,14 +120,14 @@ fn label_pairs(labels: &[(&str, &str)]) -> Vec<proto::LabelPair> {
 }
 
 impl CallSeries {
-    fn caller_class_label(&self, group: usize) -> &str {
-        let tier = || self.tiers.get(group - CREDENTIAL_CLASSES.len()).and_then(OnceLock::get).map(|name| &**name);
-        CREDENTIAL_CLASSES.get(group).copied().or_else(tier).unwrap_or(OTHER_LABEL)
+    fn caller_class_label(&self, class: usize) -> &str {
+        let tier = || self.tiers.get(class - CREDENTIAL_CLASSES.len()).and_then(OnceLock::get).map(|name| &**name);
+        CREDENTIAL_CLASSES.get(class).copied().or_else(tier).unwrap_or(OTHER_LABEL)
     }
 
-    fn collect_calls(&self, series: &AgentSeries, to: &mut Vec<proto::Metric>) {
+    fn collect_calls(&self, series: &AgentSeries, metrics: &mut Vec<proto::Metric>) {
         for (name, operation) in &*lock(&series.operations) {
-            for (group, row) in operation.0.iter().enumerate() {
+            for (class, row) in operation.0.iter().enumerate() {
                 for (code, count) in row.get().into_iter().flat_map(|row| row.iter().enumerate()) {
                     let count = count.load(Relaxed);
                     if count == 0 {
@@ -140,14 +140,14 @@ impl CallSeries {
                     let labels = [
                         ("agent", &*series.label),
                         ("code", code),
-                        ("caller_class", self.caller_class_label(group)),
+                        ("caller_class", self.caller_class_label(class)),
                         ("operation", name),
                     ];
                     let mut counter = proto::Counter::default();
                     counter.set_value(count as f64);
                     let mut metric = proto::Metric::from_label(label_pairs(&labels));
                     metric.set_counter(counter);
-                    to.push(metric);
+                    metrics.push(metric);
                 }
             }
         }

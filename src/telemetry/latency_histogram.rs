@@ -1,5 +1,4 @@
-//! Latency histogram of plain atomics: an observation is three relaxed additions, and memory is allocated only at an
-//! agent's first call.
+//! Latency histogram of atomics: an observation is two relaxed additions and takes no lock.
 
 use prometheus::proto;
 use std::{
@@ -7,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-/// Upper bounds of the buckets in microseconds: from a cached response to a model that thinks for two minutes.
+/// Upper bounds of the buckets in microseconds, up to the two minutes of a slow model.
 const BUCKET_BOUNDS_MICROS: [u64; 15] = [
     1_000,
     5_000,
@@ -36,8 +35,8 @@ pub(super) struct LatencyHistogram {
 
 impl LatencyHistogram {
     /// Adds one duration.
-    pub(super) fn observe(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    pub(super) fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let bucket = self.bucket_counts.get(BUCKET_BOUNDS_MICROS.partition_point(|bound| *bound < micros));
         bucket.unwrap_or(&self.overflow_count).fetch_add(1, Relaxed);
         self.sum_micros.fetch_add(micros, Relaxed);
@@ -45,20 +44,20 @@ impl LatencyHistogram {
 
     /// Returns the Prometheus histogram; `None` if nothing was observed.
     pub(super) fn collect(&self) -> Option<proto::Histogram> {
-        let mut seen = 0;
+        let mut count_so_far = 0;
         let mut buckets = Vec::with_capacity(BUCKET_BOUNDS_MICROS.len());
         for (bound, count) in BUCKET_BOUNDS_MICROS.iter().zip(&self.bucket_counts) {
-            seen += count.load(Relaxed);
+            count_so_far += count.load(Relaxed);
             let mut bucket = proto::Bucket::default();
             bucket.set_upper_bound(*bound as f64 / 1e6);
-            bucket.set_cumulative_count(seen);
+            bucket.set_cumulative_count(count_so_far);
             buckets.push(bucket);
         }
-        seen += self.overflow_count.load(Relaxed);
+        count_so_far += self.overflow_count.load(Relaxed);
         let mut histogram = proto::Histogram::default();
         histogram.set_bucket(buckets);
-        histogram.set_sample_count(seen);
+        histogram.set_sample_count(count_so_far);
         histogram.set_sample_sum(self.sum_micros.load(Relaxed) as f64 / 1e6);
-        (seen > 0).then_some(histogram)
+        (count_so_far > 0).then_some(histogram)
     }
 }

@@ -1,5 +1,4 @@
-//! Names, help texts and registration of metrics. Every name is defined here, in the collector of the per-agent metrics
-//! or with the metrics of the sources.
+//! Registration of metrics, and the names and help texts of those that are neither per agent nor per source.
 
 use prometheus::{Error, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
@@ -41,9 +40,9 @@ pub(super) mod names {
 pub(super) struct MetricBuilder<'a>(pub(super) &'a Registry);
 
 impl MetricBuilder<'_> {
-    fn register<C: Collector + Clone + 'static>(&self, made: C) -> Result<C, Error> {
-        self.0.register(Box::new(made.clone()))?;
-        Ok(made)
+    fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, Error> {
+        self.0.register(Box::new(collector.clone()))?;
+        Ok(collector)
     }
 
     pub(super) fn register_build_info(&self) -> Result<(), Error> {

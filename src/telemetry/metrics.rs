@@ -1,4 +1,4 @@
-//! The metrics of a gateway, created once and held as handles: counting during a call needs no lookup.
+//! The metrics of a gateway. They are created once and held as handles, so that a call needs no lookup.
 
 use super::{
     agent_metrics::{AgentMetrics, CallSeries, CallerClass},
@@ -15,8 +15,8 @@ use std::{sync::Arc, time::Duration};
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Maximum number of agents with their own value of the label `agent`; agents called later share `other`.
-    /// 0 to 100000. Default 1000.
+    /// Maximum number of agents with a label of their own; agents that are called later share the label `other`. 0 to
+    /// 100000. Default 1000.
     #[schemars(range(min = 0, max = 100_000))]
     pub max_agent_labels: usize,
 }
@@ -64,18 +64,18 @@ macro_rules! events {
 events! {
     ConfigLoaded "config_loaded" "A configuration was applied.";
     ContractViolated "contract_violated" "An input or output violated a contract that is only reported.";
-    BatchItemFailed "batch_item_failed" "An item of a batch failed; the batch itself was answered.";
-    ConfigRejected "config_rejected" "A changed configuration was rejected; the last good one stays in effect.";
+    BatchItemFailed "batch_item_failed" "An item of a batch failed; the batch itself got a response.";
+    ConfigRejected "config_rejected" "A changed configuration was rejected; the previous one stays in effect.";
     AgentRejected "agent_rejected" "An agent's document was rejected.";
     SnapshotPublished "snapshot_published" "A new snapshot of the agents was published.";
     JwksFetched "jwks_fetched" "The keys of an issuer were fetched.";
     JwksFetchFailed "jwks_fetch_failed" "The keys of an issuer could not be fetched.";
     IntrospectionFailed "introspection_failed" "A token could not be introspected.";
     ApiKeysLoaded "api_keys_loaded" "The API keys were loaded.";
-    ApiKeysRejected "api_keys_rejected" "A changed file of API keys was rejected; the last good keys stay in effect.";
+    ApiKeysRejected "api_keys_rejected" "A changed file of API keys was rejected; the previous keys stay in effect.";
     AcceptFailed "accept_failed" "Accepting a connection failed for lack of descriptors or memory.";
     CertificatesLoaded "certificates_loaded" "The changed certificates of a listener were applied.";
-    CertificatesRejected "certificates_rejected" "The changed certificates of a listener were rejected; the old stay.";
+    CertificatesRejected "certificates_rejected" "Changed certificates of a listener were rejected; the previous ones stay.";
     TaskCompleted "task_completed" "A task completed.";
     TaskFailed "task_failed" "A task failed.";
     TaskCanceled "task_canceled" "A task was cancelled by its caller.";
@@ -84,7 +84,7 @@ events! {
     CallbackFailed "callback_failed" "The delivery of a callback failed and is retried.";
     CallbackAbandoned "callback_abandoned" "The delivery of a callback failed for the last time.";
     StreamResumed "stream_resumed" "A caller resumed a stream after a disconnect.";
-    ResponseReplayed "response_replayed" "A call was answered with the stored response to its idempotency key.";
+    ResponseReplayed "response_replayed" "A call got the stored response of its idempotency key.";
     LimiterOverflow "limiter_overflow" "A rate limiter was full; a new key shared the overflow bucket.";
 }
 
@@ -98,24 +98,24 @@ impl Metrics {
         let calls = CallSeries::new();
         registry.register(Box::new(AgentMetricsCollector::new(Arc::clone(&calls))?))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let with = MetricBuilder(&registry);
-        with.register_build_info()?;
+        let builder = MetricBuilder(&registry);
+        builder.register_build_info()?;
         Ok(Arc::new(Self {
             unknown: calls.agent_metrics(None),
             calls,
-            events: with.int_counters(names::EVENTS, "event", Event::NAMES)?,
-            in_flight: with.int_gauge(names::IN_FLIGHT)?,
-            open_connections: with.int_gauge(names::OPEN)?,
-            running_tasks: with.int_gauge(names::TASKS)?,
-            connections: with.int_counters(names::CONNECTIONS, "result", ConnectionOutcome::NAMES)?,
-            agents: with.int_gauges(names::AGENTS, "state", AgentDocumentState::NAMES)?,
-            config_reload_successful: with.int_gauge(names::CONFIG_OK)?,
-            config_reload_timestamp: with.int_gauge(names::CONFIG_LOADED)?,
-            limited_requests: with.int_counters(names::LIMITED, "limit", LimitKind::NAMES)?,
-            load_shed_requests: with.int_counters(names::SHED, "priority", PRIORITIES)?,
-            load_shed_level: with.float_gauge(names::SHEDDING)?,
-            run_queue_delay: with.float_gauge(names::WAITS)?,
-            dropped_log_entries: with.int_counter(names::DROPPED)?,
+            events: builder.int_counters(names::EVENTS, "event", Event::NAMES)?,
+            in_flight: builder.int_gauge(names::IN_FLIGHT)?,
+            open_connections: builder.int_gauge(names::OPEN)?,
+            running_tasks: builder.int_gauge(names::TASKS)?,
+            connections: builder.int_counters(names::CONNECTIONS, "result", ConnectionOutcome::NAMES)?,
+            agents: builder.int_gauges(names::AGENTS, "state", AgentDocumentState::NAMES)?,
+            config_reload_successful: builder.int_gauge(names::CONFIG_OK)?,
+            config_reload_timestamp: builder.int_gauge(names::CONFIG_LOADED)?,
+            limited_requests: builder.int_counters(names::LIMITED, "limit", LimitKind::NAMES)?,
+            load_shed_requests: builder.int_counters(names::SHED, "priority", PRIORITIES)?,
+            load_shed_level: builder.float_gauge(names::SHEDDING)?,
+            run_queue_delay: builder.float_gauge(names::WAITS)?,
+            dropped_log_entries: builder.int_counter(names::DROPPED)?,
             sources: SourceMetrics::register(&registry)?,
             registry,
         }))
@@ -131,29 +131,29 @@ impl Metrics {
         increment(&self.events, event as usize);
     }
 
-    /// Returns the handle that counts the calls of this agent; its route holds it. A new handle for the same id
+    /// Returns the handle that counts the calls of an agent, which its route holds. A new handle for the same id
     /// continues the counters.
     pub fn for_agent(&self, agent: &Agent) -> Arc<AgentMetrics> {
         self.calls.agent_metrics(Some(agent))
     }
 
-    /// Returns the handle for calls that reached no agent. Their label is `-`, so that callers cannot create series.
-    /// The handle's operation 0 is the directory.
+    /// Returns the handle for calls without an agent. Their label is `-`, so that callers cannot create series.
+    /// Operation 0 of the handle is the directory.
     pub fn for_unknown_agent(&self) -> &Arc<AgentMetrics> {
         &self.unknown
     }
 
-    /// Removes the series of agents for which `known` is false.
-    pub fn retain_agents(&self, known: impl Fn(&AgentId) -> bool) {
-        self.calls.retain(&known);
+    /// Removes the series of agents for which `is_served` returns false.
+    pub fn retain_agents(&self, is_served: impl Fn(&AgentId) -> bool) {
+        self.calls.retain(&is_served);
     }
 
-    /// Assigns the configured tiers caller classes: the first eleven, in this order, for the lifetime of the process.
+    /// Assigns caller classes to the first eleven configured tiers, in this order, for the lifetime of the process.
     pub fn register_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
         self.calls.register_tiers(tiers);
     }
 
-    /// Returns the class of a caller: its tier if that is configured, else its type of credential.
+    /// Returns the class of a caller: its tier if the tier has a class, otherwise its kind of credential.
     pub fn caller_class(&self, kind: CallerClass, tier: Option<&str>) -> CallerClass {
         tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(kind)
     }
@@ -206,22 +206,22 @@ impl Metrics {
         &self.sources
     }
 
-    /// Records that a configuration was applied at `unix`, in Unix seconds.
-    pub fn record_config_loaded(&self, unix: i64) {
+    /// Records that a configuration was applied at the time `unix_seconds`.
+    pub fn record_config_loaded(&self, unix_seconds: i64) {
         self.config_reload_successful.set(1);
-        self.config_reload_timestamp.set(unix);
+        self.config_reload_timestamp.set(unix_seconds);
         self.record_event(Event::ConfigLoaded);
     }
 
-    /// Records that a configuration was rejected; the last good one stays in effect.
+    /// Records that a configuration was rejected; the previous one stays in effect.
     pub fn record_config_rejected(&self) {
         self.config_reload_successful.set(0);
         self.record_event(Event::ConfigRejected);
     }
 
     /// Counts access-log entries that were dropped.
-    pub(super) fn record_dropped_log_entries(&self, lines: u64) {
-        self.dropped_log_entries.inc_by(lines);
+    pub(super) fn record_dropped_log_entries(&self, count: u64) {
+        self.dropped_log_entries.inc_by(count);
     }
 
     /// Returns the number of calls in flight.

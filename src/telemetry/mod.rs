@@ -1,5 +1,5 @@
-//! Metrics, access log and redaction. The configuration bounds the label sets, never what callers send; no secret and
-//! no query string is ever written.
+//! Metrics, access log and redaction. The configuration bounds the number of label values, whatever callers send.
+//! Secrets and query strings are never written.
 
 mod access_log;
 mod access_log_entry;

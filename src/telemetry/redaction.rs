@@ -1,5 +1,5 @@
 //! Redaction of secrets in untrusted text before it is logged (R131, R133): credentials by their format or by the name
-//! before them, userinfo and queries of URLs, email addresses. When in doubt, it removes too much.
+//! before them, userinfo and queries of URLs, and email addresses. In doubt, text is redacted.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -46,56 +46,57 @@ const SECRET_PREFIXES: &[(&str, usize)] = &[
 /// Minimum length of a secret that is recognised by its format.
 const MIN_SECRET_LEN: usize = 12;
 
-/// Returns `text` without its secrets; borrows it if there are none.
+/// Returns `text` with its secrets replaced by `[redacted]`; borrows `text` if it has none.
 pub fn redact(text: &str) -> Cow<'_, str> {
     if is_single_harmless_word(text) {
         return Cow::Borrowed(text);
     }
-    let mut clean = String::new();
-    let mut at = 0;
-    while let Some(secret) = find_next_secret(text, at) {
-        clean.push_str(text.get(at..secret.start).unwrap_or_default());
-        clean.push_str(REDACTED);
-        at = secret.end;
+    let mut redacted = String::new();
+    let mut position = 0;
+    while let Some(secret) = find_next_secret(text, position) {
+        redacted.push_str(text.get(position..secret.start).unwrap_or_default());
+        redacted.push_str(REDACTED);
+        position = secret.end;
     }
-    if at == 0 {
+    if position == 0 {
         return Cow::Borrowed(text);
     }
-    clean.push_str(text.get(at..).unwrap_or_default());
-    Cow::Owned(clean)
+    redacted.push_str(text.get(position..).unwrap_or_default());
+    Cow::Owned(redacted)
 }
 
-/// Whether `text` is one word without any sign of a secret, as most ids and paths are. Decided in one pass.
+/// Returns whether `text` is one word without any sign of a secret, like most ids and paths. Needs one pass.
 fn is_single_harmless_word(text: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.' | b'_' | b'-');
-    text.bytes().fold(true, |all, b| all & plain(b))
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.' | b'_' | b'-');
+    text.bytes().fold(true, |all_plain, b| all_plain & is_plain(b))
         && !text.starts_with('-')
         && (text.len() < MIN_SECRET_LEN || !text.split('/').any(has_secret_prefix))
 }
 
-/// Finds the next secret at or after `from`, never empty. Examines each character a bounded number of times.
-fn find_next_secret(text: &str, from: usize) -> Option<Range<usize>> {
-    let mut at = from;
+/// Finds the next secret at or after `start_position`, which is never empty. Examines each character a bounded number of
+/// times.
+fn find_next_secret(text: &str, start_position: usize) -> Option<Range<usize>> {
+    let mut position = start_position;
     loop {
-        let rest = text.get(at..)?;
-        let start = at + rest.find(|c: char| !is_separator(c))?;
+        let rest = text.get(position..)?;
+        let start = position + rest.find(|c: char| !is_separator(c))?;
         let rest = text.get(start..)?;
         let end = start + rest.find(is_separator).unwrap_or(rest.len());
         let word = text.get(start..end)?;
-        // A word that begins with @ follows the userinfo of a URL that was just redacted.
-        let authority = word.find("://").map(|at| at + 3).or_else(|| word.starts_with('@').then_some(1));
-        let (secret, then) = match authority {
+        // A word that begins with @ follows the redacted userinfo of a URL.
+        let authority = word.find("://").map(|index| index + 3).or_else(|| word.starts_with('@').then_some(1));
+        let (secret, next_position) = match authority {
             Some(authority) => find_in_url(text, start + authority),
             None => (find_in_word(text, start..end), end),
         };
         if secret.is_some() {
             return secret;
         }
-        at = then;
+        position = next_position;
     }
 }
 
-/// Whether `c` separates words. A word holds a token, a name, a URL up to its query, or an address.
+/// Returns whether `c` separates words. A word is a token, a name, a URL up to its query, or an address.
 fn is_separator(c: char) -> bool {
     !matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' | '+' | '/' | '~' | '@' | ':')
         && !matches!(c, '%' | '!' | '*' | '#' | '$' | '^' | '\\')
@@ -103,51 +104,52 @@ fn is_separator(c: char) -> bool {
 }
 
 fn find_in_word(text: &str, word: Range<usize>) -> Option<Range<usize>> {
-    let this = text.get(word.clone())?;
-    if this.starts_with("-----BEGIN") {
+    let word_text = text.get(word.clone())?;
+    if word_text.starts_with("-----BEGIN") {
         let block = text.get(word.start..)?;
-        let last = block.find("-----END").unwrap_or(block.len());
-        let line = block.get(last..).and_then(|rest| rest.find('\n'));
-        return Some(word.start..line.map_or(text.len(), |line| word.start + last + line));
+        let end_marker = block.find("-----END").unwrap_or(block.len());
+        let line_end = block.get(end_marker..).and_then(|rest| rest.find('\n'));
+        return Some(word.start..line_end.map_or(text.len(), |line_end| word.start + end_marker + line_end));
     }
-    find_by_name(text, &word).or_else(|| find_by_auth_scheme(text, &word)).or_else(|| find_by_format(this, word.start))
+    find_by_name(text, &word).or_else(|| find_by_auth_scheme(text, &word)).or_else(|| find_by_format(word_text, word.start))
 }
 
 /// Matches `name=value`, `name: value`, `"name": "value"`, and these forms inside a JSON string.
 fn find_by_name(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
-    let this = text.get(word.clone())?;
-    let name = this.split(':').next().unwrap_or(this);
+    let word_text = text.get(word.clone())?;
+    let name = word_text.split(':').next().unwrap_or(word_text);
     let rest = text.get(word.start + name.len()..)?;
-    let sign = rest.trim_start_matches(['"', '\'', '\\', ' ', ']']);
-    let value = sign.strip_prefix("=>").or_else(|| sign.strip_prefix([':', '=']))?;
+    let separator = rest.trim_start_matches(['"', '\'', '\\', ' ', ']']);
+    let value = separator.strip_prefix("=>").or_else(|| separator.strip_prefix([':', '=']))?;
     if !is_secret_name(name) {
         return None;
     }
-    let bare = value.trim_start_matches([' ', '\t']);
-    if sign.starts_with(": ") && is_prose(name, bare) {
+    let unquoted = value.trim_start_matches([' ', '\t']);
+    if separator.starts_with(": ") && is_prose(name, unquoted) {
         return None;
     }
-    let escaped = bare.starts_with('\\');
-    let bare = bare.trim_start_matches('\\');
-    let from = text.len() - bare.len();
-    let secret = match bare.chars().next().filter(|c| "\"'`".contains(*c)) {
-        Some(quote) => from + 1..from + 1 + quoted_len(bare.get(1..)?, quote, escaped),
+    let escaped = unquoted.starts_with('\\');
+    let unquoted = unquoted.trim_start_matches('\\');
+    let value_start = text.len() - unquoted.len();
+    let secret = match unquoted.chars().next().filter(|c| "\"'`".contains(*c)) {
+        Some(quote) => value_start + 1..value_start + 1 + quoted_len(unquoted.get(1..)?, quote, escaped),
         // The values of these fields have several words, up to the end of the line.
-        None if is_whole_line_field(name) => from..from + bare.find(['\n', '\r', '"', '\'']).unwrap_or(bare.len()),
-        None => from..from + bare.find(|c: char| c.is_whitespace() || ",;&)}]\"'<>".contains(c)).unwrap_or(bare.len()),
+        None if is_whole_line_field(name) => value_start..value_start + unquoted.find(['\n', '\r', '"', '\'']).unwrap_or(unquoted.len()),
+        None => value_start..value_start + unquoted.find(|c: char| c.is_whitespace() || ",;&)}]\"'<>".contains(c)).unwrap_or(unquoted.len()),
     };
-    let done = text.get(secret.start..).is_some_and(|rest| rest.starts_with(REDACTED));
-    (!secret.is_empty() && !done).then_some(secret)
+    let is_redacted = text.get(secret.start..).is_some_and(|rest| rest.starts_with(REDACTED));
+    (!secret.is_empty() && !is_redacted).then_some(secret)
 }
 
-/// Returns the length of the quoted text. In a JSON string a backslash precedes the closing quote, elsewhere none may.
+/// Returns the length of the quoted text. With `escaped`, as in a JSON string, a backslash precedes the closing quote;
+/// otherwise a quote after a backslash does not close.
 fn quoted_len(text: &str, quote: char, escaped: bool) -> usize {
     let mut backslash = None;
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match (c == quote, backslash) {
             (true, Some(before)) if escaped => return before,
-            (true, None) if !escaped => return at,
-            _ => backslash = (c == '\\' && (backslash.is_none() || escaped)).then_some(at),
+            (true, None) if !escaped => return index,
+            _ => backslash = (c == '\\' && (backslash.is_none() || escaped)).then_some(index),
         }
     }
     text.len()
@@ -158,7 +160,7 @@ fn is_whole_line_field(name: &str) -> bool {
     lower.ends_with("authorization") || lower.ends_with("cookie")
 }
 
-/// Whether the value is prose: `token: expired` is a sentence, not a secret.
+/// Returns whether the value is prose: `token: expired` is a sentence and not a secret.
 fn is_prose(name: &str, value: &str) -> bool {
     let word = value.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
     ["token", "signature", "credential"].iter().any(|noun| name.eq_ignore_ascii_case(noun))
@@ -170,62 +172,62 @@ fn is_secret_name(name: &str) -> bool {
     if name.len() < 3 || name.len() > 64 {
         return false;
     }
-    let plain: String = name.chars().filter(|c| !"-_.".contains(*c)).map(|c| c.to_ascii_lowercase()).collect();
-    // Model APIs count tokens; these counts are not secrets.
-    !plain.ends_with("tokens") && SECRET_NAME_PARTS.iter().any(|part| plain.contains(part))
+    let normalized: String = name.chars().filter(|c| !"-_.".contains(*c)).map(|c| c.to_ascii_lowercase()).collect();
+    // The token counts of model APIs are not secrets.
+    !normalized.ends_with("tokens") && SECRET_NAME_PARTS.iter().any(|part| normalized.contains(part))
 }
 
 /// Matches `Bearer …`, `Basic …` (RFC 9110 §11.4).
 fn find_by_auth_scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
-    let this = text.get(word.clone())?;
-    if !["bearer", "basic", "digest", "dpop"].iter().any(|scheme| this.eq_ignore_ascii_case(scheme)) {
+    let scheme_word = text.get(word.clone())?;
+    if !["bearer", "basic", "digest", "dpop"].iter().any(|scheme| scheme_word.eq_ignore_ascii_case(scheme)) {
         return None;
     }
     let rest = text.get(word.end..)?;
     let token = rest.trim_start_matches(' ');
     let length = token.find(|c: char| c.is_whitespace() || ",;\"'".contains(c)).unwrap_or(token.len());
-    let plain = token.bytes().take(length).all(|b| b.is_ascii_lowercase()) && !this.eq_ignore_ascii_case("bearer");
+    let is_plain_word = token.bytes().take(length).all(|b| b.is_ascii_lowercase()) && !scheme_word.eq_ignore_ascii_case("bearer");
     let start = text.len() - token.len();
-    (start > word.end && length > 0 && !plain && !token.starts_with(REDACTED)).then_some(start..start + length)
+    (start > word.end && length > 0 && !is_plain_word && !token.starts_with(REDACTED)).then_some(start..start + length)
 }
 
-/// Matches a secret by its format or an email address, also after a `/` or `:` within the word.
+/// Matches an email address, or a secret by its format, also after a `/` or `:` within the word.
 fn find_by_format(word: &str, start: usize) -> Option<Range<usize>> {
-    let mut at = 0;
+    let mut offset = 0;
     for part in word.split(['/', ':']) {
         if has_secret_prefix(part) || is_email_address(part) {
-            return Some(start + at..start + at + part.len());
+            return Some(start + offset..start + offset + part.len());
         }
-        at += part.len() + 1;
+        offset += part.len() + 1;
     }
     None
 }
 
 fn has_secret_prefix(part: &str) -> bool {
     part.len() >= MIN_SECRET_LEN
-        && SECRET_PREFIXES.iter().any(|(beginning, least)| part.len() >= *least && part.starts_with(beginning))
+        && SECRET_PREFIXES.iter().any(|(prefix, min_len)| part.len() >= *min_len && part.starts_with(prefix))
 }
 
 fn is_email_address(word: &str) -> bool {
     let Some((name, host)) = word.split_once('@') else {
         return false;
     };
-    let (_, top) = host.trim_end_matches('.').rsplit_once('.').unwrap_or_default();
-    !name.is_empty() && top.len() > 1 && top.bytes().all(|b| b.is_ascii_alphabetic())
+    let (_, top_level_domain) = host.trim_end_matches('.').rsplit_once('.').unwrap_or_default();
+    !name.is_empty() && top_level_domain.len() > 1 && top_level_domain.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
-/// Finds the userinfo, or the query and fragment, of the URL whose authority begins at `start`; also returns where the
-/// URL ends.
+/// Finds the userinfo, or the query and fragment, of the URL whose authority begins at `start`. Also returns the end of
+/// the URL.
 fn find_in_url(text: &str, start: usize) -> (Option<Range<usize>>, usize) {
     let rest = text.get(start..).unwrap_or_default();
     let url = rest.split(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).next().unwrap_or_default();
     let end = start + url.len();
     let path = url.find(['/', '?', '#']).unwrap_or(url.len());
-    let user = url.get(..path).and_then(|authority| authority.rfind('@'));
-    if let Some(user) = user.filter(|at| *at > 0 && url.get(..*at) != Some(REDACTED)) {
-        return (Some(start..start + user), end);
+    let userinfo_end = url.get(..path).and_then(|authority| authority.rfind('@'));
+    if let Some(userinfo_end) = userinfo_end.filter(|index| *index > 0 && url.get(..*index) != Some(REDACTED)) {
+        return (Some(start..start + userinfo_end), end);
     }
-    let query = url.find(['?', '#']).map_or(url.len(), |at| at + 1);
+    let query = url.find(['?', '#']).map_or(url.len(), |index| index + 1);
     if let Some(secret) = url.get(path..query).and_then(|text| find_by_format(text, start + path)) {
         return (Some(secret.start..end), end);
     }

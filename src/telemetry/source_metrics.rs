@@ -1,5 +1,5 @@
-//! Metrics of agent sources. The label is the configured name of a source, so the configuration bounds the number of
-//! series.
+//! Metrics of the sources of agents. The label is the configured name of a source, so that the configuration bounds the
+//! number of series.
 
 use super::metric_labels::label;
 use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
@@ -26,9 +26,9 @@ pub struct SourceMetrics {
 }
 
 impl SourceMetrics {
-    pub(super) fn register(with: &Registry) -> Result<Self, Error> {
+    pub(super) fn register(registry: &Registry) -> Result<Self, Error> {
         let opts = |name, help| Opts::new(name, help);
-        let made = Self {
+        let metrics = Self {
             age: GaugeVec::new(
                 opts("gatepost_source_age_seconds", "Time since the last successful poll of a source of agents."),
                 &["source"],
@@ -44,32 +44,32 @@ impl SourceMetrics {
             )?,
             names: Mutex::default(),
         };
-        with.register(Box::new(made.age.clone()))?;
-        with.register(Box::new(made.agents.clone()))?;
-        with.register(Box::new(made.pending_removals.clone()))?;
-        with.register(Box::new(made.polls.clone()))?;
-        Ok(made)
+        registry.register(Box::new(metrics.age.clone()))?;
+        registry.register(Box::new(metrics.agents.clone()))?;
+        registry.register(Box::new(metrics.pending_removals.clone()))?;
+        registry.register(Box::new(metrics.polls.clone()))?;
+        Ok(metrics)
     }
 
     /// Sets the names of the configured sources and removes the series of all others.
     pub fn set_sources(&self, names: impl Iterator<Item = Box<str>>) {
-        let mut known = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let next: BTreeSet<Box<str>> = names.collect();
-        for gone in known.difference(&next) {
+        let mut current = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let configured: BTreeSet<Box<str>> = names.collect();
+        for removed in current.difference(&configured) {
             // An error means that there is no such series.
-            drop(self.age.remove_label_values(&[gone]));
-            drop(self.agents.remove_label_values(&[gone]));
-            drop(self.pending_removals.remove_label_values(&[gone]));
+            drop(self.age.remove_label_values(&[removed]));
+            drop(self.agents.remove_label_values(&[removed]));
+            drop(self.pending_removals.remove_label_values(&[removed]));
             for outcome in PollOutcome::NAMES {
-                drop(self.polls.remove_label_values(&[&**gone, *outcome]));
+                drop(self.polls.remove_label_values(&[&**removed, *outcome]));
             }
         }
-        for name in &next {
+        for name in &configured {
             for outcome in PollOutcome::NAMES {
                 self.polls.with_label_values(&[&**name, *outcome]);
             }
         }
-        *known = next;
+        *current = configured;
     }
 
     /// Sets the gauges of a source; a source that was never polled successfully has no age.
@@ -80,9 +80,9 @@ impl SourceMetrics {
         if let Some(age) = age {
             self.age.with_label_values(&[name]).set(age);
         }
-        let count = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        self.agents.with_label_values(&[name]).set(count(agents));
-        self.pending_removals.with_label_values(&[name]).set(count(pending_removals));
+        let to_i64 = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.agents.with_label_values(&[name]).set(to_i64(agents));
+        self.pending_removals.with_label_values(&[name]).set(to_i64(pending_removals));
     }
 
     /// Counts a poll.

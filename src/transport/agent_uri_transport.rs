@@ -70,18 +70,18 @@ impl AgentUriTransport {
         tokio::time::timeout_at(deadline, self.resolve_once(call_start)).await.map_err(late).flatten()
     }
 
-    /// Returns the cached transport, for a call that began at `came`.
+    /// Returns the cached transport if it is fresh for a call that began at `call_start`.
     fn cached_transport(&self, call_start: Instant) -> Option<EndpointTransport> {
         let cached = self.cached.load();
         // A result obtained after the call began is current, however short its lifetime is.
         cached
             .as_ref()
-            .filter(|led| led.fresh_until > call_start || led.resolved_at >= call_start)
-            .map(|led| led.transport.clone())
+            .filter(|resolved| resolved.fresh_until > call_start || resolved.resolved_at >= call_start)
+            .map(|resolved| resolved.transport.clone())
     }
 
-    /// Resolves the name, or waits for the call that is resolving it and takes its result: the calls of one agent use
-    /// one slot of the resolver.
+    /// Resolves the name, or waits for the call that is resolving it and takes its result, so that the calls of one
+    /// agent use one permit of the resolver.
     async fn resolve_once(&self, call_start: Instant) -> Result<EndpointTransport, Fault> {
         let mut last_failure = self.resolving.lock().await;
         if let Some(transport) = self.cached_transport(call_start) {
@@ -90,25 +90,25 @@ impl AgentUriTransport {
         if let Some((_, fault)) = last_failure.as_ref().filter(|(at, _)| *at >= call_start) {
             return Err(fault.clone());
         }
-        let (resolved, now) = (self.resolve().await, Instant::now());
-        match (resolved, self.cached.load_full()) {
-            (Ok(led), _) => {
-                let lead = led.transport.clone();
-                self.cached.store(Some(Arc::new(led)));
-                Ok(lead)
+        let (outcome, now) = (self.resolve().await, Instant::now());
+        match (outcome, self.cached.load_full()) {
+            (Ok(resolved), _) => {
+                let transport = resolved.transport.clone();
+                self.cached.store(Some(Arc::new(resolved)));
+                Ok(transport)
             }
-            (Err(fault), Some(led)) if led.resolved_at + MAX_STALE > now => {
-                tracing::warn!(agent = %self.agent.id, "agent name not resolved, last endpoint kept: {fault}");
-                let (asked, lead) = (led.resolved_at, led.transport.clone());
+            (Err(fault), Some(previous)) if previous.resolved_at + MAX_STALE > now => {
+                tracing::warn!(agent = %self.agent.id, "agent name not resolved, using the last endpoint: {fault}");
+                let (resolved_at, transport) = (previous.resolved_at, previous.transport.clone());
                 self.cached.store(Some(Arc::new(ResolvedTransport {
                     fresh_until: now + STALE_RETRY_INTERVAL,
-                    resolved_at: asked,
-                    transport: lead.clone(),
+                    resolved_at,
+                    transport: transport.clone(),
                 })));
-                Ok(lead)
+                Ok(transport)
             }
             (Err(fault), _) => {
-                // The agent was not called, so failover is safe. An overloaded gateway says nothing of this endpoint.
+                // The agent was not called, so failover is safe. An overloaded gateway proves nothing about the endpoint.
                 let fault = if fault.code() == FaultCode::Overloaded {
                     fault
                 } else {
@@ -125,8 +125,8 @@ impl AgentUriTransport {
             || Fault::new(FaultCode::AgentUnavailable, NAME_UNRESOLVABLE).with_detail("no resolver is configured");
         let resolver = self.client.resolver().ok_or_else(no_resolver)?;
         let resolved = resolver.resolve_agent_endpoint(&self.uri).await.map_err(remove_caller_blame)?;
-        let unusable = |why: String| {
-            let detail = format!("{} resolves to {}: {why}", self.uri, resolved.endpoint);
+        let unusable = |reason: String| {
+            let detail = format!("{} resolves to {}: {reason}", self.uri, resolved.endpoint);
             Fault::new(FaultCode::AgentError, "The agent's name resolves to an address that cannot be called")
                 .with_detail(detail)
         };
@@ -140,12 +140,13 @@ impl AgentUriTransport {
         }
         let agent = Agent { endpoint, ..self.agent.clone() };
         let transport =
-            self.client.build_transport(&agent, &self.settings).map_err(|whys| unusable(whys.join("; ")))?;
+            self.client.build_transport(&agent, &self.settings).map_err(|errors| unusable(errors.join("; ")))?;
         let fresh_until = resolved.expires.unwrap_or_else(|| resolver.default_expiry());
         Ok(ResolvedTransport { fresh_until, resolved_at: Instant::now(), transport })
     }
 }
 
+/// The message to callers while the name cannot be resolved.
 const NAME_UNRESOLVABLE: &str = "The agent's name cannot be resolved now";
 
 /// Replaces a fault that blames the caller: the record names the agent, and the caller only named the record.
@@ -169,30 +170,30 @@ impl Transport for AgentUriTransport {
 
     async fn is_reachable(&self) -> bool {
         match self.resolve_transport(tokio::time::Instant::now() + self.timeouts.connect).await {
-            Ok(lead) => self.client.is_transport_reachable(&lead).await,
+            Ok(transport) => self.client.is_transport_reachable(&transport).await,
             Err(_) => false,
         }
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: tokio::time::Instant) -> Result<UpstreamReply, Fault> {
-        let lead = self.resolve_transport(deadline).await?;
-        let called = self.client.call_transport(&lead, request, deadline).await;
-        let gone = |fault: &Fault| {
+        let transport = self.resolve_transport(deadline).await?;
+        let result = self.client.call_transport(&transport, request, deadline).await;
+        let is_unavailable = |fault: &Fault| {
             fault.code() == FaultCode::AgentUnavailable || fault.progress() == Some(CallProgress::NotSent)
         };
-        if called.as_ref().is_err_and(gone) {
+        if result.as_ref().is_err_and(is_unavailable) {
             // The agent may have moved: the next call resolves the name again.
-            self.cached.rcu(|led| {
+            self.cached.rcu(|cached| {
                 let now = Instant::now();
-                led.as_ref().map(|led| {
+                cached.as_ref().map(|cached| {
                     Arc::new(ResolvedTransport {
-                        fresh_until: led.fresh_until.min(now),
-                        resolved_at: led.resolved_at,
-                        transport: led.transport.clone(),
+                        fresh_until: cached.fresh_until.min(now),
+                        resolved_at: cached.resolved_at,
+                        transport: cached.transport.clone(),
                     })
                 })
             });
         }
-        called
+        result
     }
 }

@@ -1,6 +1,6 @@
 //! Circuit breakers: after several consecutive failures an endpoint receives no calls, except one probe per interval;
 //! any reply to the probe closes the breaker.
-//! A breaker takes no lock, never waits, and keeps no state for a probe that never ends. It does not judge replies.
+//! A breaker takes no lock, never waits, and needs no reset after a probe that never ends. It does not judge replies.
 
 use super::config::{CircuitBreakerConfig, UpstreamTimeouts};
 use crate::fault::{CallProgress, Fault, FaultCode};
@@ -17,8 +17,9 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BreakerPolicy {
     /// Consecutive failures that open the breaker; 0 disables it.
-    pub(super) failures: u32,
-    pub(super) open_for: Duration,
+    pub(super) consecutive_failures: u32,
+    /// How long the breaker stays open before a probe, and between two probes.
+    pub(super) open_duration: Duration,
 }
 
 impl BreakerPolicy {
@@ -27,16 +28,17 @@ impl BreakerPolicy {
     /// # Errors
     /// Every value that is out of bounds.
     pub(super) fn from_settings(settings: &CircuitBreakerConfig) -> Result<Self, Vec<String>> {
-        let failures = settings.consecutive_failures.unwrap_or(5);
-        let open_for = settings.open_duration.map_or(Duration::from_secs(2), |span| span.get());
+        let consecutive_failures = settings.consecutive_failures.unwrap_or(5);
+        let open_duration = settings.open_duration.map_or(Duration::from_secs(2), |duration| duration.get());
         let mut problems = Vec::new();
-        if failures > 1_000 {
-            problems.push(format!("circuit_breaker.consecutive_failures: is {failures} (must be 0 to 1000)"));
+        if consecutive_failures > 1_000 {
+            problems
+                .push(format!("circuit_breaker.consecutive_failures: is {consecutive_failures} (must be 0 to 1000)"));
         }
-        if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&open_for) {
-            problems.push(format!("circuit_breaker.open_duration: is {open_for:?} (must be 100ms to 1h)"));
+        if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&open_duration) {
+            problems.push(format!("circuit_breaker.open_duration: is {open_duration:?} (must be 100ms to 1h)"));
         }
-        if problems.is_empty() { Ok(Self { failures, open_for }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self { consecutive_failures, open_duration }) } else { Err(problems) }
     }
 }
 
@@ -45,7 +47,7 @@ impl BreakerPolicy {
 pub(super) struct CircuitBreaker {
     created: Instant,
     failures: AtomicU32,
-    /// Milliseconds after `since` at which the next probe is allowed; 0 while the breaker is closed.
+    /// Milliseconds after `created` at which the next probe is allowed; 0 while the breaker is closed.
     next_probe: AtomicU64,
     in_flight: AtomicU32,
 }
@@ -93,7 +95,7 @@ impl CircuitBreaker {
     /// The time until the next probe is allowed.
     pub(super) fn admit_call(&self, policy: &BreakerPolicy) -> Result<(), Duration> {
         let until = self.next_probe.load(Relaxed);
-        if until == 0 || policy.failures == 0 {
+        if until == 0 || policy.consecutive_failures == 0 {
             return Ok(());
         }
         let now = self.now_millis();
@@ -101,9 +103,9 @@ impl CircuitBreaker {
             return Err(Duration::from_millis(until - now));
         }
         // One of the concurrent calls becomes the probe. If its caller leaves or it hangs, a later call probes again.
-        let next = now.saturating_add(millis(policy.open_for));
+        let next = now.saturating_add(millis(policy.open_duration));
         let is_probe = self.next_probe.compare_exchange(until, next, Relaxed, Relaxed).is_ok();
-        if is_probe { Ok(()) } else { Err(policy.open_for) }
+        if is_probe { Ok(()) } else { Err(policy.open_duration) }
     }
 
     /// Records a reply of the endpoint. Returns whether that closed the breaker.
@@ -117,11 +119,11 @@ impl CircuitBreaker {
     /// Records a failure of the endpoint. Returns the number of consecutive failures if that opened the breaker.
     pub(super) fn record_failure(&self, policy: &BreakerPolicy) -> Option<u32> {
         let failures = self.failures.fetch_add(1, Relaxed).saturating_add(1);
-        if policy.failures == 0 || failures < policy.failures {
+        if policy.consecutive_failures == 0 || failures < policy.consecutive_failures {
             return None;
         }
         // An open breaker keeps its time: calls that began earlier add no information.
-        let until = self.now_millis().saturating_add(millis(policy.open_for));
+        let until = self.now_millis().saturating_add(millis(policy.open_duration));
         self.next_probe.compare_exchange(0, until, Relaxed, Relaxed).is_ok().then_some(failures)
     }
 
@@ -140,14 +142,14 @@ impl CircuitBreaker {
 }
 
 /// The fault of a call that the open breaker refuses.
-pub(super) fn breaker_open_fault(wait: Duration) -> Fault {
+pub(super) fn breaker_open_fault(retry_after: Duration) -> Fault {
     Fault::new(FaultCode::AgentUnavailable, "The agent is temporarily unavailable after repeated failures")
         .with_detail("circuit breaker open")
-        .with_retry_after(wait)
+        .with_retry_after(retry_after)
 }
 
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Counts a call as in flight at an endpoint until it is dropped.
@@ -180,7 +182,7 @@ pub(super) struct CallAttempt {
 
 impl CallAttempt {
     /// Whether the attempt lasted the endpoint's full timeout. A timeout that the caller shortened
-    /// (`X-Request-Timeout`) says nothing of the agent; otherwise any caller could open the breaker.
+    /// (`X-Request-Timeout`) says nothing about the agent; otherwise any caller could open the breaker.
     fn lasted_full_timeout(&self, timeout: Duration) -> bool {
         let shortened_by_caller =
             self.deadline.saturating_duration_since(self.started) < self.timeouts.total.mul_f32(0.9);

@@ -218,13 +218,13 @@ pub struct UpstreamTimeouts {
 }
 
 impl From<&TimeoutConfig> for UpstreamTimeouts {
-    fn from(from: &TimeoutConfig) -> Self {
-        let or = |span: Option<ConfigDuration>, secs| span.unwrap_or(ConfigDuration::from_secs(secs)).get();
+    fn from(config: &TimeoutConfig) -> Self {
+        let or = |timeout: Option<ConfigDuration>, secs| timeout.unwrap_or(ConfigDuration::from_secs(secs)).get();
         Self {
-            connect: or(from.connect, 5),
-            first_byte: or(from.first_byte, 60),
-            idle: or(from.idle, 60),
-            total: or(from.total, 300),
+            connect: or(config.connect, 5),
+            first_byte: or(config.first_byte, 60),
+            idle: or(config.idle, 60),
+            total: or(config.total, 300),
         }
     }
 }

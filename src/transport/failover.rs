@@ -25,7 +25,8 @@ impl UpstreamClient {
         &'a self,
         upstream: &'a UpstreamSet,
         request: UpstreamCall<'a>,
-        (session, deadline): (Option<u64>, Instant),
+        session: Option<u64>,
+        deadline: Instant,
     ) -> impl Future<Output = Result<UpstreamReply, Fault>> + Send + 'a {
         if !upstream.0.additional.is_empty() {
             return Either::Left(self.try_endpoints(upstream, request, session, deadline).boxed());
@@ -33,7 +34,7 @@ impl UpstreamClient {
         let endpoint = &upstream.0.primary;
         Either::Right(match endpoint.breaker.admit_call(&upstream.0.breaker_policy) {
             Ok(()) => Either::Left(self.call_endpoint(upstream, endpoint, request, deadline)),
-            Err(wait) => Either::Right(ready(Err(breaker_open_fault(wait)))),
+            Err(retry_after) => Either::Right(ready(Err(breaker_open_fault(retry_after)))),
         })
     }
 
@@ -48,10 +49,10 @@ impl UpstreamClient {
         let attempt =
             CallAttempt { started: Instant::now(), deadline, streamed, timeouts: *endpoint.transport.timeouts() };
         self.call_transport(&endpoint.transport, request, deadline)
-            .inspect(move |made| upstream.record_outcome(endpoint, attempt, made))
+            .inspect(move |outcome| upstream.record_outcome(endpoint, attempt, outcome))
     }
 
-    /// Makes the call over this transport, without asking the circuit breaker.
+    /// Makes the call over this transport, without consulting the circuit breaker.
     pub(super) fn call_transport<'a>(
         &'a self,
         transport: &'a EndpointTransport,
@@ -60,7 +61,7 @@ impl UpstreamClient {
     ) -> impl Future<Output = Result<UpstreamReply, Fault>> + Send + 'a {
         match transport {
             EndpointTransport::Http(target) => Either::Left(self.http.call(target, request, deadline)),
-            EndpointTransport::Other(way) => Either::Right(way.call(request, deadline)),
+            EndpointTransport::Other(transport) => Either::Right(transport.call(request, deadline)),
         }
     }
 
@@ -97,22 +98,30 @@ impl UpstreamClient {
         let UpstreamCall { id, operation, method, path, headers, body, header_mutations, instruction } = request;
         let headers = untagged_headers.as_ref().unwrap_or(headers);
         let repeatable = method.is_idempotent() || headers.contains_key("idempotency-key");
-        let (mut body, mut last_fault, mut wait) = (Some(body), None, None::<Duration>);
+        let (mut body, mut last_fault, mut min_wait) = (Some(body), None, None::<Duration>);
         for endpoint in upstream.order_endpoints(session, tag) {
-            if let Err(until) = endpoint.breaker.admit_call(&upstream.0.breaker_policy) {
-                wait = Some(wait.map_or(until, |wait| wait.min(until)));
+            if let Err(wait) = endpoint.breaker.admit_call(&upstream.0.breaker_policy) {
+                min_wait = Some(min_wait.map_or(wait, |min_wait| min_wait.min(wait)));
                 continue;
             }
-            let Some(sent) = body.take() else { break };
-            body = match &sent {
+            let Some(attempt_body) = body.take() else { break };
+            body = match &attempt_body {
                 RequestBody::Empty => Some(RequestBody::Empty),
                 RequestBody::Whole(bytes) => Some(RequestBody::Whole(bytes.clone())),
                 RequestBody::Stream(_) => None,
             };
             let in_flight = InFlightGuard::new(&endpoint.breaker);
             let (method, path) = (method.clone(), path.clone());
-            let request =
-                UpstreamCall { id, operation, method, path, headers, body: sent, header_mutations, instruction };
+            let request = UpstreamCall {
+                id,
+                operation,
+                method,
+                path,
+                headers,
+                body: attempt_body,
+                header_mutations,
+                instruction,
+            };
             let fault = match self.call_endpoint(upstream, endpoint, request, deadline).await {
                 Ok(mut reply) => {
                     reply.body.hold_in_flight(in_flight);
@@ -130,9 +139,11 @@ impl UpstreamClient {
                 return Err(fault);
             }
             // A later endpoint that is unreachable does not undo what an earlier one may have executed.
-            let unsure = last_fault.filter(|failed: &Fault| failed.progress() == Some(CallProgress::PossiblySent));
-            last_fault = Some(unsure.unwrap_or(fault));
+            let possibly_executed =
+                last_fault.filter(|fault: &Fault| fault.progress() == Some(CallProgress::PossiblySent));
+            last_fault = Some(possibly_executed.unwrap_or(fault));
         }
-        Err(last_fault.unwrap_or_else(|| breaker_open_fault(wait.unwrap_or(upstream.0.breaker_policy.open_for))))
+        Err(last_fault
+            .unwrap_or_else(|| breaker_open_fault(min_wait.unwrap_or(upstream.0.breaker_policy.open_duration))))
     }
 }

@@ -132,13 +132,13 @@ impl UpstreamClient {
         self.local.set_config(config);
     }
 
-    /// Registers the local runtime `name` or renews its lease. `wanted` is JSON with `socket`, `path` and `ttl`.
+    /// Registers the local runtime `name` or renews its lease. `request_body` is JSON with `socket`, `path` and `ttl`.
     /// Blocks while it checks the socket.
     ///
     /// # Errors
     /// `NotFound` where no runtime may register, `InvalidInput` for a socket that is not trusted.
-    pub fn register_local_runtime(&self, name: &str, wanted: &[u8]) -> Result<LeaseGrant, Fault> {
-        self.local.grant_lease(name, wanted)
+    pub fn register_local_runtime(&self, name: &str, request_body: &[u8]) -> Result<LeaseGrant, Fault> {
+        self.local.grant_lease(name, request_body)
     }
 
     /// Ends the registration of `name`. Returns whether there was one.
@@ -168,7 +168,7 @@ impl UpstreamClient {
         admitted: &'a impl Admission,
         request: UpstreamCall<'a>,
     ) -> impl Future<Output = Result<UpstreamReply, Fault>> + Send + 'a {
-        self.call_with_failover(admitted.upstream_set(), request, (admitted.session_hash(), admitted.deadline()))
+        self.call_with_failover(admitted.upstream_set(), request, admitted.session_hash(), admitted.deadline())
     }
 
     /// Opens the agent's own WebSocket. Returns `None` where the agent has no WebSocket and takes calls instead.

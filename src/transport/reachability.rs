@@ -5,8 +5,8 @@ use super::{EndpointTransport, UpstreamClient, UpstreamSet};
 
 impl UpstreamClient {
     /// Whether any endpoint of the upstream accepts connections now. Transports that cannot tell count as reachable.
-    pub async fn is_reachable(&self, route: &UpstreamSet) -> bool {
-        for transport in route.transports() {
+    pub async fn is_reachable(&self, upstream: &UpstreamSet) -> bool {
+        for transport in upstream.transports() {
             if self.is_transport_reachable(transport).await {
                 return true;
             }
@@ -17,7 +17,7 @@ impl UpstreamClient {
     pub(super) async fn is_transport_reachable(&self, transport: &EndpointTransport) -> bool {
         match transport {
             EndpointTransport::Http(target) => self.http.is_reachable(target).await,
-            EndpointTransport::Other(way) => way.is_reachable().await,
+            EndpointTransport::Other(transport) => transport.is_reachable().await,
         }
     }
 }

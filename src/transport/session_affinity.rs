@@ -9,8 +9,8 @@ const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const TAG_SEPARATOR: u8 = b'~';
 const TAG_DIGITS: usize = 8;
 
-/// Hashes parts such as a caller's session. The hash is equal in every process of every version: FNV-1a, whose weak low
-/// bits a finaliser mixes. Callers whose sessions collide share an endpoint, and nothing else.
+/// Hashes parts such as a caller's session. The hash is equal in every process and in every version: FNV-1a with a
+/// finaliser, because its low bits are weak. Callers whose sessions collide share an endpoint, and nothing else.
 pub fn stable_hash(parts: &[&[u8]]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in parts {
@@ -39,13 +39,14 @@ pub(super) fn endpoint_tag(endpoint: u64) -> u32 {
     (endpoint >> 32) as u32
 }
 
-/// Splits the tag off the session id that a caller sends; returns it with the header fields as the agent knows them.
+/// Splits the tag off the session id that a caller sends. Returns the tag, and the header fields with the agent's own
+/// session id.
 pub(super) fn strip_session_tag(headers: &HeaderMap) -> Option<(u32, HeaderMap)> {
     let value = headers.get(MCP_SESSION_ID)?.as_bytes();
-    let (name, end) = value.split_at_checked(value.len().checked_sub(TAG_DIGITS + 1)?)?;
-    let digits = std::str::from_utf8(end.strip_prefix(&[TAG_SEPARATOR])?).ok()?;
-    let plain = digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit));
-    let tag = u32::from_str_radix(digits, 16).ok().filter(|_| plain && !name.is_empty())?;
+    let (name, suffix) = value.split_at_checked(value.len().checked_sub(TAG_DIGITS + 1)?)?;
+    let digits = std::str::from_utf8(suffix.strip_prefix(&[TAG_SEPARATOR])?).ok()?;
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit));
+    let tag = u32::from_str_radix(digits, 16).ok().filter(|_| is_hex && !name.is_empty())?;
     let name = HeaderValue::from_bytes(name).ok()?;
     let mut headers = headers.clone();
     headers.insert(MCP_SESSION_ID, name);

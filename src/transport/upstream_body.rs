@@ -37,7 +37,7 @@ impl RequestBody {
         (sender, Self::Stream(BodyReceiver { queue, length, progress, ended: false }))
     }
 
-    /// Collects the body, for transports whose messages contain it whole: at most `most` bytes.
+    /// Collects the body, for transports whose messages contain it whole: at most `max_bytes`.
     ///
     /// # Errors
     /// `PayloadTooLarge` beyond that; otherwise the fault that truncated a streamed body.
@@ -55,18 +55,18 @@ impl RequestBody {
             Self::Stream(receiver) if receiver.length.is_some_and(|length| length > max_bytes as u64) => {
                 Err(too_large())
             }
-            Self::Stream(mut intake) => {
+            Self::Stream(mut receiver) => {
                 let mut whole = BytesMut::new();
                 loop {
-                    match intake.queue.recv().await {
+                    match receiver.queue.recv().await {
                         Some(BodyChunk::Data(bytes)) if whole.len() + bytes.len() > max_bytes => {
                             return Err(too_large());
                         }
                         Some(BodyChunk::Data(bytes)) => whole.extend_from_slice(&bytes),
                         Some(BodyChunk::End) => return Ok(whole.freeze()),
                         None => {
-                            intake.progress.truncated.store(true, Ordering::Relaxed);
-                            return Err(intake.progress.take_fault().unwrap_or_else(too_large));
+                            receiver.progress.truncated.store(true, Ordering::Relaxed);
+                            return Err(receiver.progress.take_fault().unwrap_or_else(too_large));
                         }
                     }
                 }
@@ -87,7 +87,7 @@ enum BodyChunk {
     End,
 }
 
-/// The caller's end of a streamed body.
+/// The sending half of a streamed body, for the caller's side.
 #[derive(Debug)]
 pub struct BodySender {
     chunks: mpsc::Sender<BodyChunk>,
@@ -99,10 +99,10 @@ pub struct BodySender {
 pub struct BodyClosed;
 
 impl BodySender {
-    /// Waits for capacity, then queues `piece`.
+    /// Waits for capacity, then queues `chunk`.
     ///
     /// # Errors
-    /// The receiver is gone; the result of the call says why.
+    /// The receiver was dropped; the result of the call has the reason.
     pub async fn send(&self, chunk: Bytes) -> Result<(), BodyClosed> {
         if chunk.is_empty() {
             return Ok(());
@@ -113,12 +113,12 @@ impl BodySender {
     /// Waits until the queue has capacity for one more chunk. Cancel-safe.
     ///
     /// # Errors
-    /// The receiver is gone.
+    /// The receiver was dropped.
     pub async fn wait_for_capacity(&self) -> Result<(), BodyClosed> {
         self.chunks.reserve().await.map(drop).map_err(|_| BodyClosed)
     }
 
-    /// Queues `piece` in the capacity that [`BodySender::wait_for_capacity`] found; this sender is the only one.
+    /// Queues `chunk` in the capacity that [`BodySender::wait_for_capacity`] found; this sender is the only one.
     pub fn send_reserved(&self, chunk: Bytes) {
         // The result of the call reports a closed queue.
         drop(self.chunks.try_send(BodyChunk::Data(chunk)));
@@ -141,7 +141,7 @@ impl BodySender {
     }
 }
 
-/// The agent's end of a streamed body.
+/// The receiving half of a streamed body, for the agent's side.
 #[derive(Debug)]
 pub struct BodyReceiver {
     queue: mpsc::Receiver<BodyChunk>,
@@ -190,7 +190,7 @@ impl From<RequestBody> for HyperBody {
         match body {
             RequestBody::Empty => Self::Whole(None),
             RequestBody::Whole(bytes) => Self::Whole(Some(bytes)),
-            RequestBody::Stream(intake) => Self::Stream(intake),
+            RequestBody::Stream(receiver) => Self::Stream(receiver),
         }
     }
 }
@@ -208,24 +208,24 @@ impl hyper::body::Body for HyperBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TruncatedBodyError>>> {
-        let intake = match self.get_mut() {
+        let receiver = match self.get_mut() {
             Self::Whole(bytes) => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
-            Self::Stream(intake) if intake.ended => return Poll::Ready(None),
-            Self::Stream(intake) => intake,
+            Self::Stream(receiver) if receiver.ended => return Poll::Ready(None),
+            Self::Stream(receiver) => receiver,
         };
-        let piece = std::task::ready!(intake.queue.poll_recv(cx));
-        intake.progress.sent_chunk.store(true, Ordering::Relaxed);
-        Poll::Ready(match piece {
+        let chunk = std::task::ready!(receiver.queue.poll_recv(cx));
+        receiver.progress.sent_chunk.store(true, Ordering::Relaxed);
+        Poll::Ready(match chunk {
             Some(BodyChunk::Data(bytes)) => Some(Ok(Frame::data(bytes))),
             Some(BodyChunk::End) => {
-                intake.ended = true;
+                receiver.ended = true;
                 None
             }
             None => {
-                intake.ended = true;
-                intake.progress.truncated.store(true, Ordering::Relaxed);
+                receiver.ended = true;
+                receiver.progress.truncated.store(true, Ordering::Relaxed);
                 Some(Err(TruncatedBodyError))
             }
         })
@@ -234,14 +234,14 @@ impl hyper::body::Body for HyperBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Stream(intake) => intake.ended || intake.length == Some(0),
+            Self::Stream(receiver) => receiver.ended || receiver.length == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Stream(intake) => intake.length.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::Stream(receiver) => receiver.length.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
 }

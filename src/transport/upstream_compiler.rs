@@ -32,25 +32,25 @@ impl UpstreamClient {
     pub fn compile_upstream_set(&self, agent: &Agent, settings: &TransportConfig) -> Result<UpstreamSet, Vec<String>> {
         let mut problems = Vec::new();
         let breaker_policy =
-            BreakerPolicy::from_settings(&settings.circuit_breaker).map_err(|whys| problems.extend(whys)).ok();
-        let primary = self.compile_endpoint(agent, settings).map_err(|whys| problems.extend(whys)).ok();
+            BreakerPolicy::from_settings(&settings.circuit_breaker).map_err(|errors| problems.extend(errors)).ok();
+        let primary = self.compile_endpoint(agent, settings).map_err(|errors| problems.extend(errors)).ok();
         let mut additional = Vec::new();
-        for endpoint in parse_additional_endpoints(settings, agent.id.as_str()).unwrap_or_else(|whys| {
-            problems.extend(whys);
+        for endpoint in parse_additional_endpoints(settings, agent.id.as_str()).unwrap_or_else(|errors| {
+            problems.extend(errors);
             Vec::new()
         }) {
             if endpoint == agent.endpoint {
                 continue;
             }
-            let within = |why: String| format!("endpoints: {endpoint}: {why}");
+            let with_address = |error: String| format!("additional_endpoints: {endpoint}: {error}");
             match self.compile_endpoint(&agent.with_endpoint(endpoint.clone()), settings) {
-                Ok(end) => additional.push(end),
-                Err(whys) => problems.extend(whys.into_iter().map(within)),
+                Ok(compiled) => additional.push(compiled),
+                Err(errors) => problems.extend(errors.into_iter().map(with_address)),
             }
         }
         match (primary, breaker_policy) {
-            (Some(first), Some(rules)) if problems.is_empty() => {
-                Ok(UpstreamSet::new(&agent.id, (first, additional), rules))
+            (Some(primary), Some(policy)) if problems.is_empty() => {
+                Ok(UpstreamSet::new(&agent.id, primary, additional, policy))
             }
             _ => Err(problems),
         }
@@ -78,17 +78,17 @@ impl UpstreamClient {
             AgentEndpoint::WebSocket(_) => {
                 websocket::build_transport(&self.http, agent, settings).map(EndpointTransport::Other)
             }
-            AgentEndpoint::Mqtt(at) => self.mqtt.build_transport(at, agent, settings).map(EndpointTransport::Other),
+            AgentEndpoint::Mqtt(uri) => self.mqtt.build_transport(uri, agent, settings).map(EndpointTransport::Other),
             AgentEndpoint::Matrix(address) => {
                 self.matrix.build_transport(address, settings).map(EndpointTransport::Other)
             }
             AgentEndpoint::Local(name) => self.local.build_transport(name, settings).map(EndpointTransport::Other),
             AgentEndpoint::AgentUri(uri) => {
                 let problems = self.config_problems(settings);
-                let build_named = || {
+                let build = || {
                     EndpointTransport::Other(agent_uri_transport::AgentUriTransport::new(uri, agent, settings, self))
                 };
-                if problems.is_empty() { Ok(build_named()) } else { Err(problems) }
+                if problems.is_empty() { Ok(build()) } else { Err(problems) }
             }
         }
     }
@@ -116,16 +116,17 @@ pub(super) fn parse_additional_endpoints(
     settings: &TransportConfig,
     id: &str,
 ) -> Result<Vec<AgentEndpoint>, Vec<String>> {
-    let texts = settings.additional_endpoints.as_deref().unwrap_or_default();
-    if texts.len() > MAX_ADDITIONAL_ENDPOINTS {
-        return Err(vec![format!("endpoints: has {} entries (at most {MAX_ADDITIONAL_ENDPOINTS})", texts.len())]);
+    let templates = settings.additional_endpoints.as_deref().unwrap_or_default();
+    if templates.len() > MAX_ADDITIONAL_ENDPOINTS {
+        let count = templates.len();
+        return Err(vec![format!("additional_endpoints: has {count} entries (at most {MAX_ADDITIONAL_ENDPOINTS})")]);
     }
     let (mut seen, mut endpoints, mut problems) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for (at, text) in texts.iter().enumerate() {
-        match text.replace("{id}", id).parse::<AgentEndpoint>() {
+    for (index, template) in templates.iter().enumerate() {
+        match template.replace("{id}", id).parse::<AgentEndpoint>() {
             Ok(endpoint) if seen.insert(endpoint.to_string()) => endpoints.push(endpoint),
-            Ok(_) => problems.push(format!("endpoints[{at}]: is a duplicate (list each endpoint once)")),
-            Err(why) => problems.push(format!("endpoints[{at}]: {why}")),
+            Ok(_) => problems.push(format!("additional_endpoints[{index}]: is a duplicate (list each endpoint once)")),
+            Err(error) => problems.push(format!("additional_endpoints[{index}]: {error}")),
         }
     }
     if problems.is_empty() { Ok(endpoints) } else { Err(problems) }

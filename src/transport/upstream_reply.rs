@@ -57,29 +57,29 @@ impl ReplyBody {
 
     /// The number of bytes that remain, if the agent declared the length.
     pub fn length(&self) -> Option<u64> {
-        let front = self.peeked.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let peeked = self.peeked.as_ref().map_or(0, |bytes| bytes.len() as u64);
         match &self.source {
-            ReplySource::None => Some(front),
+            ReplySource::None => Some(peeked),
             ReplySource::Channel(_) => None,
-            ReplySource::Http(answer) if answer.is_finished() => Some(front),
-            ReplySource::Http(answer) => answer.length().map(|rest| front + rest),
+            ReplySource::Http(body) if body.is_finished() => Some(peeked),
+            ReplySource::Http(body) => body.length().map(|rest| peeked + rest),
         }
     }
 
     /// Returns the next chunk, never empty; `None` after the last. A body that is truncated or too slow ends with a
     /// fault.
     pub async fn next_chunk(&mut self) -> Option<Result<Bytes, Fault>> {
-        if let Some(front) = self.peeked.take() {
-            return Some(Ok(front));
+        if let Some(peeked) = self.peeked.take() {
+            return Some(Ok(peeked));
         }
         match &mut self.source {
             ReplySource::None => None,
-            ReplySource::Channel(pieces) => pieces.recv().await,
-            ReplySource::Http(answer) => answer.next_chunk().await,
+            ReplySource::Channel(chunks) => chunks.recv().await,
+            ReplySource::Http(body) => body.next_chunk().await,
         }
     }
 
-    /// Reads to the end, or until more than `most` bytes are read. [`ReplyBody::next_chunk`] returns these bytes again,
+    /// Reads to the end, or until more than `max_bytes` are read. [`ReplyBody::next_chunk`] returns these bytes again,
     /// so that a body too long for inspection can still be forwarded.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ impl ReplyBody {
 }
 
 impl From<HttpReplyBody> for ReplyBody {
-    fn from(answer: HttpReplyBody) -> Self {
-        Self { peeked: None, source: ReplySource::Http(Box::new(answer)), in_flight: None }
+    fn from(body: HttpReplyBody) -> Self {
+        Self { peeked: None, source: ReplySource::Http(Box::new(body)), in_flight: None }
     }
 }
 

@@ -1,12 +1,12 @@
-//! The upstream set: the endpoints of one agent and the order in which a call tries them: by session affinity, else
-//! by the fewest calls in flight. It stores no session: equal gateways choose the same endpoint. Call outcomes are
-//! recorded in each endpoint's circuit breaker.
+//! The upstream set: the endpoints of one agent, and the order in which a call tries them: by session affinity, else
+//! by the fewest calls in flight. It stores no session: gateways with the same endpoints choose the same one. Call
+//! outcomes are recorded in each endpoint's circuit breaker.
 
 use super::{
     circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
     config::UpstreamTimeouts,
     http::HttpTarget,
-    session_affinity::{self, stable_hash},
+    session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
     upstream_transport::Transport,
 };
 use crate::{agent::AgentId, fault::Fault, telemetry::AgentMetrics};
@@ -39,7 +39,7 @@ pub(super) struct UpstreamSetInner {
 pub(super) struct UpstreamEndpoint {
     pub(super) transport: EndpointTransport,
     pub(super) breaker: Arc<CircuitBreaker>,
-    /// The endpoint's address.
+    /// The endpoint's URL, as text.
     pub(super) address: Box<str>,
 }
 
@@ -57,14 +57,14 @@ impl EndpointTransport {
     pub fn timeouts(&self) -> &UpstreamTimeouts {
         match self {
             Self::Http(target) => target.timeouts(),
-            Self::Other(way) => way.timeouts(),
+            Self::Other(transport) => transport.timeouts(),
         }
     }
 
     fn max_concurrency(&self) -> Option<NonZeroU32> {
         match self {
             Self::Http(_) => None,
-            Self::Other(way) => way.max_concurrency(),
+            Self::Other(transport) => transport.max_concurrency(),
         }
     }
 }
@@ -82,19 +82,19 @@ impl UpstreamEndpoint {
 impl UpstreamSet {
     pub(super) fn new(
         agent: &AgentId,
-        (primary, additional): (UpstreamEndpoint, Vec<UpstreamEndpoint>),
+        primary: UpstreamEndpoint,
+        additional: Vec<UpstreamEndpoint>,
         breaker_policy: BreakerPolicy,
     ) -> Self {
         let is_local = std::iter::once(&primary).chain(&additional).any(UpstreamEndpoint::is_local);
-        let (further, round_robin, metrics) = (additional.into(), AtomicUsize::new(0), OnceLock::new());
         Self(Arc::new(UpstreamSetInner {
             agent: agent.clone(),
             primary,
-            additional: further,
+            additional: additional.into(),
             is_local,
             breaker_policy,
-            round_robin,
-            metrics,
+            round_robin: AtomicUsize::new(0),
+            metrics: OnceLock::new(),
         }))
     }
 
@@ -110,7 +110,10 @@ impl UpstreamSet {
 
     /// Whether every endpoint's transport carries an instruction beside the input.
     pub fn accepts_instructions(&self) -> bool {
-        self.transports().all(|lead| matches!(lead, EndpointTransport::Other(way) if way.accepts_instructions()))
+        self.transports().all(|transport| match transport {
+            EndpointTransport::Http(_) => false,
+            EndpointTransport::Other(transport) => transport.accepts_instructions(),
+        })
     }
 
     /// The transport to the agent's primary endpoint.
@@ -131,12 +134,12 @@ impl UpstreamSet {
 
     /// Returns every endpoint with the state of its circuit breaker, the primary endpoint first.
     pub fn breaker_states(&self) -> impl Iterator<Item = (&str, BreakerState)> {
-        self.endpoints().map(|end| (&*end.address, end.breaker.state()))
+        self.endpoints().map(|endpoint| (&*endpoint.address, endpoint.breaker.state()))
     }
 
     /// Returns the transport to each endpoint.
     pub(super) fn transports(&self) -> impl Iterator<Item = &EndpointTransport> {
-        self.endpoints().map(|end| &end.transport)
+        self.endpoints().map(|endpoint| &endpoint.transport)
     }
 
     fn endpoints(&self) -> impl Iterator<Item = &UpstreamEndpoint> {
@@ -144,10 +147,10 @@ impl UpstreamSet {
     }
 
     fn open_breakers(&self) -> usize {
-        self.endpoints().filter(|end| end.breaker.state() != BreakerState::Closed).count()
+        self.endpoints().filter(|endpoint| endpoint.breaker.state() != BreakerState::Closed).count()
     }
 
-    /// Records in the circuit breaker what the outcome of a call says of the endpoint.
+    /// Records the outcome of a call in the endpoint's circuit breaker.
     pub(super) fn record_outcome<T>(
         &self,
         endpoint: &UpstreamEndpoint,
@@ -162,7 +165,7 @@ impl UpstreamSet {
             }
             Some(false) => match endpoint.breaker.record_failure(breaker_policy) {
                 Some(failures) => {
-                    let probe_interval = breaker_policy.open_for;
+                    let probe_interval = breaker_policy.open_duration;
                     tracing::warn!(
                         %agent,
                         endpoint = &*endpoint.address,
@@ -187,17 +190,18 @@ impl UpstreamSet {
     pub(super) fn order_endpoints(&self, session: Option<u64>, tag: Option<u32>) -> Vec<&UpstreamEndpoint> {
         let mut endpoints: Vec<&UpstreamEndpoint> = self.endpoints().collect();
         match session {
-            Some(session) => endpoints
-                .sort_by_cached_key(|end| Reverse(session_affinity::rendezvous_weight(session, end.affinity_hash()))),
+            Some(session) => {
+                endpoints.sort_by_cached_key(|endpoint| Reverse(rendezvous_weight(session, endpoint.affinity_hash())))
+            }
             None => {
                 let offset = self.0.round_robin.fetch_add(1, Relaxed) % endpoints.len().max(1);
                 endpoints.rotate_left(offset);
                 // Cached: the counters change during the sort.
-                endpoints.sort_by_cached_key(|end| end.breaker.in_flight());
+                endpoints.sort_by_cached_key(|endpoint| endpoint.breaker.in_flight());
             }
         }
         if let Some(tag) = tag {
-            endpoints.sort_by_key(|end| session_affinity::endpoint_tag(end.affinity_hash()) != tag);
+            endpoints.sort_by_key(|endpoint| endpoint_tag(endpoint.affinity_hash()) != tag);
         }
         endpoints
     }

@@ -27,16 +27,16 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not a size (write a number and a unit: 512B, 64KiB, 1MiB)");
+        let invalid = || format!("'{text}' is not a size (write a number and a unit: 512B, 64KiB, 1MiB)");
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| refuse())?;
+        let number: u64 = number.parse().map_err(|_| invalid())?;
         let unit: u64 = match unit {
             "B" => 1,
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
             "GiB" => 1 << 30,
-            _ => return Err(refuse()),
+            _ => return Err(invalid()),
         };
         let size = number.checked_mul(unit).filter(|size| *size <= 1 << 40);
         size.map(Self).ok_or_else(|| format!("'{text}' is too large (at most 1024GiB)"))
@@ -44,19 +44,19 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            b if b > 0 && b % (1 << 30) == 0 => write!(to, "{}GiB", b >> 30),
-            b if b > 0 && b % (1 << 20) == 0 => write!(to, "{}MiB", b >> 20),
-            b if b > 0 && b % (1 << 10) == 0 => write!(to, "{}KiB", b >> 10),
-            b => write!(to, "{b}B"),
+            bytes if bytes > 0 && bytes % (1 << 30) == 0 => write!(formatter, "{}GiB", bytes >> 30),
+            bytes if bytes > 0 && bytes % (1 << 20) == 0 => write!(formatter, "{}MiB", bytes >> 20),
+            bytes if bytes > 0 && bytes % (1 << 10) == 0 => write!(formatter, "{}KiB", bytes >> 10),
+            bytes => write!(formatter, "{bytes}B"),
         }
     }
 }
 
 impl serde::Serialize for ByteSize {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Paths in the configuration: relative ones are resolved against the folder of the configuration file, not against the
-//! working directory of the process.
+//! Paths in the configuration: a relative path is resolved against the folder of the configuration file, not against
+//! the working directory of the process.
 
 use std::{
     cell::RefCell,
@@ -16,17 +16,17 @@ thread_local! {
 pub struct ConfigPath(PathBuf);
 
 impl ConfigPath {
-    /// Runs `read`, resolving relative paths against `base`.
-    pub fn with_base_folder<T>(base: &Path, read: impl FnOnce() -> T) -> T {
-        let outer = BASE_FOLDER.replace(base.to_owned());
-        let value = read();
-        BASE_FOLDER.set(outer);
+    /// Runs `action`, during which relative paths are resolved against `folder`.
+    pub fn with_base_folder<T>(folder: &Path, action: impl FnOnce() -> T) -> T {
+        let outer_folder = BASE_FOLDER.replace(folder.to_owned());
+        let value = action();
+        BASE_FOLDER.set(outer_folder);
         value
     }
 
     /// Resolves `path` against the current base folder.
     pub(super) fn resolve(path: &str) -> PathBuf {
-        BASE_FOLDER.with_borrow(|base| base.join(path))
+        BASE_FOLDER.with_borrow(|folder| folder.join(path))
     }
 }
 
@@ -62,13 +62,13 @@ impl std::str::FromStr for ConfigPath {
 }
 
 impl serde::Serialize for ConfigPath {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&self.0.display())
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0.display())
     }
 }
 
 super::impl_string_deserialize_and_schema!(
     ConfigPath,
-    "A path; a relative one is resolved against the folder of the configuration file.",
+    "A path; a relative path is resolved against the folder of the configuration file.",
     r"^.+$"
 );

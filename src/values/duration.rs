@@ -29,42 +29,42 @@ impl FromStr for ConfigDuration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not a duration (write a number and a unit: 250ms, 5s, 2m, 1h, 30d)");
+        let invalid = || format!("'{text}' is not a duration (write a number and a unit: 250ms, 5s, 2m, 1h, 30d)");
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| refuse())?;
+        let number: u64 = number.parse().map_err(|_| invalid())?;
         let millis = match unit {
             "ms" => 1,
             "s" => 1_000,
             "m" => 60_000,
             "h" => 3_600_000,
             "d" => 86_400_000,
-            _ => return Err(refuse()),
+            _ => return Err(invalid()),
         };
-        let span = number.checked_mul(millis).map(Duration::from_millis);
-        span.filter(|span| *span <= MAX_DURATION)
+        let duration = number.checked_mul(millis).map(Duration::from_millis);
+        duration.filter(|duration| *duration <= MAX_DURATION)
             .map(Self)
             .ok_or_else(|| format!("'{text}' is too long (at most ten years)"))
     }
 }
 
 impl fmt::Display for ConfigDuration {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
         match millis {
-            0 => write!(to, "0s"),
-            m if m % 86_400_000 == 0 => write!(to, "{}d", m / 86_400_000),
-            m if m % 3_600_000 == 0 => write!(to, "{}h", m / 3_600_000),
-            m if m % 60_000 == 0 => write!(to, "{}m", m / 60_000),
-            m if m % 1_000 == 0 => write!(to, "{}s", m / 1_000),
-            m => write!(to, "{m}ms"),
+            0 => write!(formatter, "0s"),
+            m if m % 86_400_000 == 0 => write!(formatter, "{}d", m / 86_400_000),
+            m if m % 3_600_000 == 0 => write!(formatter, "{}h", m / 3_600_000),
+            m if m % 60_000 == 0 => write!(formatter, "{}m", m / 60_000),
+            m if m % 1_000 == 0 => write!(formatter, "{}s", m / 1_000),
+            m => write!(formatter, "{m}ms"),
         }
     }
 }
 
 impl serde::Serialize for ConfigDuration {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Entity tags: the only place that computes them.
+//! Entity tags (RFC 9110 §8.8.3).
 
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt::Write;

@@ -2,12 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-/// A glob pattern such as `translator-*`. Matching takes time linear in the name for each `*`.
+/// A glob pattern such as `translator-*`. A match takes time linear in the name for each `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob(Box<str>);
 
 impl Glob {
-    /// Whether the pattern matches the whole of `name`.
+    /// Returns whether the pattern matches the whole `name`.
     pub fn matches(&self, name: &str) -> bool {
         let Some((head, rest)) = self.0.split_once('*') else {
             return &*self.0 == name;
@@ -29,7 +29,7 @@ impl Glob {
         &self.0
     }
 
-    /// Whether the pattern contains no `*`, so that it matches exactly one name.
+    /// Returns whether the pattern has no `*` and thus matches exactly one name.
     pub fn is_exact(&self) -> bool {
         !self.0.contains('*')
     }
@@ -48,14 +48,14 @@ impl FromStr for Glob {
 }
 
 impl fmt::Display for Glob {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 
 impl serde::Serialize for Glob {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,6 +1,5 @@
-//! Strict JSON parsing: refuses input that two parsers could read differently (duplicate member names, a byte order
-//! mark, bytes that are not UTF-8) and bounds nesting.
-//! Repairs nothing; errors report the position but never the content.
+//! Strict JSON parser: refuses input that two parsers could read differently (duplicate member names, a byte order
+//! mark, bytes that are not UTF-8), and bounds nesting. Errors have the position but never the content.
 
 use serde::{
     Deserialize, Deserializer,
@@ -15,17 +14,17 @@ pub const MAX_DEPTH: u16 = 120;
 /// Why a text is not acceptable JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrictJsonError {
-    /// The value in which parsing stopped, as a JSON Pointer.
+    /// The value in which the parser stopped, as a JSON Pointer.
     pub pointer: String,
     /// What is wrong, with line and column.
     pub reason: String,
 }
 
 impl fmt::Display for StrictJsonError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pointer.as_str() {
-            "" => to.write_str(&self.reason),
-            pointer => write!(to, "{} (in {pointer})", self.reason),
+            "" => formatter.write_str(&self.reason),
+            pointer => write!(formatter, "{} (in {pointer})", self.reason),
         }
     }
 }
@@ -35,30 +34,30 @@ impl fmt::Display for StrictJsonError {
 /// # Errors
 /// The first problem and its position.
 pub fn parse(bytes: &[u8], depth: u16) -> Result<Value, StrictJsonError> {
-    let whole = |reason: &str| StrictJsonError { pointer: String::new(), reason: reason.to_owned() };
+    let error = |reason: &str| StrictJsonError { pointer: String::new(), reason: reason.to_owned() };
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        return Err(whole("the text begins with a byte order mark (forbidden in JSON, RFC 8259 §8.1)"));
+        return Err(error("the text begins with a byte order mark (forbidden in JSON, RFC 8259 §8.1)"));
     }
-    let text = std::str::from_utf8(bytes).map_err(|why| whole(&format!("byte {} is not UTF-8", why.valid_up_to())))?;
+    let text = std::str::from_utf8(bytes).map_err(|why| error(&format!("byte {} is not UTF-8", why.valid_up_to())))?;
     if text.bytes().all(|byte| byte.is_ascii_whitespace()) {
-        return Err(whole("the text is empty (a JSON value is required)"));
+        return Err(error("the text is empty (a JSON value is required)"));
     }
-    let trail = RefCell::new(Vec::new());
+    let error_path = RefCell::new(Vec::new());
     let mut parser = serde_json::Deserializer::from_str(text);
-    let read = StrictJsonVisitor { remaining_depth: depth.min(MAX_DEPTH), error_path: &trail }
+    let result = StrictJsonVisitor { remaining_depth: depth.min(MAX_DEPTH), error_path: &error_path }
         .deserialize(&mut parser)
         .and_then(|value| parser.end().map(|()| value));
-    read.map_err(|why| StrictJsonError { pointer: build_pointer(&trail.into_inner()), reason: why.to_string() })
+    result.map_err(|why| StrictJsonError { pointer: build_pointer(&error_path.into_inner()), reason: why.to_string() })
 }
 
-/// A value parsed by the same rules from any serde format, at most 100 levels deep.
+/// A value that is deserialised from any serde format under the same rules, at most 100 levels deep.
 #[derive(Debug)]
 pub struct StrictJsonValue(pub Value);
 
 impl<'de> Deserialize<'de> for StrictJsonValue {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let trail = RefCell::new(Vec::new());
-        StrictJsonVisitor { remaining_depth: 100, error_path: &trail }.deserialize(from).map(Self)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let error_path = RefCell::new(Vec::new());
+        StrictJsonVisitor { remaining_depth: 100, error_path: &error_path }.deserialize(deserializer).map(Self)
     }
 }
 
@@ -76,7 +75,7 @@ pub fn push_pointer_segment(pointer: &mut String, segment: &str) {
     pointer.push_str(&segment.replace('~', "~0").replace('/', "~1"));
 }
 
-/// Builds the JSON Pointer; the segments were recorded innermost first, while the error unwound.
+/// Builds the JSON Pointer from the segments, which the visitor records innermost first.
 fn build_pointer(reversed_segments: &[String]) -> String {
     let mut pointer = String::new();
     for segment in reversed_segments.iter().rev() {
@@ -93,25 +92,25 @@ struct StrictJsonVisitor<'a> {
 
 impl StrictJsonVisitor<'_> {
     fn nested<E: serde::de::Error>(&self) -> Result<Self, E> {
-        let left =
+        let remaining_depth =
             self.remaining_depth.checked_sub(1).ok_or_else(|| E::custom("arrays and objects are nested too deeply"))?;
-        Ok(Self { remaining_depth: left, error_path: self.error_path })
+        Ok(Self { remaining_depth, error_path: self.error_path })
     }
 }
 
 impl<'de> DeserializeSeed<'de> for StrictJsonVisitor<'_> {
     type Value = Value;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        from.deserialize_any(self)
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for StrictJsonVisitor<'_> {
     type Value = Value;
 
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a JSON value")
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -122,8 +121,8 @@ impl<'de> Visitor<'de> for StrictJsonVisitor<'_> {
         Ok(Value::Null)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        self.deserialize(from)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
@@ -151,10 +150,10 @@ impl<'de> Visitor<'de> for StrictJsonVisitor<'_> {
         Ok(Value::String(value))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
         let (inner, mut items) = (self.nested()?, Vec::new());
         loop {
-            match from.next_element_seed(inner) {
+            match sequence.next_element_seed(inner) {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => return Ok(Value::Array(items)),
                 Err(why) => {
@@ -165,16 +164,16 @@ impl<'de> Visitor<'de> for StrictJsonVisitor<'_> {
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let (inner, mut members) = (self.nested()?, Map::new());
-        while let Some(name) = from.next_key::<String>()? {
+        while let Some(name) = map.next_key::<String>()? {
             if members.contains_key(&name) {
                 return Err(A::Error::custom(format!(
                     "the name '{}' appears twice in one object",
                     truncate(&name, 60)
                 )));
             }
-            match from.next_value_seed(inner) {
+            match map.next_value_seed(inner) {
                 Ok(value) => members.insert(name, value),
                 Err(why) => {
                     self.error_path.borrow_mut().push(name);
@@ -198,14 +197,14 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Whether `value` nests arrays and objects more than `max_depth` levels deep.
+/// Returns whether `value` nests arrays and objects more than `max_depth` levels deep.
 pub fn is_deeper_than(value: &Value, max_depth: usize) -> bool {
-    let Some(left) = max_depth.checked_sub(1) else {
+    let Some(depth_left) = max_depth.checked_sub(1) else {
         return value.is_array() || value.is_object();
     };
     match value {
-        Value::Array(items) => items.iter().any(|item| is_deeper_than(item, left)),
-        Value::Object(members) => members.values().any(|member| is_deeper_than(member, left)),
+        Value::Array(items) => items.iter().any(|item| is_deeper_than(item, depth_left)),
+        Value::Object(members) => members.values().any(|member| is_deeper_than(member, depth_left)),
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
-//! Value types of the configuration: durations, sizes, rates, globs, paths and secrets by reference; entity tags and
-//! strict JSON. Every module's configuration uses them. Only [`SecretRef::load`] does I/O.
+//! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
+//! secrets. Also entity tags and strict JSON. Only [`SecretRef::load`] does I/O.
 
 mod byte_size;
 mod config_path;
@@ -22,8 +22,8 @@ pub use secret_ref::{Secret, SecretRef};
 macro_rules! impl_string_deserialize_and_schema {
     ($type:ident, $expects:literal, $pattern:literal) => {
         impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
                 text.parse().map_err(serde::de::Error::custom)
             }
         }

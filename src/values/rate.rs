@@ -24,49 +24,49 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || {
+        let invalid = || {
             format!(
                 "'{text}' is not a rate (write calls per period: 10/s, 600/min, 5000/h, 10000/d, or '10/s burst 50')"
             )
         };
-        let mut words = text.split_ascii_whitespace();
-        let (count, period) = words.next().and_then(|rate| rate.split_once('/')).ok_or_else(refuse)?;
-        let count: NonZeroU32 = count.parse().map_err(|_| refuse())?;
+        let mut parts = text.split_ascii_whitespace();
+        let (count, period) = parts.next().and_then(|rate| rate.split_once('/')).ok_or_else(invalid)?;
+        let count: NonZeroU32 = count.parse().map_err(|_| invalid())?;
         let seconds = match period {
             "s" => 1,
             "m" | "min" => 60,
             "h" => 3_600,
             "d" => 86_400,
-            _ => return Err(refuse()),
+            _ => return Err(invalid()),
         };
-        let burst = match (words.next(), words.next(), words.next()) {
+        let burst = match (parts.next(), parts.next(), parts.next()) {
             (None, ..) => count,
-            (Some("burst"), Some(burst), None) => burst.parse().map_err(|_| refuse())?,
-            _ => return Err(refuse()),
+            (Some("burst"), Some(burst), None) => burst.parse().map_err(|_| invalid())?,
+            _ => return Err(invalid()),
         };
         Ok(Self { count, period: Duration::from_secs(seconds), burst })
     }
 }
 
 impl fmt::Display for Rate {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period = match self.period.as_secs() {
             1 => "s",
             60 => "min",
             3_600 => "h",
             _ => "d",
         };
-        write!(to, "{}/{period}", self.count)?;
+        write!(formatter, "{}/{period}", self.count)?;
         if self.burst != self.count {
-            write!(to, " burst {}", self.burst)?;
+            write!(formatter, " burst {}", self.burst)?;
         }
         Ok(())
     }
 }
 
 impl serde::Serialize for Rate {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Secrets: referenced in the configuration, loaded into memory, never printed.
+//! Secrets: the configuration refers to them, they are loaded into memory, and they are never printed.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -12,15 +12,15 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns the secret text, for the code that uses it.
+    /// Returns the text of the secret.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
 impl fmt::Debug for Secret {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("[redacted]")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[redacted]")
     }
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Secret {
 pub enum SecretRef {
     /// An environment variable.
     Env(String),
-    /// A file, read as a whole; a line break at its end is dropped.
+    /// A file with the secret as its whole text; a line break at the end is removed.
     File(PathBuf),
 }
 
@@ -68,17 +68,17 @@ impl FromStr for SecretRef {
 }
 
 impl fmt::Display for SecretRef {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Env(name) => write!(to, "env:{name}"),
-            Self::File(path) => write!(to, "file:{}", path.display()),
+            Self::Env(name) => write!(formatter, "env:{name}"),
+            Self::File(path) => write!(formatter, "file:{}", path.display()),
         }
     }
 }
 
 impl serde::Serialize for SecretRef {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parsing and formatting of configuration values, and refused values.
+//! Tests of the parsers and formats of configuration values.
 
 use super::*;
 
@@ -43,13 +43,13 @@ fn r130_a_secret_must_be_a_reference_and_is_never_printed() {
 
 #[test]
 fn globs_match_whole_names() {
-    let fits = |glob: &str, name: &str| glob.parse::<Glob>().unwrap().matches(name);
+    let matches = |glob: &str, name: &str| glob.parse::<Glob>().unwrap().matches(name);
     assert!(
-        fits("*", "anything")
-            && fits("a*", "a")
-            && fits("a*c", "abc")
-            && fits("*b*", "abc")
-            && fits("a*b*c", "a-b-b-c")
+        matches("*", "anything")
+            && matches("a*", "a")
+            && matches("a*c", "abc")
+            && matches("*b*", "abc")
+            && matches("a*b*c", "a-b-b-c")
     );
-    assert!(!fits("a*", "ba") && !fits("a", "ab") && !fits("a*a", "a") && !fits("a*b*c", "acb"));
+    assert!(!matches("a*", "ba") && !matches("a", "ab") && !matches("a*a", "a") && !matches("a*b*c", "acb"));
 }

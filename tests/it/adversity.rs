@@ -1,5 +1,5 @@
-//! Tasks when things go wrong around them: agents that fail in odd media types, webhooks that hang, a gateway or the
-//! database that dies while somebody waits.
+//! Tasks under failures: agents that fail in various media types, webhooks that hang, and a gateway or a database that
+//! dies while a task runs.
 
 use crate::{
     support::{
@@ -14,27 +14,27 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn r41_r96_a_failure_is_one_in_whatever_media_type_it_comes() {
+async fn r41_r96_an_error_response_fails_the_task_in_any_media_type() {
     let body = "{\"error\":\"Traceback /srv/secret.py\"}\n";
-    for media in ["application/x-ndjson", "application/jsonl", "text/event-stream", "text/plain"] {
-        let agent = Agent::doing(answer("500 Oops", media, body)).await;
+    for media_type in ["application/x-ndjson", "application/jsonl", "text/event-stream", "text/plain"] {
+        let agent = Agent::doing(answer("500 Oops", media_type, body)).await;
         let gate = with("").agent("odd", &agent).start().await;
         let task = until(&gate, &place(&begin(&gate, "odd", "respond-async").await), "failed").await;
-        assert_eq!(task["error"]["code"], "AgentError", "{media}: {task}");
-        assert!(!task.to_string().contains("secret"), "{media}: {task}");
+        assert_eq!(task["error"]["code"], "AgentError", "{media_type}: {task}");
+        assert!(!task.to_string().contains("secret"), "{media_type}: {task}");
     }
 }
 
 #[tokio::test]
-async fn r79_a_result_stays_as_the_agent_wrote_it_over_a_crash_however_deep_it_is() {
+async fn r79_a_deeply_nested_result_survives_a_crash_byte_for_byte() {
     let deep = format!("{}12345678901234567890.10{}", "[".repeat(300), "]".repeat(300));
     let agent = Agent::doing(answer("200 OK", "application/json", &deep)).await;
     let gate = with("").agent("deep", &agent).start().await;
     let path = place(&begin(&gate, "deep", "respond-async").await);
     let state = async |gate: &Gate| ask(gate, "team-a", "GET", &path).await;
-    eventually("it is completed", async || state(&gate).await.text().contains("\"completed\"")).await;
+    eventually("the task is completed", async || state(&gate).await.text().contains("\"completed\"")).await;
     assert!(state(&gate).await.text().contains(&deep));
-    // Kept behind the first, and answered only then.
+    // The second task is stored after the first, so that the first is on disk when the second is accepted.
     place(&begin(&gate, "deep", "respond-async").await);
     let gate = crashed(gate).await;
     let after = state(&gate).await;
@@ -42,68 +42,69 @@ async fn r79_a_result_stays_as_the_agent_wrote_it_over_a_crash_however_deep_it_i
 }
 
 #[tokio::test]
-async fn r80_who_follows_a_task_hears_that_its_gateway_died_once_and_is_then_told_that_nothing_follows() {
+async fn r80_the_events_of_a_task_whose_gateway_died_end_with_one_failure() {
     let agent = Agent::doing(vec![Do::Hang]).await;
     let gate = with("").agent("silent", &agent).start().await;
     let path = place(&begin(&gate, "silent", "respond-async").await);
     eventually("the agent is called", async || agent.calls() == 1).await;
     let gate = crashed(gate).await;
     until(&gate, &path, "failed").await;
-    let after = async |id: &str| {
+    let events_after = async |id: &str| {
         let events = gate.request("GET", &format!("{path}/events")).header("x-api-key", gate.key("team-a"));
         send(events.header("last-event-id", id)).await
     };
-    let told = after("7").await;
-    let text = told.text();
-    assert!(told.status == 200 && text.contains("\"status\":\"failed\""), "{} {text}", told.status);
+    let response = events_after("7").await;
+    let text = response.text();
+    assert!(response.status == 200 && text.contains("\"status\":\"failed\""), "{} {text}", response.status);
     let id = text.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
-    assert_eq!(after(id).await.status, 204);
+    assert_eq!(events_after(id).await.status, 204);
 }
 
 #[tokio::test]
-async fn r79_webhooks_that_hang_hold_up_nobody_elses() {
+async fn r79_webhooks_that_hang_do_not_delay_other_webhooks() {
     let agent = Agent::echo().await;
-    let (dead, good) =
+    let (hanging_hook, working_hook) =
         (Agent::doing(vec![Do::Hang]).await, Agent::doing(answer("204 No Content", "text/plain", "")).await);
-    let hooks = CALLBACKS.replace("timeout: 1s", "timeout: 1m");
-    let gate = with(&hooks).env("HOOK_SECRET", SECRET).agent("echo", &agent).start().await;
-    let told = async |hook: &Agent| {
+    let callbacks = CALLBACKS.replace("timeout: 1s", "timeout: 1m");
+    let gate = with(&callbacks).env("HOOK_SECRET", SECRET).agent("echo", &agent).start().await;
+    let call_with_hook = async |hook: &Agent| {
         let call = gate.post("/agents/echo/invoke").header("x-callback-url", format!("http://{}/", hook.address));
         place(&send(call.json(&json!({}))).await);
     };
     for _ in 0..20 {
-        told(&dead).await;
+        call_with_hook(&hanging_hook).await;
     }
-    eventually("all of these are tried", async || dead.calls() == 20).await;
-    told(&good).await;
-    eventually("the other is told at once", async || good.calls() == 1).await;
+    eventually("every hanging webhook is called", async || hanging_hook.calls() == 20).await;
+    call_with_hook(&working_hook).await;
+    eventually("the working webhook is called", async || working_hook.calls() == 1).await;
 }
 
 #[tokio::test]
-async fn r79_a_database_that_was_away_longer_than_the_lease_costs_no_living_gateway_its_tasks() {
+async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_gateway() {
     let mut server = Postgres::start().await;
     let address = server.database().await;
     let silent = Agent::doing(vec![Do::Hang]).await;
-    let shared = format!("tasks:\n  database: {address}\n  lease: 1s\n  poll: 1s\n  most_own: 8\n");
+    let tasks =
+        format!("tasks:\n  database: {address}\n  lease_ttl: 1s\n  poll_interval: 1s\n  max_tasks_per_caller: 8\n");
     let echo = Agent::echo().await;
-    let build = || gateway().section(&shared).agent("silent", &silent).agent("echo", &echo);
+    let build = || gateway().section(&tasks).agent("silent", &silent).agent("echo", &echo);
     let (one, two) = (build().start().await, build().start().await);
     let mut tasks = Vec::new();
     for gate in [&one, &two, &one, &two] {
         tasks.push(place(&begin(gate, "silent", "respond-async").await));
     }
-    eventually("all are called", async || silent.calls() == 4).await;
+    eventually("all agents are called", async || silent.calls() == 4).await;
     for _ in 0..12 {
-        // Each finds room once another has ended.
-        eventually("it is begun", async || begin(&one, "echo", "respond-async").await.status == 202).await;
+        // A caller has at most eight tasks, so each call has to wait for the end of an earlier one.
+        eventually("the task is accepted", async || begin(&one, "echo", "respond-async").await.status == 202).await;
     }
     server.stop();
-    // What is waited for is silence, longer than the lease.
+    // The outage must last longer than the lease.
     tokio::time::sleep(Duration::from_secs(4)).await;
     server.again().await;
     for path in &tasks {
         for gate in [&one, &two] {
-            eventually("the database is asked again", async || ask(gate, "team-a", "GET", path).await.status == 200)
+            eventually("the task can be read again", async || ask(gate, "team-a", "GET", path).await.status == 200)
                 .await;
         }
     }
@@ -113,18 +114,18 @@ async fn r79_a_database_that_was_away_longer_than_the_lease_costs_no_living_gate
             assert_eq!(ask(gate, "team-a", "GET", path).await.json()["status"], "working");
         }
     }
-    assert_eq!(silent.left(), 0, "no agent was left");
+    assert_eq!(silent.left(), 0, "no response was aborted");
 }
 
 #[tokio::test]
-async fn a_refused_configuration_changes_nothing_even_where_it_is_a_secret_of_tasks_that_is_missing() {
+async fn a_configuration_whose_callback_secret_is_missing_is_rejected_as_a_whole() {
     let agent = Agent::echo().await;
     let build = with("  callbacks: {secret: file:secret}\n").section("limits:\n  per_caller: 1000/h\n");
     std::fs::write(build.folder().join("secret"), SECRET).unwrap();
     let gate = build.agent("echo", &agent).start().await;
     let text = gate.read("gatepost.yaml");
     gate.write("gatepost.yaml", &text.replace("file:secret", "file:missing").replace("1000/h", "1/h"));
-    eventually("it is refused", async || gate.stderr().contains("tasks.callbacks.secret")).await;
+    eventually("the configuration is rejected", async || gate.stderr().contains("tasks.callbacks.secret")).await;
     for _ in 0..3 {
         gate.invoke("echo", &json!({})).await.is_ok();
     }

@@ -1,4 +1,4 @@
-//! Which agents there are: documents in files and folders, watched; what is broken costs itself alone.
+//! Agents from files and folders: documents are watched, and an invalid document affects no other agent.
 
 use crate::support::{
     agent::{Agent, Do, json_answer, latch},
@@ -11,41 +11,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-const WATCHED: &str = "agents:\n  from: [agents.json]\n  poll: 50ms\n";
+const WATCHED: &str = "agents:\n  sources: [agents.json]\n  poll_interval: 50ms\n";
 
-fn watched() -> Build {
+fn watched_gateway() -> Build {
     gateway().section(WATCHED)
 }
 
-fn put(gate: &Gate, documents: &Value) {
+fn write_documents(gate: &Gate, documents: &Value) {
     gate.write("agents.json", &documents.to_string());
 }
 
-async fn status(gate: &Gate, id: &str) -> u16 {
+async fn call_status(gate: &Gate, id: &str) -> u16 {
     gate.invoke(id, &json!({})).await.status
 }
 
-async fn becomes(gate: &Gate, id: &str, wanted: u16) {
-    eventually(&format!("{id} answers {wanted}"), async || status(gate, id).await == wanted).await;
+async fn wait_for_status(gate: &Gate, id: &str, expected: u16) {
+    eventually(&format!("{id} answers {expected}"), async || call_status(gate, id).await == expected).await;
 }
 
 #[tokio::test]
-async fn r10_documents_are_read_from_files_and_folders_in_every_form() {
+async fn r10_documents_are_read_from_files_and_folders_in_every_format() {
     let echo = Agent::echo().await;
-    let build = gateway().section("agents:\n  from: [documents, agents.json]\n").agent("alone", &echo);
+    let build = gateway().section("agents:\n  sources: [documents, agents.json]\n").agent("alone", &echo);
     let folder = build.folder().join("documents");
     std::fs::create_dir(&folder).unwrap();
-    let json = |ids: &[&str]| json!(ids.iter().map(|id| echo.document(id)).collect::<Vec<_>>());
+    let json_array = |ids: &[&str]| json!(ids.iter().map(|id| echo.document(id)).collect::<Vec<_>>());
     let yaml =
         |id: &str| format!("id: {id}\nname: {id}\nendpoint: {}\nauthentication: {{type: api_key}}\n", echo.url());
-    let item = |id: &str| yaml(id).replace('\n', "\n    ");
+    let list_item = |id: &str| yaml(id).replace('\n', "\n    ");
     let files = [
         ("one.json", echo.document("one").to_string()),
-        ("array.json", json(&["two", "three"]).to_string()),
-        ("envelope.json", json!({"agents": json(&["four"]), "count": 1}).to_string()),
+        ("array.json", json_array(&["two", "three"]).to_string()),
+        ("envelope.json", json!({"agents": json_array(&["four"]), "count": 1}).to_string()),
         ("one.yaml", yaml("five")),
         ("array.yml", format!("- {}\n", yaml("six").replace('\n', "\n  "))),
-        ("envelope.yaml", format!("agents:\n  - {}\n", item("seven"))),
+        ("envelope.yaml", format!("agents:\n  - {}\n", list_item("seven"))),
         ("several.yaml", format!("---\n{}---\n{}", yaml("eight"), yaml("nine"))),
         ("notes.txt", echo.document("text").to_string()),
         (".hidden.json", echo.document("hidden").to_string()),
@@ -56,7 +56,7 @@ async fn r10_documents_are_read_from_files_and_folders_in_every_form() {
     }
     let gate = build.start().await;
     for id in ["alone", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"] {
-        assert_eq!(status(&gate, id).await, 200, "{id}");
+        assert_eq!(call_status(&gate, id).await, 200, "{id}");
     }
     for id in ["text", "hidden", "backup"] {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
@@ -66,59 +66,59 @@ async fn r10_documents_are_read_from_files_and_folders_in_every_form() {
 }
 
 #[tokio::test]
-async fn r10_an_agent_that_is_added_can_be_called_and_one_that_is_removed_is_not_found() {
+async fn r10_an_added_agent_can_be_called_and_a_removed_agent_is_not_found() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("old", &echo).start().await;
     gate.invoke("new", &json!({})).await.is_fault(404, "NotFound");
-    let began = Instant::now();
-    put(&gate, &json!([echo.document("new")]));
-    becomes(&gate, "new", 200).await;
-    becomes(&gate, "old", 404).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let start = Instant::now();
+    write_documents(&gate, &json!([echo.document("new")]));
+    wait_for_status(&gate, "new", 200).await;
+    wait_for_status(&gate, "old", 404).await;
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     std::fs::remove_file(gate.folder().join("agents.json")).unwrap();
-    becomes(&gate, "new", 404).await;
+    wait_for_status(&gate, "new", 404).await;
     assert_eq!(gate.admin("/agents").await.json()["total"], 0);
 }
 
 #[tokio::test]
-async fn r10_a_folder_that_vanishes_keeps_its_agents_and_says_so() {
+async fn r10_a_missing_folder_is_reported_and_its_agents_stay() {
     let echo = Agent::echo().await;
-    let build = gateway().section("agents:\n  from: [documents]\n  poll: 50ms\n");
+    let build = gateway().section("agents:\n  sources: [documents]\n  poll_interval: 50ms\n");
     let folder = build.folder().join("documents");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("a.json"), echo.document("a").to_string()).unwrap();
     let gate = build.start().await;
     std::fs::rename(&folder, gate.folder().join("moved")).unwrap();
-    eventually("the trouble is told", async || gate.admin("/readyz").await.text().contains("documents")).await;
-    assert_eq!(status(&gate, "a").await, 200);
+    eventually("the problem is reported", async || gate.admin("/readyz").await.text().contains("documents")).await;
+    assert_eq!(call_status(&gate, "a").await, 200);
     std::fs::rename(gate.folder().join("moved"), &folder).unwrap();
-    eventually("the trouble is over", async || !gate.admin("/readyz").await.text().contains("documents")).await;
+    eventually("the problem is gone", async || !gate.admin("/readyz").await.text().contains("documents")).await;
     std::fs::remove_file(folder.join("a.json")).unwrap();
-    becomes(&gate, "a", 404).await;
+    wait_for_status(&gate, "a", 404).await;
 }
 
 #[tokio::test]
-async fn a_call_in_flight_keeps_the_record_it_began_with() {
+async fn a_call_in_flight_keeps_the_document_it_started_with() {
     let latch = latch();
-    let slow = [vec![Do::Until(Arc::clone(&latch))], json_answer(&json!({"old": true}))].concat();
-    let slow = Agent::doing(slow).await;
+    let steps = [vec![Do::Until(Arc::clone(&latch))], json_answer(&json!({"old": true}))].concat();
+    let slow = Agent::doing(steps).await;
     let fast = Agent::scripted(|_| json_answer(&json!({"new": true}))).await;
-    let gate = watched().agent("moves", &slow).agent("goes", &slow).start().await;
+    let gate = watched_gateway().agent("changed", &slow).agent("removed", &slow).start().await;
     let call = |id: &str| tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({}))));
-    let (moves, goes) = (call("moves"), call("goes"));
-    eventually("both calls are with the agent", async || slow.calls() == 2).await;
-    put(&gate, &json!([fast.document("moves")]));
-    eventually("the change is in force", async || gate.admin("/agents").await.json()["total"] == 1).await;
-    gate.invoke("goes", &json!({})).await.is_fault(404, "NotFound");
-    assert_eq!(gate.invoke("moves", &json!({})).await.is_ok()["new"], true);
-    assert!(!moves.is_finished() && !goes.is_finished());
+    let (changed, removed) = (call("changed"), call("removed"));
+    eventually("the agent has both calls", async || slow.calls() == 2).await;
+    write_documents(&gate, &json!([fast.document("changed")]));
+    eventually("the new snapshot is published", async || gate.admin("/agents").await.json()["total"] == 1).await;
+    gate.invoke("removed", &json!({})).await.is_fault(404, "NotFound");
+    assert_eq!(gate.invoke("changed", &json!({})).await.is_ok()["new"], true);
+    assert!(!changed.is_finished() && !removed.is_finished());
     latch.close();
-    assert_eq!(moves.await.unwrap().is_ok()["old"], true);
-    assert_eq!(goes.await.unwrap().is_ok()["old"], true);
+    assert_eq!(changed.await.unwrap().is_ok()["old"], true);
+    assert_eq!(removed.await.unwrap().is_ok()["old"], true);
 }
 
 #[tokio::test]
-async fn r74_r15_a_bad_document_is_told_everywhere_and_costs_itself_alone() {
+async fn r74_r15_a_rejected_document_is_reported_everywhere_and_affects_no_other_agent() {
     let echo = Agent::echo().await;
     let with = |id: &str, field: &str, value: Value| {
         let mut document = echo.document(id);
@@ -133,77 +133,78 @@ async fn r74_r15_a_bad_document_is_told_everywhere_and_costs_itself_alone() {
         with("schema", "inputs", json!({"type": "objekt"})),
         with("remote", "inputs", json!({"$ref": "http://127.0.0.1:1/schema.json"})),
         with("inside", "endpoint", json!("http://169.254.169.254/latest")),
-        {"name": "nobody"},
+        {"name": "no id"},
         7,
     ]);
-    let gate = watched().start().await;
-    // As the drafts' own example has it: no JSON at all, and yet only its own document's trouble.
+    let gate = watched_gateway().start().await;
+    // The draft's own example has `"version": 3.1.4`, which is not JSON; only this document is rejected.
     let text = documents.to_string().replace("3.1", "3.1.4");
     gate.write("agents.json", &text);
-    becomes(&gate, "good", 200).await;
+    wait_for_status(&gate, "good", 200).await;
     for id in ["no-scheme", "number", "guess", "schema", "remote"] {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
     }
     let page = gate.admin("/agents").await.json();
-    let refused = page["rejected"].as_array().unwrap();
+    let rejected = page["rejected"].as_array().unwrap();
     let reasons = |index: u64| {
-        let one = refused.iter().find(|one| one["index"] == index).unwrap_or_else(|| panic!("{index}: {page}"));
-        assert!(one["source"].as_str().unwrap().ends_with("agents.json"));
-        one["reasons"].to_string()
+        let row = rejected.iter().find(|row| row["index"] == index).unwrap_or_else(|| panic!("{index}: {page}"));
+        assert!(row["source"].as_str().unwrap().ends_with("agents.json"));
+        row["reasons"].to_string()
     };
-    for (index, said) in
+    for (index, word) in
         [(1, "endpoint"), (2, "3.1.4"), (3, "basic"), (4, "inputs"), (5, "inputs"), (7, "id"), (8, "object")]
     {
-        assert!(reasons(index).contains(said), "{}", reasons(index));
+        assert!(reasons(index).contains(word), "{}", reasons(index));
     }
-    assert_eq!(gate.metric("gatepost_agents{state=\"rejected\"}").await, Some(refused.len() as f64));
+    assert_eq!(gate.metric("gatepost_agents{state=\"rejected\"}").await, Some(rejected.len() as f64));
     assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, page["total"].as_f64());
-    assert_eq!(gate.admin("/readyz").await.json()["rejected"], refused.len());
-    assert!(gate.metric("gatepost_events_total{event=\"agent_rejected\"}").await.unwrap() >= refused.len() as f64);
-    for said in ["is refused", "3.1.4", "basic"] {
-        assert!(gate.stderr().contains(said), "{said}: {}", gate.stderr());
+    assert_eq!(gate.admin("/readyz").await.json()["rejected"], rejected.len());
+    assert!(gate.metric("gatepost_events_total{event=\"agent_rejected\"}").await.unwrap() >= rejected.len() as f64);
+    for text in ["agent document rejected", "3.1.4", "basic"] {
+        assert!(gate.stderr().contains(text), "{text}: {}", gate.stderr());
     }
 }
 
 #[tokio::test]
-async fn r10_of_two_documents_with_one_id_neither_is_served_until_one_is_gone() {
+async fn r10_two_documents_with_the_same_id_are_both_rejected_until_one_is_removed() {
     let (echo, other) = (Agent::echo().await, Agent::echo().await);
-    let gate = watched().agent("twin", &echo).agent("single", &echo).agent("twin", &other).start().await;
+    let gate = watched_gateway().agent("twin", &echo).agent("single", &echo).agent("twin", &other).start().await;
     gate.invoke("twin", &json!({})).await.is_fault(404, "NotFound");
-    assert_eq!(status(&gate, "single").await, 200);
+    assert_eq!(call_status(&gate, "single").await, 200);
     let page = gate.admin("/agents").await.json();
     assert_eq!(page["rejected_total"], 2, "{page}");
     assert!(page["rejected"].to_string().contains("same id"), "{page}");
-    put(&gate, &json!([echo.document("single"), other.document("twin")]));
-    becomes(&gate, "twin", 200).await;
+    write_documents(&gate, &json!([echo.document("single"), other.document("twin")]));
+    wait_for_status(&gate, "twin", 200).await;
     assert_eq!((echo.calls(), other.calls()), (1, 1));
 }
 
 #[tokio::test]
-async fn a_file_that_is_half_written_or_garbage_keeps_the_agents_it_had() {
+async fn a_truncated_or_invalid_file_keeps_its_previous_agents() {
     let echo = Agent::echo().await;
-    let gate = watched().agent("stays", &echo).start().await;
+    let gate = watched_gateway().agent("stays", &echo).start().await;
     let path = gate.folder().join("agents.json");
-    let whole = json!([echo.document("stays"), echo.document("comes")]).to_string();
-    let half = &whole[..whole.len() - 20];
+    let complete = json!([echo.document("stays"), echo.document("comes")]).to_string();
+    let truncated = &complete[..complete.len() - 20];
     let broken: [&[u8]; 6] =
-        [half.as_bytes(), b"", b"\x00\xff\xfe garbage", b"{\"agents\": 7", b"[1,2", b"<html>busy</html>"];
+        [truncated.as_bytes(), b"", b"\x00\xff\xfe garbage", b"{\"agents\": 7", b"[1,2", b"<html>busy</html>"];
     for text in broken {
-        // In place, as a careless writer does it.
+        // Written in place, not atomically.
         std::fs::write(&path, text).unwrap();
-        eventually("the trouble is told", async || gate.admin("/readyz").await.text().contains("agents.json")).await;
-        assert_eq!(status(&gate, "stays").await, 200);
+        eventually("the problem is reported", async || gate.admin("/readyz").await.text().contains("agents.json"))
+            .await;
+        assert_eq!(call_status(&gate, "stays").await, 200);
         let ready = gate.admin("/readyz").await;
         assert_eq!((ready.status, ready.json()["agents"].as_u64()), (200, Some(1)), "{}", ready.text());
         std::fs::write(&path, json!([echo.document("stays")]).to_string()).unwrap();
-        eventually("the trouble is over", async || !gate.admin("/readyz").await.text().contains("agents.json")).await;
+        eventually("the problem is gone", async || !gate.admin("/readyz").await.text().contains("agents.json")).await;
     }
-    std::fs::write(&path, whole).unwrap();
-    becomes(&gate, "comes", 200).await;
+    std::fs::write(&path, complete).unwrap();
+    wait_for_status(&gate, "comes", 200).await;
 }
 
 #[tokio::test]
-async fn r35_r39_the_status_of_an_agent_decides_what_callers_get() {
+async fn r35_r39_the_status_of_an_agent_decides_the_response() {
     let echo = Agent::echo().await;
     let with = |id: &str, fields: Value| {
         let mut document = echo.document(id);
@@ -219,53 +220,53 @@ async fn r35_r39_the_status_of_an_agent_decides_what_callers_get() {
         with("odd", json!({"status": "retired"})),
         with("when", json!({"status": "deprecated", "sunset": "soon"})),
     ];
-    let gate = documents.into_iter().fold(watched(), Build::document).start().await;
+    let gate = documents.into_iter().fold(watched_gateway(), Build::document).start().await;
     gate.invoke("off", &json!({})).await.is_fault(503, "AgentUnavailable");
     send(gate.request("POST", "/agents/off/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
     for id in ["odd", "when"] {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
     }
     assert_eq!(echo.calls(), 0);
-    let answer = gate.invoke("old", &json!({})).await;
-    answer.is_ok();
-    assert_eq!(answer.header("deprecation"), Some("@1767323045"));
-    assert_eq!(answer.header("sunset"), Some("Sat, 02 Jan 2027 03:04:05 GMT"));
-    assert_eq!(answer.header("link"), Some("</agents/on/invoke>; rel=\"successor-version\""));
-    let answer = gate.invoke("on", &json!({})).await;
-    answer.is_ok();
+    let response = gate.invoke("old", &json!({})).await;
+    response.is_ok();
+    assert_eq!(response.header("deprecation"), Some("@1767323045"));
+    assert_eq!(response.header("sunset"), Some("Sat, 02 Jan 2027 03:04:05 GMT"));
+    assert_eq!(response.header("link"), Some("</agents/on/invoke>; rel=\"successor-version\""));
+    let response = gate.invoke("on", &json!({})).await;
+    response.is_ok();
     for field in ["deprecation", "sunset", "link"] {
-        assert_eq!(answer.header(field), None);
+        assert_eq!(response.header(field), None);
     }
     gate.invoke("bare", &json!({})).await.is_ok();
     let counts = ["served", "inactive", "deprecated", "rejected"];
     for (state, count) in counts.into_iter().zip([1.0, 1.0, 2.0, 2.0]) {
         assert_eq!(gate.metric(&format!("gatepost_agents{{state=\"{state}\"}}")).await, Some(count), "{state}");
     }
-    put(&gate, &json!([echo.document("off")]));
-    becomes(&gate, "off", 200).await;
+    write_documents(&gate, &json!([echo.document("off")]));
+    wait_for_status(&gate, "off", 200).await;
 }
 
 #[tokio::test]
-async fn r10_thousands_of_agents_load_and_a_change_of_one_is_seen() {
+async fn r10_thousands_of_agents_load_and_a_change_of_one_takes_effect() {
     let echo = Agent::echo().await;
-    let many = |extra: &str| {
-        let ids = (0..5_000).map(|at| format!("agent-{at}")).chain([extra.to_owned()]);
+    let documents = |extra_id: &str| {
+        let ids = (0..5_000).map(|at| format!("agent-{at}")).chain([extra_id.to_owned()]);
         Value::Array(ids.map(|id| {
             let mut document = echo.document(&id);
             document["operations"] = json!([{"name": "say", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}}]);
             document
         }).collect())
     };
-    let build = gateway().section("agents:\n  from: [many.json]\n");
-    std::fs::write(build.folder().join("many.json"), many("one").to_string()).unwrap();
+    let build = gateway().section("agents:\n  sources: [many.json]\n");
+    std::fs::write(build.folder().join("many.json"), documents("one").to_string()).unwrap();
     let gate = build.start().await;
     let text = json!({"text": "x"});
     for id in ["agent-0", "agent-4999", "one"] {
         gate.invoke(id, &text).await.is_ok();
     }
     gate.invoke("agent-7", &json!({})).await.is_fault(400, "InvalidInput");
-    gate.write("many.json", &many("two").to_string());
-    eventually("the new agent is there", async || gate.invoke("two", &text).await.status == 200).await;
+    gate.write("many.json", &documents("two").to_string());
+    eventually("the new agent is served", async || gate.invoke("two", &text).await.status == 200).await;
     gate.invoke("one", &text).await.is_fault(404, "NotFound");
     assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, Some(5_001.0));
 }

@@ -1,4 +1,4 @@
-//! Who calls, end to end: keys, tokens, certificates, and what an agent that may not be seen looks like.
+//! Authentication and grants, end to end: keys, tokens, certificates, and agents that a caller may not call.
 
 use crate::support::{
     agent::{Agent, answer},
@@ -14,68 +14,70 @@ use reqwest::tls::Version as TlsVersion;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
-fn asks(agent: &Agent, id: &str, authentication: &Value) -> Value {
+/// The document of the agent with this `authentication`.
+fn document_with(agent: &Agent, id: &str, authentication: &Value) -> Value {
     let mut document = agent.document(id);
     document["authentication"] = authentication.clone();
     document
 }
 
-/// A call of `id` with these header fields and no other credential.
-async fn with(gate: &Gate, id: &str, fields: &[(&str, &str)]) -> Answer {
+/// Calls the agent `id` with these headers and no other credential.
+async fn call_with(gate: &Gate, id: &str, headers: &[(&str, &str)]) -> Answer {
     let call = gate.request("POST", &format!("/agents/{id}/invoke")).json(&json!({}));
-    send(fields.iter().fold(call, |call, (name, value)| call.header(*name, *value))).await
+    send(headers.iter().fold(call, |call, (name, value)| call.header(*name, *value))).await
 }
 
-async fn bearing(gate: &Gate, id: &str, token: &str) -> Answer {
-    with(gate, id, &[("authorization", &format!("Bearer {token}"))]).await
+async fn call_with_token(gate: &Gate, id: &str, token: &str) -> Answer {
+    call_with(gate, id, &[("authorization", &format!("Bearer {token}"))]).await
 }
 
 #[tokio::test]
-async fn r28_r37_a_key_that_is_missing_malformed_or_unknown_is_401_and_never_reaches_the_agent() {
+async fn r28_r37_a_missing_malformed_or_unknown_key_is_401_and_the_call_does_not_reach_the_agent() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     let key = gate.key("team-a");
-    let mut changed = key.to_owned();
-    changed.replace_range(key.len() - 1.., if key.ends_with('A') { "B" } else { "A" });
+    let mut altered = key.to_owned();
+    altered.replace_range(key.len() - 1.., if key.ends_with('A') { "B" } else { "A" });
     let unknown = format!("gp_{}_{}", "A".repeat(12), "b".repeat(32));
-    let long = format!("{key}{}", "a".repeat(4_000));
-    let bad = ["", "x", "gp_", &key[..key.len() - 1], &changed, &unknown, &long, &key.to_uppercase(), "a, b", "\u{e9}"];
-    for value in bad {
-        let answer = with(&gate, "echo", &[("x-api-key", value)]).await;
-        answer.is_fault(401, "Unauthorized");
-        answer.hides(&[key, &key[3..15]]);
-        assert!(answer.header("www-authenticate").unwrap().contains("ApiKey realm=\"gatepost\""), "{value}");
+    let too_long = format!("{key}{}", "a".repeat(4_000));
+    let (truncated, uppercase) = (&key[..key.len() - 1], key.to_uppercase());
+    let invalid_keys = ["", "x", "gp_", truncated, &altered, &unknown, &too_long, &uppercase, "a, b", "\u{e9}"];
+    for value in invalid_keys {
+        let response = call_with(&gate, "echo", &[("x-api-key", value)]).await;
+        response.is_fault(401, "Unauthorized");
+        response.hides(&[key, &key[3..15]]);
+        assert!(response.header("www-authenticate").unwrap().contains("ApiKey realm=\"gatepost\""), "{value}");
     }
-    let elsewhere: &[&[(&str, &str)]] = &[
+    let misplaced: &[&[(&str, &str)]] = &[
         &[],
         &[("authorization", &format!("Bearer {key}"))],
         &[("authorization", &format!("ApiKey {key}"))],
         &[("x-api_key", key)],
         &[("cookie", &format!("x-api-key={key}"))],
     ];
-    for fields in elsewhere {
-        let answer = with(&gate, "echo", fields).await;
-        assert!(matches!(answer.status, 400 | 401), "{fields:?}: {}", answer.text());
-        answer.hides(&[key]);
+    for headers in misplaced {
+        let response = call_with(&gate, "echo", headers).await;
+        assert!(matches!(response.status, 400 | 401), "{headers:?}: {}", response.text());
+        response.hides(&[key]);
     }
     send(gate.request("POST", &format!("/agents/echo/invoke?x-api-key={key}&api_key={key}")).json(&json!({})))
         .await
         .is_fault(401, "Unauthorized");
-    with(&gate, "echo", &[("x-api-key", key), ("x-api-key", key)]).await.is_fault(400, "InvalidInput");
-    with(&gate, "echo", &[("x-api-key", key), ("X-API-KEY", "x")]).await.is_fault(400, "InvalidInput");
+    call_with(&gate, "echo", &[("x-api-key", key), ("x-api-key", key)]).await.is_fault(400, "InvalidInput");
+    call_with(&gate, "echo", &[("x-api-key", key), ("X-API-KEY", "x")]).await.is_fault(400, "InvalidInput");
     assert_eq!(echo.calls(), 0);
-    with(&gate, "echo", &[("x-api-key", key)]).await.is_ok();
+    call_with(&gate, "echo", &[("x-api-key", key)]).await.is_ok();
 }
 
 #[tokio::test]
-async fn r28_keys_change_while_the_gateway_runs() {
+async fn r28_changes_of_the_key_file_take_effect_while_the_gateway_runs() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     let old = gate.key("team-a").to_owned();
-    let status = async |key: &str| with(&gate, "echo", &[("x-api-key", key)]).await.status;
-    // Rotation: several keys of one caller count at once.
+    let status = async |key: &str| call_with(&gate, "echo", &[("x-api-key", key)]).await.status;
+    // Rotation: several keys of one caller are valid at once.
     let [new, disabled, expired, removed] = std::array::from_fn(|_| new_key(&gate.folder(), "team-a", &[]));
-    eventually("the last new key counts", async || status(&removed).await == 200).await;
+    eventually("the last new key is accepted", async || status(&removed).await == 200).await;
     for key in [&old, &new, &disabled, &expired] {
         assert_eq!(status(key).await, 200);
     }
@@ -85,12 +87,12 @@ async fn r28_keys_change_while_the_gateway_runs() {
     lines[3]["expires"] = json!("2020-01-01T00:00:00Z");
     let file = |lines: &[Value]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
     gate.write("keys.jsonl", &file(&lines[1..4]));
-    eventually("the removed keys stop to count", async || status(&removed).await == 401).await;
+    eventually("the removed keys are refused", async || status(&removed).await == 401).await;
     for key in [&old, &disabled, &expired] {
         assert_eq!(status(key).await, 401);
     }
     assert_eq!(status(&new).await, 200);
-    gate.write("keys.jsonl", "this is no file of keys\n{\"prefix\":");
+    gate.write("keys.jsonl", "this is not a key file\n{\"prefix\":");
     eventually("the broken file is reported", async || gate.stderr().contains("API keys not reloaded")).await;
     assert_eq!((status(&new).await, status(&old).await), (200, 401));
     std::fs::remove_file(gate.folder().join("keys.jsonl")).unwrap();
@@ -98,24 +100,24 @@ async fn r28_keys_change_while_the_gateway_runs() {
         .await;
     assert_eq!((status(&new).await, status(&old).await), (200, 401));
     gate.write("keys.jsonl", &file(&lines[..1]));
-    eventually("the repaired file counts", async || status(&old).await == 200).await;
+    eventually("the repaired file is loaded", async || status(&old).await == 200).await;
     assert_eq!(status(&new).await, 401);
-    let told = gate.stderr();
+    let stderr = gate.stderr();
     for secret in [&old, &new] {
-        assert!(!told.contains(secret.rsplit('_').next().unwrap()));
+        assert!(!stderr.contains(secret.rsplit('_').next().unwrap()));
     }
 }
 
 #[tokio::test]
-async fn r28_the_header_of_keys_is_the_configured_one() {
+async fn r28_the_key_is_read_from_the_configured_header() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).section("    header: X-Team-Key\n").start().await;
     let key = gate.key("team-a");
-    let answer = with(&gate, "echo", &[("x-api-key", key)]).await;
-    answer.is_fault(401, "Unauthorized");
-    assert!(answer.header("www-authenticate").unwrap().contains("header=\"X-Team-Key\""));
+    let response = call_with(&gate, "echo", &[("x-api-key", key)]).await;
+    response.is_fault(401, "Unauthorized");
+    assert!(response.header("www-authenticate").unwrap().contains("header=\"X-Team-Key\""));
     assert_eq!(echo.calls(), 0);
-    with(&gate, "echo", &[("x-team-key", key)]).await.is_ok();
+    call_with(&gate, "echo", &[("x-team-key", key)]).await.is_ok();
     assert_eq!(echo.got()[0].header("x-team-key"), None);
     assert!(!echo.got()[0].head.contains(key));
 }
@@ -124,7 +126,7 @@ async fn r28_the_header_of_keys_is_the_configured_one() {
 fn r28_key_new_shows_the_key_once_and_stores_its_hash() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| command().current_dir(folder.path()).args(["key", "new"]).args(args).output().unwrap();
-    let made = run(&[
+    let output = run(&[
         "--file",
         "keys",
         "--caller",
@@ -138,8 +140,8 @@ fn r28_key_new_shows_the_key_once_and_stores_its_hash() {
         "--expires",
         "2099-01-31T00:00:00Z",
     ]);
-    assert!(made.status.success(), "{made:?}");
-    let key = String::from_utf8(made.stdout).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let key = String::from_utf8(output.stdout).unwrap();
     let key = key.strip_suffix('\n').unwrap();
     assert!(key.starts_with("gp_") && key.lines().count() == 1, "{key}");
     let file = folder.path().join("keys");
@@ -148,9 +150,10 @@ fn r28_key_new_shows_the_key_once_and_stores_its_hash() {
     assert_eq!(stored["caller"], "team-a");
     assert_eq!(stored["groups"], json!(["a", "b"]));
     assert_eq!((stored["tier"].as_str(), stored["expires"].as_str()), (Some("gold"), Some("2099-01-31T00:00:00Z")));
-    assert!(!line.contains(key.rsplit('_').next().unwrap()) && !String::from_utf8(made.stderr).unwrap().contains(key));
+    assert!(!line.contains(key.rsplit('_').next().unwrap()), "{line}");
+    assert!(!String::from_utf8(output.stderr).unwrap().contains(key));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let wrong: &[&[&str]] = &[
+    let invalid_args: &[&[&str]] = &[
         &["--file", "keys"],
         &["--file", "keys", "--caller", ""],
         &["--file", "keys", "--caller", "a\nb"],
@@ -159,57 +162,58 @@ fn r28_key_new_shows_the_key_once_and_stores_its_hash() {
         &["--caller", "a"],
         &["--caller", "a", "-c", "nowhere.yaml"],
     ];
-    for args in wrong {
-        let refused = run(args);
-        assert!(!refused.status.success() && refused.stdout.is_empty() && !refused.stderr.is_empty(), "{args:?}");
+    for args in invalid_args {
+        let output = run(args);
+        assert!(!output.status.success() && output.stdout.is_empty() && !output.stderr.is_empty(), "{args:?}");
     }
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), line, "what is refused leaves the file alone");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), line, "a failed command does not change the file");
 }
 
 #[tokio::test]
-async fn r28_a_key_made_for_a_configuration_has_its_pepper() {
+async fn r28_a_key_created_for_a_configuration_uses_its_pepper() {
     let echo = Agent::echo().await;
     let build = gateway().agent("echo", &echo).env("PEPPER", "a pepper").section("    pepper: env:PEPPER\n");
     let gate = build.start().await;
-    assert_eq!(with(&gate, "echo", &[("x-api-key", gate.key("team-a"))]).await.status, 401, "made without it");
+    let status = async |key: &str| call_with(&gate, "echo", &[("x-api-key", key)]).await.status;
+    assert_eq!(status(gate.key("team-a")).await, 401, "created without the pepper");
     let run = |args: &[&str]| {
-        let made = command()
+        let output = command()
             .env("PEPPER", "a pepper")
             .args(["key", "new", "--caller", "b", "-c"])
             .arg(gate.folder().join("gatepost.yaml"))
             .args(args)
             .output()
             .unwrap();
-        assert!(made.status.success(), "{made:?}");
-        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
     let keys = gate.folder().join("keys.jsonl");
     for key in [run(&[]), run(&["--file", keys.to_str().unwrap()])] {
-        eventually("the key counts", async || with(&gate, "echo", &[("x-api-key", &key)]).await.status == 200).await;
+        eventually("the key is accepted", async || status(&key).await == 200).await;
     }
 }
 
 #[tokio::test]
-async fn r130_no_credential_stands_in_a_log_a_metric_or_an_answer() {
+async fn r130_no_credential_appears_in_a_log_a_metric_or_a_response() {
     let agent = Agent::doing(answer("500 Oops", "text/plain", "it broke")).await;
     let issuer = Issuer::start().await;
-    let oauth = asks(&agent, "oauth", &json!({"type": "oauth2_bearer"}));
+    let oauth = document_with(&agent, "oauth", &json!({"type": "oauth2_bearer"}));
     let gate = gateway().agent("echo", &agent).document(oauth).section(&issuer.section()).start().await;
     let key = gate.key("team-a").to_owned();
-    let (good, expired) = (issuer.token(&json!({})), issuer.token(&json!({"exp": 1})));
+    let (valid, expired) = (issuer.token(&json!({})), issuer.token(&json!({"exp": 1})));
     let mut answers = Vec::new();
     let calls: &[(&str, &[(&str, &str)])] = &[
         ("echo", &[("x-api-key", &key)]),
         ("none", &[("x-api-key", &key)]),
         ("echo", &[("x-api-key", &format!("{key}x"))]),
         ("echo", &[("x-api-key", &key), ("x-api-key", &key)]),
-        ("oauth", &[("authorization", &format!("Bearer {good}"))]),
+        ("oauth", &[("authorization", &format!("Bearer {valid}"))]),
         ("oauth", &[("authorization", &format!("Bearer {expired}"))]),
         ("oauth", &[("authorization", &format!("Bearer {key}"))]),
         ("echo", &[("user-agent", &key), ("x-request-id", &key), ("traceparent", &key)]),
     ];
-    for (id, fields) in calls {
-        answers.push(with(&gate, id, fields).await);
+    for (id, headers) in calls {
+        answers.push(call_with(&gate, id, headers).await);
     }
     for path in
         [format!("/agents/{key}/invoke"), format!("/agents/echo/invoke?key={key}"), format!("/agents/echo/{key}")]
@@ -218,113 +222,113 @@ async fn r130_no_credential_stands_in_a_log_a_metric_or_an_answer() {
     }
     let log = gate.log(calls.len() + 3).await;
     let metrics = gate.admin("/metrics").await.text();
-    let told = [gate.stderr(), metrics, format!("{log:?}")];
+    let texts = [gate.stderr(), metrics, format!("{log:?}")];
     let secrets =
-        [key.rsplit('_').next().unwrap(), good.rsplit('.').next().unwrap(), expired.rsplit('.').next().unwrap()];
+        [key.rsplit('_').next().unwrap(), valid.rsplit('.').next().unwrap(), expired.rsplit('.').next().unwrap()];
     for secret in secrets {
-        for text in &told {
-            assert!(!text.contains(secret), "a credential stands in {text}");
+        for text in &texts {
+            assert!(!text.contains(secret), "a credential is in {text}");
         }
-        // The id of a request is told back as the caller wrote it.
-        for answer in answers.iter().filter(|answer| answer.header("x-request-id") != Some(&*key)) {
-            answer.hides(&[secret]);
+        // The request id is returned as the caller wrote it.
+        for response in answers.iter().filter(|response| response.header("x-request-id") != Some(&*key)) {
+            response.hides(&[secret]);
         }
     }
 }
 
-/// The section that makes a gateway believe `provider`; continues `auth`.
-fn believes(provider: &Provider) -> String {
+/// The keys of `auth` that make a gateway trust `provider`.
+fn provider_section(provider: &Provider) -> String {
     format!(
-        "  bearer:\n    issuers:\n      - {{issuer: '{0}', audience: [gatepost], algorithms: [RS256, ES256, EdDSA], refetch_after: 1s}}\n    introspection: {{endpoint: '{1}', issuer: '{0}', audience: [gatepost], client_id: gateway, client_secret: env:INTROSPECTION, cache_for: 1s}}\n",
+        "  bearer:\n    issuers:\n      - {{issuer: '{0}', audience: [gatepost], algorithms: [RS256, ES256, EdDSA], min_jwks_refetch_interval: 1s}}\n    introspection: {{endpoint: '{1}', issuer: '{0}', audience: [gatepost], client_id: gateway, client_secret: env:INTROSPECTION, cache_ttl: 1s}}\n",
         provider.issuer(),
         provider.introspection()
     )
 }
 
 #[tokio::test]
-async fn r97_tokens_of_a_real_provider_through_the_gateway() {
+async fn r97_tokens_of_a_real_provider_are_verified() {
     let mut provider = Provider::start().await;
     let echo = Agent::echo().await;
     let gate = gateway()
-        .document(asks(&echo, "reads", &json!({"type": "oauth2_bearer", "scopes": ["read"]})))
-        .document(asks(&echo, "writes", &json!({"type": "oauth2_bearer", "scopes": ["read", "write"]})))
-        .document(asks(&echo, "hidden", &json!({"type": "oauth2_bearer", "scopes": ["admin"]})))
+        .document(document_with(&echo, "reads", &json!({"type": "oauth2_bearer", "scopes": ["read"]})))
+        .document(document_with(&echo, "writes", &json!({"type": "oauth2_bearer", "scopes": ["read", "write"]})))
+        .document(document_with(&echo, "hidden", &json!({"type": "oauth2_bearer", "scopes": ["admin"]})))
         .access("access:\n  grants:\n    - {callers: ['oauth:app-1', 'key:*'], agents: [reads, writes]}\n")
         .env("INTROSPECTION", "gateway-secret")
-        .section(&believes(&provider))
+        .section(&provider_section(&provider))
         .start()
         .await;
     for format in ["RS256", "ES256", "EdDSA", "opaque"] {
         let token = provider.token(format).await;
-        bearing(&gate, "reads", &token).await.is_ok();
+        call_with_token(&gate, "reads", &token).await.is_ok();
         assert_eq!(echo.got().last().unwrap().header("authorization"), None);
-        let answer = bearing(&gate, "writes", &token).await;
-        answer.is_fault(403, "PermissionDenied");
-        let challenge = answer.header("www-authenticate").unwrap();
+        let response = call_with_token(&gate, "writes", &token).await;
+        response.is_fault(403, "PermissionDenied");
+        let challenge = response.header("www-authenticate").unwrap();
         assert!(
             challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"read write\""),
             "{challenge}"
         );
-        let answer = bearing(&gate, "hidden", &token).await;
-        answer.is_fault(404, "NotFound");
-        answer.hides(&["admin"]);
+        let response = call_with_token(&gate, "hidden", &token).await;
+        response.is_fault(404, "NotFound");
+        response.hides(&["admin"]);
     }
     assert_eq!(echo.calls(), 4);
     for token in [provider.token("elsewhere").await.as_str(), "never-issued", "eyJ.eyJ.x", ""] {
-        let answer = bearing(&gate, "reads", token).await;
-        answer.is_fault(401, "Unauthorized");
-        assert!(answer.header("www-authenticate").unwrap().contains("error=\"invalid_token\""), "{token}");
+        let response = call_with_token(&gate, "reads", token).await;
+        response.is_fault(401, "Unauthorized");
+        assert!(response.header("www-authenticate").unwrap().contains("error=\"invalid_token\""), "{token}");
     }
-    // A key is known, and not what this agent takes.
-    let error = with(&gate, "reads", &[("x-api-key", gate.key("team-a"))]).await.is_fault(401, "Unauthorized");
+    // The key is valid, but this agent accepts bearer tokens only.
+    let error = call_with(&gate, "reads", &[("x-api-key", gate.key("team-a"))]).await.is_fault(401, "Unauthorized");
     assert!(error["message"].as_str().unwrap().contains("a bearer token"), "{error}");
     let (opaque, fresh) = (provider.token("opaque").await, provider.token("ES256").await);
     provider.kill();
-    let answer = bearing(&gate, "reads", &opaque).await;
-    answer.is_fault(503, "Overloaded");
-    assert!(answer.header("retry-after").is_some() && answer.header("www-authenticate").is_none());
-    bearing(&gate, "reads", &fresh).await.is_ok();
+    let response = call_with_token(&gate, "reads", &opaque).await;
+    response.is_fault(503, "Overloaded");
+    assert!(response.header("retry-after").is_some() && response.header("www-authenticate").is_none());
+    call_with_token(&gate, "reads", &fresh).await.is_ok();
     assert_eq!(echo.calls(), 5);
     provider.again().await;
-    bearing(&gate, "reads", &provider.token("EdDSA").await).await.is_ok();
+    call_with_token(&gate, "reads", &provider.token("EdDSA").await).await.is_ok();
 }
 
 #[tokio::test]
-async fn r97_an_issuer_that_was_never_reached_is_503_never_401_and_never_open() {
+async fn r97_calls_with_tokens_of_an_unreachable_issuer_are_503() {
     let echo = Agent::echo().await;
-    let gone = Issuer::start().await;
-    let (section, token) = (gone.section(), gone.token(&json!({})));
-    drop(gone);
-    let gate =
-        gateway().document(asks(&echo, "oauth", &json!({"type": "oauth2_bearer"}))).section(&section).start().await;
-    let answer = bearing(&gate, "oauth", &token).await;
-    answer.is_fault(503, "Overloaded");
-    assert!(answer.header("retry-after").is_some());
-    bearing(&gate, "no-such-agent", &token).await.is_fault(503, "Overloaded");
+    let unreachable = Issuer::start().await;
+    let (section, token) = (unreachable.section(), unreachable.token(&json!({})));
+    drop(unreachable);
+    let document = document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"}));
+    let gate = gateway().document(document).section(&section).start().await;
+    let response = call_with_token(&gate, "oauth", &token).await;
+    response.is_fault(503, "Overloaded");
+    assert!(response.header("retry-after").is_some());
+    call_with_token(&gate, "no-such-agent", &token).await.is_fault(503, "Overloaded");
     assert_eq!(echo.calls(), 0);
 }
 
 #[tokio::test]
-async fn r97_forged_tokens_are_refused_end_to_end() {
+async fn r97_forged_tokens_are_refused() {
     let echo = Agent::echo().await;
     let (issuer, other) = (Issuer::start().await, Issuer::start().await);
     let gate = gateway()
-        .document(asks(&echo, "oauth", &json!({"type": "oauth2_bearer"})))
+        .document(document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"})))
         .section(&issuer.section())
         .start()
         .await;
-    let good = issuer.token(&json!({}));
-    let (head, rest) = good.split_once('.').unwrap();
+    let valid = issuer.token(&json!({}));
+    let (head, rest) = valid.split_once('.').unwrap();
     let (claims, signature) = rest.split_once('.').unwrap();
-    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let none = part(json!({"alg": "none"}));
+    let encode_part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let unsigned_header = encode_part(json!({"alg": "none"}));
     let forged = [
-        format!("{none}.{claims}."),
-        format!("{none}.{claims}.{signature}"),
-        format!("{}.{claims}.{signature}", part(json!({"alg": "HS256", "kid": "one"}))),
+        format!("{unsigned_header}.{claims}."),
+        format!("{unsigned_header}.{claims}.{signature}"),
+        format!("{}.{claims}.{signature}", encode_part(json!({"alg": "HS256", "kid": "one"}))),
         format!(
             "{head}.{}.{signature}",
-            part(json!({"iss": issuer.url(), "aud": "gatepost", "exp": 9_999_999_999_u64, "client_id": "admin"}))
+            encode_part(json!({"iss": issuer.url(), "aud": "gatepost", "exp": 9_999_999_999_u64, "client_id": "admin"}))
         ),
         other.token(&json!({"iss": issuer.url()})),
         other.token(&json!({})),
@@ -334,26 +338,26 @@ async fn r97_forged_tokens_are_refused_end_to_end() {
         issuer.token(&json!({"nbf": 9_999_999_999_u64})),
         issuer.token(&json!({"client_id": null})),
         issuer.token(&json!({"cnf": {"x5t#S256": URL_SAFE_NO_PAD.encode([7; 32])}})),
-        good[..good.len() - 2].to_owned(),
+        valid[..valid.len() - 2].to_owned(),
     ];
     for token in &forged {
-        bearing(&gate, "oauth", token).await.is_fault(401, "Unauthorized");
+        call_with_token(&gate, "oauth", token).await.is_fault(401, "Unauthorized");
     }
-    let twice = [("authorization", format!("Bearer {good}")), ("authorization", "Basic YTpi".into())];
-    with(&gate, "oauth", &twice.each_ref().map(|(name, value)| (*name, value.as_str())))
+    let two_authorizations = [("authorization", format!("Bearer {valid}")), ("authorization", "Basic YTpi".into())];
+    call_with(&gate, "oauth", &two_authorizations.each_ref().map(|(name, value)| (*name, value.as_str())))
         .await
         .is_fault(400, "InvalidInput");
     assert_eq!(echo.calls(), 0);
-    bearing(&gate, "oauth", &good).await.is_ok();
+    call_with_token(&gate, "oauth", &valid).await.is_ok();
 }
 
-/// A gateway with TLS whose clients may show certificates of `authority`.
-fn secured(build: Build, authority: &Authority, changes: &str) -> Build {
+/// A gateway with a TLS listener that requests client certificates of `authority`; `tls_settings` follow the others.
+fn with_tls_listener(build: Build, authority: &Authority, tls_settings: &str) -> Build {
     let folder = build.folder().to_owned();
     authority.server(&["localhost"]).write(&folder, "server");
     std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
     build.listen(&format!(
-        "listen:\n  - address: 127.0.0.1:0\n    tls: {{certificate: server.pem, key: server.key, client_ca: ca.pem{changes}}}\n"
+        "listeners:\n  - address: 127.0.0.1:0\n    tls: {{certificate: server.pem, key: server.key, client_ca: ca.pem{tls_settings}}}\n"
     ))
 }
 
@@ -368,109 +372,103 @@ fn client(authority: &Authority, identity: Option<&Issued>) -> reqwest::ClientBu
     }
 }
 
-fn over_tls(gate: &Gate, client: &reqwest::Client, id: &str) -> reqwest::RequestBuilder {
+fn invoke_over_tls(gate: &Gate, client: &reqwest::Client, id: &str) -> reqwest::RequestBuilder {
     client.post(format!("https://localhost:{}/agents/{id}/invoke", gate.address().port())).json(&json!({}))
 }
 
 #[tokio::test]
-async fn r2_r97_a_client_certificate_tells_who_calls() {
+async fn r2_r97_a_client_certificate_identifies_the_caller() {
     let echo = Agent::echo().await;
     let (authority, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let build = gateway()
-        .document(asks(&echo, "mtls", &json!({"type": "mtls"})))
+        .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
         .agent("keyed", &echo)
         .access("access:\n  grants:\n    - {callers: ['cert:robot.example', 'key:team-a'], agents: ['*']}\n")
         .section("  mtls: {}\n");
-    let gate = secured(build, &authority, "").start().await;
+    let gate = with_tls_listener(build, &authority, "").start().await;
     let robot = client(&authority, Some(&authority.client("robot.example"))).build().unwrap();
-    let (other, bare) = (
+    let (other, anonymous) = (
         client(&authority, Some(&authority.client("other.example"))).build().unwrap(),
         client(&authority, None).build().unwrap(),
     );
-    let response = over_tls(&gate, &robot, "mtls").send().await.unwrap();
-    assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2), "ALPN chose");
+    let response = invoke_over_tls(&gate, &robot, "mtls").send().await.unwrap();
+    assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2), "by ALPN");
     assert_eq!(gate.log(1).await[0]["caller"], "cert:robot.example");
     for (version, alpn) in [(TlsVersion::TLS_1_2, true), (TlsVersion::TLS_1_2, false), (TlsVersion::TLS_1_3, false)] {
         let builder = client(&authority, Some(&authority.client("robot.example"))).tls_version_max(version);
         let builder = if alpn { builder } else { builder.http1_only() };
-        let response = over_tls(&gate, &builder.build().unwrap(), "mtls").send().await.unwrap();
+        let response = invoke_over_tls(&gate, &builder.build().unwrap(), "mtls").send().await.unwrap();
         let expected = if alpn { http::Version::HTTP_2 } else { http::Version::HTTP_11 };
         assert_eq!((response.status().as_u16(), response.version()), (200, expected));
     }
-    let reached = echo.calls();
-    // Another caller's certificate holds, and is granted nothing.
-    send(over_tls(&gate, &other, "mtls")).await.is_fault(404, "NotFound");
-    send(over_tls(&gate, &bare, "mtls")).await.is_fault(401, "Unauthorized");
-    let error = send(over_tls(&gate, &bare, "mtls").header("x-api-key", gate.key("team-a")))
+    let calls_so_far = echo.calls();
+    // The certificate of the other caller is valid, but the caller has no grant.
+    send(invoke_over_tls(&gate, &other, "mtls")).await.is_fault(404, "NotFound");
+    send(invoke_over_tls(&gate, &anonymous, "mtls")).await.is_fault(401, "Unauthorized");
+    let error = send(invoke_over_tls(&gate, &anonymous, "mtls").header("x-api-key", gate.key("team-a")))
         .await
         .is_fault(401, "Unauthorized");
     assert!(error["message"].as_str().unwrap().contains("a client certificate"), "{error}");
-    // A certificate is no key.
-    send(over_tls(&gate, &robot, "keyed")).await.is_fault(401, "Unauthorized");
-    assert!(
-        over_tls(&gate, &client(&authority, Some(&foreign.client("robot.example"))).build().unwrap(), "mtls")
-            .send()
-            .await
-            .is_err()
-    );
-    // A server's certificate of the right authority is no client's.
-    assert!(
-        over_tls(&gate, &client(&authority, Some(&authority.server(&["robot.example"]))).build().unwrap(), "mtls")
-            .send()
-            .await
-            .is_err()
-    );
-    assert_eq!(echo.calls(), reached);
-    send(over_tls(&gate, &bare, "keyed").header("x-api-key", gate.key("team-a"))).await.is_ok();
+    // This agent accepts API keys only.
+    send(invoke_over_tls(&gate, &robot, "keyed")).await.is_fault(401, "Unauthorized");
+    let untrusted = client(&authority, Some(&foreign.client("robot.example"))).build().unwrap();
+    assert!(invoke_over_tls(&gate, &untrusted, "mtls").send().await.is_err());
+    // A server certificate of the trusted authority is not a client certificate.
+    let server_certificate = authority.server(&["robot.example"]);
+    let server_as_client = client(&authority, Some(&server_certificate)).build().unwrap();
+    assert!(invoke_over_tls(&gate, &server_as_client, "mtls").send().await.is_err());
+    assert_eq!(echo.calls(), calls_so_far);
+    send(invoke_over_tls(&gate, &anonymous, "keyed").header("x-api-key", gate.key("team-a"))).await.is_ok();
     assert_eq!(echo.got().last().unwrap().header("x-api-key"), None);
 }
 
 #[tokio::test]
-async fn r1_a_listener_with_tls_speaks_nothing_older_than_it_is_told_and_nothing_plain() {
+async fn r1_a_tls_listener_refuses_older_tls_versions_and_plain_http() {
     let echo = Agent::echo().await;
     let authority = Authority::new("ours");
-    let gate = secured(gateway().agent("echo", &echo), &authority, ", min_version: '1.3'").start().await;
-    let old = client(&authority, None).tls_version_max(TlsVersion::TLS_1_2).build().unwrap();
-    assert!(over_tls(&gate, &old, "echo").send().await.is_err());
-    let unknown = client(&Authority::new("another"), None).build().unwrap();
-    assert!(over_tls(&gate, &unknown, "echo").send().await.is_err());
+    let gate = with_tls_listener(gateway().agent("echo", &echo), &authority, ", min_version: '1.3'").start().await;
+    let tls12_client = client(&authority, None).tls_version_max(TlsVersion::TLS_1_2).build().unwrap();
+    assert!(invoke_over_tls(&gate, &tls12_client, "echo").send().await.is_err());
+    let untrusting_client = client(&Authority::new("another"), None).build().unwrap();
+    assert!(invoke_over_tls(&gate, &untrusting_client, "echo").send().await.is_err());
     assert!(gate.post("/agents/echo/invoke").send().await.is_err(), "plain HTTP");
-    let new = client(&authority, None).build().unwrap();
-    send(over_tls(&gate, &new, "echo").header("x-api-key", gate.key("team-a"))).await.is_ok();
+    let tls13_client = client(&authority, None).build().unwrap();
+    send(invoke_over_tls(&gate, &tls13_client, "echo").header("x-api-key", gate.key("team-a"))).await.is_ok();
     assert_eq!(echo.calls(), 1);
 }
 
 #[tokio::test]
-async fn r97_a_token_bound_to_a_certificate_counts_only_with_it() {
+async fn r97_a_token_bound_to_a_certificate_is_valid_only_with_that_certificate() {
     let echo = Agent::echo().await;
     let (authority, issuer) = (Authority::new("ours"), Issuer::start().await);
-    let build = gateway().document(asks(&echo, "oauth", &json!({"type": "oauth2_bearer"}))).section(&issuer.section());
-    let gate = secured(build, &authority, "").start().await;
+    let document = document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"}));
+    let build = gateway().document(document).section(&issuer.section());
+    let gate = with_tls_listener(build, &authority, "").start().await;
     let (mine, another) = (authority.client("mine.example"), authority.client("another.example"));
     let token = issuer.token(&json!({"cnf": {"x5t#S256": mine.thumbprint()}}));
     for (identity, status) in [(Some(&mine), 200), (Some(&another), 401), (None, 401), (Some(&mine), 200)] {
         let client = client(&authority, identity).build().unwrap();
-        let answer = send(over_tls(&gate, &client, "oauth").bearer_auth(&token)).await;
-        assert_eq!(answer.status, status, "{}", answer.text());
+        let response = send(invoke_over_tls(&gate, &client, "oauth").bearer_auth(&token)).await;
+        assert_eq!(response.status, status, "{}", response.text());
         assert_eq!(
-            answer.header("www-authenticate").is_some_and(|value| value.contains("invalid_token")),
+            response.header("www-authenticate").is_some_and(|value| value.contains("invalid_token")),
             status == 401
         );
     }
     assert_eq!(echo.calls(), 2);
 }
 
-/// All that a caller can see of an answer, but for what is new in every one.
-fn seen(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
-    let id = answer.header("x-request-id").unwrap().to_owned();
-    let mut headers = answer.headers.clone();
+/// The parts of a response that are visible to a caller, without the date and the request id.
+fn visible_parts(response: &Answer) -> (u16, Vec<(String, String)>, String) {
+    let id = response.header("x-request-id").unwrap().to_owned();
+    let mut headers = response.headers.clone();
     headers.retain(|(name, _)| name != "date" && name != "x-request-id");
     headers.sort();
-    (answer.status, headers, answer.text().replace(&id, "ID"))
+    (response.status, headers, response.text().replace(&id, "ID"))
 }
 
 #[tokio::test]
-async fn r3_an_agent_that_may_not_be_seen_is_no_agent() {
+async fn r3_an_agent_without_a_grant_looks_like_no_agent() {
     let echo = Agent::echo().await;
     let issuer = Issuer::start().await;
     let mut inactive = echo.document("inactive");
@@ -483,9 +481,9 @@ async fn r3_an_agent_that_may_not_be_seen_is_no_agent() {
         .agent("granted", &echo)
         .document(inactive)
         .document(strict)
-        .document(asks(&echo, "oauth", &json!({"type": "oauth2_bearer", "scopes": ["admin"]})))
-        .document(asks(&echo, "mtls", &json!({"type": "mtls"})))
-        .document(asks(&echo, "open", &json!({"type": "none"})))
+        .document(document_with(&echo, "oauth", &json!({"type": "oauth2_bearer", "scopes": ["admin"]})))
+        .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
+        .document(document_with(&echo, "open", &json!({"type": "none"})))
         .access("access:\n  grants:\n    - {callers: ['key:team-a'], agents: [granted]}\n")
         .section(&issuer.section())
         .start()
@@ -512,15 +510,15 @@ async fn r3_an_agent_that_may_not_be_seen_is_no_agent() {
         ("DELETE", "invoke"),
         ("POST", "a/b/c"),
     ];
-    for fields in callers {
+    for headers in callers {
         for (method, rest) in shapes {
-            let ask = async |id: &str| {
+            let visible_response = async |id: &str| {
                 let call = gate.request(method, &format!("/agents/{id}/{rest}")).body("{\"not\": json");
-                seen(&send(fields.iter().fold(call, |call, (name, value)| call.header(*name, *value))).await)
+                visible_parts(&send(headers.iter().fold(call, |call, (name, value)| call.header(*name, *value))).await)
             };
-            let none = ask("nothing").await;
+            let not_found = visible_response("nothing").await;
             for id in ["hidden", "inactive", "strict", "oauth", "mtls", "open"] {
-                assert_eq!(ask(id).await, none, "{id}: {method} {rest} {fields:?}");
+                assert_eq!(visible_response(id).await, not_found, "{id}: {method} {rest} {headers:?}");
             }
         }
     }
@@ -528,17 +526,17 @@ async fn r3_an_agent_that_may_not_be_seen_is_no_agent() {
 }
 
 #[tokio::test]
-async fn r3_forbidden_is_said_only_where_the_configuration_says_so_and_only_to_the_known() {
+async fn r3_denied_calls_are_403_only_if_configured_and_only_for_authenticated_callers() {
     let echo = Agent::echo().await;
-    let gate = gateway().agent("hidden", &echo).access("access: {unseen: forbidden, grants: []}\n").start().await;
+    let gate = gateway().agent("hidden", &echo).access("access: {on_denied: forbidden, grants: []}\n").start().await;
     gate.invoke("hidden", &json!({})).await.is_fault(403, "PermissionDenied");
     gate.invoke("nothing", &json!({})).await.is_fault(404, "NotFound");
-    with(&gate, "hidden", &[]).await.is_fault(401, "Unauthorized");
+    call_with(&gate, "hidden", &[]).await.is_fault(401, "Unauthorized");
     assert_eq!(echo.calls(), 0);
 }
 
 #[tokio::test]
-async fn r3_grants_by_id_glob_group_tag_and_capability() {
+async fn r3_grants_match_by_id_glob_group_tag_and_capability() {
     let echo = Agent::echo().await;
     let tagged = |id: &str, member: &str, word: &str| {
         let mut document = echo.document(id);
@@ -550,8 +548,8 @@ async fn r3_grants_by_id_glob_group_tag_and_capability() {
         .agent("eu-one", &echo)
         .document(tagged("tagged", "tags", "public"))
         .document(tagged("able", "capabilities", "translate"))
-        .document(asks(&echo, "open", &json!({"type": "none"})))
-        .document(asks(&echo, "shut", &json!({"type": "none"})))
+        .document(document_with(&echo, "open", &json!({"type": "none"})))
+        .document(document_with(&echo, "shut", &json!({"type": "none"})))
         .access(
             "access:\n  grants:\n    - {groups: [staff], agents: [plain]}\n    - {callers: ['key:eu-*'], agents: ['eu-*']}\n    - {callers: ['key:*'], tags: [public]}\n    - {callers: ['key:team-a'], capabilities: ['trans*']}\n    - {callers: [anonymous], agents: [open]}\n",
         )
@@ -559,37 +557,37 @@ async fn r3_grants_by_id_glob_group_tag_and_capability() {
         .caller("eu-west", &[])
         .start()
         .await;
-    let may = [
+    let callable_agents = [
         ("team-a", ["tagged", "able"].as_slice()),
         ("staff", &["plain", "tagged"]),
         ("eu-west", &["eu-one", "tagged"]),
     ];
-    for (caller, agents) in may {
+    for (caller, agents) in callable_agents {
         for id in ["plain", "eu-one", "tagged", "able", "open", "shut"] {
-            let status = with(&gate, id, &[("x-api-key", gate.key(caller))]).await.status;
+            let status = call_with(&gate, id, &[("x-api-key", gate.key(caller))]).await.status;
             assert_eq!(status, if agents.contains(&id) { 200 } else { 404 }, "{caller} {id}");
         }
     }
-    // Open is spelled twice: by the agent, and by a grant to callers without a credential.
-    with(&gate, "open", &[]).await.is_ok();
+    // Anonymous calls need both: an agent that accepts them, and a grant to callers without a credential.
+    call_with(&gate, "open", &[]).await.is_ok();
     for id in ["shut", "plain", "tagged"] {
-        with(&gate, id, &[]).await.is_fault(401, "Unauthorized");
+        call_with(&gate, id, &[]).await.is_fault(401, "Unauthorized");
     }
-    with(&gate, "open", &[("x-api-key", "gp_wrong")]).await.is_fault(401, "Unauthorized");
+    call_with(&gate, "open", &[("x-api-key", "gp_wrong")]).await.is_fault(401, "Unauthorized");
 }
 
 #[tokio::test]
-async fn r2_nobody_may_call_anything_unless_it_is_granted() {
+async fn r2_without_a_grant_no_call_is_allowed() {
     let echo = Agent::echo().await;
     let gate = gateway()
         .agent("echo", &echo)
-        .document(asks(&echo, "open", &json!({"type": "none"})))
+        .document(document_with(&echo, "open", &json!({"type": "none"})))
         .access("access: {}\n")
         .start()
         .await;
     for id in ["echo", "open"] {
         gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
-        with(&gate, id, &[]).await.is_fault(401, "Unauthorized");
+        call_with(&gate, id, &[]).await.is_fault(401, "Unauthorized");
     }
     assert_eq!(echo.calls(), 0);
 }

@@ -1,4 +1,4 @@
-//! A call from end to end: selection, contract, batches, forwarding.
+//! Calls end to end: choice of the operation, validation, batches, forwarding.
 
 use crate::support::{
     agent::{self, Agent, answer, json_answer, write},
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 #[tokio::test]
-async fn r27_r33_an_invocation_reaches_the_agent_byte_for_byte_and_its_answer_comes_back() {
+async fn r27_r33_an_invocation_is_forwarded_byte_for_byte_and_the_response_is_returned() {
     let echo = Agent::echo().await;
     let gate = gateway().document(translator(&echo)).start().await;
     let body = "{ \"text\":\"你好世界\", \"source_language\" : \"zh\",\n\"target_language\":\"en\"}";
     let call = gate.post("/agents/agent-12345/invoke").header("content-type", "application/json").body(body);
-    let answer = send(call).await;
-    answer.is_ok();
+    let response = send(call).await;
+    response.is_ok();
     assert_eq!(echo.got()[0].body, body.as_bytes());
-    assert!(answer.header("x-request-id").is_some());
+    assert!(response.header("x-request-id").is_some());
 }
 
 #[tokio::test]
-async fn r32_the_drafts_own_example_breaks_its_own_schema_and_never_reaches_the_agent() {
+async fn r32_the_example_of_the_draft_violates_its_schema_and_does_not_reach_the_agent() {
     let echo = Agent::echo().await;
     let gate = gateway().document(translator(&echo)).start().await;
     let input = json!({"text": "Hello, how are you?", "source_language": "en", "target_language": "fr"});
@@ -31,7 +31,7 @@ async fn r32_the_drafts_own_example_breaks_its_own_schema_and_never_reaches_the_
 }
 
 #[tokio::test]
-async fn r36_every_violation_is_told_at_once() {
+async fn r36_all_violations_are_reported_at_once() {
     let echo = Agent::echo().await;
     let gate = gateway().document(translator(&echo)).start().await;
     let error = gate.invoke("agent-12345", &json!({"text": 1})).await.is_fault(400, "InvalidInput");
@@ -39,7 +39,7 @@ async fn r36_every_violation_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn malformed_bodies_are_refused_by_name() {
+async fn malformed_bodies_are_refused() {
     let echo = Agent::echo().await;
     let gate = gateway().document(translator(&echo)).start().await;
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
@@ -86,12 +86,12 @@ async fn r30_an_operation_is_named_by_path_header_or_body_in_that_order() {
     send(gate.post("/agents/two/invoke").header("x-operation", "translate").json(&text)).await.is_ok();
     send(gate.post("/agents/two/translate").header("x-operation", "detect").json(&text)).await.is_ok();
     gate.invoke("two", &json!({"operation": "translate", "text": "x"})).await.is_ok();
-    assert_eq!(echo.got().last().unwrap().json()["operation"], "translate", "it is forwarded as it came");
+    assert_eq!(echo.got().last().unwrap().json()["operation"], "translate", "the body is forwarded unchanged");
     assert_eq!(echo.got().last().unwrap().header("x-operation"), Some("translate"));
 }
 
 #[tokio::test]
-async fn r30_r95_an_operation_that_is_unknown_or_not_named_is_refused() {
+async fn r30_r95_an_unknown_or_missing_operation_is_refused() {
     let echo = Agent::echo().await;
     let gate = gateway().document(two_operations(&echo)).document(translator(&echo)).start().await;
     gate.invoke("two", &json!({"text": "x"})).await.is_fault(400, "InvalidInput");
@@ -102,7 +102,7 @@ async fn r30_r95_an_operation_that_is_unknown_or_not_named_is_refused() {
 }
 
 #[tokio::test]
-async fn r49_a_get_maps_its_query_to_the_schemas_types() {
+async fn r49_the_query_of_a_get_is_converted_to_the_types_of_the_schema() {
     let echo = Agent::echo().await;
     let mut document = echo.document("calc");
     document["inputs"] = json!({"type": "object", "properties": {"n": {"type": "integer"}, "exact": {"type": "boolean"}}, "required": ["n"]});
@@ -116,8 +116,8 @@ async fn r49_a_get_maps_its_query_to_the_schemas_types() {
 }
 
 #[tokio::test]
-async fn r44_an_array_is_a_batch_answered_in_order_each_item_for_itself() {
-    let agent = Agent::scripted(|got| match got.json()["text"].as_str() {
+async fn r44_the_items_of_a_batch_are_called_separately_and_answered_in_order() {
+    let agent = Agent::scripted(|request| match request.json()["text"].as_str() {
         Some("fail") => answer("500 Internal Server Error", "text/plain", "boom at /srv/app.py"),
         text => json_answer(&json!({"translated_text": text})),
     })
@@ -125,20 +125,20 @@ async fn r44_an_array_is_a_batch_answered_in_order_each_item_for_itself() {
     let gate = gateway().document(translator(&agent)).start().await;
     let item = |text: &str| json!({"text": text, "source_language": "en", "target_language": "zh"});
     let batch = json!([item("a"), {"text": 1}, item("fail"), item("b")]);
-    let answer = gate.invoke("agent-12345", &batch).await;
-    let list = answer.is_ok();
-    assert_eq!(list[0]["translated_text"], "a");
-    assert_eq!(list[1]["error"]["code"], "InvalidInput");
-    assert_eq!(list[2]["error"]["code"], "AgentError");
-    assert_eq!(list[3]["translated_text"], "b");
-    answer.hides(&["boom", "app.py"]);
+    let response = gate.invoke("agent-12345", &batch).await;
+    let results = response.is_ok();
+    assert_eq!(results[0]["translated_text"], "a");
+    assert_eq!(results[1]["error"]["code"], "InvalidInput");
+    assert_eq!(results[2]["error"]["code"], "AgentError");
+    assert_eq!(results[3]["translated_text"], "b");
+    response.hides(&["boom", "app.py"]);
     assert_eq!(agent.calls(), 3);
     assert_eq!(gate.invoke("agent-12345", &json!([])).await.is_ok(), json!([]));
     gate.invoke("agent-12345", &Value::Array(vec![item("a"); 101])).await.is_fault(400, "InvalidInput");
 }
 
 #[tokio::test]
-async fn r44_an_agent_that_takes_batches_gets_the_array_as_it_came() {
+async fn r44_an_agent_that_accepts_batches_gets_the_array_unchanged() {
     let echo = Agent::echo().await;
     let mut document = translator(&echo);
     document["batch"] = json!(true);
@@ -151,8 +151,8 @@ async fn r44_an_agent_that_takes_batches_gets_the_array_as_it_came() {
 }
 
 #[tokio::test]
-async fn bodies_beyond_64_kib_are_forwarded_checked_and_unchecked() {
-    let agent = Agent::scripted(|got| json_answer(&json!({"bytes": got.body.len()}))).await;
+async fn bodies_beyond_64_kib_are_forwarded_with_and_without_validation() {
+    let agent = Agent::scripted(|request| json_answer(&json!({"bytes": request.body.len()}))).await;
     let mut open = agent.document("open");
     open["batch"] = json!(true);
     let gate = gateway().document(translator(&agent)).document(open).start().await;
@@ -168,12 +168,12 @@ async fn bodies_beyond_64_kib_are_forwarded_checked_and_unchecked() {
 }
 
 #[tokio::test]
-async fn r4_r34_credentials_stay_here_and_the_gateways_own_goes_to_the_agent() {
+async fn r4_r34_callers_credentials_are_removed_and_the_gateways_credential_is_added() {
     let echo = Agent::echo().await;
     let gate = gateway()
         .agent("echo", &echo)
-        .env("AGENT_TOKEN", "the-gateways-own")
-        .section("agents:\n  from: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN}\n")
+        .env("AGENT_TOKEN", "gateway-secret")
+        .section("agents:\n  sources: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN}\n")
         .start()
         .await;
     let call = gate
@@ -185,25 +185,25 @@ async fn r4_r34_credentials_stay_here_and_the_gateways_own_goes_to_the_agent() {
         .header("x-session-id", "s1")
         .header("connection", "x-hop")
         .header("x-hop", "1");
-    let answer = send(call.json(&json!({}))).await;
-    answer.is_ok();
-    assert_eq!(answer.header("x-request-id"), Some("mine-1"));
-    let got = &echo.got()[0];
-    assert_eq!(got.header("authorization"), Some("Bearer the-gateways-own"));
-    assert!(got.head.starts_with("POST /invoke HTTP/1.1\r\n"), "{}", got.head);
-    for gone in ["x-api-key", "cookie", "x-hop"] {
-        assert_eq!(got.header(gone), None, "{gone}");
+    let response = send(call.json(&json!({}))).await;
+    response.is_ok();
+    assert_eq!(response.header("x-request-id"), Some("mine-1"));
+    let request = &echo.got()[0];
+    assert_eq!(request.header("authorization"), Some("Bearer gateway-secret"));
+    assert!(request.head.starts_with("POST /invoke HTTP/1.1\r\n"), "{}", request.head);
+    for removed in ["x-api-key", "cookie", "x-hop"] {
+        assert_eq!(request.header(removed), None, "{removed}");
     }
-    assert!(!got.head.contains("gp_"));
-    assert_eq!(got.header("x-session-id"), Some("s1"));
-    assert_eq!(got.header("x-request-id"), Some("mine-1"));
-    assert!(got.header("traceparent").is_some());
-    assert!(got.header("forwarded").unwrap().contains("for=127.0.0.1"));
-    assert!(got.header("x-request-timeout").is_some());
+    assert!(!request.head.contains("gp_"));
+    assert_eq!(request.header("x-session-id"), Some("s1"));
+    assert_eq!(request.header("x-request-id"), Some("mine-1"));
+    assert!(request.header("traceparent").is_some());
+    assert!(request.header("forwarded").unwrap().contains("for=127.0.0.1"));
+    assert!(request.header("x-request-timeout").is_some());
 }
 
 #[tokio::test]
-async fn each_request_of_a_connection_is_forwarded_for_its_own_host() {
+async fn forwarded_names_the_host_of_each_request_of_a_connection() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     let mut caller = TcpStream::connect(gate.address()).await.unwrap();
@@ -214,13 +214,13 @@ async fn each_request_of_a_connection_is_forwarded_for_its_own_host() {
         );
         caller.write_all(head.as_bytes()).await.unwrap();
         assert_eq!(read_answer(&mut caller).await.unwrap().status, 200);
-        let told = echo.got().last().unwrap().header("forwarded").unwrap().replace('"', "");
-        assert_eq!(told, format!("for=127.0.0.1;proto=http;host={host}"));
+        let forwarded = echo.got().last().unwrap().header("forwarded").unwrap().replace('"', "");
+        assert_eq!(forwarded, format!("for=127.0.0.1;proto=http;host={host}"));
     }
 }
 
 #[tokio::test]
-async fn r43_a_stream_passes_event_by_event() {
+async fn r43_a_stream_is_forwarded_event_by_event() {
     let steps = vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
         write("9\r\ndata: 1\n\n\r\n"),
@@ -231,16 +231,16 @@ async fn r43_a_stream_passes_event_by_event() {
     let gate = gateway().agent("stream", &agent).start().await;
     let mut response = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
     let first = response.chunk().await.unwrap().unwrap();
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     assert_eq!(first, "data: 1\n\n");
     let second = response.chunk().await.unwrap().unwrap();
-    assert!(began.elapsed().as_millis() > 100, "the first event was held back");
+    assert!(start.elapsed().as_millis() > 100, "the first event was delayed");
     assert_eq!(second, "data: 2\n\n");
     assert!(response.chunk().await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn r43_an_agent_that_dies_inside_a_stream_ends_it_with_an_error_event() {
+async fn r43_a_stream_whose_agent_dies_ends_with_an_error_event() {
     let steps = vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
         write("11\r\ndata: 1\n\ndata: ha\r\n"),
@@ -249,8 +249,8 @@ async fn r43_an_agent_that_dies_inside_a_stream_ends_it_with_an_error_event() {
     let agent = Agent::doing(steps).await;
     let gate = gateway().agent("stream", &agent).start().await;
     let text = send(gate.post("/agents/stream/invoke").json(&json!({}))).await.text();
-    let (good, error) = text.split_once("event: error\ndata: ").unwrap();
-    assert_eq!(good, "data: 1\n\n");
+    let (events, error) = text.split_once("event: error\ndata: ").unwrap();
+    assert_eq!(events, "data: 1\n\n");
     let error: Value = serde_json::from_str(error.trim_end()).unwrap();
     assert_eq!(error["error"]["code"], "AgentError");
     assert!(text.ends_with("\n\n"));

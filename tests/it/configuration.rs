@@ -1,5 +1,5 @@
-//! The configuration, end to end: everything that is wrong is told at once, and a change takes effect without anybody
-//! noticing.
+//! The configuration, end to end: all problems are reported at once, and a change takes effect without disturbing
+//! calls.
 
 use crate::support::{
     agent::Agent,
@@ -20,7 +20,7 @@ use std::{
 };
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-const GOOD: &str = "listen:\n  - address: 127.0.0.1:0\nagents:\n  from: [agents.json]\n";
+const VALID_CONFIG: &str = "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\n";
 
 fn check(folder: &Path, yaml: &str, variables: &[(&str, &str)]) -> Output {
     std::fs::write(folder.join("gatepost.yaml"), yaml).unwrap();
@@ -33,39 +33,39 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `check` fails, and says all of this.
-fn tells(output: &Output, words: &[&str]) {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    for word in words {
-        assert!(told.contains(word), "'{word}' is not in: {told}");
+/// Asserts that a command failed with exit code 1 and reported each of these problems.
+fn expect_problems(output: &Output, problems: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    for problem in problems {
+        assert!(stderr.contains(problem), "'{problem}' is not in: {stderr}");
     }
 }
 
 #[test]
-fn a_good_file_is_good_and_nothing_is_written_by_checking_it() {
+fn check_accepts_a_valid_file_and_writes_no_files() {
     let folder = folder();
-    let yaml = format!("{GOOD}access_log: {{to: calls.log}}\nlimits: {{state: quotas.json}}\n");
+    let yaml = format!("{VALID_CONFIG}access_log: {{output: calls.log}}\nlimits: {{quota_state_file: quotas.json}}\n");
     let output = check(folder.path(), &yaml, &[]);
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("good"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("valid, 0 agents"));
     assert!(!folder.path().join("calls.log").exists());
-    assert!(!folder.path().join("quotas.json").exists(), "checking is not running");
+    assert!(!folder.path().join("quotas.json").exists());
 }
 
 #[test]
-fn every_problem_of_form_is_told_at_once_with_its_line() {
+fn all_syntax_problems_are_reported_at_once_with_their_lines() {
     let folder = folder();
-    let yaml = "listen:\n  - address: nonsense\n    tsl: {}\nagents:\n  from: [agents.json]\n  poll: 5 seconds\n  rules: [{agents: [a], rate: 0/s}]\nauth:\n  api_keys: {pepper: hunter2}\nlimits:\n  per_caler: 1/s\n  per_caller: 10\n";
+    let yaml = "listeners:\n  - address: nonsense\n    tsl: {}\nagents:\n  sources: [agents.json]\n  poll_interval: 5 seconds\n  rules: [{agents: [a], rate_limit: 0/s}]\nauth:\n  api_keys: {pepper: hunter2}\nlimits:\n  per_caler: 1/s\n  per_caller: 10\n";
     let output = check(folder.path(), yaml, &[]);
-    tells(
+    expect_problems(
         &output,
         &[
             "7 problems",
-            "line 2: listen[0].address:",
-            "line 3: listen[0].tsl:",
-            "line 6: agents.poll: '5 seconds'",
-            "line 7: agents.rules[0].rate:",
+            "line 2: listeners[0].address:",
+            "line 3: listeners[0].tsl:",
+            "line 6: agents.poll_interval: '5 seconds'",
+            "line 7: agents.rules[0].rate_limit:",
             "line 9: auth.api_keys.pepper: must be a reference to a secret, not the secret itself",
             "line 11: limits.per_caler:",
             "line 12: limits.per_caller:",
@@ -75,17 +75,17 @@ fn every_problem_of_form_is_told_at_once_with_its_line() {
 }
 
 #[test]
-fn every_problem_of_meaning_is_told_at_once_with_its_line() {
+fn all_semantic_problems_are_reported_at_once_with_their_lines() {
     let folder = folder();
-    let yaml = "listen:\n  - address: 0.0.0.0:0\n  - address: 127.0.0.1:0\n    tls: {certificate: no.pem, key: no.key, client_ca: no.ca}\nagents:\n  from: [nowhere.json]\n  defaults:\n    credential: {value: env:GATEPOST_TEST_NOT_SET}\nauth:\n  realm: 'a\"b'\n  api_keys: {files: [no.keys], header: Host}\n  bearer: {issuers: [{issuer: 'http://10.0.0.1', audience: [], algorithms: []}]}\naccess:\n  grants:\n    - {callers: [team-a], agents: ['*']}\n    - {callers: ['*']}\nconnections: {max_headers: 1000}\ncontract: {batch: {concurrency: 0}}\n";
-    tells(
+    let yaml = "listeners:\n  - address: 0.0.0.0:0\n  - address: 127.0.0.1:0\n    tls: {certificate: no.pem, key: no.key, client_ca: no.ca}\nagents:\n  sources: [nowhere.json]\n  defaults:\n    credential: {value: env:GATEPOST_TEST_NOT_SET}\nauth:\n  realm: 'a\"b'\n  api_keys: {files: [no.keys], header: Host}\n  bearer: {issuers: [{issuer: 'http://10.0.0.1', audience: [], algorithms: []}]}\naccess:\n  grants:\n    - {callers: [team-a], agents: ['*']}\n    - {callers: ['*']}\nconnections: {max_headers: 1000}\ncontract: {batch: {max_concurrency: 0}}\n";
+    expect_problems(
         &check(folder.path(), yaml, &[]),
         &[
-            "line 2: listen[0].address: plain HTTP",
-            "line 4: listen[1].tls.certificate",
-            "line 4: listen[1].tls.key",
-            "line 4: listen[1].tls.client_ca",
-            "agents.from",
+            "line 2: listeners[0].address: plain HTTP",
+            "line 4: listeners[1].tls.certificate",
+            "line 4: listeners[1].tls.key",
+            "line 4: listeners[1].tls.client_ca",
+            "line 6: agents.sources[0]",
             "nowhere.json",
             "line 8: agents.defaults.credential",
             "GATEPOST_TEST_NOT_SET",
@@ -97,76 +97,77 @@ fn every_problem_of_meaning_is_told_at_once_with_its_line() {
             "line 15: access.grants[0].callers: 'team-a' matches no caller",
             "line 16: access.grants[1]: names no agent",
             "line 17: connections.max_headers",
-            "line 18: contract.batch.concurrency",
+            "line 18: contract.batch.max_concurrency",
         ],
     );
 }
 
 #[test]
-fn what_is_no_yaml_or_no_file_is_told() {
+fn invalid_yaml_and_missing_files_are_reported() {
     let folder = folder();
-    tells(&check(folder.path(), "listen: [\n", &[]), &["line ", "not YAML"]);
-    tells(&check(folder.path(), &format!("{GOOD}agents: {{}}\n"), &[]), &["line 5", "duplicate", "agents"]);
-    tells(&check(folder.path(), "", &[]), &["'listen' is missing"]);
+    expect_problems(&check(folder.path(), "listeners: [\n", &[]), &["line ", "not YAML"]);
+    let duplicate = format!("{VALID_CONFIG}agents: {{}}\n");
+    expect_problems(&check(folder.path(), &duplicate, &[]), &["line 5", "duplicate", "agents"]);
+    expect_problems(&check(folder.path(), "", &[]), &["'listeners' is missing"]);
     let missing = command().args(["check", "-c", "nowhere.yaml"]).output().unwrap();
-    tells(&missing, &["nowhere.yaml", "cannot be read"]);
+    expect_problems(&missing, &["nowhere.yaml", "cannot be read"]);
     let run = command().args(["run", "-c", "nowhere.yaml"]).output().unwrap();
-    tells(&run, &["nowhere.yaml", "cannot be read"]);
+    expect_problems(&run, &["nowhere.yaml", "cannot be read"]);
 }
 
 #[test]
-fn the_environment_overrides_and_a_bad_override_is_named() {
+fn the_environment_overrides_the_file_and_an_invalid_variable_is_named() {
     let folder = folder();
-    let good = [("GATEPOST__LISTEN__0__ADDRESS", "127.0.0.1:1"), ("GATEPOST__LIMITS__PER_CALLER", "5/s")];
-    let yaml = GOOD.replace("127.0.0.1:0", "nonsense");
-    assert!(check(folder.path(), &yaml, &good).status.success(), "the override replaces what is wrong");
-    let bad = [("GATEPOST__LIMITS__PER_CALLER", "lots"), ("GATEPOST__LISTEN__0__ADDRES", "x")];
-    tells(
-        &check(folder.path(), GOOD, &bad),
+    let valid = [("GATEPOST__LISTENERS__0__ADDRESS", "127.0.0.1:1"), ("GATEPOST__LIMITS__PER_CALLER", "5/s")];
+    let yaml = VALID_CONFIG.replace("127.0.0.1:0", "nonsense");
+    assert!(check(folder.path(), &yaml, &valid).status.success(), "the variable replaces the invalid value");
+    let invalid = [("GATEPOST__LIMITS__PER_CALLER", "lots"), ("GATEPOST__LISTENERS__0__ADDRES", "x")];
+    expect_problems(
+        &check(folder.path(), VALID_CONFIG, &invalid),
         &[
             "limits.per_caller: 'lots'",
             "GATEPOST__LIMITS__PER_CALLER",
-            "listen[0].addres",
-            "GATEPOST__LISTEN__0__ADDRES)",
+            "listeners[0].addres",
+            "GATEPOST__LISTENERS__0__ADDRES)",
         ],
     );
 }
 
 #[cfg(unix)]
 #[test]
-fn a_variable_of_somebody_else_that_is_no_text_does_not_matter() {
+fn an_unrelated_variable_that_is_not_utf8_is_ignored() {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
     let folder = folder();
-    std::fs::write(folder.path().join("gatepost.yaml"), GOOD).unwrap();
+    std::fs::write(folder.path().join("gatepost.yaml"), VALID_CONFIG).unwrap();
     let mut command = command();
     command.args(["check", "-c"]).arg(folder.path().join("gatepost.yaml"));
-    assert!(command.env("STRANGE", OsStr::from_bytes(b"\xff\xfe")).status().unwrap().success());
+    assert!(command.env("UNRELATED", OsStr::from_bytes(b"\xff\xfe")).status().unwrap().success());
 }
 
 #[test]
-fn the_schema_is_one_and_accepts_every_example() {
+fn the_schema_is_valid_and_accepts_every_example() {
     let output = command().arg("schema").output().unwrap();
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let check = CompiledSchema::compile(&schema).unwrap();
-    let mut texts = vec![GOOD.to_owned()];
+    let schema_check = CompiledSchema::compile(&schema).unwrap();
+    let mut texts = vec![VALID_CONFIG.to_owned()];
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let files = std::fs::read_dir(examples).into_iter().flatten().map(|entry| entry.unwrap().path());
-    let files = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     texts.extend(files.map(|path| std::fs::read_to_string(path).unwrap()));
     for text in texts {
         let value: Value = serde_saphyr::from_str(&text).unwrap();
-        // An example may be a document of an agent and not a configuration.
-        if value.get("listen").is_some() {
-            assert_eq!(check.validate_up_to(&value, 20), [], "{text}");
+        // Documents of agents are not configurations.
+        if value.get("listeners").is_some() {
+            assert_eq!(schema_check.validate_up_to(&value, 20), [], "{text}");
         }
     }
-    assert_ne!(check.validate_up_to(&json!({"listen": [], "agents": {"from": ["a"]}}), 20), []);
+    assert_ne!(schema_check.validate_up_to(&json!({"listeners": [], "agents": {"sources": ["a"]}}), 20), []);
 }
 
-/// One connection that stays.
-struct Kept(TcpStream, String);
+/// A keep-alive connection, and the call that is sent on it.
+struct KeepAliveConnection(TcpStream, String);
 
-impl Kept {
+impl KeepAliveConnection {
     async fn open(gate: &Gate) -> Self {
         let key = gate.key("team-a");
         let call = format!(
@@ -177,79 +178,80 @@ impl Kept {
 
     async fn call(&mut self) -> u16 {
         self.0.write_all(self.1.as_bytes()).await.unwrap();
-        read_answer(&mut self.0).await.expect("the connection stays open").status
+        read_answer(&mut self.0).await.expect("the connection is open").status
     }
 }
 
 #[tokio::test]
-async fn a_change_takes_effect_and_connections_stay() {
+async fn a_change_takes_effect_and_connections_stay_open() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
-    let mut kept = Kept::open(&gate).await;
-    assert_eq!(kept.call().await, 200);
+    let mut connection = KeepAliveConnection::open(&gate).await;
+    assert_eq!(connection.call().await, 200);
     let config = gate.read("gatepost.yaml");
     gate.write("gatepost.yaml", &config.replace("agents: ['*']", "agents: ['other']"));
-    eventually("the changed grants are in force", async || kept.call().await == 404).await;
+    eventually("the changed grants are in force", async || connection.call().await == 404).await;
     assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(1.0));
     gate.write("gatepost.yaml", &config);
     gate.signal(Signal::HUP);
-    eventually("the first grants are in force again", async || kept.call().await == 200).await;
+    eventually("the previous grants are in force again", async || connection.call().await == 200).await;
 }
 
 #[tokio::test]
-async fn a_bad_file_is_refused_the_last_good_one_stays_and_operators_are_told() {
+async fn an_invalid_file_is_rejected_and_reported_and_the_last_valid_one_stays_in_force() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
-    let mut kept = Kept::open(&gate).await;
+    let mut connection = KeepAliveConnection::open(&gate).await;
     let config = gate.read("gatepost.yaml");
     let broken = [
         config.replace("access:", "acess:"),
-        "listen: [".to_owned(),
+        "listeners: [".to_owned(),
         String::new(),
         config.replace("keys.jsonl", "no.keys"),
         config.replace("agents.json", "nowhere.json"),
         format!("{config}limits: {{per_caller: 0/s}}\n"),
     ];
-    for (at, text) in broken.iter().enumerate() {
+    for (number, text) in (1..).zip(&broken) {
         gate.write("gatepost.yaml", text);
         gate.signal(Signal::HUP);
-        eventually("the bad file is refused", async || gate.stderr().matches("is refused").count() == at + 1).await;
-        assert_eq!(kept.call().await, 200, "{text}");
+        let rejections = || gate.stderr().matches("configuration reload failed").count();
+        eventually("the invalid file is rejected", async || rejections() == number).await;
+        assert_eq!(connection.call().await, 200, "{text}");
         assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
         let ready = gate.admin("/readyz").await;
-        assert_eq!(ready.status, 200, "the last good one serves");
+        assert_eq!(ready.status, 200, "the last valid configuration is in force");
         assert!(ready.json()["config"].as_str().unwrap().starts_with("rejected: "), "{}", ready.text());
     }
     gate.write("gatepost.yaml", &config);
-    eventually("the good file counts again", async || {
+    eventually("the valid file is loaded", async || {
         gate.metric("gatepost_config_last_reload_successful").await == Some(1.0)
     })
     .await;
     assert_eq!(gate.admin("/readyz").await.json()["config"], "ok");
-    assert_eq!(kept.call().await, 200);
+    assert_eq!(connection.call().await, 200);
 }
 
 #[tokio::test]
-async fn a_change_of_a_listener_is_said_to_need_a_start() {
+async fn a_change_that_needs_a_restart_is_reported() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
-    gate.write("gatepost.yaml", &gate.read("gatepost.yaml").replace("admin:", "shutdown: {drain: 1s}\nadmin:"));
-    eventually("it is said", async || gate.stderr().contains("'shutdown' changed: takes effect at the next start"))
-        .await;
+    gate.write("gatepost.yaml", &gate.read("gatepost.yaml").replace("admin:", "shutdown: {drain_timeout: 1s}\nadmin:"));
+    let warning = "'shutdown' changed: takes effect at the next start";
+    eventually("the warning is logged", async || gate.stderr().contains(warning)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_valid_call_is_denied_while_the_configuration_is_read_again() {
+async fn no_valid_call_is_denied_during_configuration_reloads() {
     let echo = Agent::echo().await;
     let gate = Arc::new(gateway().agent("echo", &echo).agent("second", &echo).start().await);
     let (done, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let hammers: Vec<_> = (0..4)
+    let callers: Vec<_> = (0..4)
         .map(|at| {
             let (gate, done, calls) = (Arc::clone(&gate), Arc::clone(&done), Arc::clone(&calls));
             tokio::spawn(async move {
                 while !done.load(Relaxed) {
-                    let answer = gate.invoke(["echo", "second"][at % 2], &json!({})).await;
-                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    let response = gate.invoke(["echo", "second"][at % 2], &json!({})).await;
+                    assert_eq!(response.status, 200, "{}", response.text());
                     calls.fetch_add(1, Relaxed);
                 }
             })
@@ -257,22 +259,23 @@ async fn no_valid_call_is_denied_while_the_configuration_is_read_again() {
         .collect();
     let config = gate.read("gatepost.yaml");
     for round in 1..=4 {
-        // Other grants in another order: their numbers mean others each time.
-        let grants = "    - {callers: ['key:nobody'], agents: ['*']}\n".repeat(round);
+        // More grants come before the others, so that the index of each grant changes.
+        let grants = "    - {callers: ['key:unused'], agents: ['*']}\n".repeat(round);
         gate.write("gatepost.yaml", &config.replace("  grants:\n", &format!("  grants:\n{grants}")));
         gate.signal(Signal::HUP);
         let before = calls.load(Relaxed);
-        eventually("the change is in force", async || gate.stderr().matches("is in force").count() >= round).await;
-        eventually("calls go on", async || calls.load(Relaxed) > before + 20).await;
+        let reloads = || gate.stderr().matches("configuration reloaded").count();
+        eventually("the configuration is reloaded", async || reloads() >= round).await;
+        eventually("calls continue", async || calls.load(Relaxed) > before + 20).await;
     }
     done.store(true, Relaxed);
-    for hammer in hammers {
-        hammer.await.unwrap();
+    for caller in callers {
+        caller.await.unwrap();
     }
-    // A grant that is gone is gone for the next call.
-    gate.write("gatepost.yaml", &config.replace("callers: ['*']", "callers: ['key:nobody']"));
+    // A removed grant is removed for the next call.
+    gate.write("gatepost.yaml", &config.replace("callers: ['*']", "callers: ['key:unused']"));
     gate.signal(Signal::HUP);
-    eventually("the grant is gone", async || {
+    eventually("the grant is removed", async || {
         send(gate.post("/agents/echo/invoke").json(&json!({}))).await.status == 404
     })
     .await;

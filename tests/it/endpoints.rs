@@ -1,4 +1,4 @@
-//! Agents with several endpoints, the sessions that stay at one of them, and the breaker before each.
+//! Agents with several endpoints: load balancing, session affinity, failover, and the circuit breaker of each endpoint.
 
 use crate::support::{
     agent::{Agent, Do, answer, json_answer},
@@ -14,19 +14,20 @@ use std::{
     },
 };
 
-/// Says who it is.
-async fn named(name: &'static str) -> Agent {
+/// An agent that answers with its name.
+async fn named_agent(name: &'static str) -> Agent {
     Agent::scripted(move |_| json_answer(&json!({ "from": name }))).await
 }
 
-/// Agents `twin` with further endpoints, and what else their settings are.
-fn twins(further: &[String], more: &str) -> String {
-    let endpoints = json!(further).to_string();
-    let rule = format!("    - agents: ['*']\n      settings:\n        endpoints: {endpoints}\n{more}");
-    format!("agents:\n  from: [agents.json]\n  rules:\n{rule}")
+/// The section `agents` with additional endpoints for every agent, and more settings.
+fn twin_rule(endpoints: &[String], more_settings: &str) -> String {
+    let endpoints = json!(endpoints).to_string();
+    let settings = format!("        additional_endpoints: {endpoints}\n{more_settings}");
+    format!("agents:\n  sources: [agents.json]\n  rules:\n    - agents: ['*']\n      settings:\n{settings}")
 }
 
-async fn asked(gate: &Gate, session: Option<&str>) -> String {
+/// Calls the agent `twin`, and returns the name of the agent that answered.
+async fn answering_agent(gate: &Gate, session: Option<&str>) -> String {
     let mut call = gate.post("/agents/twin/invoke").json(&json!({}));
     if let Some(session) = session {
         call = call.header("x-session-id", session);
@@ -34,39 +35,40 @@ async fn asked(gate: &Gate, session: Option<&str>) -> String {
     send(call).await.is_ok()["from"].as_str().unwrap().to_owned()
 }
 
-fn nowhere() -> String {
+/// A URL where nothing listens.
+fn unreachable_url() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/invoke", listener.local_addr().unwrap())
 }
 
 #[tokio::test]
-async fn r76_calls_are_spread_and_a_session_stays_where_it_is() {
-    let (a, b, c) = (named("a").await, named("b").await, named("c").await);
-    let gate = gateway().agent("twin", &a).section(&twins(&[b.url(), c.url()], "")).start().await;
-    let mut used = BTreeSet::new();
+async fn r76_calls_are_balanced_and_a_session_stays_at_its_endpoint() {
+    let (a, b, c) = (named_agent("a").await, named_agent("b").await, named_agent("c").await);
+    let gate = gateway().agent("twin", &a).section(&twin_rule(&[b.url(), c.url()], "")).start().await;
+    let mut names = BTreeSet::new();
     for _ in 0..9 {
-        used.insert(asked(&gate, None).await);
+        names.insert(answering_agent(&gate, None).await);
     }
-    assert_eq!(used.len(), 3);
-    let mut places = HashMap::new();
+    assert_eq!(names.len(), 3);
+    let mut endpoints = HashMap::new();
     for round in 0..3 {
         for session in 0..12 {
-            let place = asked(&gate, Some(&format!("s-{session}"))).await;
-            let known = places.entry(session).or_insert_with(|| place.clone());
-            assert_eq!(*known, place, "round {round}");
+            let name = answering_agent(&gate, Some(&format!("s-{session}"))).await;
+            let first_name = endpoints.entry(session).or_insert_with(|| name.clone());
+            assert_eq!(*first_name, name, "round {round}");
         }
     }
-    assert!(places.values().collect::<BTreeSet<_>>().len() > 1, "{places:?}");
-    // The query names a session as well as the field.
+    assert!(endpoints.values().collect::<BTreeSet<_>>().len() > 1, "{endpoints:?}");
+    // The query may name the session instead of the header.
     let call = gate.post("/agents/twin/invoke?sessionId=s-1").json(&json!({}));
-    assert_eq!(send(call).await.is_ok()["from"], places[&1].as_str());
+    assert_eq!(send(call).await.is_ok()["from"], endpoints[&1].as_str());
     let row = gate.admin("/agents").await.json()["agents"][0].clone();
     assert_eq!((row["endpoints"].as_array().unwrap().len(), &row["circuit_breaker"]), (3, &json!("closed")));
 }
 
 #[tokio::test]
-async fn r76_a_session_that_is_no_name_is_refused_and_reaches_nobody() {
-    let a = named("a").await;
+async fn r76_an_invalid_session_id_is_refused_and_does_not_reach_an_agent() {
+    let a = named_agent("a").await;
     let gate = gateway().agent("twin", &a).start().await;
     for (name, value) in [
         ("x-session-id", "x".repeat(257)),
@@ -78,17 +80,17 @@ async fn r76_a_session_that_is_no_name_is_refused_and_reaches_nobody() {
         send(call).await.is_fault(400, "InvalidInput");
     }
     assert_eq!(a.calls(), 0);
-    assert_eq!(asked(&gate, Some("!~fine")).await, "a");
+    assert_eq!(answering_agent(&gate, Some("!~fine")).await, "a");
 }
 
 #[tokio::test]
-async fn r45_where_one_endpoint_is_gone_every_call_is_answered_by_another_once() {
-    let alive = named("alive").await;
-    let gate = gateway().document(json!({"id": "twin", "name": "twin", "endpoint": nowhere()}));
-    let gate = gate.section(&twins(&[alive.url()], "")).start().await;
+async fn r45_with_one_endpoint_unreachable_every_call_is_answered_once_by_another() {
+    let alive = named_agent("alive").await;
+    let gate = gateway().document(json!({"id": "twin", "name": "twin", "endpoint": unreachable_url()}));
+    let gate = gate.section(&twin_rule(&[alive.url()], "")).start().await;
     for session in 0..12 {
-        assert_eq!(asked(&gate, Some(&format!("s-{session}"))).await, "alive");
-        assert_eq!(asked(&gate, None).await, "alive");
+        assert_eq!(answering_agent(&gate, Some(&format!("s-{session}"))).await, "alive");
+        assert_eq!(answering_agent(&gate, None).await, "alive");
     }
     assert_eq!(alive.calls(), 24);
     let row = gate.admin("/agents").await.json()["agents"][0].clone();
@@ -97,37 +99,37 @@ async fn r45_where_one_endpoint_is_gone_every_call_is_answered_by_another_once()
 }
 
 #[tokio::test]
-async fn r45_a_call_that_an_agent_may_have_read_is_not_made_again() {
+async fn r45_a_call_that_may_have_reached_the_agent_is_not_retried_without_a_key() {
     let dying = Agent::doing(vec![Do::Close]).await;
-    let alive = named("alive").await;
-    let rule = "        breaker: {failures: 0}\n";
-    let gate = gateway().agent("twin", &dying).section(&twins(&[alive.url()], rule)).start().await;
-    let mut lost = 0;
+    let alive = named_agent("alive").await;
+    let settings = "        circuit_breaker: {consecutive_failures: 0}\n";
+    let gate = gateway().agent("twin", &dying).section(&twin_rule(&[alive.url()], settings)).start().await;
+    let mut failed = 0;
     for _ in 0..6 {
-        let answer = gate.invoke("twin", &json!({})).await;
-        if answer.status == 502 {
-            answer.is_fault(502, "AgentError");
-            lost += 1;
+        let response = gate.invoke("twin", &json!({})).await;
+        if response.status == 502 {
+            response.is_fault(502, "AgentError");
+            failed += 1;
         }
     }
-    assert_eq!((lost, dying.calls(), alive.calls()), (3, 3, 3));
-    for at in 0..6 {
-        let call = gate.post("/agents/twin/invoke").header("idempotency-key", format!("k-{at}")).json(&json!({}));
+    assert_eq!((failed, dying.calls(), alive.calls()), (3, 3, 3));
+    for number in 0..6 {
+        let call = gate.post("/agents/twin/invoke").header("idempotency-key", format!("k-{number}")).json(&json!({}));
         assert_eq!(send(call).await.is_ok()["from"], "alive");
     }
 }
 
 #[tokio::test]
-async fn r35_an_agent_that_dies_again_and_again_is_left_alone_and_found_when_it_is_back() {
-    let well = Arc::new(AtomicBool::new(false));
-    let is_well = Arc::clone(&well);
-    let agent = Agent::scripted(move |_| match is_well.load(Ordering::SeqCst) {
+async fn r35_the_breaker_opens_after_repeated_failures_and_closes_after_the_recovery() {
+    let recovered = Arc::new(AtomicBool::new(false));
+    let has_recovered = Arc::clone(&recovered);
+    let agent = Agent::scripted(move |_| match has_recovered.load(Ordering::SeqCst) {
         true => json_answer(&Value::Null),
         false => vec![Do::Close],
     })
     .await;
-    let rule = "agents:\n  from: [agents.json]\n  defaults:\n    breaker: {open_for: 3s}\n";
-    let gate = gateway().agent("a", &agent).section(rule).start().await;
+    let agents = "agents:\n  sources: [agents.json]\n  defaults:\n    circuit_breaker: {open_duration: 3s}\n";
+    let gate = gateway().agent("a", &agent).section(agents).start().await;
     for _ in 0..5 {
         gate.invoke("a", &json!({})).await.is_fault(502, "AgentError");
     }
@@ -137,16 +139,15 @@ async fn r35_an_agent_that_dies_again_and_again_is_left_alone_and_found_when_it_
     assert!((1..=3).contains(&wait) && refused.header("retry-after") == Some(&wait.to_string()), "{error}");
     assert_eq!(agent.calls(), 5);
     assert_eq!(gate.metric("gatepost_circuit_breaker_opens_total{agent=\"a\"}").await, Some(1.0));
-    // A changed configuration is no reason to forget it.
-    well.store(true, Ordering::SeqCst);
-    eventually("the agent is found again", async || gate.invoke("a", &json!({})).await.status == 200).await;
+    recovered.store(true, Ordering::SeqCst);
+    eventually("the agent answers again", async || gate.invoke("a", &json!({})).await.status == 200).await;
     assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"a\"}").await, Some(0.0));
     assert_eq!(gate.admin("/agents").await.json()["agents"][0]["circuit_breaker"], "closed");
     assert!(gate.stderr().contains("endpoint recovered: circuit breaker closed"));
 }
 
 #[tokio::test]
-async fn an_agent_that_answers_errors_or_is_asked_for_too_little_time_is_never_left_alone() {
+async fn error_responses_and_short_caller_timeouts_do_not_open_the_breaker() {
     let failing = Agent::doing(answer("500 Internal Server Error", "text/plain", "no")).await;
     let slow = Agent::doing(vec![Do::Hang]).await;
     let gate = gateway().agent("failing", &failing).agent("slow", &slow).start().await;

@@ -1,4 +1,5 @@
-//! Agents from a registry beyond this machine: found, kept when it fails, and remembered over a restart.
+//! Agents from a remote registry: they stay while the registry fails and over a restart, and the loss guard protects
+//! them.
 
 use crate::support::{
     agent::{Agent, Do, answer, json_answer},
@@ -8,17 +9,18 @@ use crate::support::{
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// A registry that answers with what is said at the moment.
-async fn registry(first: Vec<Do>) -> (Agent, Arc<Mutex<Vec<Do>>>) {
-    let says = Arc::new(Mutex::new(first));
-    let now = Arc::clone(&says);
-    (Agent::scripted(move |_| now.lock().unwrap().clone()).await, says)
+/// Starts a registry. Its response can be changed at any time.
+async fn registry(response: Vec<Do>) -> (Agent, Arc<Mutex<Vec<Do>>>) {
+    let response = Arc::new(Mutex::new(response));
+    let current = Arc::clone(&response);
+    (Agent::scripted(move |_| current.lock().unwrap().clone()).await, response)
 }
 
-fn section(registry: &Agent) -> String {
+fn agents_section(registry: &Agent) -> String {
     let url = registry.url();
     format!(
-        "agents:\n  from:\n    - agents.json\n    - {{kind: aidip, url: '{url}', name: reg, poll: 1s, timeout: 2s}}\n"
+        "agents:\n  sources:\n    - agents.json\n    - {{kind: aidip, url: '{url}', name: reg, poll_interval: 1s, \
+         fetch_timeout: 2s}}\n"
     )
 }
 
@@ -26,29 +28,31 @@ fn documents(agent: &Agent, count: usize) -> Value {
     (0..count).map(|at| agent.document(&format!("far-{at}"))).collect()
 }
 
-async fn feed(gate: &Gate) -> Value {
+/// The registry's row of the page of sources.
+async fn registry_row(gate: &Gate) -> Value {
     gate.admin("/sources").await.json()["sources"][1].clone()
 }
 
 #[tokio::test]
-async fn agents_of_a_registry_are_called_and_stay_while_it_fails_and_over_a_restart() {
+async fn agents_of_a_registry_stay_while_it_fails_and_over_a_restart() {
     let echo = Agent::echo().await;
-    let (registry, says) = registry(json_answer(&documents(&echo, 12))).await;
-    let gate = gateway().agent("near", &echo).section(&section(&registry)).start().await;
+    let (registry, response) = registry(json_answer(&documents(&echo, 12))).await;
+    let gate = gateway().agent("near", &echo).section(&agents_section(&registry)).start().await;
     for id in ["near", "far-0", "far-11"] {
         gate.invoke(id, &json!({})).await.is_ok();
     }
-    assert_eq!(feed(&gate).await["agents"], 12);
-    eventually("its agents are kept on disk", async || gate.folder().join("gatepost.state/reg.agents").exists()).await;
+    assert_eq!(registry_row(&gate).await["agents"], 12);
+    let stored = gate.folder().join("gatepost.state/reg.agents");
+    eventually("the agents are stored on disk", async || stored.exists()).await;
 
-    *says.lock().unwrap() = json_answer(&json!([]));
-    eventually("the empty list is held", async || feed(&gate).await["withheld"] == 12).await;
+    *response.lock().unwrap() = json_answer(&json!([]));
+    eventually("the empty list is withheld", async || registry_row(&gate).await["withheld"] == 12).await;
     assert_eq!(gate.metric("gatepost_source_pending_removals{source=\"reg\"}").await, Some(12.0));
     gate.invoke("far-0", &json!({})).await.is_ok();
-    *says.lock().unwrap() = answer("500 Internal Server Error", "text/plain", "boom");
-    eventually("the trouble is shown", async || {
+    *response.lock().unwrap() = answer("500 Internal Server Error", "text/plain", "boom");
+    eventually("the error is reported", async || {
         let ready = gate.admin("/readyz").await;
-        ready.status == 200 && ready.json()["sources"][0]["trouble"].as_str().is_some_and(|why| why.contains("500"))
+        ready.status == 200 && ready.json()["sources"][0]["error"].as_str().is_some_and(|why| why.contains("500"))
     })
     .await;
     gate.invoke("far-11", &json!({})).await.is_ok();
@@ -59,30 +63,30 @@ async fn agents_of_a_registry_are_called_and_stay_while_it_fails_and_over_a_rest
     child.wait().unwrap();
     let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
     gate.invoke("far-0", &json!({})).await.is_ok();
-    assert_eq!(feed(&gate).await["from_last_known_good"], true);
+    assert_eq!(registry_row(&gate).await["from_last_known_good"], true);
 
-    *says.lock().unwrap() = json_answer(&json!([echo.document("far-0"), echo.document("near")]));
-    eventually("the loss is held", async || feed(&gate).await["withheld"] == 11).await;
-    let confirm = format!("http://{}/sources/reg/confirm", gate.admin);
-    let confirmed = reqwest::Client::builder().no_proxy().build().unwrap().post(confirm).send().await.unwrap();
-    assert_eq!(confirmed.status(), 200);
+    *response.lock().unwrap() = json_answer(&json!([echo.document("far-0"), echo.document("near")]));
+    eventually("the smaller list is withheld", async || registry_row(&gate).await["withheld"] == 11).await;
+    let confirm_url = format!("http://{}/sources/reg/confirm", gate.admin);
+    let confirmation = reqwest::Client::builder().no_proxy().build().unwrap().post(confirm_url).send().await.unwrap();
+    assert_eq!(confirmation.status(), 200);
     gate.invoke("far-11", &json!({})).await.is_fault(404, "NotFound");
-    let refused = gate.admin("/agents").await.json()["rejected"].clone();
-    assert!(refused[0]["reasons"][0].as_str().unwrap().contains("has precedence"), "{refused}");
+    let rejected = gate.admin("/agents").await.json()["rejected"].clone();
+    assert!(rejected[0]["reasons"][0].as_str().unwrap().contains("has precedence"), "{rejected}");
 }
 
 #[tokio::test]
-async fn r41_a_socket_that_is_not_listed_is_not_reached() {
+async fn r41_a_socket_outside_allowed_sockets_is_not_reached() {
     let build = gateway();
     let path = build.folder().join("agent.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let endpoint = format!("agent+unix://{}#/invoke", path.display());
     let gate = build
         .document(json!({"id": "local", "name": "local", "endpoint": endpoint, "authentication": {"type": "api_key"}}))
-        .section("network:\n  allow: [127.0.0.0/8]\n  allow_sockets: ['/run/agents/*']\n")
+        .section("network:\n  allowed_addresses: [127.0.0.0/8]\n  allowed_sockets: ['/run/agents/*']\n")
         .start()
         .await;
     gate.invoke("local", &json!({})).await.is_fault(503, "AgentUnavailable");
-    let waited = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
-    assert!(waited.is_err(), "something connected");
+    let connection = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
+    assert!(connection.is_err(), "the gateway connected");
 }

@@ -1,4 +1,4 @@
-//! How much, end to end: rates of addresses, callers and agents, quotas over a restart, calls at once, batches.
+//! Limits end to end: rates of addresses, callers and agents, quotas across a restart, concurrency, batches.
 
 use crate::support::{
     agent::{Agent, Do, json_answer},
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-async fn by(gate: &Gate, caller: &str, id: &str) -> Answer {
+async fn invoke_as(gate: &Gate, caller: &str, id: &str) -> Answer {
     let call = gate.request("POST", &format!("/agents/{id}/invoke")).header("x-api-key", gate.key(caller));
     send(call.json(&json!({}))).await
 }
 
-/// A 429 that says when to come back, and what holds.
+/// Asserts a 429 that names `limit` and the time to retry.
 #[track_caller]
-fn is_limited(answer: &Answer, limit: &str) {
+fn assert_limited(answer: &Answer, limit: &str) {
     answer.is_fault(429, "RateLimited");
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!(wait >= 1);
@@ -27,23 +27,23 @@ fn is_limited(answer: &Answer, limit: &str) {
 }
 
 #[tokio::test]
-async fn r5_an_address_is_limited_before_any_credential_is_looked_at() {
+async fn r5_the_address_limit_applies_before_authentication() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).section("limits:\n  per_address: 4/h\n").start().await;
     for id in ["echo", "nothing"] {
         send(gate.request("POST", &format!("/agents/{id}/invoke"))).await.is_fault(401, "Unauthorized");
     }
-    by(&gate, "team-a", "echo").await.is_ok();
-    by(&gate, "team-a", "echo").await.is_ok();
+    invoke_as(&gate, "team-a", "echo").await.is_ok();
+    invoke_as(&gate, "team-a", "echo").await.is_ok();
     for id in ["echo", "nothing"] {
-        is_limited(&by(&gate, "team-a", id).await, "address");
-        is_limited(&send(gate.request("POST", &format!("/agents/{id}/invoke"))).await, "address");
+        assert_limited(&invoke_as(&gate, "team-a", id).await, "address");
+        assert_limited(&send(gate.request("POST", &format!("/agents/{id}/invoke"))).await, "address");
     }
     assert_eq!(echo.calls(), 2);
 }
 
 #[tokio::test]
-async fn r5_a_caller_has_its_own_rate_over_all_agents() {
+async fn r5_each_caller_has_one_rate_for_all_agents() {
     let echo = Agent::echo().await;
     let gate = gateway()
         .agent("one", &echo)
@@ -52,20 +52,20 @@ async fn r5_a_caller_has_its_own_rate_over_all_agents() {
         .section("limits:\n  per_caller: 3/h\n")
         .start()
         .await;
-    for (id, left) in [("one", "r=2"), ("two", "r=1"), ("one", "r=0")] {
-        let answer = by(&gate, "team-a", id).await;
+    for (id, remaining) in [("one", "r=2"), ("two", "r=1"), ("one", "r=0")] {
+        let answer = invoke_as(&gate, "team-a", id).await;
         answer.is_ok();
-        assert!(answer.header("ratelimit").unwrap().contains(left), "{:?}", answer.headers);
+        assert!(answer.header("ratelimit").unwrap().contains(remaining), "{:?}", answer.headers);
         assert!(answer.header("ratelimit-policy").unwrap().contains("q=3"), "{:?}", answer.headers);
     }
-    is_limited(&by(&gate, "team-a", "one").await, "caller");
-    is_limited(&by(&gate, "team-a", "two").await, "caller");
-    by(&gate, "team-b", "one").await.is_ok();
+    assert_limited(&invoke_as(&gate, "team-a", "one").await, "caller");
+    assert_limited(&invoke_as(&gate, "team-a", "two").await, "caller");
+    invoke_as(&gate, "team-b", "one").await.is_ok();
     assert_eq!(echo.calls(), 4);
 }
 
 #[tokio::test]
-async fn r5_what_is_refused_costs_nothing_and_what_is_not_seen_has_no_limit() {
+async fn r5_refused_calls_use_no_tokens_and_invisible_agents_have_no_limit() {
     let echo = Agent::echo().await;
     let gate = gateway()
         .agent("one", &echo)
@@ -76,20 +76,20 @@ async fn r5_what_is_refused_costs_nothing_and_what_is_not_seen_has_no_limit() {
         .start()
         .await;
     for _ in 0..5 {
-        let answer = by(&gate, "team-a", "hidden").await;
+        let answer = invoke_as(&gate, "team-a", "hidden").await;
         answer.is_fault(404, "NotFound");
         assert_eq!(answer.header("ratelimit"), None);
     }
     for (id, status) in
         [("one", 200), ("one", 200), ("one", 429), ("one", 429), ("two", 200), ("two", 200), ("two", 429)]
     {
-        assert_eq!(by(&gate, "team-a", id).await.status, status, "{id}");
+        assert_eq!(invoke_as(&gate, "team-a", id).await.status, status, "{id}");
     }
     assert_eq!(echo.calls(), 4);
 }
 
 #[tokio::test]
-async fn r5_the_strictest_of_configuration_and_document_holds_for_all_callers_together() {
+async fn r5_the_strictest_limit_of_configuration_and_document_applies_to_all_callers_together() {
     let echo = Agent::echo().await;
     let document = |id: &str, rates: Value| {
         let mut document = echo.document(id);
@@ -104,21 +104,21 @@ async fn r5_the_strictest_of_configuration_and_document_holds_for_all_callers_to
         .agent("ruled", &echo)
         .caller("team-b", &[])
         .section("limits:\n  per_agent: 3/h\n")
-        .section("agents:\n  from: [agents.json]\n  rules: [{agents: ['rul*'], rate: 1/h}]\n")
+        .section("agents:\n  sources: [agents.json]\n  rules: [{agents: ['rul*'], rate_limit: 1/h}]\n")
         .start()
         .await;
-    for (id, most) in [("configured", 3), ("own", 2), ("members", 1), ("loose", 3), ("ruled", 1)] {
-        for at in 0..most {
-            by(&gate, ["team-a", "team-b"][at % 2], id).await.is_ok();
+    for (id, max) in [("configured", 3), ("own", 2), ("members", 1), ("loose", 3), ("ruled", 1)] {
+        for at in 0..max {
+            invoke_as(&gate, ["team-a", "team-b"][at % 2], id).await.is_ok();
         }
-        is_limited(&by(&gate, "team-a", id).await, "agent");
-        is_limited(&by(&gate, "team-b", id).await, "agent");
+        assert_limited(&invoke_as(&gate, "team-a", id).await, "agent");
+        assert_limited(&invoke_as(&gate, "team-b", id).await, "agent");
     }
     assert_eq!(echo.calls(), 10);
 }
 
 #[tokio::test]
-async fn r5_a_tier_has_its_own_bounds_and_an_unknown_one_the_usual() {
+async fn r5_a_tier_has_its_own_limits_and_an_unknown_tier_has_the_default_limits() {
     let echo = Agent::echo().await;
     let gate = gateway()
         .agent("echo", &echo)
@@ -127,44 +127,44 @@ async fn r5_a_tier_has_its_own_bounds_and_an_unknown_one_the_usual() {
         .section("limits:\n  per_caller: 2/h\n  tiers:\n    gold: {per_caller: 4/h, quota: {per_day: 3}}\n")
         .start()
         .await;
-    for (caller, most, limit) in [("team-a", 2, "caller"), ("tin", 2, "caller"), ("gold", 3, "day")] {
-        for _ in 0..most {
-            by(&gate, caller, "echo").await.is_ok();
+    for (caller, max, limit) in [("team-a", 2, "caller"), ("tin", 2, "caller"), ("gold", 3, "day")] {
+        for _ in 0..max {
+            invoke_as(&gate, caller, "echo").await.is_ok();
         }
-        is_limited(&by(&gate, caller, "echo").await, limit);
+        assert_limited(&invoke_as(&gate, caller, "echo").await, limit);
     }
 }
 
 #[tokio::test]
-async fn r5_quotas_outlive_the_process() {
+async fn r5_quotas_survive_a_restart() {
     let echo = Agent::echo().await;
     let gate = gateway()
         .agent("echo", &echo)
-        .section("limits:\n  quota: {per_day: 3, per_month: 100}\n  state: quotas.json\n")
+        .section("limits:\n  quota: {per_day: 3, per_month: 100}\n  quota_state_file: quotas.json\n")
         .start()
         .await;
     for _ in 0..2 {
-        by(&gate, "team-a", "echo").await.is_ok();
+        invoke_as(&gate, "team-a", "echo").await.is_ok();
     }
     gate.signal(Signal::TERM);
     let keys = gate.keys.clone();
     let (folder, mut child) = gate.into_folder();
-    let again = tokio::task::spawn_blocking(move || {
+    let restart = tokio::task::spawn_blocking(move || {
         assert!(child.wait().unwrap().success());
-        let kept = std::fs::read_to_string(folder.path().join("quotas.json")).expect("kept beside the configuration");
-        assert!(kept.contains("key:team-a"), "{kept}");
+        let state = std::fs::read_to_string(folder.path().join("quotas.json")).expect("the quota state is beside the configuration");
+        assert!(state.contains("key:team-a"), "{state}");
         Gate::spawn(folder, keys, &[], &[])
     });
-    let gate = again.await.unwrap();
-    by(&gate, "team-a", "echo").await.is_ok();
-    let answer = by(&gate, "team-a", "echo").await;
-    is_limited(&answer, "day");
+    let gate = restart.await.unwrap();
+    invoke_as(&gate, "team-a", "echo").await.is_ok();
+    let answer = invoke_as(&gate, "team-a", "echo").await;
+    assert_limited(&answer, "day");
     assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() <= 86_400);
     assert_eq!(echo.calls(), 3);
 }
 
-/// A call of which only the request is sent.
-async fn begun(gate: &Gate, id: &str) -> TcpStream {
+/// Sends a call without reading its response.
+async fn start_call(gate: &Gate, id: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
     let key = gate.key("team-a");
     let call = format!(
@@ -175,36 +175,36 @@ async fn begun(gate: &Gate, id: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn r35_an_agent_that_is_full_has_a_short_queue_and_then_503() {
+async fn r35_an_agent_at_its_limit_has_a_short_wait_queue_and_then_503() {
     let agent = Agent::doing(vec![Do::Hang]).await;
     let gate = gateway()
         .agent("slow", &agent)
         .agent("other", &agent)
-        .section("limits:\n  concurrency: {per_agent: 1, queue: 1, queue_wait: 300ms}\n")
+        .section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 1, queue_timeout: 300ms}\n")
         .start()
         .await;
-    let first = begun(&gate, "slow").await;
-    eventually("the first call is with the agent", async || agent.calls() == 1).await;
-    let asked = Instant::now();
-    let (one, two) = tokio::join!(by(&gate, "team-a", "slow"), by(&gate, "team-a", "slow"));
+    let first = start_call(&gate, "slow").await;
+    eventually("the agent receives the first call", async || agent.calls() == 1).await;
+    let started = Instant::now();
+    let (one, two) = tokio::join!(invoke_as(&gate, "team-a", "slow"), invoke_as(&gate, "team-a", "slow"));
     for answer in [&one, &two] {
         answer.is_fault(503, "Overloaded");
         assert!(answer.header("retry-after").is_some());
     }
-    assert!(asked.elapsed() >= Duration::from_millis(300), "one of them waited");
+    assert!(started.elapsed() >= Duration::from_millis(300), "one of them waited");
     assert_eq!(agent.calls(), 1);
-    // The other agent is not full.
-    let _other = begun(&gate, "other").await;
-    eventually("the other agent is called", async || agent.calls() == 2).await;
-    // A caller that leaves gives its place back.
+    // The other agent has a free permit.
+    let _other = start_call(&gate, "other").await;
+    eventually("the other agent receives its call", async || agent.calls() == 2).await;
+    // A caller that disconnects releases its permit.
     first.set_zero_linger().unwrap();
     drop(first);
-    let mut next = Vec::new();
-    let retried = async || {
-        next.push(begun(&gate, "slow").await);
+    let mut streams = Vec::new();
+    let retry = async || {
+        streams.push(start_call(&gate, "slow").await);
         agent.calls() > 2
     };
-    eventually("the place is free again", retried).await;
+    eventually("the permit is free again", retry).await;
 }
 
 #[tokio::test]
@@ -214,48 +214,48 @@ async fn r44_r5_every_item_of_a_batch_counts_as_a_call() {
     document["inputs"] = json!({"type": "object", "required": ["n"]});
     let gate = gateway()
         .document(document)
-        .section("limits:\n  per_caller: 4/h\ncontract:\n  batch: {concurrency: 1}\n")
+        .section("limits:\n  per_caller: 4/h\ncontract:\n  batch: {max_concurrency: 1}\n")
         .start()
         .await;
     let batch: Vec<Value> = (0..6).map(|n| json!({ "n": n })).collect();
     let answer = gate.invoke("items", &Value::Array(batch)).await.is_ok();
-    for at in 0..6 {
-        match at < 4 {
-            true => assert_eq!(answer[at]["n"], at),
-            false => assert_eq!(answer[at]["error"]["code"], "RateLimited", "{answer}"),
+    for index in 0..6 {
+        match index < 4 {
+            true => assert_eq!(answer[index]["n"], index),
+            false => assert_eq!(answer[index]["error"]["code"], "RateLimited", "{answer}"),
         }
     }
     assert_eq!(agent.calls(), 4);
-    is_limited(&gate.invoke("items", &json!({"n": 1})).await, "caller");
+    assert_limited(&gate.invoke("items", &json!({"n": 1})).await, "caller");
 }
 
 #[tokio::test]
-async fn r44_a_batch_is_never_more_calls_at_once_than_its_agent_may_have() {
+async fn r44_a_batch_stays_within_the_concurrency_limit_of_its_agent() {
     let agent =
         Agent::scripted(|_| [vec![Do::Wait(Duration::from_millis(50))], json_answer(&json!({}))].concat()).await;
     let mut document = agent.document("one");
     document["inputs"] = json!({"type": "object"});
     let gate = gateway()
         .document(document)
-        .section("limits:\n  concurrency: {per_agent: 1}\ncontract:\n  batch: {concurrency: 4}\n")
+        .section("limits:\n  concurrency: {max_per_agent: 1}\ncontract:\n  batch: {max_concurrency: 4}\n")
         .start()
         .await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let answer = gate.invoke("one", &Value::Array(vec![json!({}); 5])).await.is_ok();
     assert_eq!(answer, json!([{}, {}, {}, {}, {}]));
-    assert!(begun.elapsed() >= Duration::from_millis(250), "the items ran beside each other");
+    assert!(started.elapsed() >= Duration::from_millis(250), "the items ran concurrently");
 }
 
 #[tokio::test]
-async fn r5_limits_can_be_changed_while_it_runs_without_handing_a_bucket_out_twice() {
+async fn r5_a_reload_changes_limits_without_refilling_buckets() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).section("limits:\n  per_caller: 2/h\n").start().await;
-    by(&gate, "team-a", "echo").await.is_ok();
+    invoke_as(&gate, "team-a", "echo").await.is_ok();
     let config = gate.read("gatepost.yaml");
     gate.write("gatepost.yaml", &config.replace("limits:\n", "errors: {format: error}\nlimits:\n"));
-    eventually("the change is in force", async || gate.stderr().matches("is in force").count() == 1).await;
-    by(&gate, "team-a", "echo").await.is_ok();
-    is_limited(&by(&gate, "team-a", "echo").await, "caller");
+    eventually("the configuration is reloaded", async || gate.stderr().matches("configuration reloaded").count() == 1).await;
+    invoke_as(&gate, "team-a", "echo").await.is_ok();
+    assert_limited(&invoke_as(&gate, "team-a", "echo").await, "caller");
     gate.write("gatepost.yaml", &config.replace("2/h", "5/h"));
-    eventually("the new rate is in force", async || by(&gate, "team-a", "echo").await.status == 200).await;
+    eventually("the new rate is in force", async || invoke_as(&gate, "team-a", "echo").await.status == 200).await;
 }

@@ -1,4 +1,4 @@
-//! A gateway's days: bounds on connections, changed certificates, the end, and a successor.
+//! Lifecycle of a gateway: connection limits, certificate reload, shutdown, and handover to a successor.
 
 use crate::support::{
     agent::{Agent, Do, Latch, json_answer, latch, write},
@@ -23,55 +23,55 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Answers once the latch is closed.
-async fn slow(latch: &Latch) -> Agent {
+/// Starts an agent that responds once the latch is closed.
+async fn slow_agent(latch: &Latch) -> Agent {
     let steps = [vec![Do::Until(Arc::clone(latch))], json_answer(&json!({"done": true}))].concat();
     Agent::doing(steps).await
 }
 
-/// Sends one event, and the other once the latch is closed.
-async fn streaming(latch: &Latch) -> Agent {
+/// Starts an agent that streams one event, and a second one once the latch is closed.
+async fn streaming_agent(latch: &Latch) -> Agent {
     let event =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n";
     Agent::doing(vec![write(event), Do::Until(Arc::clone(latch)), write("9\r\ndata: 2\n\n\r\n0\r\n\r\n")]).await
 }
 
-fn calling(gate: &Gate, id: &str) -> JoinHandle<Answer> {
+fn spawn_call(gate: &Gate, id: &str) -> JoinHandle<Answer> {
     tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({}))))
 }
 
-fn request(gate: &Gate, id: &str) -> Vec<u8> {
+fn raw_request(gate: &Gate, id: &str) -> Vec<u8> {
     let key = gate.key("team-a");
     format!("POST /agents/{id}/invoke HTTP/1.1\r\nHost: g\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}").into_bytes()
 }
 
-async fn refused(address: SocketAddr) -> bool {
+async fn is_refused(address: SocketAddr) -> bool {
     TcpStream::connect(address).await.is_err()
 }
 
-/// Resolves when the other side has closed; how long that took.
-async fn closes(stream: &mut TcpStream) -> Duration {
-    let began = Instant::now();
+/// Waits until the peer closes the connection; returns how long that took.
+async fn wait_for_close(stream: &mut TcpStream) -> Duration {
+    let started = Instant::now();
     let mut rest = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(8), stream.read_to_end(&mut rest)).await;
     assert!(read.is_ok(), "the connection stays open");
     assert_eq!(String::from_utf8_lossy(&rest), "");
-    began.elapsed()
+    started.elapsed()
 }
 
 #[tokio::test]
-async fn on_sigterm_calls_in_flight_finish_and_nobody_else_comes_in() {
+async fn on_sigterm_calls_in_flight_finish_and_new_connections_are_refused() {
     let latch = latch();
-    let (slow, stream) = (slow(&latch).await, streaming(&latch).await);
+    let (slow, stream) = (slow_agent(&latch).await, streaming_agent(&latch).await);
     let mut gate = gateway().agent("slow", &slow).agent("stream", &stream).start().await;
     let mut idle = TcpStream::connect(gate.address()).await.unwrap();
-    idle.write_all(&request(&gate, "nobody")).await.unwrap();
+    idle.write_all(&raw_request(&gate, "unknown")).await.unwrap();
     assert_eq!(read_answer(&mut idle).await.unwrap().status, 404);
-    let calls = [calling(&gate, "slow"), calling(&gate, "stream")];
-    eventually("both calls are with their agents", async || slow.calls() + stream.calls() == 2).await;
+    let calls = [spawn_call(&gate, "slow"), spawn_call(&gate, "stream")];
+    eventually("both agents receive their call", async || slow.calls() + stream.calls() == 2).await;
     gate.signal(Signal::TERM);
-    eventually("new connections are refused", async || refused(gate.address()).await).await;
-    assert!(closes(&mut idle).await < Duration::from_secs(1), "an idle connection is kept");
+    eventually("new connections are refused", async || is_refused(gate.address()).await).await;
+    assert!(wait_for_close(&mut idle).await < Duration::from_secs(1), "the idle connection stays open");
     let ready = gate.admin("/readyz").await;
     assert_eq!((ready.status, ready.json()["reasons"].clone()), (503, json!(["draining"])));
     let [slow, stream] = calls;
@@ -86,56 +86,56 @@ async fn on_sigterm_calls_in_flight_finish_and_nobody_else_comes_in() {
 }
 
 #[tokio::test]
-async fn on_sigterm_calls_of_http_2_finish_and_its_connection_closes() {
+async fn on_sigint_calls_over_http_2_finish_and_the_connections_close() {
     let latch = latch();
-    let slow = slow(&latch).await;
+    let slow = slow_agent(&latch).await;
     let mut gate = gateway().agent("slow", &slow).start().await;
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let call = client.post(gate.url("/agents/slow/invoke")).header("x-api-key", gate.key("team-a")).json(&json!({}));
     let call = tokio::spawn(send(call));
     let idle = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     assert_eq!(idle.get(gate.url("/")).send().await.unwrap().version(), reqwest::Version::HTTP_2);
-    eventually("the call is with its agent", async || slow.calls() == 1).await;
+    eventually("the agent receives the call", async || slow.calls() == 1).await;
     gate.signal(Signal::INT);
-    eventually("the end has begun", async || refused(gate.address()).await).await;
+    eventually("the shutdown has begun", async || is_refused(gate.address()).await).await;
     latch.close();
     assert_eq!(call.await.unwrap().is_ok()["done"], true);
-    let began = Instant::now();
+    let started = Instant::now();
     assert!(gate.ended().await.success());
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     drop((client, idle));
 }
 
 #[tokio::test]
-async fn a_drain_ends_in_its_time_and_the_calls_that_it_cuts_are_logged() {
+async fn the_drain_ends_at_its_timeout_and_aborted_calls_are_logged() {
     let silent = Agent::doing(vec![Do::Hang]).await;
-    let mut gate = gateway().agent("silent", &silent).section("shutdown:\n  drain: 300ms\n").start().await;
+    let mut gate = gateway().agent("silent", &silent).section("shutdown:\n  drain_timeout: 300ms\n").start().await;
     let call = gate.post("/agents/silent/invoke").json(&json!({})).send();
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let other = client.post(gate.url("/agents/silent/invoke")).header("x-api-key", gate.key("team-a")).json(&json!({}));
     let (call, other) = (tokio::spawn(call), tokio::spawn(other.send()));
-    eventually("both calls are with the agent", async || silent.calls() == 2).await;
-    let began = Instant::now();
+    eventually("the agent receives both calls", async || silent.calls() == 2).await;
+    let started = Instant::now();
     gate.signal(Signal::TERM);
     assert!(call.await.unwrap().is_err() && other.await.unwrap().is_err());
     assert!(gate.ended().await.success());
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     let lines = gate.log(2).await;
     assert!(lines.iter().all(|line| line["code"] == "aborted" && line["agent"] == "silent"), "{lines:?}");
     assert!(gate.stderr().contains("did not finish within"), "{}", gate.stderr());
 }
 
 #[tokio::test]
-async fn a_connection_that_was_just_opened_is_served_although_the_end_has_begun() {
+async fn connections_opened_just_before_the_shutdown_are_served() {
     let echo = Agent::echo().await;
     let mut gate = gateway().agent("echo", &echo).start().await;
     let mut streams = Vec::new();
     for _ in 0..20 {
         streams.push(TcpStream::connect(gate.address()).await.unwrap());
     }
-    let request = request(&gate, "echo");
+    let request = raw_request(&gate, "echo");
     gate.signal(Signal::TERM);
-    eventually("the listener is closed", async || refused(gate.address()).await).await;
+    eventually("the listener is closed", async || is_refused(gate.address()).await).await;
     for stream in &mut streams {
         stream.write_all(&request).await.unwrap();
         let answer = read_answer(stream).await.expect("an answer");
@@ -146,21 +146,21 @@ async fn a_connection_that_was_just_opened_is_served_although_the_end_has_begun(
     assert!(gate.ended().await.success());
 }
 
-fn upgradable() -> Build {
+fn with_handover() -> Build {
     gateway().section("shutdown:\n  handover_socket: handover.sock\n")
 }
 
 #[tokio::test]
-async fn a_successor_takes_over_and_nobody_is_refused() {
+async fn a_successor_takes_over_without_refusing_a_call() {
     let latch = latch();
-    let (echo, slow) = (Agent::echo().await, slow(&latch).await);
-    let mut gate = upgradable().agent("echo", &echo).agent("slow", &slow).start().await;
-    let long = calling(&gate, "slow");
-    eventually("the long call is with its agent", async || slow.calls() == 1).await;
+    let (echo, slow) = (Agent::echo().await, slow_agent(&latch).await);
+    let mut gate = with_handover().agent("echo", &echo).agent("slow", &slow).start().await;
+    let long = spawn_call(&gate, "slow");
+    eventually("the agent receives the long call", async || slow.calls() == 1).await;
     let stop = Arc::new(AtomicBool::new(false));
     let callers: Vec<JoinHandle<u32>> = (0..4)
         .map(|_| {
-            let (stop, address, request) = (Arc::clone(&stop), gate.address(), request(&gate, "echo"));
+            let (stop, address, request) = (Arc::clone(&stop), gate.address(), raw_request(&gate, "echo"));
             tokio::spawn(async move {
                 let mut calls = 0;
                 while !stop.load(Relaxed) {
@@ -174,19 +174,19 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
         .collect();
     let mut next = gate.hand_over().await;
     assert_eq!((next.addresses.clone(), next.admin), (gate.addresses.clone(), gate.admin));
-    // The admin page is the successor's while the first process still waits for its long call.
-    eventually("operators see the successor", async || gate.admin("/readyz").await.status == 200).await;
+    // The successor serves the admin listener while the first process still waits for its long call.
+    eventually("the successor serves the admin listener", async || gate.admin("/readyz").await.status == 200).await;
     assert!(!long.is_finished());
     latch.close();
     assert_eq!(long.await.unwrap().is_ok()["done"], true);
     assert!(gate.ended().await.success());
     let before = echo.calls();
-    eventually("the successor serves", async || echo.calls() > before + 20).await;
+    eventually("the successor serves calls", async || echo.calls() > before + 20).await;
     stop.store(true, Relaxed);
     for caller in callers {
-        assert!(caller.await.expect("nobody is refused") > 0);
+        assert!(caller.await.expect("no call is refused") > 0);
     }
-    // A successor can have one of its own.
+    // The successor can hand over in turn.
     let last = next.hand_over().await;
     assert!(next.ended().await.success());
     last.invoke("echo", &json!({})).await.is_ok();
@@ -195,12 +195,12 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
 #[tokio::test]
 async fn a_successor_that_cannot_start_changes_nothing() {
     let echo = Agent::echo().await;
-    let gate = upgradable().agent("echo", &echo).start().await;
-    let good = gate.read("gatepost.yaml");
+    let gate = with_handover().agent("echo", &echo).start().await;
+    let config = gate.read("gatepost.yaml");
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken =
-        good.replace("admin:\n  address: 127.0.0.1:0", &format!("admin:\n  address: {}", busy.local_addr().unwrap()));
-    for text in [format!("{good}surprise: 1\n"), taken] {
+    let busy_admin =
+        config.replace("admin:\n  address: 127.0.0.1:0", &format!("admin:\n  address: {}", busy.local_addr().unwrap()));
+    for text in [format!("{config}surprise: 1\n"), busy_admin] {
         let path = gate.folder().join("broken.yaml");
         std::fs::write(&path, text).unwrap();
         let mut command = crate::support::gateway::command();
@@ -216,7 +216,7 @@ async fn a_successor_that_cannot_start_changes_nothing() {
 
 #[tokio::test]
 async fn without_a_running_gateway_there_is_nothing_to_take_over() {
-    let build = upgradable();
+    let build = with_handover();
     let folder = build.folder().to_owned();
     let mut gate = build.start().await;
     gate.signal(Signal::TERM);
@@ -231,8 +231,8 @@ async fn without_a_running_gateway_there_is_nothing_to_take_over() {
 #[tokio::test]
 async fn r5_quotas_are_handed_to_the_successor() {
     let echo = Agent::echo().await;
-    let limits = "limits:\n  quota: {per_day: 4}\n  state: quotas.json\n";
-    let mut gate = upgradable().section(limits).agent("echo", &echo).start().await;
+    let limits = "limits:\n  quota: {per_day: 4}\n  quota_state_file: quotas.json\n";
+    let mut gate = with_handover().section(limits).agent("echo", &echo).start().await;
     for _ in 0..3 {
         gate.invoke("echo", &json!({})).await.is_ok();
     }
@@ -243,91 +243,91 @@ async fn r5_quotas_are_handed_to_the_successor() {
     assert_eq!(echo.calls(), 4);
 }
 
-const TLS: &str = "listen:\n  - address: 127.0.0.1:0\n    tls: {certificate: server.pem, key: server.key}\n";
+const TLS: &str = "listeners:\n  - address: 127.0.0.1:0\n    tls: {certificate: server.pem, key: server.key}\n";
 
-fn trusting(authority: &Authority) -> reqwest::Client {
+fn client_trusting(authority: &Authority) -> reqwest::Client {
     let root = reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
     reqwest::Client::builder().no_proxy().tls_certs_only([root]).build().unwrap()
 }
 
-async fn greets(gate: &Gate, authority: &Authority) -> bool {
+async fn accepts_handshake(gate: &Gate, authority: &Authority) -> bool {
     let url = format!("https://localhost:{}/agents/x/invoke", gate.address().port());
-    trusting(authority).get(url).send().await.is_ok()
+    client_trusting(authority).get(url).send().await.is_ok()
 }
 
-fn replace(gate: &Gate, issued: &Issued) {
+fn replace_certificate(gate: &Gate, issued: &Issued) {
     gate.write("server.pem", &issued.certificate);
     gate.write("server.key", &issued.key);
 }
 
 #[tokio::test]
-async fn a_changed_certificate_is_shown_and_a_broken_one_is_not() {
+async fn a_changed_certificate_is_reloaded_and_an_invalid_one_is_rejected() {
     let (first, second) = (Authority::new("first"), Authority::new("second"));
     let build = gateway().listen(TLS);
     first.server(&["localhost"]).write(build.folder(), "server");
     let gate = build.start().await;
-    assert!(greets(&gate, &first).await && !greets(&gate, &second).await);
+    assert!(accepts_handshake(&gate, &first).await && !accepts_handshake(&gate, &second).await);
     gate.write("server.pem", "-----BEGIN CERTIFICATE-----\ngarbage\n");
-    eventually("the refusal is told", async || {
+    eventually("the rejection is counted", async || {
         gate.metric("gatepost_events_total{event=\"certificates_rejected\"}").await >= Some(1.0)
     })
     .await;
-    assert!(greets(&gate, &first).await);
+    assert!(accepts_handshake(&gate, &first).await);
     assert!(gate.stderr().contains("tls.certificate"), "{}", gate.stderr());
-    replace(&gate, &second.server(&["localhost"]));
-    eventually("the new certificate is shown", async || greets(&gate, &second).await).await;
-    assert!(!greets(&gate, &first).await);
-    // A key of another certificate.
+    replace_certificate(&gate, &second.server(&["localhost"]));
+    eventually("the new certificate is served", async || accepts_handshake(&gate, &second).await).await;
+    assert!(!accepts_handshake(&gate, &first).await);
+    // The key belongs to another certificate.
     gate.write("server.key", &first.server(&["localhost"]).key);
-    let refused = "gatepost_events_total{event=\"certificates_rejected\"}";
-    let before = gate.metric(refused).await;
-    eventually("the mismatch is refused", async || {
-        gate.metric(refused).await >= before && gate.stderr().contains("cannot be used together")
+    let rejections = "gatepost_events_total{event=\"certificates_rejected\"}";
+    let before = gate.metric(rejections).await;
+    eventually("the mismatch is rejected", async || {
+        gate.metric(rejections).await >= before && gate.stderr().contains("cannot be used together")
     })
     .await;
-    assert!(greets(&gate, &second).await);
+    assert!(accepts_handshake(&gate, &second).await);
 }
 
 #[tokio::test]
-async fn connections_beyond_the_cap_are_closed_and_a_place_that_is_free_is_given() {
+async fn connections_beyond_the_limit_are_closed_until_another_one_ends() {
     let echo = Agent::echo().await;
-    let gate = gateway().agent("echo", &echo).section("connections:\n  connections: 2\n").start().await;
-    let request = request(&gate, "echo");
+    let gate = gateway().agent("echo", &echo).section("connections:\n  max_connections: 2\n").start().await;
+    let request = raw_request(&gate, "echo");
     let mut first = TcpStream::connect(gate.address()).await.unwrap();
     let second = TcpStream::connect(gate.address()).await.unwrap();
     let mut third = TcpStream::connect(gate.address()).await.unwrap();
     let mut byte = [0];
-    assert!(matches!(third.read(&mut byte).await, Ok(0) | Err(_)), "the third is open");
+    assert!(matches!(third.read(&mut byte).await, Ok(0) | Err(_)), "the third connection stays open");
     first.write_all(&request).await.unwrap();
     read_answer(&mut first).await.unwrap().is_ok();
     assert!(gate.metric("gatepost_connections_total{result=\"refused\"}").await >= Some(1.0));
     drop(second);
-    eventually("the place is given again", async || raw(gate.address(), &request).await.is_some()).await;
+    eventually("a new connection is accepted", async || raw(gate.address(), &request).await.is_some()).await;
 }
 
-const BOUNDS: &str =
-    "connections:\n  header_deadline: 300ms\n  idle: 300ms\n  body_idle: 300ms\n  max_head: 2KiB\n  max_headers: 10\n";
+const CONNECTION_LIMITS: &str =
+    "connections:\n  header_timeout: 300ms\n  idle_timeout: 300ms\n  body_idle_timeout: 300ms\n  max_header_size: 2KiB\n  max_headers: 10\n";
 
 #[tokio::test]
-async fn slow_heads_and_slow_bodies_are_told_408_and_idle_connections_leave_quietly() {
+async fn slow_heads_and_slow_bodies_get_408_and_idle_connections_are_closed_silently() {
     let echo = Agent::echo().await;
-    let gate = gateway().agent("echo", &echo).section(BOUNDS).start().await;
+    let gate = gateway().agent("echo", &echo).section(CONNECTION_LIMITS).start().await;
     raw(gate.address(), b"POST /agents/echo/in").await.unwrap().is_fault(408, "Timeout");
-    let whole = String::from_utf8(request(&gate, "echo")).unwrap();
+    let whole = String::from_utf8(raw_request(&gate, "echo")).unwrap();
     let unfinished = whole.replace("Content-Length: 2", "Content-Length: 20");
     raw(gate.address(), unfinished.as_bytes()).await.unwrap().is_fault(408, "Timeout");
     assert_eq!(echo.calls(), 0);
     let mut idle = TcpStream::connect(gate.address()).await.unwrap();
-    assert!(closes(&mut idle).await < Duration::from_secs(3));
-    let mut kept = TcpStream::connect(gate.address()).await.unwrap();
-    kept.write_all(whole.as_bytes()).await.unwrap();
-    read_answer(&mut kept).await.unwrap().is_ok();
-    assert!(closes(&mut kept).await < Duration::from_secs(3));
-    // A head that drips never comes to rest, and must be over in its time all the same.
-    let mut drip = TcpStream::connect(gate.address()).await.unwrap();
-    let began = Instant::now();
-    let (mut from, mut to) = drip.split();
-    let dripping = async {
+    assert!(wait_for_close(&mut idle).await < Duration::from_secs(3));
+    let mut keep_alive = TcpStream::connect(gate.address()).await.unwrap();
+    keep_alive.write_all(whole.as_bytes()).await.unwrap();
+    read_answer(&mut keep_alive).await.unwrap().is_ok();
+    assert!(wait_for_close(&mut keep_alive).await < Duration::from_secs(3));
+    // A head that trickles in is never idle, but must still arrive within the header timeout.
+    let mut slow = TcpStream::connect(gate.address()).await.unwrap();
+    let started = Instant::now();
+    let (mut from, mut to) = slow.split();
+    let trickle = async {
         for byte in whole.as_bytes().iter().cycle() {
             if to.write_all(&[*byte]).await.is_err() {
                 break;
@@ -337,20 +337,20 @@ async fn slow_heads_and_slow_bodies_are_told_408_and_idle_connections_leave_quie
     };
     let mut first = [0; 12];
     tokio::select! {
-        () = dripping => {}
+        () = trickle => {}
         read = from.read_exact(&mut first) => assert_eq!((read.unwrap(), &first), (12, b"HTTP/1.1 408")),
     }
-    assert!(began.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(3));
     let lines = gate.log(4).await;
     assert_eq!(lines.iter().filter(|line| line["status"] == 408).count(), 3, "{lines:?}");
 }
 
 #[tokio::test]
-async fn heads_that_are_too_large_are_431() {
+async fn heads_that_are_too_large_get_431() {
     let echo = Agent::echo().await;
-    let gate = gateway().agent("echo", &echo).section(BOUNDS).start().await;
+    let gate = gateway().agent("echo", &echo).section(CONNECTION_LIMITS).start().await;
     let head =
-        |extra: &str| String::from_utf8(request(&gate, "echo")).unwrap().replacen("Host", &format!("{extra}Host"), 1);
+        |extra: &str| String::from_utf8(raw_request(&gate, "echo")).unwrap().replacen("Host", &format!("{extra}Host"), 1);
     let large = head(&format!("X-Large: {}\r\n", "x".repeat(2_100)));
     let many = head(&(0..8).map(|at| format!("X-{at}: 1\r\n")).collect::<String>());
     for text in [large, many] {

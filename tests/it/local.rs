@@ -1,5 +1,5 @@
-//! Runtimes on this machine: what stands in the private folder or was registered over the admin listener is called, and
-//! whatever another user of the machine could have put there is not.
+//! Local runtimes: a runtime in the private folder or registered over the admin listener is called; files that another
+//! user of the machine could have placed there are rejected.
 
 use crate::support::{
     agent::{Do, write},
@@ -19,7 +19,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A runtime behind a socket that answers each connection by these steps; gone when dropped.
+/// A runtime on a unix socket that answers each connection with these steps; stops when dropped.
 struct Runtime(JoinHandle<()>, PathBuf);
 
 impl Runtime {
@@ -47,7 +47,7 @@ impl Runtime {
         Self(task, socket.to_owned())
     }
 
-    fn saying(socket: &Path, body: &Value) -> Self {
+    fn responding(socket: &Path, body: &Value) -> Self {
         let text = body.to_string();
         let head = format!(
             "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -72,61 +72,61 @@ fn document(id: &str) -> Value {
     json!({"id": id, "name": id, "endpoint": format!("agent+local://{id}"), "authentication": {"type": "api_key"}})
 }
 
-/// A private folder, and a gateway with these runtimes' documents.
-fn private(names: &[&str]) -> (TempDir, Build) {
+/// A private folder, and a gateway with the documents of these runtimes.
+fn with_private_folder(names: &[&str]) -> (TempDir, Build) {
     let folder = TempDir::new().unwrap();
     chmod(folder.path(), 0o700);
-    let section = format!("local:\n  folder: {}\n", folder.path().display());
+    let section = format!("local_runtimes:\n  folder: {}\n", folder.path().display());
     let build = names.iter().fold(gateway().section(&section), |build, name| build.document(document(name)));
     (folder, build)
 }
 
-fn describe(folder: &Path, name: &str, text: &str) {
+fn write_descriptor(folder: &Path, name: &str, text: &str) {
     let path = folder.join(format!("{name}.json"));
     std::fs::write(&path, text).unwrap();
     chmod(&path, 0o600);
 }
 
-async fn away(gate: &Gate, name: &str) {
+async fn assert_unavailable(gate: &Gate, name: &str) {
     let answer = gate.invoke(name, &json!({})).await;
     answer.is_fault(503, "AgentUnavailable");
     answer.hides(&["/tmp", ".sock", ".json", "owner"]);
 }
 
 #[tokio::test]
-async fn r51_a_runtime_that_places_a_socket_and_a_descriptor_is_called_and_gone_when_it_is_gone() {
-    let (folder, build) = private(&["worker"]);
+async fn r51_a_runtime_with_a_socket_and_a_descriptor_is_called_until_either_is_removed() {
+    let (folder, build) = with_private_folder(&["worker"]);
     let gate = build.start().await;
-    away(&gate, "worker").await;
-    describe(folder.path(), "worker", "{}");
-    away(&gate, "worker").await;
-    let runtime = Runtime::saying(&folder.path().join("worker.sock"), &json!({"from": 1}));
+    assert_unavailable(&gate, "worker").await;
+    write_descriptor(folder.path(), "worker", "{}");
+    assert_unavailable(&gate, "worker").await;
+    let runtime = Runtime::responding(&folder.path().join("worker.sock"), &json!({"from": 1}));
     assert_eq!(gate.invoke("worker", &json!({})).await.is_ok(), json!({"from": 1}));
-    // Another socket, from one call to the next.
-    let other = Runtime::saying(&folder.path().join("second.sock"), &json!({"from": 2}));
-    describe(folder.path(), "worker", r#"{"socket": "second.sock", "path": "/run?x=1"}"#);
+    // The descriptor names another socket between two calls.
+    let other = Runtime::responding(&folder.path().join("second.sock"), &json!({"from": 2}));
+    write_descriptor(folder.path(), "worker", r#"{"socket": "second.sock", "path": "/run?x=1"}"#);
     assert_eq!(gate.invoke("worker", &json!({})).await.is_ok(), json!({"from": 2}));
     drop(other);
-    away(&gate, "worker").await;
-    describe(folder.path(), "worker", "{}");
+    assert_unavailable(&gate, "worker").await;
+    write_descriptor(folder.path(), "worker", "{}");
     assert_eq!(gate.invoke("worker", &json!({})).await.is_ok(), json!({"from": 1}));
-    // A socket that nobody listens at any more.
+    // A socket without a listener.
     let dead = folder.path().join("dead.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     chmod(&dead, 0o700);
-    describe(folder.path(), "worker", r#"{"socket": "dead.sock"}"#);
-    away(&gate, "worker").await;
+    write_descriptor(folder.path(), "worker", r#"{"socket": "dead.sock"}"#);
+    assert_unavailable(&gate, "worker").await;
     drop(runtime);
 }
 
 #[tokio::test]
-async fn r51_what_others_could_have_put_into_the_folder_is_not_believed() {
-    let (folder, build) = private(&["worker"]);
+async fn r51_files_that_other_users_could_have_placed_are_rejected() {
+    let (folder, build) = with_private_folder(&["worker"]);
     let at = folder.path();
     let gate = build.start().await;
-    let _runtime = Runtime::saying(&at.join("worker.sock"), &json!({}));
+    let _runtime = Runtime::responding(&at.join("worker.sock"), &json!({}));
     let elsewhere = TempDir::new().unwrap();
-    let _outside = Runtime::saying(&elsewhere.path().join("outside.sock"), &json!({"outside": true}));
+    let _outside = Runtime::responding(&elsewhere.path().join("outside.sock"), &json!({"outside": true}));
     symlink(elsewhere.path().join("outside.sock"), at.join("link.sock")).unwrap();
     std::fs::write(at.join("plain.sock"), "").unwrap();
     let long = format!("{{\"path\": \"/{}\"}}", "x".repeat(70 << 10));
@@ -147,57 +147,57 @@ async fn r51_what_others_could_have_put_into_the_folder_is_not_believed() {
         "{\"socket\": \"none.sock\"}",
         &long,
     ] {
-        describe(at, "worker", text);
-        away(&gate, "worker").await;
+        write_descriptor(at, "worker", text);
+        assert_unavailable(&gate, "worker").await;
     }
-    describe(at, "worker", "{}");
+    write_descriptor(at, "worker", "{}");
     gate.invoke("worker", &json!({})).await.is_ok();
-    for (path, bad, good) in
+    for (path, unsafe_mode, safe_mode) in
         [(at.to_owned(), 0o770, 0o700), (at.join("worker.json"), 0o606, 0o600), (at.join("worker.sock"), 0o777, 0o755)]
     {
-        chmod(&path, bad);
-        away(&gate, "worker").await;
-        chmod(&path, good);
+        chmod(&path, unsafe_mode);
+        assert_unavailable(&gate, "worker").await;
+        chmod(&path, safe_mode);
         gate.invoke("worker", &json!({})).await.is_ok();
     }
-    // Links, instead of the descriptor and instead of the folder.
+    // A link instead of the descriptor.
     std::fs::rename(at.join("worker.json"), elsewhere.path().join("worker.json")).unwrap();
     symlink(elsewhere.path().join("worker.json"), at.join("worker.json")).unwrap();
-    away(&gate, "worker").await;
-    let why = "is writable by other users";
-    eventually("the log says why", async || gate.log(10).await.iter().any(|line| line.to_string().contains(why))).await;
+    assert_unavailable(&gate, "worker").await;
+    let reason = "is writable by other users";
+    eventually("the access log has the reason", async || gate.log(10).await.iter().any(|line| line.to_string().contains(reason))).await;
 }
 
 #[tokio::test]
-async fn r51_a_runtime_of_another_owner_is_not_believed_and_a_bad_folder_is_told_at_the_start() {
+async fn r51_a_runtime_of_another_owner_is_rejected_and_check_reports_an_unsafe_folder() {
     let folder = TempDir::new().unwrap();
     chmod(folder.path(), 0o700);
-    let _runtime = Runtime::saying(&folder.path().join("worker.sock"), &json!({}));
-    describe(folder.path(), "worker", "{}");
-    let section = format!("local:\n  folder: {}\n  owner: 4242\n", folder.path().display());
+    let _runtime = Runtime::responding(&folder.path().join("worker.sock"), &json!({}));
+    write_descriptor(folder.path(), "worker", "{}");
+    let section = format!("local_runtimes:\n  folder: {}\n  owner_uid: 4242\n", folder.path().display());
     let gate = gateway().section(&section).document(document("worker")).start().await;
-    away(&gate, "worker").await;
+    assert_unavailable(&gate, "worker").await;
     chmod(folder.path(), 0o777);
     let text = format!(
-        "listen:\n  - address: 127.0.0.1:0\nagents:\n  from: [agents.json]\nlocal:\n  folder: {}\n  longest_lease: 48h\n",
+        "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\nlocal_runtimes:\n  folder: {}\n  max_lease: 48h\n",
         folder.path().display()
     );
-    let own = TempDir::new().unwrap();
-    std::fs::write(own.path().join("agents.json"), "[]").unwrap();
-    std::fs::write(own.path().join("gatepost.yaml"), text).unwrap();
-    let checked =
-        crate::support::gateway::command().arg("check").arg("-c").arg(own.path().join("gatepost.yaml")).output();
-    let checked = checked.unwrap();
-    let told = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(!checked.status.success() && told.contains("local.folder") && told.contains("longest_lease"), "{told}");
+    let config_folder = TempDir::new().unwrap();
+    std::fs::write(config_folder.path().join("agents.json"), "[]").unwrap();
+    std::fs::write(config_folder.path().join("gatepost.yaml"), text).unwrap();
+    let output =
+        crate::support::gateway::command().arg("check").arg("-c").arg(config_folder.path().join("gatepost.yaml")).output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("local_runtimes.folder") && stderr.contains("max_lease"), "{stderr}");
 }
 
 #[tokio::test]
-async fn r51_a_local_runtime_that_breaks_off_or_is_silent_or_talks_garbage_fails_as_any_agent() {
-    let (folder, build) = private(&["garbage", "cut", "silent", "failing", "closing"]);
+async fn r51_a_local_runtime_that_disconnects_hangs_or_sends_garbage_fails_like_any_agent() {
+    let (folder, build) = with_private_folder(&["garbage", "cut", "silent", "failing", "closing"]);
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
     let failing = "HTTP/1.1 500 Oh\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n{\"error\":{\"message\":\"/srv/app at db:543\"}}";
-    let mut all = Vec::new();
+    let mut runtimes = Vec::new();
     for (name, steps) in [
         ("garbage", vec![write("nonsense\r\n\r\n")]),
         ("cut", vec![write(format!("{head}Content-Length: 100\r\n\r\n{{\"a\":"))]),
@@ -205,8 +205,8 @@ async fn r51_a_local_runtime_that_breaks_off_or_is_silent_or_talks_garbage_fails
         ("failing", vec![write(failing)]),
         ("closing", vec![]),
     ] {
-        describe(folder.path(), name, "{}");
-        all.push(Runtime::new(&folder.path().join(format!("{name}.sock")), steps));
+        write_descriptor(folder.path(), name, "{}");
+        runtimes.push(Runtime::new(&folder.path().join(format!("{name}.sock")), steps));
     }
     let gate = build.start().await;
     for (name, status) in [("garbage", 502), ("cut", 502), ("failing", 500), ("closing", 502)] {
@@ -225,35 +225,35 @@ async fn admin(gate: &Gate, method: &str, path: &str, body: &Value) -> Answer {
 }
 
 #[tokio::test]
-async fn r51_a_runtime_registers_over_the_admin_listener_and_vanishes_unless_it_renews() {
-    let (_folder, build) = private(&["worker"]);
+async fn r51_a_runtime_registers_over_the_admin_listener_and_expires_unless_renewed() {
+    let (_folder, build) = with_private_folder(&["worker"]);
     let gate = build.start().await;
-    let own = TempDir::new().unwrap();
-    chmod(own.path(), 0o700);
-    let socket = own.path().join("worker.sock");
-    let _runtime = Runtime::saying(&socket, &json!({"here": true}));
-    let wanted = |ttl: &str| json!({"socket": socket, "path": "/x", "ttl": ttl});
-    let made = admin(&gate, "PUT", "/local/worker", &wanted("2s")).await;
-    assert_eq!((made.status, made.json()), (201, json!({"name": "worker", "expires_in": 2})));
+    let runtime_folder = TempDir::new().unwrap();
+    chmod(runtime_folder.path(), 0o700);
+    let socket = runtime_folder.path().join("worker.sock");
+    let _runtime = Runtime::responding(&socket, &json!({"here": true}));
+    let registration = |ttl: &str| json!({"socket": socket, "path": "/x", "ttl": ttl});
+    let created = admin(&gate, "PUT", "/local/worker", &registration("2s")).await;
+    assert_eq!((created.status, created.json()), (201, json!({"name": "worker", "expires_in": 2})));
     assert_eq!(gate.invoke("worker", &json!({})).await.is_ok(), json!({"here": true}));
-    assert_eq!(admin(&gate, "PUT", "/local/worker", &wanted("1s")).await.status, 200, "that was a renewal");
+    assert_eq!(admin(&gate, "PUT", "/local/worker", &registration("1s")).await.status, 200, "a renewal");
     eventually("the lease ends", async || gate.invoke("worker", &json!({})).await.status == 503).await;
-    admin(&gate, "PUT", "/local/worker", &wanted("1m")).await;
+    admin(&gate, "PUT", "/local/worker", &registration("1m")).await;
     gate.invoke("worker", &json!({})).await.is_ok();
-    // What the socket has become since is looked at, too.
+    // The socket is checked again at each call.
     chmod(&socket, 0o777);
-    away(&gate, "worker").await;
+    assert_unavailable(&gate, "worker").await;
     chmod(&socket, 0o700);
     assert_eq!(admin(&gate, "DELETE", "/local/worker", &Value::Null).await.status, 204);
     assert_eq!(admin(&gate, "DELETE", "/local/worker", &Value::Null).await.status, 404);
-    away(&gate, "worker").await;
-    chmod(own.path(), 0o777);
-    assert_eq!(admin(&gate, "PUT", "/local/worker", &wanted("1m")).await.status, 400, "its folder is everybody's");
-    chmod(own.path(), 0o700);
+    assert_unavailable(&gate, "worker").await;
+    chmod(runtime_folder.path(), 0o777);
+    assert_eq!(admin(&gate, "PUT", "/local/worker", &registration("1m")).await.status, 400, "its folder is writable by everybody");
+    chmod(runtime_folder.path(), 0o700);
     for body in [
         json!({"socket": "worker.sock"}),
         json!({"socket": "/run/../worker.sock"}),
-        json!({"socket": own.path().join("none.sock")}),
+        json!({"socket": runtime_folder.path().join("none.sock")}),
         json!({"socket": "/etc/passwd"}),
         json!({"socket": socket, "path": "x"}),
         json!({"socket": socket, "ttl": "2h"}),
@@ -264,18 +264,18 @@ async fn r51_a_runtime_registers_over_the_admin_listener_and_vanishes_unless_it_
         let refused = admin(&gate, "PUT", "/local/worker", &body).await;
         assert_eq!(refused.status, 400, "{body}: {}", refused.text());
     }
-    assert_eq!(admin(&gate, "PUT", "/local/a%20b", &wanted("1m")).await.status, 400);
+    assert_eq!(admin(&gate, "PUT", "/local/a%20b", &registration("1m")).await.status, 400);
     assert_eq!(admin(&gate, "PUT", "/local/worker", &json!({"socket": "x".repeat(20 << 10)})).await.status, 413);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let page = client.put(format!("http://{}/local/worker", gate.admin)).header("origin", "http://localhost");
-    assert_eq!(send(page.json(&wanted("1m"))).await.status, 403, "no page registers anything");
+    assert_eq!(send(page.json(&registration("1m"))).await.status, 403, "no web page may register a runtime");
 }
 
 #[tokio::test]
-async fn r51_without_the_section_nothing_registers_and_no_local_agent_is_served() {
+async fn r51_without_the_section_no_runtime_registers_and_no_local_agent_is_served() {
     let gate = gateway().document(document("worker")).start().await;
     gate.invoke("worker", &json!({})).await.is_fault(404, "NotFound");
     assert_eq!(admin(&gate, "PUT", "/local/worker", &json!({"socket": "/run/x.sock"})).await.status, 404);
-    let refused = gate.admin("/agents").await.json()["rejected"].to_string();
-    assert!(refused.contains("section 'local'"), "{refused}");
+    let rejected = gate.admin("/agents").await.json()["rejected"].to_string();
+    assert!(rejected.contains("section 'local_runtimes'"), "{rejected}");
 }

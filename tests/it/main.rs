@@ -1,4 +1,4 @@
-//! One integration binary: the real gateway, real servers, agents that misbehave.
+//! Integration tests in one binary: the real gateway, real servers, and agents that misbehave.
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -14,12 +14,14 @@ mod counts;
 mod delegation;
 mod demo;
 mod directory;
+mod docs;
 mod endpoints;
 mod examples;
 mod failures;
 mod feeds;
 mod idempotency;
 mod issuers;
+mod key_migration;
 mod limits;
 mod living;
 mod local;

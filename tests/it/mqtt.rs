@@ -1,5 +1,5 @@
-//! Agents over MQTT (2389 Agent Protocol), called through the real binary and a real broker: what is published, whose
-//! answer it is, and what becomes of calls when agent, broker or caller fail.
+//! Agents over MQTT (2389 Agent Protocol), called through the real binary and a real broker: the published task, the
+//! matching of answers, and failures of the agent, the broker or the caller.
 
 use crate::support::{
     PATIENCE,
@@ -19,21 +19,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An agent at the broker `at`, such as `mqtt://127.0.0.1:1883`.
-fn document(at: &str, id: &str) -> Value {
-    json!({"id": id, "name": id, "endpoint": format!("{at}/control/agents/{id}/input")})
+/// The document of an agent at a broker such as `mqtt://127.0.0.1:1883`.
+fn document(broker_url: &str, id: &str) -> Value {
+    json!({"id": id, "name": id, "endpoint": format!("{broker_url}/control/agents/{id}/input")})
 }
 
-/// Bounds for tests that wait for their end.
-fn short(build: Build, more: &str) -> Build {
+/// Short timeouts for tests that wait for them.
+fn with_short_timeouts(build: Build, more: &str) -> Build {
     build.section(&format!(
-        "agents:\n  from: [agents.json]\n  defaults: {{timeouts: {{first_byte: 1500ms, connect: 1s}}{more}}}\n"
+        "agents:\n  sources: [agents.json]\n  defaults: {{timeouts: {{first_byte: 1500ms, connect: 1s}}{more}}}\n"
     ))
 }
 
 /// A gateway in front of the agent `a` at this broker.
-async fn gate(broker: &Mosquitto) -> Gate {
-    short(gateway(), "").document(document(&broker.url(), "a")).start().await
+async fn start_gateway(broker: &Mosquitto) -> Gate {
+    with_short_timeouts(gateway(), "").document(document(&broker.url(), "a")).start().await
 }
 
 async fn invoke(gate: &Gate, input: Value) -> crate::support::reply::Answer {
@@ -41,10 +41,10 @@ async fn invoke(gate: &Gate, input: Value) -> crate::support::reply::Answer {
 }
 
 #[tokio::test]
-async fn r105_r110_r111_a_call_is_a_task_of_its_own_and_its_answer_comes_back() {
+async fn r105_r110_r111_each_call_is_one_task_and_gets_its_answer() {
     let broker = Mosquitto::start().await;
     let worker = Worker::echo(broker.port, "a").await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     for n in 0..3 {
         let answer = invoke(&gate, json!({"n": n, "instruction": "count"})).await;
         assert_eq!(answer.header("content-type"), Some("application/json"));
@@ -66,7 +66,7 @@ async fn r105_r110_r111_a_call_is_a_task_of_its_own_and_its_answer_comes_back() 
 }
 
 #[tokio::test]
-async fn answers_come_in_every_form_and_errors_without_their_words() {
+async fn answers_of_every_form_are_read_and_error_messages_are_redacted() {
     let broker = Mosquitto::start().await;
     let _worker = Worker::start(broker.port, "a", |task| {
         let input = &task["input"];
@@ -78,7 +78,7 @@ async fn answers_come_in_every_form_and_errors_without_their_words() {
         vec![Say::on(task, "a", text)]
     })
     .await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     for (say, expected) in [
         (json!({"response": "done"}), json!("done")),
         (json!({"response": "{\"a\": [1]}"}), json!({"a": [1]})),
@@ -107,9 +107,9 @@ async fn answers_come_in_every_form_and_errors_without_their_words() {
 }
 
 #[tokio::test]
-async fn what_is_not_this_calls_answer_never_becomes_it() {
+async fn messages_for_other_tasks_are_never_taken_as_the_answer() {
     let broker = Mosquitto::start().await;
-    let before = Arc::new(std::sync::Mutex::new(None));
+    let previous_task = Arc::new(std::sync::Mutex::new(None));
     let worker = Worker::start(broker.port, "a", move |task| {
         let mut says = vec![
             Say::on(
@@ -120,16 +120,16 @@ async fn what_is_not_this_calls_answer_never_becomes_it() {
             Say::on(task, "b", response(task, json!("another agent"))),
             Say::at("/conversations/not-asked-for/a", "1"),
         ];
-        // The right one counts; what comes after it finds nobody, also in the next call.
-        if let Some(late) = before.lock().unwrap().replace(task.clone()) {
-            says.push(Say::on(&late, "a", response(&late, json!("late"))));
+        // The matching answer counts; later ones reach no caller, not even that of the next call.
+        if let Some(previous) = previous_task.lock().unwrap().replace(task.clone()) {
+            says.push(Say::on(&previous, "a", response(&previous, json!("late"))));
         }
         says.push(Say::on(task, "a", response(task, task["input"]["n"].clone())).after(50));
         says.push(Say::on(task, "a", response(task, json!("twice"))));
         says
     })
     .await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     for n in 0..4 {
         assert_eq!(invoke(&gate, json!({"n": n})).await.is_ok(), json!(n));
     }
@@ -137,14 +137,14 @@ async fn what_is_not_this_calls_answer_never_becomes_it() {
 }
 
 #[tokio::test]
-async fn r116_what_is_too_large_is_refused_before_and_after() {
+async fn r116_oversized_inputs_and_answers_are_refused() {
     let broker = Mosquitto::start().await;
     let worker = Worker::start(broker.port, "a", |task| {
         let length = task["input"]["answer"].as_u64().unwrap_or_default() as usize;
         vec![Say::on(task, "a", response(task, json!("x".repeat(length))))]
     })
     .await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     let long = |length: usize| json!({"text": "x".repeat(length)});
     invoke(&gate, long(200 << 10)).await.is_ok();
     for length in [(256 << 10) - 20, 256 << 10, 1 << 20] {
@@ -153,30 +153,30 @@ async fn r116_what_is_too_large_is_refused_before_and_after() {
     assert_eq!(worker.got().len(), 1);
     assert_eq!(invoke(&gate, json!({"answer": 250_000})).await.is_ok().as_str().unwrap().len(), 250_000);
     invoke(&gate, json!({"answer": 270_000})).await.is_fault(502, "AgentError");
-    // One so long is kept back by the broker itself, as it was asked to.
+    // The broker itself withholds a packet of this size, because the gateway set a maximum packet size.
     invoke(&gate, json!({"answer": 2_000_000})).await.is_fault(504, "Timeout");
     invoke(&gate, json!({})).await.is_ok();
 }
 
 #[tokio::test]
-async fn an_agent_that_is_silent_or_not_there_is_told_apart() {
+async fn a_silent_agent_is_504_and_a_disconnected_one_503() {
     let broker = Mosquitto::start().await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     invoke(&gate, json!({})).await.is_fault(503, "AgentUnavailable");
     let silent = Worker::start(broker.port, "a", |_| Vec::new()).await;
-    let began = Instant::now();
+    let started = Instant::now();
     invoke(&gate, json!({})).await.is_fault(504, "Timeout");
-    assert!((Duration::from_millis(1400)..PATIENCE).contains(&began.elapsed()));
-    assert_eq!(silent.got().len(), 1, "a task is published once");
-    let impatient = gate.post("/agents/a/invoke").header("x-request-timeout", "300ms").json(&json!({}));
-    send(impatient).await.is_fault(504, "Timeout");
+    assert!((Duration::from_millis(1400)..PATIENCE).contains(&started.elapsed()));
+    assert_eq!(silent.got().len(), 1, "the task was not published exactly once");
+    let short_timeout = gate.post("/agents/a/invoke").header("x-request-timeout", "300ms").json(&json!({}));
+    send(short_timeout).await.is_fault(504, "Timeout");
 }
 
 #[tokio::test]
-async fn inputs_that_no_agent_of_this_protocol_takes_are_refused() {
+async fn inputs_that_the_protocol_cannot_carry_are_refused() {
     let broker = Mosquitto::start().await;
     let worker = Worker::echo(broker.port, "a").await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     for body in ["7", "null", "{", "{\"a\":1,\"a\":2}", "a=b", "\u{feff}{}"] {
         let call = gate.post("/agents/a/invoke").header("content-type", "application/json").body(body);
         send(call).await.is_fault(400, "InvalidInput");
@@ -187,70 +187,70 @@ async fn inputs_that_no_agent_of_this_protocol_takes_are_refused() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_is_told_at_once_and_found_when_it_is_back() {
+async fn an_unreachable_broker_fails_calls_quickly_and_is_used_once_it_is_back() {
     let mut broker = Mosquitto::configured("allow_anonymous true\n");
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     for _ in 0..3 {
-        let began = Instant::now();
+        let started = Instant::now();
         let answer = invoke(&gate, json!({})).await;
         answer.is_fault(503, "AgentUnavailable");
         assert!(answer.header("retry-after").is_some());
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     }
     broker.again().await;
     let _worker = Worker::echo(broker.port, "a").await;
-    eventually("it is found", async || invoke(&gate, json!({})).await.status == 200).await;
+    eventually("the gateway reaches the broker", async || invoke(&gate, json!({})).await.status == 200).await;
 }
 
 #[tokio::test]
-async fn a_broker_that_is_restarted_ends_the_calls_it_had_and_takes_the_next() {
+async fn a_broker_restart_fails_the_calls_in_flight_and_serves_the_next() {
     let mut broker = Mosquitto::start().await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     let silent = Worker::start(broker.port, "a", |_| Vec::new()).await;
     let call = invoke(&gate, json!({"n": 1}));
     let restart = async {
-        eventually("the task is there", async || silent.got().len() == 1).await;
+        eventually("the agent receives the task", async || silent.got().len() == 1).await;
         broker.again().await;
     };
     let (answer, ()) = tokio::join!(call, restart);
     answer.is_fault(502, "AgentError");
     let worker = Worker::echo(broker.port, "a").await;
-    eventually("the next is answered", async || invoke(&gate, json!({"n": 2})).await.status == 200).await;
+    eventually("the next call is answered", async || invoke(&gate, json!({"n": 2})).await.status == 200).await;
     let tasks: Vec<Value> = silent.got().iter().chain(&worker.got()).map(|got| got.task["task_id"].clone()).collect();
     let unique: HashSet<String> = tasks.iter().map(Value::to_string).collect();
-    assert_eq!(unique.len(), tasks.len(), "nothing is published twice");
+    assert_eq!(unique.len(), tasks.len(), "a task was published twice");
     assert!(worker.got().iter().all(|got| got.task["input"]["n"] == 2));
 }
 
 #[tokio::test]
-async fn a_broker_that_says_nothing_or_never_acknowledges_costs_a_call_its_time_and_no_more() {
+async fn a_silent_broker_or_a_missing_puback_costs_a_call_at_most_its_timeout() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("mqtt://{}", listener.local_addr().unwrap());
     let broker = Mosquitto::start().await;
     let _workers = (Worker::echo(broker.port, "b").await, Worker::start(broker.port, "c", |_| Vec::new()).await);
-    let swallowed = format!("mqtt://{}", wire(broker.port, Wire::Unacknowledged).await);
-    let build = short(gateway(), "").document(document(&silent, "a"));
-    let build = build.document(document(&swallowed, "b")).document(document(&swallowed, "c"));
+    let unacknowledged = format!("mqtt://{}", wire(broker.port, Wire::Unacknowledged).await);
+    let build = with_short_timeouts(gateway(), "").document(document(&silent, "a"));
+    let build = build.document(document(&unacknowledged, "b")).document(document(&unacknowledged, "c"));
     let gate = build.start().await;
-    let began = Instant::now();
+    let started = Instant::now();
     assert!(matches!(invoke(&gate, json!({})).await.status, 503 | 504));
-    assert!(began.elapsed() < PATIENCE);
+    assert!(started.elapsed() < PATIENCE);
     gate.invoke("b", &json!({})).await.is_ok();
     gate.invoke("c", &json!({})).await.is_fault(504, "Timeout");
 }
 
 #[tokio::test]
-async fn r130_r131_the_password_comes_from_the_environment_and_a_wrong_one_stays_out_of_sight() {
+async fn r130_r131_the_password_comes_from_the_environment_and_is_never_logged() {
     let broker = Mosquitto::guarded("gateway", "hunter2").await;
-    for (password, right) in [("hunter2", true), ("hunter3", false)] {
+    for (password, accepted) in [("hunter2", true), ("hunter3", false)] {
         let login = ", mqtt: {username: 'env:BROKER_USER', password: 'env:BROKER_PASSWORD'}";
-        let build = short(gateway(), login).document(document(&broker.url(), "a"));
+        let build = with_short_timeouts(gateway(), login).document(document(&broker.url(), "a"));
         let gate = build.env("BROKER_USER", "gateway").env("BROKER_PASSWORD", password).start().await;
         let answer = invoke(&gate, json!({})).await;
-        // Nobody listens there: who is let in hears of that.
+        // No agent is connected; only a gateway with the right password learns that.
         answer.is_fault(503, "AgentUnavailable");
         let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert_eq!(message.contains("is not connected"), right, "{message}");
+        assert_eq!(message.contains("is not connected"), accepted, "{message}");
         assert!(!gate.stderr().contains("hunter") && !gate.read("access.log").contains("hunter"));
     }
 }
@@ -261,23 +261,23 @@ async fn r129_a_broker_over_tls_must_prove_its_name() {
     let broker = Mosquitto::secure(&authority.server(&["localhost"])).await;
     let build = gateway();
     std::fs::write(build.folder().join("ca.pem"), authority.pem()).unwrap();
-    let at = |host: &str| format!("mqtts://{host}:{}", broker.port);
-    let build = short(build, ", tls: {ca: ca.pem}").document(document(&at("localhost"), "right"));
-    let gate = build.document(document(&at("127.0.0.1"), "wrong")).start().await;
-    let told = |answer: crate::support::reply::Answer| {
+    let url = |host: &str| format!("mqtts://{host}:{}", broker.port);
+    let build = with_short_timeouts(build, ", tls: {ca: ca.pem}").document(document(&url("localhost"), "right"));
+    let gate = build.document(document(&url("127.0.0.1"), "wrong")).start().await;
+    let unavailable_message = |answer: crate::support::reply::Answer| {
         answer.is_fault(503, "AgentUnavailable");
         answer.json()["error"]["message"].as_str().unwrap().to_owned()
     };
-    assert!(told(gate.invoke("right", &json!({})).await).contains("is not connected"));
-    assert!(told(gate.invoke("wrong", &json!({})).await).contains("cannot be reached"));
+    assert!(unavailable_message(gate.invoke("right", &json!({})).await).contains("is not connected"));
+    assert!(unavailable_message(gate.invoke("wrong", &json!({})).await).contains("cannot be reached"));
 }
 
 #[tokio::test]
-async fn r104_a_broker_of_the_older_version_serves_calls_too() {
+async fn r104_a_broker_with_mqtt_3_1_1_serves_calls_too() {
     let broker = Mosquitto::start().await;
     let worker = Worker::echo(broker.port, "a").await;
     let older = format!("mqtt://{}", wire(broker.port, Wire::Older).await);
-    let gate = short(gateway(), "").document(document(&older, "a")).start().await;
+    let gate = with_short_timeouts(gateway(), "").document(document(&older, "a")).start().await;
     for n in 0..3 {
         assert_eq!(invoke(&gate, json!({"n": n})).await.is_ok(), json!({"echo": {"n": n}}));
     }
@@ -286,48 +286,48 @@ async fn r104_a_broker_of_the_older_version_serves_calls_too() {
 }
 
 #[tokio::test]
-async fn an_agent_has_one_task_at_a_time_unless_its_record_says_more() {
+async fn an_agent_has_one_task_at_a_time_unless_its_document_allows_more() {
     let broker = Mosquitto::start().await;
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (running, max_running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let worker = {
-        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        let (running, max_running) = (Arc::clone(&running), Arc::clone(&max_running));
         Worker::start(broker.port, "a", move |task| {
-            most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-            let (now, answer) = (Arc::clone(&now), Say::on(task, "a", response(task, task["input"].clone())));
+            max_running.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+            let (running, answer) = (Arc::clone(&running), Say::on(task, "a", response(task, task["input"].clone())));
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                now.fetch_sub(1, SeqCst);
+                running.fetch_sub(1, SeqCst);
             });
             vec![answer.after(40)]
         })
         .await
     };
-    let mut more = document(&broker.url(), "a");
-    more["max_concurrency"] = json!(4);
-    for (document, at_once) in [(document(&broker.url(), "a"), 1), (more, 4)] {
-        most.store(0, SeqCst);
-        let waiting = "limits:\n  concurrency: {queue_wait: 20s}\n";
-        let gate = short(gateway(), "").section(waiting).document(document).start().await;
+    let mut concurrent = document(&broker.url(), "a");
+    concurrent["max_concurrency"] = json!(4);
+    for (document, limit) in [(document(&broker.url(), "a"), 1), (concurrent, 4)] {
+        max_running.store(0, SeqCst);
+        let long_queue = "limits:\n  concurrency: {queue_timeout: 20s}\n";
+        let gate = with_short_timeouts(gateway(), "").section(long_queue).document(document).start().await;
         let calls = (0..12).map(|n| {
             let gate = &gate;
             async move { assert_eq!(invoke(gate, json!({"n": n})).await.is_ok(), json!({"n": n})) }
         });
         futures_util::future::join_all(calls).await;
-        assert!((1..=at_once).contains(&most.load(SeqCst)), "{} at once", most.load(SeqCst));
+        assert!((1..=limit).contains(&max_running.load(SeqCst)), "{} at once", max_running.load(SeqCst));
     }
     assert_eq!(worker.got().len(), 24);
 }
 
-/// Progress of a task, as the reference agent tells it.
-fn progress(task: &Value, event: &str) -> Say {
-    let told = json!({
+/// Progress of a task, as the reference agent publishes it.
+fn progress_message(task: &Value, event: &str) -> Say {
+    let progress = json!({
         "agent_id": "a", "task_id": task["task_id"], "conversation_id": task["conversation_id"], "event_type": event,
     });
-    Say::at("/control/agents/a/progress/llm", told.to_string())
+    Say::at("/control/agents/a/progress/llm", progress.to_string())
 }
 
 #[tokio::test]
-async fn r43_a_caller_that_asks_for_events_sees_progress_and_then_the_result() {
+async fn r43_a_caller_that_accepts_events_gets_progress_and_then_the_result() {
     let broker = Mosquitto::start().await;
     let _worker = Worker::start(broker.port, "a", |task| {
         let mut foreign = task.clone();
@@ -339,14 +339,14 @@ async fn r43_a_caller_that_asks_for_events_sees_progress_and_then_the_result() {
             false => response(task, json!({"done": true})),
         };
         vec![
-            progress(task, "TaskStart"),
-            progress(&foreign, "Foreign"),
-            progress(task, "LlmRequest").after(50),
+            progress_message(task, "TaskStart"),
+            progress_message(&foreign, "Foreign"),
+            progress_message(task, "LlmRequest").after(50),
             Say::on(task, "a", last),
         ]
     })
     .await;
-    let gate = gate(&broker).await;
+    let gate = start_gateway(&broker).await;
     let stream = |input: Value, accept: &str| gate.post("/agents/a/invoke").header("accept", accept).json(&input);
     let answer = send(stream(json!({}), "text/event-stream")).await;
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")));
@@ -363,19 +363,19 @@ async fn r43_a_caller_that_asks_for_events_sees_progress_and_then_the_result() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_leaves_nothing_behind() {
+async fn a_caller_that_disconnects_releases_its_permit_and_its_answer_is_dropped() {
     let broker = Mosquitto::start().await;
     let worker = Worker::start(broker.port, "a", |task| {
         let answer = Say::on(task, "a", response(task, task["input"].clone()));
         vec![answer.after(if task["input"]["n"] == 0 { 600 } else { 0 })]
     })
     .await;
-    let gate = gate(&broker).await;
-    let leaver = gate.post("/agents/a/invoke").json(&json!({"n": 0}));
-    let leaver = tokio::spawn(async move { drop(leaver.send().await) });
-    eventually("the task is there", async || worker.got().len() == 1).await;
-    leaver.abort();
-    eventually("the place is free, and the late answer nobody's", async || {
+    let gate = start_gateway(&broker).await;
+    let call = gate.post("/agents/a/invoke").json(&json!({"n": 0}));
+    let call = tokio::spawn(async move { drop(call.send().await) });
+    eventually("the agent receives the task", async || worker.got().len() == 1).await;
+    call.abort();
+    eventually("the permit is free, and the late answer is dropped", async || {
         let answer = invoke(&gate, json!({"n": 1})).await;
         answer.status == 200 && answer.json() == json!({"n": 1})
     })
@@ -383,49 +383,49 @@ async fn a_caller_that_leaves_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_lets_its_calls_finish() {
+async fn a_gateway_that_shuts_down_lets_its_calls_finish() {
     let broker = Mosquitto::start().await;
     let worker =
         Worker::start(broker.port, "a", |task| vec![Say::on(task, "a", response(task, json!(1))).after(500)]).await;
-    let mut gate = gate(&broker).await;
+    let mut gate = start_gateway(&broker).await;
     let call = tokio::spawn(send(gate.post("/agents/a/invoke").json(&json!({}))));
-    eventually("the task is there", async || worker.got().len() == 1).await;
+    eventually("the agent receives the task", async || worker.got().len() == 1).await;
     gate.signal(rustix::process::Signal::TERM);
     assert_eq!(call.await.unwrap().is_ok(), json!(1));
     assert!(gate.ended().await.success());
 }
 
 #[tokio::test]
-async fn a_reload_leaves_a_call_in_flight_alone() {
+async fn a_reload_does_not_affect_a_call_in_flight() {
     let broker = Mosquitto::start().await;
     let worker = Worker::start(broker.port, "a", |task| {
         vec![Say::on(task, "a", response(task, json!(1))).after(if task["input"]["slow"] == true { 900 } else { 0 })]
     })
     .await;
-    // To read a configuration anew takes a debug build on a busy machine a while.
-    let build = gateway().section("agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 30s}}\n");
+    // A debug build on a busy machine takes a while to reload a configuration.
+    let build = gateway().section("agents:\n  sources: [agents.json]\n  defaults: {timeouts: {first_byte: 30s}}\n");
     let gate = build.document(document(&broker.url(), "a")).start().await;
     let call = tokio::spawn(send(gate.post("/agents/a/invoke").json(&json!({"slow": true}))));
-    eventually("the task is there", async || worker.got().len() == 1).await;
+    eventually("the agent receives the task", async || worker.got().len() == 1).await;
     let config = gate.read("gatepost.yaml");
     gate.write("gatepost.yaml", &format!("{config}errors:\n  format: problem\n"));
     assert_eq!(call.await.unwrap().is_ok(), json!(1));
-    eventually("the next is answered", async || invoke(&gate, json!({})).await.status == 200).await;
+    eventually("the next call is answered", async || invoke(&gate, json!({})).await.status == 200).await;
 }
 
 #[tokio::test]
-async fn a_call_costs_no_more_than_its_round_trip() {
+async fn a_call_takes_little_longer_than_its_round_trip() {
     let broker = Mosquitto::start().await;
     let _worker = Worker::echo(broker.port, "a").await;
-    let gate = gate(&broker).await;
-    let mut took = Vec::new();
+    let gate = start_gateway(&broker).await;
+    let mut durations = Vec::new();
     for n in 0..60 {
-        let began = Instant::now();
+        let started = Instant::now();
         invoke(&gate, json!({"n": n})).await.is_ok();
-        took.push(began.elapsed());
+        durations.push(started.elapsed());
     }
-    took.sort();
-    println!("p50 {:?}, least {:?}", took[30], took[0]);
-    // Without TCP_NODELAY it would be 40 ms and more; other programs on this machine may hold up most of them.
-    assert!(took[5] < Duration::from_millis(30), "{took:?}");
+    durations.sort();
+    println!("p50 {:?}, min {:?}", durations[30], durations[0]);
+    // Without TCP_NODELAY each call would take 40 ms or more; other programs on this machine may delay most of them.
+    assert!(durations[5] < Duration::from_millis(30), "{durations:?}");
 }

@@ -1,5 +1,5 @@
-//! The feed of agents over MQTT against a real broker: agents that come, go, die and talk nonsense; a broker that is
-//! away, comes back with nothing, or is not who it says.
+//! The MQTT feed of agents with a real broker: agents that connect, disconnect, die and publish garbage; a broker that
+//! is unreachable, restarts without its retained messages, or fails authentication.
 
 use crate::support::{
     agent::Agent,
@@ -18,40 +18,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A feed, and what a registry would hold of it.
-struct Registry {
+/// A feed, and the agents and errors that a registry would hold of it.
+struct FeedObserver {
     feed: MqttFeed,
     agents: BTreeMap<String, Value>,
-    refused: BTreeMap<String, String>,
-    trouble: Option<String>,
+    rejected: BTreeMap<String, String>,
+    error: Option<String>,
 }
 
-impl Registry {
+impl FeedObserver {
     fn new(url: &str, settings: MqttSourceConfig) -> Self {
         assert_eq!(settings.problems(url), Vec::<String>::new());
         let feed = MqttFeed::new(url, settings, Duration::from_secs(2), 1_000).unwrap();
-        Self { feed, agents: BTreeMap::new(), refused: BTreeMap::new(), trouble: None }
+        Self { feed, agents: BTreeMap::new(), rejected: BTreeMap::new(), error: None }
     }
 
-    fn of(broker: &Mosquitto) -> Self {
+    fn for_broker(broker: &Mosquitto) -> Self {
         Self::new(
             &broker.url(),
             MqttSourceConfig { resync_timeout: ConfigDuration::from_secs(1), ..MqttSourceConfig::default() },
         )
     }
 
-    async fn look(&mut self) {
-        let PollResult { parts, error: trouble, .. } = self.feed.poll().await;
+    async fn poll(&mut self) {
+        let PollResult { parts, error, .. } = self.feed.poll().await;
         self.feed.acknowledge();
-        self.trouble = trouble;
+        self.error = error;
         for part in parts {
             let name = part.name.to_string();
             match part.update {
-                PartUpdate::Removed => drop((self.agents.remove(&name), self.refused.remove(&name))),
-                PartUpdate::Unreadable(why) => drop(self.refused.insert(name, why)),
-                PartUpdate::ReadableAgain => drop(self.refused.remove(&name)),
+                PartUpdate::Removed => drop((self.agents.remove(&name), self.rejected.remove(&name))),
+                PartUpdate::Unreadable(why) => drop(self.rejected.insert(name, why)),
+                PartUpdate::ReadableAgain => drop(self.rejected.remove(&name)),
                 PartUpdate::Replaced(documents) => {
-                    self.refused.remove(&name);
+                    self.rejected.remove(&name);
                     for document in documents {
                         match document.body {
                             DocumentBody::Text(text) => {
@@ -59,7 +59,7 @@ impl Registry {
                                 drop(self.agents.insert(name.clone(), value));
                             }
                             DocumentBody::Value(value) => drop(self.agents.insert(name.clone(), value)),
-                            DocumentBody::Invalid(why) => drop(self.refused.insert(name.clone(), why)),
+                            DocumentBody::Invalid(why) => drop(self.rejected.insert(name.clone(), why)),
                         }
                     }
                 }
@@ -67,71 +67,71 @@ impl Registry {
         }
     }
 
-    /// Looks whenever there is news, until `holds`.
-    async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    /// Polls at every update until `holds`.
+    async fn poll_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        self.look().await;
+        self.poll().await;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "{what}: {:?} {:?} {:?}", self.agents, self.refused, self.trouble);
+            assert!(Instant::now() < deadline, "{what}: {:?} {:?} {:?}", self.agents, self.rejected, self.error);
             let _ = tokio::time::timeout(Duration::from_millis(200), self.feed.wait_for_update()).await;
-            self.look().await;
+            self.poll().await;
         }
     }
 
-    fn says(&self, id: &str) -> &str {
+    fn status_of(&self, id: &str) -> &str {
         self.agents.get(id).map_or("nothing", |agent| agent["status"].as_str().unwrap())
     }
 }
 
 #[tokio::test]
-async fn r134_an_agent_that_was_there_before_the_gateway_is_found_at_the_first_look() {
+async fn r134_an_agent_with_a_retained_status_is_found_by_the_first_poll() {
     let broker = Mosquitto::start().await;
     let _planner = broker.player("planner").await;
-    let mut registry = Registry::of(&broker);
-    registry.look().await;
-    assert_eq!((registry.says("planner"), &registry.trouble), ("active", &None));
-    let planner = &registry.agents["planner"];
+    let mut observer = FeedObserver::for_broker(&broker);
+    observer.poll().await;
+    assert_eq!((observer.status_of("planner"), &observer.error), ("active", &None));
+    let planner = &observer.agents["planner"];
     assert_eq!(planner["capabilities"], json!(["plan", "write_file"]));
     assert_eq!(planner["endpoint"], json!(format!("{}/control/agents/planner/input", broker.url())));
 }
 
 #[tokio::test]
-async fn r118_r119_a_last_will_takes_the_agent_out_at_once() {
+async fn r118_r119_a_last_will_makes_the_agent_inactive_at_once() {
     let broker = Mosquitto::start().await;
-    let mut registry = Registry::of(&broker);
-    registry.until("the broker answers", |registry| registry.trouble.is_none()).await;
-    let mut seen = Vec::new();
+    let mut observer = FeedObserver::for_broker(&broker);
+    observer.poll_until("the broker answers", |observer| observer.error.is_none()).await;
+    let mut delays = Vec::new();
     for round in 0..5 {
         let id = format!("agent-{round}");
         let player = broker.player(&id).await;
-        registry.until("it comes", |registry| registry.says(&id) == "active").await;
-        let began = Instant::now();
+        observer.poll_until("the agent becomes active", |observer| observer.status_of(&id) == "active").await;
+        let killed_at = Instant::now();
         player.kill();
-        registry.until("it goes", |registry| registry.says(&id) == "inactive").await;
-        seen.push(began.elapsed());
-        assert_eq!(registry.agents[&id]["description"], json!("Plans things"), "its document stays");
+        observer.poll_until("the agent becomes inactive", |observer| observer.status_of(&id) == "inactive").await;
+        delays.push(killed_at.elapsed());
+        assert_eq!(observer.agents[&id]["description"], json!("Plans things"), "the document changed");
     }
-    // The quickest of five: other programs on this machine may hold up the others.
-    assert!(seen.iter().min().unwrap() < &Duration::from_millis(100), "{seen:?}");
+    // The fastest of five: other programs on this machine may delay the others.
+    assert!(delays.iter().min().unwrap() < &Duration::from_millis(100), "{delays:?}");
 }
 
 #[tokio::test]
-async fn r119_an_agent_that_stops_cleanly_is_inactive_until_it_is_back() {
+async fn r119_an_agent_that_stops_cleanly_is_inactive_until_it_returns() {
     let broker = Mosquitto::start().await;
-    let mut registry = Registry::of(&broker);
+    let mut observer = FeedObserver::for_broker(&broker);
     let player = broker.player("a").await;
-    registry.until("it comes", |registry| registry.says("a") == "active").await;
+    observer.poll_until("the agent becomes active", |observer| observer.status_of("a") == "active").await;
     player.says("unavailable").await;
-    registry.until("it stops", |registry| registry.says("a") == "inactive").await;
+    observer.poll_until("the agent becomes inactive", |observer| observer.status_of("a") == "inactive").await;
     player.says("available").await;
-    registry.until("it is back", |registry| registry.says("a") == "active").await;
+    observer.poll_until("the agent becomes active again", |observer| observer.status_of("a") == "active").await;
 }
 
 #[tokio::test]
-async fn an_agent_that_flaps_ends_as_it_ended() {
+async fn an_agent_that_flaps_ends_with_its_last_status() {
     let broker = Mosquitto::start().await;
-    let mut registry = Registry::of(&broker);
-    registry.until("the broker answers", |registry| registry.trouble.is_none()).await;
+    let mut observer = FeedObserver::for_broker(&broker);
+    observer.poll_until("the broker answers", |observer| observer.error.is_none()).await;
     let (a, b): (Player, Player) = (broker.player("a").await, broker.player("b").await);
     for _ in 0..50 {
         a.says("unavailable").await;
@@ -139,47 +139,47 @@ async fn an_agent_that_flaps_ends_as_it_ended() {
         b.says("available").await;
         b.says("unavailable").await;
     }
-    registry.until("both rest", |registry| registry.says("a") == "active" && registry.says("b") == "inactive").await;
+    observer.poll_until("both agents have their last status", |observer| observer.status_of("a") == "active" && observer.status_of("b") == "inactive").await;
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_at_the_start_is_a_trouble_until_it_comes() {
+async fn a_broker_that_is_unreachable_at_the_start_is_an_error_until_it_answers() {
     let mut broker = Mosquitto::configured("allow_anonymous true\n");
-    let mut registry = Registry::of(&broker);
-    let began = Instant::now();
-    registry.look().await;
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    assert!(registry.trouble.as_ref().unwrap().contains("cannot be reached"), "{:?}", registry.trouble);
+    let mut observer = FeedObserver::for_broker(&broker);
+    let started = Instant::now();
+    observer.poll().await;
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(observer.error.as_ref().unwrap().contains("cannot be reached"), "{:?}", observer.error);
     broker.again().await;
     let _player = broker.player("a").await;
-    registry.until("it comes", |registry| registry.says("a") == "active" && registry.trouble.is_none()).await;
+    observer.poll_until("the agent becomes active", |observer| observer.status_of("a") == "active" && observer.error.is_none()).await;
 }
 
 #[tokio::test]
-async fn a_broker_that_dies_takes_nobody_along_and_what_it_forgot_is_gone_after_a_while() {
+async fn agents_survive_a_broker_restart_and_those_that_do_not_return_are_removed() {
     let mut broker = Mosquitto::start().await;
-    let mut registry = Registry::of(&broker);
+    let mut observer = FeedObserver::for_broker(&broker);
     let (stays, goes) = (broker.player("stays").await, broker.player("goes").await);
-    registry
-        .until("both come", |registry| registry.says("stays") == "active" && registry.says("goes") == "active")
+    observer
+        .poll_until("both agents become active", |observer| observer.status_of("stays") == "active" && observer.status_of("goes") == "active")
         .await;
     broker.kill();
-    registry.until("the trouble is told", |registry| registry.trouble.is_some()).await;
-    assert_eq!((registry.says("stays"), registry.says("goes")), ("active", "active"));
+    observer.poll_until("the error is reported", |observer| observer.error.is_some()).await;
+    assert_eq!((observer.status_of("stays"), observer.status_of("goes")), ("active", "active"));
     drop((stays, goes));
     broker.again().await;
     let _stays = broker.player("stays").await;
-    registry.until("the broker is back", |registry| registry.trouble.is_none()).await;
-    registry.until("who is not back is gone", |registry| registry.says("goes") == "nothing").await;
-    assert_eq!(registry.says("stays"), "active");
+    observer.poll_until("the broker answers again", |observer| observer.error.is_none()).await;
+    observer.poll_until("the agent that has not returned is removed", |observer| observer.status_of("goes") == "nothing").await;
+    assert_eq!(observer.status_of("stays"), "active");
 }
 
 #[tokio::test]
-async fn messages_that_are_no_statuses_cost_nobody_a_call() {
+async fn invalid_status_messages_do_not_affect_other_agents() {
     let broker = Mosquitto::start().await;
-    let mut registry = Registry::of(&broker);
-    let good = broker.player("good").await;
-    registry.until("it comes", |registry| registry.says("good") == "active").await;
+    let mut observer = FeedObserver::for_broker(&broker);
+    let publisher = broker.player("good").await;
+    observer.poll_until("the agent becomes active", |observer| observer.status_of("good") == "active").await;
     let huge = json!({"agent_id": "huge", "status": "available", "x": "x".repeat(3 << 20)}).to_string();
     let large = json!({"agent_id": "large", "status": "available", "x": "x".repeat((256 << 10) + 9)}).to_string();
     for (id, payload) in [
@@ -196,41 +196,41 @@ async fn messages_that_are_no_statuses_cost_nobody_a_call() {
     }
     broker.publish(&topic("good"), "garbage", true).await;
     broker.publish("/control/agents/good/input", status("good", "unavailable").to_string(), false).await;
-    registry.until("the last is heard", |registry| registry.refused.contains_key("good")).await;
-    assert_eq!((registry.says("good"), registry.agents.len()), ("active", 1));
+    observer.poll_until("the last message is read", |observer| observer.rejected.contains_key("good")).await;
+    assert_eq!((observer.status_of("good"), observer.agents.len()), ("active", 1));
     for id in ["garbage", "half", "foreign", "bad id", "large", "wrong", "array"] {
-        assert!(registry.refused.contains_key(id), "{id} {:?}", registry.refused);
+        assert!(observer.rejected.contains_key(id), "{id} {:?}", observer.rejected);
     }
-    // MQTT 5 brokers keep what is longer than the gateway takes to themselves.
-    assert!(!registry.refused.contains_key("huge"), "{:?}", registry.refused);
-    assert!(registry.trouble.is_none(), "{:?}", registry.trouble);
-    good.says("available").await;
-    registry.until("it is well again", |registry| !registry.refused.contains_key("good")).await;
+    // MQTT 5 brokers withhold packets above the maximum packet size of the gateway.
+    assert!(!observer.rejected.contains_key("huge"), "{:?}", observer.rejected);
+    assert!(observer.error.is_none(), "{:?}", observer.error);
+    publisher.says("available").await;
+    observer.poll_until("the status is readable again", |observer| !observer.rejected.contains_key("good")).await;
 }
 
 #[tokio::test]
-async fn a_status_that_is_cleared_takes_its_agent_out() {
+async fn clearing_a_retained_status_removes_the_agent() {
     let broker = Mosquitto::start().await;
-    let mut registry = Registry::of(&broker);
+    let mut observer = FeedObserver::for_broker(&broker);
     let _player = broker.player("a").await;
-    registry.until("it comes", |registry| registry.says("a") == "active").await;
+    observer.poll_until("the agent becomes active", |observer| observer.status_of("a") == "active").await;
     broker.publish(&topic("a"), "", true).await;
-    registry.until("it is gone", |registry| registry.says("a") == "nothing").await;
+    observer.poll_until("the agent is removed", |observer| observer.status_of("a") == "nothing").await;
 }
 
 #[tokio::test]
-async fn r109_topics_without_a_leading_slash_are_heard() {
+async fn r109_topics_without_a_leading_slash_are_read() {
     let broker = Mosquitto::start().await;
     broker.publish("control/agents/a/status", status("a", "available").to_string(), true).await;
-    let mut registry = Registry::of(&broker);
-    registry.until("it is found", |registry| registry.says("a") == "active").await;
+    let mut observer = FeedObserver::for_broker(&broker);
+    observer.poll_until("the agent is found", |observer| observer.status_of("a") == "active").await;
     broker.publish(&topic("a"), status("a", "unavailable").to_string(), true).await;
-    registry.until("it is the same agent", |registry| registry.says("a") == "inactive").await;
-    assert_eq!(registry.agents.len(), 1);
+    observer.poll_until("both topics are the same agent", |observer| observer.status_of("a") == "inactive").await;
+    assert_eq!(observer.agents.len(), 1);
 }
 
 #[tokio::test]
-async fn r130_r131_a_password_opens_and_a_wrong_one_is_told_without_being_repeated() {
+async fn r130_r131_the_right_password_is_accepted_and_a_wrong_one_is_never_logged() {
     let broker = Mosquitto::guarded("gateway", "hunter2").await;
     let folder = tempfile::TempDir::new().unwrap();
     let secret = |name: &str, text: &str| {
@@ -241,14 +241,14 @@ async fn r130_r131_a_password_opens_and_a_wrong_one_is_told_without_being_repeat
     let username = secret("user", "gateway");
     for password in [secret("wrong", "hunter3"), None] {
         let settings = MqttSourceConfig { username: username.clone(), password, ..MqttSourceConfig::default() };
-        let mut registry = Registry::new(&broker.url(), settings);
-        registry.look().await;
-        let why = registry.trouble.unwrap();
+        let mut observer = FeedObserver::new(&broker.url(), settings);
+        observer.poll().await;
+        let why = observer.error.unwrap();
         assert!(why.contains("refuses the user name or the password") && !why.contains("hunter"), "{why}");
     }
     let settings = MqttSourceConfig { username, password: secret("right", "hunter2\n"), ..MqttSourceConfig::default() };
-    let mut registry = Registry::new(&broker.url(), settings);
-    registry.until("the broker answers", |registry| registry.trouble.is_none()).await;
+    let mut observer = FeedObserver::new(&broker.url(), settings);
+    observer.poll_until("the broker answers", |observer| observer.error.is_none()).await;
 }
 
 #[tokio::test]
@@ -257,94 +257,94 @@ async fn r129_a_broker_over_tls_must_prove_its_name() {
     let folder = tempfile::TempDir::new().unwrap();
     let pem = folder.path().join("ca.pem");
     std::fs::write(&pem, authority.pem()).unwrap();
-    let believing = MqttSourceConfig { ca: Some(pem.into()), ..MqttSourceConfig::default() };
+    let trusting = MqttSourceConfig { ca: Some(pem.into()), ..MqttSourceConfig::default() };
     let broker = Mosquitto::secure(&authority.server(&["localhost"])).await;
     let url = format!("mqtts://localhost:{}", broker.port);
-    let mut registry = Registry::new(&url, believing.clone());
-    registry.until("the broker answers", |registry| registry.trouble.is_none()).await;
+    let mut observer = FeedObserver::new(&url, trusting.clone());
+    observer.poll_until("the broker answers", |observer| observer.error.is_none()).await;
     for (url, settings) in
-        [(url, MqttSourceConfig::default()), (format!("mqtts://127.0.0.1:{}", broker.port), believing.clone())]
+        [(url, MqttSourceConfig::default()), (format!("mqtts://127.0.0.1:{}", broker.port), trusting.clone())]
     {
-        let mut registry = Registry::new(&url, settings);
-        registry.look().await;
-        let why = registry.trouble.unwrap();
+        let mut observer = FeedObserver::new(&url, settings);
+        observer.poll().await;
+        let why = observer.error.unwrap();
         assert!(why.contains("TLS handshake failed"), "{why}");
     }
     let plain = Mosquitto::start().await;
-    let mut registry = Registry::new(&format!("mqtts://localhost:{}", plain.port), believing);
-    registry.look().await;
-    assert!(registry.trouble.is_some() && registry.agents.is_empty(), "no TLS at all");
+    let mut observer = FeedObserver::new(&format!("mqtts://localhost:{}", plain.port), trusting);
+    observer.poll().await;
+    assert!(observer.error.is_some() && observer.agents.is_empty(), "the broker does not speak TLS");
 }
 
-/// A gateway with one agent at hand and those of a broker, which is called `floor`.
-async fn gate(broker: &Mosquitto, near: &Agent) -> Gate {
-    let source = format!("{{kind: mqtt, url: '{}', name: floor, poll: 1s, mqtt: {{settle: 1s}}}}", broker.url());
-    let section = format!("agents:\n  from:\n    - agents.json\n    - {source}\n");
-    gateway().agent("near", near).section(&section).start().await
+/// A gateway with one agent from a file and those of a broker, a source called `broker`.
+async fn start_gateway(broker: &Mosquitto, echo: &Agent) -> Gate {
+    let source = format!("{{kind: mqtt, url: '{}', name: broker, poll_interval: 1s, mqtt: {{resync_timeout: 1s}}}}", broker.url());
+    let section = format!("agents:\n  sources:\n    - agents.json\n    - {source}\n");
+    gateway().agent("echo", echo).section(&section).start().await
 }
 
-/// An agent as operators see it.
-async fn row(gate: &Gate, id: &str) -> Value {
+/// The row of an agent on the admin page.
+async fn agent_row(gate: &Gate, id: &str) -> Value {
     let page = gate.admin("/agents").await.json();
     let found = page["agents"].as_array().unwrap().iter().find(|row| row["id"] == id);
     found.cloned().unwrap_or_default()
 }
 
-async fn floor(gate: &Gate) -> Value {
+async fn broker_row(gate: &Gate) -> Value {
     gate.admin("/sources").await.json()["sources"][1].clone()
 }
 
 #[tokio::test]
-async fn r107_r134_an_agent_over_mqtt_is_known_to_the_gateway_and_not_available_while_it_does_not_listen() {
-    let near = Agent::echo().await;
+async fn r107_r134_an_agent_on_the_broker_is_listed_but_unavailable_while_it_does_not_subscribe() {
+    let echo = Agent::echo().await;
     let mut broker = Mosquitto::start().await;
     let planner = broker.player("planner").await;
-    let gate = gate(&broker, &near).await;
-    let found = row(&gate, "planner").await;
-    assert_eq!((&found["status"], &found["name"]), (&json!("active"), &json!("planner")), "at the start already");
-    assert_eq!(found["endpoint"], json!(format!("{}/control/agents/planner/input", broker.url())));
-    let refused = gate.invoke("planner", &json!({})).await;
-    refused.is_fault(503, "AgentUnavailable");
+    let gate = start_gateway(&broker, &echo).await;
+    let row = agent_row(&gate, "planner").await;
+    assert_eq!((&row["status"], &row["name"]), (&json!("active"), &json!("planner")), "the agent is not active at the start");
+    assert_eq!(row["endpoint"], json!(format!("{}/control/agents/planner/input", broker.url())));
+    let answer = gate.invoke("planner", &json!({})).await;
+    answer.is_fault(503, "AgentUnavailable");
     planner.kill();
-    eventually("its last will is heard", async || row(&gate, "planner").await["status"] == "inactive").await;
+    eventually("its last will is received", async || agent_row(&gate, "planner").await["status"] == "inactive").await;
     gate.invoke("planner", &json!({})).await.is_fault(503, "AgentUnavailable");
     let _builder = broker.player("builder").await;
-    eventually("another comes", async || row(&gate, "builder").await["status"] == "active").await;
+    eventually("another agent becomes active", async || agent_row(&gate, "builder").await["status"] == "active").await;
     broker.publish(&topic("planner"), "", true).await;
-    eventually("the first is cleared", async || row(&gate, "planner").await.is_null()).await;
+    eventually("the first agent is removed", async || agent_row(&gate, "planner").await.is_null()).await;
     gate.invoke("planner", &json!({})).await.is_fault(404, "NotFound");
     broker.publish(&topic("odd"), "garbage", true).await;
-    eventually("garbage is told", async || {
+    eventually("the garbage is rejected", async || {
         gate.admin("/agents").await.json()["rejected"][0]["reasons"][0]
             .as_str()
             .is_some_and(|why| why.starts_with("the status is not JSON"))
     })
     .await;
     broker.kill();
-    eventually("the trouble is told", async || floor(&gate).await["trouble"].is_string()).await;
-    assert_eq!(row(&gate, "builder").await["status"], "active");
-    gate.invoke("near", &json!({})).await.is_ok();
+    eventually("the error is reported", async || broker_row(&gate).await["error"].is_string()).await;
+    assert_eq!(agent_row(&gate, "builder").await["status"], "active");
+    gate.invoke("echo", &json!({})).await.is_ok();
 }
 
 #[tokio::test]
-async fn agents_over_mqtt_are_remembered_over_a_start_without_their_broker() {
-    let near = Agent::echo().await;
+async fn agents_of_a_broker_survive_a_start_without_the_broker() {
+    let echo = Agent::echo().await;
     let mut broker = Mosquitto::start().await;
     let _planner = broker.player("planner").await;
-    let before = gate(&broker, &near).await;
-    eventually("it is kept on disk", async || before.folder().join("gatepost.state/floor.agents").exists()).await;
-    let keys = before.keys.clone();
-    let (folder, mut child) = before.into_folder();
+    let first = start_gateway(&broker, &echo).await;
+    eventually("the last known good agents are on disk", async || first.folder().join("gatepost.state/broker.agents").exists()).await;
+    let keys = first.keys.clone();
+    let (folder, mut child) = first.into_folder();
     child.kill().unwrap();
     child.wait().unwrap();
     broker.kill();
     let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
-    assert_eq!(row(&gate, "planner").await["status"], "active");
-    assert_eq!(floor(&gate).await["from_last_known_good"], true);
+    assert_eq!(agent_row(&gate, "planner").await["status"], "active");
+    assert_eq!(broker_row(&gate).await["from_last_known_good"], true);
     broker.again().await;
     let _builder = broker.player("builder").await;
-    eventually("the broker counts again", async || {
-        row(&gate, "builder").await["status"] == "active" && floor(&gate).await["from_last_known_good"].is_null()
+    eventually("the broker is the source again", async || {
+        agent_row(&gate, "builder").await["status"] == "active" && broker_row(&gate).await["from_last_known_good"].is_null()
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! `agent://` names against a site that publishes over TLS: what it says of its agents is found and called, and what a
-//! hostile one says leads nowhere.
+//! Resolution of `agent://` names against a site that publishes documents over TLS: the agents it describes are found
+//! and called; hostile documents are rejected.
 
 mod calls;
 mod commands;
@@ -16,19 +16,19 @@ use crate::support::{
 use serde_json::{Value, json};
 use std::{sync::atomic::Ordering, time::Duration};
 
-/// A site, and a gateway that believes its certificate and may reach loopback.
-async fn with(names: &str) -> (Site, Gate) {
+/// A site, and a gateway that trusts its certificate and may reach loopback.
+async fn start(section: &str) -> (Site, Gate) {
     let authority = Authority::new("Sites");
     let site = Site::start(&authority).await;
-    (site, build(&authority).section(names).start().await)
+    (site, gateway_trusting(&authority).section(section).start().await)
 }
 
-fn build(authority: &Authority) -> Build {
+fn gateway_trusting(authority: &Authority) -> Build {
     let build = gateway();
     std::fs::write(build.folder().join("sites.pem"), authority.pem()).unwrap();
     build
-        .section("network:\n  allow: [127.0.0.0/8]\n  ca: sites.pem\n")
-        .section("agents:\n  from: [agents.json]\n  defaults: {tls: {ca: sites.pem}}\n")
+        .section("network:\n  allowed_addresses: [127.0.0.0/8]\n  ca: sites.pem\n")
+        .section("agents:\n  sources: [agents.json]\n  defaults: {tls: {ca: sites.pem}}\n")
         .section("limits: {per_caller_search: null}\n")
 }
 
@@ -36,19 +36,19 @@ async fn resolve(gate: &Gate, body: &Value) -> Answer {
     send(gate.post("/resolve").json(body)).await
 }
 
-async fn uri(gate: &Gate, uri: &str) -> Answer {
+async fn resolve_uri(gate: &Gate, uri: &str) -> Answer {
     resolve(gate, &json!({"uri": uri})).await
 }
 
-/// What was tried, as `step outcome`.
-fn how(answer: &Value) -> Vec<String> {
+/// The steps of the resolution, as `step outcome`.
+fn steps(answer: &Value) -> Vec<String> {
     let steps = answer["how"].as_array().unwrap().iter();
     steps.map(|step| format!("{} {}", step["step"].as_str().unwrap(), step["outcome"].as_str().unwrap())).collect()
 }
 
 #[tokio::test]
-async fn r53_r60_a_name_is_found_by_the_map_of_its_domain_and_says_how() {
-    let (site, gate) = with("").await;
+async fn r53_r60_a_name_is_resolved_by_agents_json_with_its_steps() {
+    let (site, gate) = start("").await;
     site.json(
         "/.well-known/agents.json",
         json!({"agents": {"planner": "/planner/agent.json", "a/b": site.url("/ab.json")}}),
@@ -58,19 +58,19 @@ async fn r53_r60_a_name_is_found_by_the_map_of_its_domain_and_says_how() {
         json!({"name": "Planner", "version": "1.2.0", "transport": {"endpoint": "/agent/planner"}}),
     );
     site.json("/ab.json", json!({"name": "AB", "url": site.url("/agent/ab?k=v")}));
-    let found = uri(&gate, &site.name("/planner/gen-iti?city=Rio#part")).await.is_ok();
+    let found = resolve_uri(&gate, &site.name("/planner/gen-iti?city=Rio#part")).await.is_ok();
     assert_eq!(found["endpoint"], site.url("/agent/planner/gen-iti?city=Rio"));
     assert_eq!(found["descriptor"], site.url("/planner/agent.json"));
     assert_eq!((&found["transport"], &found["version"]), (&json!("https"), &json!("1.2.0")));
     assert_eq!((&found["input"], &found["fragment"]), (&json!({"city": "Rio"}), &json!("part")));
-    assert_eq!(how(&found), ["agents.json found", "agent.json found"]);
-    let found = uri(&gate, &site.name("/a/b/c?x=1")).await.is_ok();
-    assert_eq!(found["endpoint"], site.url("/agent/ab/c?k=v&x=1"), "the longest name of the map counts");
+    assert_eq!(steps(&found), ["agents.json found", "agent.json found"]);
+    let found = resolve_uri(&gate, &site.name("/a/b/c?x=1")).await.is_ok();
+    assert_eq!(found["endpoint"], site.url("/agent/ab/c?k=v&x=1"), "the longest name in the map wins");
 }
 
 #[tokio::test]
-async fn r57_r58_descriptors_beside_the_path_and_of_the_only_agent_are_found() {
-    let (site, gate) = with("").await;
+async fn r57_r58_descriptors_at_the_path_and_of_the_whole_domain_are_found() {
+    let (site, gate) = start("").await;
     site.json(
         "/tools/translator/agent.json",
         json!({
@@ -78,30 +78,30 @@ async fn r57_r58_descriptors_beside_the_path_and_of_the_only_agent_are_found() {
             "capabilities": [{"name": "speak", "endpoint": site.url("/agent/speak")}],
         }),
     );
-    let found = uri(&gate, &site.name("/tools/translator/translate")).await.is_ok();
+    let found = resolve_uri(&gate, &site.name("/tools/translator/translate")).await.is_ok();
     assert_eq!(found["endpoint"], "https://localhost:1/own/translate");
-    assert_eq!(how(&found), ["agents.json absent", "agent.json absent", "agent.json found"]);
-    let found = uri(&gate, &site.name("/tools/translator/speak")).await.is_ok();
+    assert_eq!(steps(&found), ["agents.json absent", "agent.json absent", "agent.json found"]);
+    let found = resolve_uri(&gate, &site.name("/tools/translator/speak")).await.is_ok();
     assert_eq!(found["endpoint"], site.url("/agent/speak"), "a capability may have an endpoint of its own");
     site.json("/.well-known/agent.json", json!({"name": "Only", "url": "/agent"}));
-    assert_eq!(uri(&gate, &site.name("/do/it")).await.is_ok()["endpoint"], site.url("/agent/do/it"));
-    assert_eq!(uri(&gate, &site.name("")).await.is_ok()["endpoint"], site.url("/agent"));
+    assert_eq!(resolve_uri(&gate, &site.name("/do/it")).await.is_ok()["endpoint"], site.url("/agent/do/it"));
+    assert_eq!(resolve_uri(&gate, &site.name("")).await.is_ok()["endpoint"], site.url("/agent"));
 }
 
 #[tokio::test]
-async fn r59_an_a2a_card_leads_to_its_interface_and_the_rest_is_an_operation() {
-    let (site, gate) = with("").await;
+async fn r59_an_a2a_card_gives_its_interface_and_the_path_is_the_operation() {
+    let (site, gate) = start("").await;
     site.json("/.well-known/agent-card.json", json!({
         "name": "Card", "protocolVersion": "0.3.0", "skills": [], "url": site.url("/agent/grpc"), "preferredTransport": "GRPC",
         "additionalInterfaces": [{"transport": "JSONRPC", "url": site.url("/agent/a2a")}],
     }));
-    let found = uri(&gate, &site.name("/summarise")).await.is_ok();
+    let found = resolve_uri(&gate, &site.name("/summarise")).await.is_ok();
     assert_eq!((&found["endpoint"], &found["operation"]), (&json!(site.url("/agent/a2a")), &json!("summarise")));
 }
 
 #[tokio::test]
-async fn r48_r63_did_web_leads_to_the_service_that_is_an_agent() {
-    let (site, gate) = with("").await;
+async fn r48_r63_did_web_resolves_to_the_agent_service() {
+    let (site, gate) = start("").await;
     let did = format!("did:web:localhost%3A{}:agent:researcher", site.address.port());
     let document = |id: &str, endpoint: Value| {
         json!({"id": id, "service": [
@@ -111,77 +111,77 @@ async fn r48_r63_did_web_leads_to_the_service_that_is_an_agent() {
     };
     let name = format!("agent://{did}/get-article?doi=10.1");
     site.json("/agent/researcher/did.json", document(&did, json!({"uri": site.url("/agent/r")})));
-    let found = uri(&gate, &name).await.is_ok();
+    let found = resolve_uri(&gate, &name).await.is_ok();
     assert_eq!(found["endpoint"], site.url("/agent/r/get-article?doi=10.1"));
-    assert_eq!(how(&found), ["did found"]);
+    assert_eq!(steps(&found), ["did found"]);
     for (wrong, why) in [
-        (document("did:web:elsewhere.example", json!(site.url("/agent/r"))), "another's document"),
+        (document("did:web:elsewhere.example", json!(site.url("/agent/r"))), "the document of another DID"),
         (document(&did, json!("agent+unix:///run/docker.sock")), "a socket of the gateway's machine"),
         (json!({"id": did, "service": "agent"}), "no list"),
     ] {
-        let (site, gate) = with("").await;
+        let (site, gate) = start("").await;
         let text =
             wrong.to_string().replace(&did, &format!("did:web:localhost%3A{}:agent:researcher", site.address.port()));
         site.put("/agent/researcher/did.json", Page::new(200, text));
         let name = format!("agent://did:web:localhost%3A{}:agent:researcher/get", site.address.port());
-        let found = uri(&gate, &name).await.is_ok();
+        let found = resolve_uri(&gate, &name).await.is_ok();
         assert_eq!(found["endpoint"], site.url("/agent/researcher/get"), "{why}: {found}");
-        assert_eq!(how(&found)[0], "did unusable", "{why}");
+        assert_eq!(steps(&found)[0], "did unusable", "{why}");
     }
-    uri(&gate, "agent://did:key:z6Mk/x").await.is_fault(404, "NotFound");
+    resolve_uri(&gate, "agent://did:key:z6Mk/x").await.is_fault(404, "NotFound");
 }
 
 #[tokio::test]
-async fn r63_webfinger_is_asked_for_the_whole_name() {
-    let (site, gate) = with("").await;
+async fn r63_webfinger_is_queried_with_the_whole_name() {
+    let (site, gate) = start("").await;
     let target = format!("/.well-known/webfinger?resource=agent%3A%2F%2Flocalhost%3A{}%2Fbot", site.address.port());
     let link = json!({"rel": "urn:example:agent", "href": site.url("/agent/finger")});
     site.json(&target, json!({"subject": site.name("/bot"), "links": [{"rel": "avatar", "href": "x"}, link]}));
-    let found = uri(&gate, &site.name("/bot?a=b")).await.is_ok();
+    let found = resolve_uri(&gate, &site.name("/bot?a=b")).await.is_ok();
     assert_eq!(found["endpoint"], site.url("/agent/finger?a=b"), "{found}");
-    assert_eq!(how(&found).last().unwrap(), "webfinger found");
+    assert_eq!(steps(&found).last().unwrap(), "webfinger found");
 }
 
 #[tokio::test]
-async fn r51_r54_a_transport_is_taken_as_given_and_nothing_at_all_is_https() {
-    let (site, gate) = with("names: {fallback: true}\n").await;
+async fn r51_r54_an_explicit_transport_is_used_and_an_unpublished_name_falls_back_to_https() {
+    let (site, gate) = start("resolver: {https_fallback: true}\n").await;
     for (name, endpoint, transport) in [
         ("agent+https://a.example/x?y=1", "https://a.example/x?y=1", "https"),
         ("agent+wss://a.example/x", "wss://a.example/x", "wss"),
         ("agent+local://echo", "agent+local://echo", "local"),
         ("agent+unix:///run/a.sock#/x", "agent+unix:///run/a.sock#/x", "unix"),
     ] {
-        let found = uri(&gate, name).await.is_ok();
+        let found = resolve_uri(&gate, name).await.is_ok();
         assert_eq!((&found["endpoint"], &found["transport"]), (&json!(endpoint), &json!(transport)));
-        assert_eq!(how(&found), ["explicit found"]);
+        assert_eq!(steps(&found), ["explicit found"]);
     }
-    uri(&gate, "agent+carrier-pigeon://a.example").await.is_fault(400, "InvalidInput");
-    let found = uri(&gate, &site.name("/un/published?x=1")).await.is_ok();
+    resolve_uri(&gate, "agent+carrier-pigeon://a.example").await.is_fault(400, "InvalidInput");
+    let found = resolve_uri(&gate, &site.name("/un/published?x=1")).await.is_ok();
     assert_eq!(found["endpoint"], site.url("/un/published?x=1"));
-    assert_eq!(how(&found).last().unwrap(), "https found");
-    let (site, gate) = with("names: {fallback: false}\n").await;
-    uri(&gate, &site.name("/un/published")).await.is_fault(404, "NotFound");
+    assert_eq!(steps(&found).last().unwrap(), "https found");
+    let (site, gate) = start("resolver: {https_fallback: false}\n").await;
+    resolve_uri(&gate, &site.name("/un/published")).await.is_fault(404, "NotFound");
 }
 
 #[tokio::test]
-async fn r63_the_operators_map_comes_first_by_the_longest_path() {
-    let map = "names:\n  map:\n    agent://a.example: https://10.9.8.7/a\n    agent://a.example/b/c: agent+unix:///run/c.sock\n    agent://did:web:b.example: https://b.example/x\n";
-    let (_site, gate) = with(map).await;
+async fn r63_the_operators_map_comes_first_and_its_longest_path_wins() {
+    let map = "resolver:\n  map:\n    agent://a.example: https://10.9.8.7/a\n    agent://a.example/b/c: agent+unix:///run/c.sock\n    agent://did:web:b.example: https://b.example/x\n";
+    let (_site, gate) = start(map).await;
     for (name, endpoint) in [
         ("agent://a.example/x?q=1", "https://10.9.8.7/a/x?q=1"),
         ("agent://a.example/b/c", "agent+unix:///run/c.sock"),
         ("agent://a.example/b/cd", "https://10.9.8.7/a/b/cd"),
         ("agent://did:web:b.example/y", "https://b.example/x/y"),
     ] {
-        let found = uri(&gate, name).await.is_ok();
-        assert_eq!((&found["endpoint"], how(&found)), (&json!(endpoint), vec!["map found".to_owned()]), "{name}");
+        let found = resolve_uri(&gate, name).await.is_ok();
+        assert_eq!((&found["endpoint"], steps(&found)), (&json!(endpoint), vec!["map found".to_owned()]), "{name}");
     }
 }
 
 #[tokio::test]
-async fn documents_that_are_hostile_or_broken_lead_nowhere_and_harm_nobody() {
-    let (trap, came) = trap().await;
-    let inside = format!("https://127.0.0.1:{}/agent.json", trap.address.port());
+async fn hostile_and_invalid_documents_are_rejected() {
+    let (trap, connections) = trap().await;
+    let loopback_url = format!("https://127.0.0.1:{}/agent.json", trap.address.port());
     let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
     let cases: Vec<(&str, Page)> = vec![
         ("no JSON", Page::new(200, "<html>")),
@@ -201,20 +201,20 @@ async fn documents_that_are_hostile_or_broken_lead_nowhere_and_harm_nobody() {
         ("a redirect to itself", Page::default()),
         ("a redirect nowhere", Page::new(302, "").field("location", "http://[")),
     ];
-    let (site, gate) = with("names: {cache: {missing: 1s}}\n").await;
-    for (at, (why, page)) in cases.into_iter().enumerate() {
-        let name = site.name(&format!("/planner{at}"));
+    let (site, gate) = start("resolver: {cache: {negative_ttl: 1s}}\n").await;
+    for (index, (why, page)) in cases.into_iter().enumerate() {
+        let name = site.name(&format!("/planner{index}"));
         let page = match why {
             "itself" => Page::json(&json!({"endpoint": name})),
-            "a redirect to itself" => Page::new(302, "").field("location", &format!("/planner{at}/agent.json")),
+            "a redirect to itself" => Page::new(302, "").field("location", &format!("/planner{index}/agent.json")),
             _ => page,
         };
-        site.put(&format!("/planner{at}/agent.json"), page);
-        let found = uri(&gate, &name).await.is_ok();
-        assert_eq!(found["endpoint"], site.url(&format!("/planner{at}")), "{why}: {found}");
-        assert!(how(&found).contains(&"agent.json unusable".to_owned()), "{why}: {found}");
+        site.put(&format!("/planner{index}/agent.json"), page);
+        let found = resolve_uri(&gate, &name).await.is_ok();
+        assert_eq!(found["endpoint"], site.url(&format!("/planner{index}")), "{why}: {found}");
+        assert!(steps(&found).contains(&"agent.json unusable".to_owned()), "{why}: {found}");
     }
-    for (at, address) in [
+    for (index, address) in [
         "https://169.254.169.254/latest",
         "https://10.0.0.1/",
         "https://[fd00::1]/",
@@ -224,103 +224,103 @@ async fn documents_that_are_hostile_or_broken_lead_nowhere_and_harm_nobody() {
     .into_iter()
     .enumerate()
     {
-        site.json(&format!("/e{at}/agent.json"), json!({"name": "x", "endpoint": address}));
-        site.put(&format!("/r{at}/agent.json"), Page::new(302, "").field("location", address));
-        let endpoint = uri(&gate, &site.name(&format!("/e{at}"))).await;
-        let redirect = uri(&gate, &site.name(&format!("/r{at}"))).await;
+        site.json(&format!("/e{index}/agent.json"), json!({"name": "x", "endpoint": address}));
+        site.put(&format!("/r{index}/agent.json"), Page::new(302, "").field("location", address));
+        let endpoint = resolve_uri(&gate, &site.name(&format!("/e{index}"))).await;
+        let redirect = resolve_uri(&gate, &site.name(&format!("/r{index}"))).await;
         for answer in [&endpoint, &redirect] {
             answer.is_fault(503, "AgentUnavailable");
             answer.hides(&["169.254", "10.0.0.1", "fd00", "refused", "may not be reached"]);
         }
     }
-    // The range that lets the site be reached lets this be reached too: it is only no TLS.
-    site.put("/t/agent.json", Page::new(307, "").field("location", &inside));
-    uri(&gate, &site.name("/t")).await.is_fault(503, "AgentUnavailable");
-    assert!(came.load(Ordering::SeqCst) >= 1);
+    // The address range that allows the site allows this listener too, which does not speak TLS.
+    site.put("/t/agent.json", Page::new(307, "").field("location", &loopback_url));
+    resolve_uri(&gate, &site.name("/t")).await.is_fault(503, "AgentUnavailable");
+    assert!(connections.load(Ordering::SeqCst) >= 1);
 }
 
 #[tokio::test]
-async fn what_is_refused_cannot_be_told_from_what_is_not_there() {
+async fn a_forbidden_address_gives_the_same_error_as_an_absent_host() {
     let authority = Authority::new("Sites");
-    let (trap, came) = trap().await;
-    let gate = build(&authority).section("names: {timeout: 5s}\n").start().await;
-    let strict = gateway().section("network:\n  allow: []\n").start().await;
+    let (trap, connections) = trap().await;
+    let gate = gateway_trusting(&authority).section("resolver: {resolution_timeout: 5s}\n").start().await;
+    let strict = gateway().section("network:\n  allowed_addresses: []\n").start().await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut told = std::collections::BTreeSet::new();
-    let mut hear = |answer: &Answer| {
+    let mut errors = std::collections::BTreeSet::new();
+    let mut record = |answer: &Answer| {
         let mut error = answer.is_fault(503, "AgentUnavailable");
         error.as_object_mut().unwrap().remove("request_id");
-        told.insert(error.to_string());
+        errors.insert(error.to_string());
     };
-    hear(&uri(&gate, &format!("agent://localhost:{closed}/x")).await);
+    record(&resolve_uri(&gate, &format!("agent://localhost:{closed}/x")).await);
     for name in ["169.254.169.254", "10.1.2.3", "192.168.0.1", "100.64.0.1", "[::1]", "[fd00::1]", "0.0.0.0"] {
-        hear(&uri(&strict, &format!("agent://{name}/x")).await);
+        record(&resolve_uri(&strict, &format!("agent://{name}/x")).await);
     }
-    hear(&uri(&strict, &format!("agent://127.0.0.1:{}/x", trap.address.port())).await);
-    hear(&uri(&strict, &format!("agent://localhost:{}/x", strict.address().port())).await);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(came.load(Ordering::SeqCst), 0, "nobody was asked");
+    record(&resolve_uri(&strict, &format!("agent://127.0.0.1:{}/x", trap.address.port())).await);
+    record(&resolve_uri(&strict, &format!("agent://localhost:{}/x", strict.address().port())).await);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(connections.load(Ordering::SeqCst), 0, "the gateway connected to a forbidden address");
 }
 
 #[tokio::test]
-async fn names_that_lead_in_a_circle_or_without_end_are_refused() {
-    let (site, gate) = with("").await;
-    for at in 0..8 {
-        site.json(&format!("/n{at}/agent.json"), json!({"name": "n", "endpoint": site.name(&format!("/n{}", at + 1))}));
+async fn circular_and_endless_chains_of_names_are_refused() {
+    let (site, gate) = start("").await;
+    for index in 0..8 {
+        site.json(&format!("/n{index}/agent.json"), json!({"name": "n", "endpoint": site.name(&format!("/n{}", index + 1))}));
     }
     site.json("/a/agent.json", json!({"name": "a", "endpoint": site.name("/b")}));
     site.json("/b/agent.json", json!({"name": "b", "endpoint": site.name("/a")}));
-    uri(&gate, &site.name("/a")).await.is_fault(502, "AgentError");
-    uri(&gate, &site.name("/n0")).await.is_fault(502, "AgentError");
-    // Five names on the way are well.
-    let found = uri(&gate, &site.name("/n4")).await.is_ok();
+    resolve_uri(&gate, &site.name("/a")).await.is_fault(502, "AgentError");
+    resolve_uri(&gate, &site.name("/n0")).await.is_fault(502, "AgentError");
+    // A chain of five names is allowed.
+    let found = resolve_uri(&gate, &site.name("/n4")).await.is_ok();
     assert_eq!(found["endpoint"], site.url("/n8"), "{found}");
 }
 
 #[tokio::test]
-async fn r62_documents_are_kept_as_long_as_they_say_and_asked_for_once() {
-    let (site, gate) = with("").await;
+async fn r62_documents_are_cached_as_they_declare_and_fetched_once() {
+    let (site, gate) = start("").await;
     let slow = Page::json(&json!({"agents": {"p": "/p.json"}})).field("cache-control", "max-age=300");
     site.put("/.well-known/agents.json", slow.after(Duration::from_millis(300)));
     let descriptor =
         |endpoint: &str| Page::json(&json!({"name": "p", "endpoint": endpoint})).field("cache-control", "no-cache");
     site.put("/p.json", descriptor("/agent/1").field("etag", "\"1\""));
     let name = site.name("/p");
-    let asked = (0..20).map(|_| uri(&gate, &name));
-    for answer in futures_util::future::join_all(asked).await {
+    let requests = (0..20).map(|_| resolve_uri(&gate, &name));
+    for answer in futures_util::future::join_all(requests).await {
         assert_eq!(answer.is_ok()["endpoint"], site.url("/agent/1"));
     }
-    assert_eq!(site.asked("/.well-known/agents.json"), 1, "however many ask, one is asked");
-    eventually("what must be asked for again is", async || {
-        uri(&gate, &name).await.is_ok();
+    assert_eq!(site.asked("/.well-known/agents.json"), 1, "concurrent calls share one fetch");
+    eventually("the document with no-cache is revalidated", async || {
+        resolve_uri(&gate, &name).await.is_ok();
         site.asked("/p.json") >= 3
     })
     .await;
     site.put("/p.json", descriptor("/agent/2").field("etag", "\"2\""));
-    eventually("what has changed is seen", async || {
-        uri(&gate, &name).await.is_ok()["endpoint"] == site.url("/agent/2")
+    eventually("the changed document is used", async || {
+        resolve_uri(&gate, &name).await.is_ok()["endpoint"] == site.url("/agent/2")
     })
     .await;
     assert_eq!(site.asked("/.well-known/agents.json"), 1);
 }
 
 #[tokio::test]
-async fn a_silent_domain_is_given_up_in_time() {
+async fn a_silent_domain_ends_with_the_resolution_timeout() {
     let authority = Authority::new("Sites");
     let silent = crate::support::served::Raw::new(|stream, _| async move {
         tokio::time::sleep(PATIENCE * 3).await;
         drop(stream);
     })
     .await;
-    let gate = build(&authority).section("names: {timeout: 300ms}\n").start().await;
-    let answer = uri(&gate, &format!("agent://localhost:{}/x", silent.address.port())).await;
+    let gate = gateway_trusting(&authority).section("resolver: {resolution_timeout: 300ms}\n").start().await;
+    let answer = resolve_uri(&gate, &format!("agent://localhost:{}/x", silent.address.port())).await;
     assert!(matches!(answer.status, 503 | 504), "{}", answer.text());
 }
 
 #[tokio::test]
-async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
-    let (_site, gate) = with("").await;
-    for (body, said) in [
+async fn r95_an_invalid_request_gets_the_reason() {
+    let (_site, gate) = start("").await;
+    for (body, reason) in [
         (json!({}), "uri"),
         (json!({"uri": 1}), "The request is not valid"),
         (json!({"uri": "http://a.example"}), "at character 1"),
@@ -331,7 +331,7 @@ async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
         (json!([]), "The request is not valid"),
     ] {
         let error = resolve(&gate, &body).await.is_fault(400, "InvalidInput");
-        assert!(error["message"].as_str().unwrap().contains(said), "{body}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(reason), "{body}: {error}");
     }
     send(gate.post("/resolve").header("content-type", "application/json").body("{"))
         .await
@@ -343,21 +343,21 @@ async fn r95_a_body_that_is_no_question_is_told_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
-async fn r2_where_agents_are_public_names_are_still_resolved_for_nobody_who_is_unknown() {
-    let (trap, came) = trap().await;
-    let map = "names:\n  map:\n    agent://inside.example: https://10.9.8.7/a\n";
-    let gate = gateway().section("directory:\n  public: ['*']\n").section(map).start().await;
+async fn r2_anonymous_callers_cannot_resolve_names_even_where_agents_are_public() {
+    let (trap, connections) = trap().await;
+    let map = "resolver:\n  map:\n    agent://inside.example: https://10.9.8.7/a\n";
+    let gate = gateway().section("directory:\n  public_agents: ['*']\n").section(map).start().await;
     for name in ["agent://inside.example/x".to_owned(), format!("agent://127.0.0.1:{}/x", trap.address.port())] {
         let answer = send(gate.request("POST", "/resolve").json(&json!({ "uri": name }))).await;
         answer.is_fault(401, "Unauthorized");
         answer.hides(&["10.9.8.7"]);
     }
-    assert_eq!(came.load(Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
     send(gate.request("GET", "/agents")).await.is_ok();
 }
 
 #[tokio::test]
-async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees_them() {
+async fn names_of_the_gateways_own_host_resolve_to_the_agents_that_the_caller_may_see() {
     let agent = json!({"id": "echo", "name": "Echo", "version": "2.1.0", "endpoint": "http://127.0.0.1:9/x",
         "supportedVersions": {"1.4.0": "/v1", "1.5.0": "http://elsewhere.example/"},
         "operations": [{"name": "say"}, {"name": "sing"}]});
@@ -373,28 +373,28 @@ async fn names_of_the_gateways_own_host_are_its_agents_as_far_as_the_caller_sees
         .start()
         .await;
     let (host, base) = (gate.address().to_string(), gate.url(""));
-    let found = uri(&gate, &format!("agent://{host}/echo/say?text=hi")).await.is_ok();
+    let found = resolve_uri(&gate, &format!("agent://{host}/echo/say?text=hi")).await.is_ok();
     assert_eq!(found["endpoint"], format!("{base}/agents/echo/invoke/say?text=hi"));
-    assert_eq!((&found["version"], how(&found)), (&json!("2.1.0"), vec!["own found".to_owned()]));
+    assert_eq!((&found["version"], steps(&found)), (&json!("2.1.0"), vec!["own found".to_owned()]));
     let found =
         resolve(&gate, &json!({"uri": format!("agent://{host}/agents/echo/invoke"), "version": "1.x"})).await.is_ok();
     assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke"));
-    // What is answered can be called: the version is said once, and in words that agree.
+    // The endpoint can be called as it is: it states the version once.
     for query in ["version=1.x", "text=hi&version=%5E1.0"] {
-        let found = uri(&gate, &format!("agent://{host}/echo/say?{query}")).await.is_ok();
+        let found = resolve_uri(&gate, &format!("agent://{host}/echo/say?{query}")).await.is_ok();
         let rest = if query.contains("text") { "?text=hi" } else { "" };
         assert_eq!(found["endpoint"], format!("{base}/agents/echo@1.4.0/invoke/say{rest}"));
     }
     resolve(&gate, &json!({"uri": format!("agent://{host}/echo"), "version": "one"}))
         .await
         .is_fault(400, "InvalidInput");
-    let found = uri(&gate, &format!("agent://{host}/plain/say?version=draft")).await.is_ok();
-    assert_eq!(found["endpoint"], format!("{base}/agents/plain/invoke/say?version=draft"), "its own input");
-    let told: Vec<String> = ["hidden", "nobody"].map(|id| format!("agent://{host}/{id}")).to_vec();
-    let hidden = uri(&gate, &told[0]).await.is_fault(404, "NotFound");
-    let nobody = uri(&gate, &told[1]).await.is_fault(404, "NotFound");
-    assert_eq!(hidden["message"], nobody["message"]);
-    uri(&gate, &format!("agent://{host}/echo/dance")).await.is_fault(404, "CapabilityNotFound");
+    let found = resolve_uri(&gate, &format!("agent://{host}/plain/say?version=draft")).await.is_ok();
+    assert_eq!(found["endpoint"], format!("{base}/agents/plain/invoke/say?version=draft"), "the schema declares `version` as input");
+    let names: Vec<String> = ["hidden", "unknown"].map(|id| format!("agent://{host}/{id}")).to_vec();
+    let hidden = resolve_uri(&gate, &names[0]).await.is_fault(404, "NotFound");
+    let unknown = resolve_uri(&gate, &names[1]).await.is_fault(404, "NotFound");
+    assert_eq!(hidden["message"], unknown["message"]);
+    resolve_uri(&gate, &format!("agent://{host}/echo/dance")).await.is_fault(404, "CapabilityNotFound");
     resolve(&gate, &json!({"uri": format!("agent://{host}/echo"), "version": "9"}))
         .await
         .is_fault(406, "NotAcceptable");

@@ -1,4 +1,4 @@
-//! What operators see: metrics, health, agents, and one line of the access log for each call.
+//! Observability: metrics, health, the admin page of agents, and one access-log entry for each call.
 
 use crate::support::{
     agent::{Agent, Do, answer},
@@ -15,27 +15,27 @@ use std::{
     time::Duration,
 };
 
-fn promtool(page: &str) {
-    let tool = Command::new("promtool")
+fn check_with_promtool(page: &str) {
+    let promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut tool = tool.expect("promtool is missing (apt-get install prometheus)");
-    tool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
-    let said = tool.wait_with_output().unwrap();
-    let text = [said.stdout, said.stderr].concat();
-    assert!(said.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
+    let mut promtool = promtool.expect("promtool is missing (apt-get install prometheus)");
+    promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
 }
 
-async fn counted(gate: &Gate, agent: &str, code: &str, group: &str, operation: &str) -> f64 {
-    let labels = format!("agent=\"{agent}\",code=\"{code}\",caller_class=\"{group}\",operation=\"{operation}\"");
+async fn call_count(gate: &Gate, agent: &str, code: &str, caller_class: &str, operation: &str) -> f64 {
+    let labels = format!("agent=\"{agent}\",code=\"{code}\",caller_class=\"{caller_class}\",operation=\"{operation}\"");
     gate.metric(&format!("gatepost_calls_total{{{labels}}}")).await.unwrap_or_default()
 }
 
 #[tokio::test]
-async fn calls_are_counted_by_how_they_ended_and_the_page_passes_promtool() {
+async fn calls_are_counted_by_outcome_and_the_metrics_page_passes_promtool() {
     let echo = Agent::echo().await;
     let broken = Agent::scripted(|_| answer("500 Internal Server Error", "text/plain", "boom")).await;
     let silent = Agent::doing(vec![Do::Hang]).await;
@@ -47,27 +47,27 @@ async fn calls_are_counted_by_how_they_ended_and_the_page_passes_promtool() {
         .agent("broken", &broken)
         .agent("silent", &silent)
         .agent("scarce", &echo)
-        .section("agents:\n  from: [agents.json]\n  rules:\n    - {agents: [scarce], rate: 1/h}\n")
+        .section("agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [scarce], rate_limit: 1/h}\n")
         .start()
         .await;
-    promtool(&gate.admin("/metrics").await.text());
+    check_with_promtool(&gate.admin("/metrics").await.text());
     let input = json!({"text": "x", "source_language": "en", "target_language": "zh"});
     gate.invoke("agent-12345", &input).await.is_ok();
     gate.invoke("agent-12345", &json!({})).await.is_fault(400, "InvalidInput");
     gate.invoke("echo", &json!({})).await.is_ok();
     send(gate.request("POST", "/agents/echo/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
-    gate.invoke("nobody", &json!({})).await.is_fault(404, "NotFound");
+    gate.invoke("unknown", &json!({})).await.is_fault(404, "NotFound");
     gate.invoke("scarce", &json!({})).await.is_ok();
     assert_eq!(gate.invoke("scarce", &json!({})).await.status, 429);
     assert_eq!(gate.invoke("dead", &json!({})).await.status, 502);
     let failed = gate.invoke("broken", &json!({})).await;
     let failed = failed.json()["error"]["code"].as_str().unwrap().to_owned();
-    let late = gate.post("/agents/silent/invoke").header("x-request-timeout", "150ms").json(&json!({}));
-    send(late).await.is_fault(504, "Timeout");
-    let left = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(300)).send().await;
-    assert!(left.unwrap_err().is_timeout());
-    eventually("the call whose caller left is counted", async || {
-        counted(&gate, "silent", "aborted", "key", "invoke").await == 1.0
+    let short_timeout = gate.post("/agents/silent/invoke").header("x-request-timeout", "150ms").json(&json!({}));
+    send(short_timeout).await.is_fault(504, "Timeout");
+    let disconnected = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(300)).send().await;
+    assert!(disconnected.unwrap_err().is_timeout());
+    eventually("the aborted call is counted", async || {
+        call_count(&gate, "silent", "aborted", "key", "invoke").await == 1.0
     })
     .await;
     let codes = [
@@ -81,38 +81,38 @@ async fn calls_are_counted_by_how_they_ended_and_the_page_passes_promtool() {
         ("-", "NotFound", "key", "-", 1.0),
     ];
     let page = gate.admin("/metrics").await.text();
-    for (agent, code, group, operation, count) in codes {
-        assert_eq!(counted(&gate, agent, code, group, operation).await, count, "{agent} {code}: {page}");
+    for (agent, code, caller_class, operation, count) in codes {
+        assert_eq!(call_count(&gate, agent, code, caller_class, operation).await, count, "{agent} {code}: {page}");
     }
     assert_eq!(gate.metric("gatepost_limited_requests_total{limit=\"agent\"}").await, Some(1.0));
     assert_eq!(gate.metric("gatepost_calls_in_flight").await, Some(0.0));
     assert_eq!(gate.metric("gatepost_call_duration_seconds_count{agent=\"scarce\"}").await, Some(2.0));
-    promtool(&page);
+    check_with_promtool(&page);
 }
 
 #[tokio::test]
-async fn callers_cannot_make_labels() {
+async fn callers_cannot_create_metric_labels() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
-    for at in 0..20 {
-        gate.invoke(&format!("made-up-{at}"), &json!({})).await.is_fault(404, "NotFound");
-        send(gate.post(&format!("/made-up/{at}")).json(&json!({}))).await;
-        send(gate.post(&format!("/agents/echo/made-up-{at}")).json(&json!({}))).await;
-        send(gate.request(&format!("MADEUP{at}"), "/agents/echo/invoke").header("x-api-key", gate.key("team-a"))).await;
-        let call = gate.request("POST", "/agents/echo/invoke").header("x-api-key", format!("made-up-{at}"));
+    for n in 0..20 {
+        gate.invoke(&format!("made-up-{n}"), &json!({})).await.is_fault(404, "NotFound");
+        send(gate.post(&format!("/made-up/{n}")).json(&json!({}))).await;
+        send(gate.post(&format!("/agents/echo/made-up-{n}")).json(&json!({}))).await;
+        send(gate.request(&format!("MADEUP{n}"), "/agents/echo/invoke").header("x-api-key", gate.key("team-a"))).await;
+        let call = gate.request("POST", "/agents/echo/invoke").header("x-api-key", format!("made-up-{n}"));
         send(call.json(&json!({}))).await.is_fault(401, "Unauthorized");
     }
     let page = gate.admin("/metrics").await.text();
     assert!(!page.to_ascii_lowercase().contains("made-up") && !page.contains("MADEUP"), "{page}");
     let series = page.lines().filter(|line| line.starts_with("gatepost_calls_total{")).count();
     assert!(series <= 8, "{page}");
-    promtool(&page);
+    check_with_promtool(&page);
 }
 
 #[tokio::test]
-async fn connections_are_counted_by_what_became_of_them() {
+async fn connections_are_counted_by_outcome() {
     let authority = Authority::new("tests");
-    let build = gateway().listen("listen:\n  - address: 127.0.0.1:0\n    tls: {certificate: s.pem, key: s.key}\n");
+    let build = gateway().listen("listeners:\n  - address: 127.0.0.1:0\n    tls: {certificate: s.pem, key: s.key}\n");
     authority.server(&["localhost"]).write(build.folder(), "s");
     let gate = build.start().await;
     let open = tokio::net::TcpStream::connect(gate.address()).await.unwrap();
@@ -125,29 +125,29 @@ async fn connections_are_counted_by_what_became_of_them() {
     .await;
     assert_eq!(gate.metric("gatepost_connections_total{result=\"accepted\"}").await, Some(2.0));
     eventually("none is open", async || gate.metric("gatepost_connections_open").await == Some(0.0)).await;
-    assert!(!gate.admin("/metrics").await.text().contains("connection_accepted"), "counted twice");
+    assert!(!gate.admin("/metrics").await.text().contains("connection_accepted"), "accepted connections are counted as events too");
 }
 
 #[tokio::test]
-async fn health_and_readiness_say_what_is_wrong() {
+async fn health_and_readiness_report_the_reason() {
     let echo = Agent::echo().await;
-    let mut gate = gateway().agent("echo", &echo).section("shutdown:\n  delay: 500ms\n").start().await;
+    let mut gate = gateway().agent("echo", &echo).section("shutdown:\n  listener_close_delay: 500ms\n").start().await;
     assert_eq!(gate.admin("/healthz").await.text(), "ok\n");
     let ready = gate.admin("/readyz").await;
     assert_eq!((ready.status, &ready.json()["config"]), (200, &json!("ok")));
-    let good = gate.read("gatepost.yaml");
-    gate.write("gatepost.yaml", &format!("{good}surprise: 1\n"));
+    let config = gate.read("gatepost.yaml");
+    gate.write("gatepost.yaml", &format!("{config}surprise: 1\n"));
     gate.signal(Signal::HUP);
-    eventually("the refusal is told", async || gate.admin("/readyz").await.text().contains("surprise")).await;
+    eventually("the rejection is reported", async || gate.admin("/readyz").await.text().contains("surprise")).await;
     let ready = gate.admin("/readyz").await;
-    assert_eq!(ready.status, 200, "the last good configuration serves");
+    assert_eq!(ready.status, 200, "the previous configuration is not in effect");
     assert!(ready.json()["config"].as_str().unwrap().starts_with("rejected: "), "{}", ready.text());
     assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
-    gate.write("gatepost.yaml", &good);
-    eventually("the good one is back", async || gate.admin("/readyz").await.json()["config"] == "ok").await;
+    gate.write("gatepost.yaml", &config);
+    eventually("the valid configuration is in effect", async || gate.admin("/readyz").await.json()["config"] == "ok").await;
     assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(1.0));
     gate.signal(Signal::TERM);
-    eventually("readiness drops first", async || gate.admin("/readyz").await.status == 503).await;
+    eventually("readiness drops before the listeners close", async || gate.admin("/readyz").await.status == 503).await;
     assert_eq!(gate.admin("/readyz").await.json()["reasons"], json!(["draining"]));
     gate.invoke("echo", &json!({})).await.is_ok();
     assert_eq!(gate.admin("/healthz").await.status, 200);
@@ -155,7 +155,7 @@ async fn health_and_readiness_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn agents_are_listed_a_page_at_a_time() {
+async fn agents_are_listed_in_pages() {
     let echo = Agent::echo().await;
     let build = (0..25).fold(gateway(), |build, at| build.agent(&format!("a{at:02}"), &echo));
     let mut secret = echo.document("zz");
@@ -181,7 +181,7 @@ async fn agents_are_listed_a_page_at_a_time() {
 }
 
 #[tokio::test]
-async fn r131_a_call_leaves_one_line_and_no_secret() {
+async fn r131_a_call_has_one_access_log_entry_without_secrets() {
     let echo = Agent::echo().await;
     let gate = gateway().document(translator(&echo)).agent("echo", &echo).start().await;
     let key = gate.key("team-a").to_owned();
@@ -217,8 +217,8 @@ async fn r131_a_call_leaves_one_line_and_no_secret() {
     assert!(lines[1].get("caller").is_none() && lines[1].get("agent").is_none(), "{}", lines[1]);
     let text = gate.read("access.log") + &gate.stderr() + &gate.admin("/metrics").await.text();
     let secret = key.rsplit('_').next().unwrap();
-    for word in [key.as_str(), secret, token, "c2lnbmF0dXJl", "in-the-query", "text=hi"] {
-        assert!(!text.contains(word), "'{word}' stands in a log: {text}");
+    for secret_text in [key.as_str(), secret, token, "c2lnbmF0dXJl", "in-the-query", "text=hi"] {
+        assert!(!text.contains(secret_text), "'{secret_text}' is logged: {text}");
     }
 }
 
@@ -226,8 +226,8 @@ async fn r131_a_call_leaves_one_line_and_no_secret() {
 async fn a_call_is_logged_however_it_ends() {
     let silent = Agent::doing(vec![Do::Hang]).await;
     let gate = gateway().agent("silent", &silent).start().await;
-    let left = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(200)).send().await;
-    assert!(left.is_err());
+    let disconnected = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(200)).send().await;
+    assert!(disconnected.is_err());
     let line = gate.log(1).await.remove(0);
     assert_eq!(
         (&line["status"], &line["code"], &line["aborted"]),
@@ -244,7 +244,7 @@ async fn a_call_is_logged_however_it_ends() {
 }
 
 #[tokio::test]
-async fn the_access_log_is_opened_anew_on_sighup() {
+async fn sighup_reopens_the_access_log() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     gate.invoke("echo", &json!({})).await.is_ok();

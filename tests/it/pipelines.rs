@@ -1,5 +1,4 @@
-//! Pipelines: several agents in one call, each with what the one before it answered, and what becomes of the rest when
-//! one of them fails.
+//! Pipelines: several agents in one call, where each gets the answer of the previous one, and failures of a step.
 
 use crate::support::{
     agent::{Agent, Do, answer, json_answer, latch, write},
@@ -16,7 +15,7 @@ async fn run(gate: &Gate, steps: Value, input: Value) -> Answer {
 }
 
 /// An agent that answers text with more text.
-async fn adding(word: &'static str) -> Agent {
+async fn agent_appending(word: &'static str) -> Agent {
     Agent::scripted(move |got| {
         let text = got.json()["text"].as_str().unwrap_or_default().to_owned();
         json_answer(&json!({"text": format!("{text} {word}")}))
@@ -25,8 +24,8 @@ async fn adding(word: &'static str) -> Agent {
 }
 
 #[tokio::test]
-async fn r112_what_one_agent_answers_is_the_input_of_the_next() {
-    let (first, second) = (adding("one").await, adding("two").await);
+async fn r112_the_answer_of_one_step_is_the_input_of_the_next() {
+    let (first, second) = (agent_appending("one").await, agent_appending("two").await);
     let gate = gateway().agent("a", &first).agent("b", &second).start().await;
     let steps = json!([{"agent": "a"}, {"agent": "b", "instruction": "go on"}, {"agent": "a"}]);
     let answer = run(&gate, steps, json!({"text": "zero"})).await;
@@ -34,15 +33,15 @@ async fn r112_what_one_agent_answers_is_the_input_of_the_next() {
     assert_eq!(second.got()[0].json(), json!({"text": "zero one", "instruction": "go on"}));
     assert_eq!((first.calls(), second.calls()), (2, 1));
     let id = answer.header("x-request-id").unwrap();
-    assert_eq!(second.got()[0].header("x-request-id"), Some(id), "the steps are told the same id");
+    assert_eq!(second.got()[0].header("x-request-id"), Some(id), "the steps have the same request id");
     let lines = gate.log(4).await;
     let agents: Vec<&Value> = lines.iter().map(|line| &line["agent"]).filter(|agent| agent.is_string()).collect();
-    assert!(agents.contains(&&json!("a")) && agents.contains(&&json!("b")), "each step has a record: {lines:?}");
+    assert!(agents.contains(&&json!("a")) && agents.contains(&&json!("b")), "each step has an access-log entry: {lines:?}");
     assert!(lines.iter().all(|line| line["request_id"] == id && line["caller"] == "key:team-a"), "{lines:?}");
 }
 
 #[tokio::test]
-async fn text_and_nothing_become_json_on_their_way() {
+async fn text_and_empty_answers_become_json_between_steps() {
     let text = Agent::doing(answer("200 OK", "text/plain", "plain \"text\"")).await;
     let nothing = Agent::doing(vec![write("HTTP/1.1 204 No Content\r\n\r\n")]).await;
     let echo = Agent::echo().await;
@@ -58,8 +57,8 @@ async fn text_and_nothing_become_json_on_their_way() {
 }
 
 #[tokio::test]
-async fn a_step_that_fails_ends_the_pipeline_and_says_where_and_how_much_has_run() {
-    let first = adding("one").await;
+async fn a_failing_step_ends_the_pipeline_and_the_error_names_it_and_the_steps_run() {
+    let first = agent_appending("one").await;
     let failing = Agent::doing(answer("500 Internal Server Error", "text/plain", "Traceback at /srv/app.py")).await;
     let last = Agent::echo().await;
     let gate = gateway().agent("a", &first).agent("fails", &failing).agent("c", &last).start().await;
@@ -76,8 +75,8 @@ async fn a_step_that_fails_ends_the_pipeline_and_says_where_and_how_much_has_run
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_in_its_answer_is_not_called_again() {
-    let first = adding("one").await;
+async fn an_agent_that_dies_during_its_answer_is_not_called_again() {
+    let first = agent_appending("one").await;
     let dying = Agent::doing(vec![write("HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{\"te"), Do::Reset]).await;
     let gate = gateway().agent("a", &first).agent("dies", &dying).start().await;
     let answer = run(&gate, json!([{"agent": "a"}, {"agent": "dies"}, {"agent": "a"}]), json!({})).await;
@@ -86,7 +85,7 @@ async fn an_agent_that_dies_in_its_answer_is_not_called_again() {
 }
 
 #[tokio::test]
-async fn garbage_oversized_and_absent_answers_are_faults_of_their_step() {
+async fn invalid_oversized_and_missing_answers_are_faults_of_their_step() {
     let garbage = Agent::doing(answer("200 OK", "application/json", "{\"half\":")).await;
     let large = Agent::doing(answer("200 OK", "application/json", &json!("x".repeat(2 << 20)).to_string())).await;
     let binary = Agent::doing(vec![write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe".to_vec())]).await;
@@ -108,7 +107,7 @@ async fn garbage_oversized_and_absent_answers_are_faults_of_their_step() {
 }
 
 #[tokio::test]
-async fn no_step_runs_where_the_caller_may_not_make_every_one() {
+async fn no_step_runs_unless_the_caller_may_call_every_agent() {
     let (open, closed) = (Agent::echo().await, Agent::echo().await);
     let mut idle = closed.document("idle");
     idle["status"] = json!("inactive");
@@ -124,7 +123,7 @@ async fn no_step_runs_where_the_caller_may_not_make_every_one() {
         .await;
     for (step, status, code) in [
         (json!({"agent": "closed"}), 404, "NotFound"),
-        (json!({"agent": "nobody"}), 404, "NotFound"),
+        (json!({"agent": "unknown"}), 404, "NotFound"),
         (json!({"agent": "idle"}), 503, "AgentUnavailable"),
         (json!({"agent": "named", "operation": "three"}), 404, "CapabilityNotFound"),
         (json!({"agent": "open", "operation": "three"}), 404, "CapabilityNotFound"),
@@ -133,8 +132,8 @@ async fn no_step_runs_where_the_caller_may_not_make_every_one() {
         let error = answer.is_fault(status, code);
         assert_eq!((&error["step"]["index"], &error["step"]["steps_run"]), (&json!(1), &json!(0)), "{error}");
     }
-    let nobody = gate.request("POST", "/pipelines/invoke").json(&json!({"steps": [{"agent": "open"}], "input": {}}));
-    send(nobody).await.is_fault(401, "Unauthorized");
+    let anonymous = gate.request("POST", "/pipelines/invoke").json(&json!({"steps": [{"agent": "open"}], "input": {}}));
+    send(anonymous).await.is_fault(401, "Unauthorized");
     assert_eq!((open.calls(), closed.calls()), (0, 0));
     let answer = run(&gate, json!([{"agent": "open"}, {"agent": "named", "operation": "two"}]), json!({})).await;
     answer.is_ok();
@@ -142,8 +141,8 @@ async fn no_step_runs_where_the_caller_may_not_make_every_one() {
 }
 
 #[tokio::test]
-async fn r32_what_an_agent_answers_must_fit_the_contract_of_the_next() {
-    let first = adding("one").await;
+async fn r32_the_answer_of_one_step_must_match_the_schema_of_the_next() {
+    let first = agent_appending("one").await;
     let translates = Agent::echo().await;
     let gate = gateway().agent("a", &first).document(translator(&translates)).start().await;
     let answer = run(&gate, json!([{"agent": "a"}, {"agent": "agent-12345"}]), json!({"text": "x"})).await;
@@ -155,9 +154,9 @@ async fn r32_what_an_agent_answers_must_fit_the_contract_of_the_next() {
 
 #[tokio::test]
 async fn r45_a_pipeline_with_a_key_runs_once() {
-    let held = latch();
-    let until = held.clone();
-    let first = Agent::scripted(move |got| [vec![Do::Until(until.clone())], json_answer(&got.json())].concat()).await;
+    let latch_to_close = latch();
+    let wait_latch = latch_to_close.clone();
+    let first = Agent::scripted(move |got| [vec![Do::Until(wait_latch.clone())], json_answer(&got.json())].concat()).await;
     let failing = Agent::doing(answer("500 Internal Server Error", "text/plain", "no")).await;
     let (echo, mut gone) = (Agent::echo().await, failing.document("gone"));
     gone["endpoint"] = json!("http://127.0.0.1:1/");
@@ -172,8 +171,8 @@ async fn r45_a_pipeline_with_a_key_runs_once() {
     let both = join_all([keyed("team-a", "k", &steps, 1), keyed("team-a", "k", &steps, 1)]);
     let (both, ()) = tokio::join!(both, async {
         eventually("the first step runs", async || first.calls() == 1).await;
-        eventually("both have come", async || gate.metric("gatepost_calls_in_flight").await >= Some(3.0)).await;
-        held.close();
+        eventually("both calls have arrived", async || gate.metric("gatepost_calls_in_flight").await >= Some(3.0)).await;
+        latch_to_close.close();
     });
     assert!(both.iter().all(|answer| answer.is_ok() == json!({"echo": {"n": 1}})));
     let again = keyed("team-a", "k", &steps, 1).await;
@@ -181,12 +180,12 @@ async fn r45_a_pipeline_with_a_key_runs_once() {
     assert_eq!((first.calls(), echo.calls()), (1, 1));
     keyed("team-a", "k", &steps, 2).await.is_fault(422, "IdempotencyMismatch");
     assert_eq!(keyed("team-b", "k", &steps, 2).await.is_ok(), json!({"echo": {"n": 2}}));
-    for before in [None, Some("true")] {
+    for replayed in [None, Some("true")] {
         let failed = keyed("team-a", "f", &["echo", "gone"], 1).await;
-        assert_eq!((failed.status, failed.header("idempotent-replayed")), (503, before));
+        assert_eq!((failed.status, failed.header("idempotent-replayed")), (503, replayed));
         assert_eq!(failed.json()["error"]["step"]["steps_run"], 1);
     }
-    assert_eq!(echo.calls(), 3, "what has run is not run again");
+    assert_eq!(echo.calls(), 3, "a step that has run is not repeated");
     for _ in 0..2 {
         assert_eq!(keyed("team-a", "g", &["fails"], 1).await.status, 500);
         assert_eq!(keyed("team-a", "n", &["gone"], 1).await.header("idempotent-replayed"), None);
@@ -202,34 +201,34 @@ async fn all_steps_share_one_deadline() {
     .await;
     let gate = gateway().agent("slow", &slow).start().await;
     let steps = json!([{"agent": "slow"}, {"agent": "slow"}, {"agent": "slow"}, {"agent": "slow"}]);
-    let asked = gate.post("/pipelines/invoke").header("x-request-timeout", "1s");
-    let answer = send(asked.json(&json!({"steps": steps, "input": {}}))).await;
+    let call = gate.post("/pipelines/invoke").header("x-request-timeout", "1s");
+    let answer = send(call.json(&json!({"steps": steps, "input": {}}))).await;
     let error = answer.is_fault(504, "Timeout");
     assert!(error["step"]["index"].as_u64().unwrap() <= 1, "{error}");
     assert!(slow.calls() <= 2);
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_ends_the_step_and_the_rest() {
+async fn a_caller_that_disconnects_ends_the_pipeline() {
     let hangs = Agent::doing(vec![Do::Hang]).await;
     let last = Agent::echo().await;
     let gate = gateway().agent("hangs", &hangs).agent("last", &last).start().await;
-    let asked =
+    let request =
         gate.post("/pipelines/invoke").json(&json!({"steps": [{"agent": "hangs"}, {"agent": "last"}], "input": {}}));
-    let call = tokio::spawn(send(asked));
+    let call = tokio::spawn(send(request));
     eventually("the first step runs", async || hangs.calls() == 1).await;
     call.abort();
-    eventually("the agent is left", async || hangs.left() == 1).await;
+    eventually("the gateway disconnects from the agent", async || hangs.left() == 1).await;
     assert_eq!(last.calls(), 0);
 }
 
 #[tokio::test]
-async fn r121_what_is_no_pipeline_is_refused_by_name() {
+async fn r121_invalid_pipelines_are_refused_with_the_reason() {
     let agent = Agent::echo().await;
     let gate = gateway().agent("a", &agent).start().await;
     let post = |body: String| gate.post("/pipelines/invoke").header("content-type", "application/json").body(body);
     let step = json!({"agent": "a"});
-    for (body, told) in [
+    for (body, problem) in [
         (json!({"steps": vec![&step; 17], "input": {}}).to_string(), "pipeline_depth_exceeded"),
         (json!({"steps": [step], "input": [{}]}).to_string(), "not a batch"),
         (json!([{"steps": [step], "input": {}}]).to_string(), "not an array"),
@@ -241,14 +240,14 @@ async fn r121_what_is_no_pipeline_is_refused_by_name() {
     ] {
         let answer = send(post(body)).await;
         answer.is_fault(400, "InvalidInput");
-        assert!(answer.text().contains(told), "{}", answer.text());
+        assert!(answer.text().contains(problem), "{}", answer.text());
     }
     let large = json!({"steps": [step], "input": "x".repeat(2 << 20)}).to_string();
     send(post(large)).await.is_fault(413, "PayloadTooLarge");
     let odd = gate.post("/pipelines/invoke").header("content-type", "text/plain").body("{}");
     send(odd).await.is_fault(415, "UnsupportedMediaType");
-    let read = gate.request("GET", "/pipelines/invoke").header("x-api-key", gate.key("team-a"));
-    let refused = send(read).await;
+    let get = gate.request("GET", "/pipelines/invoke").header("x-api-key", gate.key("team-a"));
+    let refused = send(get).await;
     refused.is_fault(405, "MethodNotAllowed");
     assert_eq!(refused.header("allow"), Some("POST"));
     assert_eq!(agent.calls(), 0);
@@ -263,5 +262,5 @@ async fn r5_every_step_counts_as_a_call_of_its_caller() {
     let gate = gateway().agent("a", &agent).section(section).start().await;
     let answer = run(&gate, json!([{"agent": "a"}, {"agent": "a"}, {"agent": "a"}]), json!({})).await;
     assert_eq!(answer.is_fault(429, "RateLimited")["step"], json!({"index": 2, "agent": "a", "steps_run": 2}));
-    assert_eq!(agent.calls(), 2, "the pipeline itself is a request too");
+    assert_eq!(agent.calls(), 2, "the pipeline itself counts as a call");
 }

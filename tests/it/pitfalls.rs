@@ -1,4 +1,4 @@
-//! The pitfalls of the ground that the gateway stands on, each as a test through the real gateway.
+//! Known pitfalls of Pingora and of HTTP connection handling, each with a test through the real gateway.
 
 use crate::support::{
     agent::{Agent, Do, answer, json_answer, write},
@@ -18,97 +18,97 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A call as bytes, with these fields besides host and key.
-fn call(gate: &Gate, id: &str, fields: &str, body: &str) -> String {
+/// The bytes of a call with these header lines besides Host and the key.
+fn raw_call(gate: &Gate, id: &str, fields: &str, body: &str) -> String {
     format!(
         "POST /agents/{id}/invoke HTTP/1.1\r\nHost: gate\r\nX-API-Key: {}\r\nContent-Type: application/json\r\n{fields}\r\n{body}",
         gate.key("team-a")
     )
 }
 
-fn whole(gate: &Gate, id: &str, body: &str) -> String {
-    call(gate, id, &format!("Content-Length: {}\r\n", body.len()), body)
+fn complete_call(gate: &Gate, id: &str, body: &str) -> String {
+    raw_call(gate, id, &format!("Content-Length: {}\r\n", body.len()), body)
 }
 
 async fn connect(gate: &Gate) -> TcpStream {
     TcpStream::connect(gate.address()).await.unwrap()
 }
 
-/// Everything until the gateway ends the connection.
-async fn rest(stream: &mut TcpStream) -> String {
+/// Reads until the gateway closes the connection.
+async fn read_to_close(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(8), stream.read_to_end(&mut bytes)).await;
-    let _ = read.expect("the connection is kept");
+    let _ = read.expect("the connection stays open");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[tokio::test]
-async fn a_connection_made_under_one_authority_is_never_used_under_another() {
+async fn a_pooled_connection_is_never_reused_for_another_authority() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let server = served::tls(&ours.server(&["localhost", "127.0.0.1"]), None, &[b"http/1.1"]);
     let agent = served::Served::echo(Some(server)).await;
     let document = |id: &str| json!({"id": id, "name": id, "endpoint": format!("https://{}/", agent.address), "authentication": {"type": "api_key"}});
-    let build = gateway().document(document("trusts")).document(document("doubts"));
+    let build = gateway().document(document("trusts")).document(document("distrusts"));
     std::fs::write(build.folder().join("ours.pem"), ours.pem()).unwrap();
     std::fs::write(build.folder().join("theirs.pem"), theirs.pem()).unwrap();
-    let rules = "agents:\n  from: [agents.json]\n  rules:\n    - {agents: [trusts], settings: {tls: {ca: ours.pem}}}\n    - {agents: [doubts], settings: {tls: {ca: theirs.pem}}}\n";
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [trusts], settings: {tls: {ca: ours.pem}}}\n    - {agents: [distrusts], settings: {tls: {ca: theirs.pem}}}\n";
     let gate = build.section(rules).start().await;
     for _ in 0..3 {
         gate.invoke("trusts", &json!({})).await.is_ok();
-        gate.invoke("doubts", &json!({})).await.is_fault(502, "AgentError");
+        gate.invoke("distrusts", &json!({})).await.is_fault(502, "AgentError");
     }
-    // The file changes under a pooled connection: it is not used any more.
+    // The file changes while a connection is pooled: the gateway does not reuse that connection.
     std::fs::write(gate.folder().join("ours.pem"), theirs.pem()).unwrap();
-    eventually("the changed authority holds", async || gate.invoke("trusts", &json!({})).await.status == 502).await;
+    eventually("the changed authority takes effect", async || gate.invoke("trusts", &json!({})).await.status == 502).await;
 }
 
 #[tokio::test]
-async fn r38_an_empty_5xx_gets_a_body_and_the_connection_lives_on() {
+async fn r38_an_empty_5xx_gets_a_body_and_the_connection_stays_open() {
     let agent = Agent::doing(vec![write("HTTP/1.1 503 Away\r\nContent-Length: 0\r\n\r\n")]).await;
     let gate = gateway().agent("empty", &agent).start().await;
     let mut stream = connect(&gate).await;
     for _ in 0..3 {
-        stream.write_all(whole(&gate, "empty", "{}").as_bytes()).await.unwrap();
+        stream.write_all(complete_call(&gate, "empty", "{}").as_bytes()).await.unwrap();
         read_answer(&mut stream).await.unwrap().is_fault(503, "AgentUnavailable");
     }
 }
 
 #[tokio::test]
-async fn r96_headers_that_are_dribbled_do_not_outlive_the_calls_deadline() {
+async fn r96_response_headers_that_trickle_in_end_at_the_deadline_of_the_call() {
     let drip = [write("X-A: 1\r\n"), Do::Wait(Duration::from_millis(50))];
     let agent = Agent::doing(vec![write("HTTP/1.1 200 OK\r\n"), Do::Again(drip.to_vec())]).await;
-    let section = "agents:\n  from: [agents.json]\n  defaults: {timeouts: {total: 500ms}}\n";
+    let section = "agents:\n  sources: [agents.json]\n  defaults: {timeouts: {total: 500ms}}\n";
     let gate = gateway().agent("drips", &agent).section(section).start().await;
-    let began = Instant::now();
+    let started = Instant::now();
     gate.invoke("drips", &json!({})).await.is_fault(504, "Timeout");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    eventually("the agent is let go", async || agent.left() == 1).await;
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    eventually("the gateway disconnects from the agent", async || agent.left() == 1).await;
 }
 
 #[tokio::test]
-async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
+async fn slow_heads_and_slow_bodies_time_out_while_other_calls_are_served() {
     let echo = Agent::echo().await;
     let mut document = echo.document("echo");
     document["inputs"] = json!({"type": "object"});
     let gate = gateway()
         .document(document)
-        .section("connections: {header_deadline: 600ms, body_idle: 600ms, idle: 900ms}\n")
+        .section("connections: {header_timeout: 600ms, body_idle_timeout: 600ms, idle_timeout: 900ms}\n")
         .start()
         .await;
-    let head = whole(&gate, "echo", "{}").replace("Length: 2", "Length: 200");
-    let slow = (0..20).map(|at| {
-        // Half of them never finish the head, half never the body; each sends a byte now and then.
-        let (sent, drip) = if at % 2 == 0 { (&head[..40], "X") } else { (&head[..], "") };
+    let head = complete_call(&gate, "echo", "{}").replace("Length: 2", "Length: 200");
+    let slow = (0..20).map(|index| {
+        // Half of the callers never finish the head and send a byte at intervals, the others never finish the body.
+        let (sent, trickle) = if index % 2 == 0 { (&head[..40], "X") } else { (&head[..], "") };
         let (sent, address) = (sent.to_owned(), gate.address());
         tokio::spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(sent.as_bytes()).await.unwrap();
-            let began = Instant::now();
+            let started = Instant::now();
             let (mut read, mut write) = stream.split();
-            let drips = async {
-                while began.elapsed() < Duration::from_secs(8) {
+            let sending = async {
+                while started.elapsed() < Duration::from_secs(8) {
                     tokio::time::sleep(Duration::from_millis(100)).await;
-                    if write.write_all(drip.as_bytes()).await.is_err() {
+                    if write.write_all(trickle.as_bytes()).await.is_err() {
                         break;
                     }
                 }
@@ -117,9 +117,9 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
             let mut text = Vec::new();
             tokio::select! {
                 _ = read.read_to_end(&mut text) => {}
-                () = drips => {}
+                () = sending => {}
             }
-            (began.elapsed(), String::from_utf8_lossy(&text).into_owned())
+            (started.elapsed(), String::from_utf8_lossy(&text).into_owned())
         })
     });
     let slow: Vec<_> = slow.collect();
@@ -127,35 +127,35 @@ async fn slow_heads_and_slow_bodies_are_ended_while_others_are_served() {
         gate.invoke("echo", &json!({})).await.is_ok();
     }
     for task in slow {
-        let (took, text) = task.await.unwrap();
+        let (duration, text) = task.await.unwrap();
         assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
         assert!(text.contains("\"code\":\"Timeout\""), "{text}");
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(duration < Duration::from_secs(5), "{duration:?}");
     }
-    // Connections that never say anything end without a word.
-    assert_eq!(rest(&mut connect(&gate).await).await, "");
+    // Connections without any request are closed without a response.
+    assert_eq!(read_to_close(&mut connect(&gate).await).await, "");
 }
 
 #[tokio::test]
 async fn an_idle_http_2_connection_is_closed() {
-    let gate = gateway().section("connections: {idle: 300ms, header_deadline: 300ms}\n").start().await;
+    let gate = gateway().section("connections: {idle_timeout: 300ms, header_timeout: 300ms}\n").start().await;
     let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     for sent in [preface[..10].to_vec(), preface.to_vec(), [preface, settings].concat()] {
         let mut stream = connect(&gate).await;
         stream.write_all(&sent).await.unwrap();
-        let began = Instant::now();
-        rest(&mut stream).await;
-        assert!(began.elapsed() < Duration::from_secs(5), "{} bytes: {:?}", sent.len(), began.elapsed());
+        let started = Instant::now();
+        read_to_close(&mut stream).await;
+        assert!(started.elapsed() < Duration::from_secs(5), "{} bytes: {:?}", sent.len(), started.elapsed());
     }
-    eventually("the gateway counts no connection", async || {
+    eventually("no connection is counted as open", async || {
         gate.admin("/metrics").await.text().lines().any(|line| line == "gatepost_connections_open 0")
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_caller_that_closes_its_half_still_gets_its_answer() {
+async fn a_caller_that_half_closes_still_gets_its_answer() {
     let late = Agent::scripted(|_| {
         let mut steps = vec![Do::Wait(Duration::from_millis(1600))];
         steps.extend(json_answer(&json!({"late": true})));
@@ -164,24 +164,24 @@ async fn a_caller_that_closes_its_half_still_gets_its_answer() {
     .await;
     let echo = Agent::echo().await;
     let gate = gateway().agent("late", &late).agent("echo", &echo).start().await;
-    for (id, least) in [("echo", 0), ("late", 1500)] {
+    for (id, min_millis) in [("echo", 0), ("late", 1500)] {
         let mut stream = connect(&gate).await;
-        stream.write_all(whole(&gate, id, "{}").as_bytes()).await.unwrap();
+        stream.write_all(complete_call(&gate, id, "{}").as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
-        let began = Instant::now();
-        let text = rest(&mut stream).await;
-        assert!(began.elapsed().as_millis() >= least);
-        // A caller that is silent for long may be told to wait on, as any is (RFC 9110 §15.2).
+        let started = Instant::now();
+        let text = read_to_close(&mut stream).await;
+        assert!(started.elapsed().as_millis() >= min_millis);
+        // An interim response is allowed before a late answer (RFC 9110 §15.2).
         let text = text.strip_prefix("HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(&text);
         assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
     }
 }
 
 #[tokio::test]
-async fn r45_a_post_on_a_connection_that_died_is_sent_again_only_where_that_is_safe() {
-    // Answers the first request of each connection, and closes at the second without a word.
-    let seen = Arc::new(Mutex::new(Vec::<String>::new()));
-    let log = Arc::clone(&seen);
+async fn r45_a_post_on_a_dead_connection_is_retried_only_with_an_idempotency_key() {
+    // The agent answers the first request of each connection, and closes at the second without a response.
+    let requests = Arc::new(Mutex::new(Vec::<String>::new()));
+    let log = Arc::clone(&requests);
     let agent = served::Raw::new(move |mut stream, number| {
         let log = Arc::clone(&log);
         async move {
@@ -190,7 +190,7 @@ async fn r45_a_post_on_a_connection_that_died_is_sent_again_only_where_that_is_s
                 let Ok(count @ 1..) = stream.read(&mut head).await else { return };
                 let head = String::from_utf8_lossy(&head[..count]).into_owned();
                 log.lock().unwrap().push(format!("{number}.{turn}"));
-                // A third connection would be a second repetition.
+                // A third connection would be a second retry.
                 if turn == 1 {
                     drop(head);
                     return;
@@ -205,14 +205,14 @@ async fn r45_a_post_on_a_connection_that_died_is_sent_again_only_where_that_is_s
     let gate = gateway().document(agent.document("once")).start().await;
     gate.invoke("once", &json!({})).await.is_ok();
     gate.invoke("once", &json!({})).await.is_fault(502, "AgentError");
-    assert_eq!(*seen.lock().unwrap(), ["0.0", "0.1"], "a POST that the agent may have read was repeated");
+    assert_eq!(*requests.lock().unwrap(), ["0.0", "0.1"], "a POST that the agent may have read was retried");
     gate.invoke("once", &json!({})).await.is_ok();
     send(gate.post("/agents/once/invoke").header("idempotency-key", "k1").json(&json!({}))).await.is_ok();
-    assert_eq!(*seen.lock().unwrap(), ["0.0", "0.1", "1.0", "1.1", "2.0"]);
+    assert_eq!(*requests.lock().unwrap(), ["0.0", "0.1", "1.0", "1.1", "2.0"]);
 }
 
 #[tokio::test]
-async fn a_connection_that_the_agent_closed_while_idle_is_not_used() {
+async fn a_connection_that_the_agent_closed_while_idle_is_not_reused() {
     let agent = Agent::scripted(|_| [json_answer(&json!({})), vec![Do::Close]].concat()).await;
     let gate = gateway().agent("closes", &agent).start().await;
     for _ in 0..30 {
@@ -222,7 +222,7 @@ async fn a_connection_that_the_agent_closed_while_idle_is_not_used() {
 }
 
 #[tokio::test]
-async fn r43_a_stream_may_last_longer_than_any_bound_on_a_pause() {
+async fn r43_a_stream_may_last_longer_than_any_idle_timeout() {
     let mut steps =
         vec![write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")];
     for at in 0..8 {
@@ -232,8 +232,8 @@ async fn r43_a_stream_may_last_longer_than_any_bound_on_a_pause() {
     let agent = Agent::doing(steps).await;
     let gate = gateway()
         .agent("stream", &agent)
-        .section("agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 300ms, idle: 600ms}}\n")
-        .section("connections: {header_deadline: 300ms, body_idle: 400ms, idle: 300ms}\n")
+        .section("agents:\n  sources: [agents.json]\n  defaults: {timeouts: {first_byte: 300ms, idle: 600ms}}\n")
+        .section("connections: {header_timeout: 300ms, body_idle_timeout: 400ms, idle_timeout: 300ms}\n")
         .start()
         .await;
     let text = send(gate.post("/agents/stream/invoke").json(&json!({}))).await.text();
@@ -242,7 +242,7 @@ async fn r43_a_stream_may_last_longer_than_any_bound_on_a_pause() {
 }
 
 #[tokio::test]
-async fn a_caller_that_waits_to_be_asked_is_asked_once_its_body_is_wanted() {
+async fn expect_100_continue_is_answered_once_the_body_is_needed() {
     let echo = Agent::echo().await;
     let mut checked = echo.document("checked");
     checked["inputs"] = json!({"type": "object"});
@@ -250,34 +250,34 @@ async fn a_caller_that_waits_to_be_asked_is_asked_once_its_body_is_wanted() {
     for id in ["open", "checked"] {
         let mut stream = connect(&gate).await;
         for _ in 0..2 {
-            let head = call(&gate, id, "Content-Length: 2\r\nExpect: 100-continue\r\n", "");
+            let head = raw_call(&gate, id, "Content-Length: 2\r\nExpect: 100-continue\r\n", "");
             stream.write_all(head.as_bytes()).await.unwrap();
-            let mut asked = [0; 25];
-            stream.read_exact(&mut asked).await.unwrap();
-            assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+            let mut interim = [0; 25];
+            stream.read_exact(&mut interim).await.unwrap();
+            assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
             stream.write_all(b"{}").await.unwrap();
             read_answer(&mut stream).await.unwrap().is_ok();
         }
     }
     assert_eq!(echo.calls(), 4);
-    // A refusal comes without asking: no key, too large, unknown.
-    let big = call(&gate, "checked", "Content-Length: 2000000\r\nExpect: 100-continue\r\n", "");
-    raw(gate.address(), big.as_bytes()).await.unwrap().is_fault(413, "PayloadTooLarge");
-    let unknown = call(&gate, "nobody", "Content-Length: 2\r\nExpect: 100-continue\r\n", "");
+    // A refusal comes without 100 Continue: the body is too large, the agent is unknown, the key is wrong.
+    let large = raw_call(&gate, "checked", "Content-Length: 2000000\r\nExpect: 100-continue\r\n", "");
+    raw(gate.address(), large.as_bytes()).await.unwrap().is_fault(413, "PayloadTooLarge");
+    let unknown = raw_call(&gate, "unknown", "Content-Length: 2\r\nExpect: 100-continue\r\n", "");
     raw(gate.address(), unknown.as_bytes()).await.unwrap().is_fault(404, "NotFound");
-    let nobody = big.replace(gate.key("team-a"), "gp_wrong");
-    raw(gate.address(), nobody.as_bytes()).await.unwrap().is_fault(401, "Unauthorized");
+    let wrong_key = large.replace(gate.key("team-a"), "gp_wrong");
+    raw(gate.address(), wrong_key.as_bytes()).await.unwrap().is_fault(401, "Unauthorized");
     assert_eq!(echo.calls(), 4);
 }
 
-/// Reads answers until `count` have come; a chunked one up to its last chunk, others by their length.
-async fn answers(stream: &mut TcpStream, count: usize) -> Vec<String> {
+/// Reads `count` answers; the end of each is its last chunk or its content length.
+async fn read_answers(stream: &mut TcpStream, count: usize) -> Vec<String> {
     let mut buffer = Vec::new();
-    let mut found = Vec::new();
-    while found.len() < count {
+    let mut answers = Vec::new();
+    while answers.len() < count {
         let text = String::from_utf8_lossy(&buffer).into_owned();
         if let Some(end) = end_of_answer(&text) {
-            found.push(text[..end].to_owned());
+            answers.push(text[..end].to_owned());
             buffer.drain(..end);
             continue;
         }
@@ -285,12 +285,12 @@ async fn answers(stream: &mut TcpStream, count: usize) -> Vec<String> {
         let read =
             tokio::time::timeout(Duration::from_secs(8), stream.read(&mut part)).await.expect("an answer in time");
         match read.unwrap() {
-            0 => panic!("the connection ended after {} answers: {text}", found.len()),
+            0 => panic!("the connection ended after {} answers: {text}", answers.len()),
             count => buffer.extend_from_slice(&part[..count]),
         }
     }
-    assert!(buffer.is_empty(), "more than was asked for: {}", String::from_utf8_lossy(&buffer));
-    found
+    assert!(buffer.is_empty(), "more bytes than the answers: {}", String::from_utf8_lossy(&buffer));
+    answers
 }
 
 fn end_of_answer(text: &str) -> Option<usize> {
@@ -304,8 +304,8 @@ fn end_of_answer(text: &str) -> Option<usize> {
 }
 
 #[tokio::test]
-async fn the_first_byte_of_the_next_request_is_not_lost_whatever_the_last_answer_was() {
-    let agent = Agent::scripted(|got| match got.json()["want"].as_str() {
+async fn no_byte_of_the_next_request_is_lost_after_any_kind_of_answer() {
+    let agent = Agent::scripted(|got| match got.json()["kind"].as_str() {
         Some("events") => vec![
             write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
             write("9\r\ndata: 1\n\n\r\n"),
@@ -321,52 +321,52 @@ async fn the_first_byte_of_the_next_request_is_not_lost_whatever_the_last_answer
     })
     .await;
     let gate = gateway().agent("any", &agent).start().await;
-    let wants = ["events", "json", "chunks", "length", "fails", "events", "chunks", "json"];
-    let request = |want: &str| whole(&gate, "any", &json!({ "want": want }).to_string());
-    let holds = |want: &str, text: &str| {
-        let good = match want {
+    let kinds = ["events", "json", "chunks", "length", "fails", "events", "chunks", "json"];
+    let request = |kind: &str| complete_call(&gate, "any", &json!({ "kind": kind }).to_string());
+    let assert_answer = |kind: &str, text: &str| {
+        let matches = match kind {
             "events" => text.contains("data: 1\n\n") && text.contains("data: 2\n\n"),
             "chunks" => text.contains("abc") && text.contains("def"),
             "length" => text.ends_with("abcdef"),
             "fails" => text.starts_with("HTTP/1.1 500 "),
             _ => text.ends_with("{\"ok\":true}"),
         };
-        assert!(good, "{want}: {text}");
+        assert!(matches, "{kind}: {text}");
     };
-    // One after the other on one connection, the next at once.
+    // Sequential requests on one connection, each sent as soon as the previous answer is complete.
     let mut stream = connect(&gate).await;
     for round in 0..25 {
-        for want in wants {
-            stream.write_all(request(want).as_bytes()).await.unwrap();
-            let found = answers(&mut stream, 1).await;
-            holds(want, &found[0]);
+        for kind in kinds {
+            stream.write_all(request(kind).as_bytes()).await.unwrap();
+            let answers = read_answers(&mut stream, 1).await;
+            assert_answer(kind, &answers[0]);
             assert!(round < 25);
         }
     }
-    // All at once: each is answered, in order.
+    // Pipelined requests: each is answered, in order.
     for _ in 0..5 {
-        let all: String = wants.iter().map(|want| request(want)).collect();
+        let all: String = kinds.iter().map(|kind| request(kind)).collect();
         stream.write_all(all.as_bytes()).await.unwrap();
-        let found = answers(&mut stream, wants.len()).await;
-        for (want, text) in wants.iter().zip(&found) {
-            holds(want, text);
+        let answers = read_answers(&mut stream, kinds.len()).await;
+        for (kind, text) in kinds.iter().zip(&answers) {
+            assert_answer(kind, text);
         }
     }
-    // Cut at every place: what is left of the next request waits with what was read.
+    // Two requests split at any byte: the start of the second may arrive with the first.
     let pair = request("events") + &request("json");
     for cut in (1..pair.len()).step_by(7) {
         let mut stream = connect(&gate).await;
         stream.write_all(&pair.as_bytes()[..cut]).await.unwrap();
         tokio::task::yield_now().await;
         stream.write_all(&pair.as_bytes()[cut..]).await.unwrap();
-        let found = answers(&mut stream, 2).await;
-        holds("events", &found[0]);
-        holds("json", &found[1]);
+        let answers = read_answers(&mut stream, 2).await;
+        assert_answer("events", &answers[0]);
+        assert_answer("json", &answers[1]);
     }
 }
 
 #[tokio::test]
-async fn r97_a_session_is_never_resumed_with_somebody_elses_certificate() {
+async fn r97_a_resumed_tls_session_does_not_authenticate_without_the_certificate() {
     let authority = Authority::new("clients");
     let echo = Agent::echo().await;
     let mut document = echo.document("mutual");

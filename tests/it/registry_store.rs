@@ -1,5 +1,5 @@
-//! The stores of published documents, the same cases on both: one file of SQLite, and a real PostgreSQL. Then what only
-//! a shared store can do, and what each must survive.
+//! The stores of published documents: the same cases on a SQLite file and on a real PostgreSQL, then cases of a shared
+//! store and of failures.
 
 use crate::support::{eventually, postgres::Postgres};
 use futures_util::future::join_all;
@@ -24,9 +24,9 @@ fn database(address: &str) -> StoreLocation {
     StoreLocation::Database { address: address.parse().unwrap(), authorities: None }
 }
 
-async fn open(place: &StoreLocation) -> Arc<dyn DocumentStore> {
+async fn open(location: &StoreLocation) -> Arc<dyn DocumentStore> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    store::open_documents(place).await.unwrap()
+    store::open_documents(location).await.unwrap()
 }
 
 fn put(id: &str, text: &str) -> DocumentWrite {
@@ -47,44 +47,44 @@ fn removal(id: &str) -> DocumentWrite {
 
 async fn created(store: &Arc<dyn DocumentStore>, write: DocumentWrite) -> StoredDocument {
     match store.write(write).await.unwrap() {
-        Ok(WriteEffect::Created(kept)) => kept,
+        Ok(WriteEffect::Created(stored)) => stored,
         other => panic!("{other:?}"),
     }
 }
 
 async fn updated(store: &Arc<dyn DocumentStore>, write: DocumentWrite) -> StoredDocument {
     match store.write(write).await.unwrap() {
-        Ok(WriteEffect::Updated(kept)) => kept,
+        Ok(WriteEffect::Updated(stored)) => stored,
         other => panic!("{other:?}"),
     }
 }
 
-/// Everything that changed since, page by page, and where that ends.
-async fn since(
+/// Returns every change since a cursor, read in pages, and the next cursor.
+async fn changes_since_cursor(
     store: &Arc<dyn DocumentStore>,
-    mut mark: Option<ChangeCursor>,
-    page: usize,
+    mut cursor: Option<ChangeCursor>,
+    page_size: usize,
 ) -> (Vec<DocumentChange>, ChangeCursor) {
     let mut changes = Vec::new();
     loop {
-        let found = store.changes_since(mark.as_ref(), page).await.unwrap();
-        changes.extend(found.changes);
-        if !found.has_more {
-            return (changes, found.cursor);
+        let batch = store.changes_since(cursor.as_ref(), page_size).await.unwrap();
+        changes.extend(batch.changes);
+        if !batch.has_more {
+            return (changes, batch.cursor);
         }
-        mark = Some(found.cursor);
+        cursor = Some(batch.cursor);
     }
 }
 
 fn ids(changes: &[DocumentChange]) -> Vec<String> {
-    let told = |change: &DocumentChange| match change {
-        DocumentChange::Put(kept) => format!("+{}", kept.id),
+    let describe = |change: &DocumentChange| match change {
+        DocumentChange::Put(document) => format!("+{}", document.id),
         DocumentChange::Removed(id) => format!("-{id}"),
     };
-    changes.iter().map(told).collect()
+    changes.iter().map(describe).collect()
 }
 
-/// Each case gets a store with nothing in it.
+/// Runs a case on an empty store of each kind.
 async fn on_both(case: impl AsyncFn(&StoreLocation)) {
     let folder = TempDir::new().unwrap();
     case(&StoreLocation::File(folder.path().join("store.db"))).await;
@@ -93,9 +93,9 @@ async fn on_both(case: impl AsyncFn(&StoreLocation)) {
 }
 
 #[tokio::test]
-async fn r16_r20_what_was_written_is_read_exactly_and_by_whoever_opens_the_store_later() {
-    on_both(async |place| {
-        let store = open(place).await;
+async fn r16_r20_a_document_is_read_exactly_as_written_also_after_reopening_the_store() {
+    on_both(async |location| {
+        let store = open(location).await;
         let text = "{\"id\":\"a\",\"name\":\"你好 \\u0000 \u{1f980} \\\"quoted\\\" 'single'; drop table x\"}";
         assert_eq!(store.get_document("a").await.unwrap(), None);
         let first = created(&store, put("a", text)).await;
@@ -104,15 +104,15 @@ async fn r16_r20_what_was_written_is_read_exactly_and_by_whoever_opens_the_store
         let second = updated(&store, put("a", "{}")).await;
         assert_eq!(second.created, first.created);
         assert!(second.updated >= first.updated && second.revision > first.revision);
-        let again = open(place).await;
-        assert_eq!(again.get_document("a").await.unwrap().unwrap(), second);
+        let reopened = open(location).await;
+        assert_eq!(reopened.get_document("a").await.unwrap().unwrap(), second);
         assert!(matches!(store.write(removal("a")).await.unwrap(), Ok(WriteEffect::Removed(_))));
-        assert_eq!(again.get_document("a").await.unwrap(), None);
+        assert_eq!(reopened.get_document("a").await.unwrap(), None);
         assert_eq!(store.write(removal("a")).await.unwrap(), Err(WriteRefusal::NotFound));
-        let past = again.history("a", 10).await.unwrap();
-        let texts: Vec<_> = past.iter().map(|past| past.document.as_deref()).collect();
-        assert_eq!(texts, [None, Some("{}"), Some(text)], "the newest first, the removal too");
-        assert!(past.iter().all(|past| &*past.writer == "key:one"));
+        let history = reopened.history("a", 10).await.unwrap();
+        let texts: Vec<_> = history.iter().map(|change| change.document.as_deref()).collect();
+        assert_eq!(texts, [None, Some("{}"), Some(text)], "the newest change first, with the removal");
+        assert!(history.iter().all(|change| &*change.writer == "key:one"));
         assert_eq!(store.history("a", 1).await.unwrap().len(), 1);
         assert!(store.history("b", 10).await.unwrap().is_empty());
     })
@@ -120,9 +120,9 @@ async fn r16_r20_what_was_written_is_read_exactly_and_by_whoever_opens_the_store
 }
 
 #[tokio::test]
-async fn r19_a_write_that_changes_nothing_is_no_change() {
-    on_both(async |place| {
-        let store = open(place).await;
+async fn r19_a_write_of_the_same_document_is_not_a_change() {
+    on_both(async |location| {
+        let store = open(location).await;
         let first = created(&store, put("a", "{}")).await;
         assert_eq!(updated(&store, put("a", "{}")).await, first);
         assert_eq!(store.history("a", 10).await.unwrap().len(), 1);
@@ -132,19 +132,19 @@ async fn r19_a_write_that_changes_nothing_is_no_change() {
 }
 
 #[tokio::test]
-async fn r17_what_a_write_asks_for_is_decided_before_it_happens() {
-    on_both(async |place| {
-        let store = open(place).await;
+async fn r17_preconditions_and_ownership_are_checked_before_a_write() {
+    on_both(async |location| {
+        let store = open(location).await;
         let tag = etag(b"{}");
-        let with = |precondition: WritePrecondition| DocumentWrite { precondition, ..put("a", "{\"n\":1}") };
+        let put_if = |precondition: WritePrecondition| DocumentWrite { precondition, ..put("a", "{\"n\":1}") };
         let tags = |tags: &[&str]| WritePrecondition::Matches(tags.iter().map(ToString::to_string).collect());
         assert_eq!(
-            store.write(with(tags(&["*"]))).await.unwrap(),
+            store.write(put_if(tags(&["*"]))).await.unwrap(),
             Err(WriteRefusal::PreconditionFailed),
-            "nothing is there"
+            "there is no document yet"
         );
         created(&store, DocumentWrite { precondition: WritePrecondition::Absent, ..put("a", "{}") }).await;
-        for when in [
+        for precondition in [
             WritePrecondition::Absent,
             tags(&[]),
             tags(&["\"0\""]),
@@ -152,35 +152,35 @@ async fn r17_what_a_write_asks_for_is_decided_before_it_happens() {
             tags(&[tag.trim_matches('"')]),
         ] {
             assert_eq!(
-                store.write(with(when.clone())).await.unwrap(),
+                store.write(put_if(precondition.clone())).await.unwrap(),
                 Err(WriteRefusal::PreconditionFailed),
-                "{when:?}"
+                "{precondition:?}"
             );
-            let gone = DocumentWrite { precondition: when.clone(), ..removal("a") };
-            assert_eq!(store.write(gone).await.unwrap(), Err(WriteRefusal::PreconditionFailed), "{when:?}");
+            let removal_write = DocumentWrite { precondition: precondition.clone(), ..removal("a") };
+            assert_eq!(store.write(removal_write).await.unwrap(), Err(WriteRefusal::PreconditionFailed), "{precondition:?}");
         }
         let other = DocumentWrite { writer: "key:two".into(), precondition: tags(&["\"0\""]), ..put("a", "{}") };
-        assert_eq!(store.write(other.clone()).await.unwrap(), Err(WriteRefusal::NotOwner), "before its state is told");
-        let gone = DocumentWrite { writer: "key:two".into(), ..removal("a") };
-        assert_eq!(store.write(gone).await.unwrap(), Err(WriteRefusal::NotOwner));
-        assert_eq!(&*store.get_document("a").await.unwrap().unwrap().document, "{}", "nothing of it was written");
+        assert_eq!(store.write(other.clone()).await.unwrap(), Err(WriteRefusal::NotOwner), "ownership is checked before the precondition");
+        let removal_write = DocumentWrite { writer: "key:two".into(), ..removal("a") };
+        assert_eq!(store.write(removal_write).await.unwrap(), Err(WriteRefusal::NotOwner));
+        assert_eq!(&*store.get_document("a").await.unwrap().unwrap().document, "{}", "a refused write changed the document");
         assert_eq!(store.history("a", 10).await.unwrap().len(), 1);
-        updated(&store, with(tags(&["\"0\"", &tag]))).await;
-        let kept = updated(&store, DocumentWrite { any_owner: true, precondition: tags(&["*"]), ..other }).await;
-        assert_eq!(&*kept.owner, "key:one", "who may change all does not become the owner");
+        updated(&store, put_if(tags(&["\"0\"", &tag]))).await;
+        let stored = updated(&store, DocumentWrite { any_owner: true, precondition: tags(&["*"]), ..other }).await;
+        assert_eq!(&*stored.owner, "key:one", "a writer with `any_owner` became the owner");
     })
     .await;
 }
 
 #[tokio::test]
-async fn r17_of_many_writers_with_one_tag_exactly_one_wins() {
-    on_both(async |place| {
-        let (one, two) = (open(place).await, open(place).await);
+async fn r17_of_concurrent_writes_with_the_same_etag_exactly_one_succeeds() {
+    on_both(async |location| {
+        let (one, two) = (open(location).await, open(location).await);
         created(&one, put("a", "{}")).await;
-        let when = WritePrecondition::Matches(vec![etag(b"{}")]);
+        let precondition = WritePrecondition::Matches(vec![etag(b"{}")]);
         let writes = (0..32).map(|number| {
             let store = if number % 2 == 0 { &one } else { &two };
-            store.write(DocumentWrite { precondition: when.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
+            store.write(DocumentWrite { precondition: precondition.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
         });
         let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
@@ -195,9 +195,9 @@ async fn r17_of_many_writers_with_one_tag_exactly_one_wins() {
 }
 
 #[tokio::test]
-async fn r16_there_are_no_more_documents_than_allowed() {
-    on_both(async |place| {
-        let store = open(place).await;
+async fn r16_the_number_of_documents_is_limited() {
+    on_both(async |location| {
+        let store = open(location).await;
         let with_limits = |id: &str, limits| DocumentWrite { limits, ..put(id, "{}") };
         created(&store, with_limits("a", (2, 3))).await;
         created(&store, with_limits("b", (2, 3))).await;
@@ -213,32 +213,32 @@ async fn r16_there_are_no_more_documents_than_allowed() {
 }
 
 #[tokio::test]
-async fn r16_whoever_reads_on_from_a_mark_reads_what_changed_and_nothing_else() {
-    on_both(async |place| {
-        let store = open(place).await;
+async fn r16_reading_from_a_cursor_gives_exactly_the_changes_since() {
+    on_both(async |location| {
+        let store = open(location).await;
         for id in ["a", "b", "c", "d", "e"] {
             created(&store, put(id, "{}")).await;
         }
-        let (all, mark) = since(&store, None, 2).await;
+        let (all, cursor) = changes_since_cursor(&store, None, 2).await;
         assert_eq!(ids(&all), ["+a", "+b", "+c", "+d", "+e"]);
-        assert!(since(&store, Some(mark.clone()), 2).await.0.is_empty());
+        assert!(changes_since_cursor(&store, Some(cursor.clone()), 2).await.0.is_empty());
         updated(&store, put("b", "{\"n\":1}")).await;
         store.write(removal("c")).await.unwrap().unwrap();
         store.write(removal("d")).await.unwrap().unwrap();
         created(&store, put("c", "{\"n\":2}")).await;
-        let (changed, later) = since(&store, Some(mark.clone()), 2).await;
-        assert_eq!(ids(&changed), ["+b", "-d", "+c"], "each once, as it is now");
-        assert!(later.revision() > mark.revision());
-        let (everything, _) = since(&store, None, 100).await;
+        let (changed, next_cursor) = changes_since_cursor(&store, Some(cursor.clone()), 2).await;
+        assert_eq!(ids(&changed), ["+b", "-d", "+c"], "each document once, in its current state");
+        assert!(next_cursor.revision() > cursor.revision());
+        let (everything, _) = changes_since_cursor(&store, None, 100).await;
         assert_eq!(ids(&everything), ["+a", "+e", "+b", "-d", "+c"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn r16_readers_miss_nothing_while_several_gateways_write() {
-    on_both(async |place| {
-        let (one, two, reader) = (open(place).await, open(place).await, open(place).await);
+async fn r16_readers_miss_no_change_while_several_gateways_write() {
+    on_both(async |location| {
+        let (one, two, reader) = (open(location).await, open(location).await, open(location).await);
         let write = |store: Arc<dyn DocumentStore>, name: &'static str| async move {
             for number in 0..60 {
                 let writes = (0..4).map(|part| store.write(put(&format!("{name}-{number}-{part}"), "{}")));
@@ -246,20 +246,20 @@ async fn r16_readers_miss_nothing_while_several_gateways_write() {
             }
         };
         let writers = [tokio::spawn(write(one, "one")), tokio::spawn(write(two, "two"))];
-        let (mut seen, mut mark) = (Vec::new(), None);
+        let (mut seen, mut cursor) = (Vec::new(), None);
         loop {
-            let done = writers.iter().all(|writer| writer.is_finished());
-            let (changes, next) = since(&reader, mark, 7).await;
+            let finished = writers.iter().all(|writer| writer.is_finished());
+            let (changes, next_cursor) = changes_since_cursor(&reader, cursor, 7).await;
             seen.extend(ids(&changes));
-            mark = Some(next);
-            if done {
+            cursor = Some(next_cursor);
+            if finished {
                 break;
             }
         }
         for writer in writers {
             writer.await.unwrap();
         }
-        assert_eq!(seen.len(), 480, "each change once");
+        assert_eq!(seen.len(), 480, "a change is missing or repeated");
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 480);
@@ -269,20 +269,20 @@ async fn r16_readers_miss_nothing_while_several_gateways_write() {
 
 #[tokio::test]
 async fn r8_the_history_of_a_document_is_bounded() {
-    on_both(async |place| {
-        let store = open(place).await;
+    on_both(async |location| {
+        let store = open(location).await;
         for number in 0..store::MAX_HISTORY_CHANGES + 20 {
             store.write(put("a", &format!("{{\"n\":{number}}}"))).await.unwrap().unwrap();
         }
-        let past = store.history("a", 1_000).await.unwrap();
-        assert_eq!(past.len(), store::MAX_HISTORY_CHANGES);
-        assert_eq!(past[0].document.as_deref(), Some("{\"n\":119}"));
+        let history = store.history("a", 1_000).await.unwrap();
+        assert_eq!(history.len(), store::MAX_HISTORY_CHANGES);
+        assert_eq!(history[0].document.as_deref(), Some("{\"n\":119}"));
         for number in 0..12 {
             let large = format!("{{\"n\":{number},\"text\":\"{}\"}}", "x".repeat(1 << 20));
             store.write(put("b", &large)).await.unwrap().unwrap();
         }
-        let past = store.history("b", 1_000).await.unwrap();
-        assert!((5..=8).contains(&past.len()), "{} large documents", past.len());
+        let history = store.history("b", 1_000).await.unwrap();
+        assert!((5..=8).contains(&history.len()), "{} large documents", history.len());
     })
     .await;
 }
@@ -303,9 +303,9 @@ async fn tables_of_a_newer_gateway_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_a_store_is_refused_by_name() {
+async fn a_file_that_is_not_a_store_is_refused_with_its_path() {
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("text"), "this is no database, and long enough to be looked at ".repeat(40))
+    std::fs::write(folder.path().join("text"), "this is not a database, and long enough to be read ".repeat(40))
         .unwrap();
     for name in ["text", "", "missing/store.db"] {
         let path = folder.path().join(name);
@@ -315,7 +315,7 @@ async fn a_file_that_cannot_be_a_store_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_file_is_for_its_owner_only() {
+async fn the_files_are_readable_by_their_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempDir::new().unwrap();
     let store = open(&StoreLocation::File(folder.path().join("store.db"))).await;
@@ -327,27 +327,27 @@ async fn a_file_is_for_its_owner_only() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_set_back_is_read_anew() {
-    on_both_with_sql(async |place, sql| {
-        let store = open(place).await;
+async fn a_store_that_was_reset_is_read_from_the_start() {
+    on_both_with_sql(async |location, sql| {
+        let store = open(location).await;
         created(&store, put("a", "{}")).await;
         created(&store, put("b", "{}")).await;
-        let (_, mark) = since(&store, None, 10).await;
+        let (_, cursor) = changes_since_cursor(&store, None, 10).await;
         sql("delete from gatepost_documents where id = 'b'; update gatepost_state set revision = 1").await;
-        let found = store.changes_since(Some(&mark), 10).await.unwrap();
-        assert!(found.is_restart);
-        assert_eq!(ids(&found.changes), ["+a"]);
-        let mark = found.cursor;
-        assert!(!store.changes_since(Some(&mark), 10).await.unwrap().is_restart);
+        let batch = store.changes_since(Some(&cursor), 10).await.unwrap();
+        assert!(batch.is_restart);
+        assert_eq!(ids(&batch.changes), ["+a"]);
+        let cursor = batch.cursor;
+        assert!(!store.changes_since(Some(&cursor), 10).await.unwrap().is_restart);
         sql("update gatepost_state set epoch = 'another'").await;
-        assert!(store.changes_since(Some(&mark), 10).await.unwrap().is_restart, "another store behind the same name");
+        assert!(store.changes_since(Some(&cursor), 10).await.unwrap().is_restart, "another store at the same location");
         sql("update gatepost_state set epoch = 'another', floor = 5, revision = 9").await;
-        let (_, early) = since(&store, None, 10).await;
-        assert_eq!(early.revision(), 9);
+        let (_, old_cursor) = changes_since_cursor(&store, None, 10).await;
+        assert_eq!(old_cursor.revision(), 9);
         sql("update gatepost_state set floor = 12, revision = 14").await;
         assert!(
-            store.changes_since(Some(&early), 10).await.unwrap().is_restart,
-            "removals were forgotten that it had not read"
+            store.changes_since(Some(&old_cursor), 10).await.unwrap().is_restart,
+            "removals after the cursor were forgotten"
         );
     })
     .await;
@@ -355,7 +355,7 @@ async fn a_store_that_was_set_back_is_read_anew() {
 
 type Sql<'a> = &'a dyn Fn(&'static str) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// As [`on_both`], with a way around the store.
+/// As [`on_both`], with SQL that bypasses the store.
 async fn on_both_with_sql(case: impl AsyncFn(&StoreLocation, Sql<'_>)) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");
@@ -375,14 +375,14 @@ async fn on_both_with_sql(case: impl AsyncFn(&StoreLocation, Sql<'_>)) {
     case(&database(&address), &run).await;
 }
 
-/// The longest list of forgotten removals is bounded, and so is their history.
+/// The list of removed documents is bounded, and so is their history.
 #[tokio::test]
-async fn r8_removed_documents_are_forgotten_in_the_end() {
-    on_both_with_sql(async |place, sql| {
-        let store = open(place).await;
+async fn r8_removed_documents_are_forgotten_beyond_the_limit() {
+    on_both_with_sql(async |location, sql| {
+        let store = open(location).await;
         created(&store, put("old", "{}")).await;
         store.write(removal("old")).await.unwrap().unwrap();
-        let (_, mark) = since(&store, None, 100).await;
+        let (_, cursor) = changes_since_cursor(&store, None, 100).await;
         sql("insert into gatepost_removed (id, revision)
              with recursive n(i) as (select 10 union all select i + 1 from n where i < 10020)
              select 'gone-' || i, i from n;
@@ -393,129 +393,129 @@ async fn r8_removed_documents_are_forgotten_in_the_end() {
         store.write(removal("new")).await.unwrap().unwrap();
         assert!(store.history("old", 10).await.unwrap().is_empty());
         assert!(!store.history("new", 10).await.unwrap().is_empty());
-        let (changes, _) = since(&store, None, 1_000).await;
+        let (changes, _) = changes_since_cursor(&store, None, 1_000).await;
         assert_eq!(changes.len(), store::MAX_REMOVED_DOCUMENTS);
-        assert!(store.changes_since(Some(&mark), 10).await.unwrap().is_restart);
+        assert!(store.changes_since(Some(&cursor), 10).await.unwrap().is_restart);
     })
     .await;
 }
 
 #[tokio::test]
 async fn r16_ten_thousand_documents_are_loaded() {
-    on_both_with_sql(async |place, sql| {
-        let store = open(place).await;
+    on_both_with_sql(async |location, sql| {
+        let store = open(location).await;
         sql("insert into gatepost_documents (id, document, owner, created, updated, revision)
              with recursive n(i) as (select 1 union all select i + 1 from n where i < 10000)
              select 'agent-' || i, '{\"id\":\"agent-' || i || '\",\"name\":\"A\",\"endpoint\":\"https://agent.example/\"}',
                     'key:one', 0, 0, i from n;
              update gatepost_state set revision = 10000, documents = 10000")
         .await;
-        let began = Instant::now();
-        let (changes, mark) = since(&store, None, 500).await;
-        println!("10,000 documents: {:?} in {:?}", began.elapsed(), place_name(place));
-        assert_eq!((changes.len(), mark.revision()), (10_000, 10_000));
-        assert!(began.elapsed() < Duration::from_secs(10));
+        let started = Instant::now();
+        let (changes, cursor) = changes_since_cursor(&store, None, 500).await;
+        println!("10,000 documents: {:?} in {:?}", started.elapsed(), store_kind(location));
+        assert_eq!((changes.len(), cursor.revision()), (10_000, 10_000));
+        assert!(started.elapsed() < Duration::from_secs(10));
     })
     .await;
 }
 
-fn place_name(place: &StoreLocation) -> &'static str {
-    if matches!(place, StoreLocation::File(_)) { "SQLite" } else { "PostgreSQL" }
+fn store_kind(location: &StoreLocation) -> &'static str {
+    if matches!(location, StoreLocation::File(_)) { "SQLite" } else { "PostgreSQL" }
 }
 
 #[tokio::test]
-async fn r16_a_change_reaches_the_other_gateways_in_under_a_second() {
+async fn r16_a_change_reaches_other_gateways_in_under_a_second() {
     let mut server = Postgres::start().await;
-    let place = database(&server.database().await);
-    let (one, two) = (open(&place).await, open(&place).await);
-    let mut heard = two.watch_changes();
+    let location = database(&server.database().await);
+    let (one, two) = (open(&location).await, open(&location).await);
+    let mut notifications = two.watch_changes();
     created(&one, put("warm", "{}")).await;
-    let (_, mut mark) = since(&two, None, 100).await;
-    // Both listen once the first notice has come round.
-    eventually("the second gateway hears of the first", async || heard.has_changed().unwrap()).await;
+    let (_, mut cursor) = changes_since_cursor(&two, None, 100).await;
+    // Both gateways listen once the first notification has arrived.
+    eventually("the second gateway is notified", async || notifications.has_changed().unwrap()).await;
     for number in 0..20 {
-        heard.mark_unchanged();
-        let began = Instant::now();
+        notifications.mark_unchanged();
+        let started = Instant::now();
         created(&one, put(&format!("a-{number}"), "{}")).await;
-        let written = began.elapsed();
-        tokio::time::timeout(Duration::from_secs(1), heard.changed()).await.expect("it hears of it").unwrap();
-        let found = loop {
-            let found = since(&two, Some(mark.clone()), 100).await;
-            if !found.0.is_empty() {
-                break found;
+        let write_time = started.elapsed();
+        tokio::time::timeout(Duration::from_secs(1), notifications.changed()).await.expect("no notification").unwrap();
+        let changes = loop {
+            let changes = changes_since_cursor(&two, Some(cursor.clone()), 100).await;
+            if !changes.0.is_empty() {
+                break changes;
             }
-            heard.changed().await.unwrap();
+            notifications.changed().await.unwrap();
         };
-        mark = found.1;
+        cursor = changes.1;
         if number == 19 {
-            println!("written in {written:?}, seen by the other after {:?}", began.elapsed());
+            println!("written in {write_time:?}, seen by the other after {:?}", started.elapsed());
         }
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
 }
 
 #[tokio::test]
-async fn r16_a_database_that_stops_costs_its_own_questions_and_comes_back_by_itself() {
+async fn r16_a_database_outage_fails_queries_until_the_database_is_back() {
     let mut server = Postgres::start().await;
-    let place = database(&server.database().await);
-    let store = open(&place).await;
+    let location = database(&server.database().await);
+    let store = open(&location).await;
     created(&store, put("a", "{}")).await;
     server.stop();
-    let began = Instant::now();
-    let why = store.write(put("b", "{}")).await.unwrap_err();
-    assert_eq!((why.code(), why.http_status()), (FaultCode::Overloaded, 503));
-    assert!(why.retry_after_secs().is_some());
-    assert!(!why.message().contains("127.0.0.1"), "{why}");
+    let started = Instant::now();
+    let fault = store.write(put("b", "{}")).await.unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::Overloaded, 503));
+    assert!(fault.retry_after_secs().is_some());
+    assert!(!fault.message().contains("127.0.0.1"), "{fault}");
     assert!(
         store.get_document("a").await.is_err()
             && store.changes_since(None, 1).await.is_err()
             && store.history("a", 1).await.is_err()
     );
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    let down = open(&place).await;
-    assert!(down.get_document("a").await.is_err(), "one that was opened meanwhile is no worse off");
-    let mut heard = store.watch_changes();
-    heard.mark_unchanged();
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let opened_while_down = open(&location).await;
+    assert!(opened_while_down.get_document("a").await.is_err(), "a store opened during the outage fails too");
+    let mut notifications = store.watch_changes();
+    notifications.mark_unchanged();
     server.again().await;
-    for store in [&store, &down] {
-        eventually("it answers again", async || store.get_document("a").await.is_ok()).await;
-        assert!(store.get_document("a").await.unwrap().is_some(), "what was acknowledged is there");
+    for store in [&store, &opened_while_down] {
+        eventually("the store answers again", async || store.get_document("a").await.is_ok()).await;
+        assert!(store.get_document("a").await.unwrap().is_some(), "an acknowledged write was lost");
     }
-    let back = tokio::time::timeout(Duration::from_secs(15), heard.changed()).await;
-    back.expect("it listens again, and says that something may have been missed").unwrap();
-    created(&down, put("b", "{}")).await;
+    let reconnected = tokio::time::timeout(Duration::from_secs(15), notifications.changed()).await;
+    reconnected.expect("no notification after the reconnection").unwrap();
+    created(&opened_while_down, put("b", "{}")).await;
     assert!(store.get_document("b").await.unwrap().is_some());
 }
 
 #[tokio::test]
-async fn a_database_that_never_answers_is_given_up_in_time() {
+async fn a_database_that_never_answers_times_out() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port();
-    let held = tokio::spawn(async move {
-        let mut held = Vec::new();
+    let connections = tokio::spawn(async move {
+        let mut connections = Vec::new();
         while let Ok(connection) = silent.accept().await {
-            held.push(connection);
+            connections.push(connection);
         }
     });
-    let began = Instant::now();
+    let started = Instant::now();
     let store = open(&database(&format!("postgres://postgres@127.0.0.1:{port}/x"))).await;
     assert_eq!(store.get_document("a").await.unwrap_err().code(), FaultCode::Overloaded);
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    held.abort();
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    connections.abort();
 }
 
-/// What an import restores: whose it was, and since when.
+/// An import restores the owner and the time of creation.
 #[tokio::test]
-async fn what_is_restored_keeps_its_owner_and_its_age() {
-    on_both(async |place| {
-        let store = open(place).await;
-        let then = OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap();
-        let restored = Some(("key:two".into(), then));
-        let kept = created(&store, DocumentWrite { restored: restored.clone(), ..put("a", "{}") }).await;
-        assert_eq!((&*kept.owner, kept.created), ("key:two", then));
+async fn a_restored_document_keeps_its_owner_and_its_creation_time() {
+    on_both(async |location| {
+        let store = open(location).await;
+        let created_at = OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap();
+        let restored = Some(("key:two".into(), created_at));
+        let stored = created(&store, DocumentWrite { restored: restored.clone(), ..put("a", "{}") }).await;
+        assert_eq!((&*stored.owner, stored.created), ("key:two", created_at));
         created(&store, put("b", "{}")).await;
-        let kept = updated(&store, DocumentWrite { restored, any_owner: true, ..put("b", "{}") }).await;
-        assert_eq!((&*kept.owner, kept.created), ("key:two", then), "though its text is the same");
+        let stored = updated(&store, DocumentWrite { restored, any_owner: true, ..put("b", "{}") }).await;
+        assert_eq!((&*stored.owner, stored.created), ("key:two", created_at), "even with an unchanged document");
     })
     .await;
 }

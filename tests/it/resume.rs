@@ -1,4 +1,4 @@
-//! Streams that are taken up again: nothing missing and nothing twice, within their bounds, by their caller alone.
+//! Resumption of streams: no gap and no duplicate, within the limits, by the same caller only.
 
 use crate::support::{
     agent::{Agent, Do, latch, write},
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 const EVENTS: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Own: yes\r\n\r\n";
 
-fn with(resume: &str) -> Build {
-    gateway().section(&format!("tasks:\n  store: tasks.db\n{resume}")).caller("team-b", &[])
+fn gateway_with_tasks(settings: &str) -> Build {
+    gateway().section(&format!("tasks:\n  sqlite_file: tasks.db\n{settings}")).caller("team-b", &[])
 }
 
-async fn again(gate: &Gate, caller: &str, path: &str, last: &str) -> Answer {
+async fn resume(gate: &Gate, caller: &str, path: &str, last_event_id: &str) -> Answer {
     let call = gate.request("GET", path).header("x-api-key", gate.key(caller));
-    send(if last.is_empty() { call } else { call.header("last-event-id", last) }).await
+    send(if last_event_id.is_empty() { call } else { call.header("last-event-id", last_event_id) }).await
 }
 
-/// Reads a stream until `text` has come, then leaves. Says where the stream can be taken up.
-async fn lost_after(gate: &Gate, agent: &str, text: &str) -> (String, String) {
+/// Reads a stream until `text` has arrived, then disconnects. Returns the path for resumption, and the text so far.
+async fn disconnect_after(gate: &Gate, agent: &str, text: &str) -> (String, String) {
     let mut answer = gate.post(&format!("/agents/{agent}/invoke")).json(&json!({})).send().await.unwrap();
     let id = answer.headers()["x-task-id"].to_str().unwrap().to_owned();
     let link = answer.headers()["link"].to_str().unwrap().to_owned();
@@ -35,7 +35,7 @@ async fn lost_after(gate: &Gate, agent: &str, text: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn r80_a_stream_that_was_lost_goes_on_without_gap_or_duplicate() {
+async fn r80_a_resumed_stream_has_no_gap_and_no_duplicate() {
     let hold = latch();
     let steps = vec![
         write(format!("{EVENTS}data: 1\n\nid: own\nevent: e\ndata: 2\n\n")),
@@ -44,47 +44,47 @@ async fn r80_a_stream_that_was_lost_goes_on_without_gap_or_duplicate() {
         Do::Close,
     ];
     let agent = Agent::doing(steps).await;
-    let gate = with("").agent("stream", &agent).start().await;
-    let (path, seen) = lost_after(&gate, "stream", "data: 2\n\n").await;
+    let gate = gateway_with_tasks("").agent("stream", &agent).start().await;
+    let (path, seen) = disconnect_after(&gate, "stream", "data: 2\n\n").await;
     assert_eq!(seen, "id: 1\ndata: 1\n\nid: 2-own\nevent: e\ndata: 2\n\n");
     gate.log(1).await;
     hold.close();
-    assert_eq!(again(&gate, "team-a", &path, "2-own").await.text(), "id: 3\ndata: 3\n\nid: 4\ndata: 4\n\n");
+    assert_eq!(resume(&gate, "team-a", &path, "2-own").await.text(), "id: 3\ndata: 3\n\nid: 4\ndata: 4\n\n");
     let rest = "id: 2-own\nevent: e\ndata: 2\n\nid: 3\ndata: 3\n\nid: 4\ndata: 4\n\n";
-    assert_eq!(again(&gate, "team-a", &path, "1").await.text(), rest);
-    assert_eq!(again(&gate, "team-a", &path, "").await.text(), format!("id: 1\ndata: 1\n\n{rest}"));
-    again(&gate, "team-a", &path, "9").await.is_fault(410, "Gone");
-    again(&gate, "team-b", &path, "1").await.is_fault(404, "NotFound");
+    assert_eq!(resume(&gate, "team-a", &path, "1").await.text(), rest);
+    assert_eq!(resume(&gate, "team-a", &path, "").await.text(), format!("id: 1\ndata: 1\n\n{rest}"));
+    resume(&gate, "team-a", &path, "9").await.is_fault(410, "Gone");
+    resume(&gate, "team-b", &path, "1").await.is_fault(404, "NotFound");
     assert_eq!(agent.calls(), 1);
     assert!(gate.metric("gatepost_events_total{event=\"stream_resumed\"}").await >= Some(2.0));
 }
 
 #[tokio::test]
-async fn r80_an_agent_is_left_once_nobody_has_come_back_in_time() {
+async fn r80_the_gateway_disconnects_from_the_agent_after_the_window() {
     let steps = vec![write(format!("{EVENTS}data: 1\n\n")), Do::Hang];
     let agent = Agent::doing(steps).await;
-    let gate = with("  resume: {window: 1s}\n").agent("stream", &agent).start().await;
-    let (path, _) = lost_after(&gate, "stream", "data: 1\n\n").await;
-    eventually("the agent is left", async || agent.left() == 1).await;
-    eventually("the stream is forgotten", async || again(&gate, "team-a", &path, "1").await.status == 404).await;
+    let gate = gateway_with_tasks("  resume: {window: 1s}\n").agent("stream", &agent).start().await;
+    let (path, _) = disconnect_after(&gate, "stream", "data: 1\n\n").await;
+    eventually("the gateway disconnects from the agent", async || agent.left() == 1).await;
+    eventually("the stream is forgotten", async || resume(&gate, "team-a", &path, "1").await.status == 404).await;
 }
 
 #[tokio::test]
-async fn r80_what_is_no_longer_kept_is_refused_and_not_skipped() {
-    let many: String = (1..=50).map(|number| format!("data: {number}\n\n")).collect();
-    let agent = Agent::doing(vec![write(format!("{EVENTS}{many}")), Do::Hang]).await;
-    let gate = with("  resume: {events: 10}\n").agent("stream", &agent).start().await;
-    let (path, _) = lost_after(&gate, "stream", "data: 50\n\n").await;
-    again(&gate, "team-a", &path, "3").await.is_fault(410, "Gone");
-    // Whoever names no place is shown what there is.
-    let mut late = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).send().await.unwrap();
-    assert!(late.chunk().await.unwrap().unwrap().starts_with(b"id: 41\ndata: 41\n\n"));
-    let live = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).header("last-event-id", "45");
-    let mut live = live.send().await.unwrap();
-    assert_eq!(live.status(), 200);
+async fn r80_events_that_are_no_longer_kept_are_refused_and_not_skipped() {
+    let events: String = (1..=50).map(|number| format!("data: {number}\n\n")).collect();
+    let agent = Agent::doing(vec![write(format!("{EVENTS}{events}")), Do::Hang]).await;
+    let gate = gateway_with_tasks("  resume: {max_events: 10}\n").agent("stream", &agent).start().await;
+    let (path, _) = disconnect_after(&gate, "stream", "data: 50\n\n").await;
+    resume(&gate, "team-a", &path, "3").await.is_fault(410, "Gone");
+    // Without Last-Event-ID a caller gets the events that are kept.
+    let mut restarted = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).send().await.unwrap();
+    assert!(restarted.chunk().await.unwrap().unwrap().starts_with(b"id: 41\ndata: 41\n\n"));
+    let resumed = gate.request("GET", &path).header("x-api-key", gate.key("team-a")).header("last-event-id", "45");
+    let mut resumed = resumed.send().await.unwrap();
+    assert_eq!(resumed.status(), 200);
     let mut seen = String::new();
     while !seen.contains("data: 50") {
-        seen.push_str(&String::from_utf8_lossy(&live.chunk().await.unwrap().unwrap()));
+        seen.push_str(&String::from_utf8_lossy(&resumed.chunk().await.unwrap().unwrap()));
     }
     assert!(seen.starts_with("id: 46\ndata: 46\n\n"), "{seen}");
     assert_eq!(
@@ -93,37 +93,37 @@ async fn r80_what_is_no_longer_kept_is_refused_and_not_skipped() {
             .status,
         200
     );
-    eventually("the agent is left", async || agent.left() == 1).await;
+    eventually("the gateway disconnects from the agent", async || agent.left() == 1).await;
 }
 
 #[tokio::test]
-async fn r80_a_stream_whose_agent_dies_says_so_to_whoever_comes_back() {
+async fn r80_a_resumed_stream_reports_that_its_agent_died() {
     let hold = latch();
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let steps = vec![write(format!("{head}9\r\ndata: 1\n\n\r\n")), Do::Until(hold.clone()), Do::Reset];
     let agent = Agent::doing(steps).await;
-    let gate = with("").agent("stream", &agent).start().await;
-    let (path, _) = lost_after(&gate, "stream", "data: 1\n\n").await;
+    let gate = gateway_with_tasks("").agent("stream", &agent).start().await;
+    let (path, _) = disconnect_after(&gate, "stream", "data: 1\n\n").await;
     hold.close();
-    let rest = again(&gate, "team-a", &path, "1").await.text();
+    let rest = resume(&gate, "team-a", &path, "1").await.text();
     assert!(rest.starts_with("id: 2\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\""), "{rest}");
 }
 
 #[tokio::test]
-async fn r80_whoever_has_the_last_event_is_told_that_nothing_follows() {
+async fn r80_resuming_after_the_last_event_gives_204() {
     let agent = Agent::doing(vec![write(format!("{EVENTS}data: 1\n\ndata: 2\n\n")), Do::Close]).await;
-    let gate = with("").agent("stream", &agent).start().await;
-    let (path, _) = lost_after(&gate, "stream", "data: 1\n\n").await;
-    assert!(again(&gate, "team-a", &path, "1").await.text().ends_with("data: 2\n\n"));
-    let nothing = again(&gate, "team-a", &path, "2").await;
+    let gate = gateway_with_tasks("").agent("stream", &agent).start().await;
+    let (path, _) = disconnect_after(&gate, "stream", "data: 1\n\n").await;
+    assert!(resume(&gate, "team-a", &path, "1").await.text().ends_with("data: 2\n\n"));
+    let nothing = resume(&gate, "team-a", &path, "2").await;
     assert_eq!((nothing.status, nothing.text().as_str()), (204, ""));
 }
 
 #[tokio::test]
-async fn r94_a_stream_for_json_rpc_breaks_off_in_its_own_form_though_it_can_be_taken_up_again() {
+async fn r94_a_resumable_json_rpc_stream_ends_with_a_json_rpc_error() {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let agent = Agent::doing(vec![write(format!("{head}9\r\ndata: 1\n\n\r\n")), Do::Reset]).await;
-    let gate = with("").agent("stream", &agent).start().await;
+    let gate = gateway_with_tasks("").agent("stream", &agent).start().await;
     let answer = gate.invoke("stream", &json!({"jsonrpc": "2.0", "id": "x", "method": "message/stream"})).await;
     let (_, error) = answer.text().split_once("data: 1\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     let data = error.strip_prefix("id: 2\ndata: ").unwrap_or_else(|| panic!("{error}"));
@@ -135,7 +135,7 @@ async fn r94_a_stream_for_json_rpc_breaks_off_in_its_own_form_though_it_can_be_t
 async fn r80_a_large_stream_passes_whole_through_a_small_buffer() {
     let body: String = (0..200).map(|number| format!("data: {number} {}\n\n", "x".repeat(2_000))).collect();
     let agent = Agent::doing(vec![write(format!("{EVENTS}{body}")), Do::Close]).await;
-    let gate = with("  resume: {size: 1KiB}\n").agent("stream", &agent).start().await;
+    let gate = gateway_with_tasks("  resume: {max_size: 1KiB}\n").agent("stream", &agent).start().await;
     let text = gate.invoke("stream", &json!({})).await.text();
     let plain: Vec<&str> =
         text.split("\n\n").filter_map(|event| event.split_once('\n')).map(|(_, data)| data).collect();
@@ -144,8 +144,8 @@ async fn r80_a_large_stream_passes_whole_through_a_small_buffer() {
 }
 
 #[tokio::test]
-async fn r80_without_it_a_stream_is_passed_on_as_it_is_and_ends_with_its_caller() {
-    for section in ["", "tasks: {store: tasks.db, resume: null}\n", "tasks: {store: tasks.db, resume: {most: 0}}\n"] {
+async fn r80_without_resumption_a_stream_passes_unchanged_and_ends_with_its_caller() {
+    for section in ["", "tasks: {sqlite_file: tasks.db, resume: null}\n", "tasks: {sqlite_file: tasks.db, resume: {max_streams: 0}}\n"] {
         let agent = Agent::doing(vec![write(format!("{EVENTS}id: own\ndata: 1\n\n")), Do::Hang]).await;
         let build = gateway().agent("stream", &agent);
         let gate = if section.is_empty() { build } else { build.section(section) }.start().await;
@@ -153,6 +153,6 @@ async fn r80_without_it_a_stream_is_passed_on_as_it_is_and_ends_with_its_caller(
         assert!(!answer.headers().contains_key("x-task-id"), "{section}");
         assert_eq!(answer.chunk().await.unwrap().unwrap(), "id: own\ndata: 1\n\n", "{section}");
         drop(answer);
-        eventually("the agent is left", async || agent.left() == 1).await;
+        eventually("the gateway disconnects from the agent", async || agent.left() == 1).await;
     }
 }

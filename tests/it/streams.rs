@@ -1,5 +1,5 @@
-//! Bodies that flow: events, chunks, uploads and downloads in bounded memory, on HTTP/1.1 and HTTP/2, TLS and
-//! unix sockets, and what becomes of them when either end dies.
+//! Streamed bodies: events, chunks, uploads and downloads in bounded memory, over HTTP/1.1, HTTP/2, TLS and unix
+//! sockets, and failures of either side.
 
 use crate::support::{
     agent::{Agent, Do, answer, find, json_answer, write},
@@ -30,30 +30,30 @@ fn end() -> Do {
     write("0\r\n\r\n")
 }
 
-/// An agent that streams events in these pieces, and a gateway whose comments come after `keep_alive`.
-async fn streaming(steps: Vec<Do>, keep_alive: &str) -> (Gate, Agent) {
+/// An agent that streams events in these steps, and a gateway that sends comments at the interval `keep_alive`.
+async fn start_streaming(steps: Vec<Do>, keep_alive: &str) -> (Gate, Agent) {
     let agent = Agent::doing([vec![write(EVENTS)], steps].concat()).await;
     let section = format!(
-        "agents:\n  from: [agents.json]\n  stream_keep_alive: {keep_alive}\n  defaults: {{timeouts: {{idle: 1500ms}}}}\n"
+        "agents:\n  sources: [agents.json]\n  sse_keep_alive_interval: {keep_alive}\n  defaults: {{timeouts: {{idle: 1500ms}}}}\n"
     );
     (gateway().agent("stream", &agent).section(&section).start().await, agent)
 }
 
-async fn text(gate: &Gate) -> String {
+async fn streamed_text(gate: &Gate) -> String {
     send(gate.post("/agents/stream/invoke").json(&json!({}))).await.text()
 }
 
 #[tokio::test]
-async fn r43_an_idle_stream_is_kept_alive_by_comments_between_events() {
+async fn r43_an_idle_stream_gets_keep_alive_comments_between_events() {
     let steps = vec![chunk("data: 1\n\n"), pause(350), chunk("data: 2\n\n"), end()];
-    let (gate, _agent) = streaming(steps, "100ms").await;
-    let text = text(&gate).await;
+    let (gate, _agent) = start_streaming(steps, "100ms").await;
+    let text = streamed_text(&gate).await;
     assert!(text.matches(": keep-alive\n\n").count() >= 2, "{text}");
     assert_eq!(text.replace(": keep-alive\n\n", ""), "data: 1\n\ndata: 2\n\n");
 }
 
 #[tokio::test]
-async fn r43_a_comment_never_stands_inside_an_event() {
+async fn r43_a_comment_is_never_inserted_into_an_event() {
     let steps = vec![
         chunk("id: 1\ndata: a"),
         pause(250),
@@ -65,31 +65,31 @@ async fn r43_a_comment_never_stands_inside_an_event() {
         chunk("\ndata: 3\r\n\r\n"),
         end(),
     ];
-    let (gate, _agent) = streaming(steps, "50ms").await;
-    let text = text(&gate).await;
+    let (gate, _agent) = start_streaming(steps, "50ms").await;
+    let text = streamed_text(&gate).await;
     assert!(text.contains("id: 1\ndata: ab\ndata: c\n\n"), "{text}");
     assert!(text.contains("data: 2\r\n\r\n"), "{text}");
     assert_eq!(text.replace(": keep-alive\n\n", ""), "id: 1\ndata: ab\ndata: c\n\ndata: 2\r\n\r\ndata: 3\r\n\r\n");
 }
 
 #[tokio::test]
-async fn r43_no_comment_is_sent_where_none_is_wanted() {
-    let (gate, _agent) = streaming(vec![chunk("data: 1\n\n"), pause(300), chunk("data: 2\n\n"), end()], "0s").await;
-    assert_eq!(text(&gate).await, "data: 1\n\ndata: 2\n\n");
+async fn r43_an_interval_of_zero_sends_no_comments() {
+    let (gate, _agent) = start_streaming(vec![chunk("data: 1\n\n"), pause(300), chunk("data: 2\n\n"), end()], "0s").await;
+    assert_eq!(streamed_text(&gate).await, "data: 1\n\ndata: 2\n\n");
 }
 
-/// The error event at the end, and what came before it.
-fn with_error(text: &str, code: &str) -> String {
-    let (good, error) = text.split_once("event: error\ndata: ").unwrap_or_else(|| panic!("no error event: {text}"));
+/// Asserts that the stream ends with an error event; returns the text before it.
+fn before_error_event(text: &str, code: &str) -> String {
+    let (before, error) = text.split_once("event: error\ndata: ").unwrap_or_else(|| panic!("no error event: {text}"));
     let error: Value = serde_json::from_str(error.trim_end()).unwrap();
     assert_eq!(error["error"]["code"], code, "{text}");
     assert!(error["error"]["request_id"].is_string());
     assert!(text.ends_with("\n\n"));
-    good.to_owned()
+    before.to_owned()
 }
 
 #[tokio::test]
-async fn r43_a_stream_whose_agent_fails_ends_with_an_error_event_of_its_own() {
+async fn r43_a_stream_whose_agent_fails_ends_with_an_error_event() {
     let cases = [
         ("between", vec![chunk("data: 1\n\n"), Do::Close], "AgentError"),
         ("inside", vec![chunk("data: 1\n\n"), chunk("data: ha"), Do::Close], "AgentError"),
@@ -101,7 +101,7 @@ async fn r43_a_stream_whose_agent_fails_ends_with_an_error_event_of_its_own() {
     ];
     let mut agents = Vec::new();
     let mut build = gateway()
-        .section("agents:\n  from: [agents.json]\n  stream_keep_alive: 0s\n  defaults: {timeouts: {idle: 700ms}}\n");
+        .section("agents:\n  sources: [agents.json]\n  sse_keep_alive_interval: 0s\n  defaults: {timeouts: {idle: 700ms}}\n");
     for (id, steps, _) in &cases {
         let agent = Agent::doing([vec![write(EVENTS)], steps.clone()].concat()).await;
         build = build.agent(id, &agent);
@@ -110,7 +110,7 @@ async fn r43_a_stream_whose_agent_fails_ends_with_an_error_event_of_its_own() {
     let gate = build.start().await;
     for (at, (id, _, code)) in cases.iter().enumerate() {
         let text = gate.invoke(id, &json!({})).await.text();
-        assert_eq!(with_error(&text, code), "data: 1\n\n", "{id}");
+        assert_eq!(before_error_event(&text, code), "data: 1\n\n", "{id}");
         let line = gate.log(at + 1).await.remove(at);
         assert_eq!((line["code"].as_str(), line["aborted"].as_str()), (Some(*code), Some("broken off")), "{line}");
         assert_eq!((&line["status"], &line["agent"]), (&json!(200), &json!(id)));
@@ -118,7 +118,7 @@ async fn r43_a_stream_whose_agent_fails_ends_with_an_error_event_of_its_own() {
 }
 
 #[tokio::test]
-async fn r43_events_with_a_length_or_without_any_framing_pass_too() {
+async fn r43_events_with_a_content_length_or_until_close_pass_too() {
     let events = "data: 1\n\ndata: 2\n\n";
     let with_length = answer("200 OK", "Text/Event-Stream; charset=utf-8", events);
     let cut = vec![
@@ -142,16 +142,16 @@ async fn r43_events_with_a_length_or_without_any_framing_pass_too() {
     for framing in ["length", "unframed", "old"] {
         assert_eq!(want(framing).await, events, "{framing}");
     }
-    assert_eq!(with_error(&want("cut").await, "AgentError"), "data: 1\n\n");
+    assert_eq!(before_error_event(&want("cut").await, "AgentError"), "data: 1\n\n");
     assert_eq!(want("torn").await, "data: 1\n\ndata: 2");
 }
 
 #[tokio::test]
-async fn r43_a_huge_event_passes_whole_and_is_cut_visibly_when_its_agent_dies_inside_it() {
+async fn r43_a_huge_event_passes_unchanged_and_is_visibly_truncated_when_its_agent_dies() {
     let huge = format!("data: {}\n\n", "x".repeat(700_000));
-    let (gate, _agent) = streaming(vec![chunk(&huge), chunk("data: 2\n\n"), end()], "50ms").await;
-    assert_eq!(text(&gate).await.replace(": keep-alive\n\n", ""), huge.clone() + "data: 2\n\n");
-    let (gate, _agent) = streaming(vec![chunk(&huge[..600_000]), Do::Close], "0s").await;
+    let (gate, _agent) = start_streaming(vec![chunk(&huge), chunk("data: 2\n\n"), end()], "50ms").await;
+    assert_eq!(streamed_text(&gate).await.replace(": keep-alive\n\n", ""), huge.clone() + "data: 2\n\n");
+    let (gate, _agent) = start_streaming(vec![chunk(&huge[..600_000]), Do::Close], "0s").await;
     let mut response = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
     let ended = loop {
         match response.chunk().await {
@@ -160,33 +160,33 @@ async fn r43_a_huge_event_passes_whole_and_is_cut_visibly_when_its_agent_dies_in
             Err(_) => break "cut",
         }
     };
-    assert_eq!(ended, "cut", "half an event was passed off as a whole stream");
+    assert_eq!(ended, "cut", "half an event ended like a complete stream");
 }
 
 #[tokio::test]
-async fn an_event_is_on_the_wire_as_soon_as_it_came() {
+async fn an_event_is_forwarded_as_soon_as_it_arrives() {
     let mut steps = Vec::new();
-    for at in 0..40 {
-        steps.extend([chunk(&format!("data: {at}\n\n")), pause(10)]);
+    for n in 0..40 {
+        steps.extend([chunk(&format!("data: {n}\n\n")), pause(10)]);
     }
     steps.push(end());
-    let (gate, _agent) = streaming(steps, "0s").await;
+    let (gate, _agent) = start_streaming(steps, "0s").await;
     let mut response = gate.post("/agents/stream/invoke").json(&json!({})).send().await.unwrap();
-    let (mut pieces, mut last, mut longest) = (0, Instant::now(), Duration::ZERO);
+    let (mut chunks, mut previous, mut longest) = (0, Instant::now(), Duration::ZERO);
     while let Some(bytes) = response.chunk().await.unwrap() {
-        if pieces > 0 {
-            longest = longest.max(last.elapsed());
+        if chunks > 0 {
+            longest = longest.max(previous.elapsed());
         }
-        last = Instant::now();
-        pieces += 1;
-        assert!(bytes.len() <= 40, "events were gathered: {bytes:?}");
+        previous = Instant::now();
+        chunks += 1;
+        assert!(bytes.len() <= 40, "events were buffered: {bytes:?}");
     }
-    assert!(pieces >= 30, "{pieces} pieces for 40 events");
+    assert!(chunks >= 30, "{chunks} chunks for 40 events");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
 }
 
 #[tokio::test]
-async fn parts_of_any_answer_pass_as_they_come() {
+async fn chunks_of_any_answer_are_forwarded_as_they_arrive() {
     let agent = Agent::scripted(|got| {
         let head = match got.json()["want"].as_str() {
             Some("lines") => "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n",
@@ -209,14 +209,14 @@ async fn parts_of_any_answer_pass_as_they_come() {
         let input = json!({"want": want, "finish": true});
         let mut response = gate.post("/agents/parts/invoke").json(&input).send().await.unwrap();
         let first = tokio::time::timeout(Duration::from_secs(5), response.chunk()).await.expect(want).unwrap().unwrap();
-        assert_eq!(first, "{\"first\":1}", "{want}: not as it came");
+        assert_eq!(first, "{\"first\":1}", "{want}: buffered");
         assert_eq!(response.chunk().await.unwrap().unwrap(), "{\"secnd\":2}", "{want}");
         assert!(response.chunk().await.unwrap().is_none(), "{want}");
     }
 }
 
 #[tokio::test]
-async fn chunked_json_passes_whole_and_an_agent_that_dies_in_it_is_never_taken_for_done() {
+async fn chunked_json_passes_unchanged_and_a_truncated_answer_never_looks_complete() {
     let large = format!("{{\"text\": \"{}\"}}", "y".repeat(200_000));
     let body = large.clone();
     let agent = Agent::scripted(move |got| {
@@ -242,14 +242,14 @@ async fn chunked_json_passes_whole_and_an_agent_that_dies_in_it_is_never_taken_f
     send(want("dies-early")).await.is_fault(502, "AgentError");
     for dies in ["dies-late", "dies-text", "dies-length"] {
         let response = want(dies).send().await.unwrap();
-        assert!(response.bytes().await.is_err(), "{dies}: a cut answer ended like a whole one");
+        assert!(response.bytes().await.is_err(), "{dies}: a truncated answer ended like a complete one");
     }
     let log = gate.log(6).await;
     assert_eq!(log.iter().filter(|line| line["aborted"] == "broken off" && line["code"] == "AgentError").count(), 3);
 }
 
-/// The most memory that the gateway has had, in MiB.
-fn peak(gate: &Gate) -> usize {
+/// The peak memory of the gateway, in MiB.
+fn peak_memory(gate: &Gate) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
@@ -272,7 +272,7 @@ async fn large_bodies_stream_both_ways_in_bounded_memory() {
     .await;
     let gate = gateway().agent("bulk", &agent).start().await;
     gate.invoke("bulk", &json!({"warm": "x".repeat(2000)})).await.is_ok();
-    let before = peak(&gate);
+    let before = peak_memory(&gate);
     let upload = gate.post("/agents/bulk/invoke").header("content-type", "application/octet-stream").body(vec![1; UP]);
     assert_eq!(send(upload).await.is_ok()["bytes"], UP);
     let mut response =
@@ -282,21 +282,21 @@ async fn large_bodies_stream_both_ways_in_bounded_memory() {
         count += bytes.len();
     }
     assert_eq!(count, DOWN);
-    let grown = peak(&gate) - before;
-    assert!(grown < 12, "{grown} MiB for bodies that are only passed through");
+    let growth = peak_memory(&gate) - before;
+    assert!(growth < 12, "{growth} MiB for bodies that are only passed through");
     let lines = gate.log(3).await;
     assert_eq!((&lines[1]["bytes_in"], &lines[2]["bytes_out"]), (&json!(UP), &json!(DOWN)));
-    // Beyond the bound on what may be streamed: refused by its announced length, before the agent is asked.
+    // Above max_streamed_body_size the declared length is refused before the agent is called.
     let calls = agent.calls();
-    let huge = gate
+    let oversized = gate
         .post("/agents/bulk/invoke")
         .header("content-type", "application/octet-stream")
         .header("content-length", 65 << 20);
-    assert!(huge.body(Vec::new()).send().await.is_err() || agent.calls() == calls);
+    assert!(oversized.body(Vec::new()).send().await.is_err() || agent.calls() == calls);
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_holds_its_agent_back() {
+async fn a_caller_that_does_not_read_blocks_its_agent() {
     let part = vec![b'x'; 64 << 10];
     let sent = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = std::sync::Arc::clone(&sent);
@@ -313,21 +313,21 @@ async fn a_reader_that_does_not_read_holds_its_agent_back() {
     })
     .await;
     let gate = gateway().document(agent.document("endless")).start().await;
-    let before = peak(&gate);
-    let mut stream = open(&gate, "endless", "Content-Length: 2\r\n", "{}").await;
-    let mut some = [0; 1000];
-    stream.read_exact(&mut some).await.unwrap();
-    let (mut last, mut still) = (0, 0);
-    eventually("the agent is held back", async || {
+    let before = peak_memory(&gate);
+    let mut stream = start_call(&gate, "endless", "Content-Length: 2\r\n", "{}").await;
+    let mut start = [0; 1000];
+    stream.read_exact(&mut start).await.unwrap();
+    let (mut last, mut unchanged) = (0, 0);
+    eventually("the agent is blocked", async || {
         let now = sent.load(std::sync::atomic::Ordering::SeqCst);
-        still = if now == last { still + 1 } else { 0 };
+        unchanged = if now == last { unchanged + 1 } else { 0 };
         last = now;
-        still >= 15
+        unchanged >= 15
     })
     .await;
-    assert!(last < 32 << 20, "{last} bytes went nowhere");
-    assert!(peak(&gate) - before < 12, "{} MiB", peak(&gate) - before);
-    // It reads on, and so the agent goes on.
+    assert!(last < 32 << 20, "{last} bytes were buffered");
+    assert!(peak_memory(&gate) - before < 12, "{} MiB", peak_memory(&gate) - before);
+    // Once the caller reads again, the agent continues.
     let mut rest = vec![0; 1 << 20];
     for _ in 0..40 {
         stream.read_exact(&mut rest).await.unwrap();
@@ -335,8 +335,8 @@ async fn a_reader_that_does_not_read_holds_its_agent_back() {
     assert!(sent.load(std::sync::atomic::Ordering::SeqCst) > 40 << 20);
 }
 
-/// A call whose answer is still to come.
-async fn open(gate: &Gate, id: &str, fields: &str, body: &str) -> TcpStream {
+/// Sends a call without reading its answer.
+async fn start_call(gate: &Gate, id: &str, fields: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
     let head = format!(
         "POST /agents/{id}/invoke HTTP/1.1\r\nHost: gate\r\nX-API-Key: {}\r\nContent-Type: application/x-bytes\r\n{fields}\r\n{body}",
@@ -346,24 +346,24 @@ async fn open(gate: &Gate, id: &str, fields: &str, body: &str) -> TcpStream {
     stream
 }
 
-/// Reads until `what` has come.
-async fn until(stream: &mut TcpStream, what: &str) -> String {
+/// Reads until `what` has arrived.
+async fn read_until(stream: &mut TcpStream, what: &str) -> String {
     let mut bytes = Vec::new();
     while find(&bytes, what.as_bytes()).is_none() {
         let mut part = [0; 4096];
         let read = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut part));
-        let count = read.await.unwrap_or_else(|_| panic!("{what} did not come: {}", String::from_utf8_lossy(&bytes)));
+        let count = read.await.unwrap_or_else(|_| panic!("{what} did not arrive: {}", String::from_utf8_lossy(&bytes)));
         let count = count.unwrap();
-        assert!(count > 0, "it ended before {what}: {}", String::from_utf8_lossy(&bytes));
+        assert!(count > 0, "the connection ended before {what}: {}", String::from_utf8_lossy(&bytes));
         bytes.extend_from_slice(&part[..count]);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[tokio::test]
-async fn both_directions_stream_at_the_same_time() {
+async fn request_and_response_stream_at_the_same_time() {
     let plain = Served::echo(None).await;
-    let rules = "agents:\n  from: [agents.json]\n  rules: [{agents: [h2], settings: {h2c: true}}]\n";
+    let rules = "agents:\n  sources: [agents.json]\n  rules: [{agents: [h2], settings: {h2c: true}}]\n";
     let gate = gateway()
         .document(plain.document("h1", "http"))
         .document(plain.document("h2", "http"))
@@ -371,61 +371,61 @@ async fn both_directions_stream_at_the_same_time() {
         .start()
         .await;
     for id in ["h1", "h2"] {
-        let mut stream = open(&gate, id, "Transfer-Encoding: chunked\r\n", "").await;
+        let mut stream = start_call(&gate, id, "Transfer-Encoding: chunked\r\n", "").await;
         for word in ["one", "two", "three"] {
             stream.write_all(format!("{:x}\r\n{word}\r\n", word.len()).as_bytes()).await.unwrap();
-            until(&mut stream, &format!("\r\n{word}\r\n")).await;
+            read_until(&mut stream, &format!("\r\n{word}\r\n")).await;
         }
         stream.write_all(b"0\r\n\r\n").await.unwrap();
-        until(&mut stream, "0\r\n\r\n").await;
+        read_until(&mut stream, "0\r\n\r\n").await;
     }
     assert_eq!(*plain.seen.versions.lock().unwrap(), ["HTTP/1.1", "HTTP/2.0"]);
     assert!(gate.log(2).await.iter().all(|line| line["bytes_in"] == 11 && line["bytes_out"] == 11));
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_off_never_reaches_the_agent_as_a_whole_one() {
+async fn a_truncated_upload_never_reaches_the_agent_as_a_complete_one() {
     let agent = Agent::scripted(|got| json_answer(&json!({"bytes": got.body.len()}))).await;
     let gate = gateway().agent("bulk", &agent).start().await;
     for fields in ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let mut stream = open(&gate, "bulk", fields, "5\r\nhello\r\n").await;
+        let mut stream = start_call(&gate, "bulk", fields, "5\r\nhello\r\n").await;
         stream.shutdown().await.unwrap();
         let answer = read_answer(&mut stream).await.expect("an answer");
         answer.is_fault(400, "InvalidInput");
-        drop(open(&gate, "bulk", fields, "5\r\nhello\r\n").await);
+        drop(start_call(&gate, "bulk", fields, "5\r\nhello\r\n").await);
     }
     assert_eq!(gate.log(4).await.len(), 4);
     assert_eq!(agent.calls(), 0);
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_inside_a_stream_frees_its_agent_within_a_second() {
+async fn a_caller_that_disconnects_during_a_stream_frees_its_agent_within_a_second() {
     let ticking = || vec![chunk("data: 1\n\n"), Do::Again(vec![chunk("data: 2\n\n"), pause(50)])];
     let silent = || vec![chunk("data: 1\n\n"), Do::Hang];
-    for (what, steps) in [("ticking", ticking()), ("silent", silent())] {
-        let (gate, agent) = streaming(steps, "30s").await;
-        for (at, how) in ["closes", "resets"].into_iter().enumerate() {
-            let mut stream = open(&gate, "stream", "Content-Length: 2\r\n", "{}").await;
-            until(&mut stream, "data: 1\n\n").await;
-            if how == "resets" {
+    for (agent_kind, steps) in [("ticking", ticking()), ("silent", silent())] {
+        let (gate, agent) = start_streaming(steps, "30s").await;
+        for (at, ending) in ["closes", "resets"].into_iter().enumerate() {
+            let mut stream = start_call(&gate, "stream", "Content-Length: 2\r\n", "{}").await;
+            read_until(&mut stream, "data: 1\n\n").await;
+            if ending == "resets" {
                 stream.set_zero_linger().unwrap();
             }
             drop(stream);
-            let began = Instant::now();
-            eventually("the agent is free", async || agent.left() == at + 1).await;
-            assert!(began.elapsed() < Duration::from_millis(1400), "{what} {how}: {:?}", began.elapsed());
+            let started = Instant::now();
+            eventually("the gateway disconnects from the agent", async || agent.left() == at + 1).await;
+            assert!(started.elapsed() < Duration::from_millis(1400), "{agent_kind} {ending}: {:?}", started.elapsed());
         }
         for line in gate.log(2).await {
             assert_eq!(
                 (line["aborted"].as_str(), line["status"].as_u64()),
                 (Some("caller gone"), Some(200)),
-                "{what}: {line}"
+                "{agent_kind}: {line}"
             );
         }
     }
 }
 
-/// A client that speaks HTTP/2 and nothing else.
+/// A client that speaks only HTTP/2.
 fn h2_client(authority: Option<&Authority>) -> reqwest::Client {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let builder = reqwest::Client::builder().no_proxy().http2_prior_knowledge();
@@ -439,7 +439,7 @@ fn h2_client(authority: Option<&Authority>) -> reqwest::Client {
 }
 
 #[tokio::test]
-async fn r43_http_2_callers_get_the_same_plain_and_over_tls() {
+async fn r43_http_2_callers_get_the_same_answers_with_and_without_tls() {
     for tls in [false, true] {
         let agent = Agent::scripted(|got| match serde_json::from_slice::<Value>(&got.body).unwrap_or_default()["want"]
             .as_str()
@@ -481,7 +481,7 @@ async fn r43_http_2_callers_get_the_same_plain_and_over_tls() {
         send(post("/agents/checked/invoke").header("content-type", "application/json").body(vec![b' '; 2 << 20]))
             .await
             .is_fault(413, "PayloadTooLarge");
-        send(post("/agents/nobody/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
+        send(post("/agents/unknown/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
         send(want("fails")).await.is_fault(500, "AgentError");
         let upload =
             post("/agents/any/invoke").header("content-type", "application/octet-stream").body(vec![b'{'; 3 << 20]);
@@ -489,12 +489,12 @@ async fn r43_http_2_callers_get_the_same_plain_and_over_tls() {
         let mut response = want("events").send().await.unwrap();
         assert_eq!(response.chunk().await.unwrap().unwrap(), "data: 1\n\n");
         assert_eq!(response.bytes().await.unwrap(), "data: 2\n\n");
-        assert_eq!(with_error(&send(want("dies")).await.text(), "AgentError"), "data: 1\n\n");
-        assert!(want("cut").send().await.unwrap().bytes().await.is_err(), "a cut answer ended like a whole one");
-        // A stream that its caller resets.
+        assert_eq!(before_error_event(&send(want("dies")).await.text(), "AgentError"), "data: 1\n\n");
+        assert!(want("cut").send().await.unwrap().bytes().await.is_err(), "a truncated answer ended like a complete one");
+        // The caller resets a stream.
         let hung = want("hangs").timeout(Duration::from_millis(300)).send().await;
         assert!(hung.is_err());
-        eventually("the agent is let go", async || agent.left() == 1).await;
+        eventually("the gateway disconnects from the agent", async || agent.left() == 1).await;
         let log = gate.log(11).await;
         assert!(log.iter().all(|line| line["protocol"] == "HTTP/2"));
         assert!(log.iter().any(|line| line["aborted"] == "caller gone"));
@@ -502,7 +502,7 @@ async fn r43_http_2_callers_get_the_same_plain_and_over_tls() {
 }
 
 #[tokio::test]
-async fn r51_an_agent_on_a_unix_socket_is_reached() {
+async fn r51_an_agent_on_a_unix_socket_is_called() {
     let build = gateway();
     let path = build.folder().join("agent.sock");
     let served = Served::unix(&path);
@@ -522,46 +522,46 @@ async fn r51_an_agent_on_a_unix_socket_is_reached() {
 }
 
 #[tokio::test]
-async fn r1_r4_an_agent_over_tls_is_verified_and_sees_the_gateways_own_certificate() {
+async fn r1_r4_an_agent_over_tls_is_verified_and_gets_the_gateways_client_certificate() {
     let (ours, other) = (Authority::new("ours"), Authority::new("other"));
-    let good = served::tls(&ours.server(&["localhost", "127.0.0.1"]), Some(&ours), &[b"h2", b"http/1.1"]);
-    let good = Served::echo(Some(good)).await;
+    let valid = served::tls(&ours.server(&["localhost", "127.0.0.1"]), Some(&ours), &[b"h2", b"http/1.1"]);
+    let valid = Served::echo(Some(valid)).await;
     let misnamed = served::tls(&ours.server(&["elsewhere.example"]), Some(&ours), &[b"http/1.1"]);
     let misnamed = Served::echo(Some(misnamed)).await;
     let foreign = served::tls(&other.server(&["localhost", "127.0.0.1"]), None, &[b"h2"]);
     let foreign = Served::echo(Some(foreign)).await;
     let plain = Served::echo(None).await;
     let build = gateway()
-        .document(good.document("good", "https"))
-        .document(good.document("bare", "https"))
+        .document(valid.document("valid", "https"))
+        .document(valid.document("bare", "https"))
         .document(misnamed.document("misnamed", "https"))
         .document(misnamed.document("renamed", "https"))
         .document(foreign.document("foreign", "https"))
         .document(plain.document("not-tls", "https"));
     std::fs::write(build.folder().join("ours.pem"), ours.pem()).unwrap();
     ours.client("the-gateway").write(build.folder(), "gateway");
-    let own = "ca: ours.pem, certificate: gateway.pem, key: gateway.key";
+    let client_tls = "ca: ours.pem, certificate: gateway.pem, key: gateway.key";
     let rules = format!(
-        "agents:\n  from: [agents.json]\n  rules:\n    - {{agents: ['*'], settings: {{tls: {{ca: ours.pem}}}}}}\n    - {{agents: [good, misnamed], settings: {{tls: {{{own}}}}}}}\n    - {{agents: [renamed], settings: {{tls: {{{own}, server_name: elsewhere.example}}}}}}\n"
+        "agents:\n  sources: [agents.json]\n  rules:\n    - {{agents: ['*'], settings: {{tls: {{ca: ours.pem}}}}}}\n    - {{agents: [valid, misnamed], settings: {{tls: {{{client_tls}}}}}}}\n    - {{agents: [renamed], settings: {{tls: {{{client_tls}, server_name: elsewhere.example}}}}}}\n"
     );
     let gate = build.section(&rules).start().await;
-    for id in ["good", "renamed"] {
+    for id in ["valid", "renamed"] {
         assert_eq!(gate.invoke(id, &json!({"a": 1})).await.is_ok(), json!({"a": 1}), "{id}");
     }
-    assert_eq!(good.seen.versions.lock().unwrap()[0], "HTTP/2.0");
+    assert_eq!(valid.seen.versions.lock().unwrap()[0], "HTTP/2.0");
     assert_eq!(misnamed.seen.versions.lock().unwrap()[0], "HTTP/1.1");
-    assert!(good.seen.certificates.load(std::sync::atomic::Ordering::SeqCst) > 0);
+    assert!(valid.seen.certificates.load(std::sync::atomic::Ordering::SeqCst) > 0);
     for id in ["bare", "misnamed", "foreign", "not-tls"] {
         let answer = gate.invoke(id, &json!({"a": 1})).await;
         assert_eq!(answer.status, 502, "{id}: {}", answer.text());
         answer.is_fault(502, "AgentError");
         answer.hides(&["elsewhere", "ertificate", "127.0.0.1", "BadSignature", "UnknownIssuer"]);
     }
-    // All of the calls that follow share the one connection.
-    let before = good.seen.connections.load(std::sync::atomic::Ordering::SeqCst);
-    let calls = (0..40).map(|at| gate.post("/agents/good/invoke").json(&json!({ "at": at })));
-    for (at, answer) in futures_util::future::join_all(calls.map(send)).await.into_iter().enumerate() {
-        assert_eq!(answer.is_ok()["at"], at);
+    // All further calls share the one connection.
+    let before = valid.seen.connections.load(std::sync::atomic::Ordering::SeqCst);
+    let calls = (0..40).map(|n| gate.post("/agents/valid/invoke").json(&json!({ "n": n })));
+    for (n, answer) in futures_util::future::join_all(calls.map(send)).await.into_iter().enumerate() {
+        assert_eq!(answer.is_ok()["n"], n);
     }
-    assert_eq!(good.seen.connections.load(std::sync::atomic::Ordering::SeqCst), before);
+    assert_eq!(valid.seen.connections.load(std::sync::atomic::Ordering::SeqCst), before);
 }

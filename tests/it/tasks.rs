@@ -1,5 +1,5 @@
-//! Calls that are answered later: begun, looked at, followed, cancelled, told of; kept over a crash, shared by gateways,
-//! bounded, and nobody else's.
+//! Tasks: asynchronous calls that callers poll, follow, cancel and get webhooks for; crashes, shared databases, limits,
+//! and isolation of callers.
 
 use crate::support::{
     agent::{Agent, Do, answer, json_answer, latch, write},
@@ -11,13 +11,13 @@ use crate::support::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-const TASKS: &str = "tasks:\n  store: tasks.db\n  lease: 1s\n  poll: 1s\n";
+const TASKS: &str = "tasks:\n  sqlite_file: tasks.db\n  lease_ttl: 1s\n  poll_interval: 1s\n";
 
 pub fn with(sections: &str) -> Build {
     gateway().section(&format!("{TASKS}{sections}")).caller("team-b", &[])
 }
 
-/// Calls an agent that is to answer later.
+/// Calls an agent with this value of Prefer.
 pub async fn begin(gate: &Gate, agent: &str, prefer: &str) -> Answer {
     let call = gate.post(&format!("/agents/{agent}/invoke")).header("prefer", prefer).json(&json!({"text": "hi"}));
     send(call).await
@@ -27,19 +27,19 @@ pub async fn ask(gate: &Gate, caller: &str, method: &str, path: &str) -> Answer 
     send(gate.request(method, path).header("x-api-key", gate.key(caller))).await
 }
 
-/// Where the task of a 202 is.
+/// The path of the task of a 202 response.
 #[track_caller]
 pub fn place(answer: &Answer) -> String {
     assert_eq!(answer.status, 202, "{}", answer.text());
-    let place = answer.header("location").unwrap().to_owned();
-    assert_eq!(place, format!("/tasks/{}", answer.json()["taskId"].as_str().unwrap()));
-    place
+    let path = answer.header("location").unwrap().to_owned();
+    assert_eq!(path, format!("/tasks/{}", answer.json()["taskId"].as_str().unwrap()));
+    path
 }
 
-pub async fn until(gate: &Gate, place: &str, status: &str) -> Value {
+pub async fn until(gate: &Gate, path: &str, status: &str) -> Value {
     let mut task = Value::Null;
     eventually(&format!("the task is {status}"), async || {
-        let answer = ask(gate, "team-a", "GET", place).await;
+        let answer = ask(gate, "team-a", "GET", path).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         task = answer.json();
         task["status"] == status
@@ -49,37 +49,37 @@ pub async fn until(gate: &Gate, place: &str, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn r79_a_call_answered_later_says_where_and_when_to_look_and_ends_with_the_agents_answer() {
-    let hold = latch();
-    let held = hold.clone();
+async fn r79_an_asynchronous_call_returns_a_task_to_poll_that_ends_with_the_agents_answer() {
+    let latch_to_close = latch();
+    let wait_latch = latch_to_close.clone();
     let body = json!({"done": true});
-    let agent = Agent::scripted(move |_| [vec![Do::Until(held.clone())], json_answer(&body)].concat()).await;
+    let agent = Agent::scripted(move |_| [vec![Do::Until(wait_latch.clone())], json_answer(&body)].concat()).await;
     let gate = with("").agent("slow", &agent).start().await;
-    let begun = begin(&gate, "slow", "respond-async").await;
-    let place = place(&begun);
-    assert_eq!(begun.header("preference-applied"), Some("respond-async"));
-    assert_eq!((begun.header("retry-after"), &begun.json()["pollInterval"]), (Some("1"), &json!(1)));
-    assert_eq!((&begun.json()["status"], &begun.json()["sourceAgent"]), (&json!("working"), &json!("slow")));
-    let working = ask(&gate, "team-a", "GET", &place).await;
+    let started = begin(&gate, "slow", "respond-async").await;
+    let path = place(&started);
+    assert_eq!(started.header("preference-applied"), Some("respond-async"));
+    assert_eq!((started.header("retry-after"), &started.json()["pollInterval"]), (Some("1"), &json!(1)));
+    assert_eq!((&started.json()["status"], &started.json()["sourceAgent"]), (&json!("working"), &json!("slow")));
+    let working = ask(&gate, "team-a", "GET", &path).await;
     assert_eq!((working.json()["status"].as_str(), working.header("retry-after")), (Some("working"), Some("1")));
     assert_eq!(gate.metric("gatepost_tasks_running").await, Some(1.0));
-    hold.close();
-    let done = until(&gate, &place, "completed").await;
-    assert_eq!((&done["result"], &done["statusCode"]), (&json!({"done": true}), &json!(200)));
-    assert!(agent.got()[0].header("prefer").is_none(), "the agent is to answer itself");
+    latch_to_close.close();
+    let task = until(&gate, &path, "completed").await;
+    assert_eq!((&task["result"], &task["statusCode"]), (&json!({"done": true}), &json!(200)));
+    assert!(agent.got()[0].header("prefer").is_none(), "Prefer reached the agent");
     assert!(agent.got()[0].json() == json!({"text": "hi"}));
-    let mut calls = Vec::new();
-    eventually("both are logged", async || {
+    let mut statuses = Vec::new();
+    eventually("both entries are logged", async || {
         let lines = gate.log(1).await;
-        calls = lines.iter().filter(|line| line["agent"] == "slow").map(|line| line["status"].clone()).collect();
-        calls.len() >= 2
+        statuses = lines.iter().filter(|line| line["agent"] == "slow").map(|line| line["status"].clone()).collect();
+        statuses.len() >= 2
     })
     .await;
-    assert_eq!(calls, [json!(202), json!(200)], "the call, and its work");
+    assert_eq!(statuses, [json!(202), json!(200)], "the call, then the background call");
 }
 
 #[tokio::test]
-async fn r79_whoever_waits_gets_the_answer_at_once_where_it_is_there_in_time() {
+async fn r79_prefer_wait_returns_the_answer_itself_if_it_arrives_in_time() {
     let quick = Agent::doing(json_answer(&json!({"quick": 1}))).await;
     let silent = Agent::doing(vec![Do::Hang]).await;
     let broken = Agent::doing(vec![Do::Close]).await;
@@ -97,20 +97,20 @@ async fn r79_whoever_waits_gets_the_answer_at_once_where_it_is_there_in_time() {
 }
 
 #[tokio::test]
-async fn r79_a_call_that_is_refused_makes_no_task() {
+async fn r79_a_refused_call_creates_no_task() {
     let agent = Agent::echo().await;
     let mut document = agent.document("strict");
     document["inputs"] = json!({"type": "object", "required": ["name"]});
     let gate = with("").document(document).start().await;
     begin(&gate, "strict", "respond-async").await.is_fault(400, "InvalidInput");
     begin(&gate, "unknown", "respond-async").await.is_fault(404, "NotFound");
-    let nobody = gate.request("POST", "/agents/strict/invoke").header("prefer", "respond-async").json(&json!({}));
-    assert_eq!(send(nobody).await.status, 401);
+    let anonymous = gate.request("POST", "/agents/strict/invoke").header("prefer", "respond-async").json(&json!({}));
+    assert_eq!(send(anonymous).await.status, 401);
     assert_eq!(agent.calls(), 0);
 }
 
 #[tokio::test]
-async fn r96_a_task_that_fails_says_with_which_code_and_nothing_of_the_agents_inside() {
+async fn r96_a_failed_task_has_the_error_code_without_internals_of_the_agent() {
     let cases: Vec<(&str, Vec<Do>, &str)> = vec![
         ("raw", answer("500 Oops", "application/json", "{\"error\":\"Traceback /srv/secret.py\"}"), "AgentError"),
         ("dies", vec![write("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf"), Do::Close], "AgentError"),
@@ -119,8 +119,8 @@ async fn r96_a_task_that_fails_says_with_which_code_and_nothing_of_the_agents_in
         ("busy", answer("503 Busy", "text/plain", "later"), "AgentUnavailable"),
         ("garbage", vec![write("what is this\r\n\r\n"), Do::Close], "AgentError"),
     ];
-    let mut build = with("  max_result: 2KiB\n")
-        .section("agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 600ms, idle: 600ms}}\n");
+    let mut build = with("  max_result_size: 2KiB\n")
+        .section("agents:\n  sources: [agents.json]\n  defaults: {timeouts: {first_byte: 600ms, idle: 600ms}}\n");
     let mut agents = Vec::new();
     for (id, steps, _) in &cases {
         let agent = Agent::doing(steps.clone()).await;
@@ -137,40 +137,40 @@ async fn r96_a_task_that_fails_says_with_which_code_and_nothing_of_the_agents_in
 }
 
 #[tokio::test]
-async fn r76_a_foreign_an_unknown_and_a_malformed_task_are_the_same_to_everybody() {
+async fn r76_a_task_of_another_caller_looks_like_an_unknown_one() {
     let agent = Agent::doing(vec![Do::Hang]).await;
     let gate = with("").agent("silent", &agent).start().await;
     let path = place(&begin(&gate, "silent", "respond-async").await);
     let unknown = format!("/tasks/{}", "0".repeat(32));
-    let strange = ["/tasks/x", "/tasks/'%20or%201=1", &unknown, &path].map(str::to_owned);
-    let mut told = Vec::new();
-    for path in &strange {
+    let paths = ["/tasks/x", "/tasks/'%20or%201=1", &unknown, &path].map(str::to_owned);
+    let mut messages = Vec::new();
+    for path in &paths {
         for (method, path) in [("GET", path.clone()), ("DELETE", path.clone()), ("GET", format!("{path}/events"))] {
-            told.push(ask(&gate, "team-b", method, &path).await.is_fault(404, "NotFound")["message"].clone());
+            messages.push(ask(&gate, "team-b", method, &path).await.is_fault(404, "NotFound")["message"].clone());
         }
     }
-    told.dedup();
-    assert_eq!(told.len(), 1, "{told:?}");
+    messages.dedup();
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert_eq!(send(gate.request("GET", &path)).await.status, 401);
     assert_eq!(ask(&gate, "team-a", "PUT", &path).await.status, 405);
-    assert_eq!(ask(&gate, "team-a", "GET", &path).await.json()["status"], "working", "nobody else ended it");
+    assert_eq!(ask(&gate, "team-a", "GET", &path).await.json()["status"], "working", "another caller cancelled the task");
 }
 
 #[tokio::test]
-async fn r79_who_cancels_ends_the_agents_call_once_and_for_all() {
+async fn r79_cancelling_a_task_ends_the_call_to_the_agent() {
     let agent = Agent::doing(vec![Do::Hang]).await;
     let gate = with("").agent("silent", &agent).start().await;
     let path = place(&begin(&gate, "silent", "respond-async").await);
-    eventually("the agent is called", async || agent.calls() == 1).await;
+    eventually("the agent receives the call", async || agent.calls() == 1).await;
     for _ in 0..3 {
         assert_eq!(ask(&gate, "team-a", "DELETE", &path).await.json()["status"], "canceled");
     }
-    eventually("the agent is left", async || agent.left() == 1).await;
+    eventually("the gateway disconnects from the agent", async || agent.left() == 1).await;
     assert_eq!(ask(&gate, "team-a", "GET", &path).await.json()["status"], "canceled");
 }
 
 #[tokio::test]
-async fn r81_events_tell_of_every_state_and_of_what_the_agent_streams() {
+async fn r81_events_contain_every_status_and_the_events_of_the_agent() {
     let steps = vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\nid: own\ndata: two\n\n"),
         Do::Close,
@@ -198,18 +198,18 @@ async fn r81_events_tell_of_every_state_and_of_what_the_agent_streams() {
 }
 
 #[tokio::test]
-async fn r79_an_agent_that_is_marked_answers_later_without_being_asked_to() {
+async fn r79_a_rule_makes_calls_of_an_agent_asynchronous_without_prefer() {
     let agent = Agent::echo().await;
-    let rules = "agents:\n  from: [agents.json]\n  rules:\n    - {agents: ['slow-*'], async: true}\n";
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: ['slow-*'], async: true}\n";
     let gate = with("").section(rules).agent("slow-one", &agent).agent("other", &agent).start().await;
-    let begun = gate.invoke("slow-one", &json!({"a": 1})).await;
-    assert_eq!(begun.header("preference-applied"), None);
-    assert_eq!(until(&gate, &place(&begun), "completed").await["result"], json!({"echo": {"a": 1}}));
+    let started = gate.invoke("slow-one", &json!({"a": 1})).await;
+    assert_eq!(started.header("preference-applied"), None);
+    assert_eq!(until(&gate, &place(&started), "completed").await["result"], json!({"echo": {"a": 1}}));
     gate.invoke("other", &json!({})).await.is_ok();
 }
 
 #[tokio::test]
-async fn r79_a_store_that_nobody_names_is_beside_the_configuration() {
+async fn r79_the_default_store_is_beside_the_configuration() {
     let echo = Agent::echo().await;
     let gate = gateway().section("tasks: {}\n").agent("echo", &echo).start().await;
     until(&gate, &place(&begin(&gate, "echo", "respond-async").await), "completed").await;
@@ -217,40 +217,40 @@ async fn r79_a_store_that_nobody_names_is_beside_the_configuration() {
 }
 
 #[tokio::test]
-async fn r79_tasks_beyond_the_bounds_are_refused_with_the_time_to_come_back() {
+async fn r79_tasks_beyond_the_limits_are_refused_with_retry_after() {
     let agent = Agent::doing(vec![Do::Hang]).await;
-    let gate = with("  most_own: 5\n  most_running: 8\n").agent("silent", &agent).start().await;
-    let flood = (0..40).map(|_| begin(&gate, "silent", "respond-async"));
-    let answers = futures_util::future::join_all(flood).await;
-    let begun: Vec<String> = answers.iter().filter(|answer| answer.status == 202).map(place).collect();
-    assert_eq!(begun.len(), 5);
+    let gate = with("  max_tasks_per_caller: 5\n  max_running: 8\n").agent("silent", &agent).start().await;
+    let calls = (0..40).map(|_| begin(&gate, "silent", "respond-async"));
+    let answers = futures_util::future::join_all(calls).await;
+    let started: Vec<String> = answers.iter().filter(|answer| answer.status == 202).map(place).collect();
+    assert_eq!(started.len(), 5);
     for answer in answers.iter().filter(|answer| answer.status != 202) {
         assert!(matches!(answer.status, 429 | 503), "{}", answer.text());
         assert!(answer.header("retry-after").is_some());
     }
     let other = gate.request("POST", "/agents/silent/invoke").header("x-api-key", gate.key("team-b"));
     assert_eq!(send(other.header("prefer", "respond-async").json(&json!({}))).await.status, 202);
-    assert_eq!(ask(&gate, "team-a", "DELETE", &begun[0]).await.status, 200);
+    assert_eq!(ask(&gate, "team-a", "DELETE", &started[0]).await.status, 200);
 }
 
 #[tokio::test]
-async fn r79_a_task_is_forgotten_after_its_time() {
+async fn r79_a_task_is_deleted_after_its_ttl() {
     let agent = Agent::echo().await;
-    let gate = with("  keep: 1s\n  resume: {window: 1s}\n").agent("echo", &agent).start().await;
+    let gate = with("  result_ttl: 1s\n  resume: {window: 1s}\n").agent("echo", &agent).start().await;
     let path = place(&begin(&gate, "echo", "respond-async").await);
     until(&gate, &path, "completed").await;
-    eventually("it is forgotten", async || ask(&gate, "team-a", "GET", &path).await.status == 404).await;
+    eventually("the task is deleted", async || ask(&gate, "team-a", "GET", &path).await.status == 404).await;
 }
 
 #[tokio::test]
-async fn r79_without_the_section_every_call_is_answered_at_once() {
+async fn r79_without_the_section_every_call_is_synchronous() {
     let agent = Agent::echo().await;
     let gate = gateway().agent("echo", &agent).start().await;
     assert_eq!(begin(&gate, "echo", "respond-async").await.status, 200);
     assert_eq!(ask(&gate, "team-a", "GET", &format!("/tasks/{}", "0".repeat(32))).await.status, 404);
 }
 
-/// Ends the process as a power cut would, and starts it again on the same files.
+/// Kills the process, and starts a new one with the same files.
 pub async fn crashed(gate: Gate) -> Gate {
     gate.signal(Signal::KILL);
     let keys = gate.keys.clone();
@@ -260,110 +260,110 @@ pub async fn crashed(gate: Gate) -> Gate {
 }
 
 #[tokio::test]
-async fn r79_tasks_survive_a_crash_and_those_that_ran_are_failed_and_never_run_again() {
+async fn r79_tasks_survive_a_crash_and_running_ones_fail_without_a_retry() {
     let echo = Agent::echo().await;
     let silent = Agent::doing(vec![Do::Hang]).await;
     let gate = with("").agent("echo", &echo).agent("silent", &silent).start().await;
-    let done = place(&begin(&gate, "echo", "respond-async").await);
-    let before = until(&gate, &done, "completed").await;
-    let ran = place(&begin(&gate, "silent", "respond-async").await);
-    eventually("the agent is called", async || silent.calls() == 1).await;
+    let completed = place(&begin(&gate, "echo", "respond-async").await);
+    let before = until(&gate, &completed, "completed").await;
+    let running = place(&begin(&gate, "silent", "respond-async").await);
+    eventually("the agent receives the call", async || silent.calls() == 1).await;
     let gate = crashed(gate).await;
-    assert_eq!(ask(&gate, "team-a", "GET", &done).await.json(), before);
-    let lost = until(&gate, &ran, "failed").await;
+    assert_eq!(ask(&gate, "team-a", "GET", &completed).await.json(), before);
+    let lost = until(&gate, &running, "failed").await;
     assert_eq!(lost["error"]["code"], "AgentUnavailable", "{lost}");
     assert!(lost["error"]["message"].as_str().unwrap().contains("gateway"), "{lost}");
-    assert_eq!(silent.calls(), 1, "it is not run again");
-    let events = ask(&gate, "team-a", "GET", &format!("{ran}/events")).await.text();
+    assert_eq!(silent.calls(), 1, "the call was repeated");
+    let events = ask(&gate, "team-a", "GET", &format!("{running}/events")).await.text();
     assert!(events.contains("event: status") && events.contains("\"status\":\"failed\""), "{events}");
-    assert_eq!(ask(&gate, "team-b", "GET", &done).await.status, 404);
+    assert_eq!(ask(&gate, "team-b", "GET", &completed).await.status, 404);
 }
 
 #[tokio::test]
-async fn r79_a_gateway_that_is_stopped_lets_tasks_end_and_fails_those_that_do_not() {
-    let hold = latch();
-    let held = hold.clone();
-    let slow = Agent::scripted(move |_| [vec![Do::Until(held.clone())], json_answer(&json!({}))].concat()).await;
+async fn r79_a_shutdown_waits_for_tasks_and_fails_those_that_do_not_finish() {
+    let latch_to_close = latch();
+    let wait_latch = latch_to_close.clone();
+    let slow = Agent::scripted(move |_| [vec![Do::Until(wait_latch.clone())], json_answer(&json!({}))].concat()).await;
     let silent = Agent::doing(vec![Do::Hang]).await;
-    let mut gate = with("shutdown:\n  drain: 2s\n").agent("slow", &slow).agent("silent", &silent).start().await;
-    let done = place(&begin(&gate, "slow", "respond-async").await);
-    let cut = place(&begin(&gate, "silent", "respond-async").await);
-    eventually("both are called", async || slow.calls() + silent.calls() == 2).await;
+    let mut gate = with("shutdown:\n  drain_timeout: 2s\n").agent("slow", &slow).agent("silent", &silent).start().await;
+    let completed = place(&begin(&gate, "slow", "respond-async").await);
+    let aborted = place(&begin(&gate, "silent", "respond-async").await);
+    eventually("both agents receive their call", async || slow.calls() + silent.calls() == 2).await;
     gate.signal(Signal::TERM);
-    hold.close();
+    latch_to_close.close();
     assert!(gate.ended().await.success());
     let keys = gate.keys.clone();
     let (folder, _) = gate.into_folder();
     let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
-    assert_eq!(ask(&gate, "team-a", "GET", &done).await.json()["status"], "completed");
-    let cut = ask(&gate, "team-a", "GET", &cut).await.json();
-    assert_eq!((&cut["status"], &cut["error"]["code"]), (&json!("failed"), &json!("AgentUnavailable")), "{cut}");
+    assert_eq!(ask(&gate, "team-a", "GET", &completed).await.json()["status"], "completed");
+    let aborted = ask(&gate, "team-a", "GET", &aborted).await.json();
+    assert_eq!((&aborted["status"], &aborted["error"]["code"]), (&json!("failed"), &json!("AgentUnavailable")), "{aborted}");
 }
 
 #[tokio::test]
-async fn r79_gateways_that_share_a_database_share_tasks_and_notice_the_death_of_one() {
+async fn r79_gateways_with_one_database_share_tasks_and_fail_those_of_a_dead_gateway() {
     let mut server = Postgres::start().await;
     let address = server.database().await;
     let echo = Agent::echo().await;
     let silent = Agent::doing(vec![Do::Hang]).await;
-    let shared = format!("tasks:\n  database: {address}\n  lease: 4s\n  poll: 1s\n");
+    let shared = format!("tasks:\n  database: {address}\n  lease_ttl: 4s\n  poll_interval: 1s\n");
     let build = || gateway().section(&shared).agent("echo", &echo).agent("silent", &silent);
     let (one, two) = (build().start().await, build().start().await);
-    let done = place(&begin(&one, "echo", "respond-async").await);
-    assert_eq!(until(&two, &done, "completed").await["result"], json!({"echo": {"text": "hi"}}));
+    let completed = place(&begin(&one, "echo", "respond-async").await);
+    assert_eq!(until(&two, &completed, "completed").await["result"], json!({"echo": {"text": "hi"}}));
     let canceled = place(&begin(&one, "silent", "respond-async").await);
-    eventually("the agent is called", async || silent.calls() == 1).await;
+    eventually("the agent receives the call", async || silent.calls() == 1).await;
     assert_eq!(ask(&two, "team-a", "GET", &canceled).await.json()["status"], "working");
     assert_eq!(ask(&two, "team-a", "DELETE", &canceled).await.json()["status"], "canceled");
-    eventually("the other gateway leaves the agent", async || silent.left() == 1).await;
+    eventually("the other gateway disconnects from the agent", async || silent.left() == 1).await;
     until(&one, &canceled, "canceled").await;
     let lost = place(&begin(&one, "silent", "respond-async").await);
-    let kept = place(&begin(&two, "silent", "respond-async").await);
-    eventually("the agent is called", async || silent.calls() == 3).await;
+    let working = place(&begin(&two, "silent", "respond-async").await);
+    eventually("the agent receives the call", async || silent.calls() == 3).await;
     one.signal(Signal::KILL);
     assert_eq!(until(&two, &lost, "failed").await["error"]["code"], "AgentUnavailable");
-    assert_eq!(ask(&two, "team-a", "GET", &kept).await.json()["status"], "working", "the living one's goes on");
+    assert_eq!(ask(&two, "team-a", "GET", &working).await.json()["status"], "working", "the task of the other gateway continues");
     server.stop();
-    let down = ask(&two, "team-a", "GET", &done).await;
+    let down = ask(&two, "team-a", "GET", &completed).await;
     down.is_fault(503, "Overloaded");
     assert!(down.header("retry-after").is_some());
     server.again().await;
-    until(&two, &done, "completed").await;
+    until(&two, &completed, "completed").await;
 }
 
-pub const CALLBACKS: &str = "  callbacks: {secret: env:HOOK_SECRET, timeout: 1s, give_up: 1m}\n";
+pub const CALLBACKS: &str = "  callbacks: {secret: env:HOOK_SECRET, attempt_timeout: 1s, delivery_timeout: 1m}\n";
 pub const SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
-const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
+const SIGNING_KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 #[tokio::test]
-async fn r79_the_end_is_told_to_a_webhook_signed_and_again_until_it_takes_it() {
+async fn r79_a_signed_webhook_about_the_end_is_retried_until_it_is_accepted() {
     let agent = Agent::echo().await;
-    let tries = std::sync::atomic::AtomicUsize::new(0);
-    let hook = Agent::scripted(move |_| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+    let attempts = std::sync::atomic::AtomicUsize::new(0);
+    let webhook = Agent::scripted(move |_| match attempts.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => answer("500 No", "text/plain", "no"),
         1 => vec![Do::Close],
         _ => answer("204 No Content", "text/plain", ""),
     })
     .await;
     let gate = with(CALLBACKS).env("HOOK_SECRET", SECRET).agent("echo", &agent).start().await;
-    let url = format!("http://{}/hook?x=1", hook.address);
+    let url = format!("http://{}/hook?x=1", webhook.address);
     let call = gate.post("/agents/echo/invoke").header("x-callback-url", &url).json(&json!({"a": 1}));
     let path = place(&send(call).await);
-    eventually("it is told three times", async || hook.calls() == 3).await;
-    let got = hook.got();
-    let [id, at, signature] =
-        ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| got[2].header(name).unwrap().to_owned());
-    assert_eq!(got[0].header("webhook-id"), Some(&*id), "an id that stays tells a repetition");
-    let signed = [format!("{id}.{at}.").as_bytes(), &got[2].body].concat();
-    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, KEY);
+    eventually("the webhook is sent three times", async || webhook.calls() == 3).await;
+    let requests = webhook.got();
+    let [id, timestamp, signature] =
+        ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| requests[2].header(name).unwrap().to_owned());
+    assert_eq!(requests[0].header("webhook-id"), Some(&*id), "the webhook id changed between attempts");
+    let signed = [format!("{id}.{timestamp}.").as_bytes(), &requests[2].body].concat();
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, SIGNING_KEY);
     use base64::Engine as _;
     let sent = base64::engine::general_purpose::STANDARD.decode(signature.strip_prefix("v1,").unwrap()).unwrap();
     aws_lc_rs::hmac::verify(&key, &signed, &sent).unwrap();
-    let told = got[2].json();
-    assert_eq!((&told["type"], &told["data"]["result"]), (&json!("task.completed"), &json!({"echo": {"a": 1}})));
-    assert_eq!(told["data"]["url"], path.as_str());
+    let payload = requests[2].json();
+    assert_eq!((&payload["type"], &payload["data"]["result"]), (&json!("task.completed"), &json!({"echo": {"a": 1}})));
+    assert_eq!(payload["data"]["url"], path.as_str());
     assert!(agent.got()[0].header("x-callback-url").is_none() && agent.got()[0].header("webhook-id").is_none());
-    eventually("it is counted", async || {
+    eventually("the delivery is counted", async || {
         let name = "gatepost_events_total{event=\"callback_delivered\"}";
         gate.metric(name).await == Some(1.0)
     })
@@ -371,29 +371,29 @@ async fn r79_the_end_is_told_to_a_webhook_signed_and_again_until_it_takes_it() {
 }
 
 #[tokio::test]
-async fn r79_a_webhook_that_was_not_told_before_a_crash_is_told_after_it() {
+async fn r79_a_pending_webhook_is_sent_after_a_crash() {
     let agent = Agent::echo().await;
-    let hook = Agent::doing(answer("500 No", "text/plain", "no")).await;
-    let address = hook.address;
-    let file = with("  callbacks: {secret: file:secret, timeout: 1s, give_up: 1m}\n");
-    std::fs::write(file.folder().join("secret"), SECRET).unwrap();
-    let gate = file.agent("echo", &agent).start().await;
+    let webhook = Agent::doing(answer("500 No", "text/plain", "no")).await;
+    let address = webhook.address;
+    let build = with("  callbacks: {secret: file:secret, attempt_timeout: 1s, delivery_timeout: 1m}\n");
+    std::fs::write(build.folder().join("secret"), SECRET).unwrap();
+    let gate = build.agent("echo", &agent).start().await;
     let path = format!("/agents/echo/invoke?callbackUrl=http%3A%2F%2F{address}%2Fhook");
     place(&send(gate.post(&path).json(&json!({}))).await);
-    eventually("it is tried", async || hook.calls() >= 1).await;
+    eventually("the webhook is sent", async || webhook.calls() >= 1).await;
     let gate = crashed(gate).await;
-    let before = hook.calls();
-    eventually("it is tried again", async || hook.calls() > before).await;
+    let before = webhook.calls();
+    eventually("the webhook is sent again", async || webhook.calls() > before).await;
     drop(gate);
 }
 
 #[tokio::test]
-async fn r79_addresses_that_lead_inside_are_refused_and_nothing_is_begun() {
+async fn r79_callback_urls_at_forbidden_addresses_are_refused_before_a_task_starts() {
     let agent = Agent::echo().await;
-    let hook = Agent::echo().await;
-    let strict = with(CALLBACKS).section("network:\n  allow: [127.0.0.0/30]\n").env("HOOK_SECRET", SECRET);
+    let webhook = Agent::echo().await;
+    let strict = with(CALLBACKS).section("network:\n  allowed_addresses: [127.0.0.0/30]\n").env("HOOK_SECRET", SECRET);
     let gate = strict.agent("echo", &agent).start().await;
-    let own = gate.address();
+    let gateway_address = gate.address();
     for url in [
         "http://127.0.0.9/hook",
         "https://10.0.0.1/hook",
@@ -402,28 +402,28 @@ async fn r79_addresses_that_lead_inside_are_refused_and_nothing_is_begun() {
         "https://[::1]/hook",
         "file:///etc/passwd",
         "not a url",
-        &format!("http://{own}/agents/echo/invoke"),
+        &format!("http://{gateway_address}/agents/echo/invoke"),
     ] {
         let call = gate.post("/agents/echo/invoke").header("x-callback-url", url).json(&json!({}));
         send(call).await.is_fault(400, "InvalidInput");
     }
     let two = gate.post("/agents/echo/invoke?callbackUrl=https://example.com/b");
-    let two = two.header("x-callback-url", format!("http://{}/a", hook.address));
+    let two = two.header("x-callback-url", format!("http://{}/a", webhook.address));
     send(two.json(&json!({}))).await.is_fault(400, "InvalidInput");
-    assert_eq!((agent.calls(), hook.calls()), (0, 0));
-    let none = with("").agent("echo", &agent).start().await;
-    let call = none.post("/agents/echo/invoke").header("x-callback-url", "https://example.com/").json(&json!({}));
+    assert_eq!((agent.calls(), webhook.calls()), (0, 0));
+    let without_callbacks = with("").agent("echo", &agent).start().await;
+    let call = without_callbacks.post("/agents/echo/invoke").header("x-callback-url", "https://example.com/").json(&json!({}));
     send(call).await.is_fault(400, "InvalidInput");
-    // A redirect would lead where nobody looked.
-    let away = answer("307 Away\r\nLocation: http://127.0.0.9/", "text/plain", "");
-    let redirecting = Agent::doing(away).await;
+    // A redirect would lead to an unchecked address.
+    let redirect = answer("307 Away\r\nLocation: http://127.0.0.9/", "text/plain", "");
+    let redirecting = Agent::doing(redirect).await;
     let url = format!("http://{}/", redirecting.address);
     place(&send(gate.post("/agents/echo/invoke").header("x-callback-url", &url).json(&json!({}))).await);
-    eventually("it is tried again instead", async || redirecting.calls() >= 2).await;
+    eventually("the webhook is sent again", async || redirecting.calls() >= 2).await;
 }
 
 #[tokio::test]
-async fn r44_a_batch_may_be_answered_later_too() {
+async fn r44_a_batch_may_be_asynchronous_too() {
     let agent = Agent::echo().await;
     let gate = with("").agent("echo", &agent).start().await;
     let call = gate.post("/agents/echo/invoke").header("prefer", "respond-async").json(&json!([{"a": 1}, {"a": 2}]));
@@ -432,13 +432,13 @@ async fn r44_a_batch_may_be_answered_later_too() {
 }
 
 #[tokio::test]
-async fn r79_the_place_among_an_agents_calls_is_held_until_the_task_ends() {
+async fn r79_a_task_holds_its_concurrency_permit_until_it_ends() {
     let agent = Agent::doing(vec![Do::Hang]).await;
-    let rules = "agents:\n  from: [agents.json]\n  rules:\n    - {agents: ['*'], concurrency: 1}\n\
-                 limits:\n  concurrency: {queue: 0}\n";
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: ['*'], max_concurrency: 1}\n\
+                 limits:\n  concurrency: {max_queued: 0}\n";
     let gate = with("").section(rules).agent("silent", &agent).start().await;
     let path = place(&begin(&gate, "silent", "respond-async").await);
     begin(&gate, "silent", "respond-async").await.is_fault(503, "Overloaded");
     ask(&gate, "team-a", "DELETE", &path).await.is_ok();
-    eventually("its place is free", async || begin(&gate, "silent", "respond-async").await.status == 202).await;
+    eventually("the permit is free", async || begin(&gate, "silent", "respond-async").await.status == 202).await;
 }

@@ -1,5 +1,5 @@
-//! Callers with a WebSocket of their own: the handshake and its refusals, messages to agents with and without one,
-//! frames that break the protocol, and every way in which a socket ends.
+//! Callers over WebSocket: the handshake and its refusals, messages to agents over WebSocket and HTTP, frames that
+//! violate the protocol, and each way in which a connection ends.
 
 use crate::support::{
     agent::{Agent, Do, answer, json_answer, latch, write},
@@ -26,21 +26,21 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 const INVOKE: &str = "/agents/a/invoke";
 
-async fn relaying(agent: &Raw) -> Gate {
+async fn start_gateway(agent: &Raw) -> Gate {
     gateway().document(document(agent, "a")).start().await
 }
 
-fn with_schema(agent: &Raw) -> Value {
-    let mut record = document(agent, "a");
+fn document_with_schema(agent: &Raw) -> Value {
+    let mut agent_document = document(agent, "a");
     let inputs = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    record["operations"] = json!([{"name": "count", "inputs": inputs}]);
-    record
+    agent_document["operations"] = json!([{"name": "count", "inputs": inputs}]);
+    agent_document
 }
 
 #[tokio::test]
-async fn r43_r82_messages_pass_both_ways_and_the_socket_is_one_call_in_the_log() {
-    let (peer, heard) = echo().await;
-    let gate = relaying(&peer).await;
+async fn r43_r82_messages_pass_both_ways_and_the_connection_has_one_access_log_entry() {
+    let (peer, agent_log) = echo().await;
+    let gate = start_gateway(&peer).await;
     let fields =
         [("x-api-key", gate.key("team-a")), ("sec-websocket-protocol", "chat, other"), ("x-request-id", "r-9")];
     let (mut socket, head) = dial(&gate, INVOKE, &fields).await.unwrap();
@@ -56,11 +56,11 @@ async fn r43_r82_messages_pass_both_ways_and_the_socket_is_one_call_in_the_log()
     let large = "x".repeat(300_000);
     say(&mut socket, large.clone()).await;
     assert_eq!(hear_text(&mut socket).await, large);
-    assert_eq!(heard.field("x-api-key"), None);
-    assert_eq!(heard.field("x-request-id").as_deref(), Some("r-9"));
+    assert_eq!(agent_log.field("x-api-key"), None);
+    assert_eq!(agent_log.field("x-request-id").as_deref(), Some("r-9"));
     socket.close(Some(closing(4321))).await.unwrap();
     assert_eq!(closed(&mut socket).await, Some(4321));
-    eventually("the agent hears the caller's code", async || heard.ends() == ["4321"]).await;
+    eventually("the agent receives the caller's close code", async || agent_log.ends() == ["4321"]).await;
     let line = gate.log(1).await.remove(0);
     assert_eq!(
         (&line["status"], &line["agent"], &line["request_id"]),
@@ -72,55 +72,55 @@ async fn r43_r82_messages_pass_both_ways_and_the_socket_is_one_call_in_the_log()
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_refused_is_an_ordinary_answer_and_reaches_no_agent() {
-    let (peer, heard) = echo().await;
+async fn a_refused_handshake_gets_an_http_error_and_reaches_no_agent() {
+    let (peer, agent_log) = echo().await;
     let gate = gateway().document(document(&peer, "a")).document(document(&peer, "b")).start().await;
     let key = gate.key("team-a").to_owned();
-    let right = "Upgrade: websocket\nConnection: keep-alive, Upgrade\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n";
-    let own = format!("X-API-Key: {key}\n");
+    let upgrade = "Upgrade: websocket\nConnection: keep-alive, Upgrade\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n";
+    let key_header = format!("X-API-Key: {key}\n");
     let cases = [
-        (INVOKE, right.to_owned(), 401, "Unauthorized"),
-        (INVOKE, format!("{right}X-API-Key: wrong\n"), 401, "Unauthorized"),
-        ("/agents/nobody/invoke", format!("{right}{own}"), 404, "NotFound"),
-        ("/agents/a/invoke/nothing", format!("{right}{own}"), 404, "CapabilityNotFound"),
-        (INVOKE, right.replace("keep-alive, Upgrade", "keep-alive") + &own, 400, "InvalidInput"),
-        (INVOKE, right.replace("13", "8") + &own, 426, "InvalidInput"),
-        (INVOKE, right.replace("Sec-WebSocket-Version: 13\n", "") + &own, 426, "InvalidInput"),
-        (INVOKE, right.replace("AAAAAA==", "==") + &own, 400, "InvalidInput"),
-        (INVOKE, right.replace("Sec-WebSocket-Key: ", "X: ") + &own, 400, "InvalidInput"),
-        (INVOKE, format!("{right}Sec-WebSocket-Key: BAAAAAAAAAAAAAAAAAAAAA==\n{own}"), 400, "InvalidInput"),
-        (INVOKE, format!("{right}Content-Length: 2\n{own}"), 400, "InvalidInput"),
-        (INVOKE, format!("{right}Transfer-Encoding: chunked\n{own}"), 400, "InvalidInput"),
-        (INVOKE, format!("{right}Origin: https://evil.example\n{own}"), 403, "PermissionDenied"),
-        (INVOKE, format!("{right}Origin: null\n{own}"), 403, "PermissionDenied"),
-        (INVOKE, format!("{right}Origin: http://g.evil.example\n{own}"), 403, "PermissionDenied"),
-        (INVOKE, format!("{right}Origin: http://g\nOrigin: http://g\n{own}"), 403, "PermissionDenied"),
-        (INVOKE, format!("{right}X-Request-Timeout: soon\n{own}"), 400, "InvalidInput"),
+        (INVOKE, upgrade.to_owned(), 401, "Unauthorized"),
+        (INVOKE, format!("{upgrade}X-API-Key: wrong\n"), 401, "Unauthorized"),
+        ("/agents/unknown/invoke", format!("{upgrade}{key_header}"), 404, "NotFound"),
+        ("/agents/a/invoke/nothing", format!("{upgrade}{key_header}"), 404, "CapabilityNotFound"),
+        (INVOKE, upgrade.replace("keep-alive, Upgrade", "keep-alive") + &key_header, 400, "InvalidInput"),
+        (INVOKE, upgrade.replace("13", "8") + &key_header, 426, "InvalidInput"),
+        (INVOKE, upgrade.replace("Sec-WebSocket-Version: 13\n", "") + &key_header, 426, "InvalidInput"),
+        (INVOKE, upgrade.replace("AAAAAA==", "==") + &key_header, 400, "InvalidInput"),
+        (INVOKE, upgrade.replace("Sec-WebSocket-Key: ", "X: ") + &key_header, 400, "InvalidInput"),
+        (INVOKE, format!("{upgrade}Sec-WebSocket-Key: BAAAAAAAAAAAAAAAAAAAAA==\n{key_header}"), 400, "InvalidInput"),
+        (INVOKE, format!("{upgrade}Content-Length: 2\n{key_header}"), 400, "InvalidInput"),
+        (INVOKE, format!("{upgrade}Transfer-Encoding: chunked\n{key_header}"), 400, "InvalidInput"),
+        (INVOKE, format!("{upgrade}Origin: https://evil.example\n{key_header}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{upgrade}Origin: null\n{key_header}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{upgrade}Origin: http://g.evil.example\n{key_header}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{upgrade}Origin: http://g\nOrigin: http://g\n{key_header}"), 403, "PermissionDenied"),
+        (INVOKE, format!("{upgrade}X-Request-Timeout: soon\n{key_header}"), 400, "InvalidInput"),
     ];
     for (path, fields, status, code) in cases {
         let request = format!("GET {path} HTTP/1.1\nHost: g\n{fields}\n").replace('\n', "\r\n");
         let refused = raw(gate.address(), request.as_bytes()).await.unwrap();
-        let told = (refused.status, refused.json()["error"]["code"].as_str().map(str::to_owned));
-        assert_eq!(told, (status, Some(code.to_owned())), "{fields}: {}", refused.text());
+        let actual = (refused.status, refused.json()["error"]["code"].as_str().map(str::to_owned));
+        assert_eq!(actual, (status, Some(code.to_owned())), "{fields}: {}", refused.text());
         if status == 426 {
             assert_eq!(refused.header("sec-websocket-version"), Some("13"));
         }
     }
-    assert_eq!(heard.heads.lock().unwrap().len(), 0, "an agent was asked");
-    // The same pages that the gateway itself serves may; and with a port that goes without saying.
+    assert_eq!(agent_log.heads.lock().unwrap().len(), 0, "a refused handshake reached the agent");
+    // Pages of the gateway's own origin are allowed, also with the default port written out.
     for origin in ["http://g", "https://G:443"] {
-        let request = format!("GET {INVOKE} HTTP/1.1\nHost: g\n{right}Origin: {origin}\n{own}\n").replace('\n', "\r\n");
+        let request = format!("GET {INVOKE} HTTP/1.1\nHost: g\n{upgrade}Origin: {origin}\n{key_header}\n").replace('\n', "\r\n");
         let mut stream = TcpStream::connect(gate.address()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = vec![0; 2048];
         let count = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await.unwrap();
         assert!(head[..count].starts_with(b"HTTP/1.1 101"), "{origin}: {}", String::from_utf8_lossy(&head[..count]));
     }
-    assert_eq!(heard.field("origin"), None);
+    assert_eq!(agent_log.field("origin"), None);
 }
 
 #[tokio::test]
-async fn no_other_upgrade_is_taken_and_the_connection_stays_http() {
+async fn other_upgrades_are_ignored_and_the_connection_stays_http() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("a", &echo).start().await;
     let key = gate.key("team-a");
@@ -147,15 +147,15 @@ async fn no_other_upgrade_is_taken_and_the_connection_stays_http() {
         }
     }
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
-    let asked =
+    let request =
         client.get(gate.url(INVOKE)).header("x-api-key", key).header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==");
-    crate::support::gateway::send(asked).await.is_fault(400, "InvalidInput");
+    crate::support::gateway::send(request).await.is_fault(400, "InvalidInput");
 }
 
 #[tokio::test]
-async fn what_comes_behind_a_handshake_is_frames_and_never_another_request() {
-    let (peer, heard) = echo().await;
-    let gate = relaying(&peer).await;
+async fn bytes_after_a_handshake_are_frames_and_never_another_request() {
+    let (peer, agent_log) = echo().await;
+    let gate = start_gateway(&peer).await;
     let head = |gate: &Gate| {
         format!("GET {INVOKE} HTTP/1.1\r\nHost: g\r\nX-API-Key: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", gate.key("team-a")).into_bytes()
     };
@@ -163,44 +163,44 @@ async fn what_comes_behind_a_handshake_is_frames_and_never_another_request() {
     early.extend(frame(0x81, b"{\"early\":1}"));
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
     stream.write_all(&early).await.unwrap();
-    eventually("a frame in the same packet arrives", async || heard.texts() == ["{\"early\":1}"]).await;
+    eventually("a frame in the same packet arrives", async || agent_log.texts() == ["{\"early\":1}"]).await;
     let mut smuggled = head(&gate);
     smuggled.extend(b"GET /agents HTTP/1.1\r\nHost: g\r\n\r\n");
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
     stream.write_all(&smuggled).await.unwrap();
-    let mut all = Vec::new();
-    tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut all).await.unwrap();
-    let all = String::from_utf8_lossy(&all);
-    assert_eq!(all.matches("HTTP/1.1").count(), 1, "{all}");
-    assert!(all.starts_with("HTTP/1.1 101"));
+    let mut response = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut response).await.unwrap();
+    let response = String::from_utf8_lossy(&response);
+    assert_eq!(response.matches("HTTP/1.1").count(), 1, "{response}");
+    assert!(response.starts_with("HTTP/1.1 101"));
 }
 
 #[tokio::test]
-async fn r98_a_script_in_a_browser_shows_its_key_as_a_subprotocol() {
-    let (peer, heard) = echo().await;
-    let gate = relaying(&peer).await;
+async fn r98_a_browser_script_may_send_its_key_as_a_subprotocol() {
+    let (peer, agent_log) = echo().await;
+    let gate = start_gateway(&peer).await;
     let offered = format!("gatepost.key.{}, gatepost", gate.key("team-a"));
     let (mut socket, head) = dial(&gate, INVOKE, &[("sec-websocket-protocol", &offered)]).await.unwrap();
     assert_eq!(head.headers()["sec-websocket-protocol"], "gatepost");
     say(&mut socket, "{}").await;
     assert_eq!(hear_text(&mut socket).await, "{}");
-    assert_eq!(heard.field("sec-websocket-protocol"), None);
+    assert_eq!(agent_log.field("sec-websocket-protocol"), None);
     let Err(Error::Http(refused)) =
         dial(&gate, INVOKE, &[("sec-websocket-protocol", "gatepost.key.wrong, gatepost")]).await
     else {
-        panic!("a wrong key was let in")
+        panic!("the handshake succeeded with a wrong key")
     };
     assert_eq!(refused.status(), 401);
 }
 
 #[tokio::test]
-async fn r38_an_agent_that_cannot_be_reached_refuses_the_handshake_not_the_socket() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let record =
-        json!({"id": "a", "name": "a", "endpoint": format!("ws://{gone}/"), "authentication": {"type": "api_key"}});
-    let gate = gateway().document(record).start().await;
+async fn r38_an_unreachable_agent_refuses_the_handshake() {
+    let closed_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let agent_document =
+        json!({"id": "a", "name": "a", "endpoint": format!("ws://{closed_address}/"), "authentication": {"type": "api_key"}});
+    let gate = gateway().document(agent_document).start().await;
     let Err(Error::Http(refused)) = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await else {
-        panic!("a socket to nobody was opened")
+        panic!("the handshake succeeded without a reachable agent")
     };
     assert_eq!(refused.status(), 503);
     let line = gate.log(1).await.remove(0);
@@ -208,41 +208,41 @@ async fn r38_an_agent_that_cannot_be_reached_refuses_the_handshake_not_the_socke
 }
 
 #[tokio::test]
-async fn r32_messages_are_checked_and_what_is_refused_is_not_passed_on() {
-    let (peer, heard) = echo().await;
-    let gate = gateway().document(with_schema(&peer)).start().await;
+async fn r32_messages_are_validated_and_invalid_ones_are_not_forwarded() {
+    let (peer, agent_log) = echo().await;
+    let gate = gateway().document(document_with_schema(&peer)).start().await;
     let mut socket = open(&gate, INVOKE).await;
-    for bad in ["{\"n\":\"one\"}", "{}", "nonsense", "{\"n\":1}\n{\"n\":\"two\"}"] {
-        say(&mut socket, bad).await;
+    for invalid in ["{\"n\":\"one\"}", "{}", "nonsense", "{\"n\":1}\n{\"n\":\"two\"}"] {
+        say(&mut socket, invalid).await;
         let error = hear_json(&mut socket).await;
-        assert_eq!(error["error"]["code"], "InvalidInput", "{bad}: {error}");
+        assert_eq!(error["error"]["code"], "InvalidInput", "{invalid}: {error}");
         for member in ["message", "type", "title", "status", "detail", "request_id"] {
             assert!(!error["error"][member].is_null(), "{member}: {error}");
         }
     }
     socket.send(Message::binary(vec![1])).await.unwrap();
     assert_eq!(hear_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
-    assert_eq!(heard.texts(), Vec::<String>::new());
+    assert_eq!(agent_log.texts(), Vec::<String>::new());
     say(&mut socket, "{\"n\":1}").await;
     assert_eq!(hear_text(&mut socket).await, "{\"n\":1}");
-    let unchecked = "agents:\n  from: [agents.json]\n  defaults: {websocket: {check: false}}\n";
-    let gate = gateway().document(with_schema(&peer)).section(unchecked).start().await;
+    let unchecked = "agents:\n  sources: [agents.json]\n  defaults: {websocket: {validate_messages: false}}\n";
+    let gate = gateway().document(document_with_schema(&peer)).section(unchecked).start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "nonsense").await;
     assert_eq!(hear_text(&mut socket).await, "nonsense");
 }
 
 #[tokio::test]
-async fn r94_a_message_of_json_rpc_is_checked_by_its_params_and_refused_in_its_form() {
-    let (peer, heard) = echo().await;
-    let section = "agents:\n  from: [agents.json]\n  defaults: {websocket: {frames: json_rpc}}\n";
-    let gate = gateway().document(with_schema(&peer)).section(section).start().await;
+async fn r94_json_rpc_params_are_validated_and_errors_are_json_rpc() {
+    let (peer, agent_log) = echo().await;
+    let section = "agents:\n  sources: [agents.json]\n  defaults: {websocket: {framing: json_rpc}}\n";
+    let gate = gateway().document(document_with_schema(&peer)).section(section).start().await;
     let mut socket = open(&gate, INVOKE).await;
-    for (bad, code) in [
+    for (invalid, code) in [
         (json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": "x"}}), -32602),
         (json!({"jsonrpc": "2.0", "id": 7, "method": "other", "params": {"n": 1}}), -32601),
     ] {
-        say(&mut socket, bad.to_string()).await;
+        say(&mut socket, invalid.to_string()).await;
         let error = hear_json(&mut socket).await;
         assert_eq!(
             (&error["id"], &error["error"]["code"], &error["jsonrpc"]),
@@ -252,28 +252,28 @@ async fn r94_a_message_of_json_rpc_is_checked_by_its_params_and_refused_in_its_f
     }
     say(&mut socket, "{\"n\":1}").await;
     assert_eq!(hear_json(&mut socket).await["error"]["code"], "InvalidInput");
-    let good = json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": 1}}).to_string();
-    say(&mut socket, good.clone()).await;
-    assert_eq!(hear_text(&mut socket).await, good);
-    assert_eq!(heard.texts(), [good]);
+    let valid = json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": 1}}).to_string();
+    say(&mut socket, valid.clone()).await;
+    assert_eq!(hear_text(&mut socket).await, valid);
+    assert_eq!(agent_log.texts(), [valid]);
 }
 
 #[tokio::test]
-async fn r41_an_agents_failure_is_told_in_the_gateways_words() {
+async fn r41_an_error_of_the_agent_is_replaced_by_the_gateways_error() {
     let leak = "{\"error\":{\"code\":\"Boom\",\"message\":\"Traceback at /srv/app\"}}";
     let (peer, _) = answering(vec![Message::text(leak), Message::text("{\"ok\":1}")], None).await;
-    let gate = relaying(&peer).await;
+    let gate = start_gateway(&peer).await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
-    let told = hear_text(&mut socket).await;
-    assert!(told.contains("AgentError") && !told.contains("Traceback"), "{told}");
+    let message = hear_text(&mut socket).await;
+    assert!(message.contains("AgentError") && !message.contains("Traceback"), "{message}");
     assert_eq!(hear_text(&mut socket).await, "{\"ok\":1}");
 }
 
 #[tokio::test]
-async fn frames_that_break_the_protocol_close_the_socket_and_never_reach_the_agent() {
-    let (peer, heard) = echo().await;
-    let section = "websocket: {max_message: 4KiB}\n";
+async fn frames_that_violate_the_protocol_close_the_connection_and_never_reach_the_agent() {
+    let (peer, agent_log) = echo().await;
+    let section = "websocket: {max_message_size: 4KiB}\n";
     let gate = gateway().document(document(&peer, "a")).section(section).start().await;
     let unmasked = vec![0x81, 2, b'h', b'i'];
     let mut fragments = frame(0x01, &[b'x'; 3000]);
@@ -284,34 +284,34 @@ async fn frames_that_break_the_protocol_close_the_socket_and_never_reach_the_age
     let mut interleaved = frame(0x01, b"a");
     interleaved.extend(frame(0x81, b"b"));
     let pings = frame(0x89, b"x").repeat(200);
-    for (what, bytes, code) in [
+    for (case, bytes, code) in [
         ("a reserved bit", frame(0xc1, b"hi"), 1002),
         ("a reserved opcode", frame(0x83, b"hi"), 1002),
         ("a reserved control opcode", frame(0x8b, b""), 1002),
-        ("no mask", unmasked, 1002),
-        ("a continuation of nothing", frame(0x80, b"hi"), 1002),
+        ("an unmasked frame", unmasked, 1002),
+        ("a continuation without a start", frame(0x80, b"hi"), 1002),
         ("a message within a message", interleaved, 1002),
         ("a long control frame", frame(0x89, &[0; 126]), 1002),
         ("a fragmented control frame", frame(0x09, b"hi"), 1002),
-        ("text that is none", frame(0x81, &[0xc3, 0x28]), 1007),
+        ("invalid UTF-8", frame(0x81, &[0xc3, 0x28]), 1007),
         ("a large message", frame(0x81, &[b'x'; 5000]), 1009),
-        ("a message large in parts", fragments, 1009),
-        ("a length beyond all bounds", huge, 1009),
+        ("a message too large in fragments", fragments, 1009),
+        ("a length of 2^64 - 1", huge, 1009),
         ("too many pings", pings, 1008),
     ] {
         let mut stream = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.unwrap().0.into_inner();
         stream.write_all(&bytes).await.unwrap();
-        assert_eq!(raw_close(&mut stream).await, Some(code), "{what}");
+        assert_eq!(raw_close(&mut stream).await, Some(code), "{case}");
     }
-    assert_eq!(heard.texts(), Vec::<String>::new());
-    eventually("every agent's connection ends", async || heard.ends().len() == 13).await;
+    assert_eq!(agent_log.texts(), Vec::<String>::new());
+    eventually("all connections to the agent end", async || agent_log.ends().len() == 13).await;
     let lines = gate.log(13).await;
     assert!(lines.iter().all(|line| line["status"] == 101 && line["code"] != "ok"), "{lines:?}");
 }
 
 #[tokio::test]
-async fn the_end_of_an_agent_reaches_its_caller_in_order_or_as_a_failure() {
-    for (code, told, error) in [
+async fn the_close_code_of_the_agent_reaches_the_caller_or_becomes_an_error() {
+    for (code, caller_code, error) in [
         (Some(1000), 1000, false),
         (Some(1001), 1001, false),
         (Some(4999), 4999, false),
@@ -319,21 +319,21 @@ async fn the_end_of_an_agent_reaches_its_caller_in_order_or_as_a_failure() {
         (Some(1008), 1011, true),
     ] {
         let (peer, _) = answering(Vec::new(), code).await;
-        let gate = relaying(&peer).await;
+        let gate = start_gateway(&peer).await;
         let mut socket = open(&gate, INVOKE).await;
         say(&mut socket, "{}").await;
         if error {
             let error = hear_text(&mut socket).await;
             assert!(error.contains("AgentError") && !error.contains("10.0.0.9"), "{error}");
         }
-        assert_eq!(closed(&mut socket).await, Some(told), "{code:?}");
+        assert_eq!(closed(&mut socket).await, Some(caller_code), "{code:?}");
     }
-    let (peer, _) = agent(|mut socket, heard| async move {
-        next(&mut socket, &heard).await;
+    let (peer, _) = agent(|mut socket, agent_log| async move {
+        next(&mut socket, &agent_log).await;
         socket.get_ref().set_zero_linger().unwrap();
     })
     .await;
-    let gate = relaying(&peer).await;
+    let gate = start_gateway(&peer).await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     assert_eq!(hear_json(&mut socket).await["error"]["code"], "AgentError");
@@ -343,39 +343,39 @@ async fn the_end_of_an_agent_reaches_its_caller_in_order_or_as_a_failure() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_without_a_word_ends_the_agents_socket() {
-    let (peer, heard) = echo().await;
-    let gate = relaying(&peer).await;
+async fn a_caller_that_resets_the_connection_ends_the_connection_to_the_agent() {
+    let (peer, agent_log) = echo().await;
+    let gate = start_gateway(&peer).await;
     let socket = open(&gate, INVOKE).await;
     let stream = socket.into_inner();
     stream.set_zero_linger().unwrap();
     drop(stream);
-    eventually("the agent is told", async || heard.ends() == ["1001"]).await;
+    eventually("the connection to the agent ends", async || agent_log.ends() == ["1001"]).await;
     let line = gate.log(1).await.remove(0);
     assert_eq!(line["aborted"], "caller gone", "{line}");
 }
 
 #[tokio::test]
-async fn a_socket_without_messages_is_closed_and_so_is_one_without_pongs() {
-    let (peer, heard) = echo().await;
-    let idle = "websocket: {idle: 300ms}\n";
+async fn a_connection_without_messages_or_pongs_is_closed() {
+    let (peer, agent_log) = echo().await;
+    let idle = "websocket: {idle_timeout: 300ms}\n";
     let gate = gateway().document(document(&peer, "a")).section(idle).start().await;
     let mut socket = open(&gate, INVOKE).await;
     assert_eq!(closed(&mut socket).await, Some(1001));
-    eventually("the agent is told", async || heard.ends().len() == 1).await;
-    let pings = "websocket: {ping: 100ms, pong: 1500ms}\n";
+    eventually("the connection to the agent ends", async || agent_log.ends().len() == 1).await;
+    let pings = "websocket: {ping_interval: 100ms, pong_timeout: 1500ms}\n";
     let gate = gateway().document(document(&peer, "a")).section(pings).start().await;
-    // One who reads answers pings, which keeps the socket open.
+    // A client that reads answers pings, which keeps its connection open.
     let mut alive = open(&gate, INVOKE).await;
     let reads = tokio::spawn(async move { while let Some(Ok(Message::Ping(_))) = alive.next().await {} });
     let mut silent = open(&gate, INVOKE).await.into_inner();
     assert_eq!(raw_close(&mut silent).await, Some(1001));
-    assert!(!reads.is_finished(), "one who answers pings was given up");
+    assert!(!reads.is_finished(), "a client that answers pings was disconnected");
     reads.abort();
 }
 
 #[tokio::test]
-async fn an_agent_that_answers_no_ping_is_given_up() {
+async fn an_agent_that_answers_no_ping_is_disconnected() {
     let (peer, _) = agent(|socket, _| async move {
         let stream = socket.into_inner();
         let mut rest = [0; 1024];
@@ -383,7 +383,7 @@ async fn an_agent_that_answers_no_ping_is_given_up() {
         while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await.is_ok_and(|count| count > 0) {}
     })
     .await;
-    let section = "agents:\n  from: [agents.json]\n  defaults: {websocket: {ping: 100ms, pong: 200ms}}\n";
+    let section = "agents:\n  sources: [agents.json]\n  defaults: {websocket: {ping_interval: 100ms, pong_timeout: 200ms}}\n";
     let gate = gateway().document(document(&peer, "a")).section(section).start().await;
     let mut socket = open(&gate, INVOKE).await;
     assert_eq!(hear_json(&mut socket).await["error"]["code"], "Timeout");
@@ -391,9 +391,9 @@ async fn an_agent_that_answers_no_ping_is_given_up() {
 }
 
 #[tokio::test]
-async fn every_message_counts_as_a_call_and_a_socket_holds_its_place() {
-    let (peer, heard) = echo().await;
-    let section = "limits:\n  per_caller: 3/min\n  concurrency: {per_agent: 1, queue: 0}\n";
+async fn each_message_counts_as_a_call_and_a_connection_holds_its_permit() {
+    let (peer, agent_log) = echo().await;
+    let section = "limits:\n  per_caller: 3/min\n  concurrency: {max_per_agent: 1, max_queued: 0}\n";
     let gate = gateway().document(document(&peer, "a")).section(section).start().await;
     let mut socket = open(&gate, INVOKE).await;
     for _ in 0..2 {
@@ -404,51 +404,51 @@ async fn every_message_counts_as_a_call_and_a_socket_holds_its_place() {
     let refused = hear_json(&mut socket).await;
     assert_eq!(refused["error"]["code"], "RateLimited");
     assert!(refused["error"]["retry_after"].is_number(), "{refused}");
-    assert_eq!(heard.texts().len(), 2);
-    let other = gateway().document(document(&peer, "a")).section("limits:\n  concurrency: {per_agent: 1, queue: 0}\n");
+    assert_eq!(agent_log.texts().len(), 2);
+    let other = gateway().document(document(&peer, "a")).section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 0}\n");
     let gate = other.start().await;
     let mut socket = open(&gate, INVOKE).await;
     let Err(Error::Http(refused)) = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await else {
-        panic!("there are two sockets in one place")
+        panic!("two connections share one permit")
     };
     assert_eq!(refused.status(), 503);
     socket.close(None).await.unwrap();
-    eventually("the place is free again", async || {
+    eventually("the permit is free again", async || {
         dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.is_ok()
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_key_that_is_withdrawn_ends_the_sockets_that_were_opened_with_it() {
-    let (peer, heard) = echo().await;
-    let gate = relaying(&peer).await;
+async fn a_revoked_key_ends_the_connections_opened_with_it() {
+    let (peer, agent_log) = echo().await;
+    let gate = start_gateway(&peer).await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     assert_eq!(hear_text(&mut socket).await, "{}");
     gate.write("keys.jsonl", "");
-    let mut told = String::new();
+    let mut message = String::new();
     eventually("the caller is refused", async || {
-        if told.contains("Unauthorized") {
+        if message.contains("Unauthorized") {
             return true;
         }
         say(&mut socket, "{}").await;
-        told = hear_text(&mut socket).await;
-        told.contains("Unauthorized")
+        message = hear_text(&mut socket).await;
+        message.contains("Unauthorized")
     })
     .await;
     assert_eq!(closed(&mut socket).await, Some(1008));
-    eventually("the agent's socket ends", async || heard.ends().len() == 1).await;
+    eventually("the connection to the agent ends", async || agent_log.ends().len() == 1).await;
 }
 
 #[tokio::test]
-async fn a_caller_who_does_not_read_stops_its_agent() {
+async fn a_caller_that_does_not_read_blocks_its_agent() {
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
-    let (peer, _) = agent(move |mut socket, heard| {
+    let (peer, _) = agent(move |mut socket, agent_log| {
         let count = Arc::clone(&count);
         async move {
-            next(&mut socket, &heard).await;
+            next(&mut socket, &agent_log).await;
             while count.load(SeqCst) < 200 << 20 {
                 if socket.send(Message::text("x".repeat(64 << 10))).await.is_err() {
                     return;
@@ -458,7 +458,7 @@ async fn a_caller_who_does_not_read_stops_its_agent() {
         }
     })
     .await;
-    let gate = relaying(&peer).await;
+    let gate = start_gateway(&peer).await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     let mut before = usize::MAX;
@@ -468,15 +468,15 @@ async fn a_caller_who_does_not_read_stops_its_agent() {
         now > 0 && std::mem::replace(&mut before, now) == now
     })
     .await;
-    assert!(before < 60 << 20, "{before} bytes are somewhere");
+    assert!(before < 60 << 20, "{before} bytes were buffered");
     for _ in 0..20 {
         assert_eq!(hear_text(&mut socket).await.len(), 64 << 10);
     }
 }
 
 #[tokio::test]
-async fn on_sigterm_sockets_are_closed_with_1001_and_the_process_ends() {
-    let (peer, heard) = echo().await;
+async fn on_sigterm_connections_are_closed_with_1001_and_the_process_exits() {
+    let (peer, agent_log) = echo().await;
     let http = Agent::echo().await;
     let mut gate = gateway().document(document(&peer, "a")).agent("h", &http).start().await;
     let (mut one, mut two) = (open(&gate, INVOKE).await, open(&gate, "/agents/h/invoke").await);
@@ -485,17 +485,17 @@ async fn on_sigterm_sockets_are_closed_with_1001_and_the_process_ends() {
     assert_eq!(closed(&mut two).await, Some(1001));
     drop((one, two));
     assert!(gate.ended().await.success());
-    eventually("the agent is told, and in order", async || heard.ends() == ["1001"]).await;
+    eventually("the agent receives close code 1001", async || agent_log.ends() == ["1001"]).await;
 }
 
-fn http(agent: &Agent) -> Build {
+fn gateway_for_http_agent(agent: &Agent) -> Build {
     gateway().agent("a", agent)
 }
 
 #[tokio::test]
 async fn r80_each_message_is_a_call_to_an_agent_over_http() {
     let agent = Agent::echo().await;
-    let gate = http(&agent).start().await;
+    let gate = gateway_for_http_agent(&agent).start().await;
     let mut socket = open(&gate, INVOKE).await;
     for n in 0..3 {
         say(&mut socket, json!({ "n": n }).to_string()).await;
@@ -509,21 +509,21 @@ async fn r80_each_message_is_a_call_to_an_agent_over_http() {
     assert_eq!(hear_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
     say(&mut socket, json!({"jsonrpc": "2.0", "id": "x", "method": "invoke", "params": {"n": 9}}).to_string()).await;
     assert_eq!(hear_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": "x", "result": {"echo": {"n": 9}}}));
-    // An agent that speaks JSON-RPC itself gets all of it.
+    // A request whose method is neither `invoke` nor an operation reaches the agent as it is.
     say(&mut socket, json!({"jsonrpc": "2.0", "id": 1, "method": "message/send"}).to_string()).await;
-    let passed = hear_json(&mut socket).await;
-    assert_eq!(passed["result"]["echo"]["method"], "message/send", "{passed}");
+    let forwarded = hear_json(&mut socket).await;
+    assert_eq!(forwarded["result"]["echo"]["method"], "message/send", "{forwarded}");
     socket.close(None).await.unwrap();
     assert_eq!(closed(&mut socket).await, Some(1005));
     assert_eq!(agent.calls(), 5);
     assert_eq!(agent.got()[0].header("x-api-key"), None);
-    // A line for each call, and one for the socket.
+    // One access-log entry for each call, and one for the connection.
     let lines = gate.log(7).await;
     assert_eq!(lines.iter().filter(|line| line["status"] == 101).count(), 1, "{lines:?}");
 }
 
 #[tokio::test]
-async fn r41_failures_of_agents_over_http_are_messages() {
+async fn r41_errors_of_agents_over_http_are_messages() {
     let cases = [
         ("boom", answer("500 X", "application/json", "{\"error\":\"Traceback /srv\"}"), "AgentError"),
         ("down", answer("503 X", "text/plain", ""), "AgentUnavailable"),
@@ -537,38 +537,38 @@ async fn r41_failures_of_agents_over_http_are_messages() {
         build = build.agent(id, &agent);
         agents.push(agent);
     }
-    let section = "agents:\n  from: [agents.json]\n  defaults: {timeouts: {first_byte: 1500ms}}\n";
+    let section = "agents:\n  sources: [agents.json]\n  defaults: {timeouts: {first_byte: 1500ms}}\n";
     let gate = build.section(section).start().await;
     for (id, _, code) in cases {
         let mut socket = open(&gate, &format!("/agents/{id}/invoke")).await;
         say(&mut socket, "{}").await;
-        let told = hear_text(&mut socket).await;
-        assert!(told.contains(&format!("\"code\":\"{code}\"")) && !told.contains("Traceback"), "{id}: {told}");
+        let message = hear_text(&mut socket).await;
+        assert!(message.contains(&format!("\"code\":\"{code}\"")) && !message.contains("Traceback"), "{id}: {message}");
         say(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"invoke\"}").await;
-        let told = hear_json(&mut socket).await;
-        assert_eq!((&told["id"], &told["error"]["data"]["code"]), (&json!(1), &json!(code)), "{id}");
+        let message = hear_json(&mut socket).await;
+        assert_eq!((&message["id"], &message["error"]["data"]["code"]), (&json!(1), &json!(code)), "{id}");
     }
 }
 
 #[tokio::test]
-async fn r43_r80_a_streamed_answer_is_a_message_for_each_part() {
+async fn r43_r80_each_part_of_a_streamed_answer_is_a_message() {
     let events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\nid: 1\nevent: e\ndata: {\"n\":1}\r\n\r\ndata: two\ndata: lines\n\n";
     let lines = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n{\"n\":1}\n\n{\"n\":2}\r\n{\"n\":3}";
-    let held = latch();
-    let one = Agent::doing(vec![write(events), Do::Until(Arc::clone(&held)), write("data: 3\n\n"), Do::Close]).await;
+    let latch_to_close = latch();
+    let one = Agent::doing(vec![write(events), Do::Until(Arc::clone(&latch_to_close)), write("data: 3\n\n"), Do::Close]).await;
     let two = Agent::doing(vec![write(lines), Do::Close]).await;
     let cut = Agent::doing(vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"),
         Do::Close,
     ])
     .await;
-    let section = "websocket: {end: '[DONE]'}\n";
+    let section = "websocket: {end_marker: '[DONE]'}\n";
     let gate = gateway().agent("a", &one).agent("b", &two).agent("c", &cut).section(section).start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     assert_eq!(hear_text(&mut socket).await, "{\"n\":1}");
     assert_eq!(hear_text(&mut socket).await, "two\nlines");
-    held.close();
+    latch_to_close.close();
     assert_eq!(hear_text(&mut socket).await, "3");
     assert_eq!(hear_text(&mut socket).await, "[DONE]");
     assert!(one.got()[0].header("accept").is_some_and(|accept| accept.contains("text/event-stream")));
@@ -585,21 +585,21 @@ async fn r43_r80_a_streamed_answer_is_a_message_for_each_part() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_ends_the_call_that_is_being_answered() {
+async fn a_caller_that_disconnects_ends_the_call_in_flight() {
     let agent = Agent::doing(vec![Do::Hang]).await;
-    let gate = http(&agent).start().await;
+    let gate = gateway_for_http_agent(&agent).start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
-    eventually("the agent is asked", async || agent.calls() == 1).await;
+    eventually("the agent receives the call", async || agent.calls() == 1).await;
     drop(socket);
-    eventually("the agent's connection ends", async || agent.left() == 1).await;
-    eventually("it was the only call", async || gate.log(2).await.len() == 2).await;
+    eventually("the connection to the agent ends", async || agent.left() == 1).await;
+    eventually("there is one entry for the call and one for the connection", async || gate.log(2).await.len() == 2).await;
 }
 
 #[tokio::test]
-async fn an_agent_over_http_with_one_place_serves_a_socket_nevertheless() {
+async fn idle_connections_hold_no_permit_of_an_agent_over_http() {
     let agent = Agent::echo().await;
-    let gate = http(&agent).section("limits:\n  concurrency: {per_agent: 1, queue: 0}\n").start().await;
+    let gate = gateway_for_http_agent(&agent).section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 0}\n").start().await;
     let (mut one, mut two) = (open(&gate, INVOKE).await, open(&gate, INVOKE).await);
     for socket in [&mut one, &mut two] {
         say(socket, "{}").await;

@@ -1,5 +1,5 @@
-//! What a WebSocket is no way around: the contract, the limits, the bounds of the other side, versions, the caller's
-//! rights; and an agent's own words, wherever in a message they are.
+//! Checks that hold for WebSocket messages too: schemas, rate limits, message sizes, versions, revoked credentials, and
+//! the redaction of agents' errors anywhere in a message.
 
 use crate::support::{
     agent::Agent,
@@ -15,75 +15,75 @@ use tokio_tungstenite::tungstenite::Message;
 
 const INVOKE: &str = "/agents/a/invoke";
 
-/// A gateway whose agents over WebSocket have these settings.
-fn with(record: Value, settings: &str) -> Build {
-    let section = format!("agents:\n  from: [agents.json]\n  defaults: {{websocket: {{{settings}}}}}\n");
-    gateway().document(record).section(&section)
+/// A gateway with this agent and these WebSocket settings.
+fn with_settings(agent_document: Value, settings: &str) -> Build {
+    let section = format!("agents:\n  sources: [agents.json]\n  defaults: {{websocket: {{{settings}}}}}\n");
+    gateway().document(agent_document).section(&section)
 }
 
-fn counting(agent: &Raw) -> Value {
-    let mut record = document(agent, "a");
+fn document_with_schema(agent: &Raw) -> Value {
+    let mut agent_document = document(agent, "a");
     let inputs = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    record["operations"] = json!([{"name": "count", "inputs": inputs}]);
-    record
+    agent_document["operations"] = json!([{"name": "count", "inputs": inputs}]);
+    agent_document
 }
 
-/// The code of the failure that the next message is.
-async fn refused(socket: &mut crate::support::websocket::Socket) -> Value {
+/// The code of the error in the next message.
+async fn error_code(socket: &mut crate::support::websocket::Socket) -> Value {
     hear_json(socket).await["error"]["code"].clone()
 }
 
 #[tokio::test]
-async fn r41_a_failure_in_any_line_of_a_message_is_told_in_the_gateways_words() {
+async fn r41_an_error_in_any_line_of_a_message_is_replaced_by_the_gateways_error() {
     let leak = "{\"n\":1}\n{\"error\":{\"code\":\"Boom\",\"message\":\"Traceback at /srv/app\"}}\r\n\n{\"n\":2}\n";
-    let whole = "{\"n\":3}\n\n{\"n\":4}";
-    let (peer, _) = answering(vec![Message::text(leak), Message::text(whole)], None).await;
+    let clean = "{\"n\":3}\n\n{\"n\":4}";
+    let (peer, _) = answering(vec![Message::text(leak), Message::text(clean)], None).await;
     let gate = gateway().document(document(&peer, "a")).start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
-    let told = hear_text(&mut socket).await;
-    let lines: Vec<&str> = told.lines().collect();
-    assert_eq!((lines.len(), lines[0], lines[2]), (3, "{\"n\":1}", "{\"n\":2}"), "{told}");
-    assert!(lines[1].contains("AgentError") && !told.contains("Traceback"), "{told}");
-    assert_eq!(hear_text(&mut socket).await, whole, "what is fine passes as it is");
+    let message = hear_text(&mut socket).await;
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[2]), (3, "{\"n\":1}", "{\"n\":2}"), "{message}");
+    assert!(lines[1].contains("AgentError") && !message.contains("Traceback"), "{message}");
+    assert_eq!(hear_text(&mut socket).await, clean, "a message without errors passes unchanged");
 }
 
 #[tokio::test]
-async fn r32_a_list_is_not_checked_as_if_it_were_one_request() {
-    let (peer, heard) = echo().await;
-    let gate = with(counting(&peer), "frames: json_rpc").start().await;
+async fn r32_an_array_is_not_validated_as_one_request() {
+    let (peer, agent_log) = echo().await;
+    let gate = with_settings(document_with_schema(&peer), "framing: json_rpc").start().await;
     let mut socket = open(&gate, INVOKE).await;
-    let hidden = json!({"jsonrpc": "2.0", "id": 1, "method": "count", "params": {"n": "x"}});
-    for list in [json!(["2.0", hidden, "count", {"n": 1}]), json!(["2.0", 1, "invoke", {"n": 1}]), json!([hidden])] {
+    let invalid = json!({"jsonrpc": "2.0", "id": 1, "method": "count", "params": {"n": "x"}});
+    for list in [json!(["2.0", invalid, "count", {"n": 1}]), json!(["2.0", 1, "invoke", {"n": 1}]), json!([invalid])] {
         say(&mut socket, list.to_string()).await;
-        assert_eq!(refused(&mut socket).await, "InvalidInput", "{list}");
+        assert_eq!(error_code(&mut socket).await, "InvalidInput", "{list}");
     }
-    assert_eq!(heard.texts(), Vec::<String>::new());
+    assert_eq!(agent_log.texts(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn r5_every_input_in_a_message_counts_as_a_call() {
-    let (peer, heard) = echo().await;
-    let gate = with(document(&peer, "a"), "check: false").section("limits:\n  per_caller: 6/h\n").start().await;
+async fn r5_each_input_in_a_message_counts_as_a_call() {
+    let (peer, agent_log) = echo().await;
+    let gate = with_settings(document(&peer, "a"), "validate_messages: false").section("limits:\n  per_caller: 6/h\n").start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}\n{}\n\n{}\n").await;
     hear_text(&mut socket).await;
     say(&mut socket, "{}\n{}\n{}").await;
-    assert_eq!(refused(&mut socket).await, "RateLimited", "two are left");
+    assert_eq!(error_code(&mut socket).await, "RateLimited", "three calls need three tokens and two are left");
     say(&mut socket, "{}\n{}").await;
     hear_text(&mut socket).await;
-    assert_eq!(heard.texts().len(), 2);
-    let gate = with(document(&peer, "a"), "frames: json_rpc").section("limits:\n  per_caller: 3/h\n").start().await;
+    assert_eq!(agent_log.texts().len(), 2);
+    let gate = with_settings(document(&peer, "a"), "framing: json_rpc").section("limits:\n  per_caller: 3/h\n").start().await;
     let mut socket = open(&gate, INVOKE).await;
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "m"});
     say(&mut socket, json!([request, request, request]).to_string()).await;
-    assert_eq!(refused(&mut socket).await, "RateLimited");
+    assert_eq!(error_code(&mut socket).await, "RateLimited");
     say(&mut socket, json!([request, request]).to_string()).await;
     hear_text(&mut socket).await;
 }
 
 #[tokio::test]
-async fn r5_a_message_is_a_request_of_its_address() {
+async fn r5_each_message_counts_for_the_address_limit() {
     let ((peer, _), http) = (echo().await, Agent::echo().await);
     let limits = "limits:\n  per_address: 3/h\n";
     for build in [gateway().document(document(&peer, "a")), gateway().agent("a", &http)] {
@@ -94,91 +94,91 @@ async fn r5_a_message_is_a_request_of_its_address() {
             hear_text(&mut socket).await;
         }
         say(&mut socket, "{}").await;
-        assert_eq!(refused(&mut socket).await, "RateLimited");
+        assert_eq!(error_code(&mut socket).await, "RateLimited");
     }
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_for_the_other_side_is_refused_and_the_socket_goes_on() {
-    let (peer, heard) = echo().await;
-    let gate = with(document(&peer, "a"), "max_message: 8KiB").start().await;
+async fn an_oversized_message_is_refused_and_the_connection_stays_open() {
+    let (peer, agent_log) = echo().await;
+    let gate = with_settings(document(&peer, "a"), "max_message_size: 8KiB").start().await;
     let mut socket = open(&gate, INVOKE).await;
     for size in [9 << 10, 600 << 10] {
         say(&mut socket, "x".repeat(size)).await;
-        assert_eq!(refused(&mut socket).await, "PayloadTooLarge", "{size}");
+        assert_eq!(error_code(&mut socket).await, "PayloadTooLarge", "{size}");
     }
     say(&mut socket, "{}").await;
     assert_eq!(hear_text(&mut socket).await, "{}");
-    assert_eq!(heard.texts(), ["{}"]);
+    assert_eq!(agent_log.texts(), ["{}"]);
     let large = ["x".repeat(9 << 10), "x".repeat(600 << 10)].map(Message::text);
     let (peer, _) = answering(large.into_iter().chain([Message::text("{}")]).collect(), None).await;
-    let gate = gateway().document(document(&peer, "a")).section("websocket: {max_message: 8KiB}\n").start().await;
+    let gate = gateway().document(document(&peer, "a")).section("websocket: {max_message_size: 8KiB}\n").start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     for _ in 0..2 {
-        assert_eq!(refused(&mut socket).await, "AgentError");
+        assert_eq!(error_code(&mut socket).await, "AgentError");
     }
     assert_eq!(hear_text(&mut socket).await, "{}");
 }
 
 #[tokio::test]
-async fn r33_where_it_is_asked_for_an_agents_messages_are_checked_too() {
+async fn r33_validate_messages_validates_messages_of_the_agent_too() {
     let answers = ["{\"ok\":1}", "{\"no\":1}", "nonsense", "{\"ok\":2}\n{\"no\":2}"];
     let (peer, _) = answering(answers.map(Message::text).to_vec(), None).await;
-    let mut record = document(&peer, "a");
-    record["operations"] = json!([{"name": "count", "outputs": {"type": "object", "required": ["ok"]}}]);
-    let enforced = |settings: &str| with(record.clone(), settings).section("contract: {output: enforce}\n");
-    let gate = enforced("check: true").start().await;
+    let mut agent_document = document(&peer, "a");
+    agent_document["operations"] = json!([{"name": "count", "outputs": {"type": "object", "required": ["ok"]}}]);
+    let with_output_enforced = |settings: &str| with_settings(agent_document.clone(), settings).section("contract: {output: enforce}\n");
+    let gate = with_output_enforced("validate_messages: true").start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     assert_eq!(hear_text(&mut socket).await, answers[0]);
     for _ in 0..2 {
-        assert_eq!(refused(&mut socket).await, "AgentError");
+        assert_eq!(error_code(&mut socket).await, "AgentError");
     }
-    let told = hear_text(&mut socket).await;
-    assert!(told.starts_with("{\"ok\":2}\n") && told.contains("AgentError") && !told.contains("\"no\""), "{told}");
-    let gate = enforced("ping: 20s").start().await;
+    let message = hear_text(&mut socket).await;
+    assert!(message.starts_with("{\"ok\":2}\n") && message.contains("AgentError") && !message.contains("\"no\""), "{message}");
+    let gate = with_output_enforced("ping_interval: 20s").start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
     for answer in answers {
-        assert_eq!(hear_text(&mut socket).await, answer, "nobody asked for it");
+        assert_eq!(hear_text(&mut socket).await, answer, "messages are not validated by default");
     }
     let results = [json!({"jsonrpc": "2.0", "id": 4, "result": {"no": 1}}), json!({"jsonrpc": "2.0", "method": "m"})];
     let (peer, _) = answering(results.iter().map(|result| Message::text(result.to_string())).collect(), None).await;
-    record["endpoint"] = document(&peer, "a")["endpoint"].clone();
-    let build = with(record, "check: true, frames: json_rpc").section("contract: {output: enforce}\n");
+    agent_document["endpoint"] = document(&peer, "a")["endpoint"].clone();
+    let build = with_settings(agent_document, "validate_messages: true, framing: json_rpc").section("contract: {output: enforce}\n");
     let gate = build.start().await;
     let mut socket = open(&gate, INVOKE).await;
     say(&mut socket, "{}").await;
-    let told = hear_json(&mut socket).await;
-    assert_eq!((&told["id"], &told["error"]["data"]["code"]), (&json!(4), &json!("AgentError")), "{told}");
+    let message = hear_json(&mut socket).await;
+    assert_eq!((&message["id"], &message["error"]["data"]["code"]), (&json!(4), &json!("AgentError")), "{message}");
     assert_eq!(hear_json(&mut socket).await, results[1]);
 }
 
 #[tokio::test]
-async fn r3_a_caller_who_only_listens_is_sent_away_when_its_key_is_withdrawn() {
-    let (peer, heard) = echo().await;
-    let pings = "websocket: {ping: 100ms, pong: 2s}\n";
+async fn r3_an_idle_caller_is_disconnected_when_its_key_is_revoked() {
+    let (peer, agent_log) = echo().await;
+    let pings = "websocket: {ping_interval: 100ms, pong_timeout: 2s}\n";
     let gate = gateway().document(document(&peer, "a")).section(pings).start().await;
     let mut socket = open(&gate, INVOKE).await;
     gate.write("keys.jsonl", "");
-    assert_eq!(refused(&mut socket).await, "Unauthorized");
+    assert_eq!(error_code(&mut socket).await, "Unauthorized");
     assert_eq!(closed(&mut socket).await, Some(1008));
-    eventually("the agent's socket ends", async || heard.ends().len() == 1).await;
-    assert_eq!(heard.texts(), Vec::<String>::new());
+    eventually("the connection to the agent ends", async || agent_log.ends().len() == 1).await;
+    assert_eq!(agent_log.texts(), Vec::<String>::new());
 }
 
-async fn versioned(agent: &Agent) -> Gate {
-    let mut record = agent.document("a");
-    record["version"] = json!("2.0.0");
-    record["supportedVersions"] = json!({"1.4.0": "/old"});
-    gateway().document(record).start().await
+async fn start_with_versions(agent: &Agent) -> Gate {
+    let mut agent_document = agent.document("a");
+    agent_document["version"] = json!("2.0.0");
+    agent_document["supportedVersions"] = json!({"1.4.0": "/old"});
+    gateway().document(agent_document).start().await
 }
 
 #[tokio::test]
-async fn r68_the_version_that_a_handshake_asks_for_is_the_one_that_is_called() {
+async fn r68_a_websocket_calls_the_version_that_its_handshake_requests() {
     let agent = Agent::echo().await;
-    let gate = versioned(&agent).await;
+    let gate = start_with_versions(&agent).await;
     for (path, served) in [
         (INVOKE, "2.0.0"),
         ("/agents/a@1.x/invoke", "1.4.0"),
@@ -197,13 +197,13 @@ async fn r68_the_version_that_a_handshake_asks_for_is_the_one_that_is_called() {
     let Err(tokio_tungstenite::tungstenite::Error::Http(refused)) =
         dial(&gate, "/agents/a@3/invoke", &[("x-api-key", gate.key("team-a"))]).await
     else {
-        panic!("there is no such version")
+        panic!("the handshake succeeded with an unknown version")
     };
     assert_eq!(refused.status(), 406);
 }
 
 #[tokio::test]
-async fn r45_the_key_of_a_handshake_is_not_the_key_of_every_message() {
+async fn r45_an_idempotency_key_of_the_handshake_does_not_apply_to_messages() {
     let agent = Agent::echo().await;
     let gate = gateway().agent("a", &agent).start().await;
     let fields = [("x-api-key", gate.key("team-a")), ("idempotency-key", "k-1"), ("x-session-id", "s-1")];
@@ -215,30 +215,30 @@ async fn r45_the_key_of_a_handshake_is_not_the_key_of_every_message() {
 }
 
 #[tokio::test]
-async fn r94_an_agent_that_could_not_read_the_request_is_not_waited_for() {
-    let (peer, _) = agent(|mut socket, heard| async move {
-        next(&mut socket, &heard).await;
+async fn r94_an_error_with_a_null_id_ends_the_call() {
+    let (peer, _) = agent(|mut socket, agent_log| async move {
+        next(&mut socket, &agent_log).await;
         let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "at /srv/app"}});
         let _ = socket.send(Message::text(error.to_string())).await;
-        until_end(&mut socket, &heard).await;
+        until_end(&mut socket, &agent_log).await;
     })
     .await;
-    let gate = with(document(&peer, "a"), "frames: json_rpc").start().await;
-    let began = Instant::now();
+    let gate = with_settings(document(&peer, "a"), "framing: json_rpc").start().await;
+    let started = Instant::now();
     let answer = gate.invoke("a", &json!({})).await;
     answer.is_fault(502, "AgentError");
     answer.hides(&["/srv"]);
-    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn r35_an_agent_that_dies_before_it_answers_is_left_alone_after_a_while() {
-    let (peer, heard) = agent(|mut socket, heard| async move { drop(next(&mut socket, &heard).await) }).await;
-    let section = "agents:\n  from: [agents.json]\n  defaults: {breaker: {failures: 2, open_for: 60s}}\n";
+async fn r35_repeated_disconnects_before_an_answer_open_the_circuit_breaker() {
+    let (peer, agent_log) = agent(|mut socket, agent_log| async move { drop(next(&mut socket, &agent_log).await) }).await;
+    let section = "agents:\n  sources: [agents.json]\n  defaults: {circuit_breaker: {consecutive_failures: 2, open_duration: 60s}}\n";
     let gate = gateway().document(document(&peer, "a")).section(section).start().await;
     for _ in 0..2 {
         gate.invoke("a", &json!({})).await.is_fault(502, "AgentError");
     }
     gate.invoke("a", &json!({})).await.is_fault(503, "AgentUnavailable");
-    assert_eq!(heard.texts().len(), 2);
+    assert_eq!(agent_log.texts().len(), 2);
 }

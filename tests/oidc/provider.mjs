@@ -1,5 +1,5 @@
-// The OpenID provider of the tests: client credentials only, on loopback. Its keys are new at every start, so
-// that starting it again on its port is a rotation. It ends when its standard input does.
+// The OpenID provider of the tests: only client credentials, on loopback. Its keys are new at every start, so that a
+// restart on the same port is a key rotation. It ends when its standard input ends.
 //
 //   node provider.mjs [PORT]        prints "listening PORT"
 import { createServer } from 'node:http';
@@ -25,9 +25,9 @@ const keys = [
   key('EdDSA', 'ed25519', {}),
 ];
 
-// The resource that a client names decides what it gets: urn:gatepost:RS256, urn:gatepost:opaque, …
-const resource = (_, name) => {
-  const format = name.split(':').pop();
+// The resource that a client requests determines its token: urn:gatepost:RS256, urn:gatepost:opaque, …
+const resourceServer = (_, resource) => {
+  const format = resource.split(':').pop();
   return {
     scope: 'read write',
     audience: format === 'elsewhere' ? 'elsewhere' : 'gatepost',
@@ -50,7 +50,7 @@ server.listen(Number(process.argv[2] ?? 0), '127.0.0.1', () => {
       devInteractions: { enabled: false },
       introspection: { enabled: true, allowedPolicy: () => true },
       revocation: { enabled: true },
-      resourceIndicators: { enabled: true, defaultResource: () => 'urn:gatepost:ES256', getResourceServerInfo: resource },
+      resourceIndicators: { enabled: true, defaultResource: () => 'urn:gatepost:ES256', getResourceServerInfo: resourceServer },
     },
   });
   server.on('request', provider.callback());

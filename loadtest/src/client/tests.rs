@@ -1,14 +1,14 @@
-//! What a request looks like on the wire, and the status of an answer.
+//! Request serialisation, and the status of a response.
 
 use super::{Request, status};
 
 #[test]
-fn the_status_is_read() {
+fn the_status_of_a_response_is_parsed() {
     assert_eq!(status(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n").unwrap(), 429);
 }
 
 #[test]
-fn both_forms_of_a_request_say_the_same() {
+fn the_http1_and_http2_forms_of_a_request_are_equal() {
     let request = Request::post("/invoke", "x-api-key: k\r\n", "{}");
     let text = String::from_utf8(request.bytes.to_vec()).unwrap();
     assert!(text.starts_with("POST /invoke HTTP/1.1\r\nhost: loadtest.local\r\n"), "{text}");

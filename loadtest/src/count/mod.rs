@@ -1,81 +1,81 @@
-//! `count`: what a call costs in instructions, of one build or of two beside each other. Unlike a time, the number is
-//! the same on every run, so that a change of one per cent is seen at once.
+//! `count`: what a call costs in instructions, for one build or for several. Unlike a time, the number is the same in
+//! every run, so that a change of one per cent is visible at once.
 
-mod gauge;
-mod place;
-mod record;
+mod callgrind;
+mod cases;
+mod instruction_record;
 
-use crate::{figures, gatepost, question, token};
+use crate::{figures, gatepost, request_body, token_issuer};
 use anyhow::Context as _;
-use place::Count;
-use record::{Build, Record};
+use cases::CaseCount;
+use instruction_record::{BuildInfo, InstructionRecord};
 use std::fs;
 use std::path::PathBuf;
 
 /// How much more a cached token may cost than an API key, as a share.
-const TOKEN: f64 = 0.05;
+const MAX_TOKEN_EXCESS: f64 = 0.05;
 
 /// What to count.
 #[derive(clap::Args)]
 pub(crate) struct Plan {
-    /// Builds of the gateway, compared with the first; the one beside this program unless given.
+    /// Builds of the gateway; each is compared with the first. Default: the gateway beside this program.
     programs: Vec<PathBuf>,
-    /// Calls in each of a case's three windows.
+    /// Calls in each of the three windows of a case.
     #[arg(long, default_value_t = 500)]
     calls: u32,
-    /// The build's profile, by which it stands in the record.
+    /// The cargo profile of the build, which is part of its name in the record.
     #[arg(long, default_value = "release")]
     profile: String,
-    /// Leave callgrind's dumps in this new folder, for `callgrind_annotate`: three of each case, numbered
+    /// Keep callgrind's dumps in this new folder, for `callgrind_annotate`: three for each case, numbered
     /// in order.
     #[arg(long)]
     dumps: Option<PathBuf>,
-    /// Fail where the first build's counts are not those of this record.
+    /// Fail if the first build's counts differ from this record.
     #[arg(long)]
     check: Option<PathBuf>,
-    /// Write the first build's counts to this record.
+    /// Write the first build's counts into this record.
     #[arg(long, conflicts_with = "check")]
     renew: Option<PathBuf>,
 }
 
-pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
-    let programs = if plan.programs.is_empty() { vec![gatepost::beside()?] } else { plan.programs.clone() };
-    let build = Build::of(programs.first().context("a build to count")?, &plan.profile)?;
+pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
+    let programs = if args.programs.is_empty() { vec![gatepost::beside()?] } else { args.programs.clone() };
+    let build = BuildInfo::read(programs.first().context("no build to count")?, &args.profile)?;
     let temporary = tempfile::tempdir()?;
-    let folder = plan.dumps.as_deref().unwrap_or_else(|| temporary.path());
-    let counted = |(number, program): (usize, &PathBuf)| {
+    let folder = args.dumps.as_deref().unwrap_or_else(|| temporary.path());
+    let count = |(number, program): (usize, &PathBuf)| {
         let folder = folder.join(format!("{number}"));
         fs::create_dir_all(&folder)?;
-        place::count(program, plan.calls, &folder).with_context(|| program.display().to_string())
+        cases::count_cases(program, args.calls, &folder).with_context(|| program.display().to_string())
     };
-    let columns = (1..).zip(&programs).map(counted).collect::<anyhow::Result<Vec<_>>>()?;
-    let counts = columns.first().context("a build to count")?;
+    let columns = (1..).zip(&programs).map(count).collect::<anyhow::Result<Vec<_>>>()?;
+    let counts = columns.first().context("no build to count")?;
     println!("{}", table(&programs, &columns));
-    if let Some(file) = &plan.renew {
-        Record::read(file)?.renew(file, &build, counts)?;
+    if let Some(file) = &args.renew {
+        InstructionRecord::read(file)?.update(file, &build, counts)?;
     }
-    if let Some(file) = &plan.check {
-        Record::read(file)?.judge(&build, counts)?;
+    if let Some(file) = &args.check {
+        InstructionRecord::read(file)?.check(&build, counts)?;
     }
-    record::token_costs_like_key(counts, TOKEN)
+    instruction_record::check_token_cost(counts, MAX_TOKEN_EXCESS)
 }
 
-/// A line for each case, and for each build its count and how it compares with the first's.
-fn table(programs: &[PathBuf], columns: &[Vec<Count>]) -> String {
+/// Formats a row for each case, with the count of each build and its ratio to the first build's.
+fn table(programs: &[PathBuf], columns: &[Vec<CaseCount>]) -> String {
     let names: Vec<String> = programs.iter().map(|program| program.display().to_string()).collect();
-    let mut head = vec!["instructions of a call"];
+    let mut header = vec!["instructions of a call"];
     for name in &names {
-        head.extend([name.as_str(), "windows within", "× first"]);
+        header.extend([name.as_str(), "windows within", "× first"]);
     }
     let first = columns.first().map(Vec::as_slice).unwrap_or_default();
-    let row = |(line, one): (usize, &Count)| {
-        let mut row = vec![one.case.to_owned()];
-        for count in columns.iter().filter_map(|column| column.get(line)) {
-            let ratio = count.instructions as f64 / one.instructions as f64;
+    let row = |(index, first): (usize, &CaseCount)| {
+        let mut row = vec![first.case.to_owned()];
+        for count in columns.iter().filter_map(|column| column.get(index)) {
+            let ratio = count.instructions as f64 / first.instructions as f64;
             let spread = format!("{:.2} %", count.spread * 100.0);
             row.extend([count.instructions.to_string(), spread, format!("{ratio:.3}")]);
         }
         row
     };
-    figures::table(&head, &first.iter().enumerate().map(row).collect::<Vec<_>>())
+    figures::table(&header, &first.iter().enumerate().map(row).collect::<Vec<_>>())
 }

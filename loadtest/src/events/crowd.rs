@@ -1,5 +1,5 @@
-//! Thousands of streams at once, read on one thread: what they hold in the proxy's memory, and that all of them live.
-
+//! Reads thousands of concurrent streams on one thread, measures the proxy's memory with all of them open, and checks
+//! that none breaks.
 use super::sent;
 use crate::agent::{TICK, now};
 use crate::client::PATIENCE;
@@ -16,19 +16,19 @@ use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-/// How long all of them are watched, once they are open.
+/// How long the streams are measured, once all of them are open.
 const WATCH: Duration = Duration::from_secs(4);
-/// Streams that are opened at once.
+/// Streams to open between two short pauses.
 const TOGETHER: usize = 50;
 
-/// What many streams took.
+/// The cost of many open streams.
 pub(super) struct Held {
-    /// Memory in KiB: before, and with all of them open.
+    /// Resident memory in KiB, before and with all streams open.
     resident: [u64; 2],
     streams: u64,
-    /// CPU for an event, in microseconds.
+    /// CPU time of an event, in microseconds.
     cpu: f64,
-    /// The 99th of a hundred delays, in milliseconds.
+    /// The 99th percentile of the delays, in milliseconds.
     p99: f64,
 }
 
@@ -42,72 +42,74 @@ impl Held {
     }
 }
 
-/// What the readers saw while they were watched.
+/// What the readers receive during the measurement.
 #[derive(Default)]
 struct Seen {
     watched: bool,
-    /// Events of each stream.
+    /// Number of events of each stream.
     events: Vec<u64>,
     delays: Vec<u64>,
     broken: Option<anyhow::Error>,
 }
 
-/// Opens the streams, watches them for a while, and fails if one of them broke or fell silent.
+/// Opens the streams, measures for a while, and fails if a stream breaks or falls silent.
 pub(super) fn held(process: &Process, target: &Target, streams: u64) -> anyhow::Result<Held> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let before = process.resident()?;
-    let seen = Rc::new(RefCell::new(Seen { events: vec![0; usize::try_from(streams)?], ..Seen::default() }));
+    let readings = Rc::new(RefCell::new(Seen { events: vec![0; usize::try_from(streams)?], ..Seen::default() }));
     let local = LocalSet::new();
-    let (cpu, with) = local.block_on(&runtime, async {
-        open(&seen, target).await?;
-        // The last of them have had an event, too.
+    let (cpu, with_streams) = local.block_on(&runtime, async {
+        open(&readings, target).await?;
+        // By then every stream has had an event.
         sleep(TICK * 2).await;
-        seen.borrow_mut().watched = true;
-        let began = process.cpu()?;
+        readings.borrow_mut().watched = true;
+        let cpu_before = process.cpu()?;
         sleep(WATCH).await;
-        seen.borrow_mut().watched = false;
-        anyhow::Ok((process.cpu()?.saturating_sub(began), process.resident()?))
+        readings.borrow_mut().watched = false;
+        anyhow::Ok((process.cpu()?.saturating_sub(cpu_before), process.resident()?))
     })?;
-    let mut seen = seen.take();
-    if let Some(why) = seen.broken {
-        return Err(why);
+    let mut readings = readings.take();
+    if let Some(error) = readings.broken {
+        return Err(error);
     }
-    // Every second one, so that several were due in the time of watching; one may have come before it and one after.
-    let silent = seen.events.iter().filter(|events| **events < 2).count();
+    // A stream has one event a second, so that several are due in this time. One may fall before it and one after it.
+    let silent = readings.events.iter().filter(|events| **events < 2).count();
     ensure!(silent == 0, "{silent} of {streams} streams fell silent");
-    seen.delays.sort_unstable();
-    let cpu = cpu.as_secs_f64() * 1e6 / seen.delays.len() as f64;
-    Ok(Held { resident: [before, with], streams, cpu, p99: percentile(&seen.delays, 0.99) / 1e6 })
+    readings.delays.sort_unstable();
+    let cpu = cpu.as_secs_f64() * 1e6 / readings.delays.len() as f64;
+    let p99 = percentile(&readings.delays, 0.99) / 1e6;
+    Ok(Held { resident: [before, with_streams], streams, cpu, p99 })
 }
 
-async fn open(seen: &Rc<RefCell<Seen>>, target: &Target) -> anyhow::Result<()> {
-    let count = seen.borrow().events.len();
+async fn open(readings: &Rc<RefCell<Seen>>, target: &Target) -> anyhow::Result<()> {
+    let count = readings.borrow().events.len();
     for number in 0..count {
         let mut stream = timeout(PATIENCE, TcpStream::connect(target.address)).await??;
         stream.write_all(&target.request.bytes).await?;
-        let seen = Rc::clone(seen);
+        let readings = Rc::clone(readings);
         tokio::task::spawn_local(async move {
-            if let Err(why) = read(&seen, number, stream).await {
-                seen.borrow_mut().broken.get_or_insert(why.context(format!("stream {number}")));
+            if let Err(error) = read(&readings, number, stream).await {
+                readings.borrow_mut().broken.get_or_insert(error.context(format!("stream {number}")));
             }
         });
         if number % TOGETHER == 0 {
-            // The readers, the proxy and the agent keep up.
+            // Gives the readers, the proxy and the agent time to keep up.
             sleep(Duration::from_millis(10)).await;
         }
     }
     Ok(())
 }
 
-/// Reads until the runtime ends.
-async fn read(seen: &RefCell<Seen>, number: usize, stream: TcpStream) -> anyhow::Result<()> {
+/// Reads a stream until the runtime ends.
+async fn read(readings: &RefCell<Seen>, number: usize, stream: TcpStream) -> anyhow::Result<()> {
     let mut lines = BufReader::with_capacity(512, stream).lines();
     loop {
-        let line = timeout(PATIENCE, lines.next_line()).await.context("silence")??.context("the stream ended")?;
-        let mut seen = seen.borrow_mut();
-        if let (Some(sent), true) = (sent(&line), seen.watched) {
-            seen.delays.push(now().saturating_sub(sent));
-            if let Some(events) = seen.events.get_mut(number) {
+        let line = timeout(PATIENCE, lines.next_line()).await.context("no event arrived")??;
+        let line = line.context("the stream ended")?;
+        let mut readings = readings.borrow_mut();
+        if let (Some(sent), true) = (sent(&line), readings.watched) {
+            readings.delays.push(now().saturating_sub(sent));
+            if let Some(events) = readings.events.get_mut(number) {
                 *events += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! The arithmetic behind the table.
+//! Percentiles, medians and tables.
 
 use super::{median, percentile, table};
 
@@ -11,14 +11,14 @@ fn a_percentile_is_one_of_the_values() {
 }
 
 #[test]
-fn a_median_ignores_one_wild_round() {
+fn a_median_ignores_one_outlier() {
     assert_eq!(median([3.0, 1.0, 900.0]), 3.0);
     assert_eq!(median([1.0, 2.0, 3.0, 900.0]), 2.5);
     assert!(median([]).is_nan());
 }
 
 #[test]
-fn a_table_lines_up() {
+fn the_columns_of_a_table_are_aligned() {
     let rows = [vec!["direct".to_owned(), "1".to_owned()]];
     let text = table(&["row", "calls"], &rows);
     assert_eq!(text, "| row    | calls |\n| ------ | ----: |\n| direct |     1 |\n");

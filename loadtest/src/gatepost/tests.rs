@@ -1,10 +1,10 @@
-//! The size that the README speaks of.
+//! The size of the request body, which loadtest/README.md names.
 
 use super::LANGUAGE;
-use crate::question::{QUESTION, question};
+use crate::request_body::{REQUEST_BODY_SIZE, request_body};
 
 #[test]
-fn a_question_has_the_size_it_is_said_to_have() {
-    assert_eq!(question(LANGUAGE).len(), QUESTION);
-    serde_json::from_str::<serde_json::Value>(&question(LANGUAGE)).unwrap();
+fn a_request_body_has_the_documented_size() {
+    assert_eq!(request_body(LANGUAGE).len(), REQUEST_BODY_SIZE);
+    serde_json::from_str::<serde_json::Value>(&request_body(LANGUAGE)).unwrap();
 }

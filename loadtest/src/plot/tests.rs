@@ -1,10 +1,10 @@
-//! The picture is well-formed.
+//! The plot is well-formed.
 
 use super::svg;
 use crate::record::tests::record;
 
-/// Every element that is opened is closed, in turn.
-fn well_formed(text: &str) -> bool {
+/// Whether every element that is opened is closed, in nested order.
+fn is_well_formed(text: &str) -> bool {
     let mut open = Vec::new();
     for tag in text.split('<').skip(1) {
         let Some((tag, _)) = tag.split_once('>') else { return false };
@@ -21,11 +21,11 @@ fn well_formed(text: &str) -> bool {
 }
 
 #[test]
-fn the_picture_is_well_formed_whatever_rows_are_called() {
+fn the_plot_escapes_the_names_of_rows() {
     let text = svg(&record());
-    assert!(well_formed(&text), "{text}");
+    assert!(is_well_formed(&text), "{text}");
     assert!(text.contains("Gatepost &lt; &amp; 1"));
-    assert!(!well_formed("<svg><text></svg>"));
+    assert!(!is_well_formed("<svg><text></svg>"));
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn rows_without_cpu_have_no_bar() {
 }
 
 #[test]
-fn a_run_without_rows_has_a_picture_all_the_same() {
+fn a_run_without_rows_has_a_well_formed_plot() {
     let mut record = record();
     record.rows.clear();
-    assert!(well_formed(&svg(&record)));
+    assert!(is_well_formed(&svg(&record)));
 }

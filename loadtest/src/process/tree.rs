@@ -1,21 +1,21 @@
-//! The CPU time of a process and of all that it started, from `/proc`.
+//! The CPU time of a process and all its descendants, from `/proc`.
 
 use anyhow::Context as _;
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-/// One line of `/proc/PID/stat`, as far as it is needed.
+/// The fields of `/proc/PID/stat` that are needed.
 #[derive(Debug, PartialEq)]
 struct Stat {
     parent: u32,
-    /// User and system time in clock ticks, its own and that of children that ended and were waited for.
+    /// User and system time in clock ticks, of the process and of its children that have ended and were waited for.
     ticks: u64,
 }
 
 impl Stat {
     fn read(line: &str) -> Option<Self> {
-        // The second field is the program's name in brackets and may hold anything: proc(5).
+        // The second field is the program's name in parentheses, which may contain any character: proc(5).
         let (_, fields) = line.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
@@ -24,23 +24,23 @@ impl Stat {
     }
 }
 
-/// User and system time of the process and of everything below it, all threads.
+/// Returns the user and system time of the process and all its descendants, of all threads.
 pub(super) fn cpu(root: u32) -> anyhow::Result<Duration> {
     let mut stats = HashMap::new();
     for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // A process may end while it is looked at.
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // A process may end meanwhile.
         let line = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        stats.extend(Stat::read(&line).map(|stat| (process, stat)));
+        stats.extend(Stat::read(&line).map(|stat| (pid, stat)));
     }
-    let ticks = below(root, &stats).context("a process that has ended")?;
+    let ticks = below(root, &stats).context("the process has ended")?;
     Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// The ticks of a process and its descendants.
+/// Sums the ticks of a process and its descendants.
 fn below(root: u32, stats: &HashMap<u32, Stat>) -> Option<u64> {
     let own = stats.get(&root)?.ticks;
-    let children = stats.iter().filter(|(_, stat)| stat.parent == root).map(|(process, _)| *process);
+    let children = stats.iter().filter(|(_, stat)| stat.parent == root).map(|(pid, _)| *pid);
     Some(own + children.filter_map(|child| below(child, stats)).sum::<u64>())
 }
 

@@ -1,11 +1,11 @@
-//! What the proxies are told.
+//! The configurations of the other proxies.
 
-use super::{CHECKED, Fronts, KEY, Setting, Work};
+use super::{CHECKED_PATH, Fronts, API_KEY, Setting, Work};
 use crate::certificate::Certificate;
 use crate::{envoy, haproxy, nginx};
 use std::path::Path;
 
-fn setting(folder: &Path) -> Setting {
+fn settings(folder: &Path) -> Setting {
     let certificate = Certificate::new(folder).unwrap();
     Setting {
         folder: folder.to_owned(),
@@ -17,19 +17,19 @@ fn setting(folder: &Path) -> Setting {
 }
 
 #[test]
-fn who_checks_knows_the_key_and_the_path() {
+fn proxies_with_checks_know_the_key_and_the_path() {
     let folder = tempfile::tempdir().unwrap();
-    let (setting, fronts) = (setting(folder.path()), Fronts::free().unwrap());
-    let nginx = nginx::text(&setting, Work::Check, (fronts, folder.path()));
-    let envoy = envoy::config(&setting, Work::Check, fronts).to_string();
-    assert!([&nginx, &envoy].into_iter().all(|text| text.contains(KEY) && text.contains(CHECKED)));
-    assert!(haproxy::text(&setting, Work::Check, fronts).contains(CHECKED));
+    let (settings, addresses) = (settings(folder.path()), Fronts::free().unwrap());
+    let nginx = nginx::text(&settings, Work::Check, (addresses, folder.path()));
+    let envoy = envoy::config(&settings, Work::Check, addresses).to_string();
+    assert!([&nginx, &envoy].into_iter().all(|text| text.contains(API_KEY) && text.contains(CHECKED_PATH)));
+    assert!(haproxy::text(&settings, Work::Check, addresses).contains(CHECKED_PATH));
 }
 
 #[test]
-fn only_who_is_asked_to_sends_events_at_once() {
+fn only_unbuffered_proxies_send_events_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (setting, fronts) = (setting(folder.path()), Fronts::free().unwrap());
-    assert!(haproxy::text(&setting, Work::Prompt, fronts).contains("http-no-delay"));
-    assert!(!haproxy::text(&setting, Work::Pass, fronts).contains("http-no-delay"));
+    let (settings, addresses) = (settings(folder.path()), Fronts::free().unwrap());
+    assert!(haproxy::text(&settings, Work::Prompt, addresses).contains("http-no-delay"));
+    assert!(!haproxy::text(&settings, Work::Pass, addresses).contains("http-no-delay"));
 }

@@ -1,10 +1,10 @@
-//! What is written can be read again.
+//! A record survives serialisation.
 
 use super::{Machine, Record, Recorded};
 use crate::report::{Kept, Latency, Round};
 use std::collections::BTreeMap;
 
-/// Two rows of one round, one of them the agent itself.
+/// A record with two rows of one round each. The first row is the agent itself.
 pub(crate) fn record() -> Record {
     let latency = |p50| Latency { p50, p99: 4.0 * p50, p999: 8.0 * p50 };
     let round = |cpu, direct| Round {
@@ -34,7 +34,7 @@ pub(crate) fn record() -> Record {
 }
 
 #[test]
-fn a_record_comes_back_as_it_was_written() {
+fn a_serialised_record_deserialises_to_the_same_record() {
     let record = record();
     let text = serde_json::to_string_pretty(&record).unwrap();
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);

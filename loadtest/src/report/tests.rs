@@ -1,4 +1,4 @@
-//! What is compared with what.
+//! Ratios, added latencies, and the columns of the tables.
 
 use super::{Kept, Latency, PINGORA, Round, Row, calls, kept, late};
 use crate::gatepost::plain;
@@ -14,37 +14,38 @@ fn row(name: &'static str, rounds: Vec<Round>) -> Row {
 }
 
 #[test]
-fn a_round_is_compared_with_the_same_round() {
+fn cpu_is_compared_within_a_round() {
     let pingora = row(PINGORA, vec![round(Some(50.0), 0.0), round(Some(100.0), 0.0)]);
     let other = row("other", vec![round(Some(100.0), 0.0), round(Some(200.0), 0.0)]);
     assert_eq!(other.beside(&pingora), 2.0);
 }
 
 #[test]
-fn what_is_added_is_over_the_agent_at_the_same_rate() {
+fn added_latency_is_over_the_agents_own_at_the_same_rate() {
     let other = row("other", vec![round(Some(1.0), 150.0), round(Some(1.0), 350.0)]);
-    assert_eq!(other.added(|seen| seen.p50), 150.0);
+    assert_eq!(other.added(|latency| latency.p50), 150.0);
 }
 
 #[test]
-fn the_agent_itself_has_no_cpu_of_a_proxy() {
-    let (direct, own) = (row("direct", vec![round(None, 100.0)]), [row(PINGORA, vec![round(Some(50.0), 150.0)])]);
-    let text = calls(&direct, &own);
+fn the_row_of_the_agent_itself_has_no_cpu() {
+    let direct = row("direct", vec![round(None, 100.0)]);
+    let rows = [row(PINGORA, vec![round(Some(50.0), 150.0)])];
+    let text = calls(&direct, &rows);
     assert!(text.lines().any(|line| line.starts_with("| direct") && line.contains('–')), "{text}");
     assert!(text.lines().any(|line| line.starts_with("| Pingora, bare") && line.contains("1.00")), "{text}");
 }
 
 #[test]
-fn memory_after_more_calls_has_a_column_where_there_were_any() {
-    let row = Kept { name: "x".to_owned(), first_answer_ms: 5.0, resident_kib: [1024, 2048, 4608, 14_848] };
-    let text = kept(std::slice::from_ref(&row), 7, 1024);
+fn memory_after_more_calls_has_a_column_only_if_there_were_more_calls() {
+    let memory = Kept { name: "x".to_owned(), first_answer_ms: 5.0, resident_kib: [1024, 2048, 4608, 14_848] };
+    let text = kept(std::slice::from_ref(&memory), 7, 1024);
     assert!(text.contains("7 more calls") && text.contains("10.0 |\n"), "{text}");
-    let text = kept(&[Kept { resident_kib: [1024, 2048, 2048, 12_288], ..row }], 0, 1024);
+    let text = kept(&[Kept { resident_kib: [1024, 2048, 2048, 12_288], ..memory }], 0, 1024);
     assert!(!text.contains("more calls") && text.contains("10.0 |\n"), "{text}");
 }
 
 #[test]
-fn a_load_that_was_late_itself_is_told_of() {
+fn rows_with_a_late_load_are_named() {
     let rows = [row("quick", vec![round(None, 50.0)]), row("slow", vec![round(None, 5000.0)])];
     let text = late(&rows);
     assert!(text.contains("slow, HTTP/1.1 (5000 µs)") && !text.contains("quick"), "{text}");

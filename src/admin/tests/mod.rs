@@ -1,4 +1,4 @@
-//! The admin pages over a real socket: their content, their status and whom they refuse.
+//! The admin pages over a real socket: content, status, and which requests are refused.
 
 use super::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
 use crate::{
@@ -22,8 +22,8 @@ use tokio::{
 struct FakeState {
     health: Mutex<GatewayHealth>,
     agents: Vec<Agent>,
-    refused: Vec<RejectedDocument>,
-    feeds: Mutex<Vec<SourceHealth>>,
+    rejected: Vec<RejectedDocument>,
+    sources: Mutex<Vec<SourceHealth>>,
     confirmed: Mutex<Vec<String>>,
 }
 
@@ -32,34 +32,34 @@ impl AdminState for FakeState {
         self.health.lock().unwrap().clone()
     }
 
-    fn list_agents(&self, after: Option<&str>, most: usize) -> Vec<AgentRow> {
-        select_page(self.agents.iter().map(|agent| (&agent.id, agent)), after, most)
+    fn list_agents(&self, after: Option<&str>, limit: usize) -> Vec<AgentRow> {
+        select_page(self.agents.iter().map(|agent| (&agent.id, agent)), after, limit)
             .into_iter()
             .map(|agent| AgentRow::new(agent, 1))
             .collect()
     }
 
-    fn list_rejected_documents(&self, most: usize) -> Vec<RejectedDocument> {
-        self.refused.iter().take(most).cloned().collect()
+    fn list_rejected_documents(&self, limit: usize) -> Vec<RejectedDocument> {
+        self.rejected.iter().take(limit).cloned().collect()
     }
 
     fn list_sources(&self) -> Vec<SourceRow> {
-        self.feeds.lock().unwrap().iter().map(SourceRow::new).collect()
+        self.sources.lock().unwrap().iter().map(SourceRow::new).collect()
     }
 
     fn confirm_agent_loss(&self, name: &str) -> Option<bool> {
-        let feeds = self.feeds.lock().unwrap();
-        let feed = feeds.iter().find(|feed| &*feed.name == name)?;
+        let sources = self.sources.lock().unwrap();
+        let source = sources.iter().find(|source| &*source.name == name)?;
         self.confirmed.lock().unwrap().push(name.to_owned());
-        Some(feed.withheld_loss.is_some())
+        Some(source.withheld_loss.is_some())
     }
 }
 
 struct TestAdmin {
-    at: SocketAddr,
+    address: SocketAddr,
     state: Arc<FakeState>,
     stop: watch::Sender<bool>,
-    served: tokio::task::JoinHandle<()>,
+    server: tokio::task::JoinHandle<()>,
 }
 
 fn agent(id: &str) -> Agent {
@@ -69,11 +69,11 @@ fn agent(id: &str) -> Agent {
 
 async fn start_admin(bind: &str, fake: FakeState) -> TestAdmin {
     let listener = TcpListener::bind(bind).await.unwrap();
-    let at = listener.local_addr().unwrap();
-    let (stop, stopped) = watch::channel(false);
+    let address = listener.local_addr().unwrap();
+    let (stop, shutdown) = watch::channel(false);
     let state = Arc::new(fake);
-    let served = tokio::spawn(serve(listener, Arc::clone(&state) as _, Metrics::new().unwrap(), stopped));
-    TestAdmin { at, state, stop, served }
+    let server = tokio::spawn(serve(listener, Arc::clone(&state) as _, Metrics::new().unwrap(), shutdown));
+    TestAdmin { address, state, stop, server }
 }
 
 async fn start_on_loopback(agents: &[&str]) -> TestAdmin {
@@ -92,11 +92,11 @@ async fn start_on_loopback(agents: &[&str]) -> TestAdmin {
 impl TestAdmin {
     /// Sends these bytes; returns status, head and body of the response.
     async fn send(&self, request: &str) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.at.port())).await.unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.address.port())).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut response)).await.unwrap().unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_ascii_lowercase(), body.to_owned())
     }
@@ -137,7 +137,7 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
     admin.state.health.lock().unwrap().draining = true;
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, &body["ready"], &body["reasons"]), (503, &json!(false), &json!(["draining"])));
-    assert_eq!(admin.get("/healthz").await.0, 200, "it is alive");
+    assert_eq!(admin.get("/healthz").await.0, 200, "the gateway is alive");
 
     *admin.state.health.lock().unwrap() = GatewayHealth::default();
     assert_eq!(admin.get("/readyz").await.0, 503);
@@ -147,15 +147,15 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
 async fn agents_are_listed_in_pages_without_secrets() {
     let ids: Vec<String> = (0..250).map(|n| format!("agent-{n:03}")).collect();
     let ids: Vec<&str> = ids.iter().rev().map(String::as_str).collect();
-    let mut fake = FakeState { agents: ids.iter().map(|id| agent(id)).collect(), ..FakeState::default() };
-    fake.refused = vec![RejectedDocument {
+    let mut state = FakeState { agents: ids.iter().map(|id| agent(id)).collect(), ..FakeState::default() };
+    state.rejected = vec![RejectedDocument {
         source: "agents.json".into(),
         index: 3,
         id: None,
         reasons: vec!["id: must be".into()],
     }];
-    fake.health = Mutex::new(GatewayHealth { agents: Some(250), rejected_documents: 1, ..GatewayHealth::default() });
-    let admin = start_admin("127.0.0.1:0", fake).await;
+    state.health = Mutex::new(GatewayHealth { agents: Some(250), rejected_documents: 1, ..GatewayHealth::default() });
+    let admin = start_admin("127.0.0.1:0", state).await;
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
         let (status, body) = admin.get(&format!("/agents?limit=100{after}")).await;
@@ -243,22 +243,22 @@ async fn any_host_name_is_accepted_on_other_addresses() {
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_until_others_end() {
     let admin = start_on_loopback(&["a"]).await;
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..64 {
-        let mut stream = TcpStream::connect(admin.at).await.unwrap();
+        let mut stream = TcpStream::connect(admin.address).await.unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         assert!(stream.read(&mut [0; 512]).await.unwrap() > 0);
-        held.push(stream);
+        connections.push(stream);
     }
-    let mut late = TcpStream::connect(admin.at).await.unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(20), late.read(&mut [0; 1])).await.unwrap();
+    let mut extra = TcpStream::connect(admin.address).await.unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(20), extra.read(&mut [0; 1])).await.unwrap();
     assert!(matches!(read, Ok(0) | Err(_)));
-    drop(held);
+    drop(connections);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     loop {
-        let mut stream = TcpStream::connect(admin.at).await.unwrap();
-        let asked = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-        if asked.is_ok() && matches!(stream.read(&mut [0; 512]).await, Ok(read) if read > 0) {
+        let mut stream = TcpStream::connect(admin.address).await.unwrap();
+        let sent = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        if sent.is_ok() && matches!(stream.read(&mut [0; 512]).await, Ok(read) if read > 0) {
             break;
         }
         assert!(std::time::Instant::now() < deadline, "no connection was accepted");
@@ -268,40 +268,40 @@ async fn connections_beyond_the_limit_are_closed_until_others_end() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_closed() {
     let admin = start_on_loopback(&["a"]).await;
-    let mut silent = TcpStream::connect(admin.at).await.unwrap();
+    let mut silent = TcpStream::connect(admin.address).await.unwrap();
     silent.write_all(b"GET /healthz HT").await.unwrap();
     let read = tokio::time::timeout(Duration::from_secs(3_600), silent.read(&mut [0; 512])).await;
-    assert!(read.is_ok(), "it is still open after an hour");
+    assert!(read.is_ok(), "the connection is still open after an hour");
 }
 
 #[tokio::test]
 async fn shutdown_ends_the_listener_even_with_an_idle_connection() {
     let admin = start_on_loopback(&["a"]).await;
-    let mut idle = TcpStream::connect(admin.at).await.unwrap();
+    let mut idle = TcpStream::connect(admin.address).await.unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     assert!(idle.read(&mut [0; 512]).await.unwrap() > 0);
     admin.stop.send_replace(true);
-    tokio::time::timeout(Duration::from_secs(20), admin.served).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(20), admin.server).await.unwrap().unwrap();
 }
 
 #[test]
 fn a_page_contains_the_lowest_ids_in_order() {
     let ids: Vec<AgentId> = ["m", "c", "x", "a", "b", "z"].iter().map(|id| id.parse().unwrap()).collect();
-    let at = |after, most| select_page(ids.iter().map(|id| (id, id.as_str())), after, most);
-    assert_eq!(at(None, 3), ["a", "b", "c"]);
-    assert_eq!(at(Some("c"), 2), ["m", "x"]);
-    assert_eq!(at(Some("c"), 10), ["m", "x", "z"]);
-    assert!(at(Some("z"), 10).is_empty());
-    assert!(at(None, 0).is_empty());
+    let page = |after, limit| select_page(ids.iter().map(|id| (id, id.as_str())), after, limit);
+    assert_eq!(page(None, 3), ["a", "b", "c"]);
+    assert_eq!(page(Some("c"), 2), ["m", "x"]);
+    assert_eq!(page(Some("c"), 10), ["m", "x", "z"]);
+    assert!(page(Some("z"), 10).is_empty());
+    assert!(page(None, 0).is_empty());
 }
 
-fn source_health(name: &str, good: Option<u64>) -> SourceHealth {
+fn source_health(name: &str, success_age: Option<u64>) -> SourceHealth {
     SourceHealth {
         name: name.into(),
         kind: "aidip",
         agents: 12,
         revision: 1,
-        last_success: good.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
+        last_success: success_age.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
         stale: false,
         from_disk: false,
         error: None,
@@ -310,11 +310,11 @@ fn source_health(name: &str, good: Option<u64>) -> SourceHealth {
 }
 
 #[tokio::test]
-async fn feeds_are_listed_with_their_age_and_warnings() {
+async fn sources_are_listed_with_their_age_and_warnings() {
     let admin = start_on_loopback(&["a"]).await;
     let failing =
         SourceHealth { error: Some("https://r.example: answers 500".to_owned()), ..source_health("failing", Some(90)) };
-    *admin.state.feeds.lock().unwrap() = vec![
+    *admin.state.sources.lock().unwrap() = vec![
         source_health("well", Some(3)),
         SourceHealth { from_disk: true, ..failing.clone() },
         SourceHealth { stale: true, ..failing.clone() },
@@ -325,30 +325,30 @@ async fn feeds_are_listed_with_their_age_and_warnings() {
     let (status, body) = admin.get("/sources").await;
     assert_eq!(status, 200);
     assert_eq!(body["sources"][0], json!({"name": "well", "kind": "aidip", "agents": 12, "age_seconds": 3}));
-    for (at, words) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "no agents known"), (5, "500")] {
+    for (at, expected) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "no agents known"), (5, "500")] {
         let warning = body["sources"][at]["warning"].as_str().unwrap();
-        assert!(warning.contains(words), "{at}: {warning}");
+        assert!(warning.contains(expected), "{at}: {warning}");
     }
     let (status, body) = admin.get("/readyz").await;
-    assert_eq!((status, body["sources"].as_array().unwrap().len()), (200, 5), "only feeds with a warning: {body}");
+    assert_eq!((status, body["sources"].as_array().unwrap().len()), (200, 5), "only sources with a warning: {body}");
 }
 
 #[tokio::test]
 async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
     let admin = start_on_loopback(&["a"]).await;
-    *admin.state.feeds.lock().unwrap() = vec![
+    *admin.state.sources.lock().unwrap() = vec![
         SourceHealth { withheld_loss: Some(10), ..source_health("aidip:r.example", Some(1)) },
         source_health("well", Some(1)),
     ];
-    let post = async |name: &str, more: &str| {
+    let post = async |name: &str, headers: &str| {
         let head =
-            format!("POST /sources/{name}/confirm HTTP/1.1\r\nHost: localhost\r\n{more}Connection: close\r\n\r\n");
+            format!("POST /sources/{name}/confirm HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n");
         admin.send(&head).await.0
     };
-    for more in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
-        assert_eq!(post("well", more).await, 403, "{more}");
+    for headers in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+        assert_eq!(post("well", headers).await, 403, "{headers}");
     }
-    assert_eq!(post("nobody", "").await, 404);
+    assert_eq!(post("unknown", "").await, 404);
     let (status, head, _) = admin.request("GET", "/sources/well/confirm", "localhost").await;
     assert!(status == 405 && head.contains("allow: post"), "{head}");
     assert!(admin.state.confirmed.lock().unwrap().is_empty());

@@ -13,7 +13,7 @@ use std::{
 const MAX_ADDRESS_LEN: usize = 512;
 /// Maximum length of a host in bytes (RFC 1035 §2.3.4).
 const MAX_HOST_LEN: usize = 253;
-/// Transports whose addresses are not hosts: unix sockets have none, Matrix has users and rooms.
+/// Transports whose addresses are not hosts: unix sockets have no authority, and Matrix has users and rooms.
 const TRANSPORTS_WITHOUT_HOST: &[&str] = &["unix", "matrix"];
 
 /// The authority of an `agent://` name.
@@ -34,40 +34,40 @@ pub enum AgentUriAuthority {
 
 impl AgentUriAuthority {
     pub(super) fn parse(text: &str, protocol: Option<&str>) -> Result<Self, UriParseError> {
-        let wrong = |at, why| Err(UriParseError { offset: at, reason: why });
+        let error = |offset, why| Err(UriParseError { offset, reason: why });
         if protocol.is_some_and(|protocol| TRANSPORTS_WITHOUT_HOST.contains(&protocol)) {
             validate_chars(text, UriPart::TransportAddress)?;
             return match text.len() {
                 0..=MAX_ADDRESS_LEN => Ok(Self::TransportAddress(text.into())),
-                _ => wrong(MAX_ADDRESS_LEN, "the address is too long (at most 512 bytes)"),
+                _ => error(MAX_ADDRESS_LEN, "the address is too long (at most 512 bytes)"),
             };
         }
-        if let Some(at) = text.find('@') {
-            return wrong(at, "userinfo is not allowed: a name contains no user or password");
+        if let Some(offset) = text.find('@') {
+            return error(offset, "userinfo is not allowed: a name contains no user or password");
         }
         if text.is_empty() {
-            return wrong(0, "the host is missing");
+            return error(0, "the host is missing");
         }
-        // A host with a port has at most one colon, a DID at least two.
+        // A host with a port has at most one colon, and a DID has at least two.
         if text.starts_with("did:") && text.matches(':').count() > 1 {
             return validate_did(text).map(|()| Self::Did(text.into()));
         }
         let (host, port) = split_host_port(text)?;
-        let at = text.len() - port.map_or(0, str::len);
+        let offset = text.len() - port.map_or(0, str::len);
         let port = port
-            .map(|port| parse_port(port).ok_or(UriParseError { offset: at, reason: "the port is not from 1 to 65535" }))
+            .map(|port| parse_port(port).ok_or(UriParseError { offset, reason: "the port is not from 1 to 65535" }))
             .transpose()?;
         validate_host(host)?;
         Ok(Self::Host { host: host.to_ascii_lowercase().into(), port })
     }
 
-    /// Returns the host without its port; the host of a `did:web`; any other authority unchanged.
+    /// Returns the host without its port, the host of a `did:web`, or any other authority unchanged.
     pub fn host_name(&self) -> &str {
         match self {
             Self::Host { host, .. } => host,
             Self::Did(did) => {
-                let of_web = did.strip_prefix("did:web:").and_then(|rest| rest.split([':', '%']).next());
-                of_web.unwrap_or(did)
+                let web_host = did.strip_prefix("did:web:").and_then(|rest| rest.split([':', '%']).next());
+                web_host.unwrap_or(did)
             }
             Self::TransportAddress(text) => text,
         }
@@ -80,11 +80,11 @@ impl AgentUriAuthority {
 }
 
 impl fmt::Display for AgentUriAuthority {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host { host, port: Some(port) } => write!(to, "{host}:{port}"),
+            Self::Host { host, port: Some(port) } => write!(formatter, "{host}:{port}"),
             Self::Host { host: text, port: None } | Self::Did(text) | Self::TransportAddress(text) => {
-                to.write_str(text)
+                formatter.write_str(text)
             }
         }
     }
@@ -92,22 +92,22 @@ impl fmt::Display for AgentUriAuthority {
 
 /// Validates `did:method:specific-id` (DID Core §3.1).
 fn validate_did(text: &str) -> Result<(), UriParseError> {
-    let wrong = |at, why| Err(UriParseError { offset: at, reason: why });
+    let error = |offset, why| Err(UriParseError { offset, reason: why });
     if text.len() > MAX_ADDRESS_LEN {
-        return wrong(MAX_ADDRESS_LEN, "the DID is too long (at most 512 bytes)");
+        return error(MAX_ADDRESS_LEN, "the DID is too long (at most 512 bytes)");
     }
     validate_chars(text, UriPart::TransportAddress)?;
-    let id = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
-    if let Some(at) = text.bytes().position(|byte| !id(byte)) {
-        return wrong(at, "this character is not allowed in a DID");
+    let is_id_char = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
+    if let Some(offset) = text.bytes().position(|byte| !is_id_char(byte)) {
+        return error(offset, "this character is not allowed in a DID");
     }
     let mut parts = text.split(':').skip(1);
     let method = parts.next().unwrap_or_default();
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-        return wrong(4, "the method of a DID must be lower-case letters and digits");
+        return error(4, "the method of a DID must be lower-case letters and digits");
     }
     match parts.any(str::is_empty) {
-        true => wrong(4, "a DID must have no empty part"),
+        true => error(4, "a DID must have no empty part"),
         false => Ok(()),
     }
 }
@@ -119,52 +119,52 @@ fn split_host_port(text: &str) -> Result<(&str, Option<&str>), UriParseError> {
     };
     let end =
         rest.find(']').ok_or(UriParseError { offset: 0, reason: "the bracket of an IPv6 address is not closed" })? + 2;
-    let (host, after) = text.split_at(end);
-    match after.strip_prefix(':') {
+    let (host, port_part) = text.split_at(end);
+    match port_part.strip_prefix(':') {
         Some(port) => Ok((host, Some(port))),
-        None if after.is_empty() => Ok((host, None)),
+        None if port_part.is_empty() => Ok((host, None)),
         None => Err(UriParseError { offset: end, reason: "only a port may follow the closing bracket" }),
     }
 }
 
 /// Parses a port in its only accepted spelling: digits without leading zeros.
 fn parse_port(port: &str) -> Option<u16> {
-    let plain = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
-    port.parse().ok().filter(|_| plain)
+    let is_canonical = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
+    port.parse().ok().filter(|_| is_canonical)
 }
 
 /// Refuses a host that two parsers could interpret differently.
 fn validate_host(host: &str) -> Result<(), UriParseError> {
-    let wrong = |at, why| Err(UriParseError { offset: at, reason: why });
-    if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        return match inner.parse::<Ipv6Addr>() {
+    let error = |offset, why| Err(UriParseError { offset, reason: why });
+    if let Some(ipv6) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return match ipv6.parse::<Ipv6Addr>() {
             Ok(_) => Ok(()),
-            Err(_) => wrong(1, "the text in brackets is not an IPv6 address (zones are not allowed)"),
+            Err(_) => error(1, "the text in brackets is not an IPv6 address (zones are not allowed)"),
         };
     }
     if host.is_empty() {
-        return wrong(0, "the host is missing");
+        return error(0, "the host is missing");
     }
     if host.len() > MAX_HOST_LEN {
-        return wrong(MAX_HOST_LEN, "the host is too long (at most 253 bytes)");
+        return error(MAX_HOST_LEN, "the host is too long (at most 253 bytes)");
     }
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if let Some(at) = host.bytes().position(|byte| !fits(byte)) {
-        return wrong(at, "a host must be letters, digits, hyphens and dots (other scripts as xn--…)");
+    let is_host_char = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if let Some(offset) = host.bytes().position(|byte| !is_host_char(byte)) {
+        return error(offset, "a host must be letters, digits, hyphens and dots (other scripts as xn--…)");
     }
-    let mut at = 0;
+    let mut offset = 0;
     for label in host.split('.') {
         if !(1..=63).contains(&label.len()) {
-            return wrong(at, "each label of a host must have 1 to 63 characters");
+            return error(offset, "each label of a host must have 1 to 63 characters");
         }
-        at += label.len() + 1;
+        offset += label.len() + 1;
     }
     // URL parsers read 127.1, 0x7f000001 and 017700000001 as IPv4 addresses; other parsers do not.
-    let last = host.rsplit('.').next().unwrap_or_default();
-    let hexadecimal = last.get(..2).is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"));
-    let numeric = hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit());
-    match numeric && host.parse::<Ipv4Addr>().is_err() {
-        true => wrong(0, "a host that ends in a number must be an IPv4 address (four numbers without leading zeros)"),
+    let last_label = host.rsplit('.').next().unwrap_or_default();
+    let is_hexadecimal = last_label.get(..2).is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"));
+    let is_numeric = is_hexadecimal || last_label.bytes().all(|byte| byte.is_ascii_digit());
+    match is_numeric && host.parse::<Ipv4Addr>().is_err() {
+        true => error(0, "a host that ends in a number must be an IPv4 address (four numbers without leading zeros)"),
         false => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
-//! `agent://` names (R46–R52): strict parsing, so that no two parsers resolve one name to two agents, and lossless
-//! formatting. Resolution is not part of this module.
+//! `agent://` names (R46–R52): a strict parser, so that no two parsers resolve one name to two agents, and lossless
+//! formatting.
 //!
-//! Deliberately stricter than the grammar: no userinfo, no dot segments, no hosts that some parsers read as numbers.
-//! Wider where the draft's examples are: DIDs as authority (R48), no host for sockets, Matrix addresses.
+//! Stricter than the grammar: no userinfo, no dot segments, no hosts that some parsers read as numbers. Wider than the
+//! grammar, as the examples of the draft: DIDs as authority (R48), no host for sockets, Matrix addresses.
 
 mod authority;
 mod percent_encoding;
@@ -16,12 +16,13 @@ use std::{fmt, str::FromStr};
 
 /// Maximum length of a name in bytes.
 pub const MAX_URI_LEN: usize = 8_192;
-/// Maximum length in bytes of the word after `agent+`.
+/// Maximum length in bytes of the transport after `agent+`.
 const MAX_TRANSPORT_LEN: usize = 32;
 /// Maximum number of path segments.
 const MAX_PATH_SEGMENTS: usize = 64;
 
-/// The `agent://` name of an agent. Equal names have equal texts, except for the case of scheme, transport and host.
+/// The `agent://` name of an agent. Names are equal if their texts are equal, except for the case of scheme, transport
+/// and host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AgentUri {
     transport: Option<Box<str>>,
@@ -31,18 +32,18 @@ pub struct AgentUri {
     fragment: Option<Box<str>>,
 }
 
-/// Why a text is not a valid name, and at which byte parsing stopped.
+/// Why a text is not a valid name, with the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UriParseError {
-    /// The offset of the offending byte, from 0.
+    /// The offset of the invalid byte, from 0.
     pub offset: usize,
-    /// What is wrong there, and what is required.
+    /// The problem, and the requirement.
     pub reason: &'static str,
 }
 
 impl fmt::Display for UriParseError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "at character {}: {}", self.offset + 1, self.reason)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "at character {}: {}", self.offset + 1, self.reason)
     }
 }
 
@@ -54,36 +55,36 @@ impl AgentUri {
     /// # Errors
     /// The first problem and its position.
     pub fn parse(text: &str) -> Result<Self, UriParseError> {
-        let wrong = |at, why| UriParseError { offset: at, reason: why };
+        let error = |offset, why| UriParseError { offset, reason: why };
         if text.len() > MAX_URI_LEN {
-            return Err(wrong(MAX_URI_LEN, "the name is too long (at most 8192 bytes)"));
+            return Err(error(MAX_URI_LEN, "the name is too long (at most 8192 bytes)"));
         }
-        if let Some(at) = text.bytes().position(|byte| !byte.is_ascii_graphic()) {
-            return Err(wrong(at, "a name must be printable ASCII without spaces (percent-encode other characters)"));
+        if let Some(offset) = text.bytes().position(|byte| !byte.is_ascii_graphic()) {
+            return Err(error(offset, "a name must be printable ASCII without spaces (percent-encode other characters)"));
         }
-        let end = text.find("://").ok_or_else(|| wrong(0, "the name must begin with agent:// or agent+…://"))?;
-        let protocol = protocol(text.get(..end).unwrap_or_default())?;
-        let start = end + 3;
-        let rest = text.get(start..).unwrap_or_default();
-        let (before, fragment) = split_at_char(rest, '#');
-        let (hierarchy, query) = split_at_char(before, '?');
-        let length = hierarchy.find('/').unwrap_or(hierarchy.len());
-        let (authority, path) = hierarchy.split_at(length);
+        let scheme_end = text.find("://").ok_or_else(|| error(0, "the name must begin with agent:// or agent+…://"))?;
+        let transport = parse_transport(text.get(..scheme_end).unwrap_or_default())?;
+        let authority_start = scheme_end + 3;
+        let after_scheme = text.get(authority_start..).unwrap_or_default();
+        let (without_fragment, fragment) = split_at_char(after_scheme, '#');
+        let (hierarchy, query) = split_at_char(without_fragment, '?');
+        let authority_len = hierarchy.find('/').unwrap_or(hierarchy.len());
+        let (authority, path) = hierarchy.split_at(authority_len);
         let authority =
-            AgentUriAuthority::parse(authority, protocol.as_deref()).map_err(|found| found.shifted_by(start))?;
-        validate_path(path).map_err(|found| found.shifted_by(start + length))?;
-        let after = |found: UriParseError, at: usize| found.shifted_by(start + at + 1);
+            AgentUriAuthority::parse(authority, transport.as_deref()).map_err(|why| why.shifted_by(authority_start))?;
+        validate_path(path).map_err(|why| why.shifted_by(authority_start + authority_len))?;
+        let shift_after = |why: UriParseError, offset: usize| why.shifted_by(authority_start + offset + 1);
         if let Some(query) = query {
-            validate_chars(query, UriPart::Query).map_err(|found| after(found, hierarchy.len()))?;
+            validate_chars(query, UriPart::Query).map_err(|why| shift_after(why, hierarchy.len()))?;
         }
         if let Some(fragment) = fragment {
-            validate_chars(fragment, UriPart::Query).map_err(|found| after(found, before.len()))?;
+            validate_chars(fragment, UriPart::Query).map_err(|why| shift_after(why, without_fragment.len()))?;
         }
-        let owned = |part: Option<&str>| part.map(Box::from);
-        Ok(Self { transport: protocol, authority, path: path.into(), query: owned(query), fragment: owned(fragment) })
+        let to_owned_part = |part: Option<&str>| part.map(Box::from);
+        Ok(Self { transport, authority, path: path.into(), query: to_owned_part(query), fragment: to_owned_part(fragment) })
     }
 
-    /// Returns the transport that the name requests, in lower case; `None` leaves the choice to resolution (R52).
+    /// Returns the transport that the name requests, in lower case; `None` leaves the choice to the resolver (R52).
     pub fn transport(&self) -> Option<&str> {
         self.transport.as_deref()
     }
@@ -113,7 +114,7 @@ impl AgentUri {
         self.fragment.as_deref()
     }
 
-    /// Returns the name without query and fragment, which identifies the agent without input.
+    /// Returns the name without query and fragment, which is the agent without input.
     #[must_use]
     pub fn without_query_and_fragment(&self) -> Self {
         Self { query: None, fragment: None, ..self.clone() }
@@ -142,53 +143,53 @@ impl FromStr for AgentUri {
 }
 
 impl fmt::Display for AgentUri {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("agent")?;
-        if let Some(protocol) = &self.transport {
-            write!(to, "+{protocol}")?;
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("agent")?;
+        if let Some(transport) = &self.transport {
+            write!(formatter, "+{transport}")?;
         }
-        write!(to, "://{}{}", self.authority, self.path)?;
+        write!(formatter, "://{}{}", self.authority, self.path)?;
         if let Some(query) = &self.query {
-            write!(to, "?{query}")?;
+            write!(formatter, "?{query}")?;
         }
-        self.fragment.as_ref().map_or(Ok(()), |fragment| write!(to, "#{fragment}"))
+        self.fragment.as_ref().map_or(Ok(()), |fragment| write!(formatter, "#{fragment}"))
     }
 }
 
-fn split_at_char(text: &str, at: char) -> (&str, Option<&str>) {
-    text.split_once(at).map_or((text, None), |(before, after)| (before, Some(after)))
+fn split_at_char(text: &str, separator: char) -> (&str, Option<&str>) {
+    text.split_once(separator).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
 /// Parses `agent`, or `agent+` and `1*(ALPHA / DIGIT / "-")`; schemes are case-insensitive (RFC 3986 §3.1).
-fn protocol(scheme: &str) -> Result<Option<Box<str>>, UriParseError> {
-    let wrong = |at, why| UriParseError { offset: at, reason: why };
-    let (agent, protocol) = split_at_char(scheme, '+');
+fn parse_transport(scheme: &str) -> Result<Option<Box<str>>, UriParseError> {
+    let error = |offset, why| UriParseError { offset, reason: why };
+    let (agent, transport) = split_at_char(scheme, '+');
     if !agent.eq_ignore_ascii_case("agent") {
-        return Err(wrong(0, "the name must begin with agent:// or agent+…://"));
+        return Err(error(0, "the name must begin with agent:// or agent+…://"));
     }
-    let Some(protocol) = protocol else { return Ok(None) };
-    let at = agent.len() + 1;
-    if !(1..=MAX_TRANSPORT_LEN).contains(&protocol.len()) {
-        return Err(wrong(at, "the transport after agent+ must have 1 to 32 letters, digits and hyphens"));
+    let Some(transport) = transport else { return Ok(None) };
+    let offset = agent.len() + 1;
+    if !(1..=MAX_TRANSPORT_LEN).contains(&transport.len()) {
+        return Err(error(offset, "the transport after agent+ must have 1 to 32 letters, digits and hyphens"));
     }
-    match protocol.bytes().position(|byte| !byte.is_ascii_alphanumeric() && byte != b'-') {
-        Some(within) => Err(wrong(at + within, "the transport after agent+ must be letters, digits and hyphens")),
-        None => Ok(Some(protocol.to_ascii_lowercase().into())),
+    match transport.bytes().position(|byte| !byte.is_ascii_alphanumeric() && byte != b'-') {
+        Some(index) => Err(error(offset + index, "the transport after agent+ must be letters, digits and hyphens")),
+        None => Ok(Some(transport.to_ascii_lowercase().into())),
     }
 }
 
-/// R50: the path is opaque, but must not contain anything that two parsers could split differently.
+/// Validates the path, which is opaque (R50) but must not be one that two parsers could split differently.
 fn validate_path(path: &str) -> Result<(), UriParseError> {
     validate_chars(path, UriPart::Path)?;
-    let mut at = 0;
-    for (number, segment) in path.split('/').enumerate() {
-        let wrong = |why| Err(UriParseError { offset: at, reason: why });
-        let last = at + segment.len() == path.len();
+    let mut offset = 0;
+    for (index, segment) in path.split('/').enumerate() {
+        let error = |why| Err(UriParseError { offset, reason: why });
+        let is_last = offset + segment.len() == path.len();
         match percent_encoding::is_dot_segment(segment) {
-            true => return wrong("the path has a dot segment ('.' or '..')"),
-            false if number > MAX_PATH_SEGMENTS => return wrong("the path has more than 64 segments"),
-            false if segment.is_empty() && number > 0 && !last => return wrong("the path has an empty segment ('//')"),
-            false => at += segment.len() + 1,
+            true => return error("the path has a dot segment ('.' or '..')"),
+            false if index > MAX_PATH_SEGMENTS => return error("the path has more than 64 segments"),
+            false if segment.is_empty() && index > 0 && !is_last => return error("the path has an empty segment ('//')"),
+            false => offset += segment.len() + 1,
         }
     }
     Ok(())

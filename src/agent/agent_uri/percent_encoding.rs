@@ -2,7 +2,7 @@
 
 use super::UriParseError;
 
-/// A part of a name, which decides the allowed characters.
+/// A part of a name, which determines the allowed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UriPart {
     /// `pchar` and `/`.
@@ -13,21 +13,21 @@ pub(super) enum UriPart {
     TransportAddress,
 }
 
-/// Checks every character and every percent-encoded octet.
+/// Validates every character and every percent-encoded octet.
 ///
 /// # Errors
 /// The first character that is not allowed in this part.
 pub(super) fn validate_chars(text: &str, part: UriPart) -> Result<(), UriParseError> {
     let mut bytes = text.bytes().enumerate();
-    while let Some((at, byte)) = bytes.next() {
-        let wrong = |why| Err(UriParseError { offset: at, reason: why });
-        let allowed = match byte {
+    while let Some((offset, byte)) = bytes.next() {
+        let error = |why| Err(UriParseError { offset, reason: why });
+        let is_allowed = match byte {
             b'%' => {
-                let digits = bytes.next().zip(bytes.next()).and_then(|((_, high), (_, low))| decode_octet(high, low));
-                match digits {
-                    None => return wrong("a percent sign is not followed by two hexadecimal digits (write %25 for %)"),
+                let octet = bytes.next().zip(bytes.next()).and_then(|((_, high), (_, low))| decode_octet(high, low));
+                match octet {
+                    None => return error("a percent sign is not followed by two hexadecimal digits (write %25 for %)"),
                     Some(octet) if part != UriPart::Query && octet.is_ascii_control() => {
-                        return wrong("an encoded control character is not allowed here");
+                        return error("an encoded control character is not allowed here");
                     }
                     Some(_) => true,
                 }
@@ -37,19 +37,19 @@ pub(super) fn validate_chars(text: &str, part: UriPart) -> Result<(), UriParseEr
             b':' | b'@' => true,
             byte => is_unreserved_or_sub_delim(byte),
         };
-        if !allowed {
-            return wrong("this character is not allowed here (percent-encode it)");
+        if !is_allowed {
+            return error("this character is not allowed here (percent-encode it)");
         }
     }
     Ok(())
 }
 
-/// Whether `byte` is in `unreserved` or `sub-delims`.
+/// Returns whether `byte` is in `unreserved` or `sub-delims`.
 fn is_unreserved_or_sub_delim(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
 }
 
-/// Whether a segment is `.` or `..`, also with encoded dots or with parameters after a `;`.
+/// Returns whether a segment is `.` or `..`, also with encoded dots or with parameters after a `;`.
 pub(super) fn is_dot_segment(segment: &str) -> bool {
     let decoded = segment.replace("%2e", ".").replace("%2E", ".");
     let name = decoded.split(';').next().unwrap_or_default();
@@ -61,14 +61,14 @@ fn decode_octet(high: u8, low: u8) -> Option<u8> {
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// Percent-decodes `text`, reading `+` as a space if `plus`. Returns `None` if `text` is malformed or not UTF-8.
-pub(super) fn percent_decode(text: &str, plus: bool) -> Option<String> {
+/// Percent-decodes `text`. With `plus_is_space`, a `+` is a space. Returns `None` if `text` is malformed or not UTF-8.
+pub(super) fn percent_decode(text: &str, plus_is_space: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
+    let mut encoded = text.bytes();
+    while let Some(byte) = encoded.next() {
         bytes.push(match byte {
-            b'+' if plus => b' ',
-            b'%' => decode_octet(rest.next()?, rest.next()?)?,
+            b'+' if plus_is_space => b' ',
+            b'%' => decode_octet(encoded.next()?, encoded.next()?)?,
             byte => byte,
         });
     }

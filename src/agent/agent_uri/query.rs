@@ -1,5 +1,5 @@
-//! The query of a name as call input (R49): a JSON object of strings. The operation's schema decides their types;
-//! structured input belongs in a body.
+//! The query of a name as the input of a call (R49): a JSON object of strings, whose types the operation's schema
+//! determines. Structured input requires a body.
 
 use super::{AgentUri, percent_encoding::percent_decode};
 use serde_json::{Map, Value};
@@ -20,15 +20,15 @@ impl AgentUri {
                 return Err("the query has more than 256 parameters");
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let read = |text| percent_decode(text, true).ok_or("the query is not UTF-8");
-            let (name, value) = (read(name)?, Value::String(read(value)?));
+            let decode = |text| percent_decode(text, true).ok_or("the query is not UTF-8");
+            let (name, value) = (decode(name)?, Value::String(decode(value)?));
             if name.is_empty() {
                 return Err("the query has a parameter without a name");
             }
             match members.get_mut(&name) {
                 None => drop(members.insert(name, value)),
                 Some(Value::Array(values)) => values.push(value),
-                Some(one) => *one = Value::Array(vec![one.take(), value]),
+                Some(first) => *first = Value::Array(vec![first.take(), value]),
             }
         }
         Ok(members)
@@ -37,7 +37,7 @@ impl AgentUri {
     /// Returns the first value of the parameter `name`.
     pub fn query_parameter(&self, name: &str) -> Option<String> {
         let pairs = self.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.into_iter().find_map(|(given, value)| (given == name).then(|| percent_decode(value, true))?)
+        pairs.into_iter().find_map(|(parameter, value)| (parameter == name).then(|| percent_decode(value, true))?)
     }
 }
 

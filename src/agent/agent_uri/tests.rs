@@ -1,4 +1,4 @@
-//! Parsing of `agent://` names: examples of the draft, refused names, and properties of every text.
+//! Tests of the parser of `agent://` names: examples of the draft, refused names, and properties of random texts.
 
 use super::*;
 use proptest::prelude::*;
@@ -115,9 +115,9 @@ fn ambiguous_names_are_refused_with_the_position() {
         ("agent://did:web:a::b", 12),
         ("agent://did:web:a!", 17),
     ];
-    for (text, at) in cases {
+    for (text, offset) in cases {
         let why = AgentUri::parse(text).expect_err(text);
-        assert_eq!(why.offset, at, "{text}: {why}");
+        assert_eq!(why.offset, offset, "{text}: {why}");
     }
     let user = AgentUri::parse("agent://user:pass@a/").unwrap_err();
     assert!(user.reason.contains("userinfo") && !user.to_string().contains("pass@"), "{user}");
@@ -127,7 +127,7 @@ fn ambiguous_names_are_refused_with_the_position() {
 fn lengths_and_counts_are_bounded() {
     let long = format!("agent://a/{}", "x".repeat(MAX_URI_LEN));
     assert_eq!(AgentUri::parse(&long).unwrap_err().offset, MAX_URI_LEN);
-    for (text, fits) in [
+    for (text, is_valid) in [
         (format!("agent://{}.example/", "a".repeat(63)), true),
         (format!("agent://{}.example/", "a".repeat(64)), false),
         (format!("agent://{}", "a.".repeat(127) + "a"), false),
@@ -137,7 +137,7 @@ fn lengths_and_counts_are_bounded() {
         (format!("agent://did:web:{}", "a".repeat(600)), false),
         (format!("agent+matrix://@{}", "a".repeat(600)), false),
     ] {
-        assert_eq!(AgentUri::parse(&text).is_ok(), fits, "{text}");
+        assert_eq!(AgentUri::parse(&text).is_ok(), is_valid, "{text}");
     }
 }
 
@@ -183,9 +183,9 @@ proptest! {
     fn every_parsed_name_survives_formatting(text in "agent(\\+[a-z]{0,8})?://[a-z0-9@:%./?#\\[\\]&=+;,_ -]{0,60}") {
         if let Ok(uri) = AgentUri::parse(&text) {
             // The formatted name parses to an equal value and formats identically.
-            let written = uri.to_string();
-            prop_assert_eq!(&AgentUri::parse(&written).unwrap(), &uri);
-            prop_assert_eq!(AgentUri::parse(&written).unwrap().to_string(), written);
+            let formatted = uri.to_string();
+            prop_assert_eq!(&AgentUri::parse(&formatted).unwrap(), &uri);
+            prop_assert_eq!(AgentUri::parse(&formatted).unwrap().to_string(), formatted);
             let _ = uri.query_input();
         }
     }
@@ -197,11 +197,11 @@ proptest! {
     }
 
     #[test]
-    fn url_parsers_agree_on_host_and_path(text in any_uri(), at in any::<prop::sample::Index>(), byte in 0x21_u8..0x7f) {
-        // Holds after changing any one character.
+    fn url_parsers_agree_on_host_and_path(text in any_uri(), index in any::<prop::sample::Index>(), byte in 0x21_u8..0x7f) {
+        // One character is replaced at random.
         let mut bytes = text.into_bytes();
-        let at = at.index(bytes.len());
-        bytes[at] = byte;
+        let index = index.index(bytes.len());
+        bytes[index] = byte;
         let text = String::from_utf8(bytes).unwrap();
         if let Ok(uri) = AgentUri::parse(&text)
             && let Some(host) = uri.authority().host_and_port()
@@ -209,8 +209,8 @@ proptest! {
             let url = format!("https://{host}{}", uri.path());
             let url = reqwest::Url::parse(&url).map_err(|why| TestCaseError::fail(format!("{text}: {why}")))?;
             let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-            let seen = format!("{}{port}", url.host_str().unwrap_or_default());
-            prop_assert_eq!(seen, host.strip_suffix(":443").unwrap_or(&host));
+            let actual_host = format!("{}{port}", url.host_str().unwrap_or_default());
+            prop_assert_eq!(actual_host, host.strip_suffix(":443").unwrap_or(&host));
             prop_assert_eq!(url.path(), if uri.path().is_empty() { "/" } else { uri.path() });
         }
     }

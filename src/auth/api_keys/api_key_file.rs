@@ -1,5 +1,5 @@
-//! API key file: reloaded when it changes, and replaced as a whole. While a file is invalid, the previous keys stay in
-//! force; an invalid line does not affect the other lines.
+//! API key file: a changed file is reloaded as a whole. While a file is invalid, the previous keys stay in force; an
+//! invalid line does not affect the other lines.
 
 use super::api_key_table::ApiKeyTable;
 use crate::{
@@ -15,13 +15,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Maximum size of a file: about three million keys.
+/// Maximum size of a file, which is enough for about three million keys.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Maximum number of invalid lines that are logged one by one.
 const MAX_LOGGED_LINES: usize = 20;
 
-/// Identifies the version of a file.
+/// Identifies a version of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -58,15 +58,15 @@ impl ApiKeyFile {
         self.table.load().len()
     }
 
-    /// Reloads the file if it changed. Logs an invalid content once, not at every check.
+    /// Reloads the file if it changed. Logs invalid content once, not at every check.
     pub(super) fn reload_if_changed(&self, grants: &GrantIndex, metrics: &Metrics) {
-        let mut last = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = std::fs::metadata(&self.path).ok().map(|metadata| FileStamp::from_metadata(&metadata));
-        if now == *last {
+        let mut last_stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let current_stamp = std::fs::metadata(&self.path).ok().map(|metadata| FileStamp::from_metadata(&metadata));
+        if current_stamp == *last_stamp {
             return;
         }
         let read = read_with_stamp(&self.path);
-        *last = read.as_ref().map_or(now, |(stamp, _)| Some(*stamp));
+        *last_stamp = read.as_ref().map_or(current_stamp, |(stamp, _)| Some(*stamp));
         match read.and_then(|(_, text)| parse_keys(&self.path, &text, grants, metrics)) {
             Ok(table) => {
                 tracing::info!(file = %self.path.display(), keys = table.len(), "API keys reloaded");
@@ -83,18 +83,18 @@ impl ApiKeyFile {
 
 /// Reads a file. The stamp is taken before the content, so that the next check detects a change in between.
 fn read_with_stamp(path: &Path) -> Result<(FileStamp, String), String> {
-    let refuse = |why: std::io::Error| format!("{} cannot be read ({why})", path.display());
-    let file = File::open(path).map_err(refuse)?;
-    let metadata = file.metadata().map_err(refuse)?;
+    let read_error = |why: std::io::Error| format!("{} cannot be read ({why})", path.display());
+    let file = File::open(path).map_err(read_error)?;
+    let metadata = file.metadata().map_err(read_error)?;
     if !metadata.is_file() || metadata.size() > MAX_FILE_BYTES {
         return Err(format!("{} must be a file of at most 1GiB", path.display()));
     }
     let mut text = String::new();
-    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(refuse)?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(read_error)?;
     Ok((FileStamp::from_metadata(&metadata), text))
 }
 
-/// Parses a key file. A content without any valid line is an error, unless it is empty.
+/// Parses a key file. A file without a valid line is an error, unless it is empty.
 fn parse_keys(path: &Path, text: &str, grants: &GrantIndex, metrics: &Metrics) -> Result<ApiKeyTable, String> {
     let (table, invalid) = ApiKeyTable::from_lines(text, grants);
     for (line, why) in invalid.iter().take(MAX_LOGGED_LINES) {

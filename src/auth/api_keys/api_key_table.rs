@@ -1,4 +1,4 @@
-//! API keys by prefix: compact, because there may be a million, and immutable.
+//! Immutable table of API keys by prefix; compact, because there may be a million keys.
 
 use crate::auth::{
     caller::{Caller, CallerKind, is_valid_name},
@@ -12,7 +12,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 /// Length of the public prefix.
 pub(super) const PREFIX_LENGTH: usize = 12;
 
-/// A key as it is compared.
+/// A stored key: what a presented key is compared with, and its caller.
 #[derive(Debug)]
 pub(super) struct ApiKeyEntry {
     pub(super) hash: [u8; 32],
@@ -27,7 +27,7 @@ impl ApiKeyEntry {
     }
 }
 
-/// Keys of one file, or of the configuration.
+/// The keys of one file or of the configuration.
 #[derive(Debug, Default)]
 pub(super) struct ApiKeyTable {
     by_prefix: HashMap<[u8; PREFIX_LENGTH], u32>,
@@ -43,7 +43,7 @@ impl ApiKeyTable {
         self.keys.get(*self.by_prefix.get(&prefix)? as usize)
     }
 
-    /// Builds the table from the keys in the configuration; returns the invalid ones with their index, from 0.
+    /// Builds the table from the keys in the configuration. Also returns the invalid keys, each with its index from 0.
     pub(super) fn from_config(keys: &[StoredApiKey], grants: &GrantIndex) -> (Self, Vec<(usize, String)>) {
         let mut builder = ApiKeyTableBuilder::new(grants);
         for (at, key) in keys.iter().enumerate() {
@@ -52,22 +52,22 @@ impl ApiKeyTable {
         builder.build()
     }
 
-    /// Builds the table from the text of a file; returns the invalid lines with their number, from 1.
+    /// Builds the table from the text of a file. Also returns the invalid lines, each with its number from 1.
     pub(super) fn from_lines(text: &str, grants: &GrantIndex) -> (Self, Vec<(usize, String)>) {
         let mut builder = ApiKeyTableBuilder::new(grants);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
             if !line.is_empty() {
-                // The error text of serde_json may quote the line, which may be a whole key.
-                let read = serde_json::from_str::<ApiKeyLine<'_>>(line);
-                builder.add(at + 1, read.map_err(|why| format!("is not a key in JSON (column {})", why.column())));
+                // The message of serde_json is not used: it may quote the line, which may contain a whole key.
+                let parsed = serde_json::from_str::<ApiKeyLine<'_>>(line);
+                builder.add(at + 1, parsed.map_err(|why| format!("is not a key in JSON (column {})", why.column())));
             }
         }
         builder.build()
     }
 }
 
-/// A line of a file: the members of `StoredApiKey`, borrowed.
+/// A line of a key file: the members of `StoredApiKey`, borrowed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApiKeyLine<'a> {
@@ -109,14 +109,20 @@ struct ApiKeyTableBuilder<'a> {
     grants: &'a GrantIndex,
     table: ApiKeyTable,
     callers: HashMap<Arc<str>, Arc<Caller>>,
+    /// Names of groups and tiers.
     names: HashMap<Box<str>, Arc<str>>,
     invalid: Vec<(usize, String)>,
 }
 
 impl<'a> ApiKeyTableBuilder<'a> {
     fn new(grants: &'a GrantIndex) -> Self {
-        let (table, callers, groups, bad) = Default::default();
-        Self { grants, table, callers, names: groups, invalid: bad }
+        Self {
+            grants,
+            table: ApiKeyTable::default(),
+            callers: HashMap::new(),
+            names: HashMap::new(),
+            invalid: Vec::new(),
+        }
     }
 
     fn build(mut self) -> (ApiKeyTable, Vec<(usize, String)>) {
@@ -146,7 +152,7 @@ impl<'a> ApiKeyTableBuilder<'a> {
         }
         let expires = line.expires.as_deref().map(|text| OffsetDateTime::parse(text, &Rfc3339)).transpose();
         let expires = expires.map_err(|_| "expires: must be an RFC 3339 date-time")?;
-        let until = match (line.disabled, expires) {
+        let expires_at = match (line.disabled, expires) {
             (true, _) => i64::MIN,
             (false, None) => i64::MAX,
             (false, Some(at)) => at.unix_timestamp(),
@@ -154,21 +160,21 @@ impl<'a> ApiKeyTableBuilder<'a> {
         if self.table.by_prefix.contains_key(&prefix) {
             return Err(format!("prefix: {} is a duplicate", line.prefix));
         }
-        let number = u32::try_from(self.table.keys.len()).map_err(|_| "there are too many keys")?;
+        let index = u32::try_from(self.table.keys.len()).map_err(|_| "there are too many keys")?;
         let caller = self.intern_caller(line);
-        self.table.by_prefix.insert(prefix, number);
-        self.table.keys.push(ApiKeyEntry { hash, expires_at: until, caller });
+        self.table.by_prefix.insert(prefix, index);
+        self.table.keys.push(ApiKeyEntry { hash, expires_at, caller });
         Ok(())
     }
 
     fn intern_caller(&mut self, line: &ApiKeyLine<'_>) -> Arc<Caller> {
         let id = format!("key:{}", line.caller);
-        let same = |known: &&Arc<Caller>| {
-            known.tier.as_deref() == line.tier.as_deref()
-                && known.groups.iter().map(|group| &**group).eq(line.groups.iter().map(|group| &**group))
+        let has_same_attributes = |caller: &&Arc<Caller>| {
+            caller.tier.as_deref() == line.tier.as_deref()
+                && caller.groups.iter().map(|group| &**group).eq(line.groups.iter().map(|group| &**group))
         };
-        if let Some(known) = self.callers.get(id.as_str()).filter(same) {
-            return Arc::clone(known);
+        if let Some(caller) = self.callers.get(id.as_str()).filter(has_same_attributes) {
+            return Arc::clone(caller);
         }
         let groups: Arc<[Arc<str>]> = line.groups.iter().map(|group| self.intern_name(group)).collect();
         let tier = line.tier.as_deref().map(|tier| self.intern_name(tier));
@@ -186,12 +192,12 @@ impl<'a> ApiKeyTableBuilder<'a> {
     }
 
     fn intern_name(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(text) {
-            return Arc::clone(known);
+        if let Some(name) = self.names.get(text) {
+            return Arc::clone(name);
         }
-        let shared: Arc<str> = text.into();
-        self.names.insert(text.into(), Arc::clone(&shared));
-        shared
+        let name: Arc<str> = text.into();
+        self.names.insert(text.into(), Arc::clone(&name));
+        name
     }
 }
 

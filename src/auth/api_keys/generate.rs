@@ -1,4 +1,4 @@
-//! Generation of API keys: the key is returned once, to be shown; only its hash is stored.
+//! Generation of API keys. A key is printed once; only its hash is stored.
 
 use super::{KeyHasher, SECRET_LENGTH, api_key_table::PREFIX_LENGTH};
 use crate::{
@@ -29,7 +29,7 @@ pub struct NewApiKey {
     pub expires: Option<OffsetDateTime>,
 }
 
-/// Generates a key and the line to store for it. `pepper` must be that of the gateway that checks the key.
+/// Generates a key and its line for a key file. `pepper` must equal the pepper of the gateway that checks the key.
 ///
 /// # Errors
 /// An invalid name, or no randomness.
@@ -65,18 +65,18 @@ pub fn generate_api_key(key: &NewApiKey, pepper: Option<&Secret>) -> Result<(Sec
 /// # Errors
 /// The file cannot be written completely.
 pub fn append_api_key(path: &Path, line: &str) -> Result<(), String> {
-    let refuse = |why: std::io::Error| format!("{} cannot be written ({why})", path.display());
+    let write_error = |why: std::io::Error| format!("{} cannot be written ({why})", path.display());
     let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
-    let mut file = file.map_err(refuse)?;
-    // One write call with O_APPEND, so that concurrent commands cannot mix their lines. A file edited by hand may lack
-    // the final line feed.
+    let mut file = file.map_err(write_error)?;
+    // One write with O_APPEND, so that concurrent commands do not interleave their lines. A file that was edited by
+    // hand may lack the final line feed.
     let mut last = [b'\n'];
     if file.seek(SeekFrom::End(-1)).is_ok() {
-        file.read_exact(&mut last).map_err(refuse)?;
+        file.read_exact(&mut last).map_err(write_error)?;
     }
-    let before = if last == [b'\n'] { "" } else { "\n" };
-    file.write_all(format!("{before}{line}\n").as_bytes()).map_err(refuse)?;
-    file.sync_all().map_err(refuse)
+    let separator = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{separator}{line}\n").as_bytes()).map_err(write_error)?;
+    file.sync_all().map_err(write_error)
 }
 
 /// Returns random letters and digits, evenly distributed: bytes beyond the last multiple of 62 are discarded.
@@ -85,8 +85,8 @@ fn random_alphanumeric(count: usize) -> Result<String, String> {
     while text.len() < count {
         let mut bytes = [0; 64];
         rand::fill(&mut bytes).map_err(|_| "the system has no randomness")?;
-        let fit = bytes.iter().filter(|byte| **byte < 248).filter_map(|byte| ALPHANUMERIC.get(usize::from(byte % 62)));
-        text.extend(fit.map(|letter| char::from(*letter)).take(count - text.len()));
+        let characters = bytes.iter().filter(|byte| **byte < 248).filter_map(|byte| ALPHANUMERIC.get(usize::from(byte % 62)));
+        text.extend(characters.map(|byte| char::from(*byte)).take(count - text.len()));
     }
     Ok(text)
 }

@@ -25,8 +25,8 @@ const MAX_KEY_LENGTH: usize = 256;
 /// Minimum length of the secret part: 32 of 62 letters are 190 bits.
 const SECRET_LENGTH: usize = 32;
 
-/// Computes the stored hash of a key. Keys are random, so a slow hash would add no security and only let callers load
-/// the gateway.
+/// Computes the stored hash of a key. Keys are random, so that a slow hash would add no security, and would let callers
+/// overload the gateway.
 #[derive(Debug)]
 pub(super) enum KeyHasher {
     Sha256,
@@ -110,8 +110,8 @@ impl ApiKeyAuthenticator {
         self.configured.len() + self.files.iter().map(ApiKeyFile::len).sum::<usize>()
     }
 
-    /// Checks a key without I/O, and without allocation if it is valid. An unknown key takes as long as a wrong one,
-    /// and gets the same response.
+    /// Checks a key without I/O, and without allocation if the key is valid. A key with an unknown prefix takes as long
+    /// as a key with a wrong secret, and gets the same response.
     pub(super) fn authenticate(&self, headers: &HeaderMap) -> AuthenticationResult {
         let Some(value) = headers.get(&self.header) else {
             return AuthenticationResult::NotPresented;
@@ -122,19 +122,19 @@ impl ApiKeyAuthenticator {
         };
         let hash = self.hasher.hash(key);
         let valid_caller = |table: &ApiKeyTable| {
-            let stored = table.find(prefix);
-            let known = stored.map_or(&[0; 32], |stored| &stored.hash);
-            let same = constant_time::verify_slices_are_equal(known, &hash).is_ok();
-            stored.filter(|stored| same && stored.is_valid_at(unix_now())).map(|stored| Arc::clone(&stored.caller))
+            let entry = table.find(prefix);
+            let expected_hash = entry.map_or(&[0; 32], |entry| &entry.hash);
+            let is_equal = constant_time::verify_slices_are_equal(expected_hash, &hash).is_ok();
+            entry.filter(|entry| is_equal && entry.is_valid_at(unix_now())).map(|entry| Arc::clone(&entry.caller))
         };
-        // Whether the configuration has keys is not a secret.
+        // An empty table needs no constant-time comparison: whether the configuration has keys is not a secret.
         let configured = Some(&self.configured).filter(|table| table.len() > 0).and_then(valid_caller);
-        let found = configured.or_else(|| self.files.iter().find_map(|file| valid_caller(&file.table())));
-        found.map_or_else(refuse, AuthenticationResult::Authenticated)
+        let caller = configured.or_else(|| self.files.iter().find_map(|file| valid_caller(&file.table())));
+        caller.map_or_else(refuse, AuthenticationResult::Authenticated)
     }
 }
 
-/// Returns whether the header has another meaning in HTTP.
+/// Returns whether HTTP defines the header for another purpose.
 fn is_reserved_header(name: &HeaderName) -> bool {
     [
         header::AUTHORIZATION,
@@ -150,10 +150,11 @@ fn is_reserved_header(name: &HeaderName) -> bool {
         || [header::CONTENT_TYPE, header::FORWARDED].contains(name)
 }
 
-/// Splits a key, `gp_<12 letters or digits>_<32 or more>`, into its public prefix and the whole key.
+/// Parses a key, `gp_<12 letters or digits>_<32 or more>`; returns its public prefix and the whole key.
 fn split_key(text: &str) -> Option<([u8; PREFIX_LENGTH], &str)> {
-    let word = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
+    let is_alphanumeric = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric());
     let (prefix, secret) = text.strip_prefix("gp_")?.split_once('_')?;
-    let fits = text.len() <= MAX_KEY_LENGTH && secret.len() >= SECRET_LENGTH && word(prefix) && word(secret);
-    Some((prefix.as_bytes().try_into().ok().filter(|_| fits)?, text))
+    let has_valid_length = text.len() <= MAX_KEY_LENGTH && secret.len() >= SECRET_LENGTH;
+    let is_well_formed = has_valid_length && is_alphanumeric(prefix) && is_alphanumeric(secret);
+    Some((prefix.as_bytes().try_into().ok().filter(|_| is_well_formed)?, text))
 }

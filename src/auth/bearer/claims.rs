@@ -29,10 +29,10 @@ impl TokenClaims {
         self.get(name)?.as_str()
     }
 
-    /// Returns a claim by name or JSON Pointer.
+    /// Returns the claim at `path`, a name or a JSON Pointer. A null counts as missing.
     fn find_claim(&self, path: &str) -> Option<&Value> {
-        let found = if path.starts_with('/') { self.0.pointer(path) } else { self.get(path) };
-        found.filter(|value| !value.is_null())
+        let claim = if path.starts_with('/') { self.0.pointer(path) } else { self.get(path) };
+        claim.filter(|value| !value.is_null())
     }
 
     /// Parses a `NumericDate` (RFC 7519 §2), which may have a fraction.
@@ -63,27 +63,27 @@ impl TokenClaims {
         Ok(until)
     }
 
-    /// Checks that `aud` contains one of `ours` (RFC 7519 §4.1.3).
-    pub(super) fn check_audience(&self, ours: &[String]) -> Result<(), InvalidCredential> {
-        let names = |value: &Value| value.as_str().is_some_and(|name| ours.iter().any(|our| our == name));
-        let meant = match self.get("aud") {
-            Some(Value::Array(all)) => all.iter().any(names),
-            Some(one) => names(one),
+    /// Checks that `aud` contains one of the `accepted` audiences (RFC 7519 §4.1.3).
+    pub(super) fn check_audience(&self, accepted: &[String]) -> Result<(), InvalidCredential> {
+        let is_accepted = |value: &Value| value.as_str().is_some_and(|name| accepted.iter().any(|each| each == name));
+        let is_meant = match self.get("aud") {
+            Some(Value::Array(audiences)) => audiences.iter().any(is_accepted),
+            Some(audience) => is_accepted(audience),
             None => false,
         };
-        if meant { Ok(()) } else { Err(InvalidCredential::new("the token is meant for another audience")) }
+        if is_meant { Ok(()) } else { Err(InvalidCredential::new("the token is meant for another audience")) }
     }
 
-    /// Returns the fingerprint in `cnf` (RFC 8705 §3.1). Other bindings (RFC 7800) cannot be checked, so such a token
-    /// is never valid.
+    /// Returns the fingerprint in `cnf` (RFC 8705 §3.1). A token with another binding (RFC 7800) is never valid,
+    /// because the gateway cannot check the binding.
     pub(super) fn bound_certificate(&self) -> Result<Option<[u8; 32]>, InvalidCredential> {
         let Some(confirmation) = self.get("cnf") else {
             return Ok(None);
         };
         let members = confirmation.as_object().filter(|members| members.len() == 1);
         let fingerprint = members.and_then(|members| members.get("x5t#S256")).and_then(Value::as_str);
-        let print = fingerprint.and_then(|print| URL_SAFE_NO_PAD.decode(print).ok()?.try_into().ok());
-        print.map(Some).ok_or_else(|| InvalidCredential::new("the token has a binding that cannot be checked here"))
+        let decoded = fingerprint.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok());
+        decoded.map(Some).ok_or_else(|| InvalidCredential::new("the token has a binding that cannot be checked here"))
     }
 }
 
@@ -120,7 +120,7 @@ impl CallerMapper {
     }
 
     pub(super) fn caller_from_claims(&self, claims: &TokenClaims) -> Result<Arc<Caller>, InvalidCredential> {
-        let name = self.mapping.caller.iter().find_map(|place| claims.find_claim(place));
+        let name = self.mapping.caller.iter().find_map(|path| claims.find_claim(path));
         let name = name
             .and_then(Value::as_str)
             .filter(|name| is_valid_name(name))
@@ -135,12 +135,12 @@ impl CallerMapper {
             .transpose()?
             .unwrap_or_default();
         let mut scopes = Vec::new();
-        for place in ["scope", "scp"] {
+        for path in ["scope", "scp"] {
             scopes.extend(
-                claims.find_claim(place).map(|value| string_list(value, true)).transpose()?.unwrap_or_default(),
+                claims.find_claim(path).map(|value| string_list(value, true)).transpose()?.unwrap_or_default(),
             );
         }
-        let tier = self.mapping.tier.as_deref().and_then(|place| claims.find_claim(place)).and_then(Value::as_str);
+        let tier = self.mapping.tier.as_deref().and_then(|path| claims.find_claim(path)).and_then(Value::as_str);
         Ok(Arc::new(Caller {
             grants: self.grants.grants_for_caller(&id, &groups),
             id,
@@ -152,16 +152,17 @@ impl CallerMapper {
     }
 }
 
-/// Returns the strings of a list, or of one string; scopes are separated by spaces (RFC 8693 §4.2).
+/// Returns the strings of an array, or the one string. With `split_spaces`, one string is a list that is separated by
+/// spaces, as for scopes (RFC 8693 §4.2).
 fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<Arc<str>>, InvalidCredential> {
-    let words: Option<Vec<&str>> = match value {
-        Value::String(text) if split_spaces => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),
+    let strings: Option<Vec<&str>> = match value {
+        Value::String(text) if split_spaces => Some(text.split(' ').filter(|string| !string.is_empty()).collect()),
         Value::String(text) => Some(vec![text]),
         Value::Array(items) => items.iter().map(Value::as_str).collect(),
         _ => None,
     };
-    let words = words.filter(|words| words.len() <= MAX_LIST_ITEMS && words.iter().all(|word| is_valid_name(word)));
-    Ok(words
+    let strings = strings.filter(|strings| strings.len() <= MAX_LIST_ITEMS && strings.iter().all(|string| is_valid_name(string)));
+    Ok(strings
         .ok_or_else(|| InvalidCredential::new("the token's groups or scopes are malformed"))?
         .into_iter()
         .map(Into::into)

@@ -1,5 +1,5 @@
-//! Token introspection (RFC 7662): asks the issuer about opaque tokens, once at a time per token and with bounded
-//! concurrency. A missing response is 503, never 401.
+//! Token introspection (RFC 7662): posts opaque tokens to the introspection endpoint, with at most one request at a
+//! time for each token and a bounded number in all. Without a response the call gets 503, never 401.
 
 use super::{
     TokenError, VerifiedToken,
@@ -25,13 +25,13 @@ use tokio::sync::Semaphore;
 
 const REQUEST_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(5) };
 
-/// How long calls with one token share a result, and how long a refusal is cached.
+/// How long calls with the same token share a result, and how long a refusal is cached.
 const RESULT_TTL: Duration = Duration::from_secs(5);
 
 /// Maximum number of shared results.
 const MAX_SHARED_RESULTS: u64 = 10_000;
 
-/// Maximum number of concurrent requests, and how long another one waits.
+/// Maximum number of concurrent requests, and how long a further request waits.
 const MAX_CONCURRENT_REQUESTS: usize = 64;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -70,16 +70,16 @@ impl TokenIntrospector {
             problems.push("cache_ttl: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
-        let callers = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
-        let callers = callers.map_err(|whys| problems.extend(whys));
-        let (Ok(secret), Ok(callers), true) = (secret, callers, problems.is_empty()) else {
+        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
+        let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));
+        let (Ok(secret), Ok(caller_mapper), true) = (secret, caller_mapper, problems.is_empty()) else {
             return Err(problems);
         };
         Ok(Self {
             config: config.clone(),
             client_id: form_encode(&config.client_id),
             client_secret: Secret::new(form_encode(secret.expose())),
-            caller_mapper: callers,
+            caller_mapper,
             client: services.client.clone(),
             metrics: Arc::clone(&services.metrics),
             results: moka::future::Cache::builder().max_capacity(MAX_SHARED_RESULTS).time_to_live(RESULT_TTL).build(),
@@ -87,10 +87,10 @@ impl TokenIntrospector {
         })
     }
 
-    /// Introspects a token. A failure is returned to all calls that wait for it, and not cached.
+    /// Introspects a token. A failure is returned to every call that waits for the result, and is not cached.
     pub(super) async fn introspect(&self, token: &str, hash: [u8; 32]) -> Result<Arc<VerifiedToken>, TokenError> {
         let mut result = self.introspect_shared(token, hash).await?;
-        // The shared result may outlive `cache_ttl`: the endpoint must confirm that the token is still valid.
+        // The shared result may be older than `cache_ttl`: the endpoint must confirm that the token is still valid.
         if matches!(&result, Ok(verified) if verified.valid_until <= unix_now()) {
             self.results.invalidate(&hash).await;
             result = self.introspect_shared(token, hash).await?;
@@ -116,12 +116,12 @@ impl TokenIntrospector {
                 return Err(why);
             }
         };
-        Ok(self.verify_response(&claims).map(Arc::new).map_err(|bad| bad.reason))
+        Ok(self.verify_response(&claims).map(Arc::new).map_err(|invalid| invalid.reason))
     }
 
     async fn post_token(&self, token: &str) -> Result<TokenClaims, String> {
         let permit = tokio::time::timeout(QUEUE_TIMEOUT, self.request_permits.acquire()).await;
-        let _turn = permit.map_err(|_| "too many tokens wait for introspection")?.map_err(|why| why.to_string())?;
+        let _permit = permit.map_err(|_| "too many tokens wait for introspection")?.map_err(|why| why.to_string())?;
         let form = FormRequest {
             fields: &[("token", token), ("token_type_hint", "access_token")],
             basic: (&self.client_id, &self.client_secret),
@@ -132,10 +132,10 @@ impl TokenIntrospector {
         if response.status != 200 {
             return Err(format!("{}: responded with status {}", self.config.endpoint, response.status));
         }
-        let DuplicateFreeJson(answer) = serde_json::from_slice(&response.body)
+        let DuplicateFreeJson(body) = serde_json::from_slice(&response.body)
             .map_err(|_| format!("{}: response is not JSON", self.config.endpoint))?;
-        match answer.get("active") {
-            Some(Value::Bool(_)) => Ok(TokenClaims(answer)),
+        match body.get("active") {
+            Some(Value::Bool(_)) => Ok(TokenClaims(body)),
             _ => Err(format!("{}: response has no boolean 'active'", self.config.endpoint)),
         }
     }
@@ -144,12 +144,12 @@ impl TokenIntrospector {
         if claims.get("active") != Some(&Value::Bool(true)) {
             return Err(InvalidCredential::new("the token is not active"));
         }
-        let max_until = unix_now().saturating_add(as_seconds(self.config.cache_ttl).max(1));
-        let until = claims
+        let max_valid_until = unix_now().saturating_add(as_seconds(self.config.cache_ttl).max(1));
+        let valid_until = claims
             .check_lifetime(unix_now(), as_seconds(self.config.leeway))?
-            .map_or(max_until, |until| until.min(max_until));
-        if let (Some(ours), Some(iss)) = (&self.config.issuer, claims.get("iss"))
-            && iss.as_str() != Some(ours)
+            .map_or(max_valid_until, |expires_at| expires_at.min(max_valid_until));
+        if let (Some(accepted), Some(iss)) = (&self.config.issuer, claims.get("iss"))
+            && iss.as_str() != Some(accepted)
         {
             return Err(InvalidCredential::new("the token's issuer is not accepted"));
         }
@@ -158,7 +158,7 @@ impl TokenIntrospector {
         }
         Ok(VerifiedToken {
             caller: self.caller_mapper.caller_from_claims(claims)?,
-            valid_until: until,
+            valid_until,
             bound_certificate: claims.bound_certificate()?,
         })
     }

@@ -1,5 +1,5 @@
-//! JWKS cache: an issuer's keys, fetched once at a time from the issuer only, and kept when a fetch fails. `issuer`
-//! decides when to fetch and how to respond meanwhile.
+//! JWKS cache: an issuer's keys, with at most one fetch at a time. A failed fetch keeps the previous keys.
+//! `token_issuer` decides when to fetch, and how to respond until then.
 
 use super::verification_key::{self, VerificationKey};
 use crate::{
@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 const FETCH_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
 
-/// Minimum time between two attempts while there are no keys, or only stale ones.
+/// Minimum time between two attempts while there are no keys or only stale keys.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Location of an issuer's keys.
@@ -34,23 +34,23 @@ pub(super) enum JwksLocation {
 #[derive(Debug)]
 pub(super) struct FetchedKeys {
     pub(super) keys: Vec<VerificationKey>,
-    pub(super) fetched: Instant,
-    /// Jitter by which the next fetch is early, in 2560ths of the interval: many gateways must not fetch at once.
+    pub(super) fetched_at: Instant,
+    /// How much earlier the next fetch starts, in 2560ths of the interval, so that gateways do not fetch all at once.
     jitter: u8,
 }
 
 /// Reason of a fetch; decides how soon after the last attempt it may happen.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FetchReason {
-    /// There are no keys, or only stale ones.
+    /// There are no keys, or only stale keys.
     NoFreshKeys,
-    /// A token names an unknown key; minimum time since the last fetch for this reason.
+    /// A token names an unknown key. Holds the minimum time since the last fetch for this reason.
     UnknownKey(Duration),
     /// The refresh interval has passed.
     Scheduled,
 }
 
-/// Record of the fetch attempts.
+/// Times of the last fetch attempts, and the last outcome.
 #[derive(Debug, Default)]
 struct FetchAttempts {
     last: Option<Instant>,
@@ -97,21 +97,21 @@ impl JwksCache {
         self.keys.load_full()
     }
 
-    /// Fetches the keys, joins a fetch in progress, or returns the outcome of the last attempt if it was too recent.
-    /// Returns whether the attempt succeeded.
+    /// Fetches the keys, joins a fetch in progress, or, soon after an attempt, fetches nothing. Returns whether the
+    /// last attempt succeeded.
     pub(super) async fn refresh(self: &Arc<Self>, reason: FetchReason) -> bool {
         let requested_at = Instant::now();
-        if let Some(good) =
+        if let Some(succeeded) =
             self.attempts.try_lock().ok().and_then(|attempts| attempts.recent_outcome(reason, requested_at))
         {
-            return good;
+            return succeeded;
         }
         let this = Arc::clone(self);
         // A separate task: a caller that disconnects must not cancel, and thereby repeat, a fetch.
         let fetch = tokio::spawn(async move {
             let mut attempts = this.attempts.lock().await;
-            if let Some(good) = attempts.recent_outcome(reason, requested_at) {
-                return good;
+            if let Some(succeeded) = attempts.recent_outcome(reason, requested_at) {
+                return succeeded;
             }
             attempts.last = Some(Instant::now());
             if let FetchReason::UnknownKey(_) = reason {
@@ -127,7 +127,7 @@ impl JwksCache {
     /// `retry`.
     pub(super) fn refresh_if_due(self: &Arc<Self>, refresh: Duration, retry: Duration) {
         let is_older = |at: Instant, age| at.elapsed() >= age;
-        let due = self.keys.load().as_ref().is_none_or(|set| is_older(set.fetched, set.refresh_interval(refresh)));
+        let due = self.keys.load().as_ref().is_none_or(|set| is_older(set.fetched_at, set.refresh_interval(refresh)));
         let may_retry = self
             .attempts
             .try_lock()
@@ -141,10 +141,10 @@ impl JwksCache {
     async fn fetch(&self) -> bool {
         match self.try_fetch().await {
             Ok(keys) => {
-                let mut sooner = [0];
+                let mut random = [0];
                 // Without randomness the jitter is zero, which is harmless.
-                let _ = aws_lc_rs::rand::fill(&mut sooner);
-                self.keys.store(Some(Arc::new(FetchedKeys { keys, fetched: Instant::now(), jitter: sooner[0] })));
+                let _ = aws_lc_rs::rand::fill(&mut random);
+                self.keys.store(Some(Arc::new(FetchedKeys { keys, fetched_at: Instant::now(), jitter: random[0] })));
                 self.metrics.record_event(Event::JwksFetched);
                 true
             }
@@ -161,24 +161,24 @@ impl JwksCache {
             JwksLocation::Url(url) => (url.clone(), UrlTrust::Operator),
             JwksLocation::Discovery { issuer, url } => self.discover(issuer, url).await?,
         };
-        let found = self.client.fetch_json::<JwksDocument>(&url, trust, FETCH_BOUNDS).await;
-        let keys = verification_key::usable_keys(&found.map_err(|why| why.to_string())?.keys);
-        // A key set without usable keys is a failure: it must not lock all callers out.
+        let document = self.client.fetch_json::<JwksDocument>(&url, trust, FETCH_BOUNDS).await;
+        let keys = verification_key::usable_keys(&document.map_err(|why| why.to_string())?.keys);
+        // A key set without usable keys counts as a failure, so that it does not lock out every caller.
         if keys.is_empty() { Err(format!("{url}: has no usable key")) } else { Ok(keys) }
     }
 
     /// Fetches the discovery document; its issuer must match exactly (OpenID Connect Discovery §4.3).
     async fn discover(&self, issuer: &str, url: &str) -> Result<(String, UrlTrust), String> {
-        let found: DiscoveryDocument =
+        let document: DiscoveryDocument =
             self.client.fetch_json(url, UrlTrust::Operator, FETCH_BOUNDS).await.map_err(|why| why.to_string())?;
-        if found.issuer != issuer {
-            return Err(format!("{url}: names the issuer {:?}, expected {issuer:?}", found.issuer));
+        if document.issuer != issuer {
+            return Err(format!("{url}: names the issuer {:?}, expected {issuer:?}", document.issuer));
         }
-        let here = self.client.check_url(url).map(|url| url.origin());
-        let there = self.client.check_url(&found.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
-        // A key set on the document's own origin is as trusted as the configured URL; any other URL is not.
-        let trust = if here == Ok(there) { UrlTrust::Operator } else { UrlTrust::Untrusted };
-        Ok((found.jwks_uri, trust))
+        let document_origin = self.client.check_url(url).map(|url| url.origin());
+        let jwks_origin = self.client.check_url(&document.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
+        // A key set on the document's own origin is trusted like the configured URL; any other URL is not.
+        let trust = if document_origin == Ok(jwks_origin) { UrlTrust::Operator } else { UrlTrust::Untrusted };
+        Ok((document.jwks_uri, trust))
     }
 }
 
@@ -192,13 +192,13 @@ impl FetchedKeys {
 impl FetchAttempts {
     /// Returns the outcome of the last attempt, if another attempt would be too soon.
     fn recent_outcome(&self, reason: FetchReason, requested_at: Instant) -> Option<bool> {
-        let is_within = |at: Option<Instant>, pause: Duration| at.is_some_and(|at| at.elapsed() < pause);
-        let joined = self.last.is_some_and(|last| last >= requested_at);
-        let too_soon = match reason {
+        let is_within = |last: Option<Instant>, interval: Duration| last.is_some_and(|at| at.elapsed() < interval);
+        let is_joined = self.last.is_some_and(|last| last >= requested_at);
+        let is_too_soon = match reason {
             FetchReason::NoFreshKeys => is_within(self.last, MIN_RETRY_INTERVAL),
-            FetchReason::UnknownKey(pause) => is_within(self.last_for_unknown_key, pause),
+            FetchReason::UnknownKey(interval) => is_within(self.last_for_unknown_key, interval),
             FetchReason::Scheduled => false,
         };
-        (joined || too_soon).then_some(self.succeeded)
+        (is_joined || is_too_soon).then_some(self.succeeded)
     }
 }

@@ -1,4 +1,4 @@
-//! JWT parser (RFC 7515, RFC 7519), strict: a token that two parsers could read differently is malformed. Nothing is
+//! Strict JWT parser (RFC 7515, RFC 7519): a token that two parsers could read differently is malformed. No claim is
 //! trusted before the signature over `signing_input` has been checked.
 
 use super::claims::TokenClaims;
@@ -11,8 +11,8 @@ use serde::{
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Returns whether a token is to be parsed as a JWT: three parts, of which the first starts like a JSON object in
-/// base64. Such a token is never handled as an opaque one.
+/// Returns whether a token is parsed as a JWT: it has three parts, and the first part starts like a JSON object in
+/// base64. A JWT is never handled as an opaque token.
 pub(super) fn is_jwt(token: &str) -> bool {
     token.bytes().filter(|b| *b == b'.').count() == 2 && ["ey", "ew", "ex"].iter().any(|begin| token.starts_with(begin))
 }
@@ -24,7 +24,7 @@ pub(super) struct SignedJwt<'a> {
     pub(super) kid: Option<String>,
     pub(super) typ: Option<String>,
     pub(super) claims: TokenClaims,
-    /// The signing input.
+    /// Encoded header and claims, which the signature covers.
     pub(super) signing_input: &'a [u8],
     /// Signature, in base64url.
     pub(super) signature: &'a str,
@@ -33,14 +33,14 @@ pub(super) struct SignedJwt<'a> {
 impl<'a> SignedJwt<'a> {
     pub(super) fn parse(token: &'a str) -> Result<Self, InvalidCredential> {
         let malformed = || InvalidCredential::new("the token is malformed");
-        let (signed, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
-        let (header, claims) = signed.split_once('.').ok_or_else(malformed)?;
+        let (signing_input, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
+        let (header, claims) = signing_input.split_once('.').ok_or_else(malformed)?;
         let (header, claims) = (decode_object(header)?, decode_object(claims)?);
         // RFC 7515 §4.1.11: no extension is supported, so none may be critical. `b64` is an extension.
         if header.text("alg").is_none() || header.get("crit").is_some() || header.get("b64").is_some() {
             return Err(InvalidCredential::new("the token's header is not accepted"));
         }
-        let text = |name: &str| match header.get(name) {
+        let header_text = |name: &str| match header.get(name) {
             None => Ok(None),
             Some(Value::String(text)) if text.len() <= 512 => Ok(Some(text.clone())),
             Some(_) => Err(InvalidCredential::new("the token's header is not accepted")),
@@ -48,11 +48,11 @@ impl<'a> SignedJwt<'a> {
         URL_SAFE_NO_PAD.decode(signature).map_err(|_| malformed())?;
         // `jwk`, `jku`, `x5u` and `x5c` name keys of the sender's choice and are ignored.
         Ok(Self {
-            algorithm: text("alg")?.unwrap_or_default(),
-            kid: text("kid")?,
-            typ: text("typ")?,
+            algorithm: header_text("alg")?.unwrap_or_default(),
+            kid: header_text("kid")?,
+            typ: header_text("typ")?,
             claims,
-            signing_input: signed.as_bytes(),
+            signing_input: signing_input.as_bytes(),
             signature,
         })
     }
@@ -69,8 +69,8 @@ fn decode_object(part: &str) -> Result<TokenClaims, InvalidCredential> {
 pub(super) struct DuplicateFreeJson(pub(super) Value);
 
 impl<'de> Deserialize<'de> for DuplicateFreeJson {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(DuplicateFreeJsonVisitor).map(Self)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DuplicateFreeJsonVisitor).map(Self)
     }
 }
 
@@ -79,8 +79,8 @@ struct DuplicateFreeJsonVisitor;
 impl<'de> Visitor<'de> for DuplicateFreeJsonVisitor {
     type Value = Value;
 
-    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("JSON")
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {

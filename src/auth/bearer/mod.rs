@@ -1,5 +1,5 @@
-//! Authentication by bearer token (RFC 6750): JWTs of configured issuers, other tokens by introspection. A verified
-//! token is cached by its hash; conditions that depend on the time or the connection are checked for every call.
+//! Authentication by bearer token (RFC 6750): verifies JWTs of the configured issuers, and introspects other tokens. A
+//! verified token is cached by its hash; its lifetime and its certificate binding are checked for every call.
 
 mod claims;
 mod introspection;
@@ -49,21 +49,21 @@ pub(super) enum TokenError {
 }
 
 impl From<InvalidCredential> for TokenError {
-    fn from(bad: InvalidCredential) -> Self {
-        Self::Invalid(bad)
+    fn from(invalid: InvalidCredential) -> Self {
+        Self::Invalid(invalid)
     }
 }
 
 impl From<TokenError> for AuthenticationResult {
-    fn from(trouble: TokenError) -> Self {
-        match trouble {
-            TokenError::Invalid(bad) => Self::Invalid(bad),
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Invalid(invalid) => Self::Invalid(invalid),
             TokenError::Unavailable(fault) => Self::Unavailable(fault),
         }
     }
 }
 
-/// A technical failure: not the caller's fault, and never a reason to accept the token.
+/// Returns the error for a check that failed technically: 503, because the token may be valid.
 #[cold]
 fn token_check_unavailable(detail: impl std::fmt::Display) -> TokenError {
     let fault = Fault::new(FaultCode::Overloaded, "The token cannot be checked at the moment");
@@ -93,24 +93,24 @@ impl BearerAuthenticator {
                 previous.and_then(|bearer| bearer.issuers.iter().find(|issuer| issuer.has_name(&settings.issuer)));
             match TokenIssuer::build(settings, grants, services, previous_issuer) {
                 Ok(issuer) => issuers.push(issuer),
-                Err(whys) => problems.extend(whys.into_iter().map(|why| format!("bearer.issuers[{at}].{why}"))),
+                Err(reasons) => problems.extend(reasons.into_iter().map(|why| format!("bearer.issuers[{at}].{why}"))),
             }
         }
         let introspector =
             config.introspection.as_ref().map(|settings| TokenIntrospector::build(settings, grants, services));
-        let introspector = introspector.transpose().map_err(|whys| {
-            problems.extend(whys.into_iter().map(|why| format!("bearer.introspection.{why}")));
+        let introspector = introspector.transpose().map_err(|reasons| {
+            problems.extend(reasons.into_iter().map(|why| format!("bearer.introspection.{why}")));
         });
         let (Ok(introspector), true) = (introspector, problems.is_empty()) else {
             return Err(problems);
         };
         let cache_ttl = config.token_cache_ttl.get();
-        let verified =
+        let token_cache =
             moka::sync::Cache::builder().max_capacity(config.max_cached_tokens).time_to_live(cache_ttl).build();
         Ok(Self {
             issuers,
             introspector,
-            token_cache: verified,
+            token_cache,
             max_cache_seconds: cache_ttl.as_secs().try_into().unwrap_or(0),
         })
     }
@@ -125,7 +125,7 @@ impl BearerAuthenticator {
         let token = match bearer_token(presented.headers) {
             Ok(Some(token)) => token,
             Ok(None) => return Some(AuthenticationResult::NotPresented),
-            Err(bad) => return Some(AuthenticationResult::Invalid(bad)),
+            Err(invalid) => return Some(AuthenticationResult::Invalid(invalid)),
         };
         let verified = self.token_cache.get(&sha256(token)).filter(|verified| unix_now() < verified.valid_until)?;
         Some(check_certificate_binding(&verified, presented))
@@ -133,8 +133,8 @@ impl BearerAuthenticator {
 
     /// Checks a token, by its signature or by introspection if it is not cached.
     pub(super) async fn authenticate(&self, presented: &PresentedCredentials<'_>) -> AuthenticationResult {
-        if let Some(verdict) = self.authenticate_cached(presented) {
-            return verdict;
+        if let Some(result) = self.authenticate_cached(presented) {
+            return result;
         }
         let Ok(Some(token)) = bearer_token(presented.headers) else {
             return AuthenticationResult::NotPresented;
@@ -149,7 +149,7 @@ impl BearerAuthenticator {
                 self.token_cache.insert(hash, Arc::clone(&verified));
                 check_certificate_binding(&verified, presented)
             }
-            Err(trouble) => trouble.into(),
+            Err(error) => error.into(),
         }
     }
 
@@ -197,10 +197,11 @@ fn config_problems(config: &config::BearerConfig) -> Vec<String> {
 fn has_distinct_labels(config: &config::BearerConfig) -> bool {
     let mut sources: HashMap<Option<&str>, Option<&str>> = HashMap::new();
     let issuers = config.issuers.iter().map(|issuer| (Some(issuer.issuer.as_str()), issuer.label.as_deref()));
-    let introspection = config.introspection.iter().map(|asked| (asked.issuer.as_deref(), asked.label.as_deref()));
-    let agree = issuers.chain(introspection).all(|(place, label)| *sources.entry(place).or_insert(label) == label);
+    let introspection =
+        config.introspection.iter().map(|endpoint| (endpoint.issuer.as_deref(), endpoint.label.as_deref()));
+    let is_consistent = issuers.chain(introspection).all(|(issuer, label)| *sources.entry(issuer).or_insert(label) == label);
     let labels: HashSet<_> = sources.values().collect();
-    agree && labels.len() == sources.len() && (sources.len() < 2 || !labels.contains(&None))
+    is_consistent && labels.len() == sources.len() && (sources.len() < 2 || !labels.contains(&None))
 }
 
 /// Returns the token in `Authorization`, if the scheme is `Bearer`.
@@ -215,10 +216,10 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, InvalidCredential> 
         return Ok(None);
     }
     let token = std::str::from_utf8(rest).map_err(|_| malformed())?.trim_matches(' ');
-    // RFC 6750 §2.1: b64token. Without an early exit, the compiler vectorizes the loop.
-    let fits = |b: u8| matches!(b, b'A'..=b'Z' | b'a'..=b'z' | b'-'..=b'9' | b'_' | b'~' | b'+' | b'=');
-    let fit = |token: &str| token.bytes().fold(true, |fit, b| fit & fits(b));
-    match !token.is_empty() && token.len() <= MAX_TOKEN_BYTES && fit(token) {
+    // RFC 6750 §2.1: b64token. A fold has no early exit, so that the compiler vectorizes the loop.
+    let is_token_byte = |b: u8| matches!(b, b'A'..=b'Z' | b'a'..=b'z' | b'-'..=b'9' | b'_' | b'~' | b'+' | b'=');
+    let is_b64token = |token: &str| token.bytes().fold(true, |valid, b| valid & is_token_byte(b));
+    match !token.is_empty() && token.len() <= MAX_TOKEN_BYTES && is_b64token(token) {
         true => Ok(Some(token)),
         false => Err(malformed()),
     }

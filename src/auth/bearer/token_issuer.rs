@@ -18,7 +18,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Maximum number of keys tried for one token: several may share an id, and a token may name none.
+/// Maximum number of keys tried for one token: several keys may share an id, and a token may name no key.
 const MAX_KEYS_TRIED: usize = 4;
 
 #[derive(Debug)]
@@ -56,14 +56,14 @@ impl TokenIssuer {
         if let Err(why) = services.client.check_url(url) {
             problems.push(format!("{field}: {url} {why}"));
         }
-        let callers = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
-        let callers = callers.map_err(|whys| problems.extend(whys));
-        let (Ok(callers), true) = (callers, problems.is_empty()) else {
+        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
+        let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));
+        let (Ok(caller_mapper), true) = (caller_mapper, problems.is_empty()) else {
             return Err(problems);
         };
         let (client, metrics) = (services.client.clone(), Arc::clone(&services.metrics));
         let jwks = Arc::new(JwksCache::new(location, client, metrics, previous.map(|previous| &*previous.jwks)));
-        Ok(Self { config: config.clone(), caller_mapper: callers, jwks, leeway: as_seconds(config.leeway) })
+        Ok(Self { config: config.clone(), caller_mapper, jwks, leeway: as_seconds(config.leeway) })
     }
 
     pub(super) fn has_name(&self, iss: &str) -> bool {
@@ -74,7 +74,7 @@ impl TokenIssuer {
         self.jwks.refresh_if_due(self.config.jwks_refresh_interval.get(), self.config.min_jwks_refetch_interval.get());
     }
 
-    /// Verifies a token, the signature first: claims of an unsigned token get no error of their own.
+    /// Verifies a token. The signature comes first, so that a forged token reveals nothing about the checks of claims.
     pub(super) async fn verify(&self, jws: &SignedJwt<'_>) -> Result<VerifiedToken, TokenError> {
         let algorithm = verification_key::parse_algorithm(&jws.algorithm)
             .filter(|algorithm| self.config.algorithms.contains(algorithm));
@@ -83,12 +83,12 @@ impl TokenIssuer {
             return Err(InvalidCredential::new("the token's type is not accepted").into());
         }
         self.check_signature(jws, algorithm).await?;
-        let until = jws.claims.check_lifetime(unix_now(), self.leeway)?;
-        let until = until.ok_or_else(|| InvalidCredential::new("the token does not tell when it expires"))?;
+        let expires_at = jws.claims.check_lifetime(unix_now(), self.leeway)?;
+        let expires_at = expires_at.ok_or_else(|| InvalidCredential::new("the token has no expiration time"))?;
         jws.claims.check_audience(&self.config.audience)?;
         Ok(VerifiedToken {
             caller: self.caller_mapper.caller_from_claims(&jws.claims)?,
-            valid_until: until,
+            valid_until: expires_at,
             bound_certificate: jws.claims.bound_certificate()?,
         })
     }
@@ -96,14 +96,14 @@ impl TokenIssuer {
     /// Returns whether `typ` is accepted. RFC 7515 §4.1.9: `application/` is optional. RFC 7519 §5.1: JWT is the
     /// default.
     fn accepts_type(&self, typ: Option<&str>) -> bool {
-        let short = |text: &str| match text.get(..12) {
-            Some(begin) if begin.eq_ignore_ascii_case("application/") => {
+        let without_prefix = |text: &str| match text.get(..12) {
+            Some(prefix) if prefix.eq_ignore_ascii_case("application/") => {
                 text.get(12..).unwrap_or_default().to_ascii_lowercase()
             }
             _ => text.to_ascii_lowercase(),
         };
-        let typ = short(typ.unwrap_or("JWT"));
-        self.config.token_types.iter().any(|accepted| short(accepted) == typ)
+        let typ = without_prefix(typ.unwrap_or("JWT"));
+        self.config.token_types.iter().any(|accepted| without_prefix(accepted) == typ)
     }
 
     async fn check_signature(&self, jws: &SignedJwt<'_>, algorithm: SignatureAlgorithm) -> Result<(), TokenError> {
@@ -111,15 +111,15 @@ impl TokenIssuer {
         if is_signed_by(&set, jws, algorithm) {
             return Ok(());
         }
-        // If the named key is known, the signature is wrong; an unknown key may be new.
-        let known = jws.kid.is_some()
+        // With a known key the signature is wrong. An unknown key may be new.
+        let is_key_known = jws.kid.is_some()
             && set.keys.iter().any(|key| key.kid.is_some() && key.matches(algorithm, jws.kid.as_deref()));
-        if !known {
-            let good = self.jwks.refresh(FetchReason::UnknownKey(self.config.min_jwks_refetch_interval.get())).await;
+        if !is_key_known {
+            let succeeded = self.jwks.refresh(FetchReason::UnknownKey(self.config.min_jwks_refetch_interval.get())).await;
             if self.jwks.keys().is_some_and(|set| is_signed_by(&set, jws, algorithm)) {
                 return Ok(());
             }
-            if !good {
+            if !succeeded {
                 return Err(token_check_unavailable(format!(
                     "the keys of {} cannot be fetched, and the token's key is unknown",
                     self.config.issuer
@@ -132,7 +132,7 @@ impl TokenIssuer {
     /// Returns the keys, unless they are stale.
     async fn fresh_keys(&self) -> Result<Arc<FetchedKeys>, TokenError> {
         let max_age = self.config.max_jwks_staleness.get();
-        let fresh = || self.jwks.keys().filter(|set| set.fetched.elapsed() < max_age);
+        let fresh = || self.jwks.keys().filter(|set| set.fetched_at.elapsed() < max_age);
         if let Some(set) = fresh() {
             return Ok(set);
         }
@@ -142,19 +142,19 @@ impl TokenIssuer {
 }
 
 fn is_signed_by(set: &FetchedKeys, jws: &SignedJwt<'_>, algorithm: SignatureAlgorithm) -> bool {
-    let fitting = set.keys.iter().filter(|key| key.matches(algorithm, jws.kid.as_deref()));
-    fitting.take(MAX_KEYS_TRIED).any(|key| key.verify_signature(algorithm, jws.signing_input, jws.signature))
+    let candidates = set.keys.iter().filter(|key| key.matches(algorithm, jws.kid.as_deref()));
+    candidates.take(MAX_KEYS_TRIED).any(|key| key.verify_signature(algorithm, jws.signing_input, jws.signature))
 }
 
 fn issuer_problems(config: &config::IssuerConfig) -> Vec<String> {
     let mut problems = Vec::new();
-    let mut require = |holds: bool, problem: &str| {
-        if !holds {
+    let mut require = |is_valid: bool, problem: &str| {
+        if !is_valid {
             problems.push(problem.to_owned());
         }
     };
-    let within = |span: ConfigDuration, least: u64, most: u64| {
-        (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&span.get())
+    let is_within = |duration: ConfigDuration, min: u64, max: u64| {
+        (Duration::from_secs(min)..=Duration::from_secs(max)).contains(&duration.get())
     };
     require(!config.issuer.is_empty(), "issuer: is empty (write the text of the iss claim)");
     require(
@@ -167,10 +167,10 @@ fn issuer_problems(config: &config::IssuerConfig) -> Vec<String> {
         config.jwks_url.is_none() || config.discovery_url.is_none(),
         "discovery_url: is not used with jwks_url (write one of them)",
     );
-    require(within(config.leeway, 0, 300), "leeway: is out of bounds (at most 5m)");
-    require(within(config.jwks_refresh_interval, 1, 86_400), "jwks_refresh_interval: is out of bounds (1s to 1d)");
+    require(is_within(config.leeway, 0, 300), "leeway: is out of bounds (at most 5m)");
+    require(is_within(config.jwks_refresh_interval, 1, 86_400), "jwks_refresh_interval: is out of bounds (1s to 1d)");
     require(
-        within(config.min_jwks_refetch_interval, 1, 3_600),
+        is_within(config.min_jwks_refetch_interval, 1, 3_600),
         "min_jwks_refetch_interval: is out of bounds (1s to 1h)",
     );
     require(

@@ -1,5 +1,5 @@
-//! JSON Web Keys of issuers (RFC 7517), and signature verification. The key determines the algorithms it may be used
-//! with; a token only selects one of them. The cryptography is that of `jsonwebtoken`.
+//! JSON Web Keys of issuers (RFC 7517), and signature verification with `jsonwebtoken`. A key determines the algorithms
+//! that it may be used with; a token only selects one of them.
 
 use crate::auth::config::SignatureAlgorithm;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -40,12 +40,12 @@ pub(super) fn usable_keys(keys: &[Value]) -> Vec<VerificationKey> {
 
 impl VerificationKey {
     fn from_jwk(jwk: Jwk) -> Option<Self> {
-        let signs = jwk.usage.as_deref().is_none_or(|usage| usage == "sig");
-        let verifies = jwk.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
-        if !signs || !verifies {
+        let is_for_signatures = jwk.usage.as_deref().is_none_or(|usage| usage == "sig");
+        let may_verify = jwk.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
+        if !is_for_signatures || !may_verify {
             return None;
         }
-        let (material, mut algorithms) = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
+        let (decoding_key, mut algorithms) = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
             ("RSA", _) => rsa_key(&jwk)?,
             ("EC", Some("P-256")) => (ec_key(&jwk, 32)?, vec![SignatureAlgorithm::ES256]),
             ("EC", Some("P-384")) => (ec_key(&jwk, 48)?, vec![SignatureAlgorithm::ES384]),
@@ -55,22 +55,22 @@ impl VerificationKey {
             }
             _ => return None,
         };
-        if let Some(only) = jwk.alg.as_deref() {
-            let only = parse_algorithm(only)?;
-            let edwards = [SignatureAlgorithm::EdDSA, SignatureAlgorithm::Ed25519];
+        if let Some(name) = jwk.alg.as_deref() {
+            let alg = parse_algorithm(name)?;
             // RFC 9864 adds a second name for EdDSA over Ed25519.
-            algorithms.retain(|each| *each == only || (edwards.contains(each) && edwards.contains(&only)));
+            let synonyms = [SignatureAlgorithm::EdDSA, SignatureAlgorithm::Ed25519];
+            algorithms.retain(|each| *each == alg || (synonyms.contains(each) && synonyms.contains(&alg)));
         }
-        (!algorithms.is_empty()).then_some(Self { kid: jwk.kid.map(Into::into), algorithms, decoding_key: material })
+        (!algorithms.is_empty()).then_some(Self { kid: jwk.kid.map(Into::into), algorithms, decoding_key })
     }
 
     /// Returns whether a token with this algorithm and key id may be signed with this key.
     pub(super) fn matches(&self, algorithm: SignatureAlgorithm, kid: Option<&str>) -> bool {
-        let named = match (kid, self.kid.as_deref()) {
-            (Some(kid), Some(ours)) => kid == ours,
+        let may_have_kid = match (kid, self.kid.as_deref()) {
+            (Some(kid), Some(own_kid)) => kid == own_kid,
             _ => true,
         };
-        named && self.algorithms.contains(&algorithm)
+        may_have_kid && self.algorithms.contains(&algorithm)
     }
 
     /// Returns whether `signature`, in base64url, is this key's signature of `message`.
@@ -85,12 +85,12 @@ pub(super) fn parse_algorithm(name: &str) -> Option<SignatureAlgorithm> {
     SignatureAlgorithm::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(name)).ok()
 }
 
-/// Builds an RSA key. RFC 7518 §3.3: at least 2048 bits. Beyond 8192 bits a check would be too expensive.
+/// Builds an RSA key of at least 2048 bits (RFC 7518 §3.3) and at most 8192 bits, which bounds the cost of a check.
 fn rsa_key(jwk: &Jwk) -> Option<(DecodingKey, Vec<SignatureAlgorithm>)> {
-    let strip = |bytes: Vec<u8>| -> Vec<u8> { bytes.into_iter().skip_while(|byte| *byte == 0).collect() };
-    let (n, e) = (strip(decode_base64url(jwk.n.as_deref())?), strip(decode_base64url(jwk.e.as_deref())?));
-    let bits = n.len() * 8 - n.first()?.leading_zeros() as usize;
-    let all = [
+    let strip_zeros = |bytes: Vec<u8>| -> Vec<u8> { bytes.into_iter().skip_while(|byte| *byte == 0).collect() };
+    let (n, e) = (strip_zeros(decode_base64url(jwk.n.as_deref())?), strip_zeros(decode_base64url(jwk.e.as_deref())?));
+    let modulus_bits = n.len() * 8 - n.first()?.leading_zeros() as usize;
+    let algorithms = [
         SignatureAlgorithm::RS256,
         SignatureAlgorithm::RS384,
         SignatureAlgorithm::RS512,
@@ -98,8 +98,8 @@ fn rsa_key(jwk: &Jwk) -> Option<(DecodingKey, Vec<SignatureAlgorithm>)> {
         SignatureAlgorithm::PS384,
         SignatureAlgorithm::PS512,
     ];
-    let key = || (DecodingKey::from_rsa_raw_components(&n, &e), all.to_vec());
-    ((2048..=8192).contains(&bits) && !e.is_empty()).then(key)
+    let key = || (DecodingKey::from_rsa_raw_components(&n, &e), algorithms.to_vec());
+    ((2048..=8192).contains(&modulus_bits) && !e.is_empty()).then(key)
 }
 
 /// Builds an EC key from its uncompressed point, the form that `jsonwebtoken` expects.
@@ -114,16 +114,16 @@ fn decode_base64url(text: Option<&str>) -> Option<Vec<u8>> {
 }
 
 fn to_jsonwebtoken(algorithm: SignatureAlgorithm) -> jsonwebtoken::Algorithm {
-    use jsonwebtoken::Algorithm as Checked;
+    use jsonwebtoken::Algorithm;
     match algorithm {
-        SignatureAlgorithm::RS256 => Checked::RS256,
-        SignatureAlgorithm::RS384 => Checked::RS384,
-        SignatureAlgorithm::RS512 => Checked::RS512,
-        SignatureAlgorithm::PS256 => Checked::PS256,
-        SignatureAlgorithm::PS384 => Checked::PS384,
-        SignatureAlgorithm::PS512 => Checked::PS512,
-        SignatureAlgorithm::ES256 => Checked::ES256,
-        SignatureAlgorithm::ES384 => Checked::ES384,
-        SignatureAlgorithm::EdDSA | SignatureAlgorithm::Ed25519 => Checked::EdDSA,
+        SignatureAlgorithm::RS256 => Algorithm::RS256,
+        SignatureAlgorithm::RS384 => Algorithm::RS384,
+        SignatureAlgorithm::RS512 => Algorithm::RS512,
+        SignatureAlgorithm::PS256 => Algorithm::PS256,
+        SignatureAlgorithm::PS384 => Algorithm::PS384,
+        SignatureAlgorithm::PS512 => Algorithm::PS512,
+        SignatureAlgorithm::ES256 => Algorithm::ES256,
+        SignatureAlgorithm::ES384 => Algorithm::ES384,
+        SignatureAlgorithm::EdDSA | SignatureAlgorithm::Ed25519 => Algorithm::EdDSA,
     }
 }

@@ -14,19 +14,18 @@ pub struct BearerConfig {
     pub introspection: Option<IntrospectionConfig>,
     /// Maximum number of cached verified tokens; 1 to 10000000. Default: 100000.
     pub max_cached_tokens: u64,
-    /// Maximum time a verified token is cached, and thereby how long a key that its issuer withdrew may remain valid;
-    /// 1s to 1h. Default: 5m.
+    /// How long a verified token is cached, and thus how long a token that is signed with a withdrawn key may remain
+    /// valid; 1s to 1h. Default: 5m.
     pub token_cache_ttl: ConfigDuration,
 }
 
 impl Default for BearerConfig {
     fn default() -> Self {
-        let (token_cache_size, token_cache_for) = (100_000, ConfigDuration::from_secs(300));
         Self {
             issuers: Vec::new(),
             introspection: None,
-            max_cached_tokens: token_cache_size,
-            token_cache_ttl: token_cache_for,
+            max_cached_tokens: 100_000,
+            token_cache_ttl: ConfigDuration::from_secs(300),
         }
     }
 }
@@ -37,8 +36,8 @@ impl Default for BearerConfig {
 pub struct IssuerConfig {
     /// Exact text of the `iss` claim.
     pub issuer: String,
-    /// Label of this issuer in the ids of its callers: `oauth:LABEL/name`; 1 to 64 of A-Z a-z 0-9 . _ -. Required with
-    /// several issuers, because two of them may use the same name. Default: none, `oauth:name`.
+    /// Label of this issuer in the ids of its callers, `oauth:LABEL/NAME`: 1 to 64 of A-Z a-z 0-9 . _ -. Required with
+    /// several sources of tokens, because two of them may use the same name. Default: none, `oauth:NAME`.
     #[serde(default)]
     pub label: Option<String>,
     /// Audiences of this gateway: `aud` must contain one of them. At least one.
@@ -60,11 +59,11 @@ pub struct IssuerConfig {
     /// How often the keys are fetched; 1s to 1d. Default: 10m.
     #[serde(default = "default_jwks_refresh_interval")]
     pub jwks_refresh_interval: ConfigDuration,
-    /// Minimum time between two fetches caused by unknown keys; 1s to 1h. Default: 30s.
+    /// Minimum time between two fetches caused by unknown key ids; 1s to 1h. Default: 30s.
     #[serde(default = "default_min_jwks_refetch_interval")]
     pub min_jwks_refetch_interval: ConfigDuration,
-    /// How long keys stay valid after the last successful fetch; afterwards tokens get 503. At least `jwks_refresh_interval`.
-    /// Default: 1d.
+    /// How long keys are used after the last successful fetch; afterwards calls with a token get 503. At least
+    /// `jwks_refresh_interval`. Default: 1d.
     #[serde(default = "default_max_jwks_staleness")]
     pub max_jwks_staleness: ConfigDuration,
     /// Mapping of the token's claims to callers.
@@ -101,19 +100,18 @@ pub struct IntrospectionConfig {
     pub client_id: String,
     /// Client secret of the gateway at the endpoint.
     pub client_secret: SecretRef,
-    /// Label of this endpoint in the ids of its callers, as for issuers; equal to the label of a listed issuer if the
-    /// endpoint belongs to it. Default: none.
+    /// Label of this endpoint in the ids of its callers, as for issuers. An endpoint of a listed issuer has the label
+    /// of that issuer. Default: none.
     #[serde(default)]
     pub label: Option<String>,
-    /// Only issuer that a response may name. Default: any, or none.
+    /// The only issuer that a response may name. Default: null, any or none.
     #[serde(default)]
     pub issuer: Option<String>,
-    /// Audiences of this gateway: `aud` in the response must contain one of them. Default: none, the endpoint alone
+    /// Audiences of this gateway: `aud` in the response must contain one of them. Default: none; the endpoint alone
     /// decides whether a token is meant for this gateway (RFC 7662 §4).
     #[serde(default)]
     pub audience: Vec<String>,
-    /// Maximum time a response is cached, and thereby how long a revoked token may remain valid; at most 1h. Default:
-    /// 60s.
+    /// How long a response is cached, and thus how long a revoked token may remain valid; at most 1h. Default: 1m.
     #[serde(default = "default_cache_ttl")]
     pub cache_ttl: ConfigDuration,
     /// Tolerated clock skew; at most 5m. Default: 30s.

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Accepted credentials. A kind that is left out is not accepted.
+/// How callers authenticate. A method that is left out is off.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Auth")]
 #[serde(deny_unknown_fields, default)]
@@ -37,12 +37,13 @@ impl Default for AuthConfig {
 pub struct ApiKeysConfig {
     /// Request header that carries the key. Default: X-API-Key.
     pub header: String,
-    /// Secret for the hashes (HMAC-SHA256), so that keys cannot be guessed from a stolen file. Changing it invalidates
-    /// all keys. Default: none, plain SHA-256.
+    /// Secret for the hashes (HMAC-SHA256): without the secret, a stolen key file cannot be tested against guesses. A
+    /// changed pepper invalidates every key. Default: none, plain SHA-256.
     pub pepper: Option<SecretRef>,
-    /// Files with one key per line, in JSON; reloaded when they change. Default: none.
+    /// Files with one JSON object per key and line, which `gatepost key new` appends; reloaded when they change.
+    /// Default: none.
     pub files: Vec<ConfigPath>,
-    /// Keys in the configuration, with the members of a line of a file. Default: none.
+    /// Keys in the configuration, each with the members of a line of a key file. Default: none.
     pub keys: Vec<StoredApiKey>,
 }
 
@@ -56,7 +57,7 @@ impl Default for ApiKeysConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoredApiKey {
-    /// Public part, by which the key is looked up: 12 letters or digits.
+    /// Public part of the key, which is its identifier: 12 letters or digits.
     pub prefix: String,
     /// Hash of the whole key: 64 hexadecimal digits.
     pub hash: String,
@@ -83,10 +84,10 @@ pub struct StoredApiKey {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MtlsConfig {
-    /// Where the caller's name is read from; the first name that the certificate has is used. Default: san_uri,
-    /// san_dns, subject_cn.
+    /// Names that become the caller's name, in order of preference; the first that the certificate has is used.
+    /// Default: san_uri, san_dns, subject_cn.
     pub caller_from: Vec<CertificateName>,
-    /// Attributes of callers, by name without `cert:`. Other callers have no groups and no tier.
+    /// Groups and tiers of callers, by name without `cert:`. Other callers have no groups and no tier. Default: none.
     pub callers: BTreeMap<String, CertificateCallerConfig>,
 }
 

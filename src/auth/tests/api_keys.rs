@@ -87,8 +87,8 @@ async fn r28_expired_and_disabled_keys_are_refused_and_several_keys_may_be_valid
     lines[2]["disabled"] = true.into();
     lines[3]["expires"] = "4001-01-01T00:00:00+02:00".into();
     let auth = build(json!({"api_keys": {"keys": lines}}));
-    for ((key, _), holds) in keys.iter().zip([true, false, false, true, true]) {
-        assert_eq!(caller_of(&auth, key).await.is_some(), holds);
+    for ((key, _), is_valid) in keys.iter().zip([true, false, false, true, true]) {
+        assert_eq!(caller_of(&auth, key).await.is_some(), is_valid);
     }
 }
 
@@ -112,8 +112,8 @@ async fn r28_the_key_is_read_from_the_configured_header() {
 async fn r28_a_pepper_makes_a_stolen_file_useless() {
     let pepper = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(pepper.path(), "pepper").unwrap();
-    let asked = NewApiKey { caller: "team-a".to_owned(), ..NewApiKey::default() };
-    let (key, line) = generate_api_key(&asked, Some(&Secret::new("pepper"))).unwrap();
+    let new_key = NewApiKey { caller: "team-a".to_owned(), ..NewApiKey::default() };
+    let (key, line) = generate_api_key(&new_key, Some(&Secret::new("pepper"))).unwrap();
     let line: Value = serde_json::from_str(&line).unwrap();
     let reference = format!("file:{}", pepper.path().display());
     let auth = build(json!({"api_keys": {"pepper": reference, "keys": [line]}}));
@@ -138,61 +138,61 @@ async fn r28_a_repeated_key_header_is_refused() {
 async fn r28_an_invalid_line_is_ignored_and_the_others_are_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
-    let ((first, one), (second, two)) = (generate_key("team-a"), generate_key("team-b"));
-    let value: Value = serde_json::from_str(&two).unwrap();
-    let with = |name: &str, to: Value| {
-        let mut value = value.clone();
-        value[name] = to;
-        value.to_string()
+    let ((first_key, first_line), (second_key, second_line)) = (generate_key("team-a"), generate_key("team-b"));
+    let value: Value = serde_json::from_str(&second_line).unwrap();
+    let line_with = |member: &str, new_value: Value| {
+        let mut line = value.clone();
+        line[member] = new_value;
+        line.to_string()
     };
-    let bad = [
+    let invalid_lines = [
         "garbage".to_owned(),
         "{}".to_owned(),
         "[]".to_owned(),
-        with("hash", json!("zz")),
-        with("prefix", json!("short")),
-        with("prefix", json!("aaaaaaaaaaa\u{e9}")),
-        with("caller", json!("")),
-        with("caller", json!("a\nb")),
-        with("expires", json!("soon")),
-        with("role", json!("admin")),
-        with("groups", json!([""])),
-        one.clone(),
-        two.replacen('{', "{\"caller\":\"root\",", 1),
-        two[..two.len() - 1].to_owned(),
+        line_with("hash", json!("zz")),
+        line_with("prefix", json!("short")),
+        line_with("prefix", json!("aaaaaaaaaaa\u{e9}")),
+        line_with("caller", json!("")),
+        line_with("caller", json!("a\nb")),
+        line_with("expires", json!("soon")),
+        line_with("role", json!("admin")),
+        line_with("groups", json!([""])),
+        first_line.clone(),
+        second_line.replacen('{', "{\"caller\":\"root\",", 1),
+        second_line[..second_line.len() - 1].to_owned(),
     ];
-    std::fs::write(&path, format!("{one}\r\n\n{}\n{two}", bad.join("\n"))).unwrap();
+    std::fs::write(&path, format!("{first_line}\r\n\n{}\n{second_line}", invalid_lines.join("\n"))).unwrap();
     let auth = with_file(&path);
     assert_eq!(auth.api_key_count(), 2);
-    assert_eq!(caller_of(&auth, &first).await.as_deref(), Some("key:team-a"));
-    assert_eq!(caller_of(&auth, &second).await.as_deref(), Some("key:team-b"));
+    assert_eq!(caller_of(&auth, &first_key).await.as_deref(), Some("key:team-a"));
+    assert_eq!(caller_of(&auth, &second_key).await.as_deref(), Some("key:team-b"));
 }
 
 #[tokio::test]
 async fn r28_a_changed_file_is_reloaded_and_an_invalid_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
-    let ((first, one), (second, two)) = (generate_key("team-a"), generate_key("team-b"));
-    append_api_key(&path, &one).unwrap();
+    let ((first_key, first_line), (second_key, second_line)) = (generate_key("team-a"), generate_key("team-b"));
+    append_api_key(&path, &first_line).unwrap();
     let auth = with_file(&path);
-    assert!(caller_of(&auth, &second).await.is_none());
-    append_api_key(&path, &two).unwrap();
+    assert!(caller_of(&auth, &second_key).await.is_none());
+    append_api_key(&path, &second_line).unwrap();
     auth.tick().await;
-    assert!(caller_of(&auth, &first).await.is_some() && caller_of(&auth, &second).await.is_some());
-    for broken in ["garbage\n", "{\"prefix\":1}\n", "\u{0}\u{0}\u{0}"] {
-        std::fs::write(&path, broken).unwrap();
+    assert!(caller_of(&auth, &first_key).await.is_some() && caller_of(&auth, &second_key).await.is_some());
+    for content in ["garbage\n", "{\"prefix\":1}\n", "\u{0}\u{0}\u{0}"] {
+        std::fs::write(&path, content).unwrap();
         auth.reload_key_files_if_changed().await;
-        assert!(caller_of(&auth, &first).await.is_some(), "{broken}");
+        assert!(caller_of(&auth, &first_key).await.is_some(), "{content}");
     }
     std::fs::remove_file(&path).unwrap();
     auth.reload_key_files_if_changed().await;
-    assert!(caller_of(&auth, &first).await.is_some());
-    std::fs::write(&path, &two).unwrap();
+    assert!(caller_of(&auth, &first_key).await.is_some());
+    std::fs::write(&path, &second_line).unwrap();
     auth.reload_key_files_if_changed().await;
-    assert!(caller_of(&auth, &first).await.is_none() && caller_of(&auth, &second).await.is_some());
+    assert!(caller_of(&auth, &first_key).await.is_none() && caller_of(&auth, &second_key).await.is_some());
     std::fs::write(&path, "").unwrap();
     auth.reload_key_files_if_changed().await;
-    assert!(caller_of(&auth, &second).await.is_none(), "an empty file revokes every key");
+    assert!(caller_of(&auth, &second_key).await.is_none(), "an empty file revokes every key");
 }
 
 #[test]
@@ -240,17 +240,17 @@ async fn r28_lookup_time_does_not_depend_on_the_number_of_keys() {
     let (key, line) = generate_key("team-a");
     writeln!(text, "{line}").unwrap();
     std::fs::write(&path, text).unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let auth = with_file(&path);
-    let loaded = begun.elapsed();
+    let load_time = started_at.elapsed();
     assert_eq!(auth.api_key_count(), count as usize + 1);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..1_000 {
         assert!(caller_of(&auth, &key).await.is_some());
     }
-    let each = begun.elapsed() / 1_000;
+    let time_per_call = started_at.elapsed() / 1_000;
     let memory = std::fs::read_to_string("/proc/self/status").unwrap();
     let memory = memory.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    println!("{count} keys: loaded in {loaded:?}, {each:?} a call, {memory}");
-    assert!(loaded < Duration::from_secs(60) && each < Duration::from_millis(5), "{loaded:?} {each:?}");
+    println!("{count} keys: loaded in {load_time:?}, {time_per_call:?} a call, {memory}");
+    assert!(load_time < Duration::from_secs(60) && time_per_call < Duration::from_millis(5), "{load_time:?} {time_per_call:?}");
 }

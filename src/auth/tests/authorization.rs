@@ -4,13 +4,13 @@ use super::*;
 
 /// Generates keys for `names`, and the configuration that accepts them.
 fn generate_keys(names: &[&str]) -> (Vec<String>, Value) {
-    let made = names.iter().map(|name| {
-        let asked =
+    let keys = names.iter().map(|name| {
+        let new_key =
             NewApiKey { caller: (*name).to_owned(), groups: vec![format!("{name}-group")], ..NewApiKey::default() };
-        let (key, line) = generate_api_key(&asked, None).unwrap();
+        let (key, line) = generate_api_key(&new_key, None).unwrap();
         (key.expose().to_owned(), serde_json::from_str::<Value>(&line).unwrap())
     });
-    let (keys, lines): (Vec<_>, Vec<_>) = made.unzip();
+    let (keys, lines): (Vec<_>, Vec<_>) = keys.unzip();
     (keys, json!({"api_keys": {"keys": lines}}))
 }
 
@@ -83,8 +83,8 @@ async fn r12_anonymous_callers_need_an_explicit_grant() {
     let auth = try_build(config, json!({"grants": [{"callers": ["anonymous"], "agents": ["*"]}]})).unwrap();
     let caller = call(&auth, &none, None, Some(&open)).await.unwrap();
     assert_eq!((&*caller.id, caller.kind), (ANONYMOUS, CallerKind::Anonymous));
-    for kind_ in ["api_key", "oauth2_bearer", "mtls"] {
-        assert_eq!(visible_refusal(call(&auth, &none, None, Some(&agent_with_auth(kind_))).await).0, 401, "{kind_}");
+    for kind in ["api_key", "oauth2_bearer", "mtls"] {
+        assert_eq!(visible_refusal(call(&auth, &none, None, Some(&agent_with_auth(kind))).await).0, 401, "{kind}");
     }
     let bad = headers(&[("x-api-key", "gp_bad")]);
     assert_eq!(
@@ -96,14 +96,14 @@ async fn r12_anonymous_callers_need_an_explicit_grant() {
 
 #[tokio::test]
 async fn r3_without_a_credential_all_agents_look_alike() {
-    let world = IssuerFixture::new().await;
+    let issuer = IssuerFixture::new().await;
     let (_, mut config) = generate_keys(&["team-a"]);
-    config["bearer"] = json!({"issuers": [world.settings()]});
+    config["bearer"] = json!({"issuers": [issuer.settings()]});
     config["mtls"] = json!({});
-    let expired = format!("Bearer {}", world.token(&world.claims_with("exp", json!(1))));
-    for unseen in ["not_found", "forbidden"] {
+    let expired = format!("Bearer {}", issuer.token(&issuer.claims_with("exp", json!(1))));
+    for on_denied in ["not_found", "forbidden"] {
         let auth =
-            try_build(config.clone(), json!({"unseen": unseen, "grants": [{"callers": ["*"], "agents": ["*"]}]}))
+            try_build(config.clone(), json!({"on_denied": on_denied, "grants": [{"callers": ["*"], "agents": ["*"]}]}))
                 .unwrap();
         for fields in [
             vec![],
@@ -113,15 +113,15 @@ async fn r3_without_a_credential_all_agents_look_alike() {
             vec![("x-api-key", "bad"), ("authorization", "Bearer bad")],
         ] {
             let headers = headers(&fields);
-            let nowhere = visible_refusal(call(&auth, &headers, None, None).await);
-            assert_eq!(nowhere.0, 401);
-            assert_eq!(nowhere.2.iter().filter(|(name, _)| *name == "WWW-Authenticate").count(), 2);
-            assert_eq!(nowhere.2[0].1.contains("error"), headers.contains_key("authorization"), "RFC 6750 §3.1");
-            for kind_ in ["api_key", "oauth2_bearer", "mtls", "none"] {
+            let missing_agent = visible_refusal(call(&auth, &headers, None, None).await);
+            assert_eq!(missing_agent.0, 401);
+            assert_eq!(missing_agent.2.iter().filter(|(name, _)| *name == "WWW-Authenticate").count(), 2);
+            assert_eq!(missing_agent.2[0].1.contains("error"), headers.contains_key("authorization"), "RFC 6750 §3.1");
+            for kind in ["api_key", "oauth2_bearer", "mtls", "none"] {
                 assert_eq!(
-                    visible_refusal(call(&auth, &headers, None, Some(&agent_with_auth(kind_))).await),
-                    nowhere,
-                    "{kind_} {fields:?}"
+                    visible_refusal(call(&auth, &headers, None, Some(&agent_with_auth(kind))).await),
+                    missing_agent,
+                    "{kind} {fields:?}"
                 );
             }
         }
@@ -130,43 +130,43 @@ async fn r3_without_a_credential_all_agents_look_alike() {
 
 #[tokio::test]
 async fn r3_an_agent_without_a_grant_looks_like_a_missing_agent() {
-    let world = IssuerFixture::new().await;
-    let (made, mut config) = generate_keys(&["team-a"]);
-    config["bearer"] = json!({"issuers": [world.settings()]});
+    let issuer = IssuerFixture::new().await;
+    let (keys, mut config) = generate_keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [issuer.settings()]});
     let auth = try_build(config.clone(), json!({})).unwrap();
-    let token = format!("Bearer {}", world.token(&world.claims()));
+    let token = format!("Bearer {}", issuer.token(&issuer.claims()));
     for fields in [
-        vec![("x-api-key", made[0].as_str())],
+        vec![("x-api-key", keys[0].as_str())],
         vec![("authorization", token.as_str())],
-        vec![("x-api-key", made[0].as_str()), ("authorization", "Bearer bad")],
+        vec![("x-api-key", keys[0].as_str()), ("authorization", "Bearer bad")],
     ] {
         let headers = headers(&fields);
-        let nowhere = visible_refusal(call(&auth, &headers, None, None).await);
-        assert_eq!(nowhere.0, 404);
-        for kind_ in ["api_key", "oauth2_bearer", "mtls", "none"] {
-            let scopes = if kind_ == "oauth2_bearer" { json!(["admin"]) } else { json!([]) };
-            let agent = agent("echo", json!({"type": kind_, "scopes": scopes}));
-            assert_eq!(visible_refusal(call(&auth, &headers, None, Some(&agent)).await), nowhere, "{kind_}");
+        let missing_agent = visible_refusal(call(&auth, &headers, None, None).await);
+        assert_eq!(missing_agent.0, 404);
+        for kind in ["api_key", "oauth2_bearer", "mtls", "none"] {
+            let scopes = if kind == "oauth2_bearer" { json!(["admin"]) } else { json!([]) };
+            let agent = agent("echo", json!({"type": kind, "scopes": scopes}));
+            assert_eq!(visible_refusal(call(&auth, &headers, None, Some(&agent)).await), missing_agent, "{kind}");
         }
     }
-    let open = try_build(config, json!({"unseen": "forbidden"})).unwrap();
-    assert_eq!(status(&open, &made[0], Some(&agent_with_auth("api_key"))).await, 403);
-    assert_eq!(status(&open, &made[0], None).await, 404);
+    let open = try_build(config, json!({"on_denied": "forbidden"})).unwrap();
+    assert_eq!(status(&open, &keys[0], Some(&agent_with_auth("api_key"))).await, 403);
+    assert_eq!(status(&open, &keys[0], None).await, 404);
 }
 
 #[tokio::test]
 async fn r12_a_visible_agent_names_the_kind_of_credential_that_it_requires() {
-    let world = IssuerFixture::new().await;
-    let (made, mut config) = generate_keys(&["team-a"]);
-    config["bearer"] = json!({"issuers": [world.settings()]});
+    let issuer = IssuerFixture::new().await;
+    let (keys, mut config) = generate_keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [issuer.settings()]});
     let auth = build(config);
-    let key = headers(&[("x-api-key", &made[0])]);
+    let key = headers(&[("x-api-key", &keys[0])]);
     let (status, message, _) = visible_refusal(call(&auth, &key, None, Some(&agent_with_auth("oauth2_bearer"))).await);
     assert!(status == 401 && message.contains("a bearer token"), "{message}");
-    let token = bearer(&world.token(&world.claims()));
+    let token = bearer(&issuer.token(&issuer.claims()));
     let (status, message, _) = visible_refusal(call(&auth, &token, None, Some(&agent_with_auth("api_key"))).await);
     assert!(status == 401 && message.contains("an API key"), "{message}");
-    let both = headers(&[("x-api-key", &made[0]), ("authorization", "Bearer bad")]);
+    let both = headers(&[("x-api-key", &keys[0]), ("authorization", "Bearer bad")]);
     assert_eq!(&*call(&auth, &both, None, Some(&agent_with_auth("api_key"))).await.unwrap().id, "key:team-a");
     let (status, message, _) = visible_refusal(call(&auth, &both, None, Some(&agent_with_auth("oauth2_bearer"))).await);
     assert!(status == 401 && message.contains("malformed") || message.contains("not a JWT"), "{message}");
@@ -176,15 +176,15 @@ async fn r12_a_visible_agent_names_the_kind_of_credential_that_it_requires() {
 
 #[tokio::test]
 async fn r2_every_required_scope_must_be_present_and_is_named_in_the_challenge() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
-    let token = bearer(&world.token(&world.claims()));
-    let asks = |scopes: Value| agent("echo", json!({"type": "oauth2_bearer", "scopes": scopes}));
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
+    let token = bearer(&issuer.token(&issuer.claims()));
+    let agent_with_scopes = |scopes: Value| agent("echo", json!({"type": "oauth2_bearer", "scopes": scopes}));
     for scopes in [json!([]), json!(["read"]), json!(["write", "read"])] {
-        assert!(call(&auth, &token, None, Some(&asks(scopes))).await.is_ok());
+        assert!(call(&auth, &token, None, Some(&agent_with_scopes(scopes))).await.is_ok());
     }
     for scopes in [json!(["read", "admin"]), json!(["READ"]), json!(["rea"]), json!([""])] {
-        let refusal = call(&auth, &token, None, Some(&asks(scopes.clone()))).await.unwrap_err();
+        let refusal = call(&auth, &token, None, Some(&agent_with_scopes(scopes.clone()))).await.unwrap_err();
         assert_eq!(refusal.caller.unwrap().id.as_ref(), "oauth:app-1");
         assert_eq!(refusal.fault.code(), FaultCode::PermissionDenied, "{scopes}");
         let (_, challenge) = &refusal.fault.headers()[0];
@@ -217,28 +217,28 @@ async fn an_empty_configuration_refuses_every_call() {
 
 #[tokio::test]
 async fn common_calls_are_authorised_without_waiting() {
-    let world = IssuerFixture::new().await;
-    let (made, mut config) = generate_keys(&["team-a"]);
-    config["bearer"] = json!({"issuers": [world.settings()]});
+    let issuer = IssuerFixture::new().await;
+    let (keys, mut config) = generate_keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [issuer.settings()]});
     let grants = json!({"grants": [{"callers": ["*", "anonymous"], "agents": ["*"]}]});
     let auth = try_build(config, grants).unwrap();
-    let token = bearer(&world.token(&world.claims()));
-    let asks = agent_with_auth("oauth2_bearer");
-    let first = call(&auth, &token, None, Some(&asks));
+    let token = bearer(&issuer.token(&issuer.claims()));
+    let bearer_agent = agent_with_auth("oauth2_bearer");
+    let first = call(&auth, &token, None, Some(&bearer_agent));
     assert!(first.await.is_ok());
-    let (key, none) = (headers(&[("x-api-key", &made[0])]), HeaderMap::new());
-    for (headers, kind_) in
+    let (key, none) = (headers(&[("x-api-key", &keys[0])]), HeaderMap::new());
+    for (headers, kind) in
         [(&key, "api_key"), (&token, "oauth2_bearer"), (&key, "none"), (&token, "none"), (&none, "none")]
     {
-        let (agent, client_certificate) = (agent_with_auth(kind_), None);
+        let (agent, client_certificate) = (agent_with_auth(kind), None);
         let (authentication, grants) = (&agent.authentication, &auth.grants_for_agent(&agent));
-        let asked = AgentAuthRequirements { authentication, grants };
-        let known = auth.try_authorize_cached(&PresentedCredentials { headers, client_certificate }, &asked);
-        assert!(known.is_some(), "{kind_}");
+        let requirements = AgentAuthRequirements { authentication, grants };
+        let caller = auth.try_authorize_cached(&PresentedCredentials { headers, client_certificate }, &requirements);
+        assert!(caller.is_some(), "{kind}");
     }
     let bad = PresentedCredentials { headers: &bearer("bad"), client_certificate: None };
     let open = agent_with_auth("none");
     let grants = &auth.grants_for_agent(&open);
-    let asked = AgentAuthRequirements { authentication: &open.authentication, grants };
-    assert!(auth.try_authorize_cached(&bad, &asked).is_none());
+    let requirements = AgentAuthRequirements { authentication: &open.authentication, grants };
+    assert!(auth.try_authorize_cached(&bad, &requirements).is_none());
 }

@@ -10,7 +10,7 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate
     ClientCertificate::from_der(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
 }
 
-fn named(dns: &str) -> ClientCertificate {
+fn certificate_with_dns_name(dns: &str) -> ClientCertificate {
     certificate(|params| params.subject_alt_names = vec![SanType::DnsName(dns.try_into().unwrap())])
 }
 
@@ -21,12 +21,12 @@ async fn caller(auth: &Authorizer, peer: &ClientCertificate) -> Result<Arc<Calle
 #[tokio::test]
 async fn r2_a_certificate_authenticates_its_caller() {
     let auth = build(json!({"mtls": {"callers": {"robot.example": {"groups": ["robots"], "tier": "gold"}}}}));
-    let known = caller(&auth, &named("robot.example")).await.unwrap();
+    let robot = caller(&auth, &certificate_with_dns_name("robot.example")).await.unwrap();
     assert_eq!(
-        (&*known.id, known.kind, known.groups.len(), known.tier.as_deref()),
+        (&*robot.id, robot.kind, robot.groups.len(), robot.tier.as_deref()),
         ("cert:robot.example", CallerKind::Certificate, 1, Some("gold"))
     );
-    assert_eq!(&*caller(&auth, &named("other.example")).await.unwrap().id, "cert:other.example");
+    assert_eq!(&*caller(&auth, &certificate_with_dns_name("other.example")).await.unwrap().id, "cert:other.example");
 }
 
 #[tokio::test]
@@ -40,26 +40,26 @@ async fn r2_the_first_configured_name_that_is_present_is_used() {
             SanType::URI("spiffe://example.org/robot".try_into().unwrap()),
         ];
     });
-    let print = client_certificate::encode_hex(peer.fingerprint());
-    for (from, expected) in [
+    let fingerprint = client_certificate::encode_hex(peer.fingerprint());
+    for (name_kind, expected) in [
         ("san_dns", "robot.example"),
         ("san_uri", "spiffe://example.org/robot"),
         ("san_email", "robot@example.org"),
         ("subject_cn", "Robot"),
         ("subject", "CN=Robot"),
-        ("fingerprint", &print),
+        ("fingerprint", &fingerprint),
     ] {
-        let auth = build(json!({"mtls": {"caller_from": [from]}}));
+        let auth = build(json!({"mtls": {"caller_from": [name_kind]}}));
         assert_eq!(*caller(&auth, &peer).await.unwrap().id, format!("cert:{expected}"));
     }
     let auth = build(json!({"mtls": {"caller_from": ["san_uri", "san_dns"]}}));
-    assert_eq!(&*caller(&auth, &named("a.example")).await.unwrap().id, "cert:a.example");
+    assert_eq!(&*caller(&auth, &certificate_with_dns_name("a.example")).await.unwrap().id, "cert:a.example");
 }
 
 #[tokio::test]
 async fn r2_certificates_without_a_name_or_outside_their_validity_are_refused() {
     let auth = build(json!({"mtls": {}}));
-    let nobody = certificate(|_| {});
+    let nameless = certificate(|_| {});
     let past = certificate(|params| {
         params.subject_alt_names = vec![SanType::DnsName("a.example".try_into().unwrap())];
         params.not_after = rcgen::date_time_ymd(2001, 1, 1);
@@ -68,7 +68,7 @@ async fn r2_certificates_without_a_name_or_outside_their_validity_are_refused() 
         params.subject_alt_names = vec![SanType::DnsName("a.example".try_into().unwrap())];
         params.not_before = rcgen::date_time_ymd(4001, 1, 1);
     });
-    for peer in [nobody, past, future] {
+    for peer in [nameless, past, future] {
         assert_eq!(visible_refusal(caller(&auth, &peer).await).0, 401, "{peer:?}");
     }
 }
@@ -94,11 +94,11 @@ fn invalid_certificates_are_errors_and_never_panic() {
 
 #[tokio::test]
 async fn r97_a_bound_token_is_valid_only_with_its_certificate() {
-    let world = IssuerFixture::new().await;
-    let auth = build(json!({"bearer": {"issuers": [world.settings()]}}));
-    let (ours, theirs) = (named("a.example"), named("a.example"));
+    let issuer = IssuerFixture::new().await;
+    let auth = build(json!({"bearer": {"issuers": [issuer.settings()]}}));
+    let (ours, theirs) = (certificate_with_dns_name("a.example"), certificate_with_dns_name("a.example"));
     let headers = bearer(
-        &world.token(&world.claims_with("cnf", json!({"x5t#S256": test_signer::encode_base64url(ours.fingerprint())}))),
+        &issuer.token(&issuer.claims_with("cnf", json!({"x5t#S256": test_signer::encode_base64url(ours.fingerprint())}))),
     );
     let agent = agent_with_auth("oauth2_bearer");
     // Twice, so that the cached token is checked as well.

@@ -3,8 +3,8 @@
 use super::{test_signer::encode_base64url, *};
 use proptest::{prelude::*, test_runner::TestRunner};
 
-/// Returns the refusal of `token`, which must be equal for all agents and for a missing agent.
-async fn refused(auth: &Authorizer, token: &str) -> (u16, String, Vec<(&'static str, String)>) {
+/// Returns the refusal of `token`, and asserts that it is the same for every agent and for a missing agent.
+async fn refusal_of(auth: &Authorizer, token: &str) -> (u16, String, Vec<(&'static str, String)>) {
     let headers = bearer(token);
     let refusals = [
         visible_refusal(call(auth, &headers, None, Some(&agent_with_auth("oauth2_bearer"))).await),
@@ -19,24 +19,24 @@ async fn refused(auth: &Authorizer, token: &str) -> (u16, String, Vec<(&'static 
     refusal
 }
 
-async fn assert_refused(auth: &Authorizer, what: &str, token: &str) {
-    let (status, _, challenges) = refused(auth, token).await;
-    assert_eq!(status, 401, "{what}");
+async fn assert_refused(auth: &Authorizer, case: &str, token: &str) {
+    let (status, _, challenges) = refusal_of(auth, token).await;
+    assert_eq!(status, 401, "{case}");
     let challenge = challenges.iter().find(|(_, value)| value.starts_with("Bearer ")).unwrap();
-    assert!(challenge.1.contains("error=\"invalid_token\""), "{what}: {challenge:?}");
+    assert!(challenge.1.contains("error=\"invalid_token\""), "{case}: {challenge:?}");
 }
 
 #[tokio::test]
 async fn r97_tokens_of_every_accepted_algorithm_are_valid() {
-    let world = IssuerFixture::new().await;
+    let issuer = IssuerFixture::new().await;
     let signers = ["RS256", "PS256", "ES256", "ES384", "EdDSA"].map(|alg| TestSigner::new(alg, alg));
     let keys: Vec<Value> = signers.iter().map(TestSigner::jwk).collect();
-    world.web.serve("/jwks", 200, &json!({"keys": keys}));
-    let auth = world.auth();
+    issuer.web.serve("/jwks", 200, &json!({"keys": keys}));
+    let auth = issuer.auth();
     for signer in &signers {
         for header in [json!({"typ": "at+jwt"}), json!({"typ": "application/AT+JWT"}), json!({}), json!({"typ": "JWT"})]
         {
-            let token = signer.token(&header, &world.claims());
+            let token = signer.token(&header, &issuer.claims());
             let caller = call(&auth, &bearer(&token), None, Some(&agent_with_auth("oauth2_bearer"))).await.unwrap();
             assert_eq!((&*caller.id, caller.kind), ("oauth:app-1", CallerKind::Bearer), "{} {header}", signer.alg);
             assert_eq!(caller.scopes.iter().map(|scope| &**scope).collect::<Vec<_>>(), ["read", "write"]);
@@ -46,12 +46,12 @@ async fn r97_tokens_of_every_accepted_algorithm_are_valid() {
 
 #[tokio::test]
 async fn r2_an_unsigned_token_is_refused() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
     for alg in ["none", "None", "NONE", ""] {
         let header = encode_base64url(json!({"alg": alg, "kid": "one"}).to_string());
-        let claims = encode_base64url(world.claims().to_string());
-        let signed = world.token(&world.claims());
+        let claims = encode_base64url(issuer.claims().to_string());
+        let signed = issuer.token(&issuer.claims());
         let signature = signed.rsplit('.').next().unwrap();
         for tail in ["", signature, "AA"] {
             assert_refused(&auth, alg, &format!("{header}.{claims}.{tail}")).await;
@@ -61,15 +61,15 @@ async fn r2_an_unsigned_token_is_refused() {
 
 #[tokio::test]
 async fn r2_a_token_signed_with_the_public_key_as_an_hmac_secret_is_refused() {
-    let world = IssuerFixture::new().await;
+    let issuer = IssuerFixture::new().await;
     let rsa = TestSigner::new("RS256", "rsa");
-    world.web.serve("/jwks", 200, &json!({"keys": [rsa.jwk(), world.signer.jwk()]}));
-    let auth = world.auth();
-    for jwk in [rsa.jwk(), world.signer.jwk()] {
+    issuer.web.serve("/jwks", 200, &json!({"keys": [rsa.jwk(), issuer.signer.jwk()]}));
+    let auth = issuer.auth();
+    for jwk in [rsa.jwk(), issuer.signer.jwk()] {
         let member = if jwk["kty"] == "RSA" { "n" } else { "x" };
         for secret in [jwk.to_string(), jwk[member].as_str().unwrap().to_owned()] {
             let header = encode_base64url(json!({"alg": "HS256", "kid": jwk["kid"]}).to_string());
-            let signed = format!("{header}.{}", encode_base64url(world.claims().to_string()));
+            let signed = format!("{header}.{}", encode_base64url(issuer.claims().to_string()));
             let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.as_bytes());
             let tag = aws_lc_rs::hmac::sign(&key, signed.as_bytes());
             assert_refused(&auth, "HS256", &format!("{signed}.{}", encode_base64url(tag))).await;
@@ -79,95 +79,95 @@ async fn r2_a_token_signed_with_the_public_key_as_an_hmac_secret_is_refused() {
 
 #[tokio::test]
 async fn r97_invalid_claims_are_refused() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
     let now = caller::unix_now();
     let wrong = [
-        ("expired", world.claims_with("exp", json!(now - 1))),
-        ("expires now", world.claims_with("exp", json!(now))),
-        ("without exp", world.claims_without("exp")),
-        ("exp as text", world.claims_with("exp", json!("9999999999"))),
-        ("exp null", world.claims_with("exp", Value::Null)),
-        ("exp negative", world.claims_with("exp", json!(-1))),
-        ("exp beyond all time", world.claims_with("exp", json!(1e300))),
-        ("not yet valid", world.claims_with("nbf", json!(now + 60))),
-        ("nbf as text", world.claims_with("nbf", json!("0"))),
-        ("issued in the future", world.claims_with("iat", json!(now + 60))),
-        ("for another", world.claims_with("aud", json!("another"))),
-        ("for others", world.claims_with("aud", json!(["a", "b"]))),
-        ("for nobody", world.claims_with("aud", json!([]))),
-        ("for a longer name", world.claims_with("aud", json!("gatepost2"))),
-        ("aud as object", world.claims_with("aud", json!({"gatepost": true}))),
-        ("without aud", world.claims_without("aud")),
-        ("another issuer", world.claims_with("iss", json!("https://issuer.example"))),
-        ("issuer with a slash", world.claims_with("iss", json!(format!("{}/", world.issuer())))),
-        ("issuer in a list", world.claims_with("iss", json!([world.issuer()]))),
-        ("without issuer", world.claims_without("iss")),
-        ("caller as number", world.claims_with("client_id", json!(7))),
-        ("caller empty", world.claims_with("client_id", json!(""))),
-        ("caller with a line feed", world.claims_with("client_id", json!("a\nb"))),
-        ("caller too long", world.claims_with("client_id", json!("a".repeat(300)))),
-        ("scopes as object", world.claims_with("scope", json!({"read": true}))),
-        ("groups as numbers", world.claims_with("groups", json!([1, 2]))),
-        ("bound to a certificate", world.claims_with("cnf", json!({"x5t#S256": encode_base64url([7; 32])}))),
-        ("bound to a key", world.claims_with("cnf", json!({"jkt": encode_base64url([7; 32])}))),
-        ("bound to both", world.claims_with("cnf", json!({"x5t#S256": encode_base64url([7; 32]), "jkt": "a"}))),
-        ("bound to nothing", world.claims_with("cnf", json!({}))),
-        ("bound as text", world.claims_with("cnf", json!("x5t#S256"))),
-        ("bound to half a hash", world.claims_with("cnf", json!({"x5t#S256": encode_base64url([7; 16])}))),
-        ("bound to null", world.claims_with("cnf", Value::Null)),
+        ("expired", issuer.claims_with("exp", json!(now - 1))),
+        ("expires now", issuer.claims_with("exp", json!(now))),
+        ("without exp", issuer.claims_without("exp")),
+        ("exp as text", issuer.claims_with("exp", json!("9999999999"))),
+        ("exp null", issuer.claims_with("exp", Value::Null)),
+        ("exp negative", issuer.claims_with("exp", json!(-1))),
+        ("exp beyond all time", issuer.claims_with("exp", json!(1e300))),
+        ("not yet valid", issuer.claims_with("nbf", json!(now + 60))),
+        ("nbf as text", issuer.claims_with("nbf", json!("0"))),
+        ("issued in the future", issuer.claims_with("iat", json!(now + 60))),
+        ("another audience", issuer.claims_with("aud", json!("another"))),
+        ("other audiences", issuer.claims_with("aud", json!(["a", "b"]))),
+        ("no audience", issuer.claims_with("aud", json!([]))),
+        ("a longer audience", issuer.claims_with("aud", json!("gatepost2"))),
+        ("aud as object", issuer.claims_with("aud", json!({"gatepost": true}))),
+        ("without aud", issuer.claims_without("aud")),
+        ("another issuer", issuer.claims_with("iss", json!("https://issuer.example"))),
+        ("issuer with a slash", issuer.claims_with("iss", json!(format!("{}/", issuer.issuer())))),
+        ("issuer in a list", issuer.claims_with("iss", json!([issuer.issuer()]))),
+        ("without issuer", issuer.claims_without("iss")),
+        ("caller as number", issuer.claims_with("client_id", json!(7))),
+        ("caller empty", issuer.claims_with("client_id", json!(""))),
+        ("caller with a line feed", issuer.claims_with("client_id", json!("a\nb"))),
+        ("caller too long", issuer.claims_with("client_id", json!("a".repeat(300)))),
+        ("scopes as object", issuer.claims_with("scope", json!({"read": true}))),
+        ("groups as numbers", issuer.claims_with("groups", json!([1, 2]))),
+        ("bound to a certificate", issuer.claims_with("cnf", json!({"x5t#S256": encode_base64url([7; 32])}))),
+        ("bound to a key", issuer.claims_with("cnf", json!({"jkt": encode_base64url([7; 32])}))),
+        ("bound to both", issuer.claims_with("cnf", json!({"x5t#S256": encode_base64url([7; 32]), "jkt": "a"}))),
+        ("bound to nothing", issuer.claims_with("cnf", json!({}))),
+        ("bound as text", issuer.claims_with("cnf", json!("x5t#S256"))),
+        ("bound to half a hash", issuer.claims_with("cnf", json!({"x5t#S256": encode_base64url([7; 16])}))),
+        ("bound to null", issuer.claims_with("cnf", Value::Null)),
     ];
-    for (what, claims) in wrong {
-        assert_refused(&auth, what, &world.token(&claims)).await;
+    for (case, claims) in wrong {
+        assert_refused(&auth, case, &issuer.token(&claims)).await;
     }
 }
 
 #[tokio::test]
 async fn r97_invalid_headers_are_refused() {
-    let world = IssuerFixture::new().await;
+    let issuer = IssuerFixture::new().await;
     let other = TestSigner::new("ES256", "one");
     let rsa = TestSigner::new("RS256", "rsa");
-    world.web.serve("/jwks", 200, &json!({"keys": [world.signer.jwk(), rsa.jwk()]}));
-    let auth = world.auth();
-    let claims = world.claims();
+    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), rsa.jwk()]}));
+    let auth = issuer.auth();
+    let claims = issuer.claims();
     let wrong = [
-        ("signed by another", other.token(&json!({}), &claims)),
+        ("signed with another key", other.token(&json!({}), &claims)),
         ("with its own key", other.token(&json!({"jwk": other.jwk()}), &claims)),
         (
-            "with a place for its key",
-            other.token(&json!({"jku": world.web.url("/evil"), "x5u": world.web.url("/evil")}), &claims),
+            "with a URL of its key",
+            other.token(&json!({"jku": issuer.web.url("/evil"), "x5u": issuer.web.url("/evil")}), &claims),
         ),
         ("with a certificate", other.token(&json!({"x5c": ["MIIB"]}), &claims)),
-        ("another kid", world.signer.token(&json!({"kid": "two"}), &claims)),
-        ("kid is a path", world.signer.token(&json!({"kid": "../../dev/null"}), &claims)),
-        ("kid is a query", world.signer.token(&json!({"kid": "' or 1=1 --"}), &claims)),
-        ("kid is a number", world.signer.token(&json!({"kid": 1}), &claims)),
-        ("kid of a key of another type", world.signer.token(&json!({"kid": "rsa"}), &claims)),
-        ("algorithm of another type", world.signer.token(&json!({"alg": "RS256"}), &claims)),
-        ("algorithm of another curve", world.signer.token(&json!({"alg": "ES384"}), &claims)),
+        ("another kid", issuer.signer.token(&json!({"kid": "two"}), &claims)),
+        ("kid is a path", issuer.signer.token(&json!({"kid": "../../dev/null"}), &claims)),
+        ("kid is a query", issuer.signer.token(&json!({"kid": "' or 1=1 --"}), &claims)),
+        ("kid is a number", issuer.signer.token(&json!({"kid": 1}), &claims)),
+        ("kid of a key of another type", issuer.signer.token(&json!({"kid": "rsa"}), &claims)),
+        ("algorithm of another type", issuer.signer.token(&json!({"alg": "RS256"}), &claims)),
+        ("algorithm of another curve", issuer.signer.token(&json!({"alg": "ES384"}), &claims)),
         ("algorithm that is not pinned", rsa.token(&json!({"alg": "RS512"}), &claims)),
         ("algorithm that is not offered", TestSigner::new("ES512", "one").token(&json!({}), &claims)),
-        ("algorithm in another case", world.signer.token(&json!({"alg": "es256"}), &claims)),
-        ("algorithm as a list", world.signer.token(&json!({"alg": ["ES256"]}), &claims)),
-        ("without an algorithm", world.signer.token(&json!({"alg": null}), &claims)),
-        ("an ID token's type", world.signer.token(&json!({"typ": "id+jwt"}), &claims)),
-        ("a logout token's type", world.signer.token(&json!({"typ": "logout+jwt"}), &claims)),
-        ("type as a number", world.signer.token(&json!({"typ": 1}), &claims)),
-        ("critical", world.signer.token(&json!({"crit": ["exp"], "exp": 1}), &claims)),
-        ("critical and empty", world.signer.token(&json!({"crit": []}), &claims)),
-        ("not in base64", world.signer.token(&json!({"b64": false}), &claims)),
+        ("algorithm in another case", issuer.signer.token(&json!({"alg": "es256"}), &claims)),
+        ("algorithm as a list", issuer.signer.token(&json!({"alg": ["ES256"]}), &claims)),
+        ("without an algorithm", issuer.signer.token(&json!({"alg": null}), &claims)),
+        ("an ID token's type", issuer.signer.token(&json!({"typ": "id+jwt"}), &claims)),
+        ("a logout token's type", issuer.signer.token(&json!({"typ": "logout+jwt"}), &claims)),
+        ("type as a number", issuer.signer.token(&json!({"typ": 1}), &claims)),
+        ("critical", issuer.signer.token(&json!({"crit": ["exp"], "exp": 1}), &claims)),
+        ("critical and empty", issuer.signer.token(&json!({"crit": []}), &claims)),
+        ("not in base64", issuer.signer.token(&json!({"b64": false}), &claims)),
     ];
-    for (what, token) in wrong {
-        assert_refused(&auth, what, &token).await;
+    for (case, token) in wrong {
+        assert_refused(&auth, case, &token).await;
     }
-    assert_eq!(world.web.request_count("/evil"), 0);
+    assert_eq!(issuer.web.request_count("/evil"), 0);
 }
 
 #[tokio::test]
 async fn r97_a_token_that_two_parsers_could_read_differently_is_refused() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
-    let (signer, claims) = (&world.signer, world.claims().to_string());
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
+    let (signer, claims) = (&issuer.signer, issuer.claims().to_string());
     let header = json!({"alg": "ES256", "kid": "one"}).to_string();
     let twice = |text: &str, member: &str| format!("{{{member},{}", &text[1..]);
     let deep = format!("{{\"a\":{}1{},{}", "[".repeat(200), "]".repeat(200), &claims[1..]);
@@ -181,23 +181,23 @@ async fn r97_a_token_that_two_parsers_could_read_differently_is_refused() {
         ("claims are a list", signer.token_from_text(&header, "[]")),
         ("claims are text", signer.token_from_text(&header, "\"a\"")),
         ("claims are nothing", signer.token_from_text(&header, "")),
-        ("claims go on", signer.token_from_text(&header, &format!("{claims}{{}}"))),
+        ("bytes after the claims", signer.token_from_text(&header, &format!("{claims}{{}}"))),
         ("header is a list", signer.token_from_text("[]", &claims)),
         ("not UTF-8", {
             let signed = format!("{}.{}", encode_base64url(&header), encode_base64url(b"{\"iss\":\"\xff\"}"));
             format!("{signed}.{}", encode_base64url(signer.sign(&signed)))
         }),
     ];
-    for (what, token) in wrong {
-        assert_refused(&auth, what, &token).await;
+    for (case, token) in wrong {
+        assert_refused(&auth, case, &token).await;
     }
 }
 
 #[tokio::test]
 async fn r97_a_token_with_one_changed_character_is_refused() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
-    let token = world.token(&world.claims());
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
+    let token = issuer.token(&issuer.claims());
     let agent = agent_with_auth("oauth2_bearer");
     assert!(call(&auth, &bearer(&token), None, Some(&agent)).await.is_ok());
     for at in 0..token.len() {
@@ -226,8 +226,8 @@ async fn r97_a_token_with_one_changed_character_is_refused() {
 
 #[tokio::test]
 async fn r97_malformed_tokens_are_refused_without_a_key_fetch() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
     let long = "a".repeat(16_385);
     for token in [
         "",
@@ -248,7 +248,7 @@ async fn r97_malformed_tokens_are_refused_without_a_key_fetch() {
     ] {
         assert_refused(&auth, token, token).await;
     }
-    assert_eq!(world.web.request_count("/jwks"), 0);
+    assert_eq!(issuer.web.request_count("/jwks"), 0);
     // Other schemes do not count as a credential.
     for value in ["Basic YTpi", "Bearerx y", "Negotiate", "bear er"] {
         let (status, _, challenges) = visible_refusal(
@@ -264,9 +264,9 @@ async fn r97_malformed_tokens_are_refused_without_a_key_fetch() {
 
 #[tokio::test]
 async fn r97_the_scheme_is_case_insensitive() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
-    let token = world.token(&world.claims());
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
+    let token = issuer.token(&issuer.claims());
     for scheme in ["Bearer ", "bearer ", "BEARER   "] {
         let headers = headers(&[("authorization", &format!("{scheme}{token}"))]);
         assert!(call(&auth, &headers, None, Some(&agent_with_auth("oauth2_bearer"))).await.is_ok(), "{scheme}");
@@ -275,9 +275,9 @@ async fn r97_the_scheme_is_case_insensitive() {
 
 #[tokio::test]
 async fn r97_repeated_authorization_headers_are_refused() {
-    let world = IssuerFixture::new().await;
-    let auth = world.auth();
-    let token = format!("Bearer {}", world.token(&world.claims()));
+    let issuer = IssuerFixture::new().await;
+    let auth = issuer.auth();
+    let token = format!("Bearer {}", issuer.token(&issuer.claims()));
     for second in [token.as_str(), "Basic YTpi", ""] {
         let headers = headers(&[("authorization", &token), ("authorization", second)]);
         for agent in [Some(agent_with_auth("oauth2_bearer")), Some(agent_with_auth("none")), None] {

@@ -8,11 +8,11 @@ struct IntrospectionEndpoint {
 }
 
 impl IntrospectionEndpoint {
-    async fn new(answer: &Value) -> Self {
+    async fn new(response: &Value) -> Self {
         let secret = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(secret.path(), "s3:cret %\n").unwrap();
         let web = TestWebServer::start().await;
-        web.serve("/introspect", 200, answer);
+        web.serve("/introspect", 200, response);
         Self { web, secret }
     }
 
@@ -62,7 +62,7 @@ async fn r97_inactive_tokens_are_401_and_briefly_cached() {
 #[tokio::test]
 async fn r97_responses_with_invalid_claims_are_401() {
     let now = caller::unix_now();
-    let base = json!({"active": true, "client_id": "app-1", "aud": "gatepost", "iss": "https://issuer.example"});
+    let valid_response = json!({"active": true, "client_id": "app-1", "aud": "gatepost", "iss": "https://issuer.example"});
     let wrong = [
         ("exp", json!(now - 1)),
         ("exp", json!("soon")),
@@ -76,11 +76,11 @@ async fn r97_responses_with_invalid_claims_are_401() {
         ("cnf", json!({"x5t#S256": test_signer::encode_base64url([7; 32])})),
     ];
     for (name, value) in wrong {
-        let mut answer = base.clone();
-        answer[name] = value;
-        let endpoint = IntrospectionEndpoint::new(&answer).await;
+        let mut response = valid_response.clone();
+        response[name] = value;
+        let endpoint = IntrospectionEndpoint::new(&response).await;
         let auth = endpoint.auth(&json!({"audience": ["gatepost"], "issuer": "https://issuer.example"}));
-        assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 401, "{answer}");
+        assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 401, "{response}");
     }
 }
 
@@ -88,7 +88,7 @@ async fn r97_responses_with_invalid_claims_are_401() {
 async fn a_failed_introspection_is_503_and_not_cached() {
     let endpoint = IntrospectionEndpoint::new(&json!({})).await;
     let auth = endpoint.auth(&json!({}));
-    let answers = [
+    let responses = [
         (401, "{}"),
         (403, "{}"),
         (500, "{}"),
@@ -101,7 +101,7 @@ async fn a_failed_introspection_is_503_and_not_cached() {
         (200, "{\"active\":false,\"active\":true}"),
         (200, "{\"active\":true"),
     ];
-    for (status, body) in answers {
+    for (status, body) in responses {
         endpoint.web.serve_text("/introspect", status, body);
         assert_eq!(outcome(&auth, "opaque").await.unwrap_err(), 503, "{status} {body}");
     }
@@ -134,7 +134,7 @@ async fn concurrent_calls_with_one_token_share_one_introspection() {
 #[tokio::test]
 async fn a_result_is_not_cached_longer_than_configured() {
     let endpoint = IntrospectionEndpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
-    let auth = endpoint.auth(&json!({"cache_for": "1s"}));
+    let auth = endpoint.auth(&json!({"cache_ttl": "1s"}));
     assert!(outcome(&auth, "opaque").await.is_ok());
     endpoint.web.serve("/introspect", 200, &json!({"active": false}));
     wait_until("the token is no longer active", || async { outcome(&auth, "opaque").await.is_err() }).await;
@@ -144,7 +144,7 @@ async fn a_result_is_not_cached_longer_than_configured() {
 async fn a_jwt_is_never_sent_to_the_introspection_endpoint() {
     let endpoint = IntrospectionEndpoint::new(&json!({"active": true, "client_id": "app-1"})).await;
     let auth = endpoint.auth(&json!({}));
-    let world = IssuerFixture::new().await;
-    assert_eq!(outcome(&auth, &world.token(&world.claims())).await.unwrap_err(), 401);
+    let issuer = IssuerFixture::new().await;
+    assert_eq!(outcome(&auth, &issuer.token(&issuer.claims())).await.unwrap_err(), 401);
     assert_eq!(endpoint.web.request_count("/introspect"), 0);
 }

@@ -33,7 +33,7 @@ fn try_build(config: Value, access: Value) -> Result<Authorizer, Vec<String>> {
     Authorizer::build(&config, &access, &services(), None)
 }
 
-/// Access that lets every caller with a credential call every agent.
+/// The section `access` that allows every caller with a credential every call.
 fn grant_everything() -> Value {
     json!({"grants": [{"callers": ["*"], "agents": ["*"]}]})
 }
@@ -71,8 +71,8 @@ async fn call(
     agent: Option<&Agent>,
 ) -> Result<Arc<Caller>, AuthRefusal> {
     let grants = agent.map(|agent| auth.grants_for_agent(agent)).unwrap_or_default();
-    let asked = agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
-    auth.authorize(&PresentedCredentials { headers, client_certificate: peer }, asked).await
+    let requirements = agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
+    auth.authorize(&PresentedCredentials { headers, client_certificate: peer }, requirements).await
 }
 
 /// Returns the parts of a refusal that the caller sees.
@@ -81,15 +81,15 @@ fn visible_refusal(outcome: Result<Arc<Caller>, AuthRefusal>) -> (u16, String, V
     (fault.http_status(), fault.message().to_owned(), fault.headers().to_vec())
 }
 
-async fn wait_until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let begun = Instant::now();
-    while !holds().await {
-        assert!(begun.elapsed() < Duration::from_secs(20), "timed out: {what}");
+async fn wait_until<F: Future<Output = bool>>(description: &str, mut condition: impl FnMut() -> F) {
+    let started_at = Instant::now();
+    while !condition().await {
+        assert!(started_at.elapsed() < Duration::from_secs(20), "timed out: {description}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// An issuer whose keys a local web server serves, and a configuration that accepts it.
+/// An issuer with a local web server for its keys, and the settings that accept its tokens.
 struct IssuerFixture {
     web: TestWebServer,
     signer: TestSigner,
@@ -97,9 +97,9 @@ struct IssuerFixture {
 
 impl IssuerFixture {
     async fn new() -> Self {
-        let world = Self { web: TestWebServer::start().await, signer: TestSigner::new("ES256", "one") };
-        world.web.serve("/jwks", 200, &json!({"keys": [world.signer.jwk()]}));
-        world
+        let fixture = Self { web: TestWebServer::start().await, signer: TestSigner::new("ES256", "one") };
+        fixture.web.serve("/jwks", 200, &json!({"keys": [fixture.signer.jwk()]}));
+        fixture
     }
 
     fn issuer(&self) -> String {
@@ -108,7 +108,7 @@ impl IssuerFixture {
 
     fn settings(&self) -> Value {
         json!({"issuer": self.issuer(), "audience": ["gatepost"], "jwks_url": self.web.url("/jwks"),
-            "algorithms": ["RS256", "PS256", "ES256", "ES384", "EdDSA"], "leeway": "0s", "refetch_after": "1h"})
+            "algorithms": ["RS256", "PS256", "ES256", "ES384", "EdDSA"], "leeway": "0s", "min_jwks_refetch_interval": "1h"})
     }
 
     fn auth(&self) -> Authorizer {

@@ -78,15 +78,15 @@ impl TestSigner {
 
     /// Signs a token whose header has `alg` and `kid`, overridden by `header`; null removes a member.
     pub(super) fn token(&self, header: &Value, claims: &Value) -> String {
-        let mut all = json!({"alg": self.alg, "kid": self.kid});
+        let mut members = json!({"alg": self.alg, "kid": self.kid});
         for (name, value) in header.as_object().unwrap() {
-            all[name] = value.clone();
+            members[name] = value.clone();
         }
-        all.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-        self.token_from_text(&all.to_string(), &claims.to_string())
+        members.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        self.token_from_text(&members.to_string(), &claims.to_string())
     }
 
-    /// Signs a token of exactly these two texts.
+    /// Signs a token with exactly these two texts.
     pub(super) fn token_from_text(&self, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", encode_base64url(header), encode_base64url(claims));
         format!("{signed}.{}", encode_base64url(self.sign(&signed)))

@@ -21,18 +21,18 @@ struct TestWebServerState {
 
 #[derive(Clone)]
 pub(super) struct TestWebServer {
-    at: SocketAddr,
+    address: SocketAddr,
     state: Arc<Mutex<TestWebServerState>>,
 }
 
 impl TestWebServer {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let web = Self { at: listener.local_addr().unwrap(), state: Arc::default() };
-        let serving = web.clone();
+        let web = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
+        let server = web.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let web = serving.clone();
+                let web = server.clone();
                 tokio::spawn(async move { web.respond(stream).await });
             }
         });
@@ -40,7 +40,7 @@ impl TestWebServer {
     }
 
     pub(super) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.at)
+        format!("http://{}{path}", self.address)
     }
 
     pub(super) fn serve(&self, path: &str, status: u16, body: &Value) {
@@ -57,12 +57,12 @@ impl TestWebServer {
     }
 
     /// Delays responses while set.
-    pub(super) fn set_delayed(&self, held: bool) {
-        self.state.lock().unwrap().delayed = held;
+    pub(super) fn set_delayed(&self, delayed: bool) {
+        self.state.lock().unwrap().delayed = delayed;
     }
 
     pub(super) fn request_count(&self, path: &str) -> usize {
-        self.state.lock().unwrap().requests.iter().filter(|(asked, _)| asked == path).count()
+        self.state.lock().unwrap().requests.iter().filter(|(requested, _)| requested == path).count()
     }
 
     /// Returns the last request as text.
@@ -80,7 +80,7 @@ impl TestWebServer {
             }
         }
         let path = text.split(' ').nth(1).unwrap().to_owned();
-        let (down, answer) = {
+        let (down, response) = {
             let mut state = self.state.lock().unwrap();
             state.requests.push((path.clone(), text));
             (state.down, state.responses.get(&path).cloned())
@@ -91,7 +91,7 @@ impl TestWebServer {
         while self.state.lock().unwrap().delayed {
             tokio::task::yield_now().await;
         }
-        let (status, body) = answer.unwrap_or((404, String::new()));
+        let (status, body) = response.unwrap_or((404, String::new()));
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
         let _ = stream.write_all((head + &body).as_bytes()).await;
     }

@@ -1,4 +1,4 @@
-//! Former names of keys: what is read, what is rewritten, and what is left to the operator.
+//! Tests of former key names: how they load, how files are rewritten, and which keys the operator must rewrite.
 
 use crate::config::{ConfigProblems, MigratedConfig, config_text::ConfigText, migrate_file, migrate_text};
 
@@ -35,32 +35,32 @@ limits:
 #[test]
 fn a_current_file_is_left_as_it_is() {
     let text = "listeners: [{address: '127.0.0.1:0'}]\nagents: {sources: [a]}\n";
-    let MigratedConfig { text: same, renamed } = migrate_text(text).unwrap();
-    assert_eq!((same.as_str(), renamed), (text, 0));
+    let MigratedConfig { text: unchanged, renamed } = migrate_text(text).unwrap();
+    assert_eq!((unchanged.as_str(), renamed), (text, 0));
 }
 
 #[test]
 fn keys_that_move_into_a_section_move_together() {
-    let source = |members: &str| format!("agents:\n  from:\n    - kind: aidip\n{members}      poll: 1s\n");
-    let block = source("      hold_loss: 0.5 # half\n      # then\n      hold_for: 5m\n");
-    let moved = "      loss_guard:\n        threshold: 0.5 # half\n      # then\n        confirm_after: 5m\n";
-    assert!(rewritten(&block).contains(moved), "{}", rewritten(&block));
-    let one = source("      hold_for: \"5m\"\n");
-    assert!(rewritten(&one).contains("      loss_guard:\n        confirm_after: \"5m\"\n"));
+    let config_with = |members: &str| format!("agents:\n  from:\n    - kind: aidip\n{members}      poll: 1s\n");
+    let block = config_with("      hold_loss: 0.5 # half\n      # then\n      hold_for: 5m\n");
+    let expected = "      loss_guard:\n        threshold: 0.5 # half\n      # then\n        confirm_after: 5m\n";
+    assert!(rewritten(&block).contains(expected), "{}", rewritten(&block));
+    let single = config_with("      hold_for: \"5m\"\n");
+    assert!(rewritten(&single).contains("      loss_guard:\n        confirm_after: \"5m\"\n"));
     let flow = "agents: {from: [{kind: ard, hold_for: '5m', hold_loss: 0.5, lazy: true}]}\n";
-    let moved = "{kind: ard, loss_guard: {confirm_after: '5m', threshold: 0.5}, on_demand: true}";
-    assert!(rewritten(flow).contains(moved), "{}", rewritten(flow));
+    let expected = "{kind: ard, loss_guard: {confirm_after: '5m', threshold: 0.5}, on_demand: true}";
+    assert!(rewritten(flow).contains(expected), "{}", rewritten(flow));
     let first = "agents:\n  from:\n    - hold_loss: 0.5\n      kind: ard\n";
     assert!(rewritten(first).contains("    - loss_guard:\n        threshold: 0.5\n      kind: ard\n"));
 }
 
 #[test]
 fn a_key_that_cannot_be_rewritten_alone_is_named_with_its_line() {
-    let apart = "agents:\n  from:\n    - hold_loss: 0.5\n      kind: ard\n      hold_for: 5m\n";
-    let ConfigProblems(problems) = migrate_text(apart).unwrap_err();
-    let said = problems[0].to_string();
-    assert!(said.contains("line 5: agents.sources[0].hold_for: cannot be rewritten"), "{said}");
-    assert!(said.contains("agents.sources[0].loss_guard.confirm_after"), "{said}");
+    let separated = "agents:\n  from:\n    - hold_loss: 0.5\n      kind: ard\n      hold_for: 5m\n";
+    let ConfigProblems(problems) = migrate_text(separated).unwrap_err();
+    let message = problems[0].to_string();
+    assert!(message.contains("line 5: agents.sources[0].hold_for: cannot be rewritten"), "{message}");
+    assert!(message.contains("agents.sources[0].loss_guard.confirm_after"), "{message}");
 }
 
 #[test]
@@ -101,4 +101,13 @@ fn the_environment_may_use_former_names_too() {
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("line 1: listen: is now 'listeners'"), "{warnings:?}");
     assert!(warnings[1].contains("is now GATEPOST__LISTENERS__0__ALLOW_PLAINTEXT"), "{warnings:?}");
+}
+
+#[test]
+fn keys_with_dots_stay_one_key() {
+    let text = ConfigText::parse("resolver: {map: {'agent://a.example': 'https://b.example'}}\n").unwrap();
+    assert_eq!(text.value["resolver"]["map"]["agent://a.example"], "https://b.example");
+    assert!(text.renamed_keys().is_empty());
+    let former = "names: {map: {'agent://a.example/x': 'https://b.example'}}\n";
+    assert_eq!(rewritten(former), "resolver: {map: {'agent://a.example/x': 'https://b.example'}}\n");
 }

@@ -3,15 +3,15 @@
 use super::*;
 use std::time::{Duration, Instant};
 
-/// Runs `work` and fails if it takes more than ten seconds, which suffices even unoptimised on a busy machine.
+/// Runs `work`, and panics if it takes more than ten seconds, which suffices for a debug build on a busy machine.
 fn finish_quickly<T>(name: &str, work: impl FnOnce() -> T) -> T {
-    let began = Instant::now();
-    let done = work();
-    assert!(began.elapsed() < Duration::from_secs(10), "{name} took {:?}", began.elapsed());
-    done
+    let started_at = Instant::now();
+    let result = work();
+    assert!(started_at.elapsed() < Duration::from_secs(10), "{name} took {:?}", started_at.elapsed());
+    result
 }
 
-/// Returns a schema with `$defs` d0 … dN, each built by `link` from a reference to the next.
+/// Returns a schema with `$defs` d0 … dN, each of which `link` builds from a reference to the next.
 fn reference_chain(length: usize, link: impl Fn(Value) -> Value) -> Value {
     let mut defs = serde_json::Map::new();
     for at in 0..length {
@@ -56,8 +56,8 @@ fn r127_long_chains_of_references_do_not_overflow_the_stack() {
     let schema = compiled.unwrap();
     finish_quickly("its check", || schema.validate(&nested(120, |inner| json!({"a": inner}))));
     drop(schema);
-    let same = reference_chain(4_000, |next| next);
-    assert!(finish_quickly("a chain of references", || CompiledSchema::compile(&same)).unwrap_err().contains("chain"));
+    let chain = reference_chain(4_000, |next| next);
+    assert!(finish_quickly("a chain of references", || CompiledSchema::compile(&chain)).unwrap_err().contains("chain"));
     let longest =
         finish_quickly("the longest chain", || CompiledSchema::compile(&reference_chain(450, |next| next))).unwrap();
     assert_eq!(longest.validate(&json!("x")).len(), 1);
@@ -73,16 +73,15 @@ fn r127_recursive_schemas_check_values_of_any_depth() {
     assert!(schema.validate(&value).is_empty());
     assert_eq!(schema.validate(&nested(60, |inner| json!({"right": inner}))).len(), 1);
     assert_eq!(schema.validate(&nested(119, |inner| json!({"right": inner}))).len(), 1);
-    let slow = reference_chain(20, |next| json!({"allOf": [next]}));
-    let mut slow = slow;
-    slow["$defs"]["d20"] = json!({"properties": {"a": {"$ref": "#"}}});
-    let schema = CompiledSchema::compile(&slow).unwrap();
-    let found =
+    let mut long_chain = reference_chain(20, |next| json!({"allOf": [next]}));
+    long_chain["$defs"]["d20"] = json!({"properties": {"a": {"$ref": "#"}}});
+    let schema = CompiledSchema::compile(&long_chain).unwrap();
+    let violations =
         finish_quickly("a long chain at every level", || schema.validate(&nested(119, |inner| json!({"a": inner}))));
-    assert!(found[0].message.contains("nested too deeply"), "{found:?}");
-    let reached =
+    assert!(violations[0].message.contains("nested too deeply"), "{violations:?}");
+    let accepted_depth =
         (1..119).take_while(|depth| schema.validate(&nested(*depth, |inner| json!({"a": inner}))).is_empty()).count();
-    assert!((20..119).contains(&reached), "{reached}");
+    assert!((20..119).contains(&accepted_depth), "{accepted_depth}");
 }
 
 #[test]
@@ -93,13 +92,13 @@ fn r127_schemas_that_double_the_work_with_every_level_are_bounded_per_body() {
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/e"}, "op": {"const": "mul"}}, "required": ["op"]}
     ]}}});
     let schema = CompiledSchema::compile(&expression).unwrap();
-    let good = (0..8).fold(json!(1), |inner, _| json!({"op": "mul", "a": inner}));
-    assert!(schema.validate(&good).is_empty(), "realistic values pass");
+    let realistic = (0..8).fold(json!(1), |inner, _| json!({"op": "mul", "a": inner}));
+    assert!(schema.validate(&realistic).is_empty(), "realistic values pass");
     for depth in [10, 16, 20, 63, 119] {
-        let found = finish_quickly("a doubling check", || {
+        let violations = finish_quickly("a doubling check", || {
             schema.validate(&nested(depth, |inner| json!({"op": "mul", "a": inner})))
         });
-        assert_eq!(found.len(), 1, "{depth}");
+        assert_eq!(violations.len(), 1, "{depth}");
     }
 }
 
@@ -107,12 +106,12 @@ fn r127_schemas_that_double_the_work_with_every_level_are_bounded_per_body() {
 fn r127_large_bodies_against_many_alternatives_use_bounded_time_and_memory() {
     let alternatives: Vec<Value> = (0..50).map(|at| json!({"const": at.to_string()})).collect();
     let schema = CompiledSchema::compile(&json!({"type": "array", "items": {"anyOf": alternatives}})).unwrap();
-    let found = finish_quickly("many alternatives", || schema.validate(&json!(vec![1; 300_000])));
-    assert_eq!(found.len(), 1);
+    let violations = finish_quickly("many alternatives", || schema.validate(&json!(vec![1; 300_000])));
+    assert_eq!(violations.len(), 1);
     assert!(finish_quickly("a few", || schema.validate(&json!(vec![1; 30]))).len() == 20);
-    let plain = CompiledSchema::compile(&json!({"type": "array", "items": {"type": "string"}})).unwrap();
-    let found = finish_quickly("many errors", || plain.validate(&json!(vec![1; 300_000])));
-    assert_eq!((found.len(), found[0].pointer.as_str()), (1, "/0"));
+    let strings = CompiledSchema::compile(&json!({"type": "array", "items": {"type": "string"}})).unwrap();
+    let violations = finish_quickly("many errors", || strings.validate(&json!(vec![1; 300_000])));
+    assert_eq!((violations.len(), violations[0].pointer.as_str()), (1, "/0"));
     let unique = CompiledSchema::compile(&json!({"uniqueItems": true})).unwrap();
     let items: Vec<Value> = (0..100_000).map(|at| json!([at])).collect();
     assert!(finish_quickly("unique items", || unique.validate(&json!(items))).is_empty());
@@ -124,8 +123,8 @@ fn r127_schemas_that_are_too_large_or_too_deep_are_refused() {
     assert!(
         CompiledSchema::compile(&nested(40, |inner| json!({"not": {"allOf": [inner]}}))).unwrap_err().contains("deep")
     );
-    let enumerated: Vec<usize> = (0..30_000).collect();
-    assert!(finish_quickly("a long list", || CompiledSchema::compile(&json!({"enum": enumerated}))).is_ok());
-    let many: serde_json::Map<_, _> = (0..15_000).map(|at| (at.to_string(), json!({}))).collect();
-    assert!(finish_quickly("many properties", || CompiledSchema::compile(&json!({"properties": many}))).is_ok());
+    let values: Vec<usize> = (0..30_000).collect();
+    assert!(finish_quickly("a long list", || CompiledSchema::compile(&json!({"enum": values}))).is_ok());
+    let properties: serde_json::Map<_, _> = (0..15_000).map(|at| (at.to_string(), json!({}))).collect();
+    assert!(finish_quickly("many properties", || CompiledSchema::compile(&json!({"properties": properties}))).is_ok());
 }

@@ -1,12 +1,12 @@
-//! Violation messages, as developers of clients read them.
+//! Tests of violation messages.
 
 use super::*;
 
 /// Returns the position and message of the only violation of `value`.
 fn single_violation(schema: Value, value: Value) -> (String, String) {
-    let found = check(schema, value);
-    assert_eq!(found.len(), 1, "{found:?}");
-    found.into_iter().next().unwrap()
+    let violations = check(schema, value);
+    assert_eq!(violations.len(), 1, "{violations:?}");
+    violations.into_iter().next().unwrap()
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn r32_the_specifications_own_example_is_refused_with_the_property_and_its_allow
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table with a row for every keyword")]
-fn r32_every_keyword_has_a_message_that_says_what_is_expected() {
+fn r32_every_keyword_has_a_message_with_its_requirement() {
     for (keyword, schema, value, expected) in [
         ("type", json!({"type": "string"}), json!(1), "must be a string, not a number"),
         ("types", json!({"type": ["integer", "null"]}), json!("1"), "must be null or an integer, not a string"),
@@ -105,8 +105,8 @@ fn r32_pointers_are_escaped_and_name_the_position() {
 fn r32_at_most_twenty_violations_are_reported() {
     assert_eq!(check(translator(), json!({"text": 1})).len(), 3);
     let schema = json!({"items": {"type": "integer"}});
-    let found = check(schema.clone(), json!(vec!["x"; 1_000]));
-    assert_eq!(found.len(), 20);
+    let violations = check(schema.clone(), json!(vec!["x"; 1_000]));
+    assert_eq!(violations.len(), 20);
     assert_eq!(CompiledSchema::compile(&schema).unwrap().validate_up_to(&json!(vec!["x"; 1_000]), 100).len(), 100);
 }
 
@@ -121,34 +121,34 @@ fn r41_large_values_and_secrets_are_not_repeated() {
         assert!(pointer.is_empty() && message.contains("hunter3"), "only a property name marks a value as a secret");
     }
     let small = json!({"properties": {"api_key": {"enum": ["a"]}, "big": {"const": "x"}, "name": {"additionalProperties": false}}});
-    let found = check(small, value);
-    assert_eq!(found.len(), 3, "{found:?}");
-    for (_, message) in found {
+    let violations = check(small, value);
+    assert_eq!(violations.len(), 3, "{violations:?}");
+    for (_, message) in violations {
         assert!(message.len() < 200 && !message.contains("hunter2"), "{message}");
     }
 }
 
 #[test]
 fn r32_the_mode_decides_between_refusing_and_reporting() {
-    let (good, bad) = (json!({"a": 1}), json!({"a": "x"}));
+    let (valid, invalid) = (json!({"a": 1}), json!({"a": "x"}));
     let schema = json!({"properties": {"a": {"type": "integer"}}});
-    let with = |input, output| {
+    let contract_with = |input, output| {
         let config = ContractConfig { input, output, ..ContractConfig::default() };
         OperationContract::compile(&operation(schema.clone(), schema.clone()), &config).unwrap()
     };
-    let enforced = with(ContractMode::Enforce, ContractMode::Enforce);
-    assert!(enforced.check_input(&good).unwrap().is_empty());
-    let fault = enforced.check_input(&bad).unwrap_err();
+    let enforced = contract_with(ContractMode::Enforce, ContractMode::Enforce);
+    assert!(enforced.check_input(&valid).unwrap().is_empty());
+    let fault = enforced.check_input(&invalid).unwrap_err();
     assert_eq!((fault.http_status(), fault.violations()[0].pointer.as_str()), (400, "/a"));
-    let fault = enforced.check_output(&bad).unwrap_err();
+    let fault = enforced.check_output(&invalid).unwrap_err();
     assert_eq!(
         (fault.http_status(), fault.violations().len()),
         (502, 0),
         "violations of the agent's schema are not shown to the caller"
     );
     assert!(fault.detail().unwrap().contains("/a: must be an integer"));
-    let reported = with(ContractMode::Report, ContractMode::Report);
-    assert_eq!((reported.check_input(&bad).unwrap().len(), reported.check_output(&bad).unwrap().len()), (1, 1));
-    let off = with(ContractMode::Off, ContractMode::Off);
-    assert!(off.check_input(&bad).unwrap().is_empty() && off.input.is_none() && off.output.is_none());
+    let reported = contract_with(ContractMode::Report, ContractMode::Report);
+    assert_eq!((reported.check_input(&invalid).unwrap().len(), reported.check_output(&invalid).unwrap().len()), (1, 1));
+    let off = contract_with(ContractMode::Off, ContractMode::Off);
+    assert!(off.check_input(&invalid).unwrap().is_empty() && off.input.is_none() && off.output.is_none());
 }

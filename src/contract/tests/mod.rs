@@ -23,8 +23,8 @@ fn translator() -> Value {
 }
 
 fn check(schema: Value, value: Value) -> Vec<(String, String)> {
-    let found = CompiledSchema::compile(&schema).unwrap().validate(&value);
-    found.into_iter().map(|broken| (broken.pointer, broken.message)).collect()
+    let violations = CompiledSchema::compile(&schema).unwrap().validate(&value);
+    violations.into_iter().map(|violation| (violation.pointer, violation.message)).collect()
 }
 
 fn operation(inputs: Value, outputs: Value) -> Operation {

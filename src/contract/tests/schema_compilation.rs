@@ -1,4 +1,4 @@
-//! Compilation of schemas: valid ones compile, invalid and unbounded ones are refused.
+//! Tests of the compilation of schemas: valid schemas compile, invalid and unbounded schemas are refused.
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn r127_references_that_leave_the_document_are_refused() {
 
 #[test]
 fn r127_invalid_schemas_are_refused_with_the_position_of_the_error() {
-    for (schema, place) in [
+    for (schema, position) in [
         (json!({"type": "objekt"}), "/type"),
         (json!({"properties": {"a": {"minimum": "3"}}}), "/properties/a/minimum"),
         (json!({"required": "text"}), "/required"),
@@ -84,7 +84,7 @@ fn r127_invalid_schemas_are_refused_with_the_position_of_the_error() {
         (json!({"enum": 1}), "/enum"),
     ] {
         let why = compile_error(schema);
-        assert!(why.contains(place), "{why}");
+        assert!(why.contains(position), "{why}");
     }
     for schema in [json!(1), json!("object"), json!(null), json!([{}])] {
         compile_error(schema);

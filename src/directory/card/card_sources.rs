@@ -39,28 +39,35 @@ const DEFAULT_MODE: &str = "application/json";
 const MAX_ITEMS: usize = 256;
 
 impl AgentDirectory {
-    /// Builds a card from the agent's own card `own`, which is redacted already.
-    pub(super) fn card_from_published(&self, agent: &Agent, redactor: &AddressRedactor<'_>, own: &Value) -> AgentCard {
+    /// Builds a card from the card that the agent published, which is redacted already.
+    pub(super) fn card_from_published(
+        &self,
+        agent: &Agent,
+        redactor: &AddressRedactor<'_>,
+        published: &Value,
+    ) -> AgentCard {
         let text =
-            |name: &str| own.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
-        let given = own.get("capabilities").and_then(Value::as_object);
-        let kept = given.into_iter().flatten().filter(|(name, _)| KEPT_CAPABILITIES.contains(&name.as_str()));
-        let more = own.as_object().into_iter().flatten().filter(|(name, _)| !HANDLED_MEMBERS.contains(&name.as_str()));
-        let pairs = |(name, value): (&String, &Value)| (name.clone(), value.clone());
-        let skills = own.get("skills").and_then(Value::as_array);
+            |name: &str| published.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+        let capabilities = published.get("capabilities").and_then(Value::as_object);
+        let kept_capabilities =
+            capabilities.into_iter().flatten().filter(|(name, _)| KEPT_CAPABILITIES.contains(&name.as_str()));
+        let extra_members =
+            published.as_object().into_iter().flatten().filter(|(name, _)| !HANDLED_MEMBERS.contains(&name.as_str()));
+        let to_pair = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+        let skills = published.get("skills").and_then(Value::as_array);
         let mut card = AgentCard {
             name: text("name").unwrap_or_else(|| agent.name.clone()),
             description: text("description").unwrap_or_else(|| redactor.redact_text(&agent.description).into_owned()),
             version: text("version").or_else(|| agent.version.clone()).unwrap_or_default(),
-            provider: parse_provider(own.get("provider")),
+            provider: parse_provider(published.get("provider")),
             documentation: text("documentationUrl"),
             icon: text("iconUrl"),
-            interfaces: reachable_interfaces(agent, redactor, own),
-            capabilities: kept.map(pairs).collect(),
-            inputs: string_array(own, "defaultInputModes"),
-            outputs: string_array(own, "defaultOutputModes"),
+            interfaces: reachable_interfaces(agent, redactor, published),
+            capabilities: kept_capabilities.map(to_pair).collect(),
+            inputs: string_array(published, "defaultInputModes"),
+            outputs: string_array(published, "defaultOutputModes"),
             skills: skills.into_iter().flatten().take(MAX_ITEMS).map(parse_skill).collect(),
-            extra_members: more.map(pairs).collect(),
+            extra_members: extra_members.map(to_pair).collect(),
             ..AgentCard::default()
         };
         self.add_credentials_and_defaults(&mut card, Some(agent));
@@ -72,9 +79,9 @@ impl AgentDirectory {
         &self,
         agent: &Agent,
         redactor: &AddressRedactor<'_>,
-        doc: &RedactedDocument,
+        document: &RedactedDocument,
     ) -> AgentCard {
-        let one = |(at, operation)| operation_skill(agent, redactor, doc, (at, operation));
+        let skill = |(index, operation)| operation_skill(agent, redactor, document, (index, operation));
         let interface = CardInterface {
             url: redactor.public_endpoint().into_owned(),
             binding: AIDIP_BINDING.to_owned(),
@@ -84,11 +91,14 @@ impl AgentDirectory {
             name: redactor.redact_text(&agent.name).into_owned(),
             description: first_non_blank(&[&agent.description, &agent.name], redactor),
             version: agent.version.clone().unwrap_or_default(),
-            provider: parse_provider(doc.member("provider")),
-            documentation: doc.text_member("documentationUrl").or(doc.text_member("documentation")).map(str::to_owned),
-            icon: doc.text_member("iconUrl").map(str::to_owned),
+            provider: parse_provider(document.member("provider")),
+            documentation: document
+                .text_member("documentationUrl")
+                .or(document.text_member("documentation"))
+                .map(str::to_owned),
+            icon: document.text_member("iconUrl").map(str::to_owned),
             interfaces: vec![interface],
-            skills: agent.operations.iter().enumerate().map(one).collect(),
+            skills: agent.operations.iter().enumerate().map(skill).collect(),
             ..AgentCard::default()
         };
         self.add_credentials_and_defaults(&mut card, Some(agent));
@@ -110,52 +120,54 @@ impl AgentDirectory {
 }
 
 /// Returns the interfaces at the agent's endpoint. Others cannot be reached through the gateway.
-fn reachable_interfaces(agent: &Agent, redactor: &AddressRedactor<'_>, own: &Value) -> Vec<CardInterface> {
+fn reachable_interfaces(agent: &Agent, redactor: &AddressRedactor<'_>, card: &Value) -> Vec<CardInterface> {
     // Compares the published addresses; the card shows the gateway's.
     let published: Value = serde_json::from_str(&agent.document).unwrap_or_default();
-    let published = published.get("agent_card").unwrap_or(own);
+    let published = published.get("agent_card").unwrap_or(card);
     let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).map(str::to_owned);
-    let old = text(published, "protocolVersion").unwrap_or_else(|| "0.3.0".to_owned());
+    let old_version = text(published, "protocolVersion").unwrap_or_else(|| "0.3.0".to_owned());
     let list = |name: &str| published.get(name).and_then(Value::as_array).into_iter().flatten().take(MAX_ITEMS);
-    let mut all: Vec<(String, CardInterface)> = Vec::new();
+    let mut interfaces: Vec<(String, CardInterface)> = Vec::new();
     let mut add = |url: Option<String>, binding: Option<String>, version: Option<String>| {
-        let (Some(at), binding) = (url, binding.unwrap_or_else(|| "JSONRPC".to_owned())) else { return };
+        let (Some(endpoint_url), binding) = (url, binding.unwrap_or_else(|| "JSONRPC".to_owned())) else { return };
         let version = version.unwrap_or_else(|| "1.0".to_owned());
-        all.push((at, CardInterface { url: redactor.public_endpoint().into_owned(), binding, version }));
+        interfaces
+            .push((endpoint_url, CardInterface { url: redactor.public_endpoint().into_owned(), binding, version }));
     };
-    for each in list("supportedInterfaces") {
-        add(text(each, "url"), text(each, "protocolBinding"), text(each, "protocolVersion"));
+    for interface in list("supportedInterfaces") {
+        add(text(interface, "url"), text(interface, "protocolBinding"), text(interface, "protocolVersion"));
     }
-    add(text(published, "url"), text(published, "preferredTransport"), Some(old.clone()));
-    for each in list("additionalInterfaces") {
-        add(text(each, "url"), text(each, "transport"), Some(old.clone()));
+    add(text(published, "url"), text(published, "preferredTransport"), Some(old_version.clone()));
+    for interface in list("additionalInterfaces") {
+        add(text(interface, "url"), text(interface, "transport"), Some(old_version.clone()));
     }
-    let reached = |at: &str| at.parse::<AgentEndpoint>().is_ok_and(|at| at == agent.endpoint);
-    let mut kept: Vec<CardInterface> = Vec::new();
-    for (_, interface) in all.iter().filter(|(at, _)| reached(at)) {
-        if !kept.contains(interface) {
-            kept.push(interface.clone());
+    let is_at_endpoint =
+        |endpoint_url: &str| endpoint_url.parse::<AgentEndpoint>().is_ok_and(|endpoint| endpoint == agent.endpoint);
+    let mut reachable: Vec<CardInterface> = Vec::new();
+    for (_, interface) in interfaces.iter().filter(|(endpoint_url, _)| is_at_endpoint(endpoint_url)) {
+        if !reachable.contains(interface) {
+            reachable.push(interface.clone());
         }
     }
-    match (kept.is_empty(), all.into_iter().next()) {
+    match (reachable.is_empty(), interfaces.into_iter().next()) {
         // No interface is at the endpoint: assume the one that the card prefers.
         (true, Some((_, first))) => vec![first],
         (true, None) => {
             vec![CardInterface {
                 url: redactor.public_endpoint().into_owned(),
                 binding: "JSONRPC".to_owned(),
-                version: old,
+                version: old_version,
             }]
         }
-        (false, _) => kept,
+        (false, _) => reachable,
     }
 }
 
 fn operation_skill(
     agent: &Agent,
     redactor: &AddressRedactor<'_>,
-    doc: &RedactedDocument,
-    (at, operation): (usize, &Operation),
+    document: &RedactedDocument,
+    (index, operation): (usize, &Operation),
 ) -> CardSkill {
     let id = match operation.name.is_empty() {
         true => agent.id.as_str(),
@@ -163,9 +175,10 @@ fn operation_skill(
     };
     let name = if operation.name.is_empty() { agent.name.as_str() } else { &operation.name };
     // Never without a tag: readers require the list, and A2A's canonical form omits empty lists.
-    let tags = [&agent.tags, &agent.capabilities].into_iter().find(|words| !words.is_empty());
-    let tags = tags.map(|words| words.iter().map(|word| word.to_string()).collect());
-    let examples = doc.operation_member(at).and_then(|declared| declared.get("examples")).and_then(Value::as_array);
+    let tags = [&agent.tags, &agent.capabilities].into_iter().find(|values| !values.is_empty());
+    let tags = tags.map(|values| values.iter().map(|value| value.to_string()).collect());
+    let examples =
+        document.operation_member(index).and_then(|declared| declared.get("examples")).and_then(Value::as_array);
     let examples = examples.into_iter().flatten().take(3).filter_map(|example| Some(example.get("input")?.to_string()));
     CardSkill {
         id: id.to_owned(),
@@ -177,27 +190,27 @@ fn operation_skill(
     }
 }
 
-fn parse_skill(own: &Value) -> CardSkill {
-    let text = |name: &str| own.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+fn parse_skill(skill: &Value) -> CardSkill {
+    let text = |name: &str| skill.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     CardSkill {
         id: text("id"),
         name: text("name"),
         description: text("description"),
-        tags: string_array(own, "tags"),
-        examples: string_array(own, "examples"),
-        inputs: string_array(own, "inputModes"),
-        outputs: string_array(own, "outputModes"),
+        tags: string_array(skill, "tags"),
+        examples: string_array(skill, "examples"),
+        inputs: string_array(skill, "inputModes"),
+        outputs: string_array(skill, "outputModes"),
     }
 }
 
-fn string_array(own: &Value, name: &str) -> Vec<String> {
-    let list = own.get(name).and_then(Value::as_array).into_iter().flatten();
+fn string_array(members: &Value, name: &str) -> Vec<String> {
+    let list = members.get(name).and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_str).take(MAX_ITEMS).map(str::to_owned).collect()
 }
 
-fn parse_provider(given: Option<&Value>) -> Option<(String, String)> {
-    let given: &Map<String, Value> = given?.as_object()?;
-    let text = |name: &str| given.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+fn parse_provider(provider: Option<&Value>) -> Option<(String, String)> {
+    let provider: &Map<String, Value> = provider?.as_object()?;
+    let text = |name: &str| provider.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     Some((text("organization").or_else(|| text("name"))?, text("url")?))
 }
 

@@ -29,7 +29,11 @@ impl AgentDirectory {
             name: self.config.name.clone(),
             description: self.config.description.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            provider: self.config.provider.as_ref().map(|one| (one.organization.clone(), one.url.clone())),
+            provider: self
+                .config
+                .provider
+                .as_ref()
+                .map(|provider| (provider.organization.clone(), provider.url.clone())),
             documentation: Some(format!("{base}/openapi.json")),
             interfaces: vec![CardInterface {
                 url: format!("{base}/agents"),
@@ -49,7 +53,7 @@ impl AgentDirectory {
         let description = redactor.redact_text(&agent.description);
         let description = first_sentence(&description);
         let tags: Vec<String> =
-            agent.capabilities.iter().chain(&agent.tags).take(20).map(|word| word.to_string()).collect();
+            agent.capabilities.iter().chain(&agent.tags).take(20).map(|value| value.to_string()).collect();
         CardSkill {
             id: agent.id.to_string(),
             name: redactor.redact_text(&agent.name).into_owned(),

@@ -88,26 +88,26 @@ impl AgentDirectory {
     pub(super) fn well_known_card(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let (media, version) =
             (media_types::negotiate(call.headers, CARD_MEDIA_TYPES)?, Self::requested_card_version(call)?);
-        let found = self.listed_agents(call);
-        match found.hits.as_slice() {
-            [only] if !found.has_more => {
+        let agents = self.listed_agents(call);
+        match agents.hits.as_slice() {
+            [only] if !agents.has_more => {
                 Representation::json(media, &self.render_agent_card(call.base_url, &only.agent, version))
             }
             _ => Representation::json(
                 media,
-                &self.render_card(call.base_url, &self.gateway_card(call.base_url, &found), version),
+                &self.render_card(call.base_url, &self.gateway_card(call.base_url, &agents), version),
             ),
         }
     }
 
     fn render_agent_card(&self, base: &str, agent: &Agent, version: CardVersion) -> Value {
         let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
-        let doc = RedactedDocument::new(agent, &redactor);
-        match doc.member("agent_card").filter(|card| card.is_object()) {
+        let document = RedactedDocument::new(agent, &redactor);
+        match document.member("agent_card").filter(|card| card.is_object()) {
             // A card shown unchanged keeps its publisher's signature.
-            Some(own) if redactor.exposes_endpoint() => own.clone(),
-            Some(own) => self.render_card(base, &self.card_from_published(agent, &redactor, own), version),
-            None => self.render_card(base, &self.card_from_operations(agent, &redactor, &doc), version),
+            Some(published) if redactor.exposes_endpoint() => published.clone(),
+            Some(published) => self.render_card(base, &self.card_from_published(agent, &redactor, published), version),
+            None => self.render_card(base, &self.card_from_operations(agent, &redactor, &document), version),
         }
     }
 
@@ -122,11 +122,11 @@ impl AgentDirectory {
         for (name, value) in &card.extra_members {
             members.entry(name.as_str()).or_insert_with(|| value.clone());
         }
-        let mut written = Value::Object(members);
+        let mut rendered = Value::Object(members);
         if let Some(signer) = &self.signing_key {
-            signer.sign_card(&mut written, &format!("{base}/.well-known/jwks.json"));
+            signer.sign_card(&mut rendered, &format!("{base}/.well-known/jwks.json"));
         }
-        written
+        rendered
     }
 
     /// Returns the requested version, `?version=` or `A2A-Version`. An unknown version in the query is ignored: it may
@@ -136,11 +136,11 @@ impl AgentDirectory {
         if let Some(version) = params.single(&["version"])?.and_then(parse_card_version) {
             return Ok(version);
         }
-        let field = call.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
-        let none = || Fault::new(FaultCode::NotAcceptable, "Cards are available in A2A versions 1.0 and 0.3");
-        field
+        let header = call.headers.get(A2A_VERSION).map(|value| value.to_str().unwrap_or("?").trim());
+        let unsupported = || Fault::new(FaultCode::NotAcceptable, "Cards are available in A2A versions 1.0 and 0.3");
+        header
             .filter(|text| !text.is_empty())
-            .map_or(Ok(CardVersion::Combined), |text| parse_card_version(text).ok_or_else(none))
+            .map_or(Ok(CardVersion::Combined), |text| parse_card_version(text).ok_or_else(unsupported))
     }
 }
 

@@ -12,17 +12,17 @@ pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) 
     fields.set("name", card.name.as_str().into());
     fields.set("description", card.description.as_str().into());
     fields.set("version", card.version.as_str().into());
-    // Prefer an interface of 0.3; else `protocolVersion` tells the reader which version it is.
-    let old = |interface: &&CardInterface| interface.version.starts_with("0.");
-    if let Some(first) = card.interfaces.iter().find(old).or(card.interfaces.first()) {
-        let version = match first.version.as_str() {
+    // Prefer an interface of 0.3; else `protocolVersion` states the version of the interface.
+    let is_v03 = |interface: &&CardInterface| interface.version.starts_with("0.");
+    if let Some(preferred) = card.interfaces.iter().find(is_v03).or(card.interfaces.first()) {
+        let version = match preferred.version.as_str() {
             "0.3" => "0.3.0",
             version => version,
         };
         fields.set("protocolVersion", version.into());
-        fields.set("url", first.url.as_str().into());
-        fields.set("preferredTransport", first.binding.as_str().into());
-        let others = card.interfaces.iter().filter(|other| *other != first && other.version == first.version);
+        fields.set("url", preferred.url.as_str().into());
+        fields.set("preferredTransport", preferred.binding.as_str().into());
+        let others = card.interfaces.iter().filter(|other| *other != preferred && other.version == preferred.version);
         let others: Vec<Value> = others.map(|other| json!({"url": other.url, "transport": other.binding})).collect();
         if !others.is_empty() {
             fields.set("additionalInterfaces", others.into());
@@ -39,8 +39,8 @@ pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) 
         let schemes =
             card.credentials.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.openapi_scheme(*kind)));
         fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
-        let one = |name: &str| Value::from(Map::from_iter([(name.to_owned(), card.scopes.as_slice().into())]));
-        fields.set("security", card.credentials.iter().map(|kind| one(kind.scheme_name())).collect());
+        let requirement = |name: &str| Value::from(Map::from_iter([(name.to_owned(), card.scopes.as_slice().into())]));
+        fields.set("security", card.credentials.iter().map(|kind| requirement(kind.scheme_name())).collect());
     }
     fields.set("defaultInputModes", card.inputs.as_slice().into());
     fields.set("defaultOutputModes", card.outputs.as_slice().into());

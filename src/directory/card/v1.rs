@@ -38,8 +38,9 @@ pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) 
             true => json!({}),
             false => json!({"list": card.scopes}),
         };
-        let one = |name: &str| json!({"schemes": Map::from_iter([(name.to_owned(), scopes.clone())])});
-        fields.set("securityRequirements", card.credentials.iter().map(|kind| one(kind.scheme_name())).collect());
+        let requirement = |name: &str| json!({"schemes": Map::from_iter([(name.to_owned(), scopes.clone())])});
+        fields
+            .set("securityRequirements", card.credentials.iter().map(|kind| requirement(kind.scheme_name())).collect());
     }
     fields.set("defaultInputModes", card.inputs.as_slice().into());
     fields.set("defaultOutputModes", card.outputs.as_slice().into());

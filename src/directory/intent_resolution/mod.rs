@@ -60,17 +60,17 @@ impl AgentDirectory {
         let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
         let mut evaluated = 0;
         while evaluated < MAX_EVALUATED {
-            let found =
+            let results =
                 self.find_agents(call, request.policy.filters.clone(), &request.search_text, (evaluated, SEARCH_BATCH));
-            evaluated += found.hits.len();
-            for hit in found.hits {
+            evaluated += results.hits.len();
+            for hit in results.hits {
                 let verdict = policy_evaluation::evaluate_policy(&request.policy, &hit.agent);
                 match verdict.exclusions.is_empty() {
                     true => candidates.push(AgentCandidate { hit, quality: verdict.quality, reasons: verdict.reasons }),
                     false => excluded.push((hit.agent.id.clone(), verdict.exclusions)),
                 }
             }
-            if !found.has_more || candidates.len() >= request.top {
+            if !results.has_more || candidates.len() >= request.top {
                 break;
             }
         }
@@ -78,11 +78,13 @@ impl AgentDirectory {
         excluded.truncate(MAX_EXCLUDED);
         candidates.sort_by(compare_candidates);
         candidates.truncate(request.top);
-        let candidates: Vec<Value> = candidates.iter().map(|one| self.candidate_json(call, &request, one)).collect();
+        let candidates: Vec<Value> =
+            candidates.iter().map(|candidate| self.candidate_json(call, &request, candidate)).collect();
         let excluded: Vec<Value> =
             excluded.iter().map(|(id, why)| json!({"id": id.as_str(), "reasons": why})).collect();
-        let page = Representation::json(media_types::JSON, &json!({"candidates": candidates, "excluded": excluded}))?;
-        Ok(DirectoryResponse::uncacheable(StatusCode::OK, page.into_body()))
+        let representation =
+            Representation::json(media_types::JSON, &json!({"candidates": candidates, "excluded": excluded}))?;
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
     }
 
     /// Adds the agents that match the intent, but that the search filtered out.
@@ -95,11 +97,11 @@ impl AgentDirectory {
         if request.policy.filters == SearchFilters::default() {
             return;
         }
-        let every = SearchFilters {
+        let all_statuses = SearchFilters {
             status: vec![StatusFilter::Active, StatusFilter::Inactive, StatusFilter::Deprecated],
             ..SearchFilters::default()
         };
-        for hit in self.find_agents(call, every, &request.search_text, (0, MAX_EXCLUDED)).hits {
+        for hit in self.find_agents(call, all_statuses, &request.search_text, (0, MAX_EXCLUDED)).hits {
             let verdict = policy_evaluation::evaluate_policy(&request.policy, &hit.agent);
             if !verdict.exclusions.is_empty() && !excluded.iter().any(|(id, _)| *id == hit.agent.id) {
                 excluded.push((hit.agent.id.clone(), verdict.exclusions));
@@ -115,9 +117,9 @@ impl AgentDirectory {
         fields.set("id", agent.id.as_str().into());
         fields.set("name", redactor.redact_text(&agent.name).into());
         fields.set_optional("version", agent.version.as_deref());
-        let named = operation.filter(|operation| !operation.name.is_empty());
-        fields.set_optional("operation", named.map(|operation| &*operation.name));
-        fields.set("endpoint", redactor.operation_url(named.map_or("", |operation| &operation.name)).into());
+        let named_operation = operation.filter(|operation| !operation.name.is_empty());
+        fields.set_optional("operation", named_operation.map(|operation| &*operation.name));
+        fields.set("endpoint", redactor.operation_url(named_operation.map_or("", |operation| &operation.name)).into());
         fields.set("method", "POST".into());
         fields.set(
             "invocation",
@@ -128,7 +130,7 @@ impl AgentDirectory {
             fields.set("score", round_score(score).into());
             reasons.push(format!("matches the intent ({:.2})", round_score(score)));
         }
-        reasons.extend(named.map(|operation| format!("operation {} fits the intent best", operation.name)));
+        reasons.extend(named_operation.map(|operation| format!("operation {} fits the intent best", operation.name)));
         reasons.extend(candidate.reasons.iter().cloned());
         fields.set("reasons", reasons.into());
         fields.into_value()
@@ -136,14 +138,14 @@ impl AgentDirectory {
 }
 
 /// Builds `invocation`: what a caller needs besides the address.
-fn invocation_json(base: &str, agent: &Agent, operation: Option<&Operation>, doc: &RedactedDocument) -> Value {
+fn invocation_json(base: &str, agent: &Agent, operation: Option<&Operation>, document: &RedactedDocument) -> Value {
     let id = agent.id.as_str();
     let mut authentication = JsonObjectBuilder::default();
     authentication.set("type", aidip_auth_type(agent.authentication.kind).into());
     if !agent.authentication.scopes.is_empty() {
         authentication.set("scopes", agent.authentication.scopes.as_slice().into());
     }
-    let instructions = doc.member("authentication").and_then(|given| given.get("instructions"));
+    let instructions = document.member("authentication").and_then(|declared| declared.get("instructions"));
     authentication.set_optional("instructions", instructions.and_then(Value::as_str));
     let mut fields = JsonObjectBuilder::default();
     fields.set("content_type", "application/json".into());
@@ -152,9 +154,9 @@ fn invocation_json(base: &str, agent: &Agent, operation: Option<&Operation>, doc
     fields.set("openapi", format!("{base}/agents/{id}/openapi.json").into());
     let Some(operation) = operation else { return fields.into_value() };
     let sides = [("input_schema", "Input", &operation.inputs), ("output_schema", "Output", &operation.outputs)];
-    for (name, side, _) in sides.into_iter().filter(|(_, _, declared)| declared.is_some()) {
-        let place = schema_name(operation, side);
-        fields.set(name, format!("{base}/agents/{id}/openapi.json#/components/schemas/{place}").into());
+    for (name, suffix, _) in sides.into_iter().filter(|(_, _, declared)| declared.is_some()) {
+        let schema = schema_name(operation, suffix);
+        fields.set(name, format!("{base}/agents/{id}/openapi.json#/components/schemas/{schema}").into());
     }
     fields.into_value()
 }
@@ -189,9 +191,9 @@ fn parse_intent_request(body: &Value) -> Result<IntentRequest> {
 fn append_texts(context: &Value, to: &mut String) {
     match context {
         Value::String(text) => {
-            let left = MAX_QUERY_CHARS.saturating_sub(to.chars().count() + 1);
+            let remaining = MAX_QUERY_CHARS.saturating_sub(to.chars().count() + 1);
             to.push(' ');
-            to.extend(text.chars().take(left));
+            to.extend(text.chars().take(remaining));
         }
         Value::Array(items) => items.iter().for_each(|item| append_texts(item, to)),
         Value::Object(members) => members.values().for_each(|member| append_texts(member, to)),

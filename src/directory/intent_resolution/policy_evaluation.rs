@@ -19,65 +19,69 @@ use std::sync::Arc;
 pub(super) struct PolicyVerdict {
     /// Conditions that the agent satisfies.
     pub(super) reasons: Vec<String>,
-    /// Conditions that the agent violates; empty if it fits.
+    /// Conditions that the agent violates; empty if it satisfies the policy.
     pub(super) exclusions: Vec<String>,
     /// Quality, 0 to 1; 0.5 if the agent declares none.
     pub(super) quality: f64,
 }
 
 impl PolicyVerdict {
-    fn record(&mut self, holds: bool, text: String) {
-        match holds {
+    fn record(&mut self, is_satisfied: bool, text: String) {
+        match is_satisfied {
             true => self.reasons.push(text),
             false => self.exclusions.push(text),
         }
     }
 
-    /// Compares `found` with a condition; an agent that declares nothing is excluded.
-    fn compare<T>(&mut self, what: &str, found: Option<T>, evaluate: impl FnOnce(T) -> (bool, String)) {
-        match found.map(evaluate) {
-            Some((holds, text)) => self.record(holds, text),
+    /// Compares the declared value with a condition; an agent that declares none is excluded.
+    fn compare<T>(&mut self, what: &str, declared: Option<T>, evaluate: impl FnOnce(T) -> (bool, String)) {
+        match declared.map(evaluate) {
+            Some((is_satisfied, text)) => self.record(is_satisfied, text),
             None => self.exclusions.push(format!("does not declare {what}, which the policy requires")),
         }
     }
 }
 
+/// Evaluates every condition of the policy.
 pub(super) fn evaluate_policy(policy: &ResolutionPolicy, agent: &Agent) -> PolicyVerdict {
-    let doc: Value = serde_json::from_str(&agent.document).unwrap_or_default();
-    let quality = first_parsed(&doc, &["quality_score", "quality"], parse_quality);
+    let document: Value = serde_json::from_str(&agent.document).unwrap_or_default();
+    let quality = first_parsed(&document, &["quality_score", "quality"], parse_quality);
     let mut verdict = PolicyVerdict { quality: quality.unwrap_or(0.5), ..PolicyVerdict::default() };
     evaluate_filters(&policy.filters, agent, &mut verdict);
-    if let Some(least) = policy.min_quality {
-        verdict.compare("quality_score", quality, |found| {
-            (found >= least, format!("quality_score {found:.2} (at least {least:.2} is required)"))
+    if let Some(min) = policy.min_quality {
+        verdict.compare("quality_score", quality, |declared| {
+            (declared >= min, format!("quality_score {declared:.2} (at least {min:.2} is required)"))
         });
     }
-    if let Some(least) = policy.min_trust {
-        let found = first_parsed(&doc, &["trust", "trust_score", "reputation"], |value| {
+    if let Some(min) = policy.min_trust {
+        let declared = first_parsed(&document, &["trust", "trust_score", "reputation"], |value| {
             resolution_policy::parse_share(score_value(value))
         });
-        verdict.compare("trust", found, |found| {
-            (found >= least, format!("trust {found:.2} (at least {least:.2} is required)"))
+        verdict.compare("trust", declared, |declared| {
+            (declared >= min, format!("trust {declared:.2} (at least {min:.2} is required)"))
         });
     }
-    evaluate_certifications(policy, &doc, &mut verdict);
-    if let Some(most) = policy.max_latency_ms {
-        let found = first_parsed(
-            &doc,
+    evaluate_certifications(policy, &document, &mut verdict);
+    if let Some(max) = policy.max_latency_ms {
+        let declared = first_parsed(
+            &document,
             &["responseLatency", "response_latency", "latency_ms", "latency"],
             resolution_policy::parse_latency,
         );
-        verdict.compare("responseLatency", found, |found| {
-            (found <= most, format!("latency {} (at most {} is allowed)", format_millis(found), format_millis(most)))
+        verdict.compare("responseLatency", declared, |declared| {
+            (
+                declared <= max,
+                format!("latency {} (at most {} is allowed)", format_millis(declared), format_millis(max)),
+            )
         });
     }
-    if let Some((most, currency)) = &policy.max_cost {
-        let found = first_parsed(&doc, &["pricing", "price", "cost"], resolution_policy::parse_cost);
-        verdict.compare("pricing", found, |(found, of)| match (currency, of) {
-            (Some(asked), Some(of)) if !asked.eq_ignore_ascii_case(&of) => {
-                (false, format!("price is in {}, not in {asked}", truncate(&of, 10)))
+    if let Some((max, currency)) = &policy.max_cost {
+        let declared = first_parsed(&document, &["pricing", "price", "cost"], resolution_policy::parse_cost);
+        verdict.compare("pricing", declared, |(declared, declared_currency)| match (currency, declared_currency) {
+            (Some(required), Some(other)) if !required.eq_ignore_ascii_case(&other) => {
+                (false, format!("price is in {}, not in {required}", truncate(&other, 10)))
             }
-            _ => (found <= *most, format!("costs {found} per call (at most {most} is allowed)")),
+            _ => (declared <= *max, format!("costs {declared} per call (at most {max} is allowed)")),
         });
     }
     if let Some(range) = &policy.versions {
@@ -92,7 +96,7 @@ pub(super) fn evaluate_policy(policy: &ResolutionPolicy, agent: &Agent) -> Polic
 /// Evaluates the filters as the search does, to give each exclusion its reason.
 fn evaluate_filters(filters: &SearchFilters, agent: &Agent, verdict: &mut PolicyVerdict) {
     let status = status_name(agent);
-    let asked = |word: &StatusFilter| match word {
+    let matches_status = |value: &StatusFilter| match value {
         StatusFilter::Active => status == "active",
         StatusFilter::Inactive => status == "inactive",
         StatusFilter::Deprecated => status == "deprecated",
@@ -100,48 +104,52 @@ fn evaluate_filters(filters: &SearchFilters, agent: &Agent, verdict: &mut Policy
     match filters.status.is_empty() {
         true if status == "inactive" => verdict.exclusions.push("is inactive".to_owned()),
         true => {}
-        false => verdict.record(filters.status.iter().any(asked), format!("is {status}")),
+        false => verdict.record(filters.status.iter().any(matches_status), format!("is {status}")),
     }
     let lists = [("capability", &filters.capabilities, &agent.capabilities), ("tag", &filters.tags, &agent.tags)];
-    for (what, wanted, given) in lists {
-        for word in wanted {
-            let holds = given.iter().any(|one| one.to_lowercase() == word.to_lowercase());
-            verdict.record(holds, format!("{} the {what} {word}", if holds { "has" } else { "lacks" }));
+    for (what, required, declared) in lists {
+        for value in required {
+            let is_satisfied =
+                declared.iter().any(|declared_value| declared_value.to_lowercase() == value.to_lowercase());
+            verdict.record(is_satisfied, format!("{} the {what} {value}", if is_satisfied { "has" } else { "lacks" }));
         }
     }
     for language in &filters.languages {
         // An agent without languages matches every language (R15).
-        let holds = agent.languages.is_empty() || has_language(&agent.languages, language);
-        verdict.record(holds, format!("{} the language {language}", if holds { "supports" } else { "lacks" }));
+        let is_satisfied = agent.languages.is_empty() || has_language(&agent.languages, language);
+        verdict.record(
+            is_satisfied,
+            format!("{} the language {language}", if is_satisfied { "supports" } else { "lacks" }),
+        );
     }
 }
 
-/// Whether one of the languages matches: `zh-CN` matches `zh`.
+/// Returns whether one of the languages matches: `zh-CN` matches `zh`.
 fn has_language(languages: &[Arc<str>], language: &str) -> bool {
-    languages.iter().any(|one| {
-        let rest = one
+    languages.iter().any(|declared| {
+        let rest = declared
             .get(language.len()..)
-            .filter(|_| one.get(..language.len()).is_some_and(|head| head.eq_ignore_ascii_case(language)));
+            .filter(|_| declared.get(..language.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(language)));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     })
 }
 
-fn evaluate_certifications(policy: &ResolutionPolicy, doc: &Value, verdict: &mut PolicyVerdict) {
+fn evaluate_certifications(policy: &ResolutionPolicy, document: &Value, verdict: &mut PolicyVerdict) {
     if policy.certifications.is_empty() {
         return;
     }
-    let found = first_parsed(doc, &["certification", "certifications"], parse_certifications);
-    for asked in &policy.certifications {
-        verdict.compare("certification", found.as_ref(), |found| {
-            let holds = found.iter().any(|one| one.eq_ignore_ascii_case(asked));
-            (holds, format!("{} certified {asked}", if holds { "is" } else { "is not" }))
+    let declared = first_parsed(document, &["certification", "certifications"], parse_certifications);
+    for required in &policy.certifications {
+        verdict.compare("certification", declared.as_ref(), |declared| {
+            let is_satisfied = declared.iter().any(|name| name.eq_ignore_ascii_case(required));
+            (is_satisfied, format!("{} certified {required}", if is_satisfied { "is" } else { "is not" }))
         });
     }
 }
 
 /// Parses certifications: one name, several, or objects that have one.
 fn parse_certifications(value: &Value) -> Option<Vec<String>> {
-    let one = |value: &Value| {
+    let name_of = |value: &Value| {
         let name = match value {
             Value::Object(members) => members.get("name").or_else(|| members.get("type")).or_else(|| members.get("id")),
             value => Some(value),
@@ -149,8 +157,8 @@ fn parse_certifications(value: &Value) -> Option<Vec<String>> {
         name.and_then(Value::as_str).map(str::to_owned)
     };
     match value {
-        Value::Array(items) => Some(items.iter().filter_map(one).collect()),
-        value => one(value).map(|name| vec![name]),
+        Value::Array(items) => Some(items.iter().filter_map(name_of).collect()),
+        value => name_of(value).map(|name| vec![name]),
     }
 }
 
@@ -169,8 +177,8 @@ fn score_value(value: &Value) -> &Value {
 }
 
 /// Returns the first member that can be parsed.
-fn first_parsed<T>(doc: &Value, names: &[&str], read: impl Fn(&Value) -> Option<T>) -> Option<T> {
-    names.iter().find_map(|name| read(doc.get(name)?))
+fn first_parsed<T>(document: &Value, names: &[&str], parse: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    names.iter().find_map(|name| parse(document.get(name)?))
 }
 
 fn format_millis(millis: f64) -> String {

@@ -52,36 +52,42 @@ pub(super) struct ResolutionPolicy {
 impl ResolutionPolicy {
     pub(super) fn parse(members: &BodyMembers<'_>, violations: &mut Violations) -> Self {
         for name in members.names().filter(|name| !CONDITION_NAMES.iter().any(|names| names.contains(name))) {
-            let known: Vec<&str> = CONDITION_NAMES.iter().filter_map(|names| names.first().copied()).collect();
+            let supported: Vec<&str> = CONDITION_NAMES.iter().filter_map(|names| names.first().copied()).collect();
             violations
-                .add(members.member_pointer(name), format!("is not a supported condition ({})", known.join(", ")));
+                .add(members.member_pointer(name), format!("is not a supported condition ({})", supported.join(", ")));
         }
         Self {
             filters: search_filters::filters_from_body(members, violations),
-            min_trust: read(members, TRUST_NAMES, parse_share, "must be 0 to 1, or low, medium or high", violations),
+            min_trust: parse_condition(
+                members,
+                TRUST_NAMES,
+                parse_share,
+                "must be 0 to 1, or low, medium or high",
+                violations,
+            ),
             certifications: members.strings(CERTIFICATION_NAMES, violations),
-            min_quality: read(
+            min_quality: parse_condition(
                 members,
                 QUALITY_NAMES,
                 |value| value.as_f64().filter(is_share),
                 "must be 0 to 1",
                 violations,
             ),
-            max_latency_ms: read(
+            max_latency_ms: parse_condition(
                 members,
                 LATENCY_NAMES,
                 parse_latency,
                 "must be low, medium, high, a number of milliseconds, or a duration such as 500ms",
                 violations,
             ),
-            max_cost: read(
+            max_cost: parse_condition(
                 members,
                 COST_NAMES,
                 parse_cost,
                 "must be a number from 0, or {amount, currency}",
                 violations,
             ),
-            versions: read(
+            versions: parse_condition(
                 members,
                 VERSION_NAMES,
                 |value| VersionReq::parse(value.as_str()?).ok(),
@@ -92,19 +98,19 @@ impl ResolutionPolicy {
     }
 }
 
-fn read<T>(
+fn parse_condition<T>(
     members: &BodyMembers<'_>,
     names: &[&str],
-    value: impl Fn(&Value) -> Option<T>,
+    parse: impl Fn(&Value) -> Option<T>,
     what: &str,
     violations: &mut Violations,
 ) -> Option<T> {
-    let (at, given) = members.member(names)?;
-    let read = value(given);
-    if read.is_none() {
-        violations.add(at, what);
+    let (pointer, value) = members.member(names)?;
+    let parsed = parse(value);
+    if parsed.is_none() {
+        violations.add(pointer, what);
     }
-    read
+    parsed
 }
 
 /// Parses a share of one: a number, or one of three words, each the middle of its third.
@@ -124,14 +130,14 @@ fn is_share(number: &f64) -> bool {
     (0.0..=1.0).contains(number)
 }
 
-/// Parses a latency in milliseconds. The words of R71 mean their upper bounds; `high` has none.
+/// Parses a latency in milliseconds. The words of R71 stand for their upper bounds; `high` has no bound.
 pub(super) fn parse_latency(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => match text.to_ascii_lowercase().as_str() {
             "low" => Some(1_000.0),
             "medium" => Some(10_000.0),
             "high" => Some(f64::INFINITY),
-            text => text.parse::<ConfigDuration>().ok().map(|span| span.get().as_secs_f64() * 1_000.0),
+            text => text.parse::<ConfigDuration>().ok().map(|duration| duration.get().as_secs_f64() * 1_000.0),
         },
         value => value.as_f64().filter(|number| *number >= 0.0),
     }
@@ -140,16 +146,16 @@ pub(super) fn parse_latency(value: &Value) -> Option<f64> {
 /// Parses the cost of a call and its currency.
 pub(super) fn parse_cost(value: &Value) -> Option<(f64, Option<String>)> {
     match value {
-        Value::String(word) if word.eq_ignore_ascii_case("free") => Some((0.0, None)),
+        Value::String(text) if text.eq_ignore_ascii_case("free") => Some((0.0, None)),
         Value::Number(number) => Some((number.as_f64().filter(|number| *number >= 0.0)?, None)),
         Value::Object(members) => {
-            let word = |name: &str| members.get(name).and_then(Value::as_str);
-            if word("model").or(word("type")).is_some_and(|model| model.eq_ignore_ascii_case("free")) {
+            let text = |name: &str| members.get(name).and_then(Value::as_str);
+            if text("model").or(text("type")).is_some_and(|model| model.eq_ignore_ascii_case("free")) {
                 return Some((0.0, None));
             }
             let names = ["amount", "per_call", "price_per_call", "cost_per_call", "price", "cost"];
             let amount = names.iter().find_map(|name| members.get(*name)?.as_f64()).filter(|number| *number >= 0.0)?;
-            Some((amount, word("currency").map(str::to_ascii_uppercase)))
+            Some((amount, text("currency").map(str::to_ascii_uppercase)))
         }
         _ => None,
     }

@@ -24,7 +24,7 @@ impl AgentDirectory {
         let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
         let agent = self.visible_agent(call)?;
         let redactor = AddressRedactor::new(&agent, call.base_url, self.config.advertised_endpoints);
-        let api = AgentOpenApi { agent: &agent, doc: RedactedDocument::new(&agent, &redactor), redactor };
+        let api = AgentOpenApi { agent: &agent, document: RedactedDocument::new(&agent, &redactor), redactor };
         let kinds = self.credentials.accepted_kinds(Some(&agent));
         let (schemes, security) =
             shared_components::security_components(&self.credentials, &kinds, &agent.authentication.scopes);
@@ -47,7 +47,7 @@ impl AgentDirectory {
 /// Builder of an agent's document.
 struct AgentOpenApi<'a> {
     agent: &'a Agent,
-    doc: RedactedDocument,
+    document: RedactedDocument,
     redactor: AddressRedactor<'a>,
 }
 
@@ -64,28 +64,30 @@ impl AgentOpenApi<'_> {
     fn schemas(&self) -> Map<String, Value> {
         let mut schemas = shared_components::failure_schemas();
         for operation in &self.agent.operations {
-            for (side, schema) in [("Input", &operation.inputs), ("Output", &operation.outputs)] {
+            for (suffix, schema) in [("Input", &operation.inputs), ("Output", &operation.outputs)] {
                 let Some(schema) = schema else { continue };
-                let name = schema_name(operation, side);
+                let name = schema_name(operation, suffix);
                 let mut schema = Value::clone(schema);
                 self.redactor.redact_value(&mut schema);
-                let place = format!("#/components/schemas/{name}");
+                let location = format!("#/components/schemas/{name}");
                 let identity = format!("urn:agent:{}:{name}", self.agent.id);
-                schemas.insert(name, schema_relocation::relocate_schema(schema, &place, &identity));
+                schemas.insert(name, schema_relocation::relocate_schema(schema, &location, &identity));
             }
         }
         schemas
     }
 
     fn paths(&self) -> Map<String, Value> {
-        let whole = format!("/agents/{}/invoke", self.agent.id);
+        let invoke_path = format!("/agents/{}/invoke", self.agent.id);
         let mut paths = Map::new();
-        for (at, operation) in self.agent.operations.iter().enumerate().filter(|(_, one)| !one.name.is_empty()) {
-            let call = self.invoke_operation(&format!("invoke_{}", operation.name), &[(at, operation)]);
-            paths.insert(format!("{whole}/{}", operation.name), json!({"post": call}));
+        for (index, operation) in
+            self.agent.operations.iter().enumerate().filter(|(_, operation)| !operation.name.is_empty())
+        {
+            let post = self.invoke_operation(&format!("invoke_{}", operation.name), &[(index, operation)]);
+            paths.insert(format!("{invoke_path}/{}", operation.name), json!({"post": post}));
         }
         let all: Vec<(usize, &Operation)> = self.agent.operations.iter().enumerate().collect();
-        paths.insert(whole, json!({"post": self.invoke_operation("invoke", &all)}));
+        paths.insert(invoke_path, json!({"post": self.invoke_operation("invoke", &all)}));
         paths
     }
 
@@ -95,19 +97,21 @@ impl AgentOpenApi<'_> {
             [(_, only)] if !only.description.is_empty() => &only.description,
             _ => &self.agent.description,
         };
-        let mut body = Map::from_iter([("schema".to_owned(), any_schema(operations, "Input", |one| &one.inputs))]);
+        let mut body =
+            Map::from_iter([("schema".to_owned(), any_schema(operations, "Input", |operation| &operation.inputs))]);
         let examples = self.examples(operations);
         if !examples.is_empty() {
             body.insert("examples".to_owned(), examples.into());
         }
-        let output = any_schema(operations, "Output", |one| &one.outputs);
-        let good = json!({"description": "The agent's response.", "content": {"application/json": {"schema": output}}});
-        let mut call = JsonObjectBuilder::default();
-        call.set("operationId", id.into());
-        call.set("description", self.redactor.redact_text(description).into());
+        let output = any_schema(operations, "Output", |operation| &operation.outputs);
+        let success =
+            json!({"description": "The agent's response.", "content": {"application/json": {"schema": output}}});
+        let mut fields = JsonObjectBuilder::default();
+        fields.set("operationId", id.into());
+        fields.set("description", self.redactor.redact_text(description).into());
         if let [_, _, ..] = operations {
             let names: Vec<&str> = operations.iter().map(|(_, operation)| &*operation.name).collect();
-            call.set(
+            fields.set(
                 "parameters",
                 json!([{
                     "name": "X-Operation",
@@ -117,39 +121,45 @@ impl AgentOpenApi<'_> {
                 }]),
             );
         }
-        call.set("requestBody", json!({"required": true, "content": {"application/json": body}}));
-        call.set(
+        fields.set("requestBody", json!({"required": true, "content": {"application/json": body}}));
+        fields.set(
             "responses",
-            shared_components::with_failures(Map::from_iter([("200".to_owned(), good)]), FAILURE_STATUSES),
+            shared_components::with_failures(Map::from_iter([("200".to_owned(), success)]), FAILURE_STATUSES),
         );
         if matches!(self.agent.status, AgentStatus::Deprecated(_)) {
-            call.set("deprecated", true.into());
+            fields.set("deprecated", true.into());
         }
-        call.into_value()
+        fields.into_value()
     }
 
     fn examples(&self, operations: &[(usize, &Operation)]) -> Map<String, Value> {
-        let listed =
-            operations.iter().filter_map(|(at, _)| self.doc.operation_member(*at)?.get("examples")?.as_array());
-        let inputs = listed.flatten().take(10).filter_map(|example| example.get("input"));
+        let lists = operations
+            .iter()
+            .filter_map(|(index, _)| self.document.operation_member(*index)?.get("examples")?.as_array());
+        let inputs = lists.flatten().take(10).filter_map(|example| example.get("input"));
         (1..).zip(inputs).map(|(number, input)| (format!("example{number}"), json!({"value": input}))).collect()
     }
 }
 
 /// Returns the name of a schema in `components/schemas`.
-pub(in super::super) fn schema_name(operation: &Operation, side: &str) -> String {
+pub(in super::super) fn schema_name(operation: &Operation, suffix: &str) -> String {
     match operation.name.is_empty() {
-        true => side.to_owned(),
-        false => format!("{}.{side}", operation.name),
+        true => suffix.to_owned(),
+        false => format!("{}.{suffix}", operation.name),
     }
 }
 
-/// Returns a schema that any of the operations accepts; the empty schema if one of them declares none.
-fn any_schema(operations: &[(usize, &Operation)], side: &str, of: fn(&Operation) -> &Option<Arc<Value>>) -> Value {
-    let place = |one: &Operation| json!({"$ref": format!("#/components/schemas/{}", schema_name(one, side))});
+/// Returns a schema that accepts the values of any of the operations; the empty schema if one of them declares none.
+fn any_schema(
+    operations: &[(usize, &Operation)],
+    suffix: &str,
+    schema_of: fn(&Operation) -> &Option<Arc<Value>>,
+) -> Value {
+    let reference =
+        |operation: &Operation| json!({"$ref": format!("#/components/schemas/{}", schema_name(operation, suffix))});
     match operations {
-        [(_, only)] => of(only).as_ref().map_or(json!({}), |_| place(only)),
-        several if several.iter().any(|(_, one)| of(one).is_none()) => json!({}),
-        several => json!({"anyOf": several.iter().map(|(_, one)| place(one)).collect::<Vec<_>>()}),
+        [(_, only)] => schema_of(only).as_ref().map_or(json!({}), |_| reference(only)),
+        several if several.iter().any(|(_, operation)| schema_of(operation).is_none()) => json!({}),
+        several => json!({"anyOf": several.iter().map(|(_, operation)| reference(operation)).collect::<Vec<_>>()}),
     }
 }

@@ -6,7 +6,9 @@ use super::{
         AgentDirectory, DIRECTORY_PATHS, DirectoryCall, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS,
         conditional_response::Representation, json_object_builder::JsonObjectBuilder, media_types,
     },
-    OPENAPI_MEDIA_TYPES, shared_components,
+    OPENAPI_MEDIA_TYPES,
+    operation_info::{operation_id, operation_info},
+    shared_components,
 };
 use crate::fault::{Fault, FaultCode, Result};
 use http::Method;
@@ -14,16 +16,8 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 const SHARED_COMPONENTS: &str = include_str!("schemas.json");
-
-/// Description of one method of a request.
-struct OperationInfo {
-    title: &'static str,
-    /// Names of the schemas of the request body and the response body.
-    request_schema: Option<&'static str>,
-    response_schema: Option<&'static str>,
-    success_status: u16,
-    parameters: &'static [&'static str],
-}
+/// Header parameters of calls that invoke agents.
+const INVOKE_PARAMETERS: &[&str] = &["Prefer", "Idempotency-Key", "X-Callback-Url"];
 
 impl AgentDirectory {
     /// `/openapi.json`.
@@ -52,8 +46,8 @@ impl AgentDirectory {
             let (schemes, security) = shared_components::security_components(&self.credentials, &kinds, &[]);
             shared.insert("securitySchemes".to_owned(), schemes);
             // Discovery may be open to anonymous callers: a credential is optional.
-            let some = security.as_array().into_iter().flatten().cloned();
-            document.set("security", some.chain([json!({})]).collect());
+            let requirements = security.as_array().into_iter().flatten().cloned();
+            document.set("security", requirements.chain([json!({})]).collect());
         }
         document.set("components", shared.into());
         Representation::json(media, &document.into_value())
@@ -62,11 +56,11 @@ impl AgentDirectory {
 
 fn paths() -> Map<String, Value> {
     let mut paths = Map::new();
-    let mut seen: HashMap<(DirectoryRequest, &Method), usize> = HashMap::new();
+    let mut occurrences: HashMap<(DirectoryRequest, &Method), usize> = HashMap::new();
     for (path, request) in DIRECTORY_PATHS {
         let mut methods = path_parameters(path);
         for method in request.allowed_methods() {
-            let alias = seen.entry((*request, method)).and_modify(|count| *count += 1).or_insert(1);
+            let alias = occurrences.entry((*request, method)).and_modify(|count| *count += 1).or_insert(1);
             methods.insert(method.as_str().to_ascii_lowercase(), directory_operation(*request, method, *alias));
         }
         paths.insert((*path).to_owned(), methods.into());
@@ -77,9 +71,9 @@ fn paths() -> Map<String, Value> {
         paths.insert((*path).to_owned(), methods.into());
     }
     paths.insert(PIPELINE_PATH.to_owned(), json!({"post": pipeline_operation()}));
-    for (path, taken) in TASK_PATHS {
+    for (path, allowed) in TASK_PATHS {
         let mut methods = path_parameters(path);
-        for method in *taken {
+        for method in *allowed {
             methods.insert(method.as_str().to_ascii_lowercase(), task_operation(path, method));
         }
         paths.insert((*path).to_owned(), methods.into());
@@ -89,44 +83,47 @@ fn paths() -> Map<String, Value> {
 
 /// References the parameters of a path.
 fn path_parameters(path: &str) -> Map<String, Value> {
-    let named = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let each = named.map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
-    let list: Vec<Value> = each.collect();
-    match list.is_empty() {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let references = parameter_references(names);
+    match references.is_empty() {
         true => Map::new(),
-        false => Map::from_iter([("parameters".to_owned(), list.into())]),
+        false => Map::from_iter([("parameters".to_owned(), references.into())]),
     }
 }
 
+fn parameter_references<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Value> {
+    names.map(|name| json!({"$ref": format!("#/components/parameters/{name}")})).collect()
+}
+
 fn invoke_operation(number: usize) -> Value {
-    let any = json!({"application/json": {"schema": {}}});
-    let good = json!({"description": "The agent's response.", "content": any});
-    let of_task = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
-    let later = json!({"description": "A task; Location has its URL.", "content": of_task});
+    let any_json = json!({"application/json": {"schema": {}}});
+    let success = json!({"description": "The agent's response.", "content": any_json});
+    let task_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
+    let accepted = json!({"description": "A task; Location has its URL.", "content": task_content});
     json!({
         "operationId": format!("invoke{}", if number > 1 { number.to_string() } else { String::new() }),
         "summary": "Invokes an agent; /agents/{id}/openapi.json describes its operations.",
-        "parameters": INVOKE_PARAMETERS.iter().map(|name| json!({"$ref": format!("#/components/parameters/{name}")})).collect::<Vec<_>>(),
-        "requestBody": {"content": any},
+        "parameters": parameter_references(INVOKE_PARAMETERS.iter().copied()),
+        "requestBody": {"content": any_json},
         "responses": shared_components::with_failures(
-            Map::from_iter([("200".to_owned(), good), ("202".to_owned(), later)]),
+            Map::from_iter([("200".to_owned(), success), ("202".to_owned(), accepted)]),
             &[400, 401, 403, 404, 406, 409, 413, 415, 422, 429, 500, 502, 503, 504],
         ),
     })
 }
 
 fn pipeline_operation() -> Value {
-    let takes = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Pipeline"}}});
-    let good = json!({
+    let request_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Pipeline"}}});
+    let success = json!({
         "description": "The response of the last step's agent.",
         "content": {"application/json": {"schema": {}}},
     });
     json!({
         "operationId": "pipeline",
         "summary": "Invokes several agents; the output of each is the input of the next.",
-        "requestBody": {"required": true, "content": takes},
+        "requestBody": {"required": true, "content": request_content},
         "responses": shared_components::with_failures(
-            Map::from_iter([("200".to_owned(), good)]),
+            Map::from_iter([("200".to_owned(), success)]),
             &[400, 401, 403, 404, 405, 406, 409, 413, 415, 429, 500, 502, 503, 504],
         ),
     })
@@ -134,16 +131,16 @@ fn pipeline_operation() -> Value {
 
 /// Describes a method of a task, or of its events.
 fn task_operation(path: &str, method: &Method) -> Value {
-    let of_task = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
+    let task_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
     let (id, summary, content) = match (path.ends_with("/events"), method.as_str()) {
         (true, _) => (
             "taskEvents",
             "The events of a task or stream; Last-Event-ID selects those after an event.",
             json!({"text/event-stream": {}}),
         ),
-        (_, "DELETE") => ("cancelTask", "Cancels a task; a task that has ended is unchanged.", of_task),
+        (_, "DELETE") => ("cancelTask", "Cancels a task; a task that has ended is unchanged.", task_content),
         (_, "HEAD") => ("headTask", "The state of a task.", json!({})),
-        _ => ("getTask", "The state of a task, and its result once it has ended.", of_task),
+        _ => ("getTask", "The state of a task, and its result once it has ended.", task_content),
     };
     let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The task.", "content": content}))]);
     let mut operation = Map::from_iter([("operationId".to_owned(), json!(id)), ("summary".to_owned(), json!(summary))]);
@@ -161,12 +158,12 @@ fn task_operation(path: &str, method: &Method) -> Value {
 fn directory_operation(request: DirectoryRequest, method: &Method, alias: usize) -> Value {
     let info = operation_info(request, method);
     let schema = |name: &str| json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
-    let mut good = JsonObjectBuilder::default();
-    good.set("description", "Success.".into());
-    good.set_optional("content", info.response_schema.filter(|_| method != Method::HEAD).map(schema));
-    let good = good.into_value();
+    let mut success = JsonObjectBuilder::default();
+    success.set("description", "Success.".into());
+    success.set_optional("content", info.response_schema.filter(|_| method != Method::HEAD).map(schema));
+    let success = success.into_value();
     let mut failures = vec![400, 401, 403, 404, 406, 429, 500, 503];
-    let mut responses = Map::from_iter([(info.success_status.to_string(), good.clone())]);
+    let mut responses = Map::from_iter([(info.success_status.to_string(), success.clone())]);
     match *method {
         Method::GET | Method::HEAD if info.success_status == 200 => {
             responses.insert("304".to_owned(), json!({"description": "Not modified."}));
@@ -179,7 +176,7 @@ fn directory_operation(request: DirectoryRequest, method: &Method, alias: usize)
     {
         failures.extend([405, 409, 412]);
         if matches!(*method, Method::POST | Method::PUT) {
-            responses.insert("201".to_owned(), good);
+            responses.insert("201".to_owned(), success);
         }
     }
     if request == DirectoryRequest::ResolveName {
@@ -196,108 +193,7 @@ fn directory_operation(request: DirectoryRequest, method: &Method, alias: usize)
     let body = info.request_schema.map(|name| json!({"required": true, "content": schema(name)}));
     operation.set_optional("requestBody", body);
     if !info.parameters.is_empty() {
-        let each = info.parameters.iter().map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
-        operation.set("parameters", each.collect());
+        operation.set("parameters", parameter_references(info.parameters.iter().copied()).into());
     }
     operation.into_value()
 }
-
-/// Returns the request's part of an operationId. Clients generate code from these: they never change.
-fn operation_id(request: DirectoryRequest) -> &'static str {
-    match request {
-        DirectoryRequest::Agents => "agents",
-        DirectoryRequest::Search => "search",
-        DirectoryRequest::ResolveIntent => "resolve",
-        DirectoryRequest::ResolveName => "name",
-        DirectoryRequest::Agent => "agent",
-        DirectoryRequest::History => "history",
-        DirectoryRequest::Descriptor => "descriptor",
-        DirectoryRequest::Card => "card",
-        DirectoryRequest::AgentOpenApi => "agentapi",
-        DirectoryRequest::FrameworkList => "framework",
-        DirectoryRequest::FrameworkAgent => "frameworkagent",
-        DirectoryRequest::FrameworkListRedirect => "frameworkmoved",
-        DirectoryRequest::FrameworkAgentRedirect => "frameworkagentmoved",
-        DirectoryRequest::WellKnownAgents => "map",
-        DirectoryRequest::WellKnownDescriptor => "housedescriptor",
-        DirectoryRequest::WellKnownCard => "housecard",
-        DirectoryRequest::Jwks => "keys",
-        DirectoryRequest::GatewayOpenApi => "houseapi",
-        DirectoryRequest::MetadataSchema => "schema",
-    }
-}
-
-fn operation_info(request: DirectoryRequest, method: &Method) -> OperationInfo {
-    let reads = |title, gives, parameters| OperationInfo {
-        title,
-        request_schema: None,
-        response_schema: Some(gives),
-        success_status: 200,
-        parameters,
-    };
-    let takes = |title, takes, gives| OperationInfo {
-        title,
-        request_schema: Some(takes),
-        response_schema: Some(gives),
-        success_status: 200,
-        parameters: &[],
-    };
-    match (request, method.as_str()) {
-        (DirectoryRequest::Agents, "POST") => {
-            takes("Publishes an agent, or updates one of the caller's own.", "Document", "Document")
-        }
-        (DirectoryRequest::Agents, _) => reads("Lists agents.", "Summaries", LIST_PARAMETERS),
-        (DirectoryRequest::Search, _) => takes("Searches for agents.", "Search", "Summaries"),
-        (DirectoryRequest::ResolveIntent, _) => {
-            takes("Finds agents that fit an intent and a policy.", "Intent", "Resolution")
-        }
-        (DirectoryRequest::ResolveName, _) => takes("Resolves an agent:// name to an endpoint.", "Name", "Resolved"),
-        (DirectoryRequest::Agent, "PUT") => {
-            takes("Publishes this agent, or replaces its document.", "Document", "Document")
-        }
-        (DirectoryRequest::Agent, "PATCH") => takes("Updates members of a document (RFC 7396).", "Patch", "Document"),
-        (DirectoryRequest::Agent, "DELETE") => OperationInfo {
-            title: "Removes a document.",
-            request_schema: None,
-            response_schema: None,
-            success_status: 204,
-            parameters: &[],
-        },
-        (DirectoryRequest::Agent, _) => reads("The document of one agent.", "Document", &[]),
-        (DirectoryRequest::History, _) => reads("The history of a document, for its publisher.", "History", &["top"]),
-        (DirectoryRequest::Descriptor, _) => reads("The descriptor of one agent in JSON-LD.", "Any", &[]),
-        (DirectoryRequest::WellKnownDescriptor, _) => {
-            reads("The descriptor of the gateway, or of its only agent.", "Any", &[])
-        }
-        (DirectoryRequest::Card, _) => reads("The A2A card of one agent.", "Any", CARD_PARAMETERS),
-        (DirectoryRequest::WellKnownCard, _) => {
-            reads("The A2A card of the gateway, or of its only agent.", "Any", CARD_PARAMETERS)
-        }
-        (DirectoryRequest::AgentOpenApi, _) => reads("The OpenAPI document of one agent.", "Any", &[]),
-        (DirectoryRequest::GatewayOpenApi, _) => reads("This document.", "Any", &[]),
-        (DirectoryRequest::FrameworkList, _) => {
-            reads("The list of agents for Agent Framework.", "FrameworkList", FRAMEWORK_PARAMETERS)
-        }
-        (DirectoryRequest::FrameworkAgent, _) => {
-            reads("The document of one agent for Agent Framework.", "FrameworkAgent", &["view", "include"])
-        }
-        (DirectoryRequest::FrameworkListRedirect | DirectoryRequest::FrameworkAgentRedirect, _) => OperationInfo {
-            title: "Redirects to the well-known path.",
-            request_schema: None,
-            response_schema: None,
-            success_status: 308,
-            parameters: &[],
-        },
-        (DirectoryRequest::WellKnownAgents, _) => {
-            reads("The map from agents to their descriptors.", "Map", &["page", "per_page"])
-        }
-        (DirectoryRequest::Jwks, _) => reads("The keys that sign cards, as a JWK Set.", "Any", &[]),
-        (DirectoryRequest::MetadataSchema, _) => reads("The JSON Schema of agents' documents.", "Any", &[]),
-    }
-}
-
-const LIST_PARAMETERS: &[&str] =
-    &["capabilities", "tags", "supported_languages", "status", "q", "top", "page", "per_page"];
-const FRAMEWORK_PARAMETERS: &[&str] = &["q", "tag", "view", "include", "page", "per_page"];
-const INVOKE_PARAMETERS: &[&str] = &["Prefer", "Idempotency-Key", "X-Callback-Url"];
-const CARD_PARAMETERS: &[&str] = &["version", "A2A-Version"];

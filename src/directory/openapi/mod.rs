@@ -3,6 +3,7 @@
 
 mod agent_openapi;
 mod gateway_openapi;
+mod operation_info;
 mod schema_relocation;
 mod shared_components;
 

@@ -14,18 +14,18 @@ const NAMED_SCHEMA_KEYWORDS: &[&str] =
 /// Keywords of dynamic references, which cannot become paths.
 const DYNAMIC_KEYWORDS: &[&str] = &["$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"];
 
-/// Relocates `schema` to `place` (such as `#/components/schemas/Name`). A schema whose references cannot become paths
-/// stays a resource of its own (JSON Schema 2020-12 §8.2.1), with the `$id` `identity` if it has none.
-pub(super) fn relocate_schema(mut schema: Value, place: &str, identity: &str) -> Value {
+/// Relocates `schema` to `location` (such as `#/components/schemas/Name`). A schema whose references cannot become
+/// paths stays a resource of its own (JSON Schema 2020-12 §8.2.1), with the `$id` `identity` if it has none.
+pub(super) fn relocate_schema(mut schema: Value, location: &str, identity: &str) -> Value {
     let Value::Object(members) = &mut schema else { return schema };
     let own_id = members.remove("$id");
     let mut relocation = SchemaRelocation {
-        place,
+        location,
         own_id: own_id.as_ref().and_then(Value::as_str),
         anchors: HashMap::new(),
         is_relocatable: true,
     };
-    relocation.collect_anchors(&schema, place);
+    relocation.collect_anchors(&schema, location);
     match (relocation.is_relocatable, &mut schema) {
         (true, schema) => relocation.rewrite_references(schema),
         (false, Value::Object(members)) => {
@@ -37,7 +37,7 @@ pub(super) fn relocate_schema(mut schema: Value, place: &str, identity: &str) ->
 }
 
 struct SchemaRelocation<'a> {
-    place: &'a str,
+    location: &'a str,
     /// `$id` of the schema, by which it may reference itself.
     own_id: Option<&'a str>,
     /// New location of each anchor.
@@ -47,31 +47,33 @@ struct SchemaRelocation<'a> {
 }
 
 impl SchemaRelocation<'_> {
-    /// Collects the anchors, and detects what cannot be relocated.
-    fn collect_anchors(&mut self, schema: &Value, at: &str) {
+    /// Collects the anchors, and detects schemas that cannot be relocated.
+    fn collect_anchors(&mut self, schema: &Value, location: &str) {
         let members = match schema {
             Value::Object(members) => members,
             Value::Array(items) => {
                 return items
                     .iter()
                     .enumerate()
-                    .for_each(|(number, item)| self.collect_anchors(item, &format!("{at}/{number}")));
+                    .for_each(|(number, item)| self.collect_anchors(item, &format!("{location}/{number}")));
             }
             _ => return,
         };
         for (name, value) in members {
             match (name.as_str(), value) {
                 ("$anchor", Value::String(anchor)) => {
-                    self.anchors.insert(anchor.clone(), at.to_owned());
+                    self.anchors.insert(anchor.clone(), location.to_owned());
                 }
                 ("$id", Value::String(_)) => self.is_relocatable = false,
                 (name, _) if DYNAMIC_KEYWORDS.contains(&name) => self.is_relocatable = false,
-                (name, Value::Object(within)) if NAMED_SCHEMA_KEYWORDS.contains(&name) => {
-                    let at = append_segment(at, name);
-                    within.iter().for_each(|(name, schema)| self.collect_anchors(schema, &append_segment(&at, name)));
+                (name, Value::Object(schemas)) if NAMED_SCHEMA_KEYWORDS.contains(&name) => {
+                    let location = append_segment(location, name);
+                    schemas
+                        .iter()
+                        .for_each(|(name, schema)| self.collect_anchors(schema, &append_segment(&location, name)));
                 }
                 (name, value) if !DATA_KEYWORDS.contains(&name) => {
-                    self.collect_anchors(value, &append_segment(at, name))
+                    self.collect_anchors(value, &append_segment(location, name))
                 }
                 _ => {}
             }
@@ -92,13 +94,13 @@ impl SchemaRelocation<'_> {
         }
         for (name, value) in members {
             match value {
-                Value::String(to) if name == "$ref" => {
-                    if let Some(moved) = self.relocated_reference(to) {
-                        *to = moved;
+                Value::String(reference) if name == "$ref" => {
+                    if let Some(relocated) = self.relocated_reference(reference) {
+                        *reference = relocated;
                     }
                 }
-                Value::Object(within) if NAMED_SCHEMA_KEYWORDS.contains(&name.as_str()) => {
-                    within.values_mut().for_each(|schema| self.rewrite_references(schema));
+                Value::Object(schemas) if NAMED_SCHEMA_KEYWORDS.contains(&name.as_str()) => {
+                    schemas.values_mut().for_each(|schema| self.rewrite_references(schema));
                 }
                 value if !DATA_KEYWORDS.contains(&name.as_str()) => self.rewrite_references(value),
                 _ => {}
@@ -107,27 +109,27 @@ impl SchemaRelocation<'_> {
     }
 
     /// Returns the new location of a reference; `None` if it leaves the schema.
-    fn relocated_reference(&self, to: &str) -> Option<String> {
-        let local = self.own_id.and_then(|own| to.strip_prefix(own)).unwrap_or(to);
+    fn relocated_reference(&self, reference: &str) -> Option<String> {
+        let local = self.own_id.and_then(|own_id| reference.strip_prefix(own_id)).unwrap_or(reference);
         match local.strip_prefix('#') {
-            Some(path) if path.is_empty() || path.starts_with('/') => Some(format!("{}{path}", self.place)),
+            Some(path) if path.is_empty() || path.starts_with('/') => Some(format!("{}{path}", self.location)),
             Some(anchor) => self.anchors.get(anchor).cloned(),
-            None => local.is_empty().then(|| self.place.to_owned()),
+            None => local.is_empty().then(|| self.location.to_owned()),
         }
     }
 }
 
 /// Appends a segment to a JSON Pointer in a URI fragment (RFC 6901 §6).
-fn append_segment(at: &str, name: &str) -> String {
-    let (mut pointer, mut to) = (String::new(), at.to_owned());
+fn append_segment(location: &str, name: &str) -> String {
+    let (mut pointer, mut result) = (String::new(), location.to_owned());
     push_pointer_segment(&mut pointer, name);
     for byte in pointer.bytes() {
         match byte.is_ascii_alphanumeric() || b"-._~$!&'()*+,;=:@/?".contains(&byte) {
-            true => to.push(char::from(byte)),
+            true => result.push(char::from(byte)),
             false => {
-                let _ = write!(to, "%{byte:02X}");
+                let _ = write!(result, "%{byte:02X}");
             }
         }
     }
-    to
+    result
 }

@@ -98,6 +98,7 @@ pub(super) fn security_components(
     scopes: &[String],
 ) -> (Value, Value) {
     let schemes = kinds.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.openapi_scheme(*kind)));
-    let one = |kind: &CredentialKind| Value::from(Map::from_iter([(kind.scheme_name().to_owned(), scopes.into())]));
-    (schemes.collect::<Map<_, _>>().into(), kinds.iter().map(one).collect())
+    let requirement =
+        |kind: &CredentialKind| Value::from(Map::from_iter([(kind.scheme_name().to_owned(), scopes.into())]));
+    (schemes.collect::<Map<_, _>>().into(), kinds.iter().map(requirement).collect())
 }

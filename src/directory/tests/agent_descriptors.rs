@@ -33,8 +33,8 @@ async fn r69_r67_a_descriptor_describes_version_negotiation_and_lists_the_versio
     document["supportedVersions"] = json!({"1.1.0": "/v1.1/", "1.0.0": 7, "0.9.0": "https://b.example/", "a/b": "/x"});
     let descriptor = test_directory(&[document]).get_json(DESCRIPTOR_PATH).await;
     assert_eq!(descriptor["versionNegotiation"]["header"], "X-Agent-Version");
-    let place = |version: &str| format!("https://gw.example/agents/translator@{version}/invoke");
-    assert_eq!(descriptor["supportedVersions"], json!({"1.2.0": place("1.2.0"), "1.1.0": place("1.1.0")}));
+    let url_of = |version: &str| format!("https://gw.example/agents/translator@{version}/invoke");
+    assert_eq!(descriptor["supportedVersions"], json!({"1.2.0": url_of("1.2.0"), "1.1.0": url_of("1.1.0")}));
 }
 
 #[tokio::test]
@@ -54,35 +54,35 @@ async fn r71_behaviour_is_copied_if_it_is_scalar() {
 }
 
 #[tokio::test]
-async fn r73_authentication_describes_what_the_gateway_requires() {
+async fn r73_authentication_describes_the_credentials_that_the_gateway_requires() {
     let bearer = json!({"id": "b", "name": "B", "endpoint": "https://b.example/", "authentication": {"type": "oauth2_bearer", "scopes": ["read"]}});
-    let stand = test_directory(&[translator(), bearer, minimal_agent("open")]);
-    let descriptor = stand.get_json(DESCRIPTOR_PATH).await;
+    let fixture = test_directory(&[translator(), bearer, minimal_agent("open")]);
+    let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
     assert_eq!(
         descriptor["authentication"],
         json!({"type": "api_key", "schemes": ["ApiKey"], "instructions": "Ask at https://example.com/keys."})
     );
     assert_eq!(
-        stand.get_json("/agents/b/agent.json").await["authentication"],
+        fixture.get_json("/agents/b/agent.json").await["authentication"],
         json!({"type": "oauth2_bearer", "schemes": ["OAuth2"], "scopes": ["read"]})
     );
     // Any credential that the gateway accepts suffices.
     assert_eq!(
-        stand.get_json("/agents/open/agent.json").await["authentication"]["schemes"],
+        fixture.get_json("/agents/open/agent.json").await["authentication"]["schemes"],
         json!(["ApiKey", "OAuth2"])
     );
 }
 
 #[tokio::test]
 async fn r57_every_alias_serves_the_same_document_in_the_requested_media_type() {
-    let stand = test_directory(&[translator()]);
-    let canonical = stand.expect_response(get(DESCRIPTOR_PATH)).await;
+    let fixture = test_directory(&[translator()]);
+    let canonical = fixture.expect_response(get(DESCRIPTOR_PATH)).await;
     for alias in ["/agents/translator/.well-known/agent.json", "/.well-known/agent.json"] {
-        assert_eq!(stand.expect_response(get(alias)).await.body, canonical.body, "{alias}");
+        assert_eq!(fixture.expect_response(get(alias)).await.body, canonical.body, "{alias}");
     }
     for media in ["application/ld+json", "application/agent+json", "application/json"] {
         assert_eq!(
-            stand.expect_response(get(DESCRIPTOR_PATH).header("accept", media)).await.header("content-type"),
+            fixture.expect_response(get(DESCRIPTOR_PATH).header("accept", media)).await.header("content-type"),
             media
         );
     }
@@ -90,21 +90,24 @@ async fn r57_every_alias_serves_the_same_document_in_the_requested_media_type() 
 
 #[tokio::test]
 async fn r153_a_client_that_states_an_a2a_version_gets_the_card_at_this_path() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for target in [DESCRIPTOR_PATH, "/.well-known/agent.json"] {
-        let card = stand.expect_response(get(target).header("a2a-version", "0.3")).await.json();
+        let card = fixture.expect_response(get(target).header("a2a-version", "0.3")).await.json();
         assert!(card["skills"].is_array() && card["capabilities"].is_object(), "{target}: {card}");
     }
 }
 
 #[tokio::test]
 async fn r58_the_gateway_describes_itself_if_the_caller_sees_several_agents() {
-    let mut stand = test_directory(&[translator(), minimal_agent("b")]);
-    let own = stand.get_json("/.well-known/agent.json").await;
-    assert_eq!((&own["name"], &own["capabilities"][1]["name"]), (&json!("Gatepost"), &json!("translator")));
-    assert_eq!(own["links"]["agents"], "https://gw.example/.well-known/agents.json");
-    stand.visibility.hidden = vec!["b"];
-    assert_eq!(stand.get_json("/.well-known/agent.json").await["identifier"], "translator");
-    stand.visibility.hidden = vec!["b", "translator"];
-    assert_eq!(stand.get_json("/.well-known/agent.json").await["capabilities"], json!([]));
+    let mut fixture = test_directory(&[translator(), minimal_agent("b")]);
+    let descriptor = fixture.get_json("/.well-known/agent.json").await;
+    assert_eq!(
+        (&descriptor["name"], &descriptor["capabilities"][1]["name"]),
+        (&json!("Gatepost"), &json!("translator"))
+    );
+    assert_eq!(descriptor["links"]["agents"], "https://gw.example/.well-known/agents.json");
+    fixture.visibility.hidden = vec!["b"];
+    assert_eq!(fixture.get_json("/.well-known/agent.json").await["identifier"], "translator");
+    fixture.visibility.hidden = vec!["b", "translator"];
+    assert_eq!(fixture.get_json("/.well-known/agent.json").await["capabilities"], json!([]));
 }

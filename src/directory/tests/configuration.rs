@@ -32,9 +32,9 @@ fn every_invalid_value_is_reported_by_its_key() {
 #[test]
 fn a_signing_key_requires_a_configured_url() {
     let signing_key = Some("file:key.pem".parse().unwrap());
-    let unnamed = DirectoryConfig { signing_key: signing_key.clone(), ..DirectoryConfig::default() };
-    assert!(unnamed.problems()[0].starts_with("signing_key: url is not set"));
-    for (url, good) in [
+    let without_url = DirectoryConfig { signing_key: signing_key.clone(), ..DirectoryConfig::default() };
+    assert!(without_url.problems()[0].starts_with("signing_key: external_url is not set"));
+    for (url, is_valid) in [
         ("https://agents.example", true),
         ("https://agents.example/", false),
         ("https://agents.example/x", false),
@@ -47,6 +47,6 @@ fn a_signing_key_requires_a_configured_url() {
             external_url: Some(url.to_owned()),
             ..DirectoryConfig::default()
         };
-        assert_eq!(config.problems().is_empty(), good, "{url}: {:?}", config.problems());
+        assert_eq!(config.problems().is_empty(), is_valid, "{url}: {:?}", config.problems());
     }
 }

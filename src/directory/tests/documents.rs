@@ -12,11 +12,11 @@ async fn r20_the_document_names_the_gateway_wherever_it_named_the_agent() {
     document["by_url"] =
         json!({"http://10.0.0.7:8000/x": ["//10.0.0.7/y", "// a comment", "https://a.example//10.0.0.7/"]});
     let served = test_directory(&[document]).get_json("/agents/translator").await;
-    let ours = "https://gw.example/agents/translator/invoke";
-    assert_eq!(served["endpoint"], ours);
-    assert_eq!(served["mirrors"], json!([ours, ours, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
-    assert_eq!(served["note"], format!("see ({ours}), then http://10.0.0.7.evil.example/ and 10.0.0.7"));
-    assert_eq!(served["by_url"], json!({ours: [ours, "// a comment", "https://a.example//10.0.0.7/"]}));
+    let gateway_url = "https://gw.example/agents/translator/invoke";
+    assert_eq!(served["endpoint"], gateway_url);
+    assert_eq!(served["mirrors"], json!([gateway_url, gateway_url, "http://10.0.0.70/c", "http://x@[::1]:1/"]));
+    assert_eq!(served["note"], format!("see ({gateway_url}), then http://10.0.0.7.evil.example/ and 10.0.0.7"));
+    assert_eq!(served["by_url"], json!({gateway_url: [gateway_url, "// a comment", "https://a.example//10.0.0.7/"]}));
     // The identity of a schema stays distinct from other identities.
     assert_eq!(served["operations"][0]["inputs"]["$id"], "https://gw.example/schemas/text");
     assert_eq!(served["documentation"], "https://example.com/docs");
@@ -41,17 +41,16 @@ async fn an_ipv6_address_is_redacted() {
 
 #[tokio::test]
 async fn urls_of_an_agent_name_are_redacted_but_not_every_text_with_the_word() {
-    for at in ["agent://planner/x", "wss://planner/x"] {
-        let document =
-            json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": at, "endpoint": at});
+    for endpoint in ["agent://planner/x", "wss://planner/x"] {
+        let document = json!({"id": "p", "name": "planner", "description": "The planner plans.", "url": endpoint, "endpoint": endpoint});
         let served = test_directory(&[document]).get_json("/agents/p").await;
         assert_eq!(
             (&served["name"], &served["description"]),
             (&json!("planner"), &json!("The planner plans.")),
-            "{at}"
+            "{endpoint}"
         );
-        let ours = json!("https://gw.example/agents/p/invoke");
-        assert_eq!((&served["url"], &served["endpoint"]), (&ours, &ours), "{at}");
+        let gateway_url = json!("https://gw.example/agents/p/invoke");
+        assert_eq!((&served["url"], &served["endpoint"]), (&gateway_url, &gateway_url), "{endpoint}");
     }
     let did = json!({"id": "d", "name": "D", "note": "at did:web:inside.example:x", "endpoint": "agent://did:web:inside.example:x"});
     assert_eq!(test_directory(&[did]).get_json("/agents/d").await["note"], "https://gw.example/agents/d/invoke");
@@ -59,16 +58,16 @@ async fn urls_of_an_agent_name_are_redacted_but_not_every_text_with_the_word() {
 
 #[tokio::test]
 async fn an_invalid_id_is_not_found() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for target in ["/agents/%2e%2e", "/agents/a%2fb", "/agents/..", "/agents/TRANSLATOR", "/agents/translator%00"] {
-        assert_eq!(stand.expect_fault(get(target)).await.code(), FaultCode::NotFound, "{target}");
+        assert_eq!(fixture.expect_fault(get(target)).await.code(), FaultCode::NotFound, "{target}");
     }
 }
 
 #[tokio::test]
 async fn r62_a_caller_that_has_the_document_gets_304() {
-    let stand = test_directory(&[translator()]);
-    let tag = stand.expect_response(get("/agents/translator")).await.header("etag").to_owned();
+    let fixture = test_directory(&[translator()]);
+    let tag = fixture.expect_response(get("/agents/translator")).await.header("etag").to_owned();
     let weak = format!("W/{tag}");
     let list = format!("\"other\", {tag}");
     for (name, value) in [
@@ -79,9 +78,9 @@ async fn r62_a_caller_that_has_the_document_gets_304() {
         ("if-modified-since", "Tue, 14 Nov 2023 22:13:20 GMT"),
         ("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT"),
     ] {
-        let answer = stand.expect_response(get("/agents/translator").header(name, value)).await;
-        assert_eq!(answer.status, 304, "{name}: {value}");
-        assert!(answer.body.is_empty() && answer.header("vary").starts_with("Accept, "), "{name}: {value}");
+        let response = fixture.expect_response(get("/agents/translator").header(name, value)).await;
+        assert_eq!(response.status, 304, "{name}: {value}");
+        assert!(response.body.is_empty() && response.header("vary").starts_with("Accept, "), "{name}: {value}");
     }
     for (name, value) in [
         ("if-none-match", "\"other\""),
@@ -91,18 +90,18 @@ async fn r62_a_caller_that_has_the_document_gets_304() {
         ("if-modified-since", "yesterday"),
         ("if-modified-since", "Tue, 14 Nov 2023"),
     ] {
-        let answer = stand.expect_response(get("/agents/translator").header(name, value)).await;
-        assert_eq!(answer.status, 200, "{name}: {value}");
+        let response = fixture.expect_response(get("/agents/translator").header(name, value)).await;
+        assert_eq!(response.status, 200, "{name}: {value}");
     }
     // If-None-Match takes precedence over the date.
     let both = get("/agents/translator").header("if-none-match", "\"x\"");
     let both = both.header("if-modified-since", "Fri, 01 Jan 2027 00:00:00 GMT");
-    assert_eq!(stand.expect_response(both).await.status, 200);
+    assert_eq!(fixture.expect_response(both).await.status, 200);
 }
 
 #[tokio::test]
 async fn r147_the_media_type_is_the_one_that_accept_prefers() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for (accept, media) in [
         ("*/*", "application/json"),
         ("", "application/json"),
@@ -118,11 +117,11 @@ async fn r147_the_media_type_is_the_one_that_accept_prefers() {
         ("application/json;q=0.1, */*;q=0.5", "application/agent-metadata+json;version=1"),
         ("APPLICATION/JSON", "application/json"),
     ] {
-        let answer = stand.expect_response(get("/agents/translator").header("accept", accept)).await;
-        assert_eq!(answer.header("content-type"), media, "{accept}");
+        let response = fixture.expect_response(get("/agents/translator").header("accept", accept)).await;
+        assert_eq!(response.header("content-type"), media, "{accept}");
     }
     for accept in ["application/agent-metadata+json;version=2", "application/jsonx", ";q=1", "application/json;q=x"] {
-        let fault = stand.expect_fault(get("/agents/translator").header("accept", accept)).await;
+        let fault = fixture.expect_fault(get("/agents/translator").header("accept", accept)).await;
         assert_eq!(fault.code(), FaultCode::NotAcceptable, "{accept}");
         assert!(fault.message().contains("application/json"), "{accept}");
     }
@@ -130,7 +129,7 @@ async fn r147_the_media_type_is_the_one_that_accept_prefers() {
 
 #[tokio::test]
 async fn without_configuration_there_is_no_schema_and_an_empty_key_set() {
-    let stand = test_directory(&[]);
-    assert_eq!(stand.expect_fault(get("/schemas/agent-metadata.json")).await.code(), FaultCode::NotFound);
-    assert_eq!(stand.get_json("/.well-known/jwks.json").await, json!({"keys": []}));
+    let fixture = test_directory(&[]);
+    assert_eq!(fixture.expect_fault(get("/schemas/agent-metadata.json")).await.code(), FaultCode::NotFound);
+    assert_eq!(fixture.get_json("/.well-known/jwks.json").await, json!({"keys": []}));
 }

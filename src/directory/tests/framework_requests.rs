@@ -6,7 +6,7 @@ const LIST_PATH: &str = "/.well-known/agentframework/v1/agents";
 
 fn documented_agent() -> Value {
     json!({
-        "id": "told", "name": "Told", "endpoint": "https://told.inside.example/", "version": "2.0.0",
+        "id": "documented", "name": "Documented", "endpoint": "https://documented.inside.example/", "version": "2.0.0",
         "description": "First sentence. Second one.",
         "owner": {"name": "Vision Team", "email": "vision@example.com", "secret": "x"},
         "created_at": "2025-06-12T08:15:00Z", "updated_at": "yesterday",
@@ -16,91 +16,94 @@ fn documented_agent() -> Value {
 
 #[tokio::test]
 async fn r138_the_list_is_an_envelope_of_summaries() {
-    let stand = test_directory(&[documented_agent(), translator()]);
-    let list = stand.get_json(LIST_PATH).await;
+    let fixture = test_directory(&[documented_agent(), translator()]);
+    let list = fixture.get_json(LIST_PATH).await;
     assert_eq!(
         list["agents"][0],
-        json!({"id": "told", "name": "Told", "summary": "First sentence.", "version": "2.0.0", "tags": []})
+        json!({"id": "documented", "name": "Documented", "summary": "First sentence.", "version": "2.0.0", "tags": []})
     );
     assert_eq!(list["agents"][1]["id"], "translator");
 }
 
 #[tokio::test]
 async fn r136_the_alias_serves_the_same_documents() {
-    let stand = test_directory(&[documented_agent(), translator()]);
-    for rest in ["", "?include=endpoints", "/translator", "/told?view=summary"] {
-        let canonical = stand.expect_response(get(&format!("{LIST_PATH}{rest}"))).await;
-        let alias = stand.expect_response(get(&format!("/.agent-framework/v1/agents{rest}"))).await;
+    let fixture = test_directory(&[documented_agent(), translator()]);
+    for rest in ["", "?include=endpoints", "/translator", "/documented?view=summary"] {
+        let canonical = fixture.expect_response(get(&format!("{LIST_PATH}{rest}"))).await;
+        let alias = fixture.expect_response(get(&format!("/.agent-framework/v1/agents{rest}"))).await;
         assert_eq!((canonical.body, canonical.headers), (alias.body, alias.headers), "{rest}");
     }
 }
 
 #[tokio::test]
 async fn r137_the_former_paths_redirect_with_308_and_keep_the_query() {
-    let stand = test_directory(&[]);
-    for (target, place) in [
+    let fixture = test_directory(&[]);
+    for (target, location) in [
         ("/v1/agents", "https://gw.example/.well-known/agentframework/v1/agents"),
         ("/v1/agents?tag=a&tag=b%20c", "https://gw.example/.well-known/agentframework/v1/agents?tag=a&tag=b%20c"),
-        ("/v1/agents/nobody?view=full", "https://gw.example/.well-known/agentframework/v1/agents/nobody?view=full"),
+        ("/v1/agents/unknown?view=full", "https://gw.example/.well-known/agentframework/v1/agents/unknown?view=full"),
     ] {
-        let answer = stand.expect_response(get(target)).await;
-        assert_eq!((answer.status.as_u16(), answer.header("location")), (308, place));
+        let response = fixture.expect_response(get(target)).await;
+        assert_eq!((response.status.as_u16(), response.header("location")), (308, location));
     }
 }
 
 #[tokio::test]
 async fn r140_the_document_is_full_unless_the_caller_requests_a_summary() {
-    let stand = test_directory(&[documented_agent()]);
-    let full = stand.get_json(&format!("{LIST_PATH}/told")).await;
+    let fixture = test_directory(&[documented_agent()]);
+    let full = fixture.get_json(&format!("{LIST_PATH}/documented")).await;
     assert_eq!(full["owner"], json!({"name": "Vision Team", "email": "vision@example.com"}));
     assert_eq!(full["description"], "First sentence. Second one.");
     assert_eq!(full["created_at"], "2025-06-12T08:15:00Z");
     assert!(full.get("updated_at").is_none(), "an invalid timestamp is omitted");
     assert_eq!(full["metadata"], json!({"tier": "gold", "status": "active", "capabilities": []}));
     assert_eq!(full["capabilities"], json!({}));
-    let summary = stand.get_json(&format!("{LIST_PATH}/told?view=summary&include=endpoints,later")).await;
+    let summary = fixture.get_json(&format!("{LIST_PATH}/documented?view=summary&include=endpoints,later")).await;
     let names: Vec<&String> = summary.as_object().unwrap().keys().collect();
     assert_eq!(names, ["endpoints", "id", "name", "summary", "tags", "version"]);
-    assert_eq!(stand.expect_fault(get(&format!("{LIST_PATH}/told?view=whole"))).await.code(), FaultCode::InvalidInput);
+    assert_eq!(
+        fixture.expect_fault(get(&format!("{LIST_PATH}/documented?view=whole"))).await.code(),
+        FaultCode::InvalidInput
+    );
 }
 
 #[tokio::test]
 async fn r143_endpoints_are_gateway_paths_of_the_agent_and_of_each_operation() {
-    let stand = test_directory(&[translator(), minimal_agent("b")]);
-    let agents = stand.get_json(&format!("{LIST_PATH}?include=endpoints")).await;
+    let fixture = test_directory(&[translator(), minimal_agent("b")]);
+    let agents = fixture.get_json(&format!("{LIST_PATH}?include=endpoints")).await;
     assert_eq!(agents["agents"][0]["endpoints"], json!([{"method": "POST", "path": "/agents/b/invoke"}]));
     assert_eq!(
         agents["agents"][1]["endpoints"],
         json!([
             {"method": "POST", "path": "/agents/translator/invoke", "description": "Translates text."},
             {"method": "POST", "path": "/agents/translator/invoke/translateText", "description": "Translates a text."},
-            {"method": "POST", "path": "/agents/translator/invoke/detect", "description": "Tells the language of a text."},
+            {"method": "POST", "path": "/agents/translator/invoke/detect", "description": "Detects the language of a text."},
         ])
     );
 }
 
 #[tokio::test]
 async fn r142_the_owner_is_the_publisher_and_is_omitted_if_unknown() {
-    let stand = test_directory(&[translator(), minimal_agent("b")]);
-    assert_eq!(stand.get_json(&format!("{LIST_PATH}/translator")).await["owner"], json!({"name": "ExampleAI Inc."}));
-    assert!(stand.get_json(&format!("{LIST_PATH}/b")).await.get("owner").is_none());
+    let fixture = test_directory(&[translator(), minimal_agent("b")]);
+    assert_eq!(fixture.get_json(&format!("{LIST_PATH}/translator")).await["owner"], json!({"name": "ExampleAI Inc."}));
+    assert!(fixture.get_json(&format!("{LIST_PATH}/b")).await.get("owner").is_none());
 }
 
 #[tokio::test]
 async fn r141_authentication_is_not_part_of_the_document() {
-    let stand = test_directory(&[translator()]);
-    assert!(!stand.expect_response(get(&format!("{LIST_PATH}/translator"))).await.text().contains("authentication"));
+    let fixture = test_directory(&[translator()]);
+    assert!(!fixture.expect_response(get(&format!("{LIST_PATH}/translator"))).await.text().contains("authentication"));
 }
 
 #[tokio::test]
 async fn r139_pages_are_bounded_and_linked() {
-    let stand = test_directory(&[minimal_agent("a"), minimal_agent("b"), minimal_agent("c")]);
-    let page = stand.expect_response(get(&format!("{LIST_PATH}?per_page=2&view=full"))).await;
+    let fixture = test_directory(&[minimal_agent("a"), minimal_agent("b"), minimal_agent("c")]);
+    let page = fixture.expect_response(get(&format!("{LIST_PATH}?per_page=2&view=full"))).await;
     assert_eq!(page.json()["agents"].as_array().unwrap().len(), 2);
     assert_eq!(page.header("link"), format!("<{BASE}{LIST_PATH}?per_page=2&view=full&page=2>; rel=\"next\""));
     for query in ["page=0", "per_page=0", "per_page=1001", "view=", "view=summary&view=full", "q=%e2"] {
-        let answer = stand.respond(get(&format!("{LIST_PATH}?{query}"))).await;
-        assert_eq!(answer.is_ok(), query == "view=", "{query}");
+        let response = fixture.respond(get(&format!("{LIST_PATH}?{query}"))).await;
+        assert_eq!(response.is_ok(), query == "view=", "{query}");
     }
 }
 

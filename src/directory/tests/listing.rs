@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn r22_the_list_is_an_array_of_summaries_with_the_gateways_endpoints() {
-    let stand = test_directory(&[translator(), minimal_agent("b")]);
-    let list = stand.get_json("/agents").await;
+    let fixture = test_directory(&[translator(), minimal_agent("b")]);
+    let list = fixture.get_json("/agents").await;
     assert_eq!(ids(&list), ["b", "translator"]);
     assert_eq!(
         list[1],
@@ -27,53 +27,53 @@ async fn r22_the_list_is_an_array_of_summaries_with_the_gateways_endpoints() {
 #[tokio::test]
 async fn r11_with_direct_endpoints_documents_show_the_agents_own_endpoints() {
     let socket = json!({"id": "socket", "name": "S", "endpoint": "agent+unix:///run/s.sock"});
-    let mut stand = test_directory(&[translator(), socket]);
-    stand.directory.config.advertised_endpoints = EndpointExposure::Direct;
-    let list = stand.get_json("/agents").await;
+    let mut fixture = test_directory(&[translator(), socket]);
+    fixture.directory.config.advertised_endpoints = EndpointExposure::Direct;
+    let list = fixture.get_json("/agents").await;
     assert_eq!(list[1]["endpoint"], "http://10.0.0.7:8000/translate?key=internal");
     assert_eq!(list[0]["endpoint"], "https://gw.example/agents/socket/invoke", "a socket is of no use to a caller");
-    assert_eq!(stand.get_json("/agents/translator").await, translator());
+    assert_eq!(fixture.get_json("/agents/translator").await, translator());
 }
 
 #[tokio::test]
 async fn a_long_list_is_paginated_with_links_to_the_next_page() {
     let documents: Vec<Value> = (0..250).map(|number| minimal_agent(&format!("agent-{number:03}"))).collect();
-    let stand = test_directory(&documents);
+    let fixture = test_directory(&documents);
     let mut target = "/agents?tag=&per_page=100&q=".to_owned();
-    let mut seen = Vec::new();
+    let mut listed_ids = Vec::new();
     for _ in 0..10 {
-        let answer = stand.expect_response(get(&target)).await;
-        seen.extend(ids(&answer.json()).into_iter().map(str::to_owned));
-        let Some(next) = answer.header("link").strip_suffix(">; rel=\"next\"") else { break };
+        let response = fixture.expect_response(get(&target)).await;
+        listed_ids.extend(ids(&response.json()).into_iter().map(str::to_owned));
+        let Some(next) = response.header("link").strip_suffix(">; rel=\"next\"") else { break };
         target = next.strip_prefix(&format!("<{BASE}")).unwrap().to_owned();
     }
-    assert_eq!(seen.len(), 250);
-    assert!(seen.is_sorted());
-    let first = stand.expect_response(get("/agents")).await;
+    assert_eq!(listed_ids.len(), 250);
+    assert!(listed_ids.is_sorted());
+    let first = fixture.expect_response(get("/agents")).await;
     assert_eq!(
         (ids(&first.json()).len(), first.header("link")),
         (100, "<https://gw.example/agents?page=2>; rel=\"next\"")
     );
-    let best = stand.expect_response(get("/agents?top=3")).await;
+    let best = fixture.expect_response(get("/agents?top=3")).await;
     assert_eq!((ids(&best.json()).len(), best.header("link")), (3, ""));
-    assert_eq!(stand.get_json("/agents?page=1000000&per_page=1000").await, json!([]));
+    assert_eq!(fixture.get_json("/agents?page=1000000&per_page=1000").await, json!([]));
 }
 
 #[tokio::test]
 async fn a_link_repeats_the_query_with_delimiters_escaped() {
     let documents: Vec<Value> = (0..3).map(|number| minimal_agent(&format!("a{number}"))).collect();
-    let answer = test_directory(&documents)
+    let response = test_directory(&documents)
         .expect_response(get("/agents?per_page=1&x=%3E%3B%20%22%0d%0aSet-Cookie:1&page=1"))
         .await;
     assert_eq!(
-        answer.header("link"),
+        response.header("link"),
         "<https://gw.example/agents?per_page=1&x=%3E%3B%20%22%0D%0ASet-Cookie%3A1&page=2>; rel=\"next\""
     );
 }
 
 #[tokio::test]
 async fn r21_invalid_parameters_are_refused_by_name() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     let long = format!("/agents?tags={}", "a,".repeat(65));
     let many = format!("/agents?{}", "a=1&".repeat(65));
     let wordy = format!("/agents?capability={}", "x".repeat(201));
@@ -95,56 +95,56 @@ async fn r21_invalid_parameters_are_refused_by_name() {
         (&wordy, "'capability' is too long"),
         (&many, "more than 64 parameters"),
     ];
-    for (target, words) in refusals {
-        let fault = stand.expect_fault(get(target)).await;
+    for (target, expected) in refusals {
+        let fault = fixture.expect_fault(get(target)).await;
         assert_eq!(fault.code(), FaultCode::InvalidInput, "{target}");
-        assert!(fault.message().contains(words), "{target}: {}", fault.message());
+        assert!(fault.message().contains(expected), "{target}: {}", fault.message());
     }
     let endless = format!("/agents?q={}", "a".repeat(9_000));
-    assert_eq!(stand.expect_fault(get(&endless)).await.http_status(), 414);
+    assert_eq!(fixture.expect_fault(get(&endless)).await.http_status(), 414);
 }
 
 #[tokio::test]
 async fn r103_unknown_parameters_are_ignored() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for target in ["/agents?utm_source=x&&=&a", "/agents?page=&top=", "/agents?capabilities=&tag=,,"] {
-        assert_eq!(ids(&stand.get_json(target).await), ["translator"], "{target}");
+        assert_eq!(ids(&fixture.get_json(target).await), ["translator"], "{target}");
     }
 }
 
 #[test]
 fn r21_filters_are_parsed_in_plural_singular_repeated_and_as_lists() {
-    let read = |query: &str| {
+    let parse = |query: &str| {
         search_filters::filters_from_query(&query_params::QueryParams::parse(Some(query)).unwrap()).unwrap()
     };
     for query in ["capabilities=a,b", "capability=a&capability=b", "capabilities=a&capability=b", "capabilities=a%2Cb"]
     {
-        assert_eq!(read(query).capabilities, ["a", "b"], "{query}");
+        assert_eq!(parse(query).capabilities, ["a", "b"], "{query}");
     }
     for name in ["language", "languages", "supported_language", "supported_languages"] {
-        assert_eq!(read(&format!("{name}=en")).languages, ["en"], "{name}");
+        assert_eq!(parse(&format!("{name}=en")).languages, ["en"], "{name}");
     }
-    assert_eq!(read("tag=x+y&tags=%C3%A9").tags, ["x y", "é"]);
+    assert_eq!(parse("tag=x+y&tags=%C3%A9").tags, ["x y", "é"]);
     assert_eq!(
-        read("status=ACTIVE,deprecated").status,
+        parse("status=ACTIVE,deprecated").status,
         [search::StatusFilter::Active, search::StatusFilter::Deprecated]
     );
-    assert_eq!(read("status=all").status.len(), 3);
+    assert_eq!(parse("status=all").status.len(), 3);
 }
 
 #[tokio::test]
 async fn r60_the_map_lists_each_agents_descriptor_and_is_paginated() {
-    let stand = test_directory(&[translator(), minimal_agent("b"), minimal_agent("c")]);
+    let fixture = test_directory(&[translator(), minimal_agent("b"), minimal_agent("c")]);
     assert_eq!(
-        stand.get_json("/.well-known/agents.json").await,
+        fixture.get_json("/.well-known/agents.json").await,
         json!({"agents": {
             "b": "https://gw.example/agents/b/agent.json",
             "c": "https://gw.example/agents/c/agent.json",
             "translator": "https://gw.example/agents/translator/agent.json",
         }})
     );
-    let page = stand.expect_response(get("/.well-known/agents.json?per_page=2")).await;
+    let page = fixture.expect_response(get("/.well-known/agents.json?per_page=2")).await;
     assert_eq!(page.header("link"), "<https://gw.example/.well-known/agents.json?per_page=2&page=2>; rel=\"next\"");
-    let fault = stand.expect_fault(get("/.well-known/agents.json?per_page=10001")).await;
+    let fault = fixture.expect_fault(get("/.well-known/agents.json?per_page=10001")).await;
     assert_eq!(fault.code(), FaultCode::InvalidInput);
 }

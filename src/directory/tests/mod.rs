@@ -31,8 +31,8 @@ struct VisibleAgents {
 
 impl AgentVisibility for VisibleAgents {
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>> {
-        let found = self.agents.iter().find(|agent| agent.id.as_str() == id)?;
-        self.is_visible(found).then(|| Arc::clone(found))
+        let agent = self.agents.iter().find(|agent| agent.id.as_str() == id)?;
+        self.is_visible(agent).then(|| Arc::clone(agent))
     }
 
     fn is_visible(&self, agent: &Agent) -> bool {
@@ -103,7 +103,7 @@ fn translator() -> Value {
                 "outputs": {"type": "object", "properties": {"translated_text": {"type": "string"}}},
                 "examples": [{"input": {"text": "hi"}, "output": {"translated_text": "你好"}}],
             },
-            {"name": "detect", "description": "Tells the language of a text.", "inputs": {"type": "object"}},
+            {"name": "detect", "description": "Detects the language of a text.", "inputs": {"type": "object"}},
         ],
         "status": "active",
     })
@@ -117,13 +117,13 @@ fn minimal_agent(id: &str) -> Value {
 struct TestRequest<'a> {
     method: Method,
     target: &'a str,
-    fields: Vec<(&'static str, &'a str)>,
+    headers: Vec<(&'static str, &'a str)>,
     body: String,
     kind: CallerKind,
 }
 
 fn get(target: &str) -> TestRequest<'_> {
-    TestRequest { method: Method::GET, target, fields: Vec::new(), body: String::new(), kind: CallerKind::ApiKey }
+    TestRequest { method: Method::GET, target, headers: Vec::new(), body: String::new(), kind: CallerKind::ApiKey }
 }
 
 fn send<'a>(method: Method, target: &'a str, body: &Value) -> TestRequest<'a> {
@@ -132,7 +132,7 @@ fn send<'a>(method: Method, target: &'a str, body: &Value) -> TestRequest<'a> {
 
 impl<'a> TestRequest<'a> {
     fn header(mut self, name: &'static str, value: &'a str) -> Self {
-        self.fields.push((name, value));
+        self.headers.push((name, value));
         self
     }
 }
@@ -147,9 +147,9 @@ impl TestDirectory {
             Some((path, query)) => (path, Some(query)),
             None => (request.target, None),
         };
-        let found = router.at(path).unwrap_or_else(|_| panic!("{path} is not routed"));
+        let matched = router.at(path).unwrap_or_else(|_| panic!("{path} is not routed"));
         let mut headers = HeaderMap::new();
-        for (name, value) in &request.fields {
+        for (name, value) in &request.headers {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
         let caller = Caller {
@@ -161,8 +161,8 @@ impl TestDirectory {
             grants: GrantSet::default(),
         };
         let call = DirectoryCall {
-            request: *found.value,
-            id: found.params.get("id").unwrap_or_default(),
+            request: *matched.value,
+            id: matched.params.get("id").unwrap_or_default(),
             method: &request.method,
             query,
             headers: &headers,
@@ -188,7 +188,7 @@ impl TestDirectory {
         let target = request.target.to_owned();
         match self.respond(request).await {
             Err(fault) => fault,
-            Ok(answer) => panic!("{target} was answered with {}", answer.status),
+            Ok(response) => panic!("{target} responded with {}", response.status),
         }
     }
 }
@@ -208,7 +208,7 @@ impl DirectoryResponse {
 }
 
 fn ids(list: &Value) -> Vec<&str> {
-    list.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect()
+    list.as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap()).collect()
 }
 
 fn pointers(fault: &Fault) -> Vec<&str> {
@@ -222,8 +222,8 @@ fn every_target(id: &str) -> Vec<(String, DirectoryRequest)> {
 
 #[tokio::test]
 async fn r149_every_read_request_has_validators_and_a_conditional_request_gets_no_body() {
-    let mut stand = test_directory(&[translator(), minimal_agent("b")]);
-    stand.directory.metadata_schema = Some(Arc::new(json!({"type": "object"})));
+    let mut fixture = test_directory(&[translator(), minimal_agent("b")]);
+    fixture.directory.metadata_schema = Some(Arc::new(json!({"type": "object"})));
     for (target, directory_request) in every_target("translator") {
         if matches!(
             directory_request,
@@ -234,7 +234,7 @@ async fn r149_every_read_request_has_validators_and_a_conditional_request_gets_n
         {
             continue;
         }
-        let first = stand.expect_response(get(&target)).await;
+        let first = fixture.expect_response(get(&target)).await;
         assert_eq!(first.status, 200, "{target}");
         let tag = first.header("etag").to_owned();
         assert!(tag.starts_with('"') && tag.len() > 10, "{target}: {tag}");
@@ -245,17 +245,17 @@ async fn r149_every_read_request_has_validators_and_a_conditional_request_gets_n
             "{target}"
         );
         assert!(first.header("content-type").contains("json"), "{target}");
-        let second = stand.expect_response(get(&target).header("if-none-match", &tag)).await;
+        let second = fixture.expect_response(get(&target).header("if-none-match", &tag)).await;
         assert_eq!((second.status.as_u16(), second.body.len()), (304, 0), "{target}");
         assert_eq!(second.header("etag"), tag, "{target}");
-        let head = stand.expect_response(TestRequest { method: Method::HEAD, ..get(&target) }).await;
+        let head = fixture.expect_response(TestRequest { method: Method::HEAD, ..get(&target) }).await;
         assert_eq!((head.header("etag"), &head.body), (tag.as_str(), &first.body), "{target}");
     }
 }
 
 #[tokio::test]
 async fn r147_no_request_is_answered_in_a_format_that_accept_excludes() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for (target, directory_request) in every_target("translator") {
         if matches!(
             directory_request,
@@ -266,29 +266,29 @@ async fn r147_no_request_is_answered_in_a_format_that_accept_excludes() {
             continue;
         }
         let method = directory_request.allowed_methods()[0].clone();
-        for refused in ["text/html", "application/xml;q=1, text/*", "*/*;q=0", "application/json;q=0"] {
+        for excluded in ["text/html", "application/xml;q=1, text/*", "*/*;q=0", "application/json;q=0"] {
             let request = TestRequest { method: method.clone(), body: "{}".to_owned(), ..get(&target) };
-            let fault = stand.expect_fault(request.header("accept", refused)).await;
-            assert_eq!(fault.code(), FaultCode::NotAcceptable, "{target} {refused}");
+            let fault = fixture.expect_fault(request.header("accept", excluded)).await;
+            assert_eq!(fault.code(), FaultCode::NotAcceptable, "{target} {excluded}");
         }
     }
 }
 
 #[tokio::test]
 async fn r3_an_invisible_agent_gets_the_same_response_as_an_unknown_one() {
-    let mut stand = test_directory(&[translator(), minimal_agent("b")]);
-    stand.visibility.hidden = vec!["translator"];
+    let mut fixture = test_directory(&[translator(), minimal_agent("b")]);
+    fixture.visibility.hidden = vec!["translator"];
     for (hidden, directory_request) in every_target("translator") {
         if !hidden.contains("translator") || directory_request == DirectoryRequest::FrameworkAgentRedirect {
             continue;
         }
-        let unknown = hidden.replace("translator", "nobody");
-        let (one, other) = (stand.expect_fault(get(&hidden)).await, stand.expect_fault(get(&unknown)).await);
+        let unknown = hidden.replace("translator", "unknown");
+        let (one, other) = (fixture.expect_fault(get(&hidden)).await, fixture.expect_fault(get(&unknown)).await);
         assert_eq!((one.code(), one.message()), (FaultCode::NotFound, other.message()), "{hidden}");
     }
     for target in ["/agents", "/.well-known/agents.json", "/.well-known/agentframework/v1/agents", "/v1/card"] {
-        let answer = stand.expect_response(get(target)).await;
-        assert!(!answer.text().to_ascii_lowercase().contains("translat"), "{target}: {}", answer.text());
+        let response = fixture.expect_response(get(target)).await;
+        assert!(!response.text().to_ascii_lowercase().contains("translat"), "{target}: {}", response.text());
     }
 }
 
@@ -299,7 +299,7 @@ async fn no_document_reveals_an_agents_address() {
         "agent_card": {"name": "C", "url": "http://10.0.0.7:8000/a2a", "version": "1", "skills": [], "homepage": "http://10.0.0.7/"},
     });
     let socket = json!({"id": "socket", "name": "S", "endpoint": "agent+unix:///run/private/s.sock", "note": "see /run/private/s.sock"});
-    let stand = test_directory(&[translator(), with_card, socket]);
+    let fixture = test_directory(&[translator(), with_card, socket]);
     for id in ["translator", "card", "socket"] {
         for (target, directory_request) in every_target(id) {
             if !directory_request.allowed_methods().contains(&Method::GET)
@@ -307,9 +307,9 @@ async fn no_document_reveals_an_agents_address() {
             {
                 continue;
             }
-            let answer = stand.expect_response(get(&target)).await;
-            for inside in ["10.0.0.7", "8000", "/run/private", "internal"] {
-                assert!(!answer.text().contains(inside), "{target} says {inside}: {}", answer.text());
+            let response = fixture.expect_response(get(&target)).await;
+            for internal in ["10.0.0.7", "8000", "/run/private", "internal"] {
+                assert!(!response.text().contains(internal), "{target} contains {internal}: {}", response.text());
             }
         }
     }
@@ -317,12 +317,12 @@ async fn no_document_reveals_an_agents_address() {
 
 #[tokio::test]
 async fn a_method_that_is_not_allowed_is_refused_with_the_allowed_ones() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for (target, directory_request) in every_target("translator") {
         let other = [Method::DELETE, Method::OPTIONS]
             .into_iter()
             .find(|method| !directory_request.allowed_methods().contains(method));
-        let fault = stand.expect_fault(TestRequest { method: other.unwrap(), ..get(&target) }).await;
+        let fault = fixture.expect_fault(TestRequest { method: other.unwrap(), ..get(&target) }).await;
         assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{target}");
         assert_eq!(fault.headers(), [("Allow", directory_request.allow_header())], "{target}");
     }

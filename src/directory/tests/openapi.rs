@@ -15,7 +15,8 @@ async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() 
         let methods = paths[*path].as_object().unwrap().keys().filter(|name| *name != "parameters").count();
         assert_eq!(methods, request.allowed_methods().len(), "{path}");
     }
-    let calls = paths.keys().filter(|path| !DIRECTORY_PATHS.iter().any(|(known, _)| known == path)).count();
+    let calls =
+        paths.keys().filter(|path| !DIRECTORY_PATHS.iter().any(|(directory_path, _)| directory_path == path)).count();
     assert!(paths[PIPELINE_PATH]["post"]["responses"].is_object());
     assert_eq!(calls, INVOKE_PATHS.len() + TASK_PATHS.len() + 1, "paths that invoke agents, tasks, and pipelines");
     let mut ids: Vec<&str> = paths
@@ -31,9 +32,9 @@ async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() 
 
 #[tokio::test]
 async fn r36_every_code_and_status_is_in_both_documents() {
-    let stand = test_directory(&[translator()]);
+    let fixture = test_directory(&[translator()]);
     for target in ["/openapi.json", "/agents/translator/openapi.json"] {
-        let components = stand.get_json(target).await["components"].clone();
+        let components = fixture.get_json(target).await["components"].clone();
         let codes = &components["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"];
         for code in FaultCode::ALL {
             assert!(codes.as_array().unwrap().contains(&json!(code.row().name)), "{target}: {code:?}");
@@ -52,17 +53,17 @@ async fn an_agents_document_has_its_operations_with_relocated_schemas() {
         ["/agents/translator/invoke", "/agents/translator/invoke/detect", "/agents/translator/invoke/translateText"]
     );
     let schema = &document["components"]["schemas"]["translateText.Input"];
-    let place = "#/components/schemas/translateText.Input";
-    assert_eq!(schema["properties"]["text"]["$ref"], format!("{place}/$defs/text"));
-    assert_eq!(schema["properties"]["more"]["items"]["$ref"], place);
-    let whole = &document["paths"]["/agents/translator/invoke"]["post"];
-    assert_eq!(whole["parameters"][0]["schema"]["enum"], json!(["translateText", "detect"]));
-    assert_eq!(whole["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]["$ref"], place);
-    assert_eq!(whole["responses"]["503"]["$ref"], "#/components/responses/E503");
+    let location = "#/components/schemas/translateText.Input";
+    assert_eq!(schema["properties"]["text"]["$ref"], format!("{location}/$defs/text"));
+    assert_eq!(schema["properties"]["more"]["items"]["$ref"], location);
+    let any_operation = &document["paths"]["/agents/translator/invoke"]["post"];
+    assert_eq!(any_operation["parameters"][0]["schema"]["enum"], json!(["translateText", "detect"]));
+    assert_eq!(any_operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]["$ref"], location);
+    assert_eq!(any_operation["responses"]["503"]["$ref"], "#/components/responses/E503");
     assert_eq!(document["security"], json!([{"api_key": []}]));
     assert_eq!(document["components"]["securitySchemes"]["api_key"]["name"], "x-api-key");
-    let named = &document["paths"]["/agents/translator/invoke/translateText"]["post"];
-    let example = &named["requestBody"]["content"]["application/json"]["examples"]["example1"]["value"];
+    let operation = &document["paths"]["/agents/translator/invoke/translateText"]["post"];
+    let example = &operation["requestBody"]["content"]["application/json"]["examples"]["example1"]["value"];
     assert_eq!(*example, json!({"text": "hi"}));
 }
 
@@ -110,13 +111,13 @@ async fn data_in_a_schema_is_not_a_reference_and_anchors_become_paths() {
     );
     assert_eq!(data["properties"]["default"]["$ref"], "#/components/schemas/data.Input/$defs/a");
     assert_eq!(data["properties"]["$anchor"]["$ref"], "#/components/schemas/data.Input");
-    let place = "#/components/schemas/anchored.Input";
+    let location = "#/components/schemas/anchored.Input";
     assert_eq!(
         *anchored,
         json!({
-            "$ref": format!("{place}/$defs/a~1b%20c"),
-            "not": {"$ref": format!("{place}/$defs/a~1b%20c")},
-            "items": [{"$ref": place}, {"$ref": "#nowhere"}],
+            "$ref": format!("{location}/$defs/a~1b%20c"),
+            "not": {"$ref": format!("{location}/$defs/a~1b%20c")},
+            "items": [{"$ref": location}, {"$ref": "#nowhere"}],
             "$defs": {"a/b c": {"type": "object"}},
         })
     );
@@ -128,26 +129,26 @@ async fn data_in_a_schema_is_not_a_reference_and_anchors_become_paths() {
 
 #[tokio::test]
 async fn responses_match_the_schemas_of_the_gateways_document() {
-    let stand = test_directory(&[translator(), minimal_agent("b")]);
-    let document = stand.get_json("/openapi.json").await;
+    let fixture = test_directory(&[translator(), minimal_agent("b")]);
+    let document = fixture.get_json("/openapi.json").await;
     let components = &document["components"];
-    let holds = |name: &str, value: &Value| {
+    let assert_valid = |name: &str, value: &Value| {
         let schema = json!({"$ref": format!("#/components/schemas/{name}"), "components": components});
         let errors: Vec<String> =
             jsonschema::validator_for(&schema).unwrap().iter_errors(value).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
     };
-    holds("Summaries", &stand.get_json("/agents").await);
-    holds("Document", &stand.get_json("/agents/translator").await);
-    holds("Map", &stand.get_json("/.well-known/agents.json").await);
-    holds("FrameworkList", &stand.get_json("/.well-known/agentframework/v1/agents?view=full").await);
-    holds("FrameworkAgent", &stand.get_json("/.well-known/agentframework/v1/agents/translator").await);
+    assert_valid("Summaries", &fixture.get_json("/agents").await);
+    assert_valid("Document", &fixture.get_json("/agents/translator").await);
+    assert_valid("Map", &fixture.get_json("/.well-known/agents.json").await);
+    assert_valid("FrameworkList", &fixture.get_json("/.well-known/agentframework/v1/agents?view=full").await);
+    assert_valid("FrameworkAgent", &fixture.get_json("/.well-known/agentframework/v1/agents/translator").await);
     let intent = json!({"intent": "translate a text", "policy": {"capabilities": "translation", "trust": 0.5}});
-    holds("Intent", &intent);
-    holds("Resolution", &stand.expect_response(send(Method::POST, "/agents/resolve", &intent)).await.json());
-    let fault = stand.expect_fault(send(Method::POST, "/agents/search", &json!({"top": 0}))).await;
+    assert_valid("Intent", &intent);
+    assert_valid("Resolution", &fixture.expect_response(send(Method::POST, "/agents/resolve", &intent)).await.json());
+    let fault = fixture.expect_fault(send(Method::POST, "/agents/search", &json!({"top": 0}))).await;
     for (name, format) in [("Error", crate::fault::ErrorFormat::Error), ("Problem", crate::fault::ErrorFormat::Problem)]
     {
-        holds(name, &serde_json::from_slice(&fault.to_body(format, "id")).unwrap());
+        assert_valid(name, &serde_json::from_slice(&fault.to_body(format, "id")).unwrap());
     }
 }

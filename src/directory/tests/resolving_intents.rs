@@ -8,12 +8,12 @@ fn resolve_request(body: &Value) -> TestRequest<'static> {
 
 /// Agents of different quality.
 fn rated_agents() -> Vec<Value> {
-    let mut good = translator();
-    good["certification"] = json!(["ISO-27001", {"name": "soc2"}]);
-    good["quality_score"] = json!(92);
-    good["reputation"] = json!({"score": 0.8, "votes": 12});
-    good["responseLatency"] = json!("low");
-    good["pricing"] = json!({"per_call": 0.02, "currency": "USD"});
+    let mut translator_agent = translator();
+    translator_agent["certification"] = json!(["ISO-27001", {"name": "soc2"}]);
+    translator_agent["quality_score"] = json!(92);
+    translator_agent["reputation"] = json!({"score": 0.8, "votes": 12});
+    translator_agent["responseLatency"] = json!("low");
+    translator_agent["pricing"] = json!({"per_call": 0.02, "currency": "USD"});
     let mut poor = minimal_agent("poor");
     poor["version"] = json!("0.9");
     poor["quality_score"] = json!(0.2);
@@ -21,40 +21,41 @@ fn rated_agents() -> Vec<Value> {
     poor["latency_ms"] = json!(20_000);
     poor["pricing"] = json!("free");
     poor["capabilities"] = json!(["translation"]);
-    poor["description"] = json!("Translates what it is given.");
-    let mut silent = minimal_agent("silent");
-    silent["description"] = json!("Translates what it is given.");
-    silent["quality_score"] = json!("excellent");
-    let mut idle = minimal_agent("idle");
-    idle["status"] = json!("inactive");
-    vec![good, poor, silent, idle]
+    poor["description"] = json!("Translates any text.");
+    let mut undeclared = minimal_agent("silent");
+    undeclared["description"] = json!("Translates any text.");
+    undeclared["quality_score"] = json!("excellent");
+    let mut inactive = minimal_agent("idle");
+    inactive["status"] = json!("inactive");
+    vec![translator_agent, poor, undeclared, inactive]
 }
 
 async fn resolve_with_policy(policy: &Value) -> (Vec<String>, Vec<(String, String)>) {
-    let answer = test_directory(&rated_agents())
+    let response = test_directory(&rated_agents())
         .expect_response(resolve_request(&json!({"intent": "translate", "policy": policy})))
         .await
         .json();
-    let candidates = ids(&answer["candidates"]).into_iter().map(str::to_owned).collect();
-    let excluded = answer["excluded"].as_array().unwrap().iter().map(|one| {
-        let reasons: Vec<&str> = one["reasons"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
-        (one["id"].as_str().unwrap().to_owned(), reasons.join("; "))
+    let candidates = ids(&response["candidates"]).into_iter().map(str::to_owned).collect();
+    let excluded = response["excluded"].as_array().unwrap().iter().map(|exclusion| {
+        let reasons: Vec<&str> =
+            exclusion["reasons"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
+        (exclusion["id"].as_str().unwrap().to_owned(), reasons.join("; "))
     });
     (candidates, excluded.collect())
 }
 
 #[tokio::test]
 async fn r25_a_candidate_has_its_invocation_and_reasons() {
-    let stand = test_directory(&rated_agents());
+    let fixture = test_directory(&rated_agents());
     let body = json!({
         "intent": "Please translate this text into Chinese",
         "context": {"domain": "law", "files": [{"name": "contract"}], "pages": 7},
         "policy": {"min_quality": 0.9, "max_latency": "500s", "certification": "soc2"},
         "top": 1,
     });
-    let answer = stand.expect_response(resolve_request(&body)).await;
-    assert_eq!(answer.header("cache-control"), "no-store");
-    let mut candidates = answer.json()["candidates"].clone();
+    let response = fixture.expect_response(resolve_request(&body)).await;
+    assert_eq!(response.header("cache-control"), "no-store");
+    let mut candidates = response.json()["candidates"].clone();
     let score = candidates[0].as_object_mut().unwrap().remove("score").unwrap().as_f64().unwrap();
     assert!((0.0..=1.0).contains(&score));
     let matches = candidates[0]["reasons"].as_array_mut().unwrap().remove(0);
@@ -88,12 +89,15 @@ async fn r25_a_candidate_has_its_invocation_and_reasons() {
 
 #[tokio::test]
 async fn r25_the_schema_that_a_candidate_references_exists() {
-    let stand = test_directory(&rated_agents());
-    let answer = stand.expect_response(resolve_request(&json!({"intent": "translate"}))).await.json();
-    let place =
-        answer["candidates"].as_array().unwrap().iter().find_map(|one| one["invocation"]["input_schema"].as_str());
-    let (url, pointer) = place.unwrap().split_once('#').unwrap();
-    let document = stand.get_json(url.strip_prefix(BASE).unwrap()).await;
+    let fixture = test_directory(&rated_agents());
+    let response = fixture.expect_response(resolve_request(&json!({"intent": "translate"}))).await.json();
+    let schema_url = response["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find_map(|candidate| candidate["invocation"]["input_schema"].as_str());
+    let (url, pointer) = schema_url.unwrap().split_once('#').unwrap();
+    let document = fixture.get_json(url.strip_prefix(BASE).unwrap()).await;
     assert!(document.pointer(pointer).is_some(), "{pointer}");
 }
 
@@ -145,28 +149,29 @@ async fn among_equal_scores_the_agent_of_higher_quality_comes_first() {
         (agent["description"], agent["quality_score"]) = (json!("Translates."), quality);
         agent
     });
-    let answer = test_directory(&rated).expect_response(resolve_request(&json!({"intent": "translates"}))).await.json();
-    assert_eq!(ids(&answer["candidates"]), ["high", "mute", "low"], "0.92, unknown, 0.2");
+    let response =
+        test_directory(&rated).expect_response(resolve_request(&json!({"intent": "translates"}))).await.json();
+    assert_eq!(ids(&response["candidates"]), ["high", "mute", "low"], "0.92, unknown, 0.2");
 }
 
 #[tokio::test]
 async fn r25_an_unknown_condition_is_refused_instead_of_ignored() {
-    let stand = test_directory(&rated_agents());
+    let fixture = test_directory(&rated_agents());
     let broken = json!({"intent": "x", "policy": {
         "max_carbon": 1, "trust": 2, "min_quality": "high", "max_latency": "soon", "max_cost": -1,
         "versions": "latest", "certification": {"a": 1}, "status": "asleep",
     }});
-    let fault = stand.expect_fault(resolve_request(&broken)).await;
-    let mut found = pointers(&fault);
-    found.sort_unstable();
+    let fault = fixture.expect_fault(resolve_request(&broken)).await;
+    let mut violated = pointers(&fault);
+    violated.sort_unstable();
     let names =
         ["certification", "max_carbon", "max_cost", "max_latency", "min_quality", "status", "trust", "versions"];
-    assert_eq!(found, names.map(|name| format!("/policy/{name}")));
+    assert_eq!(violated, names.map(|name| format!("/policy/{name}")));
 }
 
 #[tokio::test]
 async fn r25_an_intent_is_required_and_everything_is_bounded() {
-    let stand = test_directory(&rated_agents());
+    let fixture = test_directory(&rated_agents());
     for (body, pointer) in [
         (json!({}), "/intent"),
         (json!({"intent": " "}), "/intent"),
@@ -176,27 +181,28 @@ async fn r25_an_intent_is_required_and_everything_is_bounded() {
         (json!({"intent": "x", "policy": "strict"}), "/policy"),
         (json!([]), ""),
     ] {
-        let fault = stand.expect_fault(resolve_request(&body)).await;
+        let fault = fixture.expect_fault(resolve_request(&body)).await;
         assert!(pointers(&fault).contains(&pointer), "{body}: {:?}", fault.violations());
     }
     let wordy = json!({"intent": "x", "context": [vec!["é".repeat(3_000); 5]]});
-    stand.expect_response(resolve_request(&wordy)).await;
+    fixture.expect_response(resolve_request(&wordy)).await;
     let many: Vec<Value> = (0..600).map(|number| minimal_agent(&format!("a{number}"))).collect();
-    let answer = super::test_directory(&many)
+    let response = super::test_directory(&many)
         .expect_response(resolve_request(&json!({"intent": "x", "policy": {"trust": 1}})))
         .await
         .json();
-    assert_eq!(answer["candidates"], json!([]));
-    assert_eq!(answer["excluded"].as_array().unwrap().len(), 50);
+    assert_eq!(response["candidates"], json!([]));
+    assert_eq!(response["excluded"].as_array().unwrap().len(), 50);
 }
 
 #[tokio::test]
 async fn r3_an_invisible_agent_is_neither_a_candidate_nor_excluded() {
-    let mut stand = test_directory(&rated_agents());
-    stand.visibility.hidden = vec!["translator", "poor"];
+    let mut fixture = test_directory(&rated_agents());
+    fixture.visibility.hidden = vec!["translator", "poor"];
     for policy in [json!({}), json!({"min_quality": 0.99}), json!({"capabilities": "none"})] {
-        let answer = stand.expect_response(resolve_request(&json!({"intent": "translate", "policy": policy}))).await;
-        assert!(!answer.text().contains("translator") && !answer.text().contains("poor"), "{}", answer.text());
+        let response =
+            fixture.expect_response(resolve_request(&json!({"intent": "translate", "policy": policy}))).await;
+        assert!(!response.text().contains("translator") && !response.text().contains("poor"), "{}", response.text());
     }
 }
 
@@ -206,7 +212,7 @@ async fn hostile_documents_satisfy_no_condition_and_cause_no_error() {
     for name in ["quality_score", "trust", "certification", "responseLatency", "pricing"] {
         odd[name] = json!({"score": {"score": [[]]}, "amount": -1, "name": 7});
     }
-    let stand = test_directory(&[odd]);
+    let fixture = test_directory(&[odd]);
     for policy in [
         json!({"min_quality": 0}),
         json!({"trust": 0}),
@@ -214,7 +220,7 @@ async fn hostile_documents_satisfy_no_condition_and_cause_no_error() {
         json!({"max_latency": "high"}),
         json!({"max_cost": 9}),
     ] {
-        let answer = stand.expect_response(resolve_request(&json!({"intent": "x", "policy": policy}))).await.json();
-        assert_eq!((ids(&answer["candidates"]).len(), ids(&answer["excluded"]).len()), (0, 1), "{policy}");
+        let response = fixture.expect_response(resolve_request(&json!({"intent": "x", "policy": policy}))).await.json();
+        assert_eq!((ids(&response["candidates"]).len(), ids(&response["excluded"]).len()), (0, 1), "{policy}");
     }
 }

@@ -1,5 +1,5 @@
 //! Checks of documents by public validators: OpenAPI 3.1 by `@seriousme/openapi-schema-validator`, JSON-LD 1.1 by
-//! `jsonld`, both from npm, installed once into `tests/faces`.
+//! `jsonld`, both from npm, installed once into `tests/validators`.
 
 use super::*;
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 fn validators_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faces")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/validators")
 }
 
 /// Runs `npm ci`, once for all tests.
@@ -33,7 +33,7 @@ fn missing<T>(package: &str, why: &std::io::Error) -> T {
 fn validate(kind: &str, document: &Value) -> Value {
     install_validators();
     let mut command = Command::new("node");
-    command.args(["judge.mjs", kind]).current_dir(validators_folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args(["validate.mjs", kind]).current_dir(validators_folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut node = command.spawn().unwrap_or_else(|why| missing("nodejs", &why));
     node.stdin.take().unwrap().write_all(document.to_string().as_bytes()).unwrap();
     let output = node.wait_with_output().unwrap();
@@ -44,12 +44,12 @@ fn validate(kind: &str, document: &Value) -> Value {
 async fn openapi_documents_are_valid_for_a_public_validator() {
     let mut anchored = minimal_agent("anchored");
     anchored["inputs"] = json!({"$ref": "#here", "$defs": {"h": {"$anchor": "here", "type": "object"}}});
-    let stand = test_directory(&[translator(), minimal_agent("b"), anchored]);
+    let fixture = test_directory(&[translator(), minimal_agent("b"), anchored]);
     let targets =
         ["/openapi.json", "/agents/translator/openapi.json", "/agents/b/openapi.json", "/agents/anchored/openapi.json"];
     for target in targets {
-        let verdict = validate("openapi", &stand.get_json(target).await);
-        assert_eq!(verdict, json!({"valid": true, "version": "3.1"}), "{target}");
+        let result = validate("openapi", &fixture.get_json(target).await);
+        assert_eq!(result, json!({"valid": true, "version": "3.1"}), "{target}");
     }
     // The validator does reject an invalid document.
     let broken = json!({"openapi": "3.1.0", "info": {"title": "x"}, "paths": {}});
@@ -61,14 +61,14 @@ async fn r59_descriptors_are_valid_json_ld_without_remote_contexts() {
     let mut document = translator();
     document["provider"] =
         json!({"@context": "https://evil.example/context", "organization": "X", "url": "https://x.example"});
-    let stand = test_directory(&[document, minimal_agent("b")]);
+    let fixture = test_directory(&[document, minimal_agent("b")]);
     for target in ["/agents/translator/agent.json", "/agents/b/agent.json", "/.well-known/agent.json"] {
-        let expanded = validate("jsonld", &stand.get_json(target).await);
+        let expanded = validate("jsonld", &fixture.get_json(target).await);
         let name = &expanded[0]["https://schema.org/name"][0]["@value"];
         assert!(name.is_string(), "{target}: {expanded}");
         assert_eq!(expanded[0]["@type"], json!(["urn:agent-descriptor:Agent"]), "{target}");
     }
-    let expanded = validate("jsonld", &stand.get_json("/agents/translator/agent.json").await);
+    let expanded = validate("jsonld", &fixture.get_json("/agents/translator/agent.json").await);
     let input = expanded[0]["urn:agent-descriptor:capabilities"].as_array().unwrap().iter();
     let input = input.filter_map(|one| one["urn:agent-descriptor:input"][0].get("@value")).next();
     assert_eq!(input.unwrap()["required"], json!(["text"]), "a schema is a literal");

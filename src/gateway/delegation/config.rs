@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Delegation chains (`X-Delegation-Chain`, R85, R87): each call tells its agent, as claims signed by the gateway,
-/// which calls led to it. Needs `directory.signing_key` and `directory.external_url`. Without this section the header passes
-/// unread.
+/// which calls led to it. Needs `directory.signing_key` and `directory.external_url`. Without this section the gateway
+/// forwards the header unread.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Delegation")]
 #[serde(deny_unknown_fields, default)]

@@ -21,7 +21,7 @@ use std::{collections::BTreeMap, fs, sync::Arc};
 pub(super) const DELEGATION_CHAIN: HeaderName = HeaderName::from_static("x-delegation-chain");
 /// The `typ` of the tokens (RFC 8725 §3.11).
 const TOKEN_TYPE: &str = "delegation-chain+jwt";
-/// Maximum bytes of a chain; sixteen actors with usual names take a third.
+/// Maximum bytes of a chain; sixteen actors with names of typical length take a third.
 const MAX_CHAIN_BYTES: usize = 16 << 10;
 /// Maximum bytes of one name in a chain.
 const MAX_NAME_BYTES: usize = 512;
@@ -34,9 +34,9 @@ pub struct DelegationPolicy {
     signer: Arc<SigningKey>,
     own_issuer: TrustedIssuer,
     actors: BTreeMap<String, Vec<Glob>>,
-    required_of: Vec<Glob>,
-    trusted: Vec<(TrustedIssuer, Vec<Glob>)>,
-    lifetime: i64,
+    required_for: Vec<Glob>,
+    trusted_issuers: Vec<(TrustedIssuer, Vec<Glob>)>,
+    ttl_seconds: i64,
     max_actors: usize,
     loop_policy: LoopPolicy,
 }
@@ -74,7 +74,7 @@ struct ChainActor {
     iat: i64,
 }
 
-/// The call that a chain is extended by.
+/// The call by which a chain is extended.
 pub(super) struct ChainHop<'a> {
     pub(super) caller: &'a str,
     pub(super) agent: &'a str,
@@ -89,24 +89,24 @@ impl DelegationPolicy {
     pub fn new(
         config: &DelegationConfig,
         signer: Option<&Arc<SigningKey>>,
-        issuer: Option<&str>,
+        own_issuer: Option<&str>,
     ) -> std::result::Result<Self, Vec<String>> {
         let mut problems = config.problems();
-        let mut trusted = Vec::new();
-        for (at, gateway) in config.trusted_issuers.iter().enumerate() {
+        let mut trusted_issuers = Vec::new();
+        for (index, gateway) in config.trusted_issuers.iter().enumerate() {
             match read_trusted_keys(gateway) {
                 Ok(keys) => {
-                    let believed = TrustedIssuer { issuer: gateway.issuer.as_str().into(), keys };
-                    trusted.push((believed, gateway.callers.clone()));
+                    let issuer_keys = TrustedIssuer { issuer: gateway.issuer.as_str().into(), keys };
+                    trusted_issuers.push((issuer_keys, gateway.callers.clone()));
                 }
-                Err(why) => problems.push(format!("trusted_issuers[{at}].jwks: {why}")),
+                Err(why) => problems.push(format!("trusted_issuers[{index}].jwks: {why}")),
             }
-            if issuer == Some(&gateway.issuer) {
+            if own_issuer == Some(&gateway.issuer) {
                 problems
-                    .push(format!("trusted_issuers[{at}].issuer: is this gateway's own issuer (name another gateway)"));
+                    .push(format!("trusted_issuers[{index}].issuer: is this gateway's own issuer (name another gateway)"));
             }
         }
-        let Some((signer, issuer)) = signer.zip(issuer) else {
+        let Some((signer, own_issuer)) = signer.zip(own_issuer) else {
             problems.push("needs directory.signing_key and directory.external_url (chains are signed)".to_owned());
             return Err(problems);
         };
@@ -116,11 +116,11 @@ impl DelegationPolicy {
         }
         Ok(Self {
             signer: Arc::clone(signer),
-            own_issuer: TrustedIssuer { issuer: issuer.into(), keys },
+            own_issuer: TrustedIssuer { issuer: own_issuer.into(), keys },
             actors: config.actors.clone(),
-            required_of: config.required_for.clone(),
-            trusted,
-            lifetime: i64::try_from(config.ttl.get().as_secs()).unwrap_or(600),
+            required_for: config.required_for.clone(),
+            trusted_issuers,
+            ttl_seconds: i64::try_from(config.ttl.get().as_secs()).unwrap_or(600),
             max_actors: usize::from(config.max_actors),
             loop_policy: config.loops,
         })
@@ -135,7 +135,7 @@ impl DelegationPolicy {
         let now = time::OffsetDateTime::now_utc().unix_timestamp();
         let chain = match chain_from_headers(headers)? {
             Some(token) => self.verify_chain(token, hop, now)?,
-            None if self.required_of.iter().any(|glob| glob.matches(hop.caller)) => {
+            None if self.required_for.iter().any(|glob| glob.matches(hop.caller)) => {
                 return Err(chain_denied("This caller must send the X-Delegation-Chain that it received"));
             }
             None => Vec::new(),
@@ -143,27 +143,27 @@ impl DelegationPolicy {
         if chain.len() >= self.max_actors {
             return Err(chain_denied(format!("The delegation chain is too deep (at most {} actors)", self.max_actors)));
         }
-        let mut own = chain.iter().filter(|actor| *actor.iss == *self.own_issuer.issuer);
-        if self.loop_policy == LoopPolicy::Refuse && own.any(|actor| actor.agent == hop.agent) {
+        let mut own_actors = chain.iter().filter(|actor| *actor.iss == *self.own_issuer.issuer);
+        if self.loop_policy == LoopPolicy::Refuse && own_actors.any(|actor| actor.agent == hop.agent) {
             return Err(chain_denied("The delegation chain contains a loop: this agent is already in it"));
         }
         let claims = ChainClaims {
             iss: self.own_issuer.issuer.to_string(),
             iat: now,
-            exp: now.saturating_add(self.lifetime),
+            exp: now.saturating_add(self.ttl_seconds),
             sub: hop.caller.to_owned(),
             aud: hop.agent.to_owned(),
             jti: hop.call.to_owned(),
             chain,
         };
-        let failed =
-            || Fault::new(FaultCode::Internal, "The gateway failed").with_detail("signing the delegation chain failed");
-        let claims = serde_json::to_value(&claims).map_err(|_| failed())?;
-        let token = self.signer.sign_token(TOKEN_TYPE, &claims).ok_or_else(failed)?;
+        let signing_failed =
+            || Fault::from(FaultCode::Internal).with_detail("signing the delegation chain failed");
+        let claims = serde_json::to_value(&claims).map_err(|_| signing_failed())?;
+        let token = self.signer.sign_token(TOKEN_TYPE, &claims).ok_or_else(signing_failed)?;
         if token.len() > MAX_CHAIN_BYTES {
             return Err(chain_denied(format!("The delegation chain is too long (at most {MAX_CHAIN_BYTES} bytes)")));
         }
-        let mut value = HeaderValue::try_from(token).map_err(|_| failed())?;
+        let mut value = HeaderValue::try_from(token).map_err(|_| signing_failed())?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -171,17 +171,17 @@ impl DelegationPolicy {
     /// Verifies a chain and that the caller may continue it; returns the calls in it.
     fn verify_chain(&self, token: &str, hop: &ChainHop<'_>, now: i64) -> Result<Vec<ChainActor>> {
         let not_trusted = || chain_denied("The X-Delegation-Chain is not signed by a trusted gateway");
-        let sets =
-            std::iter::once((&self.own_issuer, None)).chain(self.trusted.iter().map(|(set, who)| (set, Some(who))));
-        for (believed, presenters) in sets {
-            let claims = match believed.keys.verify_claims(TOKEN_TYPE, token) {
+        let issuers =
+            std::iter::once((&self.own_issuer, None)).chain(self.trusted_issuers.iter().map(|(issuer, presenters)| (issuer, Some(presenters))));
+        for (issuer, presenters) in issuers {
+            let claims = match issuer.keys.verify_claims(TOKEN_TYPE, token) {
                 Ok(claims) => claims,
                 Err(ClaimsError::Untrusted) => continue,
                 Err(ClaimsError::Malformed(why)) => return Err(invalid_chain().with_detail(why)),
             };
             let claims = ChainClaims::parse_and_validate(claims, now)?;
             // A key is valid only for chains of its own gateway.
-            if *claims.iss != *believed.issuer {
+            if *claims.iss != *issuer.issuer {
                 return Err(not_trusted());
             }
             let may_continue = match presenters {
@@ -199,8 +199,8 @@ impl DelegationPolicy {
 
     /// Whether `caller` is a name under which the agent calls other agents.
     fn is_agents_caller_name(&self, agent: &str, caller: &str) -> bool {
-        let listed = self.actors.get(agent).is_some_and(|globs| globs.iter().any(|glob| glob.matches(caller)));
-        listed || caller.strip_prefix("key:") == Some(agent)
+        let is_listed = self.actors.get(agent).is_some_and(|globs| globs.iter().any(|glob| glob.matches(caller)));
+        is_listed || caller.strip_prefix("key:") == Some(agent)
     }
 }
 
@@ -209,9 +209,9 @@ impl ChainClaims {
     fn parse_and_validate(claims: Value, now: i64) -> Result<Self> {
         let claims: Self = serde_json::from_value(claims).map_err(|why| invalid_chain().with_detail(why))?;
         let Self { iss, sub, aud, jti, chain, .. } = &claims;
-        let before = chain.iter().flat_map(|actor| [&actor.iss, &actor.sub, &actor.agent, &actor.call]);
-        let fits = |name: &String| (1..=MAX_NAME_BYTES).contains(&name.len());
-        if ![iss, sub, aud, jti].into_iter().chain(before).all(fits) {
+        let earlier_names = chain.iter().flat_map(|actor| [&actor.iss, &actor.sub, &actor.agent, &actor.call]);
+        let is_valid_length = |name: &String| (1..=MAX_NAME_BYTES).contains(&name.len());
+        if ![iss, sub, aud, jti].into_iter().chain(earlier_names).all(is_valid_length) {
             return Err(invalid_chain().with_detail("a name is empty or too long"));
         }
         if claims.exp.saturating_add(CLOCK_LEEWAY_SECONDS) <= now
@@ -250,10 +250,10 @@ fn chain_denied(why: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
 }
 
 fn read_trusted_keys(gateway: &TrustedGatewayConfig) -> std::result::Result<TrustedKeys, String> {
-    let shown = gateway.jwks.display();
-    let text = fs::read(&*gateway.jwks).map_err(|why| format!("{shown} cannot be read ({why})"))?;
-    let set = serde_json::from_slice(&text).map_err(|why| format!("{shown} is not valid JSON ({why})"))?;
-    TrustedKeys::from_jwks(&set).map_err(|why| format!("{shown}: {why}"))
+    let path = gateway.jwks.display();
+    let bytes = fs::read(&*gateway.jwks).map_err(|why| format!("{path} cannot be read ({why})"))?;
+    let key_set = serde_json::from_slice(&bytes).map_err(|why| format!("{path} is not valid JSON ({why})"))?;
+    TrustedKeys::from_jwks(&key_set).map_err(|why| format!("{path}: {why}"))
 }
 
 #[cfg(test)]

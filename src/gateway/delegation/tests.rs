@@ -55,13 +55,13 @@ fn r87_a_chain_begins_with_the_caller_and_grows_by_each_call() {
     let signer = signer();
     let policy = policy(&signer, &DelegationConfig::default());
     let first = text(policy.extend_chain(&HeaderMap::new(), &hop("key:app", "planner")).unwrap());
-    let told = claims(&signer, &first);
-    assert_eq!((&told["sub"], &told["aud"], &told["chain"]), (&json!("key:app"), &json!("planner"), &json!([])));
-    assert_eq!(told["exp"].as_i64().unwrap() - told["iat"].as_i64().unwrap(), 600);
+    let claims_of_chain = claims(&signer, &first);
+    assert_eq!((&claims_of_chain["sub"], &claims_of_chain["aud"], &claims_of_chain["chain"]), (&json!("key:app"), &json!("planner"), &json!([])));
+    assert_eq!(claims_of_chain["exp"].as_i64().unwrap() - claims_of_chain["iat"].as_i64().unwrap(), 600);
     let second = text(policy.extend_chain(&chain_headers(&first), &hop("key:planner", "writer")).unwrap());
-    let told = claims(&signer, &second);
-    assert_eq!((&told["sub"], &told["aud"]), (&json!("key:planner"), &json!("writer")));
-    let actor = &told["chain"][0];
+    let claims_of_chain = claims(&signer, &second);
+    assert_eq!((&claims_of_chain["sub"], &claims_of_chain["aud"]), (&json!("key:planner"), &json!("writer")));
+    let actor = &claims_of_chain["chain"][0];
     assert_eq!((&actor["sub"], &actor["agent"], &actor["call"]), (&json!("key:app"), &json!("planner"), &json!("c-1")));
 }
 
@@ -92,25 +92,25 @@ fn r87_loops_and_too_many_actors_are_refused() {
     let policy = with_config(&DelegationConfig::default());
     let mut chain = text(policy.extend_chain(&HeaderMap::new(), &hop("key:app", "agent-1")).unwrap());
     assert_refused(policy.extend_chain(&chain_headers(&chain), &hop("key:agent-1", "agent-1")), 403, "loop");
-    for at in 1..16 {
-        let (caller, agent) = (format!("key:agent-{at}"), format!("agent-{}", at + 1));
+    for depth in 1..16 {
+        let (caller, agent) = (format!("key:agent-{depth}"), format!("agent-{}", depth + 1));
         chain = text(policy.extend_chain(&chain_headers(&chain), &hop(&caller, &agent)).unwrap());
     }
     assert_eq!(claims(&signer, &chain)["chain"].as_array().unwrap().len(), 15);
     assert!(chain.len() < 6_000, "{}", chain.len());
     assert_refused(policy.extend_chain(&chain_headers(&chain), &hop("key:agent-16", "agent-1")), 403, "too deep");
     assert_refused(policy.extend_chain(&chain_headers(&chain), &hop("key:agent-16", "agent-17")), 403, "too deep");
-    let freely =
+    let allowing_loops =
         with_config(&DelegationConfig { loops: LoopPolicy::Allow, max_actors: 2, ..DelegationConfig::default() });
-    let first = text(freely.extend_chain(&HeaderMap::new(), &hop("key:app", "a")).unwrap());
-    let second = text(freely.extend_chain(&chain_headers(&first), &hop("key:a", "a")).unwrap());
-    assert_refused(freely.extend_chain(&chain_headers(&second), &hop("key:a", "a")), 403, "too deep");
+    let first = text(allowing_loops.extend_chain(&HeaderMap::new(), &hop("key:app", "a")).unwrap());
+    let second = text(allowing_loops.extend_chain(&chain_headers(&first), &hop("key:a", "a")).unwrap());
+    assert_refused(allowing_loops.extend_chain(&chain_headers(&second), &hop("key:a", "a")), 403, "too deep");
 }
 
 #[test]
 fn r87_chains_not_signed_by_a_trusted_gateway_are_refused() {
-    let (own, other) = (signer(), signer());
-    let policy = policy(&own, &DelegationConfig::default());
+    let (own_signer, other_signer) = (signer(), signer());
+    let policy = policy(&own_signer, &DelegationConfig::default());
     let next = hop("key:planner", "writer");
     for text in ["", "x", "a.b", "a.b.c", "a.b.c.d", "planner,writer", "e30.e30.e30", "eyJhbGciOiJub25lIn0.e30."] {
         assert_refused(policy.extend_chain(&chain_headers(text), &next), 400, "not a signed chain");
@@ -121,36 +121,36 @@ fn r87_chains_not_signed_by_a_trusted_gateway_are_refused() {
         "not a signed chain",
     );
     assert_refused(
-        policy.extend_chain(&signed_with(&other, TOKEN_TYPE, |_| ()), &next),
+        policy.extend_chain(&signed_with(&other_signer, TOKEN_TYPE, |_| ()), &next),
         403,
         "not signed by a trusted gateway",
     );
-    let good = signed_with(&own, TOKEN_TYPE, |_| ());
-    policy.extend_chain(&good, &next).unwrap();
-    let mut twice = good.clone();
-    twice.append(DELEGATION_CHAIN, good[DELEGATION_CHAIN].clone());
-    assert_refused(policy.extend_chain(&twice, &next), 400, "not a signed chain");
+    let valid = signed_with(&own_signer, TOKEN_TYPE, |_| ());
+    policy.extend_chain(&valid, &next).unwrap();
+    let mut repeated = valid.clone();
+    repeated.append(DELEGATION_CHAIN, valid[DELEGATION_CHAIN].clone());
+    assert_refused(policy.extend_chain(&repeated, &next), 400, "not a signed chain");
     // The claims of one chain with the signature of another.
-    let (mine, theirs) = (
-        text(good[DELEGATION_CHAIN].clone()),
-        signed_with(&own, TOKEN_TYPE, |claims| claims["sub"] = json!("key:root")),
+    let (own_chain, other_chain) = (
+        text(valid[DELEGATION_CHAIN].clone()),
+        signed_with(&own_signer, TOKEN_TYPE, |claims| claims["sub"] = json!("key:root")),
     );
     let swapped = format!(
         "{}.{}",
-        theirs[DELEGATION_CHAIN].to_str().unwrap().rsplit_once('.').unwrap().0,
-        mine.rsplit_once('.').unwrap().1
+        other_chain[DELEGATION_CHAIN].to_str().unwrap().rsplit_once('.').unwrap().0,
+        own_chain.rsplit_once('.').unwrap().1
     );
     assert_refused(policy.extend_chain(&chain_headers(&swapped), &next), 403, "not signed by a trusted gateway");
     // The signature of an agent card is not valid for a chain.
-    assert_refused(policy.extend_chain(&signed_with(&own, "JOSE", |_| ()), &next), 400, "not a signed chain");
+    assert_refused(policy.extend_chain(&signed_with(&own_signer, "JOSE", |_| ()), &next), 400, "not a signed chain");
 }
 
 #[test]
 fn r87_signed_chains_with_invalid_claims_are_refused() {
-    let own = signer();
-    let policy = policy(&own, &DelegationConfig::default());
+    let own_signer = signer();
+    let policy = policy(&own_signer, &DelegationConfig::default());
     let next = hop("key:planner", "writer");
-    let extend = |change: fn(&mut Value)| policy.extend_chain(&signed_with(&own, TOKEN_TYPE, change), &next);
+    let extend = |change: fn(&mut Value)| policy.extend_chain(&signed_with(&own_signer, TOKEN_TYPE, change), &next);
     assert_refused(extend(|claims| claims["exp"] = json!(now() - 60)), 403, "expired");
     assert_refused(extend(|claims| claims["iat"] = json!(now() + 3_600)), 403, "expired");
     assert_refused(
@@ -167,7 +167,7 @@ fn r87_signed_chains_with_invalid_claims_are_refused() {
     let actor = json!({"iss": ISSUER, "sub": "key:x", "agent": "y", "call": "c", "iat": 1});
     let many = vec![actor; 40];
     assert_refused(
-        policy.extend_chain(&signed_with(&own, TOKEN_TYPE, |claims| claims["chain"] = json!(many)), &next),
+        policy.extend_chain(&signed_with(&own_signer, TOKEN_TYPE, |claims| claims["chain"] = json!(many)), &next),
         403,
         "too deep",
     );
@@ -175,31 +175,31 @@ fn r87_signed_chains_with_invalid_claims_are_refused() {
 
 #[test]
 fn r87_chains_of_a_trusted_gateway_are_continued_by_the_configured_callers() {
-    let (own, other) = (signer(), signer());
+    let (own_signer, other_signer) = (signer(), signer());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.json");
-    fs::write(&path, other.jwks().to_string()).unwrap();
-    let written = |issuer: &str| {
-        let trusted = json!([{"issuer": issuer, "keys": path.to_str().unwrap(), "callers": ["cert:branch-*"]}]);
-        serde_json::from_value::<DelegationConfig>(json!({"trusted": trusted})).unwrap()
+    fs::write(&path, other_signer.jwks().to_string()).unwrap();
+    let config_with_issuer = |issuer: &str| {
+        let trusted = json!([{"issuer": issuer, "jwks": path.to_str().unwrap(), "callers": ["cert:branch-*"]}]);
+        serde_json::from_value::<DelegationConfig>(json!({"trusted_issuers": trusted})).unwrap()
     };
-    let policy = policy(&own, &written("https://branch.example"));
-    let theirs = signed_with(&other, TOKEN_TYPE, |claims| claims["iss"] = json!("https://branch.example"));
-    let chain = text(policy.extend_chain(&theirs, &hop("cert:branch-1", "planner")).unwrap());
+    let policy = policy(&own_signer, &config_with_issuer("https://branch.example"));
+    let foreign_chain = signed_with(&other_signer, TOKEN_TYPE, |claims| claims["iss"] = json!("https://branch.example"));
+    let chain = text(policy.extend_chain(&foreign_chain, &hop("cert:branch-1", "planner")).unwrap());
     // Their planner is another agent than this gateway's planner, so this is not a loop.
-    assert_eq!(claims(&own, &chain)["chain"][0]["iss"], "https://branch.example");
-    assert_refused(policy.extend_chain(&theirs, &hop("key:planner", "writer")), 403, "not sent to this caller");
+    assert_eq!(claims(&own_signer, &chain)["chain"][0]["iss"], "https://branch.example");
+    assert_refused(policy.extend_chain(&foreign_chain, &hop("key:planner", "writer")), 403, "not sent to this caller");
     // Their key is not valid for chains of this issuer.
     assert_refused(
-        policy.extend_chain(&signed_with(&other, TOKEN_TYPE, |_| ()), &hop("cert:branch-1", "writer")),
+        policy.extend_chain(&signed_with(&other_signer, TOKEN_TYPE, |_| ()), &hop("cert:branch-1", "writer")),
         403,
         "not signed by a trusted gateway",
     );
-    let itself = DelegationPolicy::new(&written(ISSUER), Some(&own), Some(ISSUER)).unwrap_err();
-    assert!(itself[0].contains("trusted[0].issuer"), "{itself:?}");
+    let problems = DelegationPolicy::new(&config_with_issuer(ISSUER), Some(&own_signer), Some(ISSUER)).unwrap_err();
+    assert!(problems[0].contains("trusted_issuers[0].issuer"), "{problems:?}");
     fs::write(&path, "{}").unwrap();
-    let broken = DelegationPolicy::new(&written("https://branch.example"), Some(&own), Some(ISSUER)).unwrap_err();
-    assert!(broken[0].starts_with("trusted[0].keys:"), "{broken:?}");
+    let problems = DelegationPolicy::new(&config_with_issuer("https://branch.example"), Some(&own_signer), Some(ISSUER)).unwrap_err();
+    assert!(problems[0].starts_with("trusted_issuers[0].jwks:"), "{problems:?}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_caller_that_must_send_a_chain_cannot_start_one() {
 
 #[test]
 fn all_configuration_problems_are_reported() {
-    let config = serde_json::from_value::<DelegationConfig>(json!({"lifetime": "0s", "most_actors": 17})).unwrap();
+    let config = serde_json::from_value::<DelegationConfig>(json!({"ttl": "0s", "max_actors": 17})).unwrap();
     let problems = DelegationPolicy::new(&config, None, None).unwrap_err();
     assert_eq!(problems.len(), 3, "{problems:?}");
     assert!(problems[2].contains("directory.signing_key"));
@@ -225,11 +225,11 @@ fn a_chain_is_verified_and_extended_in_less_than_five_milliseconds() {
     let signer = signer();
     let policy = policy(&signer, &DelegationConfig::default());
     let first = chain_headers(&text(policy.extend_chain(&HeaderMap::new(), &hop("key:app", "planner")).unwrap()));
-    let began = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..100 {
         policy.extend_chain(&first, &hop("key:planner", "writer")).unwrap();
     }
-    let each = began.elapsed() / 100;
-    println!("verified, extended and signed in {each:?}");
-    assert!(each.as_millis() < 5, "{each:?}");
+    let per_chain = started_at.elapsed() / 100;
+    println!("verified, extended and signed in {per_chain:?}");
+    assert!(per_chain.as_millis() < 5, "{per_chain:?}");
 }

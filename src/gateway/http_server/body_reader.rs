@@ -8,8 +8,8 @@ use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
 use std::{pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, timeout};
 
-/// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle_timeout`, and the whole
-/// body before `deadline`, if there is one.
+/// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle_timeout`, and the
+/// whole body before `deadline`, if there is one.
 ///
 /// # Errors
 /// 408 on a timeout, 400 when the framing is invalid or the caller has closed. The connection is not reused after
@@ -19,11 +19,11 @@ pub async fn read_body_chunk(
     connection: &CallerConnection,
     deadline: Option<Instant>,
 ) -> Result<Option<Bytes>, Fault> {
-    let longest = || {
+    let max_wait = || {
         let idle = connection.limits.body_idle_timeout.get();
         deadline.map_or(idle, |deadline| idle.min(deadline.saturating_duration_since(Instant::now())))
     };
-    let read = match with_lazy_timeout(session.read_request_body(), longest).await {
+    let read = match with_lazy_timeout(session.read_request_body(), max_wait).await {
         Some(Ok(chunk)) => return Ok(chunk),
         Some(Err(error)) => Err(error.into_down()),
         None => Ok(()),
@@ -56,13 +56,13 @@ async fn with_lazy_timeout<T>(work: impl Future<Output = T>, max_wait: impl FnOn
 
 /// Whether the caller closed the connection, rather than sent an invalid body.
 fn is_early_end(error: &Error) -> bool {
-    let io = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    let invalid = io.is_some_and(|error| error.kind() == std::io::ErrorKind::InvalidData);
-    !invalid && matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError)
+    let io_error = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let is_invalid_data = io_error.is_some_and(|error| error.kind() == std::io::ErrorKind::InvalidData);
+    !is_invalid_data && matches!(error.etype(), ErrorType::ConnectionClosed | ErrorType::ReadError)
 }
 
-/// Sends 100 (Continue) to a caller that expects it (RFC 9110 §10.1.1). To be called before the first read, once the
-/// body is certainly wanted: a refusal before that saves the caller the upload.
+/// Sends 100 (Continue) to a caller that expects it (RFC 9110 §10.1.1). To be called immediately before the first
+/// read: a refusal before that saves the caller the upload.
 pub async fn send_continue_if_expected(session: &mut ServerSession) {
     let ServerSession::H1(session) = session else {
         return;

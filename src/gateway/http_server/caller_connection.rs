@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// One caller connection, shared by all of its requests.
+/// A connection of a caller, shared by all of its requests.
 #[derive(Debug)]
 pub struct CallerConnection {
     /// The address of the caller.
@@ -24,7 +24,8 @@ pub struct CallerConnection {
     pub tls: Option<TlsInfo>,
     /// The limits that were in force when the connection was accepted.
     pub limits: Arc<ConnectionLimits>,
-    /// Credentials hash and priority of the last caller, for load shedding: see [`crate::limit::Limits::turn_away`].
+    /// Hash of the last caller's credentials, and its priority: see
+    /// [`crate::limit::CallLimiter::shed_before_authentication`].
     pub last_caller: AtomicU64,
     pub(super) client_identity: OnceLock<Option<ClientCertificate>>,
     pub(super) forwarded_cache: OnceLock<(Option<Box<str>>, HeaderValue)>,
@@ -57,9 +58,9 @@ impl CallerConnection {
     /// Returns the `Forwarded` header for a request for `host`. Nearly all requests of a connection are for one host,
     /// so the value for the first host is cached.
     pub fn forwarded_header(&self, host: Option<&str>) -> HeaderValue {
-        let write = || transport::build_forwarded(self.peer_address.ip(), self.tls.is_some(), host);
-        let (first, forwarded) = self.forwarded_cache.get_or_init(|| (host.map(Box::from), write()));
-        if first.as_deref() == host { forwarded.clone() } else { write() }
+        let build = || transport::build_forwarded(self.peer_address.ip(), self.tls.is_some(), host);
+        let (first_host, forwarded) = self.forwarded_cache.get_or_init(|| (host.map(Box::from), build()));
+        if first_host.as_deref() == host { forwarded.clone() } else { build() }
     }
 
     /// Whether the gateway is shutting down; responses should then announce that the connection closes.

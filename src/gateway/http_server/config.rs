@@ -95,20 +95,20 @@ impl Default for ConnectionLimits {
 }
 
 impl ListenerConfig {
-    /// Returns what is wrong with this listener, as far as that is known without opening sockets or files.
+    /// Returns the problems of this listener that can be found without opening sockets or files.
     pub fn problems(&self) -> Vec<String> {
-        let open = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
+        let is_exposed = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
         let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `allow_plaintext: true` behind a proxy that terminates TLS)";
-        if open { vec![text.to_owned()] } else { Vec::new() }
+        if is_exposed { vec![text.to_owned()] } else { Vec::new() }
     }
 }
 
 impl ConnectionLimits {
-    /// Returns what is wrong with these limits.
+    /// Returns the problems of these limits.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut require = |holds: bool, text: &str| {
-            if !holds {
+        let mut require = |condition: bool, text: &str| {
+            if !condition {
                 problems.push(text.to_owned());
             }
         };
@@ -120,14 +120,14 @@ impl ConnectionLimits {
             "max_header_size: must be between 1KiB and 1MiB",
         );
         require(self.max_requests_per_connection != Some(0), "max_requests_per_connection: must be at least 1");
-        let spans = [
+        let durations = [
             (self.tls_handshake_timeout, "tls_handshake_timeout: must be longer than 0s"),
             (self.header_timeout, "header_timeout: must be longer than 0s"),
             (self.idle_timeout, "idle_timeout: must be longer than 0s"),
             (self.body_idle_timeout, "body_idle_timeout: must be longer than 0s"),
         ];
-        for (span, text) in spans {
-            require(!span.get().is_zero(), text);
+        for (duration, text) in durations {
+            require(!duration.get().is_zero(), text);
         }
         problems
     }

@@ -31,17 +31,17 @@ impl<S: HttpService> ConnectionHandler<S> {
         else {
             return;
         };
-        let (wire, secured) = match &self.certificates {
+        let (stream, tls_info) = match &self.certificates {
             None => (ConnectionStream::from_tcp(tcp), None),
             Some(certificates) => match self.accept_tls(tcp, certificates).await {
-                Some((wire, secured)) => (wire, Some(secured)),
+                Some((stream, tls_info)) => (stream, Some(tls_info)),
                 None => return self.metrics.record_connection(telemetry::ConnectionOutcome::HandshakeFailed),
             },
         };
         let connection = Arc::new(CallerConnection {
             peer_address: canonical_address(peer),
             local_address: canonical_address(local),
-            tls: secured,
+            tls: tls_info,
             client_identity: OnceLock::new(),
             forwarded_cache: OnceLock::new(),
             last_caller: AtomicU64::new(0),
@@ -49,7 +49,7 @@ impl<S: HttpService> ConnectionHandler<S> {
             shutdown: self.shutdown.clone(),
             active: Arc::clone(&self.active),
         });
-        self.serve_protocol(wire, &connection).await;
+        self.serve_protocol(stream, &connection).await;
     }
 
     async fn serve_protocol(&self, mut stream: ConnectionStream, connection: &Arc<CallerConnection>) {
@@ -79,9 +79,9 @@ impl<S: HttpService> ConnectionHandler<S> {
         let tls = timeout(self.limits.tls_handshake_timeout.get(), acceptor.accept(tcp)).await;
         match tls {
             Ok(Ok(tls)) => {
-                let secured = tls_info(&tls);
-                let h2 = secured.is_http2;
-                Some((ConnectionStream::from_tls(tls, h2), secured))
+                let tls_info = tls_info(&tls);
+                let is_http2 = tls_info.is_http2;
+                Some((ConnectionStream::from_tls(tls, is_http2), tls_info))
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "TLS handshake failed");

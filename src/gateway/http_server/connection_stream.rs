@@ -1,5 +1,5 @@
-//! The byte stream of one connection as Pingora needs it: plain or TLS, returns bytes that were read ahead first, and
-//! buffers small writes until a flush. Owns no buffer while the connection is idle.
+//! The byte stream of one connection, in the form that Pingora needs: plain or TLS. Reads return bytes that were read
+//! ahead first; small writes are buffered until a flush. An idle connection owns no buffer.
 
 use crate::gateway::request_validation::{ChunkedFramingValidator, InvalidChunkedFraming};
 use bytes::{Buf, BytesMut};
@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// Writes up to this many bytes wait for a flush, so that a response head and its short body are one packet.
+/// Writes up to this size are buffered until a flush, so that a response head and its short body are one packet.
 const WRITE_BUFFER_BYTES: usize = 8 << 10;
 
 /// Interval for checking whether a peer has closed while unread bytes are pending.
@@ -50,24 +50,24 @@ impl ConnectionStream {
         Self::new(TcpOrTlsStream::Plain(tcp), false)
     }
 
-    pub(super) fn from_tls(tls: TlsStream<TcpStream>, h2: bool) -> Self {
-        Self::new(TcpOrTlsStream::Tls(Box::new(tls)), h2)
+    pub(super) fn from_tls(tls: TlsStream<TcpStream>, is_http2: bool) -> Self {
+        Self::new(TcpOrTlsStream::Tls(Box::new(tls)), is_http2)
     }
 
-    fn new(inner: TcpOrTlsStream, h2: bool) -> Self {
+    fn new(inner: TcpOrTlsStream, is_http2: bool) -> Self {
         Self {
             inner,
             read_ahead: BytesMut::new(),
             write_buffer: BytesMut::new(),
             unbuffered: AtomicBool::new(false),
             chunked_framing: None,
-            is_http2: h2,
+            is_http2,
         }
     }
 
     /// Returns the connection stream inside a stream that a session gives back.
     pub(super) fn from_stream(stream: Stream) -> Option<Self> {
-        stream.into_any().downcast().ok().map(|wire| *wire)
+        stream.into_any().downcast().ok().map(|stream| *stream)
     }
 
     /// Whether the connection speaks HTTP/2.
@@ -83,11 +83,11 @@ impl ConnectionStream {
     /// Validates chunked framing from now on, if `chunks` is set; `first` are the body bytes already read.
     pub(super) fn validate_body_framing(
         &mut self,
-        chunks: Option<ChunkedFramingValidator>,
-        first: &[u8],
+        validator: Option<ChunkedFramingValidator>,
+        read_body: &[u8],
     ) -> Result<(), InvalidChunkedFraming> {
-        self.chunked_framing = chunks;
-        self.chunked_framing.as_mut().map_or(Ok(()), |chunks| chunks.feed(first))
+        self.chunked_framing = validator;
+        self.chunked_framing.as_mut().map_or(Ok(()), |validator| validator.feed(read_body))
     }
 
     /// Whether the body has ended according to its chunked framing; if not, Pingora's parser ended it too early.
@@ -172,12 +172,12 @@ impl ConnectionStream {
         let closing = async {
             self.chunked_framing = None;
             AsyncWriteExt::shutdown(&mut self).await?;
-            let mut taken = 0;
+            let mut discarded = 0;
             let mut sink = vec![0; READ_CHUNK_BYTES];
-            while taken < max_bytes {
+            while discarded < max_bytes {
                 match self.read(&mut sink).await? {
                     0 => break,
-                    read => taken += read,
+                    read => discarded += read,
                 }
             }
             io::Result::Ok(())
@@ -233,8 +233,8 @@ impl AsyncRead for ConnectionStream {
             let before = to.filled().len();
             ready!(self.inner.poll_read(task, to))?;
             let new = to.filled().get(before..).unwrap_or_default();
-            let judged = self.chunked_framing.as_mut().map_or(Ok(()), |chunks| chunks.feed(new));
-            return Poll::Ready(judged.map_err(|InvalidChunkedFraming| {
+            let validation = self.chunked_framing.as_mut().map_or(Ok(()), |validator| validator.feed(new));
+            return Poll::Ready(validation.map_err(|InvalidChunkedFraming| {
                 io::Error::new(io::ErrorKind::InvalidData, "invalid chunked framing")
             }));
         }

@@ -27,7 +27,8 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// would take an immediate close for a failed call.
 const FIRST_REQUEST_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Time for a reused connection: a busy one is then told that it closes, instead of being closed during a request.
+/// The same for a connection that has served a request: a request that is already on its way still gets a response,
+/// which announces the close.
 const NEXT_REQUEST_GRACE_PERIOD: Duration = Duration::from_millis(250);
 
 /// Waits for the next request head on `stream`; `is_first` before the first request.
@@ -41,12 +42,12 @@ pub(super) async fn read_head(
         return HeadReadResult::Closed;
     }
     let deadline = Instant::now() + connection.limits.header_timeout.get();
-    let mut scan = Http1HeadValidator::new(connection.head_limits());
+    let mut validator = Http1HeadValidator::new(connection.head_limits());
     loop {
-        match scan.feed(&head) {
+        match validator.feed(&head) {
             Ok(Some(end)) => {
-                let chunks = scan.is_chunked().then(ChunkedFramingValidator::default);
-                return match stream.validate_body_framing(chunks, head.get(end..).unwrap_or_default()) {
+                let framing = validator.is_chunked().then(ChunkedFramingValidator::default);
+                return match stream.validate_body_framing(framing, head.get(end..).unwrap_or_default()) {
                     Ok(()) => HeadReadResult::Complete(head),
                     Err(InvalidChunkedFraming) => HeadReadResult::Refused(invalid_framing()),
                 };
@@ -62,28 +63,28 @@ pub(super) async fn read_head(
     }
 }
 
-/// Whether a new connection begins with the HTTP/2 preface. Puts the bytes it read back on `stream`. `None` if the peer
-/// sent nothing in time.
+/// Whether a new connection begins with the HTTP/2 preface. The bytes that were read are returned to `stream`. `None`
+/// if the peer sent too little in time.
 pub(super) async fn detect_http2_preface(stream: &mut ConnectionStream, connection: &CallerConnection) -> Option<bool> {
-    let mut start = stream.take_read_ahead();
-    if start.is_empty() && !wait_for_first_bytes(stream, &mut start, connection, true).await {
+    let mut received = stream.take_read_ahead();
+    if received.is_empty() && !wait_for_first_bytes(stream, &mut received, connection, true).await {
         return None;
     }
     let deadline = Instant::now() + connection.limits.header_timeout.get();
     let is_h2 = loop {
-        let common = HTTP2_PREFACE.len().min(start.len());
-        if start.get(..common) != HTTP2_PREFACE.get(..common) {
+        let compared = HTTP2_PREFACE.len().min(received.len());
+        if received.get(..compared) != HTTP2_PREFACE.get(..compared) {
             break false;
         }
-        if common == HTTP2_PREFACE.len() {
+        if compared == HTTP2_PREFACE.len() {
             break true;
         }
-        match timeout_at(deadline, stream.read_into(&mut start)).await {
+        match timeout_at(deadline, stream.read_into(&mut received)).await {
             Ok(Ok(read)) if read > 0 => {}
             _ => return None,
         }
     };
-    stream.store_read_ahead(start);
+    stream.store_read_ahead(received);
     Some(is_h2)
 }
 
@@ -94,16 +95,16 @@ async fn wait_for_first_bytes(
     connection: &CallerConnection,
     is_first: bool,
 ) -> bool {
-    let mut stop = connection.shutdown.clone();
-    let leave = async {
+    let mut shutdown = connection.shutdown.clone();
+    let shutdown_deadline = async {
         // A server that was dropped sends no further notifications; the error means shutdown as well.
-        let _ = stop.wait_for(|stop| *stop).await;
+        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
         sleep(if is_first { FIRST_REQUEST_GRACE_PERIOD } else { NEXT_REQUEST_GRACE_PERIOD }).await;
     };
     tokio::select! {
         biased;
         read = timeout(connection.limits.idle_timeout.get(), stream.read_into(to)) => matches!(read, Ok(Ok(read)) if read > 0),
-        () = leave => false,
+        () = shutdown_deadline => false,
     }
 }
 

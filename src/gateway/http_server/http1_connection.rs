@@ -23,20 +23,20 @@ pub(super) async fn serve_http1<S: HttpService>(
     loop {
         let head = head_reader::read_head(&mut stream, connection, served == 0).await;
         let _call = connection.active.count_call();
-        let next = match head {
+        let reusable_stream = match head {
             HeadReadResult::Closed => None,
             HeadReadResult::Refused(fault) => {
                 Box::pin(refuse_request(handler, connection, new_session(stream, None), fault)).await
             }
             HeadReadResult::Complete(head) => {
                 served = served.saturating_add(1);
-                let last = connection.limits.max_requests_per_connection.is_some_and(|most| served >= most);
+                let is_last = connection.limits.max_requests_per_connection.is_some_and(|max| served >= max);
                 // Boxed like the refusal, so that an idle connection's future has no space for either.
-                Box::pin(serve_request(handler, connection, new_session(stream, Some(head)), last)).await
+                Box::pin(serve_request(handler, connection, new_session(stream, Some(head)), is_last)).await
             }
         };
-        match next {
-            Some(kept) => stream = kept,
+        match reusable_stream {
+            Some(reusable) => stream = reusable,
             None => return,
         }
     }
@@ -74,8 +74,8 @@ async fn serve_request<S: HttpService>(
     }
     session.set_write_timeout(Some(connection.limits.body_idle_timeout.get()));
     match handler.serve_request(&mut session, connection).await {
-        ServeOutcome::Upgraded(tunnel) => {
-            tunnel.serve(session).await;
+        ServeOutcome::Upgraded(upgraded) => {
+            upgraded.serve(session).await;
             None
         }
         outcome => finish_request(session, outcome, connection).await,

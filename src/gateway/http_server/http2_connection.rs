@@ -40,9 +40,9 @@ pub(super) async fn serve_http2<S: HttpService>(
 ) {
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(connection.limits.idle_timeout.get());
-    let streams = Http2App { handler: Arc::clone(handler), connection: Arc::clone(connection), options };
-    let stop = connection.shutdown.clone();
-    Arc::new(streams).process_new(Box::new(stream), &stop).await;
+    let app = Http2App { handler: Arc::clone(handler), connection: Arc::clone(connection), options };
+    let shutdown = connection.shutdown.clone();
+    Arc::new(app).process_new(Box::new(stream), &shutdown).await;
 }
 
 #[async_trait]
@@ -91,8 +91,8 @@ impl<S: HttpService> HttpServerApp for Http2App<S> {
 /// Copies `:authority` to `Host`, where HTTP/1.1 has it (RFC 9113 §8.3.1), so that later steps only read `Host`.
 fn copy_authority_to_host(head: &mut RequestHeader) {
     let authority = head.uri.authority().filter(|_| !head.headers.contains_key(header::HOST));
-    if let Some(named) = authority.map(|authority| authority.as_str().to_owned()) {
+    if let Some(value) = authority.map(|authority| authority.as_str().to_owned()) {
         // The head was validated, so the authority is a valid field value.
-        drop(head.insert_header(header::HOST, named));
+        drop(head.insert_header(header::HOST, value));
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 /// Maximum bytes of unread body that are discarded so that a refused caller keeps its connection.
 const MAX_DISCARDED_BODY_BYTES: usize = 64 << 10;
 
-/// Maximum time for that.
+/// Maximum time to discard them.
 const DISCARD_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Maximum bytes discarded while a connection or stream closes, and the maximum time for it.
@@ -23,7 +23,7 @@ pub async fn prepare_keep_alive(session: &mut ServerSession, connection: &Caller
     if connection.is_draining() {
         session.set_keepalive(None);
     }
-    // Without keep-alive nothing is gained. A session without a head has no keep-alive either.
+    // Discarding only helps a connection that is kept alive. A session without a head never is.
     if session.is_http2() || session.get_keepalive().is_none() || session.is_body_done() {
         return;
     }
@@ -45,11 +45,11 @@ fn content_length(session: &ServerSession) -> Option<usize> {
 
 /// Discards the rest of the body; returns whether it ended within `max_bytes` and `max_wait`.
 async fn discard_body(session: &mut ServerSession, max_bytes: usize, max_wait: Duration) -> bool {
-    let until = Instant::now() + max_wait;
-    let mut taken = 0;
-    while taken <= max_bytes {
-        match timeout_at(until, session.read_request_body()).await {
-            Ok(Ok(Some(chunk))) => taken += chunk.len(),
+    let deadline = Instant::now() + max_wait;
+    let mut discarded = 0;
+    while discarded <= max_bytes {
+        match timeout_at(deadline, session.read_request_body()).await {
+            Ok(Ok(Some(chunk))) => discarded += chunk.len(),
             Ok(Ok(None)) => return true,
             Ok(Err(_)) | Err(_) => return false,
         }
@@ -57,7 +57,7 @@ async fn discard_body(session: &mut ServerSession, max_bytes: usize, max_wait: D
     false
 }
 
-/// What was detected of a caller that awaits its response.
+/// What a caller did while it awaited its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerSignal {
     /// The caller has disconnected: a reset connection, or a reset HTTP/2 stream.
@@ -66,12 +66,12 @@ pub enum CallerSignal {
     HalfClosed,
 }
 
-/// Resolves when the caller has stopped sending or has disconnected. Consumes no byte of a next request, so it may be
-/// polled and dropped at any time, like [`wait_for_disconnect`].
+/// Resolves when the caller has stopped sending or has disconnected. Cancel-safe: like [`wait_for_disconnect`], it
+/// consumes no byte of the next request.
 pub async fn wait_for_caller_signal(session: &mut ServerSession) -> CallerSignal {
     match session {
         ServerSession::H1(session) => match connection_stream(session) {
-            Some(wire) if !wire.wait_for_close_or_reset().await => CallerSignal::HalfClosed,
+            Some(stream) if !stream.wait_for_close_or_reset().await => CallerSignal::HalfClosed,
             Some(_) => CallerSignal::Disconnected,
             None => std::future::pending().await,
         },
@@ -89,21 +89,21 @@ pub async fn wait_for_disconnect(session: &mut ServerSession) {
             let _ = stream.idle().await;
         }
         ServerSession::H1(session) => match connection_stream(session) {
-            Some(wire) => wire.wait_for_reset().await,
+            Some(stream) => stream.wait_for_reset().await,
             None => std::future::pending().await,
         },
         _ => std::future::pending().await,
     }
 }
 
-/// Probes a caller that has stopped sending, if no response was begun, with an interim response (RFC 9110 §15.2), which
-/// has no effect on a caller that still waits. The system of a caller that has disconnected answers it with a reset,
-/// which is the only way to tell the two apart.
+/// Sends an interim response (RFC 9110 §15.2) to a caller that has stopped sending, unless the response has begun. A
+/// caller that still waits ignores it; the operating system of a caller that has disconnected replies with a reset.
+/// Only that reset distinguishes the two.
 pub async fn probe_caller(session: &mut ServerSession) {
     let ServerSession::H1(session) = session else { return };
-    let unanswered = session.response_written().is_none_or(|head| head.status.is_informational());
-    if unanswered && session.req_header().version == http::Version::HTTP_11 {
-        // A failed write shows as a reset of the connection.
+    let awaits_response = session.response_written().is_none_or(|head| head.status.is_informational());
+    if awaits_response && session.req_header().version == http::Version::HTTP_11 {
+        // A failed write is detected as a reset of the connection.
         let _ = session.write_continue_response().await;
     }
 }
@@ -111,9 +111,9 @@ pub async fn probe_caller(session: &mut ServerSession) {
 /// Stops buffering writes, so that each part of a streamed response is sent at once. To be called before its head.
 pub fn disable_write_buffering(session: &ServerSession) {
     if let ServerSession::H1(session) = session
-        && let Some(wire) = connection_stream(session)
+        && let Some(stream) = connection_stream(session)
     {
-        wire.disable_write_buffering();
+        stream.disable_write_buffering();
     }
 }
 
@@ -133,13 +133,13 @@ pub(super) async fn finish_http1(
         // Dropped without an end: an aborted chunked response must not get its last chunk.
         return None;
     }
-    let patience = connection.limits.body_idle_timeout.get();
-    with_timeout(patience, session.finish_body()).await?.ok()?;
+    let max_wait = connection.limits.body_idle_timeout.get();
+    with_timeout(max_wait, session.finish_body()).await?.ok()?;
     if session.will_keepalive() && session.is_body_done() {
         let (stream, rest) = session.reuse().await.ok()??.into_parts();
-        let mut wire = ConnectionStream::from_stream(stream)?;
-        wire.store_read_ahead(rest.unwrap_or_default());
-        return wire.body_ended().then_some(wire);
+        let mut stream = ConnectionStream::from_stream(stream)?;
+        stream.store_read_ahead(rest.unwrap_or_default());
+        return stream.body_ended().then_some(stream);
     }
     Box::pin(ConnectionStream::from_stream(session.into_inner())?.linger_and_close(LINGER_TIMEOUT, MAX_LINGER_BYTES))
         .await;

@@ -53,11 +53,11 @@ pub async fn offer_listeners(path: &Path, sockets: Vec<(String, OwnedFd)>, prepa
                 continue;
             }
         };
-        let handed = async {
+        let handover = async {
             prepare().await;
             hand_over_to(successor, &sockets).await
         };
-        match timeout(READY_TIMEOUT, handed).await {
+        match timeout(READY_TIMEOUT, handover).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => tracing::warn!(%error, "listener handover failed"),
             Err(_) => tracing::warn!("listener handover failed: the successor was not ready in time"),
@@ -65,18 +65,18 @@ pub async fn offer_listeners(path: &Path, sockets: Vec<(String, OwnedFd)>, prepa
     }
 }
 
-/// Binds under a temporary name and renames, so that `path` always leads to a socket that is being accepted from, and
-/// exists only with its final mode.
+/// Binds under a temporary name, sets the mode, then renames: the socket at `path` always accepts connections and
+/// always has mode 0600.
 fn bind_handover_socket(path: &Path) -> io::Result<UnixListener> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    match std::fs::remove_file(&fresh) {
+    let mut temporary_path = path.as_os_str().to_owned();
+    temporary_path.push(format!(".{}", std::process::id()));
+    match std::fs::remove_file(&temporary_path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(&fresh)?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(&fresh, path)?;
+    let listener = UnixListener::bind(&temporary_path)?;
+    std::fs::set_permissions(&temporary_path, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&temporary_path, path)?;
     Ok(listener)
 }
 
@@ -128,24 +128,24 @@ pub fn take_over_listeners(path: &Path) -> io::Result<InheritedListeners> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the running process belongs to another user"));
     }
     predecessor.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
-    let mut text = vec![0; 16 << 10];
+    let mut message = vec![0; 16 << 10];
     let mut sockets: Vec<OwnedFd> = Vec::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rx::recvmsg(&predecessor, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+    let received = rx::recvmsg(&predecessor, &mut [IoSliceMut::new(&mut message)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    for control_message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = control_message {
             sockets.extend(descriptors);
         }
     }
-    text.truncate(received.bytes);
-    while text != b"\n" && !text.ends_with(b"\n\n") {
+    message.truncate(received.bytes);
+    while message != b"\n" && !message.ends_with(b"\n\n") {
         let mut more = [0; 1 << 10];
         let read = predecessor.read(&mut more)?;
-        text.extend_from_slice(more.get(..read).filter(|more| !more.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        message.extend_from_slice(more.get(..read).filter(|more| !more.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?);
     }
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the running process sent an invalid handover message");
-    let labels = String::from_utf8(text).map_err(|_| invalid())?;
+    let labels = String::from_utf8(message).map_err(|_| invalid())?;
     let labels: Vec<_> = labels.lines().filter(|label| !label.is_empty()).map(str::to_owned).collect();
     if labels.len() != sockets.len() {
         return Err(invalid());
@@ -159,7 +159,7 @@ pub fn take_over_listeners(path: &Path) -> io::Result<InheritedListeners> {
 impl InheritedListeners {
     /// Removes and returns the socket that was configured as `label`.
     pub fn take_listener(&mut self, label: &str) -> Option<TcpListener> {
-        let at = self.listeners.iter().position(|(known, _)| known == label)?;
+        let at = self.listeners.iter().position(|(offered, _)| offered == label)?;
         Some(self.listeners.remove(at).1)
     }
 

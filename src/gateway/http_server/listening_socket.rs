@@ -37,8 +37,8 @@ impl BoundListener {
         let mut problems = config.problems();
         let certificates = match config.tls.as_ref().map(ReloadableTlsConfig::load).transpose() {
             Ok(certificates) => certificates.map(Arc::new),
-            Err(more) => {
-                problems.extend(more);
+            Err(tls_problems) => {
+                problems.extend(tls_problems);
                 None
             }
         };
@@ -46,7 +46,7 @@ impl BoundListener {
             return Err(problems);
         }
         let label = config.address.to_string();
-        let socket = match inherited.and_then(|taken| taken.take_listener(&label)) {
+        let socket = match inherited.and_then(|inherited| inherited.take_listener(&label)) {
             Some(socket) => Ok(socket),
             None => bind_socket(config.address),
         };
@@ -71,8 +71,8 @@ impl BoundListener {
 pub fn check_listener_files(configs: &[ListenerConfig]) -> Result<(), Vec<String>> {
     let mut problems = Vec::new();
     for (index, config) in configs.iter().enumerate() {
-        if let Some(Err(more)) = config.tls.as_ref().map(ReloadableTlsConfig::load) {
-            problems.extend(more.into_iter().map(|problem| format!("listeners[{index}].{problem}")));
+        if let Some(Err(listener_problems)) = config.tls.as_ref().map(ReloadableTlsConfig::load) {
+            problems.extend(listener_problems.into_iter().map(|problem| format!("listeners[{index}].{problem}")));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -91,7 +91,7 @@ pub fn bind_listeners(
     for (index, config) in configs.iter().enumerate() {
         match BoundListener::open(config, inherited.as_deref_mut()) {
             Ok(listener) => listeners.push(listener),
-            Err(more) => problems.extend(more.into_iter().map(|problem| format!("listeners[{index}].{problem}"))),
+            Err(listener_problems) => problems.extend(listener_problems.into_iter().map(|problem| format!("listeners[{index}].{problem}"))),
         }
     }
     if problems.is_empty() { Ok(listeners) } else { Err(problems) }
@@ -113,7 +113,7 @@ pub(super) fn configure_accepted_socket(socket: &tokio::net::TcpStream, limits: 
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)?;
-    // Closes a connection whose peer receives nothing of a response, whatever protocol it speaks.
-    let stall = u32::try_from(limits.body_idle_timeout.get().as_millis()).unwrap_or(u32::MAX);
-    Ok(sockopt::set_tcp_user_timeout(socket, stall)?)
+    // Closes a connection whose peer acknowledges nothing of a response, with any protocol.
+    let timeout_ms = u32::try_from(limits.body_idle_timeout.get().as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(socket, timeout_ms)?)
 }

@@ -54,9 +54,9 @@ impl HttpServer {
         handler: &Arc<S>,
         metrics: &Arc<Metrics>,
     ) -> io::Result<Self> {
-        let (stop, watch) = watch::channel(false);
+        let (shutdown, watch) = watch::channel(false);
         let mut server = Self {
-            shutdown: stop,
+            shutdown,
             accept_loops: JoinSet::new(),
             active: Arc::default(),
             addresses: Vec::new(),
@@ -111,12 +111,12 @@ impl HttpServer {
     /// were rejected, once per change.
     pub fn reload_changed_certificates(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        for changed in self.certificates.iter().filter_map(|certificates| certificates.reload_changed()) {
-            match changed {
+        for result in self.certificates.iter().filter_map(|certificates| certificates.reload_changed()) {
+            match result {
                 Ok(()) => self.metrics.record_event(Event::CertificatesLoaded),
-                Err(more) => {
+                Err(load_problems) => {
                     self.metrics.record_event(Event::CertificatesRejected);
-                    problems.extend(more);
+                    problems.extend(load_problems);
                 }
             }
         }
@@ -125,18 +125,18 @@ impl HttpServer {
 
     /// Stops accepting, closes idle connections, lets requests finish, and aborts the remaining ones after `max_wait`.
     pub async fn drain(mut self, max_wait: Duration) -> DrainReport {
-        // Closed before the accept loops stop, so that no client connects to a socket that is no longer accepted from.
+        // Closed before the accept loops stop, so that no client connects to a socket on which nothing accepts.
         self.listening_sockets.clear();
         self.shutdown.send_replace(true);
-        let quiet = async {
+        let idle = async {
             while self.accept_loops.join_next().await.is_some() {}
             self.active.wait_until_idle().await;
         };
-        let _ = timeout(max_wait, quiet).await;
-        let left = DrainReport { aborted_connections: self.active.connections(), aborted_calls: self.active.calls() };
+        let _ = timeout(max_wait, idle).await;
+        let report = DrainReport { aborted_connections: self.active.connections(), aborted_calls: self.active.calls() };
         self.accept_loops.shutdown().await;
         let _ = timeout(ABORT_GRACE_PERIOD, self.active.wait_until_idle()).await;
-        left
+        report
     }
 }
 
@@ -144,11 +144,11 @@ impl HttpServer {
 async fn accept_connections<S: HttpService>(handler: Arc<ConnectionHandler<S>>, listener: TcpListener) {
     let permits = Arc::new(Semaphore::new(handler.limits.max_connections.min(Semaphore::MAX_PERMITS)));
     let mut connections = JoinSet::new();
-    let mut stop = handler.shutdown.clone();
+    let mut shutdown = handler.shutdown.clone();
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => break,
+            _ = shutdown.wait_for(|shutdown| *shutdown) => break,
             Some(ended) = connections.join_next() => {
                 log_panic(ended);
                 continue;
@@ -165,11 +165,11 @@ async fn accept_connections<S: HttpService>(handler: Arc<ConnectionHandler<S>>, 
                 continue;
             }
         };
-        spawn_connection(&handler, &permits, &mut connections, (tcp, peer));
+        spawn_connection(&handler, &permits, &mut connections, tcp, peer);
     }
     // Clients that are already connected in the kernel's queue would otherwise be reset.
     accept_queued_connections(listener)
-        .for_each(|accepted| spawn_connection(&handler, &permits, &mut connections, accepted));
+        .for_each(|(tcp, peer)| spawn_connection(&handler, &permits, &mut connections, tcp, peer));
     while let Some(ended) = connections.join_next().await {
         log_panic(ended);
     }
@@ -180,17 +180,18 @@ fn spawn_connection<S: HttpService>(
     handler: &Arc<ConnectionHandler<S>>,
     permits: &Arc<Semaphore>,
     connections: &mut JoinSet<()>,
-    (tcp, peer): (TcpStream, SocketAddr),
+    tcp: TcpStream,
+    peer: SocketAddr,
 ) {
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
         return handler.metrics.record_connection(ConnectionOutcome::Refused);
     };
     handler.metrics.record_connection(ConnectionOutcome::Accepted);
-    let counted = (handler.active.count_connection(), handler.metrics.track_connection());
+    let guards = (handler.active.count_connection(), handler.metrics.track_connection());
     let handler = Arc::clone(handler);
     connections.spawn(async move {
         handler.handle_connection(tcp, peer).await;
-        drop((permit, counted));
+        drop((permit, guards));
     });
 }
 
@@ -219,8 +220,8 @@ fn is_peer_error(error: &io::Error) -> bool {
 }
 
 /// Logs a panic of a connection's task. It ends only that connection, but is a defect.
-fn log_panic(joined: Result<(), tokio::task::JoinError>) {
-    if joined.is_err_and(|error| error.is_panic()) {
+fn log_panic(result: Result<(), tokio::task::JoinError>) {
+    if result.is_err_and(|error| error.is_panic()) {
         tracing::error!("the task of a connection panicked");
     }
 }

@@ -30,9 +30,9 @@ type FileStamps = Vec<Option<(SystemTime, u64, u64)>>;
 impl ReloadableTlsConfig {
     /// Loads the files.
     pub(super) fn load(files: &ListenerTlsConfig) -> Result<Self, Vec<String>> {
-        let stamp = file_stamps(files);
+        let file_stamps = file_stamps(files);
         let current = ArcSwap::from_pointee(build_server_config(files)?);
-        Ok(Self { files: files.clone(), current, file_stamps: Mutex::new(stamp) })
+        Ok(Self { files: files.clone(), current, file_stamps: Mutex::new(file_stamps) })
     }
 
     /// Returns the configuration for the next handshake.
@@ -54,13 +54,13 @@ impl ReloadableTlsConfig {
 
 fn file_stamps(files: &ListenerTlsConfig) -> FileStamps {
     use std::os::unix::fs::MetadataExt;
-    let one = |path: &Path| {
+    let stamp = |path: &Path| {
         std::fs::metadata(path).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len(), meta.ino())))
     };
     [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()]
         .into_iter()
         .flatten()
-        .map(|path| one(path))
+        .map(|path| stamp(path))
         .collect()
 }
 
@@ -113,9 +113,9 @@ fn ok_or_record<T>(result: Result<T, String>, key: &str, problems: &mut Vec<Stri
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let unreadable = |error: &dyn Display| format!("{} cannot be read as certificates ({error})", path.display());
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
-    let found = found.map_err(|error| unreadable(&error))?;
-    if found.is_empty() { Err(format!("{} has no certificate (PEM is required)", path.display())) } else { Ok(found) }
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
+    let certificates = certificates.map_err(|error| unreadable(&error))?;
+    if certificates.is_empty() { Err(format!("{} has no certificate (PEM is required)", path.display())) } else { Ok(certificates) }
 }
 
 /// Builds the verifier of client certificates. It requests a certificate without requiring one, because each agent

@@ -7,14 +7,14 @@ use futures_util::{FutureExt, future::BoxFuture};
 use pingora_core::protocols::http::ServerSession;
 use std::fmt;
 
-/// Function that serves the byte stream; the second argument are the bytes that arrived with the request.
+/// Serves the byte stream; the second argument is the bytes that arrived after the request head.
 type UpgradedConnectionTask = Box<dyn FnOnce(Box<dyn WebSocketIo>, Vec<u8>) -> BoxFuture<'static, ()> + Send>;
 
 /// A connection after its protocol upgrade.
 pub struct UpgradedConnection(UpgradedConnectionTask);
 
 impl UpgradedConnection {
-    /// Creates an upgraded connection that `work` serves until its end.
+    /// Creates an upgraded connection, which `serve` serves until its end.
     pub fn new(serve: impl FnOnce(Box<dyn WebSocketIo>, Vec<u8>) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
         Self(Box::new(serve))
     }
@@ -22,18 +22,18 @@ impl UpgradedConnection {
     /// Takes the connection out of the session and serves it.
     pub(super) async fn serve(self, mut session: ServerSession) {
         // Bytes that were read after the head are available at once; well-behaved clients send none.
-        let early = session.read_request_body().now_or_never();
-        let early = early.and_then(|read| read.ok().flatten()).map(|bytes| bytes.to_vec()).unwrap_or_default();
+        let read_ahead = session.read_request_body().now_or_never();
+        let read_ahead = read_ahead.and_then(|read| read.ok().flatten()).map(|bytes| bytes.to_vec()).unwrap_or_default();
         let ServerSession::H1(session) = session else { return };
-        if let Some(mut wire) = ConnectionStream::from_stream(session.into_inner()) {
-            wire.store_read_ahead(Default::default());
-            (self.0)(Box::new(wire), early).await;
+        if let Some(mut stream) = ConnectionStream::from_stream(session.into_inner()) {
+            stream.store_read_ahead(Default::default());
+            (self.0)(Box::new(stream), read_ahead).await;
         }
     }
 }
 
 impl fmt::Debug for UpgradedConnection {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("Tunnel")
+        to.write_str("UpgradedConnection")
     }
 }

@@ -1,10 +1,10 @@
-//! Pipelines with an idempotency key: a repeated key receives the stored answer of the first run, or waits for it. Like
+//! Pipelines with an idempotency key: a repeated key gets the stored response of the first run, or waits for it. Like
 //! any call with a key, the run goes on when its caller leaves.
 
 use super::{
     super::{
         CallError,
-        idempotent_call::{is_never_executed, replayed, wait_unless_caller_leaves},
+        idempotent_call::{ScopedKey, is_never_executed, replayed_reply, wait_unless_caller_leaves},
         request_handler::RequestContext,
         respond_async::owner_id,
         subrequest::CompleteReply,
@@ -22,7 +22,7 @@ use pingora_core::protocols::http::ServerSession;
 use std::{net::IpAddr, sync::Arc};
 use tokio::sync::oneshot;
 
-/// The scope of pipeline keys, in place of an agent id; no agent has such an id.
+/// The target of pipeline keys, in place of an agent id; no agent has such an id.
 const PIPELINE_SCOPE: &str = "/pipelines";
 const REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotent-replayed");
 
@@ -34,31 +34,32 @@ pub(super) struct PipelineKey {
 }
 
 impl PipelineKey {
-    pub(super) fn new(from: (&Caller, IpAddr), key: String, (body, headers): (&[u8], &HeaderMap)) -> Self {
+    pub(super) fn new(caller: &Caller, address: IpAddr, key: String, body: &[u8], headers: &HeaderMap) -> Self {
         let version = headers.get("x-agent-version").map(|version| version.as_bytes()).unwrap_or_default();
-        Self { owner: owner_id(from.0, from.1), key, digest: idempotency::request_digest(&[body, version]) }
+        Self { owner: owner_id(caller, address), key, digest: idempotency::request_digest(&[body, version]) }
     }
 }
 
 impl RequestContext<'_> {
-    /// Runs the pipeline, or returns the stored answer of the first run.
+    /// Runs the pipeline, or returns the stored response of the first run.
     pub(super) async fn run_once(
         &self,
         session: &mut ServerSession,
-        (pipeline, run): (PipelineDefinition, PipelineRun),
+        pipeline: PipelineDefinition,
+        run: PipelineRun,
         PipelineKey { owner, key, digest }: PipelineKey,
     ) -> std::result::Result<directory::DirectoryResponse, CallError> {
-        let stands = self.claim_key(session, (&owner, &PIPELINE_SCOPE.into()), (&key, digest), run.deadline).await?;
-        match stands {
-            Ok(ticket) => {
-                let made = wait_unless_caller_leaves(session, self.spawn_run(pipeline, run, ticket)).await?;
-                let made = made.unwrap_or_else(|_| Err(Fault::new(FaultCode::Internal, "The gateway failed")));
-                Ok(pipeline_response(made?))
+        let scoped_key = ScopedKey { owner: &owner, target: &PIPELINE_SCOPE.into(), key: &key, digest };
+        match self.claim_key(session, scoped_key, run.deadline).await? {
+            Ok(claim) => {
+                let result = wait_unless_caller_leaves(session, self.spawn_run(pipeline, run, claim)).await?;
+                let result = result.unwrap_or_else(|_| Err(Fault::from(FaultCode::Internal)));
+                Ok(pipeline_response(result?))
             }
-            Err(before) => {
-                let mut again = pipeline_response(replayed(before)?);
-                again.headers.insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
-                Ok(again)
+            Err(outcome) => {
+                let mut response = pipeline_response(replayed_reply(outcome)?);
+                response.headers.insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
+                Ok(response)
             }
         }
     }
@@ -68,33 +69,33 @@ impl RequestContext<'_> {
         &self,
         pipeline: PipelineDefinition,
         run: PipelineRun,
-        ticket: FirstCallClaim,
+        claim: FirstCallClaim,
     ) -> oneshot::Receiver<Result<CompleteReply>> {
         let (gateway, config) = (Arc::clone(self.gateway), Arc::clone(self.config));
         let connection = Arc::clone(self.connection);
-        let (back, made) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         tokio::spawn(async move {
-            let serving = RequestContext { gateway: &gateway, config: &config, connection: &connection };
-            let made = serving.run_steps(pipeline, run).await;
-            store_outcome(ticket, &made);
+            let context = RequestContext { gateway: &gateway, config: &config, connection: &connection };
+            let result = context.run_steps(pipeline, run).await;
+            store_outcome(claim, &result);
             // The caller may be gone.
-            drop(back.send(made));
+            drop(sender.send(result));
         });
-        made
+        receiver
     }
 }
 
-/// Stores the answer. If the first agent certainly executed nothing, the key is released and a retry runs again; in
-/// every other case a step may have been executed.
-fn store_outcome(ticket: FirstCallClaim, result: &Result<CompleteReply>) {
+/// Stores the outcome. If the first agent certainly executed nothing, the key is released and a retry runs the
+/// pipeline; in every other case an agent may have executed a step.
+fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) {
     match result {
         Ok(CompleteReply { status, headers, body }) => {
-            let media = headers.get(header::CONTENT_TYPE).map(|media| (header::CONTENT_TYPE, media.clone()));
-            let headers = HeaderMap::from_iter(media);
-            ticket.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() });
+            let content_type = headers.get(header::CONTENT_TYPE).map(|content_type| (header::CONTENT_TYPE, content_type.clone()));
+            let headers = HeaderMap::from_iter(content_type);
+            claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() });
         }
-        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => drop(ticket),
-        Err(fault) => ticket.complete(FirstOutcome::Failed(fault.clone())),
+        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => drop(claim),
+        Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }
 
@@ -102,5 +103,5 @@ fn has_run_no_step(fault: &Fault) -> bool {
     fault
         .extra_members()
         .iter()
-        .any(|(name, step)| *name == "step" && step.get("steps_run").is_some_and(|run| run == 0))
+        .any(|(name, step)| *name == "step" && step.get("steps_run").is_some_and(|steps_run| steps_run == 0))
 }

@@ -71,27 +71,27 @@ impl PipelineDefinition {
         if !violations.is_empty() {
             return Err(Fault::new(FaultCode::InvalidInput, "The pipeline is not valid").with_violations(violations));
         }
-        let raw: RawInput<'_> = serde_json::from_slice(bytes)
+        let raw_input: RawInput<'_> = serde_json::from_slice(bytes)
             .map_err(|why| Fault::new(FaultCode::Internal, "The pipeline could not be parsed").with_detail(why))?;
-        Ok(Self { steps, input: bytes.slice_ref(raw.input.get().as_bytes()) })
+        Ok(Self { steps, input: bytes.slice_ref(raw_input.input.get().as_bytes()) })
     }
 }
 
 impl PipelineStep {
     fn parse(step: &Value, index: usize, violations: &mut Vec<Violation>) -> Self {
-        let at = format!("/steps/{index}");
+        let pointer = format!("/steps/{index}");
         let none = Map::new();
         let members = step.as_object().unwrap_or_else(|| {
-            violations.push(violation(&at, "must be an object"));
+            violations.push(violation(&pointer, "must be an object"));
             &none
         });
-        report_unknown_members(members, &["agent", "operation", "instruction"], &at, violations);
+        report_unknown_members(members, &["agent", "operation", "instruction"], &pointer, violations);
         let mut text = |name: &str, required: bool, is_id: bool| match members.get(name) {
             Some(Value::String(text)) if !is_id || AgentId::is_valid(text) => Some(text.clone()),
             None | Some(Value::Null) if !required => None,
             _ => {
-                let must = if is_id { "must be 1 to 128 of A-Z a-z 0-9 . _ -" } else { "must be a string" };
-                violations.push(violation(&format!("{at}/{name}"), must));
+                let message = if is_id { "must be 1 to 128 of A-Z a-z 0-9 . _ -" } else { "must be a string" };
+                violations.push(violation(&format!("{pointer}/{name}"), message));
                 None
             }
         };
@@ -103,10 +103,10 @@ impl PipelineStep {
     }
 }
 
-fn report_unknown_members(members: &Map<String, Value>, known: &[&str], at: &str, violations: &mut Vec<Violation>) {
-    for name in members.keys().filter(|name| !known.contains(&name.as_str())).take(8) {
+fn report_unknown_members(members: &Map<String, Value>, allowed: &[&str], pointer: &str, violations: &mut Vec<Violation>) {
+    for name in members.keys().filter(|name| !allowed.contains(&name.as_str())).take(8) {
         let name = json::truncate(name, 60);
-        violations.push(violation(at, &format!("unknown member '{name}' (known are {})", known.join(", "))));
+        violations.push(violation(pointer, &format!("unknown member '{name}' (known are {})", allowed.join(", "))));
     }
 }
 
@@ -119,18 +119,18 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(body: &Value) -> Result<PipelineDefinition> {
+    fn parse(body: &Value) -> Result<PipelineDefinition> {
         PipelineDefinition::parse(&Bytes::from(body.to_string()), body)
     }
 
     #[test]
     fn r110_a_pipeline_definition_is_parsed_strictly() {
-        let good = read(&json!({
+        let pipeline = parse(&json!({
             "steps": [{"agent": "a"}, {"agent": "b", "operation": "o", "instruction": "shorten"}], "input": {"x": 1},
         }));
-        assert_eq!(good.unwrap().steps.len(), 2);
+        assert_eq!(pipeline.unwrap().steps.len(), 2);
         let step = json!({"agent": "a"});
-        for (body, told) in [
+        for (body, expected) in [
             (json!([]), "not an array"),
             (json!({"input": {}}), "/steps"),
             (json!({"steps": [], "input": {}}), "/steps"),
@@ -145,17 +145,17 @@ mod tests {
             (json!({"steps": [{"agent": "a", "operation": 3}], "input": 1}), "/steps/0/operation"),
             (json!({"steps": [{"agent": "a", "instruction": {}}], "input": 1}), "/steps/0/instruction"),
         ] {
-            let fault = read(&body).unwrap_err();
-            let all = format!("{fault} {:?}", fault.violations());
-            assert!(fault.code() == FaultCode::InvalidInput && all.contains(told), "{body}: {all}");
+            let fault = parse(&body).unwrap_err();
+            let text = format!("{fault} {:?}", fault.violations());
+            assert!(fault.code() == FaultCode::InvalidInput && text.contains(expected), "{body}: {text}");
         }
     }
 
     #[test]
     fn r121_a_pipeline_has_at_most_sixteen_steps() {
-        let of = |count: usize| json!({"steps": vec![json!({"agent": "a"}); count], "input": {}});
-        assert_eq!(read(&of(16)).unwrap().steps.len(), 16);
-        let fault = read(&of(17)).unwrap_err();
+        let with_steps = |count: usize| json!({"steps": vec![json!({"agent": "a"}); count], "input": {}});
+        assert_eq!(parse(&with_steps(16)).unwrap().steps.len(), 16);
+        let fault = parse(&with_steps(17)).unwrap_err();
         assert!(fault.message().starts_with("pipeline_depth_exceeded") && fault.http_status() == 400, "{fault}");
     }
 }

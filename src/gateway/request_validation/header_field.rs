@@ -52,7 +52,7 @@ pub(super) fn split_header_line(line: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
         return Err(invalid_request("A header name contains a space or another character that is not allowed"));
     }
     // The fold visits every byte instead of stopping at the first match, so the compiler can vectorise it.
-    if value.iter().fold(false, |seen, b| seen | matches!(b, 0..=8 | 0x0a..=0x1f | 0x7f)) {
+    if value.iter().fold(false, |found, b| found | matches!(b, 0..=8 | 0x0a..=0x1f | 0x7f)) {
         return Err(invalid_request("A header value contains a control character"));
     }
     Ok((name, value.trim_ascii()))
@@ -85,31 +85,31 @@ impl SingletonFields {
         if name.contains(&b'_') && is_underscore_lookalike(name) {
             return Err(invalid_request("A header name differs from a standard one only by '_' (write '-')"));
         }
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let is_named = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         match name.len() {
-            4 if is("host") => self.record_once(HOST, "The request has several Host headers (exactly one is required)"),
-            6 if is("expect") => {
+            4 if is_named("host") => self.record_once(HOST, "The request has several Host headers (exactly one is required)"),
+            6 if is_named("expect") => {
                 self.record_once(EXPECT, "The request has several Expect headers")?;
-                let known = value.eq_ignore_ascii_case(b"100-continue");
-                if known {
+                let is_supported = value.eq_ignore_ascii_case(b"100-continue");
+                if is_supported {
                     Ok(())
                 } else {
                     Err(invalid_request("The Expect header is not supported (only 100-continue is)"))
                 }
             }
-            10 if is("connection") => validate_connection_options(value),
-            12 if is("content-type") => self.record_once(CONTENT_TYPE, "The request has several Content-Type headers"),
-            13 if is("authorization") => {
+            10 if is_named("connection") => validate_connection_options(value),
+            12 if is_named("content-type") => self.record_once(CONTENT_TYPE, "The request has several Content-Type headers"),
+            13 if is_named("authorization") => {
                 self.record_once(AUTHORIZATION, "The request has several Authorization headers")
             }
-            14 if is("content-length") => {
+            14 if is_named("content-length") => {
                 self.record_once(CONTENT_LENGTH, "The request has several Content-Length headers")?;
-                length(value)
+                validate_content_length(value)
             }
-            17 if is("transfer-encoding") => {
+            17 if is_named("transfer-encoding") => {
                 self.record_once(TRANSFER_ENCODING, "The request has several Transfer-Encoding headers")?;
-                let chunked = value.eq_ignore_ascii_case(b"chunked");
-                if chunked {
+                let is_supported = value.eq_ignore_ascii_case(b"chunked");
+                if is_supported {
                     Ok(())
                 } else {
                     Err(invalid_request("The Transfer-Encoding is not supported (only chunked is)"))
@@ -129,32 +129,32 @@ impl SingletonFields {
 }
 
 /// Validates that `value` is one number of bytes, in digits only. A list of equal numbers is refused as well.
-pub(super) fn length(value: &[u8]) -> Result<(), Fault> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let fits = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));
-    if digits && fits() { Ok(()) } else { Err(invalid_request("The Content-Length header is not one number of bytes")) }
+pub(super) fn validate_content_length(value: &[u8]) -> Result<(), Fault> {
+    let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let is_in_range = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));
+    if is_decimal && is_in_range() { Ok(()) } else { Err(invalid_request("The Content-Length header is not one number of bytes")) }
 }
 
 /// Refuses a `Connection` that declares end-to-end fields hop-by-hop: the next hop would see a different request.
 fn validate_connection_options(value: &[u8]) -> Result<(), Fault> {
     const KEPT: &[&str] =
         &["host", "content-length", "content-type", "authorization", "x-api-key", "forwarded", "cookie"];
-    let nominates = |option: &[u8]| KEPT.iter().any(|kept| option.trim_ascii().eq_ignore_ascii_case(kept.as_bytes()));
-    if value.split(|b| *b == b',').any(nominates) {
+    let is_end_to_end = |option: &[u8]| KEPT.iter().any(|name| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
+    if value.split(|b| *b == b',').any(is_end_to_end) {
         return Err(invalid_request("The Connection header names a header that is not hop-by-hop"));
     }
     Ok(())
 }
 
 fn is_underscore_lookalike(name: &[u8]) -> bool {
-    let same = |byte: &u8, known: u8| {
-        if *byte == b'_' { known == b'-' } else { byte.eq_ignore_ascii_case(&known) }
+    let matches_byte = |byte: &u8, field: u8| {
+        if *byte == b'_' { field == b'-' } else { byte.eq_ignore_ascii_case(&field) }
     };
-    let begins = |known: &&str| {
-        name.len() >= known.len() && name.iter().zip(known.bytes()).all(|(byte, known)| same(byte, known))
+    let is_prefix = |field: &&str| {
+        name.len() >= field.len() && name.iter().zip(field.bytes()).all(|(byte, field)| matches_byte(byte, field))
     };
-    SENSITIVE_FIELDS.iter().any(|known| known.len() == name.len() && begins(known))
-        || SENSITIVE_FIELD_PREFIXES.iter().any(begins)
+    SENSITIVE_FIELDS.iter().any(|field| field.len() == name.len() && is_prefix(field))
+        || SENSITIVE_FIELD_PREFIXES.iter().any(is_prefix)
 }
 
 /// Validates `host[:port]` without user information (RFC 3986 §3.2), the only supported form.
@@ -162,14 +162,14 @@ pub(super) fn validate_authority(text: &[u8]) -> Result<(), Fault> {
     let (host, port) = match text {
         [b'[', ..] => {
             let end = text.iter().position(|b| *b == b']').ok_or_else(invalid_host)?;
-            let inner = text.get(1..end).unwrap_or_default();
-            let inner = std::str::from_utf8(inner).map_err(|_| invalid_host())?;
-            inner.parse::<std::net::Ipv6Addr>().map_err(|_| invalid_host())?;
+            let address = text.get(1..end).unwrap_or_default();
+            let address = std::str::from_utf8(address).map_err(|_| invalid_host())?;
+            address.parse::<std::net::Ipv6Addr>().map_err(|_| invalid_host())?;
             (&b"v6"[..], text.get(end + 1..).unwrap_or_default())
         }
         _ => text.split_at(text.iter().position(|b| *b == b':').unwrap_or(text.len())),
     };
-    let name =
+    let is_valid_host =
         !host.is_empty() && host.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
     let port = match port {
         [] => true,
@@ -178,7 +178,7 @@ pub(super) fn validate_authority(text: &[u8]) -> Result<(), Fault> {
         }
         _ => false,
     };
-    if name && port { Ok(()) } else { Err(invalid_host()) }
+    if is_valid_host && port { Ok(()) } else { Err(invalid_host()) }
 }
 
 #[cold]

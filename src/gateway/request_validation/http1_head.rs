@@ -31,9 +31,9 @@ pub struct Http1HeadValidator {
 
 impl Http1HeadValidator {
     /// Creates a validator that has seen no bytes.
-    pub fn new(bounds: HeadLimits) -> Self {
+    pub fn new(limits: HeadLimits) -> Self {
         Self {
-            limits: bounds,
+            limits,
             line_start: 0,
             searched: 0,
             blank_lines: 0,

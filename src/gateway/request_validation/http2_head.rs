@@ -17,7 +17,7 @@ const CONNECTION_SPECIFIC_FIELDS: &[&str] =
 ///
 /// # Errors
 /// The fault to respond with; other streams of the connection are not affected.
-pub fn validate_http2_head(head: &RequestHeader, bounds: HeadLimits) -> Result<(), Fault> {
+pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<(), Fault> {
     request_line::validate_method(head.method.as_str().as_bytes())?;
     let path = head.raw_path();
     if path.len() > MAX_TARGET_BYTES {
@@ -26,10 +26,10 @@ pub fn validate_http2_head(head: &RequestHeader, bounds: HeadLimits) -> Result<(
     if !(path == b"*" && head.method == http::Method::OPTIONS) {
         request_target::validate_path_and_query(path)?;
     }
-    if head.headers.len() > bounds.max_fields {
+    if head.headers.len() > limits.max_fields {
         return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines").with_status(431));
     }
-    let mut seen = SingletonFields::default();
+    let mut singletons = SingletonFields::default();
     for (name, value) in &head.headers {
         if CONNECTION_SPECIFIC_FIELDS.contains(&name.as_str()) {
             return Err(invalid_request("The request has a connection-specific header, which HTTP/2 forbids"));
@@ -37,19 +37,19 @@ pub fn validate_http2_head(head: &RequestHeader, bounds: HeadLimits) -> Result<(
         if name == http::header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
             return Err(invalid_request("The TE header may only be 'trailers' in HTTP/2"));
         }
-        seen.validate_and_record(name.as_str().as_bytes(), value.as_bytes())?;
+        singletons.validate_and_record(name.as_str().as_bytes(), value.as_bytes())?;
     }
     validate_authority_and_host(head)
 }
 
 fn validate_authority_and_host(head: &RequestHeader) -> Result<(), Fault> {
-    let named = head.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let authority = head.uri.authority().map(|authority| authority.as_str().as_bytes());
     let host = head.headers.get(http::header::HOST).map(http::HeaderValue::as_bytes);
-    match (named, host) {
-        (Some(named), Some(host)) if !named.eq_ignore_ascii_case(host) => {
+    match (authority, host) {
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
             Err(invalid_request("The ':authority' and the Host header differ"))
         }
-        (Some(one), _) | (None, Some(one)) => header_field::validate_authority(one),
+        (Some(value), _) | (None, Some(value)) => header_field::validate_authority(value),
         (None, None) => Err(invalid_request("The ':authority' is missing")),
     }
 }

@@ -33,8 +33,8 @@ const MAX_TARGET_BYTES: usize = 32 << 10;
 /// # Errors
 /// The fault to respond with. The connection must close after the response, because the start of the next request
 /// is no longer certain.
-pub fn validate_http1_head(head: &[u8], bounds: HeadLimits) -> Result<(), Fault> {
-    match Http1HeadValidator::new(bounds).feed(head)? {
+pub fn validate_http1_head(head: &[u8], limits: HeadLimits) -> Result<(), Fault> {
+    match Http1HeadValidator::new(limits).feed(head)? {
         Some(_) => Ok(()),
         None => Err(invalid_request("The request head is incomplete (an empty line must end it)")),
     }

@@ -1,4 +1,4 @@
-//! Tables of request heads with the status each one gets, independent of how the bytes are split.
+//! Tables of request heads and the status of each; the result never depends on how the bytes are split.
 
 use super::*;
 use proptest::prelude::*;
@@ -340,15 +340,15 @@ fn chunked_framing_is_validated_strictly() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_never_panic_and_splitting_them_never_changes_the_verdict(bytes in proptest::collection::vec(any::<u8>(), 0..400), cut in 0_usize..400) {
-        let whole = validate_http1_head(&bytes, LIMITS).map_err(|fault| fault.http_status());
-        let mut scan = Http1HeadValidator::new(LIMITS);
-        let first = scan.feed(bytes.get(..cut).unwrap_or(&bytes));
+    fn arbitrary_bytes_never_panic_and_splitting_them_never_changes_the_verdict(bytes in proptest::collection::vec(any::<u8>(), 0..400), split in 0_usize..400) {
+        let complete = validate_http1_head(&bytes, LIMITS).map_err(|fault| fault.http_status());
+        let mut validator = Http1HeadValidator::new(LIMITS);
+        let first = validator.feed(bytes.get(..split).unwrap_or(&bytes));
         let piecewise = match first {
-            Ok(None) => scan.feed(&bytes),
+            Ok(None) => validator.feed(&bytes),
             other => other,
         };
-        prop_assert_eq!(whole.is_ok(), matches!(piecewise, Ok(Some(_))));
+        prop_assert_eq!(complete.is_ok(), matches!(piecewise, Ok(Some(_))));
     }
 
     #[test]
@@ -362,12 +362,12 @@ proptest! {
     }
 
     #[test]
-    fn reading_byte_by_byte_finds_the_same_end(cut in 1_usize..64) {
+    fn reading_byte_by_byte_finds_the_same_end(split in 1_usize..64) {
         let head = b"POST /agents/a/invoke?x=%20 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 12\r\n\r\nbody";
-        let mut scan = Http1HeadValidator::new(LIMITS);
+        let mut validator = Http1HeadValidator::new(LIMITS);
         let mut end = None;
-        for upto in (0..=head.len()).step_by(cut) {
-            if let Some(found) = scan.feed(&head[..upto]).unwrap() {
+        for received in (0..=head.len()).step_by(split) {
+            if let Some(found) = validator.feed(&head[..received]).unwrap() {
                 end = Some(found);
                 break;
             }

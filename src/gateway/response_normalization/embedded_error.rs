@@ -40,23 +40,23 @@ const ERROR_COMPANION_MEMBERS: &[&str] = &[
     "type",
 ];
 
-pub(super) fn find_embedded_error(answer: &AgentResponse<'_>) -> Option<Fault> {
-    if !has_json_content_type(answer.headers) {
+pub(super) fn find_embedded_error(response: &AgentResponse<'_>) -> Option<Fault> {
+    if !has_json_content_type(response.headers) {
         return None;
     }
-    let keys = scan_top_level_members(answer.body);
-    if answer.complete && keys == MemberScan::Truncated {
+    let scan = scan_top_level_members(response.body);
+    if response.complete && scan == MemberScan::Truncated {
         return Some(Fault::new(FaultCode::AgentError, "The agent's response is incomplete"));
     }
-    if keys != MemberScan::ErrorMember {
+    if scan != MemberScan::ErrorMember {
         return None;
     }
-    let body = parse_complete_object(answer)?;
-    let fails = !is_json_rpc(&body)
-        && (is_langgraph_error(&body) || is_graphql_error(&body) || (!answer.declares_error && is_error_object(&body)));
-    fails.then(|| {
-        let told = ParsedErrorBody::parse(&body);
-        build_fault(told.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError), &told)
+    let body = parse_complete_object(response)?;
+    let is_failure = !is_json_rpc(&body)
+        && (is_langgraph_error(&body) || is_graphql_error(&body) || (!response.declares_error && is_error_object(&body)));
+    is_failure.then(|| {
+        let error = ParsedErrorBody::parse(&body);
+        build_fault(error.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError), &error)
     })
 }
 
@@ -95,17 +95,17 @@ fn is_langgraph_error(body: &Map<String, Value>) -> bool {
 
 /// Whether the body is a GraphQL response with errors and no data (GraphQL specification, "Response Format").
 fn is_graphql_error(body: &Map<String, Value>) -> bool {
-    let errors = body.get("errors").and_then(Value::as_array).is_some_and(|errors| {
+    let has_errors = body.get("errors").and_then(Value::as_array).is_some_and(|errors| {
         !errors.is_empty() && errors.iter().all(|error| error.get("message").is_some_and(Value::is_string))
     });
-    let alone = body.iter().all(|(name, value)| matches!(name.as_str(), "errors" | "extensions") || value.is_null());
-    errors && alone
+    let has_no_data = body.iter().all(|(name, value)| matches!(name.as_str(), "errors" | "extensions") || value.is_null());
+    has_errors && has_no_data
 }
 
 /// Whether the body is an error object: a non-empty `error`, and either no member that could be a result or a member
 /// that states that the call failed.
 fn is_error_object(body: &Map<String, Value>) -> bool {
-    let says = match body.get("error") {
+    let has_error = match body.get("error") {
         // A numeric code means A2A.
         Some(Value::Object(error)) => {
             let text =
@@ -119,10 +119,10 @@ fn is_error_object(body: &Map<String, Value>) -> bool {
     let flag = |name: &str| body.get(name).and_then(Value::as_bool);
     let succeeded = flag("success") == Some(true) || flag("ok") == Some(true);
     let status = body.get("status").and_then(Value::as_str).unwrap_or_default();
-    let failed =
+    let has_failed =
         flag("success") == Some(false) || flag("ok") == Some(false) || matches!(status, "error" | "failed" | "failure");
-    let alone = || body.iter().all(|(name, value)| ERROR_COMPANION_MEMBERS.contains(&name.as_str()) || value.is_null());
-    says && !succeeded && (failed || alone())
+    let has_no_result = || body.iter().all(|(name, value)| ERROR_COMPANION_MEMBERS.contains(&name.as_str()) || value.is_null());
+    has_error && !succeeded && (has_failed || has_no_result())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,8 +19,8 @@ pub(super) enum ErrorBodyFormat {
     Problem,
     /// `{"detail": …}`
     Detail,
-    /// `{"error": "…"}`, `{"message": "…"}`, `{"errors": […]}`: also sent by API gateways and routers in front of an
-    /// agent.
+    /// `{"error": "…"}`, `{"message": "…"}`, `{"errors": […]}`: API gateways and routers in front of an agent send these
+    /// too.
     PlainMessage,
 }
 
@@ -41,37 +41,37 @@ impl ParsedErrorBody {
         if let Some(error) = body.get("error").or_else(|| body.get("__error__")) {
             match error {
                 Value::Object(error) => return Self::parse_error_object(error),
-                Value::String(words) if !words.is_empty() => {
-                    let words = text("message").or_else(|| text("error_description")).unwrap_or(words);
+                Value::String(message) if !message.is_empty() => {
+                    let message = text("message").or_else(|| text("error_description")).unwrap_or(message);
                     let code = text("code").and_then(parse_code);
                     return Self {
                         format: ErrorBodyFormat::PlainMessage,
                         code,
-                        message: Some(words.to_owned()),
+                        message: Some(message.to_owned()),
                         ..Self::default()
                     };
                 }
                 _ => {}
             }
         }
-        if let Some(told) = Self::parse_detail(body) {
-            return told;
+        if let Some(parsed) = Self::parse_detail(body) {
+            return parsed;
         }
         let errors = body.get("errors").and_then(Value::as_array);
         if let Some(title) = text("title") {
-            let words = Some(text("detail").unwrap_or(title).to_owned());
+            let message = Some(text("detail").unwrap_or(title).to_owned());
             let violations = errors.map(|errors| parse_violations(errors)).unwrap_or_default();
             return Self {
                 format: ErrorBodyFormat::Problem,
                 code: text("code").and_then(parse_code),
-                message: words,
+                message,
                 violations,
             };
         }
         let first = errors.and_then(|errors| errors.first()?.get("message")?.as_str());
         match first.or_else(|| text("message")) {
-            Some(words) => {
-                Self { format: ErrorBodyFormat::PlainMessage, message: Some(words.to_owned()), ..Self::default() }
+            Some(message) => {
+                Self { format: ErrorBodyFormat::PlainMessage, message: Some(message.to_owned()), ..Self::default() }
             }
             None => Self::default(),
         }
@@ -79,29 +79,29 @@ impl ParsedErrorBody {
 
     /// Parses FastAPI's `detail`: a sentence, a list of violations, or an object that the agent's author defined.
     fn parse_detail(body: &Map<String, Value>) -> Option<Self> {
-        let shape = ErrorBodyFormat::Detail;
+        let format = ErrorBodyFormat::Detail;
         match body.get("detail")? {
-            Value::Array(items) => Some(Self { format: shape, violations: parse_violations(items), ..Self::default() }),
+            Value::Array(items) => Some(Self { format, violations: parse_violations(items), ..Self::default() }),
             // With a title it is the detail of a problem document.
-            Value::String(words) if !body.contains_key("title") => {
-                Some(Self { format: shape, message: Some(words.clone()), ..Self::default() })
+            Value::String(message) if !body.contains_key("title") => {
+                Some(Self { format, message: Some(message.clone()), ..Self::default() })
             }
-            Value::Object(detail) => Some(Self { format: shape, ..Self::parse_error_object(detail) }),
+            Value::Object(detail) => Some(Self { format, ..Self::parse_error_object(detail) }),
             _ => None,
         }
     }
 
     fn parse_error_object(error: &Map<String, Value>) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let words = text("message").or_else(|| text("detail")).or_else(|| text("error")).map(str::to_owned);
+        let message = text("message").or_else(|| text("detail")).or_else(|| text("error")).map(str::to_owned);
         let code = text("code").or_else(|| text("type")).and_then(parse_code);
         let details = error.get("details").and_then(Value::as_array);
         let violations = details.map(|details| parse_violations(details)).unwrap_or_default();
-        let told = words.is_some() || text("code").is_some();
+        let is_recognized = message.is_some() || text("code").is_some();
         Self {
-            format: if told { ErrorBodyFormat::AidipError } else { ErrorBodyFormat::Unknown },
+            format: if is_recognized { ErrorBodyFormat::AidipError } else { ErrorBodyFormat::Unknown },
             code,
-            message: words,
+            message,
             violations,
         }
     }
@@ -116,8 +116,8 @@ impl ParsedErrorBody {
 fn parse_code(text: &str) -> Option<FaultCode> {
     let letters =
         |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase()).collect::<Vec<_>>();
-    let wanted = letters(text);
-    FaultCode::ALL.iter().copied().find(|code| letters(code.row().name) == wanted)
+    let code_letters = letters(text);
+    FaultCode::ALL.iter().copied().find(|code| letters(code.row().name) == code_letters)
 }
 
 /// Parses a list of violations: FastAPI's `{loc, msg}`, problem+json's `{pointer, detail}`, or AIDIP's.
@@ -130,31 +130,31 @@ fn parse_violation(item: &Map<String, Value>) -> Option<Violation> {
     let pointer = match item.get("loc") {
         Some(Value::Array(parts)) => pointer_from_loc(parts),
         _ => {
-            let place = text(&["pointer", "path", "field", "instancePath"]).unwrap_or_default();
-            let place = place.strip_prefix('#').unwrap_or(place);
-            if place.is_empty() || place.starts_with('/') {
-                place.to_owned()
+            let path = text(&["pointer", "path", "field", "instancePath"]).unwrap_or_default();
+            let path = path.strip_prefix('#').unwrap_or(path);
+            if path.is_empty() || path.starts_with('/') {
+                path.to_owned()
             } else {
-                format!("/{}", escape_pointer_token(place))
+                format!("/{}", escape_pointer_token(path))
             }
         }
     };
-    let words = text(&["msg", "message", "detail", "reason"])?;
+    let message = text(&["msg", "message", "detail", "reason"])?;
     if pointer.len() > 256 || pointer.chars().any(char::is_control) {
         return None;
     }
     // A pointer that reveals internals is dropped; the message is kept.
-    let inside = pointer.split('/').skip(1).any(|step| !step.is_empty() && public_message(step).is_none());
-    let pointer = if inside { String::new() } else { pointer };
-    Some(Violation { pointer, message: public_message(words).unwrap_or("is not valid").to_owned() })
+    let is_internal = pointer.split('/').skip(1).any(|token| !token.is_empty() && public_message(token).is_none());
+    let pointer = if is_internal { String::new() } else { pointer };
+    Some(Violation { pointer, message: public_message(message).unwrap_or("is not valid").to_owned() })
 }
 
 /// Converts FastAPI's `["body", "items", 0]` to `/items/0`; the first element names the part of the request.
 fn pointer_from_loc(parts: &[Value]) -> String {
-    let place = |part: &Value| matches!(part.as_str(), Some("body" | "query" | "path" | "header" | "cookie"));
+    let is_request_part = |part: &Value| matches!(part.as_str(), Some("body" | "query" | "path" | "header" | "cookie"));
     let parts = match parts {
-        [first, rest @ ..] if place(first) => rest,
-        all => all,
+        [first, rest @ ..] if is_request_part(first) => rest,
+        parts => parts,
     };
     let mut pointer = String::new();
     for part in parts {

@@ -8,8 +8,8 @@ use super::{
 use crate::fault::{Blame, Fault, FaultCode};
 use serde_json::{Map, Value};
 
-pub(super) fn fault_from_error_status(answer: &AgentResponse<'_>) -> Option<Fault> {
-    let status = answer.status.as_u16();
+pub(super) fn fault_from_error_status(response: &AgentResponse<'_>) -> Option<Fault> {
+    let status = response.status.as_u16();
     match status {
         300..=399 => {
             return Some(Fault::new(
@@ -22,31 +22,31 @@ pub(super) fn fault_from_error_status(answer: &AgentResponse<'_>) -> Option<Faul
         }
         _ => {}
     }
-    let body = parse_complete_object(answer);
+    let body = parse_complete_object(response);
     if body.as_ref().is_some_and(|body| embedded_error::is_json_rpc(body) || is_a2a_error(body, status)) {
         return None;
     }
-    let told = body.as_ref().map(ParsedErrorBody::parse).unwrap_or_default();
-    let code = code_for_status(status, &told);
-    let mut fault = build_fault(code, &told);
+    let error = body.as_ref().map(ParsedErrorBody::parse).unwrap_or_default();
+    let code = code_for_status(status, &error);
+    let mut fault = build_fault(code, &error);
     if code == FaultCode::AgentError && status == 500 {
         fault = fault.with_status(500);
     }
-    match retry_after::parse_retry_after(answer.headers) {
-        Some(wait) if matches!(code, FaultCode::RateLimited | FaultCode::AgentUnavailable) => {
-            Some(fault.with_retry_after(wait))
+    match retry_after::parse_retry_after(response.headers) {
+        Some(delay) if matches!(code, FaultCode::RateLimited | FaultCode::AgentUnavailable) => {
+            Some(fault.with_retry_after(delay))
         }
         _ => Some(fault),
     }
 }
 
-/// Parses the body if it is a complete JSON object, whatever its content type.
-pub(super) fn parse_complete_object(answer: &AgentResponse<'_>) -> Option<Map<String, Value>> {
-    let begins = answer.body.iter().find(|b| !b.is_ascii_whitespace());
-    if !answer.complete || begins != Some(&b'{') {
+/// Parses the body if it is a complete JSON object, with any content type.
+pub(super) fn parse_complete_object(response: &AgentResponse<'_>) -> Option<Map<String, Value>> {
+    let first_byte = response.body.iter().find(|b| !b.is_ascii_whitespace());
+    if !response.complete || first_byte != Some(&b'{') {
         return None;
     }
-    serde_json::from_slice(answer.body).ok()
+    serde_json::from_slice(response.body).ok()
 }
 
 /// Whether the body is an A2A REST error: `error` with a numeric code and one of the canonical status names.
@@ -135,7 +135,7 @@ pub(super) fn build_fault(code: FaultCode, error: &ParsedErrorBody) -> Fault {
         return Fault::new(code, general_message(code));
     }
     let fault = match error.public_message() {
-        Some(words) => Fault::new(code, words.to_owned()),
+        Some(message) => Fault::new(code, message.to_owned()),
         None => Fault::new(code, general_message(code)),
     };
     if code == FaultCode::InvalidInput { fault.with_violations(error.violations.clone()) } else { fault }

@@ -1,5 +1,5 @@
-//! Response normalization: whatever format an agent reports a failure in, the caller gets one format (R38, R40) and no
-//! internals of the agent (R41, R117); the full text goes to the log.
+//! Response normalization: agents report failures in many formats; the caller gets one format (R38, R40) without the
+//! agent's internals (R41, R117). The full text goes to the log.
 //! Pure functions: this module does no I/O and writes no response.
 
 mod embedded_error;
@@ -42,31 +42,31 @@ const MAX_LOGGED_BODY_BYTES: usize = 2048;
 
 /// Classifies a response as a result or a failure. JSON-RPC and A2A bodies pass with every status, because their
 /// clients read errors from the body, except where the agent refuses the gateway's credential or sends a redirect.
-pub(super) fn classify_response(answer: &AgentResponse<'_>) -> ResponseVerdict {
-    let fault = match answer.status.as_u16() {
-        200..=299 => embedded_error::find_embedded_error(answer),
-        _ => error_status::fault_from_error_status(answer),
+pub(super) fn classify_response(response: &AgentResponse<'_>) -> ResponseVerdict {
+    let fault = match response.status.as_u16() {
+        200..=299 => embedded_error::find_embedded_error(response),
+        _ => error_status::fault_from_error_status(response),
     };
     match fault {
-        Some(fault) => ResponseVerdict::Fault(fault.with_detail(log_detail(answer))),
+        Some(fault) => ResponseVerdict::Fault(fault.with_detail(log_detail(response))),
         None => ResponseVerdict::Pass,
     }
 }
 
 /// Returns the detail of a failure for the log.
-fn log_detail(answer: &AgentResponse<'_>) -> String {
-    let mut text = format!("the agent responded with status {}", answer.status.as_u16());
+fn log_detail(response: &AgentResponse<'_>) -> String {
+    let mut text = format!("the agent responded with status {}", response.status.as_u16());
     for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
-        if let Some(value) = answer.headers.get(&name) {
+        if let Some(value) = response.headers.get(&name) {
             let value = String::from_utf8_lossy(value.as_bytes());
             let _ = write!(text, ", {name}: {}", value.chars().take(200).collect::<String>());
         }
     }
-    let kept = answer.body.get(..MAX_LOGGED_BODY_BYTES).unwrap_or(answer.body);
-    if !kept.is_empty() {
-        let _ = write!(text, ", body: {}", String::from_utf8_lossy(kept));
+    let logged_body = response.body.get(..MAX_LOGGED_BODY_BYTES).unwrap_or(response.body);
+    if !logged_body.is_empty() {
+        let _ = write!(text, ", body: {}", String::from_utf8_lossy(logged_body));
     }
-    if kept.len() < answer.body.len() || !answer.complete {
+    if logged_body.len() < response.body.len() || !response.complete {
         text.push('…');
     }
     text

@@ -18,13 +18,13 @@ pub(super) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
         // A number that does not fit is beyond the maximum anyway.
         return Some(text.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs).min(MAX_RETRY_AFTER));
     }
-    let until = parse_http_date(text)?;
+    let retry_at = parse_http_date(text)?;
     // `Date` is the agent's own clock, which may differ from the gateway's.
     let now = headers
         .get(header::DATE)
         .and_then(|now| parse_http_date(now.to_str().ok()?))
         .unwrap_or_else(OffsetDateTime::now_utc);
-    Some(Duration::try_from(until - now).unwrap_or_default().min(MAX_RETRY_AFTER))
+    Some(Duration::try_from(retry_at - now).unwrap_or_default().min(MAX_RETRY_AFTER))
 }
 
 fn parse_http_date(text: &str) -> Option<OffsetDateTime> {

@@ -60,8 +60,8 @@ impl ResponseCase {
 #[track_caller]
 fn assert_fault(case: &ResponseCase, status: u16, code: &str) -> Fault {
     let fault = case.fault();
-    let seen = (fault.http_status(), fault.code().row().name);
-    assert_eq!(seen, (status, code), "{} {}", case.status, String::from_utf8_lossy(&case.body));
+    let actual = (fault.http_status(), fault.code().row().name);
+    assert_eq!(actual, (status, code), "{} {}", case.status, String::from_utf8_lossy(&case.body));
     fault
 }
 
@@ -103,9 +103,9 @@ fn r38_r91_every_status_with_an_unreadable_body_maps_to_a_fault() {
         (507, 502, "AgentError"),
         (599, 502, "AgentError"),
     ];
-    for (status, ours, code) in table {
+    for (status, expected_status, code) in table {
         for body in ["", HTML, "Internal Server Error", "{}", "[]", "null", "{\"a\":", "\u{0}"] {
-            let fault = assert_fault(&response(status, body), ours, code);
+            let fault = assert_fault(&response(status, body), expected_status, code);
             assert!(fault.detail().unwrap().starts_with(&format!("the agent responded with status {status}")));
             assert!(!fault.message().contains("nginx"));
         }
@@ -114,7 +114,7 @@ fn r38_r91_every_status_with_an_unreadable_body_maps_to_a_fault() {
 
 #[test]
 fn r37_an_agents_own_code_takes_precedence_where_it_fits_the_status() {
-    let own = |status, code: &str| response(status, json!({"error": {"code": code, "message": "m"}}).to_string());
+    let with_code = |status, code: &str| response(status, json!({"error": {"code": code, "message": "m"}}).to_string());
     let table = [
         (400, "InvalidInput", 400, "InvalidInput"),
         (400, "CapabilityNotFound", 404, "CapabilityNotFound"),
@@ -140,28 +140,28 @@ fn r37_an_agents_own_code_takes_precedence_where_it_fits_the_status() {
         (404, "model_not_found", 404, "CapabilityNotFound"),
         (405, "MethodNotAllowed", 502, "AgentError"),
     ];
-    for (status, code, ours, name) in table {
-        assert_fault(&own(status, code), ours, name);
+    for (status, code, expected_status, expected_code) in table {
+        assert_fault(&with_code(status, code), expected_status, expected_code);
     }
 }
 
 #[test]
 fn r91_a_missing_operation_is_distinguished_from_a_missing_endpoint() {
-    let found = [
+    let agent_bodies = [
         "{\"detail\":\"Not Found\"}",
         "{\"type\":\"about:blank\",\"title\":\"Not Found\",\"status\":404}",
         "{\"error\":{\"message\":\"no such tool\"}}",
     ];
-    for body in found {
+    for body in agent_bodies {
         assert_fault(&response(404, body), 404, "CapabilityNotFound");
         assert_fault(&response(410, body), 404, "CapabilityNotFound");
     }
-    let routers = [
+    let router_bodies = [
         "{\"message\":\"no Route matched with those values\"}",
         "{\"timestamp\":1,\"status\":404,\"error\":\"Not Found\",\"path\":\"/x\"}",
         "404 page not found",
     ];
-    for body in routers {
+    for body in router_bodies {
         assert_fault(&response(404, body), 502, "AgentError");
     }
 }
@@ -196,7 +196,7 @@ fn a_redirect_is_not_followed_and_its_target_is_only_logged() {
 
 #[test]
 fn r32_the_agents_message_is_kept_where_the_caller_can_correct_the_call() {
-    let words = [
+    let bodies = [
         json!({"error": {"code": "InvalidInput", "message": "text must not be empty"}}),
         json!({"error": "text must not be empty"}),
         json!({"detail": "text must not be empty"}),
@@ -207,15 +207,15 @@ fn r32_the_agents_message_is_kept_where_the_caller_can_correct_the_call() {
         json!({"detail": {"error": "text must not be empty"}}),
         json!({"error": "bad_request", "message": "text must not be empty"}),
     ];
-    for body in words {
+    for body in bodies {
         for status in [400, 409, 422] {
             assert_eq!(response(status, body.to_string()).fault().message(), "text must not be empty", "{body}");
         }
         assert_eq!(response(500, body.to_string()).fault().message(), "The agent failed", "{body}");
         assert!(response(500, body.to_string()).fault().detail().unwrap().contains("must not be empty"));
     }
-    let cut = ResponseCase { complete: false, ..response(400, "{\"error\":\"text must not be empty\"}") };
-    assert_eq!(cut.fault().message(), "The agent refused the input");
+    let truncated = ResponseCase { complete: false, ..response(400, "{\"error\":\"text must not be empty\"}") };
+    assert_eq!(truncated.fault().message(), "The agent refused the input");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn r117_messages_that_reveal_internals_are_only_logged() {
             let fault = assert_fault(&response(400, body.to_string()), 400, "InvalidInput");
             assert!(
                 !fault.message().contains(leak)
-                    && fault.violations().iter().all(|broken| broken.message == "is not valid")
+                    && fault.violations().iter().all(|violation| violation.message == "is not valid")
             );
         }
     }
@@ -253,17 +253,17 @@ fn r32_error_lists_become_violations_with_pointers() {
     ];
     for body in bodies {
         let fault = assert_fault(&response(422, body.to_string()), 400, "InvalidInput");
-        let [broken] = fault.violations() else { panic!("{body}: {:?}", fault.violations()) };
+        let [violation] = fault.violations() else { panic!("{body}: {:?}", fault.violations()) };
         assert_eq!(
-            (broken.pointer.as_str(), broken.message.as_str()),
+            (violation.pointer.as_str(), violation.message.as_str()),
             ("/items/0/a~1b~0c", "Field required"),
             "{body}"
         );
     }
     let many: Vec<Value> = (0..100).map(|at| json!({"loc": ["body", at], "msg": "no"})).collect();
     assert_eq!(response(422, json!({"detail": many}).to_string()).fault().violations().len(), 20);
-    let odd = json!({"detail": [1, null, {}, {"loc": 1, "msg": "no"}, {"loc": [{}], "msg": "no"}, {"loc": [], "msg": "no"}, {"loc": ["x".repeat(300)], "msg": "no"}]});
-    assert_eq!(response(422, odd.to_string()).fault().violations().len(), 3);
+    let malformed = json!({"detail": [1, null, {}, {"loc": 1, "msg": "no"}, {"loc": [{}], "msg": "no"}, {"loc": [], "msg": "no"}, {"loc": ["x".repeat(300)], "msg": "no"}]});
+    assert_eq!(response(422, malformed.to_string()).fault().violations().len(), 3);
 }
 
 #[test]
@@ -280,17 +280,17 @@ fn r35_retry_after_is_accepted_in_both_forms_and_bounded() {
         assert_eq!(wait(429, value), None, "{value}");
     }
     assert_eq!(wait(500, "7"), None);
-    let told = response(503, "")
+    let with_agent_clock = response(503, "")
         .with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
         .with_header("retry-after", "Sun, 06 Nov 1994 08:50:37 GMT");
-    assert_eq!(told.fault().retry_after_secs(), Some(60));
+    assert_eq!(with_agent_clock.fault().retry_after_secs(), Some(60));
 }
 
 #[track_caller]
 fn assert_embedded_errors(table: &[(Value, u16, &str)]) {
     for (body, status, code) in table {
-        for ours in [200, 201, 202] {
-            let case = response(ours, body.to_string());
+        for agent_status in [200, 201, 202] {
+            let case = response(agent_status, body.to_string());
             let case = case.with_header("content-type", "application/json; charset=utf-8");
             assert!(may_embed_error(&case.body), "{body}");
             let fault = assert_fault(&case, *status, code);
@@ -302,13 +302,13 @@ fn assert_embedded_errors(table: &[(Value, u16, &str)]) {
 
 #[test]
 fn r40_an_error_object_with_a_2xx_status_is_a_failure_with_the_agents_code_if_allowed() {
-    let named = |code: &str| json!({"error": {"code": code, "message": "m"}});
+    let with_code = |code: &str| json!({"error": {"code": code, "message": "m"}});
     assert_embedded_errors(&[
-        (named("internal_error"), 502, "AgentError"),
-        (named("InvalidInput"), 400, "InvalidInput"),
-        (named("NotFound"), 404, "CapabilityNotFound"),
-        (named("Unauthorized"), 502, "AgentError"),
-        (named("RateLimited"), 502, "AgentError"),
+        (with_code("internal_error"), 502, "AgentError"),
+        (with_code("InvalidInput"), 400, "InvalidInput"),
+        (with_code("NotFound"), 404, "CapabilityNotFound"),
+        (with_code("Unauthorized"), 502, "AgentError"),
+        (with_code("RateLimited"), 502, "AgentError"),
         (json!({"error": {"code": "AgentUnavailable"}, "task_id": "t"}), 503, "AgentUnavailable"),
         (json!({"error": {"message": "boom", "type": "x"}, "request_id": "r"}), 502, "AgentError"),
     ]);
@@ -382,12 +382,12 @@ fn r92_r94_json_rpc_and_a2a_errors_pass() {
             response(status, body.to_string()).assert_passes();
         }
     }
-    let rest = |code: u64, name: &str| json!({"error": {"code": code, "status": name, "message": "m"}}).to_string();
-    response(404, rest(404, "NOT_FOUND")).assert_passes();
-    response(400, rest(400, "INVALID_ARGUMENT")).assert_passes();
-    response(200, rest(404, "NOT_FOUND")).assert_passes();
-    assert_fault(&response(500, rest(404, "NOT_FOUND")), 500, "AgentError");
-    assert_fault(&response(400, rest(400, "kaputt")), 400, "InvalidInput");
+    let a2a_error = |code: u64, name: &str| json!({"error": {"code": code, "status": name, "message": "m"}}).to_string();
+    response(404, a2a_error(404, "NOT_FOUND")).assert_passes();
+    response(400, a2a_error(400, "INVALID_ARGUMENT")).assert_passes();
+    response(200, a2a_error(404, "NOT_FOUND")).assert_passes();
+    assert_fault(&response(500, a2a_error(404, "NOT_FOUND")), 500, "AgentError");
+    assert_fault(&response(400, a2a_error(400, "NO_SUCH_STATUS")), 400, "InvalidInput");
     assert_fault(&response(500, "{\"jsonrpc\":\"1.0\"}"), 500, "AgentError");
 }
 
@@ -465,9 +465,9 @@ proptest! {
     #[test]
     fn the_scan_agrees_with_a_parser(body in json_object()) {
         let text = body.to_string();
-        let named = body.as_object().is_some_and(|body| body.keys().any(|name| matches!(name.as_str(), "error" | "errors" | "__error__")));
+        let has_error_member = body.as_object().is_some_and(|body| body.keys().any(|name| matches!(name.as_str(), "error" | "errors" | "__error__")));
         let escaped = text.contains('\\');
-        prop_assert!(escaped || may_embed_error(text.as_bytes()) == named, "{}", text);
+        prop_assert!(escaped || may_embed_error(text.as_bytes()) == has_error_member, "{}", text);
     }
 }
 

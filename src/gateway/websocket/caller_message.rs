@@ -1,4 +1,4 @@
-//! Messages of a caller's WebSocket: a bare input or a JSON-RPC 2.0 request around one, and the forms of the answers.
+//! Messages of a caller's WebSocket: a bare input, or a JSON-RPC 2.0 request around one; and the formats of responses.
 
 use super::super::route::Route;
 use crate::fault::{Fault, FaultCode, Result};
@@ -17,20 +17,20 @@ pub(super) struct CallerMessage {
     pub(super) operation: Option<String>,
     /// The input.
     pub(super) input: Bytes,
-    /// The form of the answer.
-    pub(super) form: AnswerForm,
+    /// The format of the response.
+    pub(super) format: ResponseFormat,
 }
 
-/// The form of the answers to a message.
+/// The format of the responses to a message.
 #[derive(Clone, Debug)]
-pub(super) enum AnswerForm {
-    /// The bare answer.
+pub(super) enum ResponseFormat {
+    /// The bare reply.
     Plain,
     /// A JSON-RPC response with this id.
     JsonRpc(Box<RawValue>),
     /// As `JsonRpc`, but a JSON-RPC response of the agent itself passes unchanged.
     JsonRpcPassthrough(Box<RawValue>),
-    /// No answer: the message is a notification.
+    /// No response: the message is a notification.
     Notification,
 }
 
@@ -72,29 +72,29 @@ struct JsonRpcEventParams<'a> {
 /// Parses a message. A JSON-RPC request is unwrapped if its method is an operation of the agent or `invoke`; any other
 /// passes whole, because the agent may speak JSON-RPC itself (A2A, MCP).
 pub(super) fn parse(text: &str, route: &Route) -> CallerMessage {
-    let whole = || Bytes::from(text.to_owned());
+    let input = || Bytes::from(text.to_owned());
     let Some(envelope) = parse_envelope(text) else {
-        return CallerMessage { operation: None, input: whole(), form: AnswerForm::Plain };
+        return CallerMessage { operation: None, input: input(), format: ResponseFormat::Plain };
     };
     let id = envelope.id.filter(|id| !id.get().starts_with(['{', '['])).map(ToOwned::to_owned);
     let method = envelope.method.as_deref().unwrap_or_default();
     if method != INVOKE_METHOD && route.operation_index(method).is_none() {
         return CallerMessage {
             operation: None,
-            input: whole(),
-            form: id.map_or(AnswerForm::Notification, AnswerForm::JsonRpcPassthrough),
+            input: input(),
+            format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpcPassthrough),
         };
     }
     let operation = route.operation_index(method).map(|_| method.to_owned());
     let input = Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned());
-    CallerMessage { operation, input, form: id.map_or(AnswerForm::Notification, AnswerForm::JsonRpc) }
+    CallerMessage { operation, input, format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpc) }
 }
 
 fn parse_envelope(text: &str) -> Option<JsonRpcEnvelope<'_>> {
-    // Objects only: serde would also accept an array as the members in order, and an agent would read a batch with
-    // other requests than the one that was validated.
-    let object = text.trim_ascii_start().starts_with('{');
-    let envelope = object.then(|| serde_json::from_str::<JsonRpcEnvelope<'_>>(text).ok()).flatten();
+    // Objects only: serde would also accept an array of the members in order. An agent would read such an array as a
+    // batch, and execute other requests than the one that was validated.
+    let is_object = text.trim_ascii_start().starts_with('{');
+    let envelope = is_object.then(|| serde_json::from_str::<JsonRpcEnvelope<'_>>(text).ok()).flatten();
     envelope.filter(|envelope| envelope.jsonrpc == "2.0")
 }
 
@@ -110,40 +110,40 @@ pub(super) fn parse_json_rpc_input(text: &str, route: &Route) -> Result<Option<(
     let Some(method) = envelope.method.as_deref() else {
         return Ok(None);
     };
-    let named = route.operation_index(method);
-    if named.is_none() && method != INVOKE_METHOD {
+    let operation = route.operation_index(method);
+    if operation.is_none() && method != INVOKE_METHOD {
         return Err(Fault::new(
             FaultCode::CapabilityNotFound,
             "This agent has no operation with the name of the method",
         ));
     }
-    Ok(Some((named, Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned()))))
+    Ok(Some((operation, Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned()))))
 }
 
-/// Returns the result in an agent's JSON-RPC response and the form of a fault in its place; `None` if there is no
-/// result.
-pub(super) fn parse_result(text: &str) -> Option<(AnswerForm, &str)> {
+/// Returns the format of a fault that replaces an agent's JSON-RPC response, and the result in the response; `None` if
+/// there is no result.
+pub(super) fn parse_result(text: &str) -> Option<(ResponseFormat, &str)> {
     #[derive(Deserialize)]
-    struct Answer<'a> {
+    struct Response<'a> {
         #[serde(borrow)]
         id: &'a RawValue,
         #[serde(borrow)]
         result: &'a RawValue,
     }
-    let object = text.trim_ascii_start().starts_with('{');
-    let Answer { id, result } = object.then(|| serde_json::from_str(text).ok()).flatten()?;
-    Some((AnswerForm::JsonRpc(id.to_owned()), result.get()))
+    let is_object = text.trim_ascii_start().starts_with('{');
+    let Response { id, result } = is_object.then(|| serde_json::from_str(text).ok()).flatten()?;
+    Some((ResponseFormat::JsonRpc(id.to_owned()), result.get()))
 }
 
-/// Returns the form in which a message is refused.
-pub(super) fn refusal_form(text: &str) -> AnswerForm {
+/// Returns the format in which a message is refused.
+pub(super) fn refusal_format(text: &str) -> ResponseFormat {
     let id = parse_envelope(text).and_then(|envelope| envelope.id.map(ToOwned::to_owned));
-    id.map_or(AnswerForm::Plain, AnswerForm::JsonRpc)
+    id.map_or(ResponseFormat::Plain, ResponseFormat::JsonRpc)
 }
 
-impl AnswerForm {
-    /// Formats a complete answer.
-    pub(super) fn format_answer(&self, body: &str) -> Option<String> {
+impl ResponseFormat {
+    /// Formats a complete reply.
+    pub(super) fn format_complete(&self, body: &str) -> Option<String> {
         match self {
             Self::Notification => None,
             Self::Plain => Some(body.to_owned()),
@@ -154,7 +154,7 @@ impl AnswerForm {
         }
     }
 
-    /// Formats a part of a streamed answer.
+    /// Formats a part of a streamed reply.
     pub(super) fn format_part(&self, data: &str) -> Option<String> {
         match self {
             Self::Notification => None,
@@ -198,6 +198,6 @@ fn format_response(id: &RawValue, result: Option<&RawValue>, error: Option<serde
 
 /// Returns `text` as JSON: unchanged if it is JSON, else as a string.
 fn to_raw_json(text: &str) -> Box<RawValue> {
-    let own = serde_json::from_str::<Box<RawValue>>(text.trim_ascii()).ok();
-    own.or_else(|| serde_json::value::to_raw_value(text).ok()).unwrap_or_default()
+    let json = serde_json::from_str::<Box<RawValue>>(text.trim_ascii()).ok();
+    json.or_else(|| serde_json::value::to_raw_value(text).ok()).unwrap_or_default()
 }

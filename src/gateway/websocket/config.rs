@@ -1,4 +1,4 @@
-//! Configuration of callers' WebSockets, checked without opening anything.
+//! Configuration of callers' WebSockets.
 
 use crate::values::{ByteSize, ConfigDuration};
 use schemars::JsonSchema;
@@ -46,20 +46,20 @@ impl CallerWebSocketConfig {
     /// Returns the problems of this configuration.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        for (at, origin) in self.allowed_origins.iter().enumerate() {
+        for (index, origin) in self.allowed_origins.iter().enumerate() {
             if origin != "*" && !is_origin(origin) {
-                problems.push(format!("allowed_origins[{at}]: is not an origin (write https://app.example.com, or *)"));
+                problems.push(format!("allowed_origins[{index}]: is not an origin (write https://app.example.com, or *)"));
             }
         }
         if !(1 << 10..=64 << 20).contains(&self.max_message_size.get()) {
             problems.push("max_message_size: must be between 1KiB and 64MiB".to_owned());
         }
-        for (span, name) in [
+        for (duration, name) in [
             (self.idle_timeout, "idle_timeout"),
             (self.pong_timeout, "pong_timeout"),
             (self.max_connection_age, "max_connection_age"),
         ] {
-            if span.get().is_zero() {
+            if duration.get().is_zero() {
                 problems.push(format!("{name}: must be longer than 0s"));
             }
         }
@@ -72,6 +72,6 @@ fn is_origin(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;
     };
-    let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-    plain(scheme) && plain(host) && !host.contains(['/', '?', '#', '@'])
+    let is_visible_ascii = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    is_visible_ascii(scheme) && is_visible_ascii(host) && !host.contains(['/', '?', '#', '@'])
 }

@@ -24,7 +24,7 @@ pub(super) struct WebSocketHandshake {
     offers_gatepost: bool,
 }
 
-/// Returns whether a request asks for a WebSocket.
+/// Returns whether a request is a WebSocket handshake.
 pub(in crate::gateway) fn is_websocket_request(head: &RequestHeader) -> bool {
     if head.method != Method::GET {
         return false;
@@ -54,8 +54,8 @@ impl WebSocketHandshake {
         if !has_token(headers, &header::CONNECTION, "upgrade") {
             return refuse("The handshake has no 'Connection: Upgrade'");
         }
-        let body = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
-        if body || headers.contains_key(header::TRANSFER_ENCODING) {
+        let has_body = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+        if has_body || headers.contains_key(header::TRANSFER_ENCODING) {
             return refuse("A handshake must not have a body");
         }
         if single_value(headers, &header::SEC_WEBSOCKET_VERSION) != Some("13") {
@@ -86,13 +86,13 @@ impl WebSocketHandshake {
         self.headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
         self.offers_gatepost = offered.iter().any(|name| name == GATEPOST_PROTOCOL);
         for name in &offered {
-            let field = match (name.strip_prefix(BEARER_PREFIX), name.strip_prefix(API_KEY_PREFIX)) {
+            let credential = match (name.strip_prefix(BEARER_PREFIX), name.strip_prefix(API_KEY_PREFIX)) {
                 (Some(token), _) => (header::AUTHORIZATION, format!("Bearer {token}")),
                 (_, Some(key)) => (key_header.cloned().unwrap_or(HeaderName::from_static("x-api-key")), key.to_owned()),
                 _ => continue,
             };
-            if let (false, Ok(value)) = (self.headers.contains_key(&field.0), HeaderValue::try_from(field.1)) {
-                self.headers.insert(field.0, value);
+            if let (false, Ok(value)) = (self.headers.contains_key(&credential.0), HeaderValue::try_from(credential.1)) {
+                self.headers.insert(credential.0, value);
             }
         }
         offered.retain(|name| !name.is_empty() && !name.starts_with("gatepost"));
@@ -104,7 +104,7 @@ impl WebSocketHandshake {
         Ok(())
     }
 
-    /// Returns the subprotocol to answer with: the agent's choice, or `gatepost` if the caller offered it.
+    /// Returns the subprotocol of the response: the agent's choice, or `gatepost` if the caller offered it.
     pub(super) fn select_protocol(&self, by_agent: Option<HeaderValue>) -> Option<HeaderValue> {
         by_agent.or_else(|| self.offers_gatepost.then(|| HeaderValue::from_static(GATEPOST_PROTOCOL)))
     }
@@ -112,19 +112,19 @@ impl WebSocketHandshake {
 
 /// Refuses pages of other origins, which could act as the browser's user (cross-site WebSocket hijacking).
 fn check_origin(headers: &HeaderMap, config: &CallerWebSocketConfig) -> Result<()> {
-    if !headers.contains_key(header::ORIGIN) || config.allowed_origins.iter().any(|known| known == "*") {
+    if !headers.contains_key(header::ORIGIN) || config.allowed_origins.iter().any(|allowed| allowed == "*") {
         return Ok(());
     }
     let refused = || Fault::new(FaultCode::PermissionDenied, "This web page may not open a WebSocket here");
     let origin = single_value(headers, &header::ORIGIN).ok_or_else(refused)?;
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let own = origin.split_once("://").is_some_and(|(scheme, place)| {
-        let usual = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
-        let bare = |place: &str| place.strip_suffix(usual).unwrap_or(place).to_ascii_lowercase();
-        host.is_some_and(|host| bare(host) == bare(place))
+    let is_own_host = origin.split_once("://").is_some_and(|(scheme, authority)| {
+        let default_port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let without_default_port = |authority: &str| authority.strip_suffix(default_port).unwrap_or(authority).to_ascii_lowercase();
+        host.is_some_and(|host| without_default_port(host) == without_default_port(authority))
     });
-    let known = config.allowed_origins.iter().any(|known| known.eq_ignore_ascii_case(origin));
-    if own || known { Ok(()) } else { Err(refused().with_detail(origin)) }
+    let allowed = config.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
+    if is_own_host || allowed { Ok(()) } else { Err(refused().with_detail(origin)) }
 }
 
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -133,7 +133,7 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str
     values.next().is_none().then_some(first)
 }
 
-fn has_token(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+fn has_token(headers: &HeaderMap, name: &HeaderName, expected: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(word))
+    values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(expected))
 }

@@ -1,10 +1,10 @@
-//! WebSockets of callers whose agent has none: each message is a call that takes every step of a call, one after the
-//! other in order. While a message is answered the caller is watched, and at most one more message is read.
+//! Messages of a caller's WebSocket as calls, for agents without a WebSocket. Each message is a subrequest; messages
+//! are handled one at a time, in order. During a call the caller is watched, and at most one more message is read.
 
 use super::{
     GOING_AWAY, MAX_TIMER, SessionEnd, WebSocketSession,
-    caller_message::{self, AnswerForm, CallerMessage},
-    message_policy::answer_too_large,
+    caller_message::{self, ResponseFormat, CallerMessage},
+    message_policy::reply_too_large,
     message_splitter::MessageSplitter,
 };
 use crate::{
@@ -28,9 +28,9 @@ use tokio::time::{Instant, sleep_until};
 const DEFAULT_ACCEPT: HeaderValue =
     HeaderValue::from_static("application/json, application/x-ndjson, text/event-stream");
 
-/// A caller's connection, and one message that arrived while another was answered.
+/// A caller's connection, and the message that arrived during the current call.
 struct WatchedCaller<'a> {
-    leg: &'a mut WebSocketConnection,
+    connection: &'a mut WebSocketConnection,
     next_message: Option<WebSocketEvent>,
 }
 
@@ -40,16 +40,16 @@ impl WatchedCaller<'_> {
         let mut work = pin!(work);
         loop {
             if self.next_message.is_some() {
-                let done = work.as_mut().await;
-                self.leg.check_timers(false);
-                return Ok(done);
+                let output = work.as_mut().await;
+                self.connection.check_timers(false);
+                return Ok(output);
             }
             tokio::select! {
                 biased;
-                done = &mut work => return Ok(done),
-                came = self.leg.next_event() => match came {
-                    WebSocketEvent::Text(_) | WebSocketEvent::Binary(_) => self.next_message = Some(came),
-                    over => return Err(over),
+                output = &mut work => return Ok(output),
+                event = self.connection.next_event() => match event {
+                    WebSocketEvent::Text(_) | WebSocketEvent::Binary(_) => self.next_message = Some(event),
+                    end => return Err(end),
                 },
             }
         }
@@ -57,14 +57,14 @@ impl WatchedCaller<'_> {
 
     async fn send(&mut self, text: Option<String>) -> std::result::Result<(), WebSocketEvent> {
         let Some(text) = text else { return Ok(()) };
-        self.leg.queue_text(text);
-        self.leg.flush().await.map_err(WebSocketEvent::Lost)
+        self.connection.queue_text(text);
+        self.connection.flush().await.map_err(WebSocketEvent::Lost)
     }
 }
 
-/// Returns how the session ends when the caller's side does.
-fn caller_end(came: WebSocketEvent) -> SessionEnd {
-    match came {
+/// Returns how the session ends after the last event of the caller's side.
+fn caller_end(event: WebSocketEvent) -> SessionEnd {
+    match event {
         WebSocketEvent::Lost(lost) => SessionEnd::CallerLost(lost),
         _ => SessionEnd::Orderly(None),
     }
@@ -72,85 +72,85 @@ fn caller_end(came: WebSocketEvent) -> SessionEnd {
 
 impl WebSocketSession {
     pub(super) async fn serve_messages(&mut self, caller: &mut WebSocketConnection) -> SessionEnd {
-        let mut watched = WatchedCaller { leg: caller, next_message: None };
+        let mut watched_caller = WatchedCaller { connection: caller, next_message: None };
         loop {
-            let came = match watched.next_message.take() {
-                Some(came) => came,
-                None => match self.next_message(watched.leg).await {
-                    Ok(came) => came,
-                    Err(end) => return end,
+            let event = match watched_caller.next_message.take() {
+                Some(event) => event,
+                None => match self.next_message(watched_caller.connection).await {
+                    Ok(event) => event,
+                    Err(session_end) => return session_end,
                 },
             };
             if self.connection.is_draining() {
                 return SessionEnd::Orderly(Some(GOING_AWAY));
             }
-            let done = match came {
-                WebSocketEvent::Text(text) => self.answer_message(text.as_str(), &mut watched).await,
+            let result = match event {
+                WebSocketEvent::Text(text) => self.handle_message(text.as_str(), &mut watched_caller).await,
                 WebSocketEvent::Binary(_) => {
                     let fault = Fault::new(
                         FaultCode::UnsupportedMediaType,
                         "This agent accepts text (send JSON as a text message)",
                     );
-                    watched.send(AnswerForm::Plain.format_fault(&fault, self.call.id())).await
+                    watched_caller.send(ResponseFormat::Plain.format_fault(&fault, self.call.id())).await
                 }
-                over => Err(over),
+                end => Err(end),
             };
-            if let Err(over) = done {
-                return caller_end(over);
+            if let Err(end) = result {
+                return caller_end(end);
             }
         }
     }
 
     /// Waits for the next message, or returns why there is none.
-    async fn next_message(&self, leg: &mut WebSocketConnection) -> std::result::Result<WebSocketEvent, SessionEnd> {
-        let (over, farewell) = self.session_deadline(Instant::now());
-        let over = over.min(Instant::now() + 24 * MAX_TIMER);
+    async fn next_message(&self, caller: &mut WebSocketConnection) -> std::result::Result<WebSocketEvent, SessionEnd> {
+        let (deadline, close_frame) = self.session_deadline(Instant::now());
+        let deadline = deadline.min(Instant::now() + 24 * MAX_TIMER);
         tokio::select! {
             biased;
             () = self.connection.wait_for_shutdown() => Err(SessionEnd::Orderly(Some(GOING_AWAY))),
-            came = leg.next_event() => Ok(came),
-            () = sleep_until(over) => Err(SessionEnd::Orderly(Some(farewell))),
+            event = caller.next_event() => Ok(event),
+            () = sleep_until(deadline) => Err(SessionEnd::Orderly(Some(close_frame))),
         }
     }
 
-    /// Makes one call and sends its answer. An error is the end of the caller's side, and drops the call.
-    async fn answer_message(
+    /// Makes one call and sends its response. An error is the last event of the caller's side, and drops the call.
+    async fn handle_message(
         &self,
         text: &str,
-        watched: &mut WatchedCaller<'_>,
+        watched_caller: &mut WatchedCaller<'_>,
     ) -> std::result::Result<(), WebSocketEvent> {
         let config = self.gateway.config.load_full();
-        let found = self.gateway.catalogue.load().get(&self.agent).cloned();
-        let message = match &found {
+        let route = self.gateway.catalogue.load().get(&self.agent).cloned();
+        let message = match &route {
             Some(route) => caller_message::parse(text, route),
             // The subrequest refuses a call to an agent that does not exist.
             None => CallerMessage {
                 operation: None,
                 input: Bytes::from(text.to_owned()),
-                form: caller_message::refusal_form(text),
+                format: caller_message::refusal_format(text),
             },
         };
-        let form = message.form.clone();
-        let told = match watched.watch_during(self.send_call(&config, message)).await? {
-            Ok(fetched) if is_message_sequence(&fetched.reply.headers) && fetched.reply.status.is_success() => {
-                return self.stream_answer(&config, fetched, &form, watched).await;
+        let format = message.format.clone();
+        let response = match watched_caller.watch_during(self.send_call(&config, message)).await? {
+            Ok(subrequest_reply) if is_message_sequence(&subrequest_reply.reply.headers) && subrequest_reply.reply.status.is_success() => {
+                return self.stream_response(&config, subrequest_reply, &format, watched_caller).await;
             }
-            Ok(fetched) => watched.watch_during(self.read_answer(&config, fetched, &form)).await?,
+            Ok(subrequest_reply) => watched_caller.watch_during(self.read_response(&config, subrequest_reply, &format)).await?,
             Err(fault) => Err(fault),
         };
-        match told {
-            Ok(MessageAnswer::Text(text)) => watched.send(text).await,
-            Ok(MessageAnswer::Bytes(bytes)) => {
-                watched.leg.queue_binary(bytes);
-                watched.leg.flush().await.map_err(WebSocketEvent::Lost)
+        match response {
+            Ok(MessageResponse::Text(text)) => watched_caller.send(text).await,
+            Ok(MessageResponse::Bytes(bytes)) => {
+                watched_caller.connection.queue_binary(bytes);
+                watched_caller.connection.flush().await.map_err(WebSocketEvent::Lost)
             }
-            Err(fault) => watched.send(form.format_fault(&fault, self.call.id())).await,
+            Err(fault) => watched_caller.send(format.format_fault(&fault, self.call.id())).await,
         }
     }
 
     async fn send_call(&self, config: &ConfigSnapshot, message: CallerMessage) -> Result<SubrequestReply> {
         let address = self.connection.peer_address.ip();
-        // A message counts as a request of this address.
+        // A message counts as a request for the limit by address.
         self.gateway.limits.acquire_for_address(address)?;
         let context = CallerContext { headers: &self.headers, peer: self.connection.client_identity(), address };
         let subrequest = Subrequest {
@@ -172,83 +172,84 @@ impl WebSocketSession {
         self.gateway.send_subrequest_accepting(config, subrequest, accept).await
     }
 
-    async fn read_answer(
+    async fn read_response(
         &self,
         config: &ConfigSnapshot,
-        fetched: SubrequestReply,
-        form: &AnswerForm,
-    ) -> Result<MessageAnswer> {
-        let whole = fetched.read_complete(&self.gateway, config).await?;
-        let most = self.config.max_message_size.get();
-        if whole.body.len() > most {
-            return Err(answer_too_large());
+        subrequest_reply: SubrequestReply,
+        format: &ResponseFormat,
+    ) -> Result<MessageResponse> {
+        let reply = subrequest_reply.read_complete(&self.gateway, config).await?;
+        let max_message_size = self.config.max_message_size.get();
+        if reply.body.len() > max_message_size {
+            return Err(reply_too_large());
         }
-        Ok(match std::str::from_utf8(&whole.body) {
-            // Every message gets an answer, so that callers can match answers to messages by order.
-            Ok("") => MessageAnswer::Text(form.format_answer("null")),
-            Ok(text) => MessageAnswer::Text(form.format_answer(text)),
-            Err(_) => MessageAnswer::Bytes(whole.body),
+        Ok(match std::str::from_utf8(&reply.body) {
+            // Every message gets a response, so that callers can match responses to messages by their order.
+            Ok("") => MessageResponse::Text(format.format_complete("null")),
+            Ok(text) => MessageResponse::Text(format.format_complete(text)),
+            Err(_) => MessageResponse::Bytes(reply.body),
         })
     }
 
-    /// Sends a streamed answer part by part, with back-pressure from the caller.
-    async fn stream_answer(
+    /// Sends a streamed response part by part, with back-pressure from the caller.
+    async fn stream_response(
         &self,
         config: &Arc<ConfigSnapshot>,
-        mut fetched: SubrequestReply,
-        form: &AnswerForm,
-        watched: &mut WatchedCaller<'_>,
+        mut subrequest_reply: SubrequestReply,
+        format: &ResponseFormat,
+        watched_caller: &mut WatchedCaller<'_>,
     ) -> std::result::Result<(), WebSocketEvent> {
-        let mut splitter = MessageSplitter::new(&fetched.reply.headers, self.config.max_message_size.get());
+        let mut splitter = MessageSplitter::new(&subrequest_reply.reply.headers, self.config.max_message_size.get());
         let mut bytes = 0;
         loop {
-            let chunk = watched.watch_during(fetched.reply.body.next_chunk()).await?;
-            let (parts, over) = match chunk {
+            let chunk = watched_caller.watch_during(subrequest_reply.reply.body.next_chunk()).await?;
+            let (parts, is_last) = match chunk {
                 Some(Ok(chunk)) => {
                     bytes += chunk.len() as u64;
                     (splitter.push(&chunk), false)
                 }
                 Some(Err(fault)) => (Err(fault), true),
-                None => (splitter.take_rest().map(|rest| rest.into_iter().collect()), true),
+                None => (splitter.take_rest().map(|last_part| last_part.into_iter().collect()), true),
             };
             let parts = match parts {
                 Ok(parts) => parts,
                 Err(fault) => {
-                    fetched.record_failed(fault.clone());
-                    return watched.send(form.format_fault(&fault, self.call.id())).await;
+                    subrequest_reply.record_failed(fault.clone());
+                    return watched_caller.send(format.format_fault(&fault, self.call.id())).await;
                 }
             };
             for part in parts {
-                let told = match self.embedded_fault(config, &fetched, &part) {
+                let message = match self.embedded_fault(config, &subrequest_reply, &part) {
                     Some(fault) => {
-                        AnswerForm::Plain.format_fault(&fault, self.call.id()).and_then(|told| form.format_part(&told))
+                        let plain_fault = ResponseFormat::Plain.format_fault(&fault, self.call.id());
+                        plain_fault.and_then(|part| format.format_part(&part))
                     }
-                    None => form.format_part(&part),
+                    None => format.format_part(&part),
                 };
-                watched.send(told).await?;
+                watched_caller.send(message).await?;
             }
-            if over {
-                fetched.record_completed(bytes);
-                return watched.send(form.format_end(self.config.end_marker.as_deref())).await;
+            if is_last {
+                subrequest_reply.record_completed(bytes);
+                return watched_caller.send(format.format_end(self.config.end_marker.as_deref())).await;
             }
         }
     }
 
-    /// Returns the fault if a part of an answer is an embedded error (R41).
-    fn embedded_fault(&self, config: &ConfigSnapshot, fetched: &SubrequestReply, part: &str) -> Option<Fault> {
+    /// Returns the fault if a part of a streamed reply is an embedded error (R41).
+    fn embedded_fault(&self, config: &ConfigSnapshot, subrequest_reply: &SubrequestReply, part: &str) -> Option<Fault> {
         if !may_embed_error(part.as_bytes()) {
             return None;
         }
         let body = ReplyBody::from(Bytes::new());
         let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
-        let judge =
-            ReplyValidator { gateway: &self.gateway, contract_config: &config.contract, admitted: &fetched.admitted };
-        judge.reject_failure(&reply, part.as_bytes(), true).err()
+        let validator =
+            ReplyValidator { gateway: &self.gateway, contract_config: &config.contract, admitted: &subrequest_reply.admitted };
+        validator.reject_failure(&reply, part.as_bytes(), true).err()
     }
 }
 
-/// The answer to a message.
-enum MessageAnswer {
+/// The response to a message.
+enum MessageResponse {
     Text(Option<String>),
     Bytes(Bytes),
 }

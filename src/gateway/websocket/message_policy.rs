@@ -4,7 +4,7 @@
 
 use super::{
     WebSocketSession,
-    caller_message::{self, AnswerForm},
+    caller_message::{self, ResponseFormat},
 };
 use crate::{
     agent::AgentStatus,
@@ -28,16 +28,16 @@ use std::{num::NonZeroU32, sync::OnceLock};
 /// operation has a schema.
 #[derive(Clone, Copy)]
 pub(super) struct MessageRules {
-    pub(super) frames: MessageFraming,
-    pub(super) validates: Option<bool>,
+    pub(super) framing: MessageFraming,
+    pub(super) validate: Option<bool>,
 }
 
 /// The decision about a caller's message.
 pub(super) enum MessageVerdict {
     Pass,
     Refuse(Fault),
-    /// The caller is no longer authorised; the WebSocket closes.
-    Expel(Fault),
+    /// The caller is no longer authorised: the WebSocket closes.
+    Disconnect(Fault),
 }
 
 impl WebSocketSession {
@@ -50,16 +50,16 @@ impl WebSocketSession {
             return MessageVerdict::Refuse(fault);
         }
         let config = gateway.config.load_full();
-        let (route, who) = match gateway.authorize_unrecorded(&config, &self.agent, &self.caller_context()).await {
-            Ok(known) => known,
-            Err((_, fault)) if is_permanent_refusal(&fault) => return MessageVerdict::Expel(fault),
+        let (route, caller) = match gateway.authorize_unrecorded(&config, &self.agent, &self.caller_context()).await {
+            Ok(route_and_caller) => route_and_caller,
+            Err((_, fault)) if is_permanent_refusal(&fault) => return MessageVerdict::Disconnect(fault),
             Err((_, fault)) => return MessageVerdict::Refuse(fault),
         };
         if route.agent().status == AgentStatus::Inactive {
             return MessageVerdict::Refuse(Fault::new(FaultCode::AgentUnavailable, "The agent is not active"));
         }
-        let account = gateway.rate_limit_account(&who, address);
-        let calls = text.map_or(NonZeroU32::MIN, |text| count_calls(text, rules.frames));
+        let account = gateway.rate_limit_account(&caller, address);
+        let calls = text.map_or(NonZeroU32::MIN, |text| count_calls(text, rules.framing));
         if let Err(fault) = gateway.limits.acquire_for_calls(&route.limits, &account, calls) {
             return MessageVerdict::Refuse(fault);
         }
@@ -69,11 +69,11 @@ impl WebSocketSession {
         }
     }
 
-    /// Returns the fault if the caller is no longer authorised. A failure to find out is not a reason.
+    /// Returns the fault if the caller is no longer authorised; `None` also if authentication is not available.
     pub(super) async fn authorization_fault(&self) -> Option<Fault> {
         let config = self.gateway.config.load_full();
-        let looked = self.gateway.authorize_unrecorded(&config, &self.agent, &self.caller_context()).await;
-        looked.err().map(|(_, fault)| fault).filter(is_permanent_refusal)
+        let result = self.gateway.authorize_unrecorded(&config, &self.agent, &self.caller_context()).await;
+        result.err().map(|(_, fault)| fault).filter(is_permanent_refusal)
     }
 
     fn caller_context(&self) -> CallerContext<'_> {
@@ -90,81 +90,81 @@ impl WebSocketSession {
         config: &ConfigSnapshot,
         text: Option<&str>,
         route: &Route,
-        MessageRules { frames, validates: check }: MessageRules,
+        MessageRules { framing, validate }: MessageRules,
     ) -> Result<()> {
-        let declared = route.operations.iter().any(|operation| operation.contract.input.is_some());
-        if !check.unwrap_or(declared) || !declared {
+        let has_input_schema = route.operations.iter().any(|operation| operation.contract.input.is_some());
+        if !validate.unwrap_or(has_input_schema) || !has_input_schema {
             return Ok(());
         }
         let text = text.ok_or_else(|| {
             Fault::new(FaultCode::UnsupportedMediaType, "This agent's input is validated (send JSON as a text message)")
         })?;
-        let named = named_operation(route, self.operation.as_deref(), &self.headers)?;
-        let judge = |named: Option<usize>, input: Bytes| {
+        let named_operation_index = named_operation(route, self.operation.as_deref(), &self.headers)?;
+        let check_input = |named_operation_index: Option<usize>, input: Bytes| {
             InputReader {
                 gateway: &self.gateway,
                 route,
                 contract_config: &config.contract,
-                named_operation: named,
+                named_operation: named_operation_index,
                 buffered_input: &OnceLock::new(),
             }
             .check_complete(input)
             .map(drop)
         };
-        match frames {
+        match framing {
             MessageFraming::JsonRpc => match caller_message::parse_json_rpc_input(text, route)? {
-                Some((by_method, input)) => judge(by_method.or(named), input),
+                Some((by_method, input)) => check_input(by_method.or(named_operation_index), input),
                 None => Ok(()),
             },
-            MessageFraming::Bare => judge(named, Bytes::from(text.to_owned())),
+            MessageFraming::Bare => check_input(named_operation_index, Bytes::from(text.to_owned())),
             MessageFraming::Ndjson => {
-                message_lines(text).try_for_each(|line| judge(named, Bytes::from(line.to_owned())))
+                message_lines(text).try_for_each(|line| check_input(named_operation_index, Bytes::from(line.to_owned())))
             }
         }
     }
 
     /// Returns the text that replaces an agent's message; `None` passes the message.
     pub(super) fn replacement(&self, text: &str, admitted: &Admitted, rules: MessageRules) -> Option<String> {
-        let several = rules.frames == MessageFraming::Ndjson && text.trim_ascii().contains('\n');
-        if !several {
+        let has_lines = rules.framing == MessageFraming::Ndjson && text.trim_ascii().contains('\n');
+        if !has_lines {
             return self.line_replacement(text, admitted, rules);
         }
         // Any of the lines may be an embedded error.
-        let (mut all, mut changed) = (String::with_capacity(text.len()), false);
+        let (mut replaced, mut changed) = (String::with_capacity(text.len()), false);
         for line in message_lines(text) {
-            let told = self.line_replacement(line, admitted, rules);
-            changed |= told.is_some();
-            all.push_str(told.as_deref().unwrap_or(line));
-            all.push('\n');
-            if changed && all.len() > self.config.max_message_size.get() {
-                return AnswerForm::Plain.format_fault(&answer_too_large(), self.call.id());
+            let replacement = self.line_replacement(line, admitted, rules);
+            changed |= replacement.is_some();
+            replaced.push_str(replacement.as_deref().unwrap_or(line));
+            replaced.push('\n');
+            if changed && replaced.len() > self.config.max_message_size.get() {
+                return ResponseFormat::Plain.format_fault(&reply_too_large(), self.call.id());
             }
         }
-        changed.then_some(all)
+        changed.then_some(replaced)
     }
 
     fn line_replacement(&self, text: &str, admitted: &Admitted, rules: MessageRules) -> Option<String> {
         let config = self.gateway.config.load();
-        let judge = ReplyValidator { gateway: &self.gateway, contract_config: &config.contract, admitted };
+        let validator = ReplyValidator { gateway: &self.gateway, contract_config: &config.contract, admitted };
         if may_embed_error(text.as_bytes()) {
             let body = ReplyBody::from(Bytes::new());
             let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
-            if let Err(fault) = judge.reject_failure(&reply, text.as_bytes(), true) {
-                return AnswerForm::Plain.format_fault(&fault, self.call.id());
+            if let Err(fault) = validator.reject_failure(&reply, text.as_bytes(), true) {
+                return ResponseFormat::Plain.format_fault(&fault, self.call.id());
             }
         }
-        // Only if configured, and only if the answering operation is known.
-        if rules.validates != Some(true)
+        // Output is validated only where that is configured, and only if the operation is certain.
+        if rules.validate != Some(true)
             || !matches!(named_operation(admitted.agent_route(), self.operation.as_deref(), &self.headers), Ok(Some(_)))
         {
             return None;
         }
-        let (form, output) = match rules.frames {
+        let (format, output) = match rules.framing {
             MessageFraming::JsonRpc => caller_message::parse_result(text)?,
-            MessageFraming::Bare | MessageFraming::Ndjson => (AnswerForm::Plain, text),
+            MessageFraming::Bare | MessageFraming::Ndjson => (ResponseFormat::Plain, text),
         };
-        let broken = judge.check_output(output.as_bytes()).err()?;
-        form.format_fault(&broken, self.call.id())
+        let fault = validator.check_output(output.as_bytes()).err()?;
+        format.format_fault(&fault, self.call.id())
     }
 }
 
@@ -173,7 +173,7 @@ fn is_permanent_refusal(fault: &Fault) -> bool {
     matches!(fault.code(), FaultCode::Unauthorized | FaultCode::PermissionDenied | FaultCode::NotFound)
 }
 
-pub(super) fn answer_too_large() -> Fault {
+pub(super) fn reply_too_large() -> Fault {
     Fault::new(FaultCode::AgentError, "The agent's answer is too large")
 }
 
@@ -182,8 +182,8 @@ fn message_lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns how many calls a message makes: each line is one, and each item of a JSON-RPC batch.
-fn count_calls(text: &str, frames: MessageFraming) -> NonZeroU32 {
-    let count = match frames {
+fn count_calls(text: &str, framing: MessageFraming) -> NonZeroU32 {
+    let count = match framing {
         MessageFraming::Bare => 1,
         MessageFraming::Ndjson => message_lines(text).count(),
         MessageFraming::JsonRpc if text.trim_ascii_start().starts_with('[') => {

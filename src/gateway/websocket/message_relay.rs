@@ -1,10 +1,10 @@
-//! WebSockets of callers whose agent has one too: relays messages in both directions with back-pressure.
-//! `message_policy` decides which messages pass; for the others the caller receives a fault.
+//! The relay between a caller's WebSocket and its agent's, with back-pressure in both directions. `message_policy`
+//! decides which messages pass; for each other message the caller receives a fault.
 
 use super::{
     GOING_AWAY, SessionEnd, WebSocketSession,
-    caller_message::{self, AnswerForm},
-    message_policy::{MessageRules, MessageVerdict, answer_too_large},
+    caller_message::{self, ResponseFormat},
+    message_policy::{MessageRules, MessageVerdict, reply_too_large},
 };
 use crate::{
     fault::{Fault, FaultCode, public_message},
@@ -14,10 +14,10 @@ use crate::{
 use std::{future::poll_fn, task::Poll, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// The most refusals queued for a caller; with more, nothing is read from it.
+/// Maximum refusals queued for a caller; beyond it, no further messages are read from the caller.
 const MAX_QUEUED_REFUSALS: u32 = 16;
 
-/// The longest interval between two checks whether a silent caller is still authorised.
+/// The interval at which the authorisation of a caller is checked again.
 const AUTHORIZATION_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The close frame for a caller that is no longer authorised.
@@ -38,28 +38,28 @@ impl WebSocketSession {
         socket: UpstreamWebSocket,
         admitted: &Admitted,
     ) -> SessionEnd {
-        let UpstreamWebSocket { connection: mut agent, framing: frames, validate: check, .. } = socket;
-        let rules = MessageRules { frames, validates: check };
+        let UpstreamWebSocket { connection: mut agent, framing, validate, .. } = socket;
+        let rules = MessageRules { framing, validate };
         let mut last_message = Instant::now();
         let mut next_check = last_message + AUTHORIZATION_CHECK_INTERVAL;
-        let end = loop {
-            let ((over, farewell), now) = (self.session_deadline(last_message), Instant::now());
-            if over <= now {
-                break SessionEnd::Orderly(Some(farewell));
+        let session_end = loop {
+            let ((deadline, close_frame), now) = (self.session_deadline(last_message), Instant::now());
+            if deadline <= now {
+                break SessionEnd::Orderly(Some(close_frame));
             }
             if next_check <= now {
                 next_check = now + AUTHORIZATION_CHECK_INTERVAL;
                 if let Some(fault) = self.authorization_fault().await {
-                    self.send_fault(caller, &AnswerForm::Plain, &fault);
+                    self.send_fault(caller, &ResponseFormat::Plain, &fault);
                     break SessionEnd::Orderly(Some(NO_LONGER_AUTHORIZED));
                 }
             }
-            match self.next_event(caller, &mut agent, over.min(next_check)).await {
+            match self.next_event(caller, &mut agent, deadline.min(next_check)).await {
                 RelayEvent::Shutdown => break SessionEnd::Orderly(Some(GOING_AWAY)),
                 RelayEvent::Tick => {
                     caller.check_timers(agent.queued_messages() == 0);
                     agent.check_timers(caller.queued_messages() == 0);
-                    // Both sides were silent for a while: check the authorisation now.
+                    // Neither side sent anything until a timer expired: check the authorisation now.
                     next_check = Instant::now();
                     continue;
                 }
@@ -67,66 +67,66 @@ impl WebSocketSession {
                     self.close_agent(agent, Some((close.map_or(1000, |(code, _)| code), "")));
                     return SessionEnd::Orderly(None);
                 }
-                RelayEvent::Caller(WebSocketEvent::Lost(lost)) => break SessionEnd::CallerLost(lost),
-                RelayEvent::Caller(came) => {
-                    if let Some(end) = self.forward_to_agent(came, caller, &mut agent, rules).await {
-                        break end;
+                RelayEvent::Caller(WebSocketEvent::Lost(error)) => break SessionEnd::CallerLost(error),
+                RelayEvent::Caller(event) => {
+                    if let Some(session_end) = self.forward_to_agent(event, caller, &mut agent, rules).await {
+                        break session_end;
                     }
                 }
-                RelayEvent::Agent(came @ (WebSocketEvent::Text(_) | WebSocketEvent::Binary(_))) => {
-                    self.forward_to_caller(came, caller, (admitted, rules));
+                RelayEvent::Agent(event @ (WebSocketEvent::Text(_) | WebSocketEvent::Binary(_))) => {
+                    self.forward_to_caller(event, caller, admitted, rules);
                 }
                 RelayEvent::Agent(WebSocketEvent::Closed(close)) => {
                     self.close_agent(agent, None);
                     return self.end_after_close(caller, close).await;
                 }
-                RelayEvent::Agent(WebSocketEvent::Lost(lost)) => {
-                    let fault = lost.to_fault();
-                    self.close_agent(agent, lost.close_frame());
+                RelayEvent::Agent(WebSocketEvent::Lost(error)) => {
+                    let fault = error.to_fault();
+                    self.close_agent(agent, error.close_frame());
                     return self.end_after_loss(caller, fault).await;
                 }
             }
             last_message = Instant::now();
         };
-        // The caller is told at once, without waiting for the agent's close frame.
+        // The caller's side closes without waiting for the agent's close frame.
         self.close_agent(agent, Some((1001, "")));
-        end
+        session_end
     }
 
     /// Closes the agent's side in the background; only a shutdown waits for it.
-    fn close_agent(&mut self, agent: WebSocketConnection, why: Option<(u16, &'static str)>) {
-        self.agent_close = Some(tokio::spawn(agent.close(why)));
+    fn close_agent(&mut self, agent: WebSocketConnection, close_frame: Option<(u16, &'static str)>) {
+        self.agent_close = Some(tokio::spawn(agent.close(close_frame)));
     }
 
-    /// Waits for either side. A side is read from only when the other side has taken everything that was sent to it.
+    /// Waits for an event of either side. One side is read only while the other side's send queue is empty.
     async fn next_event(
         &self,
         caller: &mut WebSocketConnection,
         agent: &mut WebSocketConnection,
-        over: Instant,
+        deadline: Instant,
     ) -> RelayEvent {
-        let due = over.min(caller.next_timer()).min(agent.next_timer());
-        let either = poll_fn(|task| {
+        let wake_at = deadline.min(caller.next_timer()).min(agent.next_timer());
+        let next_event = poll_fn(|task| {
             caller.poll_flush(task);
             agent.poll_flush(task);
             let (to_agent, to_caller) = (agent.queued_messages() == 0, caller.queued_messages() == 0);
             if (caller.has_error() || to_agent && caller.queued_messages() < MAX_QUEUED_REFUSALS)
-                && let Poll::Ready(came) = caller.poll_next(task)
+                && let Poll::Ready(event) = caller.poll_next(task)
             {
-                return Poll::Ready(RelayEvent::Caller(came));
+                return Poll::Ready(RelayEvent::Caller(event));
             }
             if (agent.has_error() || to_caller)
-                && let Poll::Ready(came) = agent.poll_next(task)
+                && let Poll::Ready(event) = agent.poll_next(task)
             {
-                return Poll::Ready(RelayEvent::Agent(came));
+                return Poll::Ready(RelayEvent::Agent(event));
             }
             Poll::Pending
         });
         tokio::select! {
             biased;
             () = self.connection.wait_for_shutdown() => RelayEvent::Shutdown,
-            turn = either => turn,
-            () = sleep_until(due) => RelayEvent::Tick,
+            event = next_event => event,
+            () = sleep_until(wake_at) => RelayEvent::Tick,
         }
     }
 
@@ -143,14 +143,14 @@ impl WebSocketSession {
             WebSocketEvent::Binary(bytes) => (None, bytes.len()),
             WebSocketEvent::Closed(_) | WebSocketEvent::Lost(_) => (None, 0),
         };
-        let ruling = match agent.is_within_limit(size) {
+        let verdict = match agent.is_within_limit(size) {
             true => self.check_message(text, rules).await,
             false => MessageVerdict::Refuse(Fault::new(
                 FaultCode::PayloadTooLarge,
                 "The message is too large for this agent",
             )),
         };
-        let (fault, expelled) = match ruling {
+        let (fault, disconnects) = match verdict {
             MessageVerdict::Pass => {
                 match incoming {
                     WebSocketEvent::Text(text) => agent.queue_text(text),
@@ -160,11 +160,11 @@ impl WebSocketSession {
                 return None;
             }
             MessageVerdict::Refuse(fault) => (fault, false),
-            MessageVerdict::Expel(fault) => (fault, true),
+            MessageVerdict::Disconnect(fault) => (fault, true),
         };
-        let form = text.map_or(AnswerForm::Plain, caller_message::refusal_form);
-        self.send_fault(caller, &form, &fault);
-        expelled.then_some(SessionEnd::Orderly(Some(NO_LONGER_AUTHORIZED)))
+        let format = text.map_or(ResponseFormat::Plain, caller_message::refusal_format);
+        self.send_fault(caller, &format, &fault);
+        disconnects.then_some(SessionEnd::Orderly(Some(NO_LONGER_AUTHORIZED)))
     }
 
     /// Forwards a message to the caller, or its replacement.
@@ -172,23 +172,24 @@ impl WebSocketSession {
         &self,
         incoming: WebSocketEvent,
         caller: &mut WebSocketConnection,
-        (admitted, rules): (&Admitted, MessageRules),
+        admitted: &Admitted,
+        rules: MessageRules,
     ) {
         match incoming {
             WebSocketEvent::Text(text) if caller.is_within_limit(text.len()) => {
                 match self.replacement(text.as_str(), admitted, rules) {
-                    Some(told) => caller.queue_text(told),
+                    Some(replacement) => caller.queue_text(replacement),
                     None => caller.queue_text(text),
                 }
             }
             WebSocketEvent::Binary(bytes) if caller.is_within_limit(bytes.len()) => caller.queue_binary(bytes),
-            _ => self.send_fault(caller, &AnswerForm::Plain, &answer_too_large()),
+            _ => self.send_fault(caller, &ResponseFormat::Plain, &reply_too_large()),
         }
     }
 
-    fn send_fault(&self, caller: &mut WebSocketConnection, form: &AnswerForm, fault: &Fault) {
-        if let Some(told) = form.format_fault(fault, self.call.id()) {
-            caller.queue_text(told);
+    fn send_fault(&self, caller: &mut WebSocketConnection, format: &ResponseFormat, fault: &Fault) {
+        if let Some(text) = format.format_fault(fault, self.call.id()) {
+            caller.queue_text(text);
         }
     }
 
@@ -206,12 +207,12 @@ impl WebSocketSession {
         }
     }
 
-    /// Tells the caller that the agent's connection is lost.
+    /// Ends the session after the agent's connection was lost: sends the caller the fault.
     async fn end_after_loss(&self, caller: &mut WebSocketConnection, fault: Fault) -> SessionEnd {
-        self.send_fault(caller, &AnswerForm::Plain, &fault);
+        self.send_fault(caller, &ResponseFormat::Plain, &fault);
         // A caller that has stopped reading does not receive the fault.
-        if let Err(lost @ WebSocketError::WriteTimeout) = caller.flush().await {
-            return SessionEnd::CallerLost(lost);
+        if let Err(error @ WebSocketError::WriteTimeout) = caller.flush().await {
+            return SessionEnd::CallerLost(error);
         }
         SessionEnd::AgentLost(fault)
     }

@@ -1,4 +1,4 @@
-//! Splits a streamed answer into messages: the data of an event, or a line. The buffer is bounded.
+//! Splits a streamed reply into messages: the data of an event, or a line. The buffer is bounded.
 
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -19,7 +19,7 @@ pub(super) struct MessageSplitter {
 }
 
 impl MessageSplitter {
-    /// Creates a splitter for a body with these headers; a message has at most `most` bytes.
+    /// Creates a splitter for a body with these headers; a message has at most `max_message` bytes.
     pub(super) fn new(headers: &HeaderMap, max_message: usize) -> Self {
         Self {
             is_event_stream: is_event_stream(headers),
@@ -35,10 +35,10 @@ impl MessageSplitter {
     /// # Errors
     /// A message is too large, or is not UTF-8.
     pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>> {
-        let mut whole = Vec::new();
+        let mut messages = Vec::new();
         for &byte in chunk {
             // A line ends with LF, CR LF or, in an event stream, CR alone.
-            let ends = match byte {
+            let ends_line = match byte {
                 b'\n' if std::mem::replace(&mut self.after_cr, false) => continue,
                 b'\n' => true,
                 b'\r' if self.is_event_stream => {
@@ -47,9 +47,9 @@ impl MessageSplitter {
                 }
                 _ => false,
             };
-            if ends {
+            if ends_line {
                 let line = self.buffer.split();
-                whole.extend(self.take_line(&line)?);
+                messages.extend(self.take_line(&line)?);
                 continue;
             }
             self.after_cr = false;
@@ -58,7 +58,7 @@ impl MessageSplitter {
                 return Err(Fault::new(FaultCode::AgentError, "A part of the agent's answer is too large"));
             }
         }
-        Ok(whole)
+        Ok(messages)
     }
 
     /// Returns the rest at the end: a last line needs no line end; an event without one is discarded (HTML, "event

@@ -1,25 +1,25 @@
-//! Splitting of streamed answers into messages, for every chunk size.
+//! Splitting of streamed replies into messages, for every chunk size.
 
 use super::message_splitter::MessageSplitter;
 use http::{HeaderMap, HeaderValue, header};
 
-fn splitter(media: &'static str, most: usize) -> MessageSplitter {
+fn splitter(media: &'static str, max_message: usize) -> MessageSplitter {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-    MessageSplitter::new(&headers, most)
+    MessageSplitter::new(&headers, max_message)
 }
 
 fn split(media: &'static str, text: &str, step: usize) -> Vec<String> {
-    let mut cutter = splitter(media, 100);
-    let mut parts: Vec<String> = text.as_bytes().chunks(step).flat_map(|chunk| cutter.push(chunk).unwrap()).collect();
-    parts.extend(cutter.take_rest().unwrap());
+    let mut splitter = splitter(media, 100);
+    let mut parts: Vec<String> = text.as_bytes().chunks(step).flat_map(|chunk| splitter.push(chunk).unwrap()).collect();
+    parts.extend(splitter.take_rest().unwrap());
     parts
 }
 
 #[test]
 fn r43_events_and_lines_are_split_correctly_for_every_chunk_size() {
-    for step in 1..20 {
-        for ends in ["\n", "\r\n", "\r"] {
+    for chunk_size in 1..20 {
+        for line_end in ["\n", "\r\n", "\r"] {
             let text = [
                 ": hi",
                 "event: x",
@@ -35,12 +35,12 @@ fn r43_events_and_lines_are_split_correctly_for_every_chunk_size() {
                 "data: cut",
             ];
             assert_eq!(
-                split("text/event-stream; charset=utf-8", &text.join(ends), step),
+                split("text/event-stream; charset=utf-8", &text.join(line_end), chunk_size),
                 ["a\nb\n", "\u{fc}"],
-                "{step} {ends:?}"
+                "{chunk_size} {line_end:?}"
             );
         }
-        assert_eq!(split("application/x-ndjson", "{\"a\":1}\r\n\n\u{1e}2\n3", step), ["{\"a\":1}", "2", "3"], "{step}");
+        assert_eq!(split("application/x-ndjson", "{\"a\":1}\r\n\n\u{1e}2\n3", chunk_size), ["{\"a\":1}", "2", "3"], "{chunk_size}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn limits_with_queue(per_agent: u32, queue: u32, wait: &str) -> LimitFixture {
-    fixture(json!({"concurrency": {"per_agent": per_agent, "queue": queue, "queue_wait": wait}}))
+fn limits_with_queue(max_per_agent: u32, max_queued: u32, queue_timeout: &str) -> LimitFixture {
+    fixture(json!({"concurrency": {"max_per_agent": max_per_agent, "max_queued": max_queued, "queue_timeout": queue_timeout}}))
 }
 
 #[track_caller]
@@ -15,14 +15,14 @@ fn assert_overloaded(result: Result<Permit, Fault>) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_beyond_the_limit_waits_and_is_refused_when_queue_wait_elapses() {
+async fn a_call_beyond_the_limit_waits_and_is_refused_when_queue_timeout_elapses() {
     let limits = limits_with_queue(1, 1, "1s");
     let agent = limits.agent("a");
-    let held = limits.limits.acquire_permit(&agent).await.unwrap();
+    let permit = limits.limits.acquire_permit(&agent).await.unwrap();
     assert_eq!(agent.in_flight(), 1);
     assert_overloaded(limits.limits.acquire_permit(&agent).await);
     assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"concurrency\"} 1"));
-    drop(held);
+    drop(permit);
     assert_eq!(agent.in_flight(), 0);
     assert!(limits.limits.acquire_permit(&agent).await.is_ok());
 }
@@ -31,19 +31,19 @@ async fn a_call_beyond_the_limit_waits_and_is_refused_when_queue_wait_elapses() 
 async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
     let limits = Arc::new(limits_with_queue(1, 2, "10s"));
     let agent = limits.agent("a");
-    let held = limits.limits.acquire_permit(&agent).await.unwrap();
+    let permit = limits.limits.acquire_permit(&agent).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
+    let mut queued_calls = Vec::new();
     for name in ["first", "second"] {
         let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
-        waiting.push(tokio::spawn(async move {
-            let _place = limits.limits.acquire_permit(&agent).await.unwrap();
+        queued_calls.push(tokio::spawn(async move {
+            let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
             order.lock().unwrap().push(name);
         }));
         tokio::task::yield_now().await;
     }
-    drop(held);
-    for task in waiting {
+    drop(permit);
+    for task in queued_calls {
         task.await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), ["first", "second"]);
@@ -53,30 +53,30 @@ async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
 async fn a_full_queue_refuses_at_once() {
     let limits = Arc::new(limits_with_queue(1, 1, "3600s"));
     let agent = limits.agent("a");
-    let _held = limits.limits.acquire_permit(&agent).await.unwrap();
-    let waiting = tokio::spawn({
+    let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let queued_calls = tokio::spawn({
         let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
         async move { limits.limits.acquire_permit(&agent).await.map(drop) }
     });
     tokio::task::yield_now().await;
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let fault = assert_overloaded(limits.limits.acquire_permit(&agent).await);
     assert!(fault.detail().unwrap().contains("wait queue full"), "{fault}");
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(started_at.elapsed(), Duration::ZERO);
 
     // A cancelled call leaves the queue.
-    waiting.abort();
-    assert!(waiting.await.unwrap_err().is_cancelled());
-    let late = tokio::time::timeout(Duration::from_secs(1), limits.limits.acquire_permit(&agent)).await;
-    assert!(late.is_err(), "the call waits");
+    queued_calls.abort();
+    assert!(queued_calls.await.unwrap_err().is_cancelled());
+    let queued = tokio::time::timeout(Duration::from_secs(1), limits.limits.acquire_permit(&agent)).await;
+    assert!(queued.is_err(), "the call waits");
 }
 
 #[tokio::test]
 async fn each_agent_has_its_own_limit_and_its_settings_may_lower_it() {
     let limits = limits_with_queue(2, 0, "0s");
-    let few = AgentLimitSettings { concurrency: NonZeroU32::new(1), ..AgentLimitSettings::default() };
-    let (a, b) = (limits.agent("a"), limits.limits.register_agent(&"b".parse().unwrap(), few));
-    let _held = [
+    let settings = AgentLimitSettings { concurrency: NonZeroU32::new(1), ..AgentLimitSettings::default() };
+    let (a, b) = (limits.agent("a"), limits.limits.register_agent(&"b".parse().unwrap(), settings));
+    let _permits = [
         limits.limits.acquire_permit(&a).await.unwrap(),
         limits.limits.acquire_permit(&a).await.unwrap(),
         limits.limits.acquire_permit(&b).await.unwrap(),
@@ -89,12 +89,12 @@ async fn each_agent_has_its_own_limit_and_its_settings_may_lower_it() {
 async fn a_panic_returns_the_permit() {
     let limits = Arc::new(limits_with_queue(1, 0, "0s"));
     let agent = limits.agent("a");
-    let place = limits.limits.acquire_permit(&agent).await.unwrap();
-    let panicked = tokio::spawn(async move {
-        let _place = place;
+    let permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let task = tokio::spawn(async move {
+        let _permit = permit;
         std::panic::resume_unwind(Box::new("x"));
     });
-    assert!(panicked.await.is_err());
+    assert!(task.await.is_err());
     assert!(limits.limits.acquire_permit(&agent).await.is_ok());
 }
 
@@ -102,14 +102,14 @@ async fn a_panic_returns_the_permit() {
 async fn a_reload_changes_the_limit_and_null_removes_it() {
     let limits = limits_with_queue(1, 0, "0s");
     let agent = limits.agent("a");
-    let _held = limits.limits.acquire_permit(&agent).await.unwrap();
-    let change = |most: Value| {
-        limits.limits.reconfigure(&config(json!({"concurrency": {"per_agent": most, "queue": 0}}))).unwrap()
+    let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let set_max_per_agent = |max: Value| {
+        limits.limits.reconfigure(&config(json!({"concurrency": {"max_per_agent": max, "max_queued": 0}}))).unwrap()
     };
-    change(json!(1));
+    set_max_per_agent(json!(1));
     assert_overloaded(limits.limits.acquire_permit(&agent).await);
-    change(json!(null));
-    let places: Vec<_> = futures_util::future::join_all((0..100).map(|_| limits.limits.acquire_permit(&agent))).await;
-    assert!(places.iter().all(Result::is_ok));
+    set_max_per_agent(json!(null));
+    let permits: Vec<_> = futures_util::future::join_all((0..100).map(|_| limits.limits.acquire_permit(&agent))).await;
+    assert!(permits.iter().all(Result::is_ok));
     assert_eq!(agent.in_flight(), 101);
 }

@@ -22,9 +22,9 @@ fn config(config: Value) -> LimitConfig {
     serde_json::from_value(config).unwrap()
 }
 
-fn fixture(from: Value) -> LimitFixture {
+fn fixture(config_json: Value) -> LimitFixture {
     let (clock, metrics) = (LimitClock::new(), Metrics::new().unwrap());
-    let limits = CallLimiter::with_clock(&config(from), Arc::clone(&metrics), clock.clone()).unwrap();
+    let limits = CallLimiter::with_clock(&config(config_json), Arc::clone(&metrics), clock.clone()).unwrap();
     LimitFixture { limits, clock, metrics }
 }
 
@@ -41,13 +41,13 @@ impl LimitFixture {
         self.batch(agent, caller, 1)
     }
 
-    fn batch(&self, agent: &AgentLimits, caller: &str, n: u32) -> Result<Option<RateLimitStatus>, Fault> {
-        self.limits.acquire_for_calls(agent, &self.limits.caller_key(caller, None), NonZeroU32::new(n).unwrap())
+    fn batch(&self, agent: &AgentLimits, caller: &str, count: u32) -> Result<Option<RateLimitStatus>, Fault> {
+        self.limits.acquire_for_calls(agent, &self.limits.caller_key(caller, None), NonZeroU32::new(count).unwrap())
     }
 
-    /// Returns how many of `calls` calls are admitted.
-    fn admitted_calls(&self, agent: &AgentLimits, caller: &str, calls: usize) -> usize {
-        (0..calls).filter(|_| self.call(agent, caller).is_ok()).count()
+    /// Returns how many of `count` calls are admitted.
+    fn admitted_calls(&self, agent: &AgentLimits, caller: &str, count: usize) -> usize {
+        (0..count).filter(|_| self.call(agent, caller).is_ok()).count()
     }
 
     fn evict_all_idle(&self) {
@@ -55,7 +55,7 @@ impl LimitFixture {
     }
 
     fn has_metric(&self, line: &str) -> bool {
-        self.metrics.render().unwrap().lines().any(|found| found == line)
+        self.metrics.render().unwrap().lines().any(|rendered| rendered == line)
     }
 }
 
@@ -69,34 +69,34 @@ fn assert_rate_limited(result: Result<Option<RateLimitStatus>, Fault>, limit: &s
 
 #[test]
 fn the_documented_configuration_is_accepted_and_unknown_or_invalid_keys_are_refused() {
-    let read = config(json!({
+    let documented = config(json!({
         "per_address": "100/s burst 200", "per_caller": "50/s", "per_caller_agent": "10/s", "per_agent": "1000/s",
         "quota": {"per_day": 10_000, "per_month": 200_000},
         "tiers": {"gold": {"per_caller": "500/s", "quota": {"per_day": 100_000}}},
-        "concurrency": {"per_agent": 64, "queue": 64, "queue_wait": "1s"},
-        "most_keys": 1_000_000, "state": "quotas.json",
+        "concurrency": {"max_per_agent": 64, "max_queued": 64, "queue_timeout": "1s"},
+        "max_tracked_keys": 1_000_000, "quota_state_file": "quotas.json",
     }));
-    assert_eq!(config(serde_json::to_value(&read).unwrap()), read);
+    assert_eq!(config(serde_json::to_value(&documented).unwrap()), documented);
     assert_eq!(config(json!({"per_address": null})).per_address, None);
     assert!(config(json!({})).per_address.is_some());
-    for broken in [
+    for invalid in [
         json!({"per_adress": "1/s"}),
         json!({"quota": {"per_day": 0}}),
-        json!({"concurrency": {"per_agent": 0}}),
+        json!({"concurrency": {"max_per_agent": 0}}),
         json!({"per_caller": 5}),
     ] {
-        assert!(serde_json::from_value::<LimitConfig>(broken.clone()).is_err(), "{broken}");
+        assert!(serde_json::from_value::<LimitConfig>(invalid.clone()).is_err(), "{invalid}");
     }
 }
 
 #[test]
 fn all_problems_of_a_configuration_are_reported_at_once_and_nothing_is_applied() {
-    let broken = config(json!({"most_keys": 0, "tiers": {"": {}}, "concurrency": {"per_agent": 2_000_000}}));
-    let problems = CallLimiter::new(&broken, Metrics::new().unwrap()).unwrap_err();
-    for path in ["most_keys:", "tiers.:", "concurrency.per_agent:"] {
+    let invalid = config(json!({"max_tracked_keys": 0, "tiers": {"": {}}, "concurrency": {"max_per_agent": 2_000_000}}));
+    let problems = CallLimiter::new(&invalid, Metrics::new().unwrap()).unwrap_err();
+    for path in ["max_tracked_keys:", "tiers.:", "concurrency.max_per_agent:"] {
         assert!(problems.iter().any(|problem| problem.starts_with(path)), "{path} {problems:?}");
     }
     let limits = fixture(json!({"per_caller": "2/s"}));
-    assert_eq!(limits.limits.reconfigure(&broken).unwrap_err().len(), 3);
+    assert_eq!(limits.limits.reconfigure(&invalid).unwrap_err().len(), 3);
     assert_eq!(limits.admitted_calls(&limits.agent("a"), "c", 5), 2);
 }

@@ -1,4 +1,4 @@
-//! Tests of the adaptive concurrency limit as calls meet it, and of load shedding.
+//! Tests of calls at the adaptive concurrency limit, and of load shedding.
 
 use super::*;
 use crate::limit::load_shedding::{LoadShedder, PriorityRanks};
@@ -9,18 +9,18 @@ const BASE_LATENCY: Duration = Duration::from_millis(100);
 const ADAPTIVE_LIMIT: usize = 6;
 
 /// Returns an agent that was overloaded: the limit fell from 100 to [`ADAPTIVE_LIMIT`].
-async fn overloaded_agent(queue: Value) -> (LimitFixture, Arc<AgentLimits>) {
-    let mut concurrency = json!({"per_agent": 100});
-    concurrency.as_object_mut().unwrap().extend(queue.as_object().unwrap().clone());
+async fn overloaded_agent(queue_settings: Value) -> (LimitFixture, Arc<AgentLimits>) {
+    let mut concurrency = json!({"max_per_agent": 100});
+    concurrency.as_object_mut().unwrap().extend(queue_settings.as_object().unwrap().clone());
     let limits = fixture(json!({ "concurrency": concurrency }));
     let agent = limits.agent("a");
-    for took in [BASE_LATENCY, 10 * BASE_LATENCY] {
+    for latency in [BASE_LATENCY, 10 * BASE_LATENCY] {
         let calls: Vec<_> = (0..50)
             .map(|_| limits.limits.acquire_permit(&agent).now_or_never().expect("a free permit").unwrap())
             .collect();
-        let questions: Vec<_> = calls.iter().map(Permit::start_latency_sample).collect();
-        limits.clock.advance(took);
-        questions.into_iter().for_each(|question| question.finish(SampleOutcome::Responded));
+        let samples: Vec<_> = calls.iter().map(Permit::start_latency_sample).collect();
+        limits.clock.advance(latency);
+        samples.into_iter().for_each(|sample| sample.finish(SampleOutcome::Responded));
     }
     (limits, agent)
 }
@@ -44,7 +44,7 @@ fn assert_overloaded_by(fault: &Fault, by: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_beyond_the_adaptive_limit_is_refused_at_once_without_a_queue() {
-    let (limits, agent) = overloaded_agent(json!({"queue": 0})).await;
+    let (limits, agent) = overloaded_agent(json!({"max_queued": 0})).await;
     let calls = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
     let fault = try_acquire_now(&limits, &agent).expect("at once").unwrap_err();
     assert_overloaded_by(&fault, "agent");
@@ -59,14 +59,14 @@ async fn a_call_beyond_the_adaptive_limit_is_refused_at_once_without_a_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_byte_of_a_response_frees_the_adaptive_limit_while_the_stream_continues() {
-    let (limits, agent) = overloaded_agent(json!({"queue": 0})).await;
+    let (limits, agent) = overloaded_agent(json!({"max_queued": 0})).await;
     let streams = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
     streams.iter().for_each(|stream| stream.start_latency_sample().finish(SampleOutcome::Ignored));
     let sockets = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
     sockets.iter().for_each(Permit::stop_awaiting_response);
     let calls = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
     assert_eq!(
-        (agent.in_flight(), try_acquire_now(&limits, &agent).is_some_and(|entered| entered.is_err())),
+        (agent.in_flight(), try_acquire_now(&limits, &agent).is_some_and(|result| result.is_err())),
         (3 * ADAPTIVE_LIMIT as u32, true)
     );
     // A cancelled call frees the limit once.
@@ -78,13 +78,13 @@ async fn the_first_byte_of_a_response_frees_the_adaptive_limit_while_the_stream_
 
 #[tokio::test(start_paused = true)]
 async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
-    let (limits, agent) = overloaded_agent(json!({"queue": 2, "queue_wait": "1h"})).await;
+    let (limits, agent) = overloaded_agent(json!({"max_queued": 2, "queue_timeout": "1h"})).await;
     let mut calls = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
     let (limits, order) = (Arc::new(limits), Arc::new(Mutex::new(Vec::new())));
-    let mut waiting = Vec::new();
+    let mut tasks = Vec::new();
     for name in ["first", "second"] {
         let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
-        waiting.push(tokio::spawn(async move {
+        tasks.push(tokio::spawn(async move {
             let call = limits.limits.acquire_permit(&agent).await.unwrap();
             order.lock().unwrap().push(name);
             call
@@ -93,29 +93,29 @@ async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
     }
     assert_overloaded_by(&try_acquire_now(&limits, &agent).expect("the queue is full").unwrap_err(), "agent");
     calls.truncate(ADAPTIVE_LIMIT - 2);
-    let mut entered = Vec::new();
-    for waits in waiting {
-        entered.push(waits.await.unwrap());
+    let mut permits = Vec::new();
+    for task in tasks {
+        permits.push(task.await.unwrap());
     }
     assert_eq!(*order.lock().unwrap(), ["first", "second"]);
-    drop(entered);
+    drop(permits);
     // A cancelled call leaves the queue.
     let (others, agent) = (Arc::clone(&limits), Arc::clone(&agent));
     let _two = acquire_permits(&limits, &agent, 2);
-    let leaves = tokio::spawn({
+    let cancelled = tokio::spawn({
         let agent = Arc::clone(&agent);
         async move { others.limits.acquire_permit(&agent).await.map(drop) }
     });
     tokio::task::yield_now().await;
-    leaves.abort();
-    assert!(leaves.await.unwrap_err().is_cancelled());
+    cancelled.abort();
+    assert!(cancelled.await.unwrap_err().is_cancelled());
     drop(calls);
     assert!(try_acquire_now(&limits, &agent).expect("a free permit").is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_permanently_occupied_queue_shortens_the_wait() {
-    let (limits, agent) = overloaded_agent(json!({"queue": 64, "queue_wait": "1s"})).await;
+    let (limits, agent) = overloaded_agent(json!({"max_queued": 64, "queue_timeout": "1s"})).await;
     let limits = Arc::new(limits);
     let _calls = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
     let wait = {
@@ -123,18 +123,18 @@ async fn a_permanently_occupied_queue_shortens_the_wait() {
         move || {
             let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
             tokio::spawn(async move {
-                let begun = tokio::time::Instant::now();
+                let started_at = tokio::time::Instant::now();
                 assert_overloaded_by(&limits.limits.acquire_permit(&agent).await.unwrap_err(), "agent");
-                begun.elapsed()
+                started_at.elapsed()
             })
         }
     };
     let first = wait();
     tokio::task::yield_now().await;
     limits.clock.advance(Duration::from_millis(1_050));
-    // The usual latency.
-    let short = wait().await.unwrap();
-    assert!((BASE_LATENCY / 2..2 * BASE_LATENCY).contains(&short), "{short:?}");
+    // The baseline latency.
+    let shortened = wait().await.unwrap();
+    assert!((BASE_LATENCY / 2..2 * BASE_LATENCY).contains(&shortened), "{shortened:?}");
     assert!(first.await.unwrap() >= Duration::from_secs(1));
     limits.clock.advance(Duration::from_millis(150));
     assert!(wait().await.unwrap() >= Duration::from_secs(1));
@@ -142,22 +142,22 @@ async fn a_permanently_occupied_queue_shortens_the_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_limit_does_not_adapt() {
-    for (limits, own) in [
-        (json!({"per_agent": 100, "adaptive": false, "queue": 0}), AgentLimitSettings::default()),
+    for (limits, settings) in [
+        (json!({"max_per_agent": 100, "adaptive": false, "max_queued": 0}), AgentLimitSettings::default()),
         (
-            json!({"per_agent": 100, "queue": 0}),
+            json!({"max_per_agent": 100, "max_queued": 0}),
             AgentLimitSettings { adaptive: Some(false), ..AgentLimitSettings::default() },
         ),
-        (json!({"per_agent": null, "queue": 0}), AgentLimitSettings::default()),
-        (json!({"least": 100, "per_agent": 100, "queue": 0}), AgentLimitSettings::default()),
+        (json!({"max_per_agent": null, "max_queued": 0}), AgentLimitSettings::default()),
+        (json!({"min_concurrency": 100, "max_per_agent": 100, "max_queued": 0}), AgentLimitSettings::default()),
     ] {
         let limits = fixture(json!({ "concurrency": limits }));
-        let agent = limits.limits.register_agent(&"a".parse().unwrap(), own);
-        for took in [BASE_LATENCY, 10 * BASE_LATENCY, 10 * BASE_LATENCY] {
+        let agent = limits.limits.register_agent(&"a".parse().unwrap(), settings);
+        for latency in [BASE_LATENCY, 10 * BASE_LATENCY, 10 * BASE_LATENCY] {
             let calls = acquire_permits(&limits, &agent, 100);
-            let questions: Vec<_> = calls.iter().map(Permit::start_latency_sample).collect();
-            limits.clock.advance(took);
-            questions.into_iter().for_each(|question| question.finish(SampleOutcome::Responded));
+            let samples: Vec<_> = calls.iter().map(Permit::start_latency_sample).collect();
+            limits.clock.advance(latency);
+            samples.into_iter().for_each(|sample| sample.finish(SampleOutcome::Responded));
         }
         assert_eq!(acquire_permits(&limits, &agent, 100).len(), 100);
     }
@@ -165,28 +165,28 @@ async fn a_fixed_limit_does_not_adapt() {
 
 #[test]
 fn the_lowest_priority_is_refused_first_and_the_highest_never_completely() {
-    let (shed, above) = (LoadShedder::default(), Some(Duration::from_millis(10)));
-    let refused = |rank| (0..1_000).filter(|_| shed.decide_refusal(rank)).count();
-    assert_eq!((refused(0), refused(1)), (0, 0));
-    shed.update_level(Duration::from_millis(11), above, 2);
-    assert!((50..80).contains(&refused(0)), "{}", refused(0));
-    assert_eq!(refused(1), 0);
+    let (shedder, threshold) = (LoadShedder::default(), Some(Duration::from_millis(10)));
+    let refused_count = |rank| (0..1_000).filter(|_| shedder.decide_refusal(rank)).count();
+    assert_eq!((refused_count(0), refused_count(1)), (0, 0));
+    shedder.update_level(Duration::from_millis(11), threshold, 2);
+    assert!((50..80).contains(&refused_count(0)), "{}", refused_count(0));
+    assert_eq!(refused_count(1), 0);
     for _ in 0..4 {
-        shed.update_level(Duration::from_secs(1), above, 2);
+        shedder.update_level(Duration::from_secs(1), threshold, 2);
     }
-    assert_eq!(refused(0), 1_000);
-    assert!((30..100).contains(&refused(1)), "{}", refused(1));
+    assert_eq!(refused_count(0), 1_000);
+    assert!((30..100).contains(&refused_count(1)), "{}", refused_count(1));
     for _ in 0..100 {
-        shed.update_level(Duration::from_secs(1), above, 2);
+        shedder.update_level(Duration::from_secs(1), threshold, 2);
     }
-    assert!((900..960).contains(&refused(1)), "{}", refused(1));
+    assert!((900..960).contains(&refused_count(1)), "{}", refused_count(1));
     for _ in 0..200 {
-        shed.update_level(Duration::from_millis(10), above, 2);
+        shedder.update_level(Duration::from_millis(10), threshold, 2);
     }
-    assert_eq!((refused(0), shed.level()), (0, 0.0));
-    shed.update_level(Duration::from_secs(1), above, 2);
-    shed.update_level(Duration::from_secs(1), None, 2);
-    assert_eq!(refused(0), 0, "load shedding was disabled");
+    assert_eq!((refused_count(0), shedder.level()), (0, 0.0));
+    shedder.update_level(Duration::from_secs(1), threshold, 2);
+    shedder.update_level(Duration::from_secs(1), None, 2);
+    assert_eq!(refused_count(0), 0, "load shedding was disabled");
 }
 
 #[test]
@@ -195,37 +195,37 @@ fn load_shedding_is_reported_in_the_fault_and_uses_no_tokens_of_the_caller() {
         "per_caller": "1/h",
         "tiers": {"gold": {"priority": 9}, "tin": {"priority": 1}, "plain": {}},
     }));
-    let shed = |tier| limits.limits.shed_by_tier(tier).is_err();
+    let is_shed = |tier| limits.limits.shed_by_tier(tier).is_err();
     let tiers = [Some("tin"), None, Some("plain"), Some("unheard of"), Some("gold")];
-    assert_eq!(tiers.map(shed), [false; 5]);
+    assert_eq!(tiers.map(is_shed), [false; 5]);
     for _ in 0..4 {
         limits.limits.load_shedder.update_level(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);
     }
     assert!(limits.limits.is_shedding());
-    assert_eq!(tiers.map(shed), [true, false, false, false, false]);
+    assert_eq!(tiers.map(is_shed), [true, false, false, false, false]);
     assert_overloaded_by(&limits.limits.shed_by_tier(Some("tin")).unwrap_err(), "gateway");
     assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"gateway\"} 2"));
     assert!(limits.has_metric("gatepost_load_shed_requests_total{priority=\"1\"} 2"));
     for _ in 0..4 {
         limits.limits.load_shedder.update_level(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);
     }
-    assert_eq!(tiers.map(shed), [true, true, true, true, false]);
+    assert_eq!(tiers.map(is_shed), [true, true, true, true, false]);
 }
 
 #[test]
 fn repeated_credentials_on_a_connection_are_refused_before_authentication() {
     let limits = fixture(json!({"tiers": {"gold": {"priority": 9}, "tin": {"priority": 1}}}));
-    let (limits, last) = (limits.limits, std::sync::atomic::AtomicU64::new(0));
+    let (limits, last_caller) = (limits.limits, std::sync::atomic::AtomicU64::new(0));
     for _ in 0..4 {
         limits.load_shedder.update_level(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);
     }
-    assert!(matches!(limits.shed_before_authentication(&last, "a key"), Ok(false)), "no call yet");
-    limits.remember_connection_caller(&last, "a key", Some("tin"));
-    assert_overloaded_by(&limits.shed_before_authentication(&last, "a key").unwrap_err(), "gateway");
-    assert!(matches!(limits.shed_before_authentication(&last, "another"), Ok(false)));
-    limits.remember_connection_caller(&last, "another", Some("gold"));
-    assert!(matches!(limits.shed_before_authentication(&last, "another"), Ok(true)));
-    assert!(matches!(limits.shed_before_authentication(&last, "a key"), Ok(false)));
+    assert!(matches!(limits.shed_before_authentication(&last_caller, "a key"), Ok(false)), "no call yet");
+    limits.remember_connection_caller(&last_caller, "a key", Some("tin"));
+    assert_overloaded_by(&limits.shed_before_authentication(&last_caller, "a key").unwrap_err(), "gateway");
+    assert!(matches!(limits.shed_before_authentication(&last_caller, "another"), Ok(false)));
+    limits.remember_connection_caller(&last_caller, "another", Some("gold"));
+    assert!(matches!(limits.shed_before_authentication(&last_caller, "another"), Ok(true)));
+    assert!(matches!(limits.shed_before_authentication(&last_caller, "a key"), Ok(false)));
 }
 
 #[test]

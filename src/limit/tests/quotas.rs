@@ -9,11 +9,11 @@ fn r5_a_daily_quota_ends_at_midnight_utc() {
     let agent = limits.agent("a");
     assert_eq!(limits.admitted_calls(&agent, "c", 9), 3);
     let fault = assert_rate_limited(limits.call(&agent, "c"), "day");
-    let left = limits.clock.calendar_now().until_day_end.as_secs();
-    assert!(fault.retry_after_secs().unwrap().abs_diff(left) <= 1);
+    let seconds_left = limits.clock.calendar_now().until_day_end.as_secs();
+    assert!(fault.retry_after_secs().unwrap().abs_diff(seconds_left) <= 1);
     assert_eq!(fault.headers()[1].1, "\"day\";q=3;w=86400");
     assert_eq!(limits.admitted_calls(&agent, "d", 9), 3);
-    limits.clock.advance(Duration::from_secs(left + 1));
+    limits.clock.advance(Duration::from_secs(seconds_left + 1));
     assert_eq!(limits.admitted_calls(&agent, "c", 9), 3);
 }
 
@@ -54,8 +54,8 @@ fn r5_a_refused_quota_refunds_the_rates_and_counts_nothing() {
     assert_eq!(limits.admitted_calls(&agent, "c", 50), 2);
     assert_eq!(limits.admitted_calls(&agent, "d", 50), 2);
     assert_eq!(limits.admitted_calls(&agent, "e", 50), 2);
-    let never = assert_rate_limited(limits.batch(&agent, "f", 3), "day");
-    assert_eq!(never.retry_after_secs(), None);
+    let refusal = assert_rate_limited(limits.batch(&agent, "f", 3), "day");
+    assert_eq!(refusal.retry_after_secs(), None);
     assert_eq!(limits.batch(&agent, "f", 2).unwrap().unwrap().remaining, 0);
 }
 
@@ -65,19 +65,19 @@ fn r5_a_tier_has_its_own_quota() {
         json!({"quota": {"per_day": 1}, "tiers": {"gold": {"quota": {"per_day": 5}}, "silver": {"per_caller": "9/s"}}}),
     );
     let agent = limits.agent("a");
-    let passed = |caller, tier| {
-        let account = limits.limits.caller_key(caller, Some(tier));
-        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &account, NonZeroU32::MIN).is_ok()).count()
+    let admitted = |caller, tier| {
+        let key = limits.limits.caller_key(caller, Some(tier));
+        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).is_ok()).count()
     };
-    assert_eq!((passed("g", "gold"), passed("s", "silver")), (5, 1));
+    assert_eq!((admitted("g", "gold"), admitted("s", "silver")), (5, 1));
 }
 
 #[test]
 fn callers_are_evicted_when_their_periods_end_and_excess_callers_share_one_count() {
-    let limits = fixture(json!({"quota": {"per_day": 2}, "most_keys": 10}));
+    let limits = fixture(json!({"quota": {"per_day": 2}, "max_tracked_keys": 10}));
     let agent = limits.agent("a");
-    let passed: usize = (0..30).map(|n| limits.admitted_calls(&agent, &n.to_string(), 1)).sum();
-    assert_eq!(passed, 12, "ten from their own counts, and two from the shared one");
+    let admitted: usize = (0..30).map(|n| limits.admitted_calls(&agent, &n.to_string(), 1)).sum();
+    assert_eq!(admitted, 12, "ten from their own counts, and two from the shared one");
     assert_eq!(limits.limits.tracked_keys(), 10);
     limits.clock.advance(Duration::from_secs(86_400));
     limits.evict_all_idle();
@@ -99,26 +99,26 @@ fn monthly_counts_are_not_evicted_overnight() {
 fn quotas_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quotas.json");
-    let from = json!({"quota": {"per_day": 3}, "state": path});
-    let limits = fixture(from.clone());
+    let config_json = json!({"quota": {"per_day": 3}, "quota_state_file": path});
+    let limits = fixture(config_json.clone());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "opening a configuration writes nothing");
     limits.limits.save_quotas(false).unwrap();
     assert!(path.exists());
     let agent = limits.agent("a");
     let caller = "te\"am\n-ä";
-    let visitor = limits.limits.anonymous_key("2001:db8::1".parse().unwrap());
+    let anonymous = limits.limits.anonymous_key("2001:db8::1".parse().unwrap());
     assert_eq!(limits.admitted_calls(&agent, caller, 2), 2);
     assert_eq!(
-        (0..9).filter(|_| limits.limits.acquire_for_calls(&agent, &visitor, NonZeroU32::MIN).is_ok()).count(),
+        (0..9).filter(|_| limits.limits.acquire_for_calls(&agent, &anonymous, NonZeroU32::MIN).is_ok()).count(),
         3
     );
     limits.limits.save_quotas(true).unwrap();
 
-    let again = fixture(from);
-    let agent = again.agent("a");
-    assert_eq!(again.admitted_calls(&agent, caller, 9), 1);
-    let neighbour = again.limits.anonymous_key("2001:db8::9".parse().unwrap());
-    assert!(again.limits.acquire_for_calls(&agent, &neighbour, NonZeroU32::MIN).is_err());
+    let restarted = fixture(config_json);
+    let agent = restarted.agent("a");
+    assert_eq!(restarted.admitted_calls(&agent, caller, 9), 1);
+    let same_network = restarted.limits.anonymous_key("2001:db8::9".parse().unwrap());
+    assert!(restarted.limits.acquire_for_calls(&agent, &same_network, NonZeroU32::MIN).is_err());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
 }
 
@@ -126,21 +126,21 @@ fn quotas_survive_a_restart() {
 fn an_unreadable_quota_file_stops_the_start_and_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quotas.json");
-    for broken in ["", "{", "[]", r#"{"format":9,"callers":[]}"#, r#"{"format":1,"callers":[["a",1]]}"#] {
-        std::fs::write(&path, broken).unwrap();
-        let problems = CallLimiter::new(&config(json!({"state": path})), Metrics::new().unwrap()).unwrap_err();
-        assert!(problems[0].starts_with("state: ") && problems[0].contains("quotas.json"), "{problems:?}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), broken);
+    for content in ["", "{", "[]", r#"{"format":9,"callers":[]}"#, r#"{"format":1,"callers":[["a",1]]}"#] {
+        std::fs::write(&path, content).unwrap();
+        let problems = CallLimiter::new(&config(json!({"quota_state_file": path})), Metrics::new().unwrap()).unwrap_err();
+        assert!(problems[0].starts_with("quota_state_file: ") && problems[0].contains("quotas.json"), "{problems:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
     }
-    let nowhere = config(json!({"state": folder.path().join("no/such/folder/q.json")}));
-    assert!(CallLimiter::new(&nowhere, Metrics::new().unwrap()).unwrap_err()[0].contains("cannot be written"));
+    let unwritable = config(json!({"quota_state_file": folder.path().join("no/such/folder/q.json")}));
+    assert!(CallLimiter::new(&unwritable, Metrics::new().unwrap()).unwrap_err()[0].contains("cannot be written"));
 }
 
 #[test]
 fn quotas_are_written_when_they_changed_and_not_more_often_than_the_interval() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quotas.json");
-    let limits = fixture(json!({"quota": {"per_day": 3}, "state": path}));
+    let limits = fixture(json!({"quota": {"per_day": 3}, "quota_state_file": path}));
     let agent = limits.agent("a");
     limits.limits.save_quotas(false).unwrap();
     let before = std::fs::read_to_string(&path).unwrap();
@@ -159,7 +159,7 @@ fn a_failed_write_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("x");
     std::fs::create_dir(&inner).unwrap();
-    let limits = fixture(json!({"quota": {"per_day": 3}, "state": inner.join("q.json")}));
+    let limits = fixture(json!({"quota": {"per_day": 3}, "quota_state_file": inner.join("q.json")}));
     let agent = limits.agent("a");
     limits.call(&agent, "c").unwrap();
     std::fs::remove_dir_all(&inner).unwrap();

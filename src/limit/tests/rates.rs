@@ -7,8 +7,8 @@ fn r5_a_caller_over_its_rate_is_refused_with_retry_after() {
     let limits = fixture(json!({"per_caller": "60/min burst 3"}));
     let agent = limits.agent("a");
     for remaining in [2, 1, 0] {
-        let standing = limits.call(&agent, "c").unwrap().unwrap();
-        assert_eq!((standing.limit, standing.remaining), (LimitKind::Caller, remaining));
+        let status = limits.call(&agent, "c").unwrap().unwrap();
+        assert_eq!((status.limit, status.remaining), (LimitKind::Caller, remaining));
     }
     let fault = assert_rate_limited(limits.call(&agent, "c"), "caller");
     assert_eq!(fault.retry_after_secs(), Some(1));
@@ -40,13 +40,13 @@ fn r5_each_kind_of_bucket_refuses_on_its_own() {
 fn r5_the_strictest_of_configuration_and_document_applies() {
     let limits = fixture(json!({"per_agent": "5/h"}));
     let id: AgentId = "a".parse().unwrap();
-    let bounds = |declared: &[&str]| AgentLimitSettings {
+    let settings = |declared: &[&str]| AgentLimitSettings {
         declared_rates: declared.iter().map(|text| rate(text)).collect(),
         ..AgentLimitSettings::default()
     };
-    assert_eq!(limits.admitted_calls(&limits.limits.register_agent(&id, bounds(&["2/h", "100/s"])), "c", 9), 2);
+    assert_eq!(limits.admitted_calls(&limits.limits.register_agent(&id, settings(&["2/h", "100/s"])), "c", 9), 2);
     let id: AgentId = "b".parse().unwrap();
-    assert_eq!(limits.admitted_calls(&limits.limits.register_agent(&id, bounds(&["50/h"])), "c", 9), 5);
+    assert_eq!(limits.admitted_calls(&limits.limits.register_agent(&id, settings(&["50/h"])), "c", 9), 5);
 }
 
 #[test]
@@ -54,26 +54,26 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
     let limits =
         fixture(json!({"per_caller": "2/h", "per_caller_agent": "4/h", "tiers": {"gold": {"per_caller": "9/h"}}}));
     let agent = limits.agent("a");
-    let passed = |caller, tier| {
-        let account = limits.limits.caller_key(caller, tier);
-        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &account, NonZeroU32::MIN).is_ok()).count()
+    let admitted = |caller, tier| {
+        let key = limits.limits.caller_key(caller, tier);
+        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).is_ok()).count()
     };
-    assert_eq!(passed("plain", None), 2);
-    assert_eq!(passed("gold", Some("gold")), 4, "the bucket per agent still applies");
-    assert_eq!(passed("forged", Some("platinum")), 2, "an unknown tier raises no limit");
+    assert_eq!(admitted("plain", None), 2);
+    assert_eq!(admitted("gold", Some("gold")), 4, "the bucket per agent still applies");
+    assert_eq!(admitted("forged", Some("platinum")), 2, "an unknown tier raises no limit");
 }
 
 #[test]
 fn r5_addresses_are_limited_first_and_ipv6_by_network() {
     let limits = fixture(json!({"per_address": "3/h"}));
-    let passed = |peers: &[&str]| {
+    let admitted = |peers: &[&str]| {
         peers.iter().filter(|peer| limits.limits.acquire_for_address(peer.parse().unwrap()).is_ok()).count()
     };
-    assert_eq!(passed(&["192.0.2.1"; 9]), 3);
-    assert_eq!(passed(&["::ffff:192.0.2.1"]), 0, "the same address in another form");
-    assert_eq!(passed(&["192.0.2.2"]), 1);
-    assert_eq!(passed(&["2001:db8::1", "2001:db8::2", "2001:db8::ffff:1", "2001:db8::3"]), 3);
-    assert_eq!(passed(&["2001:db8:0:1::1"]), 1);
+    assert_eq!(admitted(&["192.0.2.1"; 9]), 3);
+    assert_eq!(admitted(&["::ffff:192.0.2.1"]), 0, "the same address in another form");
+    assert_eq!(admitted(&["192.0.2.2"]), 1);
+    assert_eq!(admitted(&["2001:db8::1", "2001:db8::2", "2001:db8::ffff:1", "2001:db8::3"]), 3);
+    assert_eq!(admitted(&["2001:db8:0:1::1"]), 1);
     let fault = limits.limits.acquire_for_address("192.0.2.1".parse().unwrap()).unwrap_err();
     assert!(fault.retry_after_secs().unwrap() > 1_000);
 }
@@ -98,8 +98,8 @@ fn r44_a_batch_is_counted_completely_or_not_at_all() {
     assert_eq!(limits.batch(&agent, "c", 7).unwrap().unwrap().remaining, 3);
     let fault = assert_rate_limited(limits.batch(&agent, "c", 4), "caller");
     assert!(fault.retry_after_secs().is_some());
-    let never = assert_rate_limited(limits.batch(&agent, "c", 11), "caller");
-    assert_eq!(never.retry_after_secs(), None, "waiting would not help");
+    let refusal = assert_rate_limited(limits.batch(&agent, "c", 11), "caller");
+    assert_eq!(refusal.retry_after_secs(), None, "waiting would not help");
     assert!(limits.batch(&agent, "c", 3).is_ok());
 }
 
@@ -107,14 +107,14 @@ fn r44_a_batch_is_counted_completely_or_not_at_all() {
 fn r5_concurrent_calls_from_many_threads_never_exceed_the_bucket() {
     let limits = fixture(json!({"per_caller": "100/d", "per_agent": "150/d"}));
     let agent = limits.agent("a");
-    let passed = AtomicUsize::new(0);
+    let admitted = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (limits, agent, passed) = (&limits, &agent, &passed);
-            scope.spawn(move || passed.fetch_add(limits.admitted_calls(agent, ["c", "d"][thread % 2], 500), Relaxed));
+            let (limits, agent, admitted) = (&limits, &agent, &admitted);
+            scope.spawn(move || admitted.fetch_add(limits.admitted_calls(agent, ["c", "d"][thread % 2], 500), Relaxed));
         }
     });
-    assert!((148..=150).contains(&passed.load(Relaxed)), "{passed:?}");
+    assert!((148..=150).contains(&admitted.load(Relaxed)), "{admitted:?}");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn extreme_rates_do_not_overflow() {
 
 #[test]
 fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
-    let limits = fixture(json!({"per_caller": "60/min", "most_keys": 400_000}));
+    let limits = fixture(json!({"per_caller": "60/min", "max_tracked_keys": 400_000}));
     let agent = limits.agent("a");
     for n in 0..1_000_000_u32 {
         assert!(limits.call(&agent, &n.to_string()).is_ok() || n > 400_000);
@@ -140,14 +140,14 @@ fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
     assert_eq!(limits.limits.tracked_keys(), 400_000);
     assert!(limits.metrics.render().unwrap().contains("{event=\"limiter_overflow\"} 600000"));
     assert_rate_limited(limits.call(&agent, "new"), "caller");
-    let plan = limits.limits.policy.load();
-    assert!(plan.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 1_000_000);
+    let policy = limits.limits.policy.load();
+    assert!(policy.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 1_000_000);
 
     limits.clock.advance(Duration::from_secs(61));
     limits.call(&agent, "busy").unwrap();
     limits.evict_all_idle();
     assert!(limits.limits.tracked_keys() <= 1);
-    assert!(plan.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 5_000);
+    assert!(policy.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 5_000);
     assert!(limits.call(&agent, "new").is_ok());
 }
 
@@ -198,11 +198,11 @@ fn an_agents_buckets_survive_its_removal_until_they_are_idle() {
 fn the_tightest_limit_is_reported() {
     let limits =
         fixture(json!({"per_caller": "100/s", "per_caller_agent": "10/s burst 50", "quota": {"per_day": 1_000}}));
-    let standing = limits.call(&limits.agent("a"), "c").unwrap().unwrap();
+    let status = limits.call(&limits.agent("a"), "c").unwrap().unwrap();
     assert_eq!(
-        standing.header_values(),
+        status.header_values(),
         ("\"caller-agent\";r=49;t=1".to_owned(), "\"caller-agent\";q=50;w=5".to_owned())
     );
-    let none = fixture(json!({}));
-    assert_eq!(none.call(&none.agent("a"), "c").unwrap(), None);
+    let unlimited = fixture(json!({}));
+    assert_eq!(unlimited.call(&unlimited.agent("a"), "c").unwrap(), None);
 }

@@ -88,7 +88,7 @@ struct ReceivedEnvelope<'a> {
     next: Option<&'a RawValue>,
 }
 
-/// Validates the messages of one agent on its broker and discards duplicates.
+/// Validates the messages to one agent, and discards duplicates.
 #[derive(Debug)]
 pub(super) struct TaskValidator {
     agent: String,
@@ -97,8 +97,8 @@ pub(super) struct TaskValidator {
 }
 
 impl TaskValidator {
-    pub(super) fn new(agent: &str, memory: RecentTaskIds) -> Self {
-        Self { agent: agent.to_owned(), topic: mqtt_topic::input_topic(agent), recent_ids: memory }
+    pub(super) fn new(agent: &str, recent_ids: RecentTaskIds) -> Self {
+        Self { agent: agent.to_owned(), topic: mqtt_topic::input_topic(agent), recent_ids }
     }
 
     /// Id of the agent.
@@ -131,22 +131,22 @@ impl TaskValidator {
             return TaskVerdict::Discard("duplicate task");
         }
         let conversation = parse_string(envelope.conversation_id).filter(|id| mqtt_topic::is_conversation_id(id));
-        let depth = envelope.count_steps();
-        let read = match depth {
-            Ok(depth) if depth > MAX_PIPELINE_STEPS => {
+        let step_count = envelope.count_steps();
+        let task = match step_count {
+            Ok(step_count) if step_count > MAX_PIPELINE_STEPS => {
                 let message = format!("The pipeline has more than {MAX_PIPELINE_STEPS} further steps");
                 Err(TaskError::new(TaskErrorCode::PipelineDepthExceeded, message))
             }
             Ok(_) => self.parse_task(&envelope, id.as_deref(), conversation.as_deref()),
-            Err(failure) => Err(failure),
+            Err(error) => Err(error),
         };
-        match (read, conversation) {
+        match (task, conversation) {
             (Ok(task), _) => TaskVerdict::Process(Box::new(task)),
-            (Err(failure), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage {
+            (Err(error), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage {
                 topic: mqtt_topic::conversation_topic(&conversation, &self.agent),
-                payload: failure.payload(id.as_deref()),
+                payload: error.payload(id.as_deref()),
             }),
-            // R123
+            // R123: without a conversation, no error is published.
             (Err(_), None) => TaskVerdict::Discard("invalid, and without a conversation for the error"),
         }
     }
@@ -195,29 +195,29 @@ impl<'a> ReceivedEnvelope<'a> {
 
     /// Counts the steps that follow, up to one more than allowed (R121).
     fn count_steps(&self) -> Result<usize, TaskError> {
-        let (mut depth, mut current) = (0, non_null(self.next));
-        while let Some(next) = current.filter(|_| depth <= MAX_PIPELINE_STEPS) {
+        let (mut count, mut current) = (0, non_null(self.next));
+        while let Some(next) = current.filter(|_| count <= MAX_PIPELINE_STEPS) {
             let next =
                 ReceivedEnvelope::parse(next.get()).ok_or_else(|| invalid_input("next must be an object or null"))?;
-            depth += 1;
+            count += 1;
             current = non_null(next.next);
         }
-        Ok(depth)
+        Ok(count)
     }
 }
 
 fn parse_next(raw: &RawValue) -> Result<NextStep, TaskError> {
     let envelope = ReceivedEnvelope::parse(raw.get()).ok_or_else(|| invalid_input("next must be an object or null"))?;
-    let to = parse_string(envelope.topic).as_deref().and_then(NextTarget::parse);
-    let to = to.ok_or_else(|| invalid_input("next.topic must be an agent's input topic or a conversation"))?;
-    let further = non_null(envelope.next);
-    if further.is_some() && matches!(to, NextTarget::Conversation(_)) {
+    let target = parse_string(envelope.topic).as_deref().and_then(NextTarget::parse);
+    let target = target.ok_or_else(|| invalid_input("next.topic must be an agent's input topic or a conversation"))?;
+    let later_steps = non_null(envelope.next);
+    if later_steps.is_some() && matches!(target, NextTarget::Conversation(_)) {
         return Err(invalid_input("next.next cannot follow a conversation"));
     }
     Ok(NextStep {
-        target: to,
+        target,
         instruction: parse_instruction(envelope.instruction, "next.instruction")?,
-        next: further.map(|raw| raw.get().to_owned()),
+        next: later_steps.map(|raw| raw.get().to_owned()),
     })
 }
 
@@ -235,8 +235,8 @@ fn parse_string(raw: Option<&RawValue>) -> Option<String> {
 }
 
 fn parse_instruction(raw: Option<&RawValue>, name: &str) -> Result<Option<String>, TaskError> {
-    let wrong = |_| invalid_input(&format!("{name} must be a string or null"));
-    non_null(raw).map(|raw| serde_json::from_str(raw.get()).map_err(wrong)).transpose()
+    let invalid = |_| invalid_input(&format!("{name} must be a string or null"));
+    non_null(raw).map(|raw| serde_json::from_str(raw.get()).map_err(invalid)).transpose()
 }
 
 /// Whether `id` is a UUID of version 4 in its usual spelling.

@@ -12,33 +12,33 @@ use serde_json::value::RawValue;
 
 impl BridgeTask {
     /// Builds the message to publish after the agent responded with this JSON text or failed: steps 8 and 9.
-    pub(in super::super) fn result_message(&self, answer: Result<&RawValue, TaskError>) -> OutgoingMessage {
-        let outgoing = answer.and_then(|answer| {
+    pub(in super::super) fn result_message(&self, response: Result<&RawValue, TaskError>) -> OutgoingMessage {
+        let outgoing = response.and_then(|response| {
             let (topic, payload) = match &self.next {
                 Some(NextStep { target: NextTarget::Agent(topic), instruction, next }) => {
-                    (topic.clone(), self.next_task_payload(topic, instruction.as_deref(), answer, next.as_deref()))
+                    (topic.clone(), self.next_task_payload(topic, instruction.as_deref(), response, next.as_deref()))
                 }
-                Some(NextStep { target: to, .. }) => (to.topic().to_owned(), self.response_payload(answer)),
-                None => (self.response_topic.clone(), self.response_payload(answer)),
+                Some(NextStep { target, .. }) => (target.topic().to_owned(), self.response_payload(response)),
+                None => (self.response_topic.clone(), self.response_payload(response)),
             };
             match payload {
                 Some(payload) if payload.len() <= MAX_MESSAGE_BYTES => Ok(OutgoingMessage { topic, payload }),
                 _ => Err(TaskError::new(TaskErrorCode::ToolExecutionFailed, "The agent's response is too large")),
             }
         });
-        outgoing.unwrap_or_else(|failure| OutgoingMessage {
+        outgoing.unwrap_or_else(|error| OutgoingMessage {
             topic: self.response_topic.clone(),
-            payload: failure.payload(Some(&self.id)),
+            payload: error.payload(Some(&self.id)),
         })
     }
 
-    fn response_payload(&self, answer: &RawValue) -> Option<Vec<u8>> {
+    fn response_payload(&self, response: &RawValue) -> Option<Vec<u8>> {
         #[derive(serde::Serialize)]
         struct Response<'a> {
             response: &'a RawValue,
             task_id: &'a str,
         }
-        serde_json::to_vec(&Response { response: answer, task_id: &self.id }).ok()
+        serde_json::to_vec(&Response { response, task_id: &self.id }).ok()
     }
 
     /// Builds the task for the next agent: this task, with this agent's response as its input (R112).

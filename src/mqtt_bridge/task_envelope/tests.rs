@@ -20,10 +20,10 @@ fn envelope() -> Value {
 }
 
 fn validate(validator: &mut TaskValidator, envelope: &Value) -> TaskVerdict {
-    validator.validate_and_deduplicate(&arrived(envelope.to_string().as_bytes()), Instant::now())
+    validator.validate_and_deduplicate(&received(envelope.to_string().as_bytes()), Instant::now())
 }
 
-fn arrived(payload: &[u8]) -> IncomingTask<'_> {
+fn received(payload: &[u8]) -> IncomingTask<'_> {
     IncomingTask { topic: TOPIC, payload, retained: false }
 }
 
@@ -41,12 +41,12 @@ fn refusal(verdict: TaskVerdict) -> (String, Value) {
     }
 }
 
-fn deep(levels: usize) -> Value {
+fn nested_steps(levels: usize) -> Value {
     (0..levels).fold(Value::Null, |next, _| json!({"topic": TOPIC, "instruction": null, "input": null, "next": next}))
 }
 
-fn answered(task: &BridgeTask, answer: &str) -> (String, Value) {
-    let raw = RawValue::from_string(answer.to_owned()).unwrap();
+fn result_message_for(task: &BridgeTask, response: &str) -> (String, Value) {
+    let raw = RawValue::from_string(response.to_owned()).unwrap();
     let outgoing = task.result_message(Ok(&raw));
     (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap())
 }
@@ -57,7 +57,7 @@ fn r110_r111_a_valid_task_is_processed_with_its_input_byte_for_byte() {
         r#"{{"task_id":"{}","conversation_id":"c","topic":"control//agents/a/input/","input":{{"n": 1.10, "big":123456789012345678901234567890}},"more":1}}"#,
         Uuid::new_v4()
     );
-    let TaskVerdict::Process(task) = validator().validate_and_deduplicate(&arrived(text.as_bytes()), Instant::now())
+    let TaskVerdict::Process(task) = validator().validate_and_deduplicate(&received(text.as_bytes()), Instant::now())
     else {
         panic!()
     };
@@ -71,17 +71,17 @@ fn r110_r111_a_valid_task_is_processed_with_its_input_byte_for_byte() {
 fn r106_r120_step_2_a_retained_message_is_ignored() {
     let text = envelope().to_string();
     let verdict = validator()
-        .validate_and_deduplicate(&IncomingTask { retained: true, ..arrived(text.as_bytes()) }, Instant::now());
+        .validate_and_deduplicate(&IncomingTask { retained: true, ..received(text.as_bytes()) }, Instant::now());
     assert_eq!(verdict, TaskVerdict::Discard("retained message"));
 }
 
 #[test]
 fn r120_step_3_a_task_with_another_topic_is_discarded_even_with_a_conversation() {
     for topic in [json!("/control/agents/b/input"), json!("/control/agents/a"), json!(7), Value::Null, json!("")] {
-        let mut wrong = envelope();
-        wrong["topic"] = topic;
-        wrong["next"] = deep(17);
-        assert!(matches!(validate(&mut validator(), &wrong), TaskVerdict::Discard(_)), "{wrong}");
+        let mut invalid = envelope();
+        invalid["topic"] = topic;
+        invalid["next"] = nested_steps(17);
+        assert!(matches!(validate(&mut validator(), &invalid), TaskVerdict::Discard(_)), "{invalid}");
     }
     let mut without = envelope();
     without.as_object_mut().unwrap().remove("topic");
@@ -91,29 +91,29 @@ fn r120_step_3_a_task_with_another_topic_is_discarded_even_with_a_conversation()
 #[test]
 fn r109_step_3_topics_are_compared_in_their_canonical_spelling() {
     for topic in ["//control//agents/a/input/", "control/agents/a/input"] {
-        let mut odd = envelope();
-        odd["topic"] = json!(topic);
-        task(&mut validator(), &odd);
+        let mut message = envelope();
+        message["topic"] = json!(topic);
+        task(&mut validator(), &message);
         let text = envelope().to_string();
-        let message = IncomingTask { topic, ..arrived(text.as_bytes()) };
-        assert!(matches!(validator().validate_and_deduplicate(&message, Instant::now()), TaskVerdict::Process(_)));
+        let incoming = IncomingTask { topic, ..received(text.as_bytes()) };
+        assert!(matches!(validator().validate_and_deduplicate(&incoming, Instant::now()), TaskVerdict::Process(_)));
     }
 }
 
 #[test]
 fn r125_step_4_a_duplicate_is_discarded_even_if_the_first_was_refused() {
     let mut validator = validator();
-    let good = envelope();
-    task(&mut validator, &good);
-    assert_eq!(validate(&mut validator, &good), TaskVerdict::Discard("duplicate task"));
+    let valid = envelope();
+    task(&mut validator, &valid);
+    assert_eq!(validate(&mut validator, &valid), TaskVerdict::Discard("duplicate task"));
     let mut deeper = envelope();
-    deeper["next"] = deep(17);
+    deeper["next"] = nested_steps(17);
     refusal(validate(&mut validator, &deeper));
     assert_eq!(validate(&mut validator, &deeper), TaskVerdict::Discard("duplicate task"));
-    let mut shouted = good.clone();
-    shouted["task_id"] = json!(good["task_id"].as_str().unwrap().to_uppercase());
+    let mut uppercase = valid.clone();
+    uppercase["task_id"] = json!(valid["task_id"].as_str().unwrap().to_uppercase());
     assert_eq!(
-        validate(&mut validator, &shouted),
+        validate(&mut validator, &uppercase),
         TaskVerdict::Discard("duplicate task"),
         "the same id in another spelling"
     );
@@ -121,20 +121,20 @@ fn r125_step_4_a_duplicate_is_discarded_even_if_the_first_was_refused() {
 
 #[test]
 fn r121_step_5_a_pipeline_has_at_most_sixteen_further_steps() {
-    let mut most = envelope();
-    most["next"] = deep(16);
-    task(&mut validator(), &most);
+    let mut longest = envelope();
+    longest["next"] = nested_steps(16);
+    task(&mut validator(), &longest);
     for levels in [17, 30, 100] {
-        let mut beyond = envelope();
-        beyond["next"] = deep(levels);
+        let mut too_long = envelope();
+        too_long["next"] = nested_steps(levels);
         // The depth is checked before the rest is parsed (R120).
-        beyond["input"] = json!(7);
-        let (topic, error) = refusal(validate(&mut validator(), &beyond));
+        too_long["input"] = json!(7);
+        let (topic, error) = refusal(validate(&mut validator(), &too_long));
         assert_eq!(
             (topic.as_str(), &error["error"]["code"]),
             ("/conversations/c-1/a", &json!("pipeline_depth_exceeded"))
         );
-        assert_eq!(error["task_id"], beyond["task_id"]);
+        assert_eq!(error["task_id"], too_long["task_id"]);
     }
 }
 
@@ -144,13 +144,13 @@ fn r121_a_pipeline_too_deep_for_any_parser_gets_the_depth_error() {
     let id = Uuid::new_v4();
     let text = format!(r#"{{"task_id":"{id}","conversation_id":"c","topic":"{TOPIC}","input":"x","next":{next}}}"#);
     assert!(text.len() <= MAX_MESSAGE_BYTES);
-    let (_, error) = refusal(validator().validate_and_deduplicate(&arrived(text.as_bytes()), Instant::now()));
+    let (_, error) = refusal(validator().validate_and_deduplicate(&received(text.as_bytes()), Instant::now()));
     assert_eq!(error["error"]["code"], "pipeline_depth_exceeded");
 }
 
 #[test]
 fn r122_step_6_an_invalid_envelope_gets_an_error_on_its_conversation() {
-    let wrong: [(&str, Value); 14] = [
+    let invalid_members: [(&str, Value); 14] = [
         ("task_id", json!("task-1")),
         ("task_id", json!(1)),
         ("task_id", json!("6ba7b810-9dad-11d1-80b4-00c04fd430c8")),
@@ -166,12 +166,12 @@ fn r122_step_6_an_invalid_envelope_gets_an_error_on_its_conversation() {
         ("next", json!({"topic": "/control/agents/b/input", "instruction": 1})),
         ("next", json!({"topic": "/conversations/c/a", "next": {"topic": TOPIC}})),
     ];
-    for (member, value) in wrong {
-        let mut broken = envelope();
-        broken[member] = value;
-        let (topic, error) = refusal(validate(&mut validator(), &broken));
+    for (member, value) in invalid_members {
+        let mut invalid = envelope();
+        invalid[member] = value;
+        let (topic, error) = refusal(validate(&mut validator(), &invalid));
         assert_eq!(topic, "/conversations/c-1/a");
-        assert_eq!(error["error"]["code"], "invalid_input", "{broken}");
+        assert_eq!(error["error"]["code"], "invalid_input", "{invalid}");
         assert!(error["error"]["message"].as_str().unwrap().starts_with(member), "{error}");
     }
     let mut without = envelope();
@@ -191,9 +191,9 @@ fn r123_without_a_conversation_nothing_is_published() {
         json!("x".repeat(257)),
         json!(3),
     ] {
-        let mut lost = envelope();
-        lost["conversation_id"] = id;
-        assert!(matches!(validate(&mut validator(), &lost), TaskVerdict::Discard(_)), "{lost}");
+        let mut unanswerable = envelope();
+        unanswerable["conversation_id"] = id;
+        assert!(matches!(validate(&mut validator(), &unanswerable), TaskVerdict::Discard(_)), "{unanswerable}");
     }
 }
 
@@ -213,7 +213,7 @@ fn r122_messages_that_are_not_envelopes_are_discarded() {
         large.as_bytes(),
     ] {
         assert!(matches!(
-            validator().validate_and_deduplicate(&arrived(payload), Instant::now()),
+            validator().validate_and_deduplicate(&received(payload), Instant::now()),
             TaskVerdict::Discard(_)
         ));
     }
@@ -224,7 +224,7 @@ fn r107_step_9_the_response_goes_to_the_conversation() {
     let envelope = envelope();
     let task = task(&mut validator(), &envelope);
     let expected = json!({"response": {"x": [1]}, "task_id": envelope["task_id"]});
-    assert_eq!(answered(&task, r#"{"x":[1]}"#), ("/conversations/c-1/a".to_owned(), expected));
+    assert_eq!(result_message_for(&task, r#"{"x":[1]}"#), ("/conversations/c-1/a".to_owned(), expected));
 }
 
 #[test]
@@ -233,10 +233,10 @@ fn r112_step_8_the_response_becomes_the_input_of_the_next_step() {
     let then = json!({"topic": "/control/agents/c/input", "instruction": null, "input": null, "next": null});
     envelope["next"] =
         json!({"topic": "control/agents/b/input/", "instruction": "shorten", "input": null, "next": then});
-    let (topic, onward) = answered(&task(&mut validator(), &envelope), "\"long\"");
+    let (topic, next_task) = result_message_for(&task(&mut validator(), &envelope), "\"long\"");
     assert_eq!(topic, "/control/agents/b/input");
     assert_eq!(
-        onward,
+        next_task,
         json!({
             "task_id": envelope["task_id"], "conversation_id": "c-1", "topic": "/control/agents/b/input",
             "instruction": "shorten", "input": "long", "next": then,
@@ -244,28 +244,29 @@ fn r112_step_8_the_response_becomes_the_input_of_the_next_step() {
     );
     let mut last = self::envelope();
     last["next"] = json!({"topic": "/conversations/other/x"});
-    let (topic, response) = answered(&task(&mut validator(), &last), "1");
+    let (topic, response) = result_message_for(&task(&mut validator(), &last), "1");
     assert_eq!((topic.as_str(), &response["response"]), ("/conversations/other/x", &json!(1)));
 }
 
 #[test]
 fn r116_a_response_that_is_too_large_becomes_an_error() {
-    let (_, error) = answered(&task(&mut validator(), &envelope()), &json!("x".repeat(MAX_MESSAGE_BYTES)).to_string());
+    let (_, error) =
+        result_message_for(&task(&mut validator(), &envelope()), &json!("x".repeat(MAX_MESSAGE_BYTES)).to_string());
     assert_eq!(error["error"]["code"], "tool_execution_failed");
 }
 
 #[test]
 fn an_instruction_is_merged_into_the_input() {
-    let of = |input: &str, instruction| {
+    let merge = |input: &str, instruction| {
         let text = merge_instruction(Bytes::from(input.to_owned()), instruction);
         serde_json::from_slice::<Value>(&text).unwrap()
     };
-    assert_eq!(of(r#"{"a":1}"#, None), json!({"a": 1}));
-    assert_eq!(of(r#" { "a":1}"#, Some("do \"it\"")), json!({"a": 1, "instruction": "do \"it\""}));
-    assert_eq!(of("{ }", Some("do")), json!({"instruction": "do"}));
-    assert_eq!(of(r#"{"instruction":null}"#, Some("do")), json!({"instruction": null}));
-    assert_eq!(of("\"x\"", Some("do")), json!({"instruction": "do", "input": "x"}));
-    assert_eq!(of("[1]", Some("do")), json!({"instruction": "do", "input": [1]}));
+    assert_eq!(merge(r#"{"a":1}"#, None), json!({"a": 1}));
+    assert_eq!(merge(r#" { "a":1}"#, Some("do \"it\"")), json!({"a": 1, "instruction": "do \"it\""}));
+    assert_eq!(merge("{ }", Some("do")), json!({"instruction": "do"}));
+    assert_eq!(merge(r#"{"instruction":null}"#, Some("do")), json!({"instruction": null}));
+    assert_eq!(merge("\"x\"", Some("do")), json!({"instruction": "do", "input": "x"}));
+    assert_eq!(merge("[1]", Some("do")), json!({"instruction": "do", "input": [1]}));
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -290,7 +291,7 @@ proptest! {
     #[test]
     fn r122_arbitrary_messages_cause_no_panic(payload in prop::collection::vec(any::<u8>(), 0..400), topic in "\\PC{0,40}", retained: bool) {
         validator().validate_and_deduplicate(&IncomingTask { topic: &topic, payload: &payload, retained }, Instant::now());
-        validator().validate_and_deduplicate(&arrived(&payload), Instant::now());
+        validator().validate_and_deduplicate(&received(&payload), Instant::now());
     }
 
     #[test]
@@ -298,14 +299,14 @@ proptest! {
         members in prop::collection::btree_map("task_id|conversation_id|topic|instruction|input|next|x", any_json(), 0..7),
         keeps_topic: bool,
     ) {
-        let mut odd = Value::Object(members.into_iter().collect());
+        let mut envelope = Value::Object(members.into_iter().collect());
         if keeps_topic {
-            odd["topic"] = json!(TOPIC);
+            envelope["topic"] = json!(TOPIC);
         }
-        match validate(&mut validator(), &odd) {
+        match validate(&mut validator(), &envelope) {
             TaskVerdict::Discard(_) => {}
             TaskVerdict::Refuse(outgoing) => {
-                prop_assert_eq!(outgoing.topic, format!("/conversations/{}/a", odd["conversation_id"].as_str().unwrap()));
+                prop_assert_eq!(outgoing.topic, format!("/conversations/{}/a", envelope["conversation_id"].as_str().unwrap()));
             }
             TaskVerdict::Process(task) => prop_assert!(is_task_id(&task.id) && task.response_topic.starts_with("/conversations/")),
         }
@@ -314,7 +315,7 @@ proptest! {
     #[test]
     fn an_input_with_a_merged_instruction_is_valid_json(input in any_json(), instruction in "\\PC{0,20}") {
         let text = merge_instruction(Bytes::from(input.to_string()), Some(&instruction));
-        let read: Value = serde_json::from_slice(&text).unwrap();
-        prop_assert!(read.get("instruction").is_some());
+        let merged: Value = serde_json::from_slice(&text).unwrap();
+        prop_assert!(merged.get("instruction").is_some());
     }
 }

@@ -7,15 +7,15 @@ use super::*;
 
 #[test]
 fn r109_topics_have_one_canonical_spelling() {
-    for (topic, spelled) in [
+    for (topic, canonical) in [
         ("//control//agents/foo/", "/control/agents/foo"),
         ("control/agents/foo", "/control/agents/foo"),
         ("/control/agents/foo///", "/control/agents/foo"),
         ("", ""),
         ("///", ""),
     ] {
-        assert_eq!(canonical_topic(topic), spelled, "{topic}");
-        assert_eq!(canonical_topic(spelled), spelled, "{topic}");
+        assert_eq!(canonical_topic(topic), canonical, "{topic}");
+        assert_eq!(canonical_topic(canonical), canonical, "{topic}");
     }
 }
 

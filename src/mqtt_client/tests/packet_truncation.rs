@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use tokio::io::AsyncReadExt;
 
 fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut rest) = (vec![kind], body.len());
+    let (mut bytes, mut length) = (vec![kind], body.len());
     loop {
-        bytes.push((rest & 0x7f) as u8 | if rest > 0x7f { 0x80 } else { 0 });
-        rest >>= 7;
-        if rest == 0 {
+        bytes.push((length & 0x7f) as u8 | if length > 0x7f { 0x80 } else { 0 });
+        length >>= 7;
+        if length == 0 {
             break;
         }
     }
@@ -19,12 +19,12 @@ fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
 
 /// Returns the output for `bytes`, read `step` bytes at a time.
 async fn truncated(bytes: Vec<u8>, step: usize) -> Vec<u8> {
-    let (mut out, mut buffer) = (Vec::new(), vec![0; step]);
-    let mut clip = PacketTruncator::new(std::io::Cursor::new(bytes));
+    let (mut output, mut buffer) = (Vec::new(), vec![0; step]);
+    let mut truncator = PacketTruncator::new(std::io::Cursor::new(bytes));
     loop {
-        match clip.read(&mut buffer).await.unwrap() {
-            0 => return out,
-            count => out.extend(&buffer[..count]),
+        match truncator.read(&mut buffer).await.unwrap() {
+            0 => return output,
+            count => output.extend(&buffer[..count]),
         }
     }
 }
@@ -52,8 +52,8 @@ async fn packets_of_other_types_are_never_truncated() {
 
 #[tokio::test]
 async fn bytes_that_are_not_mqtt_pass_unchanged() {
-    let odd = [b"\x30\xff\xff\xff\xff\xff".to_vec(), vec![7; 100_000]].concat();
-    assert!(truncated(odd.clone(), 999).await == odd);
+    let not_mqtt = [b"\x30\xff\xff\xff\xff\xff".to_vec(), vec![7; 100_000]].concat();
+    assert!(truncated(not_mqtt.clone(), 999).await == not_mqtt);
     // A packet that ends too early is not completed.
     assert_eq!(truncated(b"\x30\x05ab".to_vec(), 10).await, b"\x30\x05ab");
 }
@@ -72,7 +72,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_cause_no_panic_or_stall(bytes in proptest::collection::vec(any::<u8>(), 0..2_000), step in 1usize..50) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let out = runtime.block_on(truncated(bytes.clone(), step));
-        prop_assert!(out.len() <= bytes.len());
+        let output = runtime.block_on(truncated(bytes.clone(), step));
+        prop_assert!(output.len() <= bytes.len());
     }
 }

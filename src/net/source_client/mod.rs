@@ -28,10 +28,10 @@ pub struct SourceClient {
     other: FetchClient,
     url: Url,
     credential: LoadedCredential,
-    bounds: FetchLimits,
+    limits: FetchLimits,
 }
 
-/// Complete response, whatever its status, after following redirects.
+/// Complete response, regardless of its status, after following redirects.
 #[derive(Debug)]
 pub struct FinalReply {
     /// URL of the final response.
@@ -54,17 +54,18 @@ impl SourceClient {
         other: &FetchClient,
         url: &str,
         credential: Option<&SourceCredential>,
-        bounds: FetchLimits,
+        limits: FetchLimits,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let url = other.check_url(url).map_err(|why| problems.push(format!("url: {why}")));
-        let none = SourceCredential::default();
-        let credential = credential.unwrap_or(&none);
-        let mut within = |whys: Vec<String>| problems.extend(whys.iter().map(|why| format!("credential.{why}")));
-        let login = LoadedCredential::load(credential, other).map_err(&mut within);
-        let own = build_own_client(config, credential.mtls.as_ref()).map_err(&mut within);
-        let (Ok(url), Ok(login), Ok(own)) = (url, login, own) else { return Err(problems) };
-        Ok(Self { own, other: other.clone(), url, credential: login, bounds })
+        let url = other.check_url(url).map_err(|error| problems.push(format!("url: {error}")));
+        let no_credential = SourceCredential::default();
+        let credential = credential.unwrap_or(&no_credential);
+        let mut add_problems =
+            |errors: Vec<String>| problems.extend(errors.iter().map(|error| format!("credential.{error}")));
+        let loaded = LoadedCredential::load(credential, other).map_err(&mut add_problems);
+        let own = build_own_client(config, credential.mtls.as_ref()).map_err(&mut add_problems);
+        let (Ok(url), Ok(loaded), Ok(own)) = (url, loaded, own) else { return Err(problems) };
+        Ok(Self { own, other: other.clone(), url, credential: loaded, limits })
     }
 
     /// Returns the configured URL.
@@ -75,45 +76,45 @@ impl SourceClient {
     /// Sends a GET to `url` with these headers and the credential, and returns the final response.
     ///
     /// # Errors
-    /// A URL on the way is denied, or there was no complete response within the limits.
+    /// One of the URLs is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
         let late =
-            |_| FetchError::Failed { url: url.to_string(), why: format!("takes longer than {}", self.bounds.time) };
-        tokio::time::timeout(self.bounds.time.get(), self.follow_redirects(url, fields)).await.map_err(late)?
+            |_| FetchError::Failed { url: url.to_string(), reason: format!("takes longer than {}", self.limits.time) };
+        tokio::time::timeout(self.limits.time.get(), self.follow_redirects(url, fields)).await.map_err(late)?
     }
 
-    async fn follow_redirects(&self, from: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
-        let mut url = from.clone();
+    async fn follow_redirects(&self, start: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
+        let mut url = start.clone();
         for _ in 0..=redirect::MAX_REDIRECTS {
-            let answer = self.fetch_hop(&url, fields).await?;
-            let Some(next) = redirect::redirect_target(&answer)? else { return Ok(answer) };
+            let reply = self.fetch_hop(&url, fields).await?;
+            let Some(next) = redirect::redirect_target(&reply)? else { return Ok(reply) };
             url = next;
         }
-        Err(redirect::too_many_redirects(from))
+        Err(redirect::too_many_redirects(start))
     }
 
     async fn fetch_hop(&self, url: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
-        self.other.check_url(url.as_str()).map_err(|why| FetchError::Denied { url: url.to_string(), why })?;
+        self.other.check_url(url.as_str()).map_err(|reason| FetchError::Denied { url: url.to_string(), reason })?;
         if url.origin() != self.url.origin() {
-            return self.other.get_once(url, fields, FetchLimits { time: UNLIMITED, ..self.bounds }).await;
+            return self.other.get_once(url, fields, FetchLimits { time: UNLIMITED, ..self.limits }).await;
         }
-        let ask = async |shown: Option<(http::HeaderName, HeaderValue)>| {
+        let send = async |credential: Option<(http::HeaderName, HeaderValue)>| {
             let request = self.own.get(url.clone());
-            let request = shown.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+            let request = credential.into_iter().fold(request, |request, (name, value)| request.header(name, value));
             self.send(request, url, fields).await
         };
         match &self.credential {
-            LoadedCredential::Absent => ask(None).await,
-            LoadedCredential::Header(name, value) => ask(Some((name.clone(), value.clone()))).await,
+            LoadedCredential::Absent => send(None).await,
+            LoadedCredential::Header(name, value) => send(Some((name.clone(), value.clone()))).await,
             LoadedCredential::Tokens(tokens) => {
                 let token = tokens.get(None).await?;
-                let answer = ask(Some((header::AUTHORIZATION, token.clone()))).await?;
-                if answer.status != 401 {
-                    return Ok(answer);
+                let reply = send(Some((header::AUTHORIZATION, token.clone()))).await?;
+                if reply.status != 401 {
+                    return Ok(reply);
                 }
                 // The token may have been revoked before its expiry: request another one, once.
                 let token = tokens.get(Some(&token)).await?;
-                ask(Some((header::AUTHORIZATION, token))).await
+                send(Some((header::AUTHORIZATION, token))).await
             }
         }
     }
@@ -124,9 +125,9 @@ impl SourceClient {
         url: &Url,
         fields: &HeaderMap,
     ) -> Result<FinalReply, FetchError> {
-        // The caller limits the total time of all hops, with a better error.
-        let bounds = FetchLimits { time: UNLIMITED, ..self.bounds };
-        redirect::read_uncompressed(url, request.headers(fields.clone()), bounds).await
+        // The caller of this function bounds the time of all hops together.
+        let limits = FetchLimits { time: UNLIMITED, ..self.limits };
+        redirect::read_uncompressed(url, request.headers(fields.clone()), limits).await
     }
 }
 
@@ -141,5 +142,5 @@ fn build_own_client(config: &NetworkConfig, mtls: Option<&SourceMtls>) -> Result
     }
     builder
         .build()
-        .map_err(|why| vec![format!("mtls: cannot build a TLS client ({})", fetch_client::error_chain(&why))])
+        .map_err(|error| vec![format!("mtls: cannot build a TLS client ({})", fetch_client::error_chain(&error))])
 }

@@ -15,7 +15,7 @@ const TOKEN_LIMITS: FetchLimits = FetchLimits { size: ByteSize::from_kib(64), ti
 const DEFAULT_LIFETIME: u64 = 300;
 /// How long before its expiry a token is renewed; at most a tenth of its lifetime.
 const RENEW_BEFORE: Duration = Duration::from_secs(30);
-/// Maximum lifetime in seconds, whatever the server states.
+/// Maximum lifetime in seconds, regardless of the value that the server states.
 const MAX_LIFETIME: u64 = 86_400;
 
 /// Token cache of one OAuth client.
@@ -46,20 +46,21 @@ struct TokenResponse {
 }
 
 impl TokenCache {
-    pub(super) fn load(from: &ClientCredentials, client: &FetchClient) -> Result<Self, Vec<String>> {
+    pub(super) fn load(credentials: &ClientCredentials, client: &FetchClient) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let url = client.check_url(&from.token_url).map_err(|why| problems.push(format!("token_url: {why}")));
-        let secret = from.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
-        if from.client_id.is_empty() {
+        let url =
+            client.check_url(&credentials.token_url).map_err(|error| problems.push(format!("token_url: {error}")));
+        let secret = credentials.client_secret.load().map_err(|error| problems.push(format!("client_secret: {error}")));
+        if credentials.client_id.is_empty() {
             problems.push("client_id: is empty (the gateway's client id at the token endpoint)".to_owned());
         }
         let (Ok(url), Ok(secret), true) = (url, secret, problems.is_empty()) else { return Err(problems) };
         Ok(Self {
             client: client.clone(),
             url,
-            client_id: form_encoded(&from.client_id),
+            client_id: form_encoded(&credentials.client_id),
             secret: Secret::new(form_encoded(secret.expose())),
-            scope: from.scope.clone(),
+            scope: credentials.scope.clone(),
             cached: Mutex::default(),
         })
     }
@@ -67,15 +68,15 @@ impl TokenCache {
     /// Returns a valid token; requests a new one if the cached one expired or equals `refused`.
     pub(super) async fn get(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, FetchError> {
         // Locked during the request, so that concurrent callers request one token.
-        let mut held = self.cached.lock().await;
-        let usable = held.as_ref().filter(|held| held.until > Instant::now() && Some(&held.value) != refused);
-        if let Some(held) = usable {
-            return Ok(held.value.clone());
+        let mut cached = self.cached.lock().await;
+        let usable = cached.as_ref().filter(|cached| cached.until > Instant::now() && Some(&cached.value) != refused);
+        if let Some(cached) = usable {
+            return Ok(cached.value.clone());
         }
-        *held = None;
+        *cached = None;
         let fresh = self.request_token().await?;
         let value = fresh.value.clone();
-        *held = Some(fresh);
+        *cached = Some(fresh);
         Ok(value)
     }
 
@@ -83,22 +84,23 @@ impl TokenCache {
         let mut fields = vec![("grant_type", "client_credentials")];
         fields.extend(self.scope.as_deref().map(|scope| ("scope", scope)));
         let form = FormRequest { fields: &fields, basic: (&self.client_id, &self.secret) };
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let reply = self.client.post(self.url.as_str(), &form, TOKEN_LIMITS).await?;
         if reply.status != 200 {
             return Err(FetchError::Status { url: self.url.to_string(), status: reply.status });
         }
         // Errors do not repeat the response, because it may hold a token.
-        let unreadable = |why: &str| FetchError::Invalid { url: self.url.to_string(), why: why.to_owned() };
+        let unreadable = |reason: &str| FetchError::Invalid { url: self.url.to_string(), reason: reason.to_owned() };
         let granted: TokenResponse =
             serde_json::from_slice(&reply.body).map_err(|_| unreadable("is not the expected token response"))?;
         if granted.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
             return Err(unreadable("has a token_type other than bearer"));
         }
-        let value = bearer_value(&Secret::new(granted.access_token)).map_err(|why| unreadable(&why))?;
-        let said = granted.expires_in.and_then(|said| said.as_u64().or_else(|| said.as_str()?.parse().ok()));
-        let life = Duration::from_secs(said.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME));
-        Ok(CachedToken { value, until: asked + life.saturating_sub(RENEW_BEFORE.min(life / 10)) })
+        let value = bearer_value(&Secret::new(granted.access_token)).map_err(|reason| unreadable(&reason))?;
+        let expires_in =
+            granted.expires_in.and_then(|expires_in| expires_in.as_u64().or_else(|| expires_in.as_str()?.parse().ok()));
+        let lifetime = Duration::from_secs(expires_in.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME));
+        Ok(CachedToken { value, until: requested_at + lifetime.saturating_sub(RENEW_BEFORE.min(lifetime / 10)) })
     }
 }
 

@@ -78,18 +78,19 @@ impl LoadedCredential {
     ///
     /// # Errors
     /// Returns every unusable part, by its path in the credential.
-    pub(super) fn load(from: &SourceCredential, client: &FetchClient) -> Result<Self, Vec<String>> {
-        match (&from.bearer, &from.header, &from.client_credentials) {
+    pub(super) fn load(credential: &SourceCredential, client: &FetchClient) -> Result<Self, Vec<String>> {
+        match (&credential.bearer, &credential.header, &credential.client_credentials) {
             (None, None, None) => Ok(Self::Absent),
             (Some(bearer), None, None) => {
                 let value = bearer.load().and_then(|token| bearer_value(&token));
-                let value = value.map_err(|why| vec![format!("bearer: {why}")])?;
+                let value = value.map_err(|error| vec![format!("bearer: {error}")])?;
                 Ok(Self::Header(http::header::AUTHORIZATION, value))
             }
-            (None, Some(header), None) => load_header(header).map_err(|why| vec![format!("header.{why}")]),
-            (None, None, Some(from)) => {
-                let within = |whys: Vec<String>| whys.iter().map(|why| format!("client_credentials.{why}")).collect();
-                TokenCache::load(from, client).map(Box::new).map(Self::Tokens).map_err(within)
+            (None, Some(header), None) => load_header(header).map_err(|problem| vec![format!("header.{problem}")]),
+            (None, None, Some(credentials)) => {
+                let with_field =
+                    |errors: Vec<String>| errors.iter().map(|error| format!("client_credentials.{error}")).collect();
+                TokenCache::load(credentials, client).map(Box::new).map(Self::Tokens).map_err(with_field)
             }
             _ => Err(vec!["bearer: only one of bearer, header and client_credentials can be set".to_owned()]),
         }
@@ -98,12 +99,12 @@ impl LoadedCredential {
 
 fn load_header(header: &SourceHeader) -> Result<LoadedCredential, String> {
     let name = HeaderName::try_from(header.name.as_str()).map_err(|_| "name: is not a header name".to_owned())?;
-    let own = ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade"];
-    if own.contains(&name.as_str()) {
+    let reserved = ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade"];
+    if reserved.contains(&name.as_str()) {
         return Err(format!("name: '{name}' is set by the gateway itself (choose another header)"));
     }
-    let secret = header.value.load().map_err(|why| format!("value: {why}"))?;
-    Ok(LoadedCredential::Header(name, sensitive_value(secret.expose()).map_err(|why| format!("value: {why}"))?))
+    let secret = header.value.load().map_err(|error| format!("value: {error}"))?;
+    Ok(LoadedCredential::Header(name, sensitive_value(secret.expose()).map_err(|error| format!("value: {error}"))?))
 }
 
 pub(in crate::net) fn bearer_value(token: &Secret) -> Result<HeaderValue, String> {
@@ -111,7 +112,8 @@ pub(in crate::net) fn bearer_value(token: &Secret) -> Result<HeaderValue, String
 }
 
 fn sensitive_value(text: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::try_from(text).map_err(|_| "holds characters that no header may hold".to_owned())?;
+    let mut value =
+        HeaderValue::try_from(text).map_err(|_| "contains characters that a header cannot contain".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -120,7 +122,8 @@ impl SourceMtls {
     /// Loads the certificate with its key, and the certificate authorities to trust.
     pub(super) fn load(&self) -> Result<(reqwest::Identity, Vec<reqwest::Certificate>), Vec<String>> {
         let read = |name: &str, path: &ConfigPath| {
-            std::fs::read(path).map_err(|why| vec![format!("mtls.{name}: {} cannot be read ({why})", path.display())])
+            std::fs::read(path)
+                .map_err(|error| vec![format!("mtls.{name}: {} cannot be read ({error})", path.display())])
         };
         let mut pem = read("certificate", &self.certificate)?;
         pem.push(b'\n');
@@ -131,7 +134,7 @@ impl SourceMtls {
         let Some(ca) = &self.ca else { return Ok((identity, Vec::new())) };
         let bundle = reqwest::Certificate::from_pem_bundle(&read("ca", ca)?).unwrap_or_default();
         match bundle.is_empty() {
-            true => Err(vec![format!("mtls.ca: {} holds no certificate in PEM", ca.display())]),
+            true => Err(vec![format!("mtls.ca: {} contains no certificate in PEM", ca.display())]),
             false => Ok((identity, bundle)),
         }
     }

@@ -88,9 +88,9 @@ impl PublishConfig {
         if !(ConfigDuration::from_millis(500)..=ConfigDuration::from_secs(3_600)).contains(&self.poll_interval) {
             problems.push(format!("poll_interval: must be 500ms to 1h, not {}", self.poll_interval));
         }
-        let mut bounded = |path: &str, value: u32, most: u32| {
-            if !(1..=most).contains(&value) {
-                problems.push(format!("{path}: must be 1 to {most}, not {value}"));
+        let mut bounded = |path: &str, value: u32, max: u32| {
+            if !(1..=max).contains(&value) {
+                problems.push(format!("{path}: must be 1 to {max}, not {value}"));
             }
         };
         bounded("max_documents_per_publisher", self.max_documents_per_publisher, 100_000);
@@ -100,7 +100,7 @@ impl PublishConfig {
                 problems.push(format!("publishers[{at}]: needs callers or groups ('*' matches every caller)"));
             }
             if rule.agents.is_empty() {
-                problems.push(format!("publishers[{at}].ids: must not be empty (remove it to allow all ids)"));
+                problems.push(format!("publishers[{at}].agents: must not be empty (remove it to allow all agents)"));
             }
         }
         if self.database_ca.is_some() && self.database.is_none() {
@@ -109,8 +109,8 @@ impl PublishConfig {
         problems
     }
 
-    /// As [`PublishConfig::problems`], and what can be checked of the store without creating or connecting to it: for a
-    /// check that changes nothing.
+    /// Returns [`PublishConfig::problems`] and the problems of the store that can be found without creating or
+    /// connecting to it.
     pub fn check(&self) -> Vec<String> {
         let mut problems = self.problems();
         let section = self.store_key();
@@ -118,10 +118,11 @@ impl PublishConfig {
         problems
     }
 
-    /// Returns whether both name the same store, which is opened once, at startup.
+    /// Returns whether both configurations name the same store. The store is opened once, at startup.
     pub fn is_same_store(&self, other: &Self) -> bool {
-        let named = |config: &Self| (config.sqlite_file.clone(), config.database.clone(), config.database_ca.clone());
-        named(self) == named(other)
+        let location =
+            |config: &Self| (config.sqlite_file.clone(), config.database.clone(), config.database_ca.clone());
+        location(self) == location(other)
     }
 
     /// Returns the setting that names the store.
@@ -140,16 +141,16 @@ impl PublishConfig {
         }
     }
 
-    /// Returns the rules that apply to `by`.
-    pub(super) fn rules_for<'a>(&'a self, by: Publisher<'a>) -> impl Iterator<Item = &'a PublisherRule> {
-        self.publishers.iter().filter(move |rule| rule.applies_to(by))
+    /// Returns the rules that apply to `publisher`.
+    pub(super) fn rules_for<'a>(&'a self, publisher: Publisher<'a>) -> impl Iterator<Item = &'a PublisherRule> {
+        self.publishers.iter().filter(move |rule| rule.applies_to(publisher))
     }
 }
 
 impl PublisherRule {
-    fn applies_to(&self, by: Publisher<'_>) -> bool {
-        let named = |caller: &Glob| caller.matches(by.id) && (by.id != ANONYMOUS_ID || caller.is_exact());
-        let in_group = || by.groups.iter().any(|group| self.groups.iter().any(|named| named.matches(group)));
+    fn applies_to(&self, publisher: Publisher<'_>) -> bool {
+        let named = |caller: &Glob| caller.matches(publisher.id) && (publisher.id != ANONYMOUS_ID || caller.is_exact());
+        let in_group = || publisher.groups.iter().any(|group| self.groups.iter().any(|named| named.matches(group)));
         self.callers.iter().any(named) || in_group()
     }
 

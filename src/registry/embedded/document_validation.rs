@@ -1,5 +1,5 @@
 //! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
-//! reported at once, each with its JSON Pointer. Nothing is repaired but a missing id.
+//! reported at once, each with its JSON Pointer. Only a missing id is repaired.
 
 use super::PublishConfig;
 use crate::{
@@ -51,10 +51,10 @@ pub(super) async fn validate_document(
         return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
     }
     // Compiling schemas may take long.
-    let judging = tokio::task::spawn_blocking(move || (check_form(&document), document));
-    let (found, document) =
-        judging.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
-    let agent = found?;
+    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document), document));
+    let (result, document) =
+        validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
+    let agent = result?;
     if RESERVED_IDS.contains(&agent.id.as_str()) {
         return Err(invalid_document(vec![violation(
             "/id",
@@ -85,27 +85,32 @@ pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation 
     Violation { pointer: pointer.to_owned(), message: message.into() }
 }
 
-fn check_form(document: &Value) -> Result<Agent> {
+fn validate_structure(document: &Value) -> Result<Agent> {
     let schema = METADATA_SCHEMA
         .as_ref()
         .map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
-    let mut found = schema.validate_up_to(document, MAX_VIOLATIONS);
+    let mut violations = schema.validate_up_to(document, MAX_VIOLATIONS);
     let agent = match Agent::from_document(document, [0; 32]) {
         Ok(agent) => Some(agent),
         Err(problems) => {
-            let mut meant: Vec<Violation> = problems.iter().map(|problem| violation_from_problem(problem)).collect();
+            let mut agent_violations: Vec<Violation> =
+                problems.iter().map(|problem| violation_from_problem(problem)).collect();
             // Where both report the same location, the agent's message is kept, because it has a hint. The schema's is
             // kept where its location is more specific.
-            meant.retain(|own| !found.iter().any(|other| is_below(&other.pointer, &own.pointer)));
-            found.retain(|violation| !meant.iter().any(|own| is_same_location(violation, own)));
-            found.extend(meant);
+            agent_violations.retain(|agent_violation| {
+                !violations.iter().any(|other| is_below(&other.pointer, &agent_violation.pointer))
+            });
+            violations.retain(|violation| {
+                !agent_violations.iter().any(|agent_violation| is_same_location(violation, agent_violation))
+            });
+            violations.extend(agent_violations);
             None
         }
     };
-    found.extend(agent.iter().flat_map(check_operation_schemas));
+    violations.extend(agent.iter().flat_map(check_operation_schemas));
     match agent {
-        Some(agent) if found.is_empty() => Ok(agent),
-        _ => Err(invalid_document(found)),
+        Some(agent) if violations.is_empty() => Ok(agent),
+        _ => Err(invalid_document(violations)),
     }
 }
 
@@ -140,15 +145,15 @@ fn violation_from_problem(problem: &str) -> Violation {
 
 /// Returns why the operations' schemas cannot be used.
 fn check_operation_schemas(agent: &Agent) -> Vec<Violation> {
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for (number, operation) in agent.operations.iter().enumerate() {
-        let place = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
-        for (side, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
-            let broken = schema.as_ref().and_then(|schema| CompiledSchema::compile(schema).err());
-            found.extend(broken.map(|why| violation(&format!("{place}/{side}"), why)));
+        let pointer = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
+        for (member, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
+            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile(schema).err());
+            violations.extend(error.map(|why| violation(&format!("{pointer}/{member}"), why)));
         }
     }
-    found
+    violations
 }
 
 /// Returns why the gateway would not reach an agent at this endpoint.
@@ -173,7 +178,7 @@ async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy
             let allowed = config.allowed_sockets.iter().any(|sockets| sockets.matches(&path));
             return (!allowed).then(|| {
                 "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
-                 registry.allow_sockets)"
+                 registry.allowed_sockets)"
                     .to_owned()
             });
         }
@@ -187,10 +192,11 @@ async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy
     match tokio::time::timeout(RESOLVE_TIMEOUT, resolve_host(host, port, policy)).await {
         // The address is only logged: publishers must not learn what names resolve to in this network.
         Ok(Err(ResolveError::Denied { .. } | ResolveError::SocketDenied { .. })) => Some(format!(
-            "resolves to an address that the gateway must not reach: {} (an operator may add it to network.allowed_addresses)",
+            "resolves to an address that the gateway must not reach: {} (an operator may add it to \
+             network.allowed_addresses)",
             truncate(host, 100)
         )),
-        // An unknown name may be known when it is called, and is checked then.
+        // A name without an address may have one when the agent is called, and is checked then.
         Ok(Ok(_) | Err(ResolveError::NoAddress { .. })) | Err(_) => None,
     }
 }

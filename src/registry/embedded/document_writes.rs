@@ -38,16 +38,16 @@ impl EmbeddedRegistry {
     /// # Errors
     /// `InvalidInput` with every violation, `PermissionDenied`, `Conflict` where another publisher owns the id,
     /// `Overloaded` where the store cannot be reached.
-    pub async fn publish(&self, by: Publisher<'_>, mut document: Value) -> Result<PublishOutcome> {
-        self.require_publisher(by)?;
+    pub async fn publish(&self, publisher: Publisher<'_>, mut document: Value) -> Result<PublishOutcome> {
+        self.require_publisher(publisher)?;
         if let Value::Object(members) = &mut document
             && members.get("id").is_none_or(Value::is_null)
         {
             members.insert("id".to_owned(), Value::String(uuid::Uuid::now_v7().to_string()));
         }
-        let judged = validate_document(document, &self.config.load(), &self.policy.load()).await?;
-        let right = self.authorize_write(by, &judged.id)?;
-        self.store_document(right, judged, WritePrecondition::Always, WriteTarget::Collection).await
+        let valid_document = validate_document(document, &self.config.load(), &self.policy.load()).await?;
+        let access = self.authorize_write(publisher, &valid_document.id)?;
+        self.store_document(access, valid_document, WritePrecondition::Always, WriteTarget::Collection).await
     }
 
     /// `PUT /agents/{id}`: creates the document, or replaces the publisher's own.
@@ -56,14 +56,14 @@ impl EmbeddedRegistry {
     /// As [`EmbeddedRegistry::publish`], and `PreconditionFailed`.
     pub async fn put(
         &self,
-        by: Publisher<'_>,
+        publisher: Publisher<'_>,
         id: &AgentId,
         document: Value,
-        when: &WritePrecondition,
+        precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
-        let right = self.authorize_write(by, id)?;
-        let judged = self.validate_for_path(id, document).await?;
-        self.store_document(right, judged, when.clone(), WriteTarget::Agent).await
+        let access = self.authorize_write(publisher, id)?;
+        let valid_document = self.validate_for_path(id, document).await?;
+        self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
 
     /// `PATCH /agents/{id}`: a JSON Merge Patch (RFC 7396).
@@ -72,12 +72,12 @@ impl EmbeddedRegistry {
     /// As [`EmbeddedRegistry::put`], and `NotFound`.
     pub async fn patch(
         &self,
-        by: Publisher<'_>,
+        publisher: Publisher<'_>,
         id: &AgentId,
         patch: Value,
-        when: &WritePrecondition,
+        precondition: &WritePrecondition,
     ) -> Result<PublishedDocument> {
-        let right = self.authorize_write(by, id)?;
+        let access = self.authorize_write(publisher, id)?;
         if !patch.is_object() {
             return Err(invalid_document(vec![violation(
                 "",
@@ -85,25 +85,30 @@ impl EmbeddedRegistry {
             )]));
         }
         for _ in 0..MAX_PATCH_ATTEMPTS {
-            let Some(kept) = self.store.get_document(id.as_str()).await? else { return Err(not_found()) };
-            if *kept.owner != *right.publisher && !right.any_owner {
+            let Some(stored) = self.store.get_document(id.as_str()).await? else { return Err(not_found()) };
+            if *stored.owner != *access.publisher && !access.any_owner {
                 return Err(refusal_fault(WriteRefusal::NotOwner, WriteTarget::Agent, (0, 0)));
             }
-            let tag = etag(kept.document.as_bytes());
-            match when {
+            let tag = etag(stored.document.as_bytes());
+            match precondition {
                 WritePrecondition::Absent => return Err(precondition_failed()),
-                WritePrecondition::Matches(tags) if !tags.iter().any(|wanted| wanted == "*" || *wanted == tag) => {
+                WritePrecondition::Matches(tags)
+                    if !tags.iter().any(|expected| expected == "*" || *expected == tag) =>
+                {
                     return Err(precondition_failed());
                 }
                 _ => {}
             }
-            let mut document = serde_json::from_str(&kept.document).map_err(|why| {
+            let mut document = serde_json::from_str(&stored.document).map_err(|why| {
                 Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
             })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
-            let judged = self.validate_for_path(id, document).await?;
+            let valid_document = self.validate_for_path(id, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
-            match self.store_document(right, judged, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent).await {
+            match self
+                .store_document(access, valid_document, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent)
+                .await
+            {
                 Ok(PublishOutcome::Created(stored) | PublishOutcome::Updated(stored)) => return Ok(stored),
                 Err(why) if why.code() != FaultCode::PreconditionFailed => return Err(why),
                 Err(_) => {}
@@ -116,36 +121,36 @@ impl EmbeddedRegistry {
     ///
     /// # Errors
     /// As [`EmbeddedRegistry::patch`].
-    pub async fn remove(&self, by: Publisher<'_>, id: &AgentId, when: &WritePrecondition) -> Result<()> {
-        let right = self.authorize_write(by, id)?;
-        let write = self.new_write(right, id, None, when.clone());
+    pub async fn remove(&self, publisher: Publisher<'_>, id: &AgentId, precondition: &WritePrecondition) -> Result<()> {
+        let access = self.authorize_write(publisher, id)?;
+        let write = self.new_write(access, id, None, precondition.clone());
         match self.store.write(write).await? {
             Ok(WriteEffect::Removed(revision)) => {
-                tracing::info!(agent = %id, publisher = by.id, revision, "agent removed from the registry");
+                tracing::info!(agent = %id, publisher = publisher.id, revision, "agent removed from the registry");
                 self.revision_tracker.wait_until_applied(revision).await;
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(refused) => Err(refusal_fault(refused, WriteTarget::Agent, (0, 0))),
+            Err(refusal) => Err(refusal_fault(refusal, WriteTarget::Agent, (0, 0))),
         }
     }
 
-    fn require_publisher(&self, by: Publisher<'_>) -> Result<()> {
-        match self.may_publish(by) {
+    fn require_publisher(&self, publisher: Publisher<'_>) -> Result<()> {
+        match self.may_publish(publisher) {
             true => Ok(()),
             false => Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents")),
         }
     }
 
-    fn authorize_write<'a>(&self, by: Publisher<'a>, id: &AgentId) -> Result<WriteAccess<'a>> {
-        self.require_publisher(by)?;
+    fn authorize_write<'a>(&self, publisher: Publisher<'a>, id: &AgentId) -> Result<WriteAccess<'a>> {
+        self.require_publisher(publisher)?;
         let config = self.config.load();
-        let mut covering = config.rules_for(by).filter(|rule| rule.allows_id(id.as_str())).peekable();
-        if covering.peek().is_some() {
-            return Ok(WriteAccess { publisher: by.id, any_owner: covering.any(|rule| rule.any_owner) });
+        let mut matching_rules = config.rules_for(publisher).filter(|rule| rule.allows_id(id.as_str())).peekable();
+        if matching_rules.peek().is_some() {
+            return Ok(WriteAccess { publisher: publisher.id, any_owner: matching_rules.any(|rule| rule.any_owner) });
         }
         let patterns: Vec<&str> =
-            config.rules_for(by).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
+            config.rules_for(publisher).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
         let message = format!("This caller may publish only agents that match {}, not '{id}'", patterns.join(", "));
         Err(Fault::new(FaultCode::PermissionDenied, message))
     }
@@ -171,46 +176,46 @@ impl EmbeddedRegistry {
 
     async fn store_document(
         &self,
-        right: WriteAccess<'_>,
-        judged: ValidDocument,
-        when: WritePrecondition,
+        access: WriteAccess<'_>,
+        valid_document: ValidDocument,
+        precondition: WritePrecondition,
         target: WriteTarget,
     ) -> Result<PublishOutcome> {
-        let ValidDocument { id, text } = judged;
+        let ValidDocument { id, text } = valid_document;
         let reserved = self.reserved.load_full();
-        if let Some(taken) = reserved.filter(|taken| taken(&id))
+        if let Some(is_reserved) = reserved.filter(|is_reserved| is_reserved(&id))
             && self.store.get_document(id.as_str()).await?.is_none()
         {
-            drop(taken);
+            drop(is_reserved);
             return Err(Fault::new(FaultCode::Conflict, "Another source has an agent with this id"));
         }
-        let write = self.new_write(right, &id, Some(text), when);
-        let most = write.limits;
-        let written = self.store.write(write).await?.map_err(|refused| refusal_fault(refused, target, most))?;
-        let (kept, saved): (StoredDocument, fn(PublishedDocument) -> PublishOutcome) = match written {
-            WriteEffect::Created(kept) => (kept, PublishOutcome::Created),
-            WriteEffect::Updated(kept) => (kept, PublishOutcome::Updated),
+        let write = self.new_write(access, &id, Some(text), precondition);
+        let limits = write.limits;
+        let effect = self.store.write(write).await?.map_err(|refusal| refusal_fault(refusal, target, limits))?;
+        let (stored, outcome): (StoredDocument, fn(PublishedDocument) -> PublishOutcome) = match effect {
+            WriteEffect::Created(stored) => (stored, PublishOutcome::Created),
+            WriteEffect::Updated(stored) => (stored, PublishOutcome::Updated),
             WriteEffect::Removed(_) => return Err(not_found()),
         };
-        tracing::info!(agent = %id, publisher = right.publisher, revision = kept.revision, "agent published");
-        self.revision_tracker.wait_until_applied(kept.revision).await;
-        published_document(kept).map(saved).ok_or_else(not_found)
+        tracing::info!(agent = %id, publisher = access.publisher, revision = stored.revision, "agent published");
+        self.revision_tracker.wait_until_applied(stored.revision).await;
+        published_document(stored).map(outcome).ok_or_else(not_found)
     }
 
     fn new_write(
         &self,
-        right: WriteAccess<'_>,
+        access: WriteAccess<'_>,
         id: &AgentId,
         document: Option<Arc<str>>,
-        when: WritePrecondition,
+        precondition: WritePrecondition,
     ) -> DocumentWrite {
         let config = self.config.load();
         DocumentWrite {
             id: id.to_shared_str(),
             document,
-            writer: right.publisher.into(),
-            any_owner: right.any_owner,
-            precondition: when,
+            writer: access.publisher.into(),
+            any_owner: access.any_owner,
+            precondition,
             limits: (config.max_documents_per_publisher, config.max_documents),
             restored: None,
         }
@@ -218,7 +223,7 @@ impl EmbeddedRegistry {
 }
 
 fn not_found() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such agent")
+    Fault::from(FaultCode::NotFound)
 }
 
 fn precondition_failed() -> Fault {
@@ -226,25 +231,28 @@ fn precondition_failed() -> Fault {
 }
 
 /// Returns the fault for a write that the store refused.
-pub(super) fn refused_write_fault(refused: WriteRefusal, most: (u32, u32)) -> Fault {
-    refusal_fault(refused, WriteTarget::Agent, most)
+pub(super) fn refused_write_fault(refusal: WriteRefusal, limits: (u32, u32)) -> Fault {
+    refusal_fault(refusal, WriteTarget::Agent, limits)
 }
 
-fn refusal_fault(refused: WriteRefusal, door: WriteTarget, (own, all): (u32, u32)) -> Fault {
-    match refused {
+fn refusal_fault(refusal: WriteRefusal, target: WriteTarget, (per_publisher, total): (u32, u32)) -> Fault {
+    match refusal {
         WriteRefusal::NotFound => not_found(),
         WriteRefusal::PreconditionFailed => precondition_failed(),
-        WriteRefusal::NotOwner if door == WriteTarget::Collection => {
+        WriteRefusal::NotOwner if target == WriteTarget::Collection => {
             Fault::new(FaultCode::Conflict, "Another publisher owns this id (omit the id to have one assigned)")
         }
         WriteRefusal::NotOwner => Fault::new(FaultCode::PermissionDenied, "Another publisher owns this agent"),
         WriteRefusal::OwnerLimit => Fault::new(
             FaultCode::PermissionDenied,
-            format!("This publisher has {own} agents, the maximum for one publisher (max_documents_per_publisher)"),
+            format!(
+                "This publisher has {per_publisher} agents, the maximum for one publisher \
+                 (max_documents_per_publisher)"
+            ),
         ),
         WriteRefusal::TotalLimit => Fault::new(
             FaultCode::Conflict,
-            format!("The registry has {all} agents, the maximum for all publishers (max_documents)"),
+            format!("The registry has {total} agents, the maximum for all publishers (max_documents)"),
         ),
     }
 }

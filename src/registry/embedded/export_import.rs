@@ -64,32 +64,32 @@ impl EmbeddedRegistry {
     /// # Errors
     /// The store cannot be read, or the folder cannot be written; what was written stays.
     pub async fn export(&self, folder: &Path) -> std::result::Result<usize, String> {
-        let unusable = |why: &dyn std::fmt::Display| format!("{} cannot be written ({why})", folder.display());
-        fs::create_dir_all(folder).map_err(|why| unusable(&why))?;
-        if fs::read_dir(folder).map_err(|why| unusable(&why))?.next().is_some() {
-            return Err(unusable(&"the folder is not empty"));
+        let write_error = |why: &dyn std::fmt::Display| format!("{} cannot be written ({why})", folder.display());
+        fs::create_dir_all(folder).map_err(|why| write_error(&why))?;
+        if fs::read_dir(folder).map_err(|why| write_error(&why))?.next().is_some() {
+            return Err(write_error(&"the folder is not empty"));
         }
         let mut documents: HashMap<Arc<str>, StoredDocument> = HashMap::new();
-        let mut mark = None;
+        let mut cursor = None;
         loop {
-            let page = self.store.changes_since(mark.as_ref(), PAGE_SIZE).await.map_err(|why| why.to_string())?;
+            let page = self.store.changes_since(cursor.as_ref(), PAGE_SIZE).await.map_err(|why| why.to_string())?;
             if page.is_restart {
                 documents.clear();
             }
             for change in page.changes {
                 match change {
-                    DocumentChange::Put(kept) => drop(documents.insert(Arc::clone(&kept.id), kept)),
+                    DocumentChange::Put(stored) => drop(documents.insert(Arc::clone(&stored.id), stored)),
                     DocumentChange::Removed(id) => drop(documents.remove(&id)),
                 }
             }
-            mark = Some(page.cursor);
+            cursor = Some(page.cursor);
             if !page.has_more {
                 break;
             }
         }
         let mut documents: Vec<StoredDocument> = documents.into_values().collect();
         documents.sort_by(|one, other| one.id.cmp(&other.id));
-        write_files(folder, &documents).map_err(|why| unusable(&why))?;
+        write_files(folder, &documents).map_err(|why| write_error(&why))?;
         Ok(documents.len())
     }
 
@@ -99,17 +99,17 @@ impl EmbeddedRegistry {
     /// # Errors
     /// The folder cannot be read, or the store cannot be written; what was imported stays.
     pub async fn import(&self, folder: &Path, owner: Option<&str>) -> std::result::Result<ImportReport, String> {
-        let unreadable = |why: &dyn std::fmt::Display| format!("{} cannot be read ({why})", folder.display());
-        let owners = read_owners(&folder.join(OWNERS_FILE)).map_err(|why| unreadable(&why))?;
-        let mut restored = ImportReport::default();
-        for file in list_documents(folder).map_err(|why| unreadable(&why))? {
+        let read_error = |why: &dyn std::fmt::Display| format!("{} cannot be read ({why})", folder.display());
+        let owners = read_owners(&folder.join(OWNERS_FILE)).map_err(|why| read_error(&why))?;
+        let mut report = ImportReport::default();
+        for file in list_documents(folder).map_err(|why| read_error(&why))? {
             match self.import_file(&file, &owners, owner).await {
-                Ok(()) => restored.imported += 1,
+                Ok(()) => report.imported += 1,
                 Err(why) if why.code() == FaultCode::Overloaded => return Err(why.to_string()),
-                Err(why) => restored.rejected.push(RejectedFile { file, reason: fault_reason(&why) }),
+                Err(why) => report.rejected.push(RejectedFile { file, reason: fault_reason(&why) }),
             }
         }
-        Ok(restored)
+        Ok(report)
     }
 
     /// Returns the whole history of the document, newest first, for operators; checks no rights.
@@ -117,10 +117,10 @@ impl EmbeddedRegistry {
     /// # Errors
     /// `Overloaded`.
     pub async fn full_history(&self, id: &AgentId) -> Result<Vec<DocumentRevision>> {
-        let past = self.store.history(id.as_str(), crate::store::MAX_HISTORY_CHANGES).await?;
-        Ok(past
+        let history = self.store.history(id.as_str(), crate::store::MAX_HISTORY_CHANGES).await?;
+        Ok(history
             .into_iter()
-            .map(|past| DocumentRevision { at: past.at, by: past.writer, document: past.document })
+            .map(|change| DocumentRevision { at: change.at, by: change.writer, document: change.document })
             .collect())
     }
 
@@ -130,14 +130,14 @@ impl EmbeddedRegistry {
         let config = self.config.load_full();
         let ValidDocument { id, text } =
             document_validation::validate_document(document, &config, &self.policy.load()).await?;
-        let known = owners.get(id.as_str());
-        let owner = known.map(|line| line.owner.as_str()).or(owner).ok_or_else(|| {
+        let owner_record = owners.get(id.as_str());
+        let owner = owner_record.map(|record| record.owner.as_str()).or(owner).ok_or_else(|| {
             Fault::new(
                 FaultCode::InvalidInput,
                 format!("The owner is unknown (name it in {OWNERS_FILE} or with --owner)"),
             )
         })?;
-        let created = known.map_or_else(OffsetDateTime::now_utc, |line| line.created);
+        let created = owner_record.map_or_else(OffsetDateTime::now_utc, |record| record.created);
         self.store_imported(&config, &id, text, (owner.into(), created)).await
     }
 
@@ -148,37 +148,37 @@ impl EmbeddedRegistry {
         text: Arc<str>,
         restored: (Arc<str>, OffsetDateTime),
     ) -> Result<()> {
-        let most = (config.max_documents_per_publisher, config.max_documents);
+        let limits = (config.max_documents_per_publisher, config.max_documents);
         let write = DocumentWrite {
             id: id.to_shared_str(),
             document: Some(text),
             writer: "import".into(),
             any_owner: true,
             precondition: WritePrecondition::Always,
-            limits: most,
+            limits,
             restored: Some(restored),
         };
-        self.store.write(write).await?.map(drop).map_err(|why| refused_write_fault(why, most))
+        self.store.write(write).await?.map(drop).map_err(|why| refused_write_fault(why, limits))
     }
 }
 
 fn fault_reason(why: &Fault) -> String {
     let violations: Vec<_> =
-        why.violations().iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect();
+        why.violations().iter().map(|violation| format!("{}: {}", violation.pointer, violation.message)).collect();
     if violations.is_empty() { why.message().to_owned() } else { violations.join("; ") }
 }
 
 fn write_files(folder: &Path, documents: &[StoredDocument]) -> io::Result<()> {
     let mut owners = BufWriter::new(File::create_new(folder.join(OWNERS_FILE))?);
-    for kept in documents {
-        fs::write(folder.join(format!("{}.json", kept.id)), kept.document.as_bytes())?;
-        let line = OwnerRecord {
-            id: kept.id.to_string(),
-            owner: kept.owner.to_string(),
-            created: kept.created,
-            updated: kept.updated,
+    for document in documents {
+        fs::write(folder.join(format!("{}.json", document.id)), document.document.as_bytes())?;
+        let record = OwnerRecord {
+            id: document.id.to_string(),
+            owner: document.owner.to_string(),
+            created: document.created,
+            updated: document.updated,
         };
-        serde_json::to_writer(&mut owners, &line)?;
+        serde_json::to_writer(&mut owners, &record)?;
         owners.write_all(b"\n")?;
     }
     owners.into_inner()?.sync_all()
@@ -196,8 +196,8 @@ fn read_owners(path: &Path) -> io::Result<HashMap<String, OwnerRecord>> {
         if lines.by_ref().take(MAX_DOCUMENT_SIZE).read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        let read: OwnerRecord = serde_json::from_slice(&line)?;
-        owners.insert(read.id.clone(), read);
+        let record: OwnerRecord = serde_json::from_slice(&line)?;
+        owners.insert(record.id.clone(), record);
     }
     Ok(owners)
 }

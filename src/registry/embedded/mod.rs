@@ -133,8 +133,8 @@ impl EmbeddedRegistry {
         Ok(())
     }
 
-    /// Reserves ids for other sources: an id for which `taken` returns true cannot be published newly. It is called for
-    /// ids that the registry does not have.
+    /// Reserves ids for other sources: an id for which `reserved` returns true cannot be newly published. It is called
+    /// for ids that the registry does not have.
     pub fn set_reserved_ids(&self, reserved: Arc<IdReservation>) {
         self.reserved.store(Some(Arc::new(reserved)));
     }
@@ -155,60 +155,68 @@ impl EmbeddedRegistry {
     /// `InvalidInput`, with a hint where the mistake is a known one (R74).
     pub fn parse_document(text: Bytes) -> Result<Value> {
         document_parser::parse_value(DocumentBody::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
-            Some(cure) => document_validation::invalid_document(vec![document_validation::violation("/version", cure)]),
+            Some(hint) => document_validation::invalid_document(vec![document_validation::violation("/version", hint)]),
             None => Fault::new(FaultCode::InvalidInput, why),
         })
     }
 
-    /// Returns the published document, if `by` may change it.
+    /// Returns the published document, if `publisher` may change it.
     ///
     /// # Errors
     /// `Overloaded` where the store cannot be reached.
-    pub async fn owned_document(&self, by: Publisher<'_>, id: &AgentId) -> Result<Option<PublishedDocument>> {
-        let kept = self.store.get_document(id.as_str()).await?;
-        Ok(kept.filter(|kept| self.may_change(by, id, kept)).and_then(published_document))
+    pub async fn owned_document(&self, publisher: Publisher<'_>, id: &AgentId) -> Result<Option<PublishedDocument>> {
+        let stored = self.store.get_document(id.as_str()).await?;
+        Ok(stored.filter(|stored| self.may_change(publisher, id, stored)).and_then(published_document))
     }
 
-    /// Returns the history of the document, newest first, at most `most` changes, if `by` may change it.
+    /// Returns the history of the document, newest first, at most `max_changes` changes, if `publisher` may change it.
     ///
     /// # Errors
-    /// `NotFound` where there is no history that `by` may see; `Overloaded`.
-    pub async fn history(&self, by: Publisher<'_>, id: &AgentId, most: usize) -> Result<Vec<DocumentRevision>> {
-        let nothing = || Fault::new(FaultCode::NotFound, "There is no such agent");
-        let may = match self.store.get_document(id.as_str()).await? {
-            Some(kept) => self.may_change(by, id, &kept),
+    /// `NotFound` where there is no history that `publisher` may see; `Overloaded`.
+    pub async fn history(
+        &self,
+        publisher: Publisher<'_>,
+        id: &AgentId,
+        max_changes: usize,
+    ) -> Result<Vec<DocumentRevision>> {
+        let not_found = || Fault::from(FaultCode::NotFound);
+        let allowed = match self.store.get_document(id.as_str()).await? {
+            Some(stored) => self.may_change(publisher, id, &stored),
             // A removed document has no owner.
-            None => self.config.load().rules_for(by).any(|rule| rule.any_owner && rule.allows_id(id.as_str())),
+            None => self.config.load().rules_for(publisher).any(|rule| rule.any_owner && rule.allows_id(id.as_str())),
         };
-        let past = if may { self.store.history(id.as_str(), most).await? } else { Vec::new() };
-        if past.is_empty() {
-            return Err(nothing());
+        let changes = if allowed { self.store.history(id.as_str(), max_changes).await? } else { Vec::new() };
+        if changes.is_empty() {
+            return Err(not_found());
         }
         // Before a removal, the document may have been another publisher's.
-        let all = self.config.load().rules_for(by).any(|rule| rule.any_owner && rule.allows_id(id.as_str()));
-        let own = past.into_iter().take_while(|past| all || past.document.is_some());
-        Ok(own.map(|past| DocumentRevision { at: past.at, by: past.writer, document: past.document }).collect())
+        let reads_all =
+            self.config.load().rules_for(publisher).any(|rule| rule.any_owner && rule.allows_id(id.as_str()));
+        let visible = changes.into_iter().take_while(|change| reads_all || change.document.is_some());
+        Ok(visible
+            .map(|change| DocumentRevision { at: change.at, by: change.writer, document: change.document })
+            .collect())
     }
 
-    /// Returns whether `by` may publish at all.
-    pub fn may_publish(&self, by: Publisher<'_>) -> bool {
-        self.config.load().rules_for(by).next().is_some()
+    /// Returns whether `publisher` may publish at all.
+    pub fn may_publish(&self, publisher: Publisher<'_>) -> bool {
+        self.config.load().rules_for(publisher).next().is_some()
     }
 
-    fn may_change(&self, by: Publisher<'_>, id: &AgentId, kept: &StoredDocument) -> bool {
-        let own = *kept.owner == *by.id;
-        self.config.load().rules_for(by).any(|rule| rule.allows_id(id.as_str()) && (own || rule.any_owner))
+    fn may_change(&self, publisher: Publisher<'_>, id: &AgentId, stored: &StoredDocument) -> bool {
+        let is_owner = *stored.owner == *publisher.id;
+        self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()) && (is_owner || rule.any_owner))
     }
 }
 
 /// Converts a stored document; `None` where its id is invalid, which only another program could have written.
-fn published_document(kept: StoredDocument) -> Option<PublishedDocument> {
+fn published_document(stored: StoredDocument) -> Option<PublishedDocument> {
     Some(PublishedDocument {
-        id: kept.id.parse().ok()?,
-        document: kept.document,
-        owner: kept.owner,
-        created: kept.created,
-        updated: kept.updated,
+        id: stored.id.parse().ok()?,
+        document: stored.document,
+        owner: stored.owner,
+        created: stored.created,
+        updated: stored.updated,
     })
 }
 

@@ -36,18 +36,18 @@ impl RevisionTracker {
         if self.feed_count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut now = self.applied_revision.subscribe();
-        let reached = now.wait_for(|now| *now >= revision);
+        let mut applied = self.applied_revision.subscribe();
+        let reached = applied.wait_for(|applied| *applied >= revision);
         if tokio::time::timeout(APPLY_TIMEOUT, reached).await.is_err() {
             tracing::warn!(revision, "published agent is durable but not yet in force");
         }
     }
 
-    fn advance(&self, to: u64) {
-        self.applied_revision.send_if_modified(|now| {
-            let further = to > *now;
-            *now = to.max(*now);
-            further
+    fn advance(&self, revision: u64) {
+        self.applied_revision.send_if_modified(|applied| {
+            let advances = revision > *applied;
+            *applied = revision.max(*applied);
+            advances
         });
     }
 }
@@ -58,58 +58,62 @@ pub struct PublishedFeed {
     store: Arc<dyn DocumentStore>,
     revision_tracker: Arc<RevisionTracker>,
     changes: watch::Receiver<u64>,
-    poll: Duration,
+    poll_interval: Duration,
     last_poll: Instant,
-    mark: Option<ChangeCursor>,
+    cursor: Option<ChangeCursor>,
     /// Ids that were reported, in case the store is replaced by another one.
     reported_ids: HashSet<Arc<str>>,
 }
 
 impl PublishedFeed {
-    pub(super) fn new(store: Arc<dyn DocumentStore>, force: Arc<RevisionTracker>, poll: Duration) -> Self {
-        force.feed_count.fetch_add(1, Ordering::AcqRel);
+    pub(super) fn new(
+        store: Arc<dyn DocumentStore>,
+        revision_tracker: Arc<RevisionTracker>,
+        poll_interval: Duration,
+    ) -> Self {
+        revision_tracker.feed_count.fetch_add(1, Ordering::AcqRel);
         let changes = store.watch_changes();
-        let looked = Instant::now();
+        let now = Instant::now();
         Self {
             store,
-            revision_tracker: force,
+            revision_tracker,
             changes,
-            poll,
-            last_poll: looked,
-            mark: None,
+            poll_interval,
+            last_poll: now,
+            cursor: None,
             reported_ids: HashSet::new(),
         }
     }
 
     /// Reads the changes. A page that fails discards all pages, so that the next poll reads them again.
     async fn read_changes(&mut self) -> Result<Vec<FeedPart>, String> {
-        let (mut changes, mut mark, mut whole) = (Vec::new(), self.mark.clone(), false);
+        let (mut changes, mut cursor, mut restarted) = (Vec::new(), self.cursor.clone(), false);
         loop {
-            let page = self.store.changes_since(mark.as_ref(), PAGE_SIZE).await.map_err(|why| why.to_string())?;
+            let page = self.store.changes_since(cursor.as_ref(), PAGE_SIZE).await.map_err(|why| why.to_string())?;
             if page.is_restart {
-                whole = true;
+                restarted = true;
                 changes.clear();
             }
             changes.extend(page.changes);
-            mark = Some(page.cursor);
+            cursor = Some(page.cursor);
             if !page.has_more {
                 break;
             }
         }
-        self.mark = mark;
-        let before = if whole { std::mem::take(&mut self.reported_ids) } else { HashSet::new() };
+        self.cursor = cursor;
+        let previously_reported = if restarted { std::mem::take(&mut self.reported_ids) } else { HashSet::new() };
         let mut parts: Vec<FeedPart> = changes.into_iter().map(|change| self.part_of_change(change)).collect();
         // Ids that were reported and are not in the store are removed.
-        parts.extend(before.difference(&self.reported_ids).map(|id| new_part(id, PartUpdate::Removed)));
+        parts.extend(previously_reported.difference(&self.reported_ids).map(|id| new_part(id, PartUpdate::Removed)));
         Ok(parts)
     }
 
     fn part_of_change(&mut self, change: DocumentChange) -> FeedPart {
         match change {
-            DocumentChange::Put(kept) => {
-                let told = new_part(&kept.id, PartUpdate::Replaced(vec![raw_document(&kept)]));
-                self.reported_ids.insert(kept.id);
-                told
+            DocumentChange::Put(stored) => {
+                let part = new_part(&stored.id, PartUpdate::Replaced(vec![raw_document(&stored)]));
+                self.reported_ids.insert(stored.id);
+                part
             }
             DocumentChange::Removed(id) => {
                 self.reported_ids.remove(&id);
@@ -123,28 +127,28 @@ impl PublishedFeed {
 impl Feed for PublishedFeed {
     async fn poll(&mut self) -> PollResult {
         self.changes.mark_unchanged();
-        let looked = self.read_changes().await;
+        let result = self.read_changes().await;
         self.last_poll = Instant::now();
-        match looked {
+        match result {
             Ok(parts) => PollResult { parts, ..PollResult::default() },
             Err(why) => PollResult::failed(format!("the registry's store cannot be read: {why}")),
         }
     }
 
     async fn wait_for_update(&mut self) {
-        let due = tokio::time::sleep_until(self.last_poll + self.poll);
+        let next_poll = tokio::time::sleep_until(self.last_poll + self.poll_interval);
         tokio::select! {
             changed = self.changes.changed() => if changed.is_err() {
                 // The store is closing: there will be no further change.
                 std::future::pending().await
             },
-            () = due => {}
+            () = next_poll => {}
         }
     }
 
     fn acknowledge(&mut self) {
-        if let Some(mark) = &self.mark {
-            self.revision_tracker.advance(mark.revision());
+        if let Some(cursor) = &self.cursor {
+            self.revision_tracker.advance(cursor.revision());
         }
     }
 }
@@ -155,11 +159,11 @@ impl Drop for PublishedFeed {
     }
 }
 
-fn new_part(id: &str, news: PartUpdate) -> FeedPart {
-    FeedPart { name: format!("{PART_PREFIX}/{id}").into(), update: news }
+fn new_part(id: &str, update: PartUpdate) -> FeedPart {
+    FeedPart { name: format!("{PART_PREFIX}/{id}").into(), update }
 }
 
-fn raw_document(kept: &StoredDocument) -> RawDocument {
-    let text = bytes::Bytes::copy_from_slice(kept.document.as_bytes());
+fn raw_document(stored: &StoredDocument) -> RawDocument {
+    let text = bytes::Bytes::copy_from_slice(stored.document.as_bytes());
     RawDocument { digest: sha256(&text), body: DocumentBody::Text(text) }
 }

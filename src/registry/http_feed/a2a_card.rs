@@ -10,17 +10,17 @@ use crate::{net::Url, resolver::endpoint_hints};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Converts the card that was read from `base`, where it is listed as `known_as`.
+/// Converts the card that was read from `base`; its list calls it `listed_name`.
 ///
 /// # Errors
 /// Why the card's agent cannot be called through the gateway.
-pub(super) fn convert_card(card: Map<String, Value>, known_as: Option<&str>, base: &Url) -> Result<Value, String> {
+pub(super) fn convert_card(card: Map<String, Value>, listed_name: Option<&str>, base: &Url) -> Result<Value, String> {
     let name = text_member(&card, "name").ok_or("name: is required")?.to_owned();
     let (operations, tags) = skill_operations(&card)?;
-    let capabilities: Vec<Value> = operations.iter().filter_map(|each| each.get("name").cloned()).collect();
+    let capabilities: Vec<Value> = operations.iter().filter_map(|operation| operation.get("name").cloned()).collect();
     let mut document = Map::new();
     let mut put = |name: &str, value: Value| drop(document.insert(name.to_owned(), value));
-    put("id", slug(known_as.unwrap_or(&name)).into());
+    put("id", slug(listed_name.unwrap_or(&name)).into());
     put("name", name.into());
     put("endpoint", endpoint_hints::card_interface_url(&card, base)?.into());
     for field in ["description", "version"] {
@@ -35,8 +35,8 @@ pub(super) fn convert_card(card: Map<String, Value>, known_as: Option<&str>, bas
     if let Some(authentication) = security_schemes::authentication_of_card(&card)? {
         put("authentication", authentication);
     }
-    let message = json!({"name": MESSAGE_OPERATION, "description": "Takes a message of A2A, whatever the skill."});
-    put("operations", operations.into_iter().chain([message]).collect());
+    let message_operation = json!({"name": MESSAGE_OPERATION, "description": "Takes an A2A message for any skill."});
+    put("operations", operations.into_iter().chain([message_operation]).collect());
     put("default_operation", MESSAGE_OPERATION.into());
     put("capabilities", capabilities.into());
     put("tags", tags.into());
@@ -46,7 +46,7 @@ pub(super) fn convert_card(card: Map<String, Value>, known_as: Option<&str>, bas
 
 /// Returns one operation for each skill, and the tags of all skills.
 fn skill_operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), String> {
-    let (mut operations, mut taken, mut tags) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
+    let (mut operations, mut ids_by_operation, mut tags) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
     for (at, skill) in object_array(card, "skills")? {
         let id = text_member(skill, "id").or_else(|| text_member(skill, "name"));
         let id = id.ok_or_else(|| format!("skills[{at}].id: is required"))?;
@@ -54,16 +54,16 @@ fn skill_operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String
         if name == MESSAGE_OPERATION {
             name.push_str("-skill");
         }
-        if let Some(earlier) = taken.insert(name.clone(), id) {
+        if let Some(earlier) = ids_by_operation.insert(name.clone(), id) {
             let both = format!("{} and {}", quote_name(earlier), quote_name(id));
             return Err(format!(
                 "skills: {both} both become the operation {name} (ids must differ in more than punctuation)"
             ));
         }
-        let about = text_member(skill, "description").or_else(|| text_member(skill, "name")).unwrap_or_default();
-        operations.push(json!({"name": name, "description": about}));
+        let description = text_member(skill, "description").or_else(|| text_member(skill, "name")).unwrap_or_default();
+        operations.push(json!({"name": name, "description": description}));
         for tag in string_array(skill, "tags") {
-            if !tags.iter().any(|known| known == tag) {
+            if !tags.iter().any(|existing| existing == tag) {
                 tags.push(tag.to_owned());
             }
         }

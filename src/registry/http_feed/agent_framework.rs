@@ -20,13 +20,13 @@ pub(super) fn convert_framework_document(mut members: Map<String, Value>, base: 
             members.entry(field).or_insert_with(|| value.into());
         }
     }
-    // Here capabilities are flags by name: the set ones become words to filter by, and all flags are kept.
+    // Capabilities are flags by name: those that are set become capabilities to filter by, and all flags are kept.
     if let Some(Value::Object(flags)) = members.get("capabilities") {
-        let up: Vec<Value> =
+        let set_flags: Vec<Value> =
             flags.iter().filter(|(_, flag)| is_set(flag)).map(|(name, _)| name.as_str().into()).collect();
         let flags = Value::Object(flags.clone());
         members.insert("capability_flags".to_owned(), flags);
-        members.insert("capabilities".to_owned(), up.into());
+        members.insert("capabilities".to_owned(), set_flags.into());
     }
     Ok(Value::Object(members))
 }
@@ -36,22 +36,22 @@ fn is_set(flag: &Value) -> bool {
 }
 
 fn post_endpoint(members: &Map<String, Value>, base: &Url) -> Result<String, String> {
-    let listed = match members.get("endpoints") {
-        Some(Value::Array(listed)) => listed,
+    let endpoints = match members.get("endpoints") {
+        Some(Value::Array(endpoints)) => endpoints,
         _ => return Err("endpoints: must be an array".to_owned()),
     };
-    let path = listed.iter().filter_map(Value::as_object).find_map(|endpoint| {
+    let path = endpoints.iter().filter_map(Value::as_object).find_map(|endpoint| {
         let method = text_member(endpoint, "method").or_else(|| text_member(endpoint, "httpMethod"));
         let over_http = text_member(endpoint, "transport").is_none_or(|kind| kind.eq_ignore_ascii_case("http"));
-        let posts = method.is_some_and(|method| method.eq_ignore_ascii_case("POST"));
+        let is_post = method.is_some_and(|method| method.eq_ignore_ascii_case("POST"));
         // A path template has no fixed URL.
-        text_member(endpoint, "path").filter(|path| over_http && posts && !path.contains('{'))
+        text_member(endpoint, "path").filter(|path| over_http && is_post && !path.contains('{'))
     });
     let path = path.ok_or("endpoints: must have one with method POST over HTTP and a path without variables")?;
     // `/v1/message:send` is a path; without its slash it would parse as a scheme.
-    let rooted = match path.starts_with('/') || path.contains("://") {
+    let absolute_path = match path.starts_with('/') || path.contains("://") {
         true => path.to_owned(),
         false => format!("/{path}"),
     };
-    base.join(&rooted).map(String::from).map_err(|_| format!("endpoints: {} is not a path", quote_name(path)))
+    base.join(&absolute_path).map(String::from).map_err(|_| format!("endpoints: {} is not a path", quote_name(path)))
 }

@@ -27,18 +27,18 @@ const SCHEMA_KEYWORDS: &[&str] = &[
     "additionalProperties",
 ];
 
-/// Converts the descriptor that was read from `base`, where it is listed as `known_as`.
+/// Converts the descriptor that was read from `base`, under the name `listed_name` in its list.
 ///
 /// # Errors
 /// Why the agent cannot be called through the gateway.
 pub(super) fn convert_descriptor(
     mut descriptor: Map<String, Value>,
-    known_as: Option<&str>,
+    listed_name: Option<&str>,
     base: &Url,
 ) -> Result<Value, String> {
-    let name = text_member(&descriptor, "name").or(known_as).ok_or("name: is required")?.to_owned();
+    let name = text_member(&descriptor, "name").or(listed_name).ok_or("name: is required")?.to_owned();
     let endpoint = resolve_endpoint(&descriptor, base)?;
-    let (operations, words) = convert_capabilities(&descriptor)?;
+    let (operations, capabilities) = convert_capabilities(&descriptor)?;
     let authentication = convert_authentication(&descriptor)?;
     let provider = get_member(&descriptor, "provider").and_then(Value::as_object);
     let publisher = provider.and_then(|provider| text_member(provider, "organization")).map(str::to_owned);
@@ -50,11 +50,11 @@ pub(super) fn convert_descriptor(
     if let Some(operations) = operations {
         put("operations", operations.into());
     }
-    put("capabilities", words.into());
+    put("capabilities", capabilities.into());
     if let Some(publisher) = publisher {
         descriptor.entry("publisher").or_insert_with(|| publisher.into());
     }
-    let id = slug(known_as.unwrap_or(&name));
+    let id = slug(listed_name.unwrap_or(&name));
     descriptor.entry("id").or_insert_with(|| id.into());
     descriptor.entry("name").or_insert_with(|| name.into());
     Ok(Value::Object(descriptor))
@@ -72,21 +72,23 @@ fn resolve_endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<Strin
     }
 }
 
-/// Returns the operations, where capabilities are objects, and the capabilities as words.
+/// Returns the operations, where capabilities are objects, and the names of the capabilities.
 fn convert_capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<Value>>, Vec<String>), String> {
-    let listed = match get_member(descriptor, "capabilities") {
-        Some(Value::Array(listed)) if listed.iter().any(Value::is_object) => object_array(descriptor, "capabilities")?,
-        Some(Value::Array(_)) => return Ok((None, capability_words(descriptor))),
+    let entries = match get_member(descriptor, "capabilities") {
+        Some(Value::Array(entries)) if entries.iter().any(Value::is_object) => {
+            object_array(descriptor, "capabilities")?
+        }
+        Some(Value::Array(_)) => return Ok((None, capability_names(descriptor))),
         // Flags by name are not capabilities to filter by.
         _ => return Ok((None, Vec::new())),
     };
-    let (mut operations, mut taken) = (Vec::new(), BTreeMap::new());
-    for (at, capability) in listed {
+    let (mut operations, mut ids_by_operation) = (Vec::new(), BTreeMap::new());
+    for (at, capability) in entries {
         let id = ["id", "@id", "name"].into_iter().find_map(|field| text_member(capability, field));
         let id =
             text_member(capability, "name").or(id).ok_or_else(|| format!("capabilities[{at}].name: is required"))?;
         let name = operation_name(id);
-        if let Some(earlier) = taken.insert(name.clone(), id) {
+        if let Some(earlier) = ids_by_operation.insert(name.clone(), id) {
             let both = format!("{} and {}", quote_name(earlier), quote_name(id));
             return Err(format!("capabilities: {both} both become the operation {name} (names must differ more)"));
         }
@@ -100,11 +102,12 @@ fn convert_capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<V
         operation.insert("name".to_owned(), name.into());
         operations.push(Value::Object(operation));
     }
-    let capabilities = operations.iter().filter_map(|each| each.get("name")?.as_str()).map(str::to_owned).collect();
+    let capabilities =
+        operations.iter().filter_map(|operation| operation.get("name")?.as_str()).map(str::to_owned).collect();
     Ok((Some(operations), capabilities))
 }
 
-fn capability_words(descriptor: &Map<String, Value>) -> Vec<String> {
+fn capability_names(descriptor: &Map<String, Value>) -> Vec<String> {
     string_array(descriptor, "capabilities").into_iter().map(str::to_owned).collect()
 }
 
@@ -119,17 +122,17 @@ fn is_schema(value: &Value) -> bool {
 
 /// Converts `{"schemes": […]}` as descriptors have it, or A2A's schemes; AIDIP's own form is kept.
 fn convert_authentication(descriptor: &Map<String, Value>) -> Result<Option<Value>, String> {
-    let own = match descriptor.get("authentication") {
+    let authentication = match descriptor.get("authentication") {
         Some(Value::Object(members)) => members,
         None | Some(Value::Null) => return security_schemes::authentication_of_card(descriptor),
         // Rejected later, with the rest of the document.
         Some(_) => return Ok(None),
     };
-    match own.get("schemes") {
-        _ if own.contains_key("type") => Ok(None),
+    match authentication.get("schemes") {
+        _ if authentication.contains_key("type") => Ok(None),
         Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
-            let found = security_schemes::authentication_of_card(descriptor)?;
-            Ok(Some(found.unwrap_or_else(|| serde_json::json!({"type": "none"}))))
+            let converted = security_schemes::authentication_of_card(descriptor)?;
+            Ok(Some(converted.unwrap_or_else(|| serde_json::json!({"type": "none"}))))
         }
         _ => Err("authentication.schemes: must be an array of strings".to_owned()),
     }

@@ -36,11 +36,11 @@ pub(super) struct RegistryCrawler {
 }
 
 impl RegistryCrawler {
-    pub(super) fn new(web: ConditionalClient, judge: EntryClassifier, starts: Vec<Url>) -> Self {
+    pub(super) fn new(client: ConditionalClient, classifier: EntryClassifier, start_urls: Vec<Url>) -> Self {
         Self {
-            client: web,
-            classifier: judge,
-            pages: ListReader::new(starts),
+            client,
+            classifier,
+            pages: ListReader::new(start_urls),
             documents: LinkedDocuments::default(),
             reported_digest: None,
             accepted_digest: None,
@@ -51,80 +51,82 @@ impl RegistryCrawler {
     }
 
     async fn crawl(&mut self) -> Result<PollResult, String> {
-        let list = tokio::time::timeout(LIST_TIMEOUT, self.pages.read_all(&self.client, &self.classifier)).await;
-        let listed =
-            list.map_err(|_| format!("{}: reading the list takes longer than {LIST_TIMEOUT:?}", self.client.url()))??;
-        let named = listed.iter().filter_map(|entry| match self.pages.entry(entry) {
-            Some(ClassifiedEntry::Link { url, known_as }) => {
-                Some(DocumentLink { entry: *entry, url, known_as: known_as.as_deref() })
+        let read = tokio::time::timeout(LIST_TIMEOUT, self.pages.read_all(&self.client, &self.classifier)).await;
+        let entries =
+            read.map_err(|_| format!("{}: reading the list takes longer than {LIST_TIMEOUT:?}", self.client.url()))??;
+        let links = entries.iter().filter_map(|entry| match self.pages.entry(entry) {
+            Some(ClassifiedEntry::Link { url, listed_name }) => {
+                Some(DocumentLink { entry: *entry, url, listed_name: listed_name.as_deref() })
             }
             _ => None,
         });
-        let (due, left) = self.documents.plan_fetches(named);
-        let left = self.documents.fetch(due, &self.client, &self.classifier).await? || left;
-        if left && self.accepted_digest.is_none() && self.incomplete_polls < MAX_INCOMPLETE_POLLS {
+        let (due, incomplete) = self.documents.plan_fetches(links);
+        let incomplete = self.documents.fetch(due, &self.client, &self.classifier).await? || incomplete;
+        if incomplete && self.accepted_digest.is_none() && self.incomplete_polls < MAX_INCOMPLETE_POLLS {
             // What was in force before this feed was created may be more than what is fetched so far.
             self.incomplete_polls += 1;
             return Err(format!("{}: documents are still being fetched", self.client.url()));
         }
-        self.build_result(&listed, left)
+        self.build_result(&entries, incomplete)
     }
 
     /// Returns the documents, if they differ from the last acknowledged result.
-    fn build_result(&mut self, listed: &[DigestKey], left: bool) -> Result<PollResult, String> {
-        let (mut documents, mut usable, mut digest, mut first) = (Vec::new(), 0, Vec::new(), None);
-        for entry in listed {
-            let found = match self.pages.entry(entry) {
+    fn build_result(&mut self, entries: &[DigestKey], incomplete: bool) -> Result<PollResult, String> {
+        let (mut documents, mut usable_count, mut digest, mut first_error) = (Vec::new(), 0, Vec::new(), None);
+        for entry in entries {
+            let document = match self.pages.entry(entry) {
                 Some(ClassifiedEntry::Document(ready)) => Ok(ready.to_raw_document()),
                 Some(ClassifiedEntry::Invalid(why)) => Err(why.clone()),
-                Some(ClassifiedEntry::Link { url, known_as }) => match self.documents.get(url, known_as.as_deref()) {
-                    Some(found) => found
-                        .as_ref()
-                        .map(ConvertedDocument::to_raw_document)
-                        .map_err(|why| prefix_reason(known_as, url, why)),
-                    None => continue,
-                },
+                Some(ClassifiedEntry::Link { url, listed_name }) => {
+                    match self.documents.get(url, listed_name.as_deref()) {
+                        Some(document) => document
+                            .as_ref()
+                            .map(ConvertedDocument::to_raw_document)
+                            .map_err(|why| prefix_reason(listed_name, url, why)),
+                        None => continue,
+                    }
+                }
                 None => continue,
             };
-            usable += usize::from(found.is_ok());
-            let document = found.unwrap_or_else(|why| {
+            usable_count += usize::from(document.is_ok());
+            let document = document.unwrap_or_else(|why| {
                 let document = rejected_document(&why);
-                first.get_or_insert(why);
+                first_error.get_or_insert(why);
                 document
             });
             digest.extend_from_slice(&document.digest);
             documents.push(document);
         }
-        if let Some(why) = first.filter(|_| usable == 0 && self.had_agents) {
+        if let Some(why) = first_error.filter(|_| usable_count == 0 && self.had_agents) {
             return Err(format!("none of the {} entries can be used ({why})", documents.len()));
         }
-        self.had_agents |= usable > 0;
-        let mut change = PollResult { poll_soon: left, ..PollResult::default() };
+        self.had_agents |= usable_count > 0;
+        let mut result = PollResult { poll_soon: incomplete, ..PollResult::default() };
         let digest = sha256(&digest);
         self.reported_digest = Some(digest);
         if self.accepted_digest != Some(digest) {
-            change
+            result
                 .parts
                 .push(FeedPart { name: self.client.url().as_str().into(), update: PartUpdate::Replaced(documents) });
         }
-        change.parts.extend(self.error_part());
-        Ok(change)
+        result.parts.extend(self.error_part());
+        Ok(result)
     }
 
     /// Returns the error of documents that cannot be fetched again, if it is new: their previous content stays.
     fn error_part(&mut self) -> Option<FeedPart> {
-        let told = self.documents.error_summary();
-        if told == self.error {
+        let summary = self.documents.error_summary();
+        if summary == self.error {
             return None;
         }
-        self.error.clone_from(&told);
+        self.error.clone_from(&summary);
         let name = format!("{} (documents)", self.client.url()).into();
-        Some(FeedPart { name, update: told.map_or(PartUpdate::Removed, PartUpdate::Unreadable) })
+        Some(FeedPart { name, update: summary.map_or(PartUpdate::Removed, PartUpdate::Unreadable) })
     }
 }
 
-fn prefix_reason(known_as: &Option<String>, url: &Url, why: &str) -> String {
-    let name = known_as.as_deref().unwrap_or(url.as_str());
+fn prefix_reason(listed_name: &Option<String>, url: &Url, why: &str) -> String {
+    let name = listed_name.as_deref().unwrap_or(url.as_str());
     format!("{}: {why}", super::json_members::quote_name(name))
 }
 

@@ -1,4 +1,4 @@
-//! Tells document shapes apart, and unwraps envelopes.
+//! Recognises the shapes of documents, and unwraps envelopes.
 
 use super::{
     json_members::{get_member, quote_name, text_member},
@@ -8,20 +8,23 @@ use serde_json::{Map, Value};
 
 /// Returns whether the document is AIDIP metadata: it has an endpoint and describes itself in AIDIP's terms.
 pub(super) fn is_aidip_document(members: &Map<String, Value>) -> bool {
-    let described = match members.get("capabilities") {
-        Some(Value::Array(listed)) => listed.iter().any(Value::is_object),
+    let has_capability_objects = match members.get("capabilities") {
+        Some(Value::Array(entries)) => entries.iter().any(Value::is_object),
         _ => false,
     };
-    let schemes = members.get("authentication").is_some_and(|each| each.get("type").is_none() && each.is_object());
-    members.contains_key("endpoint") && !described && !schemes && !members.contains_key("@context")
+    let has_schemes = members
+        .get("authentication")
+        .is_some_and(|authentication| authentication.get("type").is_none() && authentication.is_object());
+    members.contains_key("endpoint") && !has_capability_objects && !has_schemes && !members.contains_key("@context")
 }
 
 /// Returns whether this is a catalog entry: a type, and the card or its URL.
 pub(super) fn is_catalog_entry(members: &Map<String, Value>) -> bool {
-    let names = |fields: &[&str]| fields.iter().any(|field| members.contains_key(*field));
+    let has_any = |fields: &[&str]| fields.iter().any(|field| members.contains_key(*field));
     let typed = text_member(members, "type").is_some() || text_member(members, "mediaType").is_some();
-    let has_card = members.contains_key("identifier") || (typed && names(&["url", "href", "data", "card", "content"]));
-    has_card && !names(&["skills", "endpoint", "endpoints", "supportedInterfaces"])
+    let has_card =
+        members.contains_key("identifier") || (typed && has_any(&["url", "href", "data", "card", "content"]));
+    has_card && !has_any(&["skills", "endpoint", "endpoints", "supportedInterfaces"])
 }
 
 /// Returns whether catalogs use this media type for agents; without a type, the document decides.
@@ -47,8 +50,8 @@ fn unwrap_agentregistry_entry(entry: &Map<String, Value>) -> Result<Map<String, 
     if let Some(other) = text_member(entry, "kind").filter(|kind| !kind.to_ascii_lowercase().contains("agent")) {
         return Err(format!("is of kind {}, not Agent", quote_name(other)));
     }
-    let inner = |name: &str| entry.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
-    let (metadata, mut spec) = (inner("metadata"), inner("spec"));
+    let object_member = |name: &str| entry.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+    let (metadata, mut spec) = (object_member("metadata"), object_member("spec"));
     if let Some(Value::Object(card)) = get_member(&spec, "agentCard").or_else(|| get_member(&spec, "card")) {
         return Ok(card.clone());
     }

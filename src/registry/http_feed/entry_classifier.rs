@@ -51,12 +51,12 @@ pub(super) enum ClassifiedEntry {
     /// An agent's document.
     Document(ConvertedDocument),
     /// The URL of the document, and the name by which the list knows it.
-    Link { url: Url, known_as: Option<String> },
-    /// Neither, and why.
+    Link { url: Url, listed_name: Option<String> },
+    /// Neither of these, and why.
     Invalid(String),
 }
 
-/// A converted document, which only the catalogue has yet to validate.
+/// A converted document that the catalogue has not validated yet.
 #[derive(Clone, Debug)]
 pub(super) struct ConvertedDocument {
     text: Bytes,
@@ -67,7 +67,7 @@ impl ConvertedDocument {
     fn new(text: Bytes) -> Result<Self, String> {
         match text.len() {
             0..=MAX_DOCUMENT_SIZE => Ok(Self { digest: sha256(&text), text }),
-            many => Err(format!("the document has {many} bytes (at most {MAX_DOCUMENT_SIZE})")),
+            size => Err(format!("the document has {size} bytes (at most {MAX_DOCUMENT_SIZE})")),
         }
     }
 
@@ -95,27 +95,29 @@ pub(super) struct EntryClassifier {
 impl EntryClassifier {
     /// Classifies an entry of the list that was read from `base`.
     pub(super) fn classify_entry(&self, raw: &RawEntry, base: &Url) -> ClassifiedEntry {
-        let judged = match &raw.error {
+        let classified = match &raw.error {
             Some(why) => Err(why.clone()),
             None => self.parse(&raw.text).and_then(|value| self.classify_value(value, raw, base)),
         };
-        judged.unwrap_or_else(|why| ClassifiedEntry::Invalid(label_reason(raw, &why)))
+        classified.unwrap_or_else(|why| ClassifiedEntry::Invalid(label_reason(raw, &why)))
     }
 
-    /// Converts the document that was read from `base` and is listed as `known_as`, or returns why it is rejected.
+    /// Converts the document that was read from `base`, under the name `listed_name` in its list, or returns why it is
+    /// rejected.
     ///
     /// # Errors
-    /// The content is not an agent's document at all, such as half of one: it says nothing about the agent.
+    /// The content is no agent document, such as half of one: it says nothing about the agent.
     pub(super) fn convert_document(
         &self,
         text: &Bytes,
-        known_as: Option<&str>,
+        listed_name: Option<&str>,
         base: &Url,
     ) -> Result<Result<ConvertedDocument, String>, String> {
         let value = self.parse(text)?;
-        let says = ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
-        match says {
-            true => Ok(self.convert(value, text, known_as, base)),
+        let names_agent =
+            ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
+        match names_agent {
+            true => Ok(self.convert(value, text, listed_name, base)),
             false => Err("it is not an agent's document (it has neither id nor name)".to_owned()),
         }
     }
@@ -124,7 +126,7 @@ impl EntryClassifier {
         match text.len() {
             0 => Err("no document between two commas".to_owned()),
             1..=MAX_DOCUMENT_SIZE => document_parser::parse_value(DocumentBody::Text(text.clone())),
-            many => Err(format!("the document has {many} bytes (at most {MAX_DOCUMENT_SIZE})")),
+            size => Err(format!("the document has {size} bytes (at most {MAX_DOCUMENT_SIZE})")),
         }
     }
 
@@ -145,22 +147,23 @@ impl EntryClassifier {
                 path.pop_if_empty().push(id);
             });
             path.map_err(|()| "documents cannot be below the URL of the list".to_owned())?;
-            return Ok(ClassifiedEntry::Link { url, known_as: None });
+            return Ok(ClassifiedEntry::Link { url, listed_name: None });
         }
         self.convert(Value::Object(members), &raw.text, name, base).map(ClassifiedEntry::Document)
     }
 
     /// Returns the id of an entry that has no more members than a summary.
     fn summary_id<'a>(&self, members: &'a Map<String, Value>) -> Option<&'a str> {
-        let short = members.keys().all(|name| SUMMARY_MEMBERS.contains(&name.as_str()));
-        let listed = match self.kind {
-            SourceKind::Aidip => short,
+        let is_summary = members.keys().all(|name| SUMMARY_MEMBERS.contains(&name.as_str()));
+        let links_document = match self.kind {
+            SourceKind::Aidip => is_summary,
             SourceKind::AgentFramework => {
-                short || !members.contains_key("endpoints") && !members.contains_key("endpoint")
+                is_summary || !members.contains_key("endpoints") && !members.contains_key("endpoint")
             }
             _ => false,
         };
-        text_member(members, "id").filter(|id| listed && id.len() <= MAX_ID_LENGTH && !matches!(*id, "." | ".."))
+        text_member(members, "id")
+            .filter(|id| links_document && id.len() <= MAX_ID_LENGTH && !matches!(*id, "." | ".."))
     }
 
     /// Classifies an entry of an AI Catalog or ARD registry: a card by URL or inline.
@@ -186,7 +189,7 @@ impl EntryClassifier {
         &self,
         value: Value,
         original: &Bytes,
-        known_as: Option<&str>,
+        listed_name: Option<&str>,
         base: &Url,
     ) -> Result<ConvertedDocument, String> {
         let Value::Object(mut members) = value else {
@@ -196,16 +199,16 @@ impl EntryClassifier {
         let original = if unwrapped.is_some() { &Bytes::new() } else { original };
         members = unwrapped.unwrap_or(members);
         let members = self.verify_signatures(members)?;
-        let urn = known_as.filter(|name| name.starts_with("urn:"));
+        let urn = listed_name.filter(|name| name.starts_with("urn:"));
         let mut document = if endpoint_hints::is_a2a_card(&members) {
-            a2a_card::convert_card(members, known_as, base)?
+            a2a_card::convert_card(members, listed_name, base)?
         } else if members.get("endpoints").is_some_and(Value::is_array) && !members.contains_key("endpoint") {
             agent_framework::convert_framework_document(members, base)?
         } else if is_aidip_document(&members) {
             reject_local_runtime(&members)?;
-            return convert_aidip(members, original, known_as, base);
+            return convert_aidip(members, original, listed_name, base);
         } else {
-            agent_uri_descriptor::convert_descriptor(members, known_as, base)?
+            agent_uri_descriptor::convert_descriptor(members, listed_name, base)?
         };
         document.as_object().map_or(Ok(()), reject_local_runtime)?;
         if let (Some(urn), Value::Object(members)) = (urn, &mut document) {
@@ -216,7 +219,7 @@ impl EntryClassifier {
 
     /// Returns the members that the signature covers, or all where no keys are configured.
     fn verify_signatures(&self, members: Map<String, Value>) -> Result<Map<String, Value>, String> {
-        let Some(trusted) = &self.signature_policy.trusted_keys else {
+        let Some(trusted_keys) = &self.signature_policy.trusted_keys else {
             return Ok(members);
         };
         if !members.contains_key("signatures") {
@@ -225,8 +228,8 @@ impl EntryClassifier {
                 false => Ok(members),
             };
         }
-        match trusted.verified_card(&Value::Object(members))? {
-            Value::Object(believed) => Ok(believed),
+        match trusted_keys.verified_card(&Value::Object(members))? {
+            Value::Object(verified) => Ok(verified),
             other => Err(format!("signatures: cover {} instead of an object", type_name(&other))),
         }
     }
@@ -245,12 +248,12 @@ fn reject_local_runtime(document: &Map<String, Value>) -> Result<(), String> {
 fn convert_aidip(
     mut members: Map<String, Value>,
     original: &Bytes,
-    known_as: Option<&str>,
+    listed_name: Option<&str>,
     base: &Url,
 ) -> Result<ConvertedDocument, String> {
     let relative = text_member(&members, "endpoint").filter(|endpoint| endpoint.starts_with('/'));
     let resolved = relative.and_then(|endpoint| base.join(endpoint).ok());
-    let id = known_as.filter(|_| !members.contains_key("id")).map(slug);
+    let id = listed_name.filter(|_| !members.contains_key("id")).map(slug);
     if resolved.is_none() && id.is_none() && !original.is_empty() && !members.contains_key("signatures") {
         // Copied, so that one document does not keep the whole page in memory.
         return ConvertedDocument::new(Bytes::copy_from_slice(original));
@@ -265,24 +268,24 @@ fn document_link(url: &str, name: Option<&str>, base: &Url) -> Result<Classified
         return Err(format!("the URL of its document has {} bytes (at most {MAX_URL_LENGTH})", url.len()));
     }
     // R46, R54: agent:// without a transport is HTTPS.
-    let plain = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
-    let url = plain.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));
+    let address = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
+    let url = address.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));
     let joined = base.join(&url).ok().filter(|joined| matches!(joined.scheme(), "http" | "https"));
     let url = joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quote_name(&url)))?;
-    Ok(ClassifiedEntry::Link { url, known_as: name.map(str::to_owned) })
+    Ok(ClassifiedEntry::Link { url, listed_name: name.map(str::to_owned) })
 }
 
 /// Prefixes the reason with the name or id of the entry.
 fn label_reason(raw: &RawEntry, why: &str) -> String {
-    let within = || {
+    let name_in_text = || {
         let members = list_parser::member_ranges(&raw.text).ok()?;
-        let texts = ["id", "identifier", "name"].into_iter().filter_map(|wanted| {
-            let (_, place) = members.iter().find(|(name, _)| name == wanted)?;
-            serde_json::from_slice::<String>(&raw.text.slice(place.clone())).ok()
+        let texts = ["id", "identifier", "name"].into_iter().filter_map(|field| {
+            let (_, range) = members.iter().find(|(name, _)| name == field)?;
+            serde_json::from_slice::<String>(&raw.text.slice(range.clone())).ok()
         });
         texts.into_iter().next()
     };
-    match raw.name.clone().or_else(within) {
+    match raw.name.clone().or_else(name_in_text) {
         Some(name) => format!("{}: {why}", quote_name(&name)),
         None => why.to_owned(),
     }

@@ -21,8 +21,8 @@ use std::{
 const MAX_TOTAL_SIZE: usize = 256 << 20;
 /// Maximum number of new or changed documents fetched in one poll; the next poll continues.
 const MAX_FETCHES_PER_POLL: usize = 10_000;
-/// Maximum number of unchanged documents revalidated in one poll: in turn, so that each one is sooner or later. Up to
-/// this number, every poll revalidates all.
+/// Maximum number of unchanged documents revalidated in one poll. A list with more documents is revalidated in turn,
+/// over several polls.
 const MAX_REVALIDATIONS_PER_POLL: usize = 256;
 /// Maximum duration of fetching documents in one poll; the next poll continues.
 const FETCH_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub(super) struct DocumentLink<'a> {
     /// Digest of the list entry.
     pub(super) entry: DigestKey,
     pub(super) url: &'a Url,
-    pub(super) known_as: Option<&'a str>,
+    pub(super) listed_name: Option<&'a str>,
 }
 
 /// A document that was fetched.
@@ -58,54 +58,54 @@ pub(super) struct DueFetch {
     key: DigestKey,
     entry: DigestKey,
     url: Url,
-    known_as: Option<String>,
+    listed_name: Option<String>,
     /// Whether the cached content may still be current.
     conditional: bool,
 }
 
 impl LinkedDocuments {
     /// Returns the document as it was last fetched; `None` where it was not fetched yet.
-    pub(super) fn get(&self, url: &Url, known_as: Option<&str>) -> Option<&Result<ConvertedDocument, String>> {
-        self.cache.get(&cache_key(url, known_as)).map(|held| &held.document)
+    pub(super) fn get(&self, url: &Url, listed_name: Option<&str>) -> Option<&Result<ConvertedDocument, String>> {
+        self.cache.get(&cache_key(url, listed_name)).map(|cached| &cached.document)
     }
 
     /// Returns how many documents keep their previous content because they cannot be fetched, with one reason.
     pub(super) fn error_summary(&self) -> Option<String> {
-        let stale = self.cache.values().filter(|held| held.document.is_ok());
-        let mut reasons: Vec<&String> = stale.filter_map(|held| held.error.as_ref()).collect();
+        let stale = self.cache.values().filter(|cached| cached.document.is_ok());
+        let mut reasons: Vec<&String> = stale.filter_map(|cached| cached.error.as_ref()).collect();
         reasons.sort_unstable();
         reasons.first().map(|why| format!("{} documents cannot be fetched: {}", reasons.len(), truncate(why, 300)))
     }
 
-    /// Returns the links to fetch in this poll, and whether some are left for the next.
-    pub(super) fn plan_fetches<'a>(&mut self, named: impl Iterator<Item = DocumentLink<'a>>) -> (Vec<DueFetch>, bool) {
-        let (mut new, mut old, mut places) = (Vec::new(), Vec::new(), HashSet::new());
-        for DocumentLink { entry, url, known_as } in named {
-            let place = cache_key(url, known_as);
-            if !places.insert(place) {
+    /// Returns the links to fetch in this poll, and whether some remain for the next poll.
+    pub(super) fn plan_fetches<'a>(&mut self, links: impl Iterator<Item = DocumentLink<'a>>) -> (Vec<DueFetch>, bool) {
+        let (mut new, mut old, mut keys) = (Vec::new(), Vec::new(), HashSet::new());
+        for DocumentLink { entry, url, listed_name } in links {
+            let key = cache_key(url, listed_name);
+            if !keys.insert(key) {
                 continue;
             }
-            let held = self.cache.get(&place);
-            let known = held.is_some_and(|held| held.entry == entry && held.error.is_none());
-            let due = DueFetch {
-                key: place,
+            let cached = self.cache.get(&key);
+            let unchanged = cached.is_some_and(|cached| cached.entry == entry && cached.error.is_none());
+            let fetch = DueFetch {
+                key,
                 entry,
                 url: url.clone(),
-                known_as: known_as.map(str::to_owned),
-                conditional: known,
+                listed_name: listed_name.map(str::to_owned),
+                conditional: unchanged,
             };
-            if known { old.push(due) } else { new.push(due) }
+            if unchanged { old.push(fetch) } else { new.push(fetch) }
         }
-        self.cache.retain(|place, _| places.contains(place));
-        let left = new.len() > MAX_FETCHES_PER_POLL;
+        self.cache.retain(|key, _| keys.contains(key));
+        let incomplete = new.len() > MAX_FETCHES_PER_POLL;
         new.truncate(MAX_FETCHES_PER_POLL);
-        let again = old.len().min(MAX_REVALIDATIONS_PER_POLL);
-        let turn = self.next_revalidation % old.len().max(1);
-        old.rotate_left(turn);
-        old.truncate(again);
-        self.next_revalidation = turn + again;
+        let count = old.len().min(MAX_REVALIDATIONS_PER_POLL);
+        let start = self.next_revalidation % old.len().max(1);
+        old.rotate_left(start);
+        old.truncate(count);
+        self.next_revalidation = start + count;
         new.extend(old);
-        (new, left)
+        (new, incomplete)
     }
 
     /// Fetches documents concurrently, and converts each; returns whether time ran out before all were fetched.
@@ -114,68 +114,76 @@ impl LinkedDocuments {
     /// All documents together exceed the maximum size.
     pub(super) async fn fetch(
         &mut self,
-        due: Vec<DueFetch>,
-        web: &ConditionalClient,
-        judge: &EntryClassifier,
+        fetches: Vec<DueFetch>,
+        client: &ConditionalClient,
+        classifier: &EntryClassifier,
     ) -> Result<bool, String> {
         let began = Instant::now();
-        let mut bytes: usize = self.cache.values().filter_map(|held| Some(held.document.as_ref().ok()?.size())).sum();
-        let late = AtomicBool::new(false);
+        let mut bytes: usize =
+            self.cache.values().filter_map(|cached| Some(cached.document.as_ref().ok()?.size())).sum();
+        let timed_out = AtomicBool::new(false);
         // A fetch that was started is awaited: its validators are cached already.
-        let due = due.into_iter().take_while(|_| {
-            late.store(began.elapsed() > FETCH_TIME_LIMIT, Relaxed);
-            !late.load(Relaxed)
+        let fetches = fetches.into_iter().take_while(|_| {
+            timed_out.store(began.elapsed() > FETCH_TIME_LIMIT, Relaxed);
+            !timed_out.load(Relaxed)
         });
-        let mut coming = futures_util::stream::iter(due.map(|due| fetch_one(web, judge, due)))
+        let mut responses = futures_util::stream::iter(fetches.map(|fetch| fetch_one(client, classifier, fetch)))
             .buffer_unordered(MAX_CONCURRENT_FETCHES);
-        while let Some((due, found)) = coming.next().await {
-            let held = self.cache.get_mut(&due.key);
-            match (found, held) {
-                (Ok(None), Some(held)) => held.error = None,
+        while let Some((fetch, result)) = responses.next().await {
+            let cached = self.cache.get_mut(&fetch.key);
+            match (result, cached) {
+                (Ok(None), Some(cached)) => cached.error = None,
                 // Nothing is cached and nothing was received: the next poll fetches again.
                 (Ok(None), None) => {}
-                (Ok(Some(found)), held) => {
-                    let size = found.as_ref().map_or(0, ConvertedDocument::size);
-                    let before = held.and_then(|held| Some(held.document.as_ref().ok()?.size())).unwrap_or_default();
-                    bytes = bytes + size - before;
+                (Ok(Some(result)), cached) => {
+                    let size = result.as_ref().map_or(0, ConvertedDocument::size);
+                    let previous_size =
+                        cached.and_then(|cached| Some(cached.document.as_ref().ok()?.size())).unwrap_or_default();
+                    bytes = bytes + size - previous_size;
                     if bytes > MAX_TOTAL_SIZE {
-                        if let Some(held) = self.cache.get_mut(&due.key) {
-                            held.error = Some("all documents together are too large".to_owned());
+                        if let Some(cached) = self.cache.get_mut(&fetch.key) {
+                            cached.error = Some("all documents together are too large".to_owned());
                         }
-                        return Err(format!("{}: all documents have more than {MAX_TOTAL_SIZE} bytes", due.url));
+                        return Err(format!("{}: all documents have more than {MAX_TOTAL_SIZE} bytes", fetch.url));
                     }
-                    self.cache.insert(due.key, CachedDocument { entry: due.entry, document: found, error: None });
+                    self.cache.insert(fetch.key, CachedDocument { entry: fetch.entry, document: result, error: None });
                 }
-                (Err(why), Some(held)) if held.document.is_ok() => held.error = Some(why),
+                (Err(why), Some(cached)) if cached.document.is_ok() => cached.error = Some(why),
                 (Err(why), _) => {
-                    let found = Err(format!("the document cannot be fetched: {why}"));
-                    self.cache.insert(due.key, CachedDocument { entry: due.entry, document: found, error: Some(why) });
+                    let result = Err(format!("the document cannot be fetched: {why}"));
+                    self.cache
+                        .insert(fetch.key, CachedDocument { entry: fetch.entry, document: result, error: Some(why) });
                 }
             }
         }
-        Ok(late.load(Relaxed))
+        Ok(timed_out.load(Relaxed))
     }
 }
 
 /// Result of a fetch: `None` where the document is unchanged, an error where no document was received.
 type FetchResult = Result<Option<Result<ConvertedDocument, String>>, String>;
 
-async fn fetch_one(web: &ConditionalClient, judge: &EntryClassifier, due: DueFetch) -> (DueFetch, FetchResult) {
-    let page: Result<Option<FetchedDocument>, String> = match due.conditional {
-        false => web.get_unconditional(&due.url).await.map(Some),
-        true => web.get(&due.url).await.map(|fetched| match fetched {
+async fn fetch_one(
+    client: &ConditionalClient,
+    classifier: &EntryClassifier,
+    fetch: DueFetch,
+) -> (DueFetch, FetchResult) {
+    let response: Result<Option<FetchedDocument>, String> = match fetch.conditional {
+        false => client.get_unconditional(&fetch.url).await.map(Some),
+        true => client.get(&fetch.url).await.map(|fetched| match fetched {
             ConditionalResponse::NotModified => None,
-            ConditionalResponse::Modified(page) => Some(page),
+            ConditionalResponse::Modified(response) => Some(response),
         }),
     };
-    let found = page.and_then(|page| {
-        let judged = page.map(|page| judge.convert_document(&page.body, due.known_as.as_deref(), &page.url));
-        judged.transpose().map_err(|why| format!("{}: {why}", due.url))
+    let result = response.and_then(|response| {
+        let converted = response
+            .map(|response| classifier.convert_document(&response.body, fetch.listed_name.as_deref(), &response.url));
+        converted.transpose().map_err(|why| format!("{}: {why}", fetch.url))
     });
-    (due, found)
+    (fetch, result)
 }
 
 /// Returns the cache key of a document: URL and listed name, because one card under two names is two agents.
-fn cache_key(url: &Url, known_as: Option<&str>) -> DigestKey {
-    digest_key(&[url.as_str().as_bytes(), known_as.unwrap_or_default().as_bytes()])
+fn cache_key(url: &Url, listed_name: Option<&str>) -> DigestKey {
+    digest_key(&[url.as_str().as_bytes(), listed_name.unwrap_or_default().as_bytes()])
 }

@@ -66,11 +66,11 @@ pub(super) fn parse_page(url: &Url, body: &Bytes) -> Result<ListPage, String> {
     }
 }
 
-/// Checks the number of entries before anything is made of them: a comma alone counts as one.
-fn check_count<T>(found: Vec<T>) -> Result<Vec<T>, String> {
-    match found.len() {
-        0..=MAX_AGENTS => Ok(found),
-        many => Err(format!("it has {many} entries (at most {MAX_AGENTS})")),
+/// Checks the number of entries before they are stored: a comma alone counts as an entry.
+fn check_count<T>(entries: Vec<T>) -> Result<Vec<T>, String> {
+    match entries.len() {
+        0..=MAX_AGENTS => Ok(entries),
+        count => Err(format!("it has {count} entries (at most {MAX_AGENTS})")),
     }
 }
 
@@ -79,37 +79,41 @@ fn check_count<T>(found: Vec<T>) -> Result<Vec<T>, String> {
 /// # Errors
 /// The text is not an object, or the object is not closed.
 pub(super) fn member_ranges(text: &Bytes) -> Result<MemberRanges, String> {
-    let found = check_count(json_scanner::member_ranges(text)?)?;
-    let named = found.into_iter().map(|(name, place)| {
+    let ranges = check_count(json_scanner::member_ranges(text)?)?;
+    let members = ranges.into_iter().map(|(name, range)| {
         let raw = text.slice(name);
         let name = serde_json::from_slice(&raw).unwrap_or_else(|_| String::from_utf8_lossy(&raw).into_owned());
-        (name, place)
+        (name, range)
     });
-    Ok(named.collect())
+    Ok(members.collect())
 }
 
 fn parse_items(text: &Bytes) -> Result<Vec<RawEntry>, String> {
-    let places = check_count(json_scanner::item_ranges(text)?)?;
-    Ok(places.into_iter().map(|place| RawEntry { name: None, text: text.slice(place), error: None }).collect())
+    let ranges = check_count(json_scanner::item_ranges(text)?)?;
+    Ok(ranges.into_iter().map(|range| RawEntry { name: None, text: text.slice(range), error: None }).collect())
 }
 
 fn parse_object(url: &Url, body: &Bytes) -> Result<ListPage, String> {
     let members = member_ranges(body)?;
     let has = |names: &[&str]| members.iter().any(|(name, _)| names.contains(&name.as_str()));
-    let first = |place: &Range<usize>| body.get(place.start).copied();
-    let lists = members
-        .iter()
-        .filter(|(name, place)| LIST_MEMBERS.contains(&name.as_str()) && matches!(first(place), Some(b'[' | b'{')));
+    let first_byte = |range: &Range<usize>| body.get(range.start).copied();
+    let lists = members.iter().filter(|(name, range)| {
+        LIST_MEMBERS.contains(&name.as_str()) && matches!(first_byte(range), Some(b'[' | b'{'))
+    });
     let mut lists: Vec<_> = lists.collect();
     lists.sort_by_key(|(name, _)| LIST_MEMBERS.iter().position(|list| list == name));
     let entries = match lists.as_slice() {
         [(one, _), (other, _), ..] if one == other => return Err(format!("member '{one}' appears twice")),
-        [(_, place), ..] if !has(DOCUMENT_MEMBERS) => {
-            let list = body.slice(place.clone());
-            if first(place) == Some(b'[') { parse_items(&list)? } else { parse_map(&list, self::member_ranges(&list)?) }
+        [(_, range), ..] if !has(DOCUMENT_MEMBERS) => {
+            let list = body.slice(range.clone());
+            if first_byte(range) == Some(b'[') {
+                parse_items(&list)?
+            } else {
+                parse_map(&list, self::member_ranges(&list)?)
+            }
         }
         _ if is_document(&members) => vec![RawEntry { name: None, text: body.clone(), error: None }],
-        _ if !members.is_empty() && members.iter().all(|(_, place)| first(place) == Some(b'"')) => {
+        _ if !members.is_empty() && members.iter().all(|(_, range)| first_byte(range) == Some(b'"')) => {
             parse_map(body, members.clone())
         }
         _ => return Err("it has no list (an array, or a member agents, items or entries)".to_owned()),
@@ -118,38 +122,38 @@ fn parse_object(url: &Url, body: &Bytes) -> Result<ListPage, String> {
     Ok(ListPage { entries, next })
 }
 
-/// Returns whether the object is a document. Only otherwise a map of strings is taken for names and URLs.
+/// Returns whether the object is a document. An object of strings that is not counts as a map of names to URLs.
 fn is_document(members: &MemberRanges) -> bool {
-    let has = |wanted: &str| members.iter().any(|(name, _)| name == wanted);
+    let has = |member: &str| members.iter().any(|(name, _)| name == member);
     DOCUMENT_MEMBERS.iter().any(|name| has(name)) || has("id") || (has("name") && has("url")) || has("apiVersion")
 }
 
 fn parse_map(text: &Bytes, members: MemberRanges) -> Vec<RawEntry> {
-    let mut seen = HashMap::new();
+    let mut occurrences = HashMap::new();
     for (name, _) in &members {
-        *seen.entry(name.clone()).or_insert(0_usize) += 1;
+        *occurrences.entry(name.clone()).or_insert(0_usize) += 1;
     }
-    let each = |(name, place): (String, Range<usize>)| {
-        let twice = seen.get(&name).is_some_and(|count| *count > 1);
-        let broken = twice.then(|| "the name appears twice in the map".to_owned());
-        RawEntry { name: Some(name), text: text.slice(place), error: broken }
+    let to_entry = |(name, range): (String, Range<usize>)| {
+        let duplicate = occurrences.get(&name).is_some_and(|count| *count > 1);
+        let error = duplicate.then(|| "the name appears twice in the map".to_owned());
+        RawEntry { name: Some(name), text: text.slice(range), error }
     };
-    members.into_iter().map(each).collect()
+    members.into_iter().map(to_entry).collect()
 }
 
 /// Returns the next page by a cursor, or by its number where the page has one (R139).
 fn next_page(url: &Url, body: &Bytes, members: &MemberRanges) -> Result<Option<Url>, String> {
     let mut pagination: HashMap<String, Value> = HashMap::new();
-    for (name, place) in members {
-        let text = body.slice(place.clone());
-        let around = PAGINATION_MEMBERS.contains(&name.as_str()) && text.len() <= 1 << 16;
-        if around && let Ok(Value::Object(inner)) = json::parse(&text, 8) {
+    for (name, range) in members {
+        let text = body.slice(range.clone());
+        let paginates = PAGINATION_MEMBERS.contains(&name.as_str()) && text.len() <= 1 << 16;
+        if paginates && let Ok(Value::Object(inner)) = json::parse(&text, 8) {
             pagination.extend(inner);
         }
     }
     // The top level has precedence over nested members.
-    for (name, place) in members {
-        let text = body.slice(place.clone());
+    for (name, range) in members {
+        let text = body.slice(range.clone());
         if !matches!(text.first(), Some(b'[' | b'{')) && text.len() <= 2 * MAX_CURSOR_LENGTH {
             pagination.extend(json::parse(&text, 1).ok().map(|value| (name.clone(), value)));
         }
@@ -168,28 +172,28 @@ fn next_page(url: &Url, body: &Bytes, members: &MemberRanges) -> Result<Option<U
     let number = |names: [&str; 2]| names.iter().find_map(|name| pagination.get(*name)?.as_u64());
     let (page, size) = (number(["page", "page"]), number(["per_page", "perPage"]));
     let pages = number(["total_pages", "totalPages"]);
-    let more = match (page, size, pages, number(["total", "total"])) {
+    let has_more = match (page, size, pages, number(["total", "total"])) {
         (Some(page), _, Some(pages), _) => page < pages,
         (Some(page), Some(size), None, Some(total)) => size > 0 && page.saturating_mul(size) < total,
         _ => false,
     };
-    Ok(page.filter(|_| more).map(|page| {
+    Ok(page.filter(|_| has_more).map(|page| {
         let (page, size) = (page.saturating_add(1).to_string(), size.map(|size| size.to_string()));
         let size = size.as_ref().map(|size| ("per_page", size.as_str()));
-        let set: Vec<(&str, &str)> = [("page", page.as_str())].into_iter().chain(size).collect();
-        with_query(url, &set)
+        let parameters: Vec<(&str, &str)> = [("page", page.as_str())].into_iter().chain(size).collect();
+        with_query(url, &parameters)
     }))
 }
 
 /// Returns `url` with these query parameters replaced.
-fn with_query(url: &Url, set: &[(&str, &str)]) -> Url {
-    let replaced = |name: &str| set.iter().any(|(other, _)| *other == name);
-    let kept: Vec<(String, String)> = url
+fn with_query(url: &Url, parameters: &[(&str, &str)]) -> Url {
+    let is_replaced = |name: &str| parameters.iter().any(|(other, _)| *other == name);
+    let remaining: Vec<(String, String)> = url
         .query_pairs()
-        .filter(|(name, _)| !replaced(name))
+        .filter(|(name, _)| !is_replaced(name))
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     let mut url = url.clone();
-    url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(set);
+    url.query_pairs_mut().clear().extend_pairs(remaining).extend_pairs(parameters);
     url
 }

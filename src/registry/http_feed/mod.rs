@@ -1,5 +1,5 @@
-//! Feeds of registries over HTTP, one kind for each protocol. The kind decides where the list is; what an entry is,
-//! each entry shows by itself. Every document is converted to one AIDIP document, or rejected with the reason.
+//! Feeds of registries over HTTP, one kind for each protocol. The kind decides where the list is; the shape of an entry
+//! decides what the entry is. Every document is converted to one AIDIP document, or rejected with the reason.
 //!
 //! **Ids.** A document's own `id` is used, and rejected where it is not path-safe. A document without an `id` (A2A
 //! cards, descriptors) gets its key in the map that lists it or its `urn:air:` identifier, else its `name`, made
@@ -21,19 +21,23 @@ mod slug;
 use super::{Feed, SourceKind, conditional_get::ConditionalClient, config::SignaturePolicy};
 use crate::net::Url;
 
-/// Opens the feed of a registry of this kind, reached over `web`.
-pub(super) fn open_feed(kind: SourceKind, web: ConditionalClient, proof: SignaturePolicy) -> Box<dyn Feed> {
-    let starts = list_urls(kind, web.url());
+/// Opens the feed of a registry of this kind, whose URL `client` has.
+pub(super) fn open_feed(
+    kind: SourceKind,
+    client: ConditionalClient,
+    signature_policy: SignaturePolicy,
+) -> Box<dyn Feed> {
+    let start_urls = list_urls(kind, client.url());
     Box::new(crawler::RegistryCrawler::new(
-        web,
-        entry_classifier::EntryClassifier { kind, signature_policy: proof },
-        starts,
+        client,
+        entry_classifier::EntryClassifier { kind, signature_policy },
+        start_urls,
     ))
 }
 
-/// Returns the candidate URLs of the list: a URL without a path stands for the well-known paths of the kind.
+/// Returns the candidate URLs of the list. A URL without a path means the well-known paths of the kind.
 fn list_urls(kind: SourceKind, url: &Url) -> Vec<Url> {
-    let places: &[&str] = match kind {
+    let paths: &[&str] = match kind {
         SourceKind::Aidip | SourceKind::Ard => &["/agents"],
         SourceKind::AgentFramework => &["/.well-known/agentframework/v1/agents"],
         SourceKind::AgentUri => {
@@ -43,12 +47,12 @@ fn list_urls(kind: SourceKind, url: &Url) -> Vec<Url> {
         // A broker has no list; its feed is `MqttFeed`.
         SourceKind::Mqtt => &[],
     };
-    let at = |path: &&str| {
-        let mut place = url.clone();
-        place.set_path(path);
-        place
+    let with_path = |path: &&str| {
+        let mut list_url = url.clone();
+        list_url.set_path(path);
+        list_url
     };
-    if url.path() == "/" { places.iter().map(at).collect() } else { vec![url.clone()] }
+    if url.path() == "/" { paths.iter().map(with_path).collect() } else { vec![url.clone()] }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) type DigestKey = [u8; 32];
 /// A list of any number of pages.
 pub(super) struct ListReader {
     /// Candidate URLs of the list, in order of preference.
-    starts: Vec<Url>,
+    start_urls: Vec<Url>,
     /// Index of the candidate at which the list was found.
     found_at: Option<usize>,
     pages: HashMap<Url, CachedPage>,
@@ -44,8 +44,8 @@ struct CachedPage {
 }
 
 impl ListReader {
-    pub(super) fn new(starts: Vec<Url>) -> Self {
-        Self { starts, found_at: None, pages: HashMap::new(), entries: HashMap::new() }
+    pub(super) fn new(start_urls: Vec<Url>) -> Self {
+        Self { start_urls, found_at: None, pages: HashMap::new(), entries: HashMap::new() }
     }
 
     /// Returns the classified entry.
@@ -59,36 +59,36 @@ impl ListReader {
     /// A page cannot be read, or the list exceeds the bounds.
     pub(super) async fn read_all(
         &mut self,
-        web: &ConditionalClient,
-        judge: &EntryClassifier,
+        client: &ConditionalClient,
+        classifier: &EntryClassifier,
     ) -> Result<Vec<DigestKey>, String> {
-        let mut seen = HashSet::new();
-        let listed = self.follow_pages(web, judge, &mut seen).await;
+        let mut visited = HashSet::new();
+        let entries = self.follow_pages(client, classifier, &mut visited).await;
         // After a failure too: a list whose pages differ at every poll must not exhaust the memory.
-        self.pages.retain(|url, _| seen.contains(url));
-        let kept: HashSet<&DigestKey> = self.pages.values().flat_map(|page| &page.entries).collect();
-        self.entries.retain(|key, _| kept.contains(key));
-        listed
+        self.pages.retain(|url, _| visited.contains(url));
+        let cached_keys: HashSet<&DigestKey> = self.pages.values().flat_map(|page| &page.entries).collect();
+        self.entries.retain(|key, _| cached_keys.contains(key));
+        entries
     }
 
     async fn follow_pages(
         &mut self,
-        web: &ConditionalClient,
-        judge: &EntryClassifier,
-        seen: &mut HashSet<Url>,
+        client: &ConditionalClient,
+        classifier: &EntryClassifier,
+        visited: &mut HashSet<Url>,
     ) -> Result<Vec<DigestKey>, String> {
-        let start = self.find_start(web, judge).await?;
+        let start = self.find_start(client, classifier).await?;
         let (mut entries, mut bytes) = (Vec::new(), 0);
         let mut next = Some(start.clone());
         while let Some(url) = next {
-            if seen.len() == MAX_PAGES {
+            if visited.len() == MAX_PAGES {
                 return Err(format!("{start}: the list has more than {MAX_PAGES} pages"));
             }
-            if !seen.insert(url.clone()) {
+            if !visited.insert(url.clone()) {
                 return Err(format!("{url}: the next page is one that was read already"));
             }
             if url != start {
-                self.read_page(&url, web, judge).await?;
+                self.read_page(&url, client, classifier).await?;
             }
             let page = self.pages.get(&url).ok_or_else(|| format!("{url}: the page was not cached"))?;
             bytes += page.size;
@@ -101,11 +101,12 @@ impl ListReader {
         Ok(entries)
     }
 
-    /// Returns the first candidate that has a list. A candidate that was found once is not given up for a lesser one.
-    async fn find_start(&mut self, web: &ConditionalClient, judge: &EntryClassifier) -> Result<Url, String> {
+    /// Returns the first candidate that has a list. If the list was found at a candidate before, later candidates are
+    /// not tried when it fails.
+    async fn find_start(&mut self, client: &ConditionalClient, classifier: &EntryClassifier) -> Result<Url, String> {
         let mut reasons = Vec::new();
-        for (at, url) in self.starts.clone().into_iter().enumerate() {
-            match self.read_page(&url, web, judge).await {
+        for (at, url) in self.start_urls.clone().into_iter().enumerate() {
+            match self.read_page(&url, client, classifier).await {
                 Ok(()) => {
                     self.found_at = Some(at);
                     return Ok(url);
@@ -118,36 +119,41 @@ impl ListReader {
     }
 
     /// Reads one page, unless it is unchanged.
-    async fn read_page(&mut self, url: &Url, web: &ConditionalClient, judge: &EntryClassifier) -> Result<(), String> {
-        let page = match web.get(url).await? {
+    async fn read_page(
+        &mut self,
+        url: &Url,
+        client: &ConditionalClient,
+        classifier: &EntryClassifier,
+    ) -> Result<(), String> {
+        let response = match client.get(url).await? {
             ConditionalResponse::NotModified if self.pages.contains_key(url) => return Ok(()),
-            ConditionalResponse::NotModified => web.get_unconditional(url).await?,
-            ConditionalResponse::Modified(page) => page,
+            ConditionalResponse::NotModified => client.get_unconditional(url).await?,
+            ConditionalResponse::Modified(response) => response,
         };
         self.pages.remove(url);
-        let found = list_parser::parse_page(&page.url, &page.body).map_err(|why| format!("{url}: {why}"))?;
-        let mut entries = Vec::with_capacity(found.entries.len());
-        for (at, raw) in found.entries.iter().enumerate() {
+        let list = list_parser::parse_page(&response.url, &response.body).map_err(|why| format!("{url}: {why}"))?;
+        let mut entries = Vec::with_capacity(list.entries.len());
+        for (at, raw) in list.entries.iter().enumerate() {
             if at % YIELD_INTERVAL == YIELD_INTERVAL - 1 {
                 tokio::task::yield_now().await;
             }
             let name = raw.name.as_deref().unwrap_or_default();
             let why = raw.error.as_deref().unwrap_or_default();
-            let key = digest_key(&[page.url.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
-            self.entries.entry(key).or_insert_with(|| judge.classify_entry(raw, &page.url));
+            let key = digest_key(&[response.url.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
+            self.entries.entry(key).or_insert_with(|| classifier.classify_entry(raw, &response.url));
             entries.push(key);
         }
-        self.pages.insert(url.clone(), CachedPage { entries, next: found.next, size: page.body.len() });
+        self.pages.insert(url.clone(), CachedPage { entries, next: list.next, size: response.body.len() });
         Ok(())
     }
 }
 
 /// Returns a digest of several texts; their lengths keep them apart.
 pub(super) fn digest_key(texts: &[&[u8]]) -> DigestKey {
-    let mut whole = Vec::new();
+    let mut joined = Vec::new();
     for text in texts {
-        whole.extend_from_slice(&text.len().to_le_bytes());
-        whole.extend_from_slice(text);
+        joined.extend_from_slice(&text.len().to_le_bytes());
+        joined.extend_from_slice(text);
     }
-    sha256(&whole)
+    sha256(&joined)
 }

@@ -1,6 +1,6 @@
 //! Converts the security schemes of an agent card or descriptor into AIDIP's `authentication`.
-//! The conversion never opens what the card closes: a requirement that AIDIP cannot express is an error. Of several
-//! alternatives, the first that can be expressed is used.
+//! The conversion never drops a requirement: one that AIDIP cannot express is an error. Of several alternatives, the
+//! first that can be expressed is used.
 
 use super::json_members::{get_member, object_array, quote_name, string_array, text_member};
 use serde_json::{Map, Value, json};
@@ -17,11 +17,11 @@ struct AuthAlternative {
 /// # Errors
 /// The requirements cannot be expressed, or differ between skills.
 pub(super) fn authentication_of_card(card: &Map<String, Value>) -> Result<Option<Value>, String> {
-    if let Some(Value::Object(older)) = card.get("authentication") {
-        let names: Vec<&str> = string_array(older, "schemes").into_iter().chain(text_member(older, "type")).collect();
+    if let Some(Value::Object(legacy)) = card.get("authentication") {
+        let names: Vec<&str> = string_array(legacy, "schemes").into_iter().chain(text_member(legacy, "type")).collect();
         // Where the older field requires nothing, the newer ones may.
-        if let Some(found) = authentication_of_schemes(&names)? {
-            return Ok(Some(found));
+        if let Some(authentication) = authentication_of_schemes(&names)? {
+            return Ok(Some(authentication));
         }
     }
     let schemes = match get_member(card, "securitySchemes") {
@@ -29,21 +29,21 @@ pub(super) fn authentication_of_card(card: &Map<String, Value>) -> Result<Option
         Some(Value::Object(schemes)) => schemes,
         Some(_) => return Err("securitySchemes: must be an object".to_owned()),
     };
-    let mut asked = required_alternative(card, schemes)?;
-    if asked.is_none() && !schemes.is_empty() {
+    let mut required = required_alternative(card, schemes)?;
+    if required.is_none() && !schemes.is_empty() {
         // Schemes without requirements: SDKs omit empty requirements, and an attacker could remove them.
-        let each = schemes.keys().map(|name| vec![(name.clone(), Vec::new())]).collect();
-        asked = Some(first_supported(each, schemes)?);
+        let alternatives = schemes.keys().map(|name| vec![(name.clone(), Vec::new())]).collect();
+        required = Some(first_supported(alternatives, schemes)?);
     }
     for (at, skill) in object_array(card, "skills")? {
-        let own = required_alternative(skill, schemes).map_err(|why| format!("skills[{at}]: {why}"))?;
-        if own.is_some() && own != asked {
+        let skill_requirement = required_alternative(skill, schemes).map_err(|why| format!("skills[{at}]: {why}"))?;
+        if skill_requirement.is_some() && skill_requirement != required {
             return Err(format!(
                 "skills[{at}]: requires other credentials than the card (all skills must require the same)"
             ));
         }
     }
-    Ok(asked.map(authentication_json))
+    Ok(required.map(authentication_json))
 }
 
 /// Converts a list of scheme names, as agent:// descriptors and the oldest cards have it.
@@ -51,27 +51,27 @@ pub(super) fn authentication_of_card(card: &Map<String, Value>) -> Result<Option
 /// # Errors
 /// None of the names is supported.
 pub(super) fn authentication_of_schemes(names: &[&str]) -> Result<Option<Value>, String> {
-    let known = |name: &&str| match name.to_ascii_lowercase().replace(['-', '_', ' '], "").as_str() {
+    let supported_type = |name: &&str| match name.to_ascii_lowercase().replace(['-', '_', ' '], "").as_str() {
         "oauth2" | "oauth" | "oauth2bearer" | "bearer" | "jwt" | "openidconnect" | "oidc" => Some("oauth2_bearer"),
         "apikey" | "xapikey" => Some("api_key"),
         "mtls" | "mutualtls" => Some("mtls"),
         _ => None,
     };
-    let closing: Vec<&str> = names.iter().copied().filter(|name| !name.eq_ignore_ascii_case("none")).collect();
-    match closing.iter().find_map(known) {
+    let required: Vec<&str> = names.iter().copied().filter(|name| !name.eq_ignore_ascii_case("none")).collect();
+    match required.iter().find_map(supported_type) {
         Some(kind) => Ok(Some(json!({"type": kind}))),
-        None if closing.is_empty() => Ok(None),
+        None if required.is_empty() => Ok(None),
         None => Err(format!(
             "authentication.schemes: {} is not supported (use OAuth2, Bearer, ApiKey or mTLS)",
-            quote_name(&closing.join(", "))
+            quote_name(&required.join(", "))
         )),
     }
 }
 
-fn authentication_json(way: AuthAlternative) -> Value {
-    match way.scopes.is_empty() {
-        true => json!({"type": way.kind}),
-        false => json!({"type": way.kind, "scopes": way.scopes}),
+fn authentication_json(alternative: AuthAlternative) -> Value {
+    match alternative.scopes.is_empty() {
+        true => json!({"type": alternative.kind}),
+        false => json!({"type": alternative.kind, "scopes": alternative.scopes}),
     }
 }
 
@@ -81,15 +81,16 @@ fn required_alternative(
     schemes: &Map<String, Value>,
 ) -> Result<Option<AuthAlternative>, String> {
     let newer = object_array(members, "securityRequirements")?;
-    let asked = if newer.is_empty() { object_array(members, "security")? } else { newer };
-    let mut ways = Vec::new();
-    for (_, each) in asked {
-        let each = get_member(each, "schemes").and_then(Value::as_object).unwrap_or(each);
-        let way: Vec<_> = each.iter().map(|(name, scopes)| (name.clone(), scope_list(scopes))).collect();
-        // An empty alternative would open what the others close: it is ignored.
-        ways.extend((!way.is_empty()).then_some(way));
+    let requirements = if newer.is_empty() { object_array(members, "security")? } else { newer };
+    let mut alternatives = Vec::new();
+    for (_, requirement) in requirements {
+        let requirement = get_member(requirement, "schemes").and_then(Value::as_object).unwrap_or(requirement);
+        let schemes_of_alternative: Vec<_> =
+            requirement.iter().map(|(name, scopes)| (name.clone(), scope_list(scopes))).collect();
+        // An empty alternative would make the others optional: it is ignored.
+        alternatives.extend((!schemes_of_alternative.is_empty()).then_some(schemes_of_alternative));
     }
-    if ways.is_empty() { Ok(None) } else { first_supported(ways, schemes).map(Some) }
+    if alternatives.is_empty() { Ok(None) } else { first_supported(alternatives, schemes).map(Some) }
 }
 
 /// Reads scopes from an array, or from member `list` as in 1.0.
@@ -99,12 +100,12 @@ fn scope_list(scopes: &Value) -> Vec<String> {
 }
 
 fn first_supported(
-    ways: Vec<Vec<(String, Vec<String>)>>,
+    alternatives: Vec<Vec<(String, Vec<String>)>>,
     schemes: &Map<String, Value>,
 ) -> Result<AuthAlternative, String> {
     let mut reasons = Vec::new();
-    for way in ways {
-        match <[_; 1]>::try_from(way) {
+    for alternative in alternatives {
+        match <[_; 1]>::try_from(alternative) {
             Ok([(name, scopes)]) => match authentication_type(schemes.get(&name)) {
                 Ok(kind) if kind != "oauth2_bearer" && !scopes.is_empty() => {
                     reasons.push(format!("{} has scopes, which only tokens have", quote_name(&name)));
@@ -145,6 +146,6 @@ fn authentication_type(scheme: Option<&Value>) -> Result<&'static str, String> {
         ("openIdConnectSecurityScheme", "oauth2_bearer"),
         ("mtlsSecurityScheme", "mtls"),
     ];
-    let found = kinds.into_iter().find(|(name, _)| get_member(scheme, name).is_some());
-    found.map(|(_, kind)| kind).ok_or_else(|| "has an unknown type".to_owned())
+    let declared = kinds.into_iter().find(|(name, _)| get_member(scheme, name).is_some());
+    declared.map(|(_, kind)| kind).ok_or_else(|| "has an unknown type".to_owned())
 }

@@ -1,19 +1,19 @@
-//! Slugs: converts arbitrary names and URNs into path-safe identifiers, by one rule that never changes. A name that
-//! fits is kept; else every run of other characters becomes one `-`, none at the ends; where nothing is left, or too
-//! much, part of the SHA-256 of the name is appended.
+//! Slugs: converts arbitrary names and URNs into path-safe identifiers, by one rule that never changes. A valid name is
+//! kept; in another name, every run of invalid characters becomes one `-`, with none at the ends. If the result is
+//! empty or too long, part of the SHA-256 of the name is appended.
 //! Two names may have the same slug: the catalogue then serves neither, and reports it.
 
 use crate::{agent::AgentId, registry::document_parser::sha256};
 use std::fmt::Write;
 
-/// Number of characters that are kept of a name that is too long.
-const MAX_KEPT_LENGTH: usize = 96;
+/// Maximum length in bytes of the prefix of a name that is too long.
+const MAX_PREFIX_LENGTH: usize = 96;
 
 /// Path segments below an agent that are not operations.
 const RESERVED_SEGMENTS: &[&str] =
     &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
 
-/// The operation that stands for a whole A2A agent: A2A messages name no skill.
+/// The operation that takes any A2A message: A2A messages name no skill.
 pub(super) const MESSAGE_OPERATION: &str = "message";
 
 /// Returns an identifier for `name`.
@@ -21,17 +21,18 @@ pub(super) fn slug(name: &str) -> String {
     if AgentId::is_valid(name) {
         return name.to_owned();
     }
-    let safe = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
-    let words = name.split(|letter| !safe(letter)).filter(|word| !word.is_empty());
+    let is_safe = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
+    let words = name.split(|character| !is_safe(character)).filter(|word| !word.is_empty());
     let mut slug = words.collect::<Vec<_>>().join("-");
     slug.truncate(slug.len().min(128));
-    let short = slug.trim_matches('-');
-    match AgentId::is_valid(short) && name.len() <= 128 {
-        true => short.to_owned(),
+    let trimmed = slug.trim_matches('-');
+    match AgentId::is_valid(trimmed) && name.len() <= 128 {
+        true => trimmed.to_owned(),
         false => {
-            let kept = short.get(..short.len().min(MAX_KEPT_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
-            let kept = if kept.is_empty() { "agent" } else { kept };
-            let mut slug = format!("{kept}-");
+            let prefix =
+                trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
+            let prefix = if prefix.is_empty() { "agent" } else { prefix };
+            let mut slug = format!("{prefix}-");
             for byte in sha256(name.as_bytes()).into_iter().take(8) {
                 // Writing into a string cannot fail.
                 let _ = write!(slug, "{byte:02x}");

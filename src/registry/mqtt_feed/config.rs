@@ -23,7 +23,7 @@ pub struct MqttSourceConfig {
     pub allow_plaintext: bool,
     /// MQTT keep-alive: after this time without a packet the client sends a ping; 1s to 10m. Default 30s.
     pub keep_alive: ConfigDuration,
-    /// How long after each connection a known agent may take to publish its status again before it is removed; 100ms to
+    /// Time after each connection within which a known agent must publish its status again, or it is removed; 100ms to
     /// 1h. A broker that lost its retained messages receives them again only as agents reconnect. Default 30s.
     pub resync_timeout: ConfigDuration,
 }

@@ -1,5 +1,5 @@
 //! MQTT feed (2389 Agent Protocol): the agents' retained statuses are the directory (R134). A subscriber task keeps the
-//! connection and writes to the status table; a poll reads the table, and waits only at the first time.
+//! connection and writes to the status table; a poll reads the table, and only the first poll waits for the broker.
 //! The feed publishes nothing and calls no agent.
 
 mod config;
@@ -31,17 +31,17 @@ pub struct MqttFeed {
 }
 
 impl MqttFeed {
-    /// Creates a feed of the agents that publish a status on the broker `url`, at most `most` of them. `timeout` bounds
-    /// each step of connecting. The feed connects at its first poll.
+    /// Creates a feed of the agents that publish a status on the broker `url`, at most `max_agents` of them. `timeout`
+    /// bounds each step of connecting. The feed connects at its first poll.
     ///
     /// # Errors
     /// Why `url` is invalid; [`MqttSourceConfig::problems`] reports all problems.
-    pub fn new(url: &str, settings: MqttSourceConfig, timeout: Duration, most: usize) -> Result<Self, String> {
+    pub fn new(url: &str, settings: MqttSourceConfig, timeout: Duration, max_agents: usize) -> Result<Self, String> {
         let address = BrokerAddress::parse(url)?;
-        let board = Arc::new(StatusTable::new(address.base_url(), most));
+        let table = Arc::new(StatusTable::new(address.base_url(), max_agents));
         Ok(Self {
             subscriber: StatusSubscriber { address, settings, timeout },
-            table: board,
+            table,
             task: JoinSet::new(),
             polled: false,
         })
@@ -53,8 +53,8 @@ impl MqttFeed {
             tracing::error!("MQTT status subscriber panicked: restarting (a defect of the gateway)");
         }
         if self.task.is_empty() {
-            let (broker, board) = (self.subscriber.clone(), Arc::clone(&self.table));
-            self.task.spawn(async move { status_subscriber::run_subscriber(broker, &board).await });
+            let (subscriber, table) = (self.subscriber.clone(), Arc::clone(&self.table));
+            self.task.spawn(async move { status_subscriber::run_subscriber(subscriber, &table).await });
         }
     }
 }

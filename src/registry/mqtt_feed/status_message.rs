@@ -59,31 +59,31 @@ pub(super) fn parse_status(id: &str, payload: &[u8]) -> Result<StatusMessage, St
         return Err(format!("the status must be a JSON object, not {}", json::type_name(&value)));
     };
     match fields.get("agent_id") {
-        Some(Value::String(named)) if named == id => {}
-        Some(Value::String(named)) => {
-            return Err(format!("agent_id: must be '{id}', as in the topic, not '{}'", json::truncate(named, 128)));
+        Some(Value::String(agent_id)) if agent_id == id => {}
+        Some(Value::String(agent_id)) => {
+            return Err(format!("agent_id: must be '{id}', as in the topic, not '{}'", json::truncate(agent_id, 128)));
         }
         _ => return Err("agent_id: is required and must be a string".to_owned()),
     }
-    let odd_time = !fields.get("timestamp").and_then(Value::as_str).is_some_and(is_rfc3339_utc);
-    let status = match fields.get("status").and_then(Value::as_str) {
+    let invalid_timestamp = !fields.get("timestamp").and_then(Value::as_str).is_some_and(is_rfc3339_utc);
+    let availability = match fields.get("status").and_then(Value::as_str) {
         Some("available") => Availability::Available(fields),
         Some("unavailable") => Availability::Unavailable,
         _ => return Err("status: must be available or unavailable".to_owned()),
     };
-    Ok(StatusMessage { availability: status, invalid_timestamp: odd_time })
+    Ok(StatusMessage { availability, invalid_timestamp })
 }
 
 fn is_rfc3339_utc(text: &str) -> bool {
-    let moment = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
-    text.ends_with('Z') && moment.is_ok()
+    let parsed = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
+    text.ends_with('Z') && parsed.is_ok()
 }
 
 /// Builds the document of an agent. Fields beyond the protocol are kept (R113, R114), except the timestamp, so that a
 /// heartbeat does not change the document.
 pub(super) fn build_document(mut fields: Map<String, Value>, id: &str, broker: &str, available: bool) -> Bytes {
-    for own in ["agent_id", "timestamp"] {
-        fields.remove(own);
+    for field in ["agent_id", "timestamp"] {
+        fields.remove(field);
     }
     fields.entry("name").or_insert_with(|| id.into());
     // The endpoint follows from the topic (R107): a message cannot send callers elsewhere.

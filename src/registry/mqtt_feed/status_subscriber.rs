@@ -23,45 +23,45 @@ pub(super) struct StatusSubscriber {
 }
 
 /// Keeps a connection to `broker`; never returns.
-pub(super) async fn run_subscriber(broker: StatusSubscriber, board: &StatusTable) {
-    let mut pause = RECONNECT_DELAY.0;
+pub(super) async fn run_subscriber(subscriber: StatusSubscriber, table: &StatusTable) {
+    let mut delay = RECONNECT_DELAY.0;
     loop {
         let began = Instant::now();
-        let why = broker.run_connection(board).await;
-        board.record_disconnected(format!("the broker at {}: {why}", broker.address.base_url()));
+        let why = subscriber.run_connection(table).await;
+        table.record_disconnected(format!("the broker at {}: {why}", subscriber.address.base_url()));
         if began.elapsed() >= STABLE_AFTER {
-            pause = RECONNECT_DELAY.0;
+            delay = RECONNECT_DELAY.0;
         }
-        tokio::time::sleep(jittered_pause(pause)).await;
-        pause = (pause * 2).min(RECONNECT_DELAY.1);
+        tokio::time::sleep(jittered_pause(delay)).await;
+        delay = (delay * 2).min(RECONNECT_DELAY.1);
     }
 }
 
 impl StatusSubscriber {
     /// Runs one connection to its end; returns why it ended.
-    async fn run_connection(&self, board: &StatusTable) -> String {
-        let (speaker, mut words) = match self.connect().await {
-            Ok(begun) => begun,
+    async fn run_connection(&self, table: &StatusTable) -> String {
+        let (sender, mut receiver) = match self.connect().await {
+            Ok(connection) => connection,
             Err(why) => return why,
         };
-        board.record_connected();
-        match tokio::time::timeout(self.timeout, subscribe(&speaker, &mut words, board)).await {
+        table.record_connected();
+        match tokio::time::timeout(self.timeout, subscribe(&sender, &mut receiver, table)).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => return why,
             Err(_) => return "no response in time".to_owned(),
         }
-        board.record_subscribed();
+        table.record_subscribed();
         tracing::info!(broker = %self.address.base_url(), "subscribed to agent statuses");
-        let (settle, mut settled) = (Instant::now() + self.settings.resync_timeout.get(), false);
+        let (resync_deadline, mut resynced) = (Instant::now() + self.settings.resync_timeout.get(), false);
         loop {
             tokio::select! {
-                word = words.next() => match word {
-                    Ok(message) => forward_message(board, &message),
+                received = receiver.next() => match received {
+                    Ok(message) => forward_message(table, &message),
                     Err(why) => return why,
                 },
-                () = tokio::time::sleep_until(settle), if !settled => {
-                    settled = true;
-                    board.remove_missing_agents();
+                () = tokio::time::sleep_until(resync_deadline), if !resynced => {
+                    resynced = true;
+                    table.remove_missing_agents();
                 }
             }
         }
@@ -73,13 +73,13 @@ impl StatusSubscriber {
 }
 
 /// Subscribes to the statuses and waits for the acknowledgement; retained statuses may arrive before it.
-async fn subscribe(speaker: &MqttSender, words: &mut MqttReceiver, board: &StatusTable) -> Result<(), String> {
-    let mut asked = pin!(speaker.subscribe(&STATUS_TOPIC_FILTERS));
+async fn subscribe(sender: &MqttSender, receiver: &mut MqttReceiver, table: &StatusTable) -> Result<(), String> {
+    let mut subscription = pin!(sender.subscribe(&STATUS_TOPIC_FILTERS));
     let granted = loop {
         tokio::select! {
             biased;
-            granted = &mut asked => break granted,
-            word = words.next() => forward_message(board, &word?),
+            granted = &mut subscription => break granted,
+            received = receiver.next() => forward_message(table, &received?),
         }
     };
     match granted {
@@ -90,6 +90,6 @@ async fn subscribe(speaker: &MqttSender, words: &mut MqttReceiver, board: &Statu
     }
 }
 
-fn forward_message(board: &StatusTable, message: &IncomingMessage) {
-    board.process_message(&message.topic, &message.payload, message.retained);
+fn forward_message(table: &StatusTable, message: &IncomingMessage) {
+    table.process_message(&message.topic, &message.payload, message.retained);
 }

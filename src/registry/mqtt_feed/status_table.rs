@@ -1,4 +1,4 @@
-//! Status table: the last status of each agent of one broker, and what of it is not reported to the registry yet. The
+//! Status table: the last status of each agent of one broker, and the updates not yet reported to the registry. The
 //! status that arrived last counts, whatever its timestamp; an agent whose status is invalid keeps its document.
 //! The table is bounded in agents and bytes, and independent of sockets and MQTT packets.
 
@@ -37,11 +37,11 @@ pub(super) struct StatusTable {
 }
 
 impl StatusTable {
-    pub(super) fn new(broker: String, most: usize) -> Self {
-        Self::with_max_bytes(broker, most, MAX_TOTAL_SIZE)
+    pub(super) fn new(broker: String, max_agents: usize) -> Self {
+        Self::with_max_bytes(broker, max_agents, MAX_TOTAL_SIZE)
     }
 
-    pub(super) fn with_max_bytes(broker: String, most: usize, most_bytes: usize) -> Self {
+    pub(super) fn with_max_bytes(broker: String, max_agents: usize, max_bytes: usize) -> Self {
         let state = StatusTableState {
             agents: HashMap::new(),
             bytes: 0,
@@ -54,7 +54,7 @@ impl StatusTable {
             polled_early: false,
             overflowed_in: None,
         };
-        Self { broker, max_agents: most, max_bytes: most_bytes, state: Mutex::new(state), notify: Notify::new() }
+        Self { broker, max_agents, max_bytes, state: Mutex::new(state), notify: Notify::new() }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, StatusTableState> {
@@ -87,13 +87,13 @@ impl StatusTable {
         let missing: Vec<PartName> = state
             .agents
             .iter()
-            .filter(|(_, standing)| standing.session != session)
+            .filter(|(_, entry)| entry.session != session)
             .map(|(name, _)| Arc::clone(name))
             .collect();
         for name in missing {
             state.remove_agent(&name);
         }
-        if state.overflowed_in.take_if(|seen| *seen != session).is_some() {
+        if state.overflowed_in.take_if(|overflow_session| *overflow_session != session).is_some() {
             state.unreported.insert(OVERFLOW_PART.into());
         }
         state.missing_removed = true;
@@ -103,21 +103,21 @@ impl StatusTable {
     /// Processes one message.
     pub(super) fn process_message(&self, topic: &[u8], payload: &[u8], retained: bool) {
         let Some(id) = std::str::from_utf8(topic).ok().and_then(status_message::agent_id_of_topic) else { return };
-        let read = status_message::parse_status(&id, payload);
+        let parsed = status_message::parse_status(&id, payload);
         let name: PartName = truncate(&id, 128).into();
         let mut state = self.lock_state();
         if retained && let SubscriptionState::Subscribed(since) = &mut state.subscription {
             *since = Instant::now();
         }
-        match read {
-            Ok(told) if told.availability == Availability::Cleared => state.remove_agent(&name),
-            Ok(told) => {
-                let fields = match told.availability {
+        match parsed {
+            Ok(message) if message.availability == Availability::Cleared => state.remove_agent(&name),
+            Ok(message) => {
+                let fields = match message.availability {
                     Availability::Available(fields) => Ok(fields),
                     _ => Err(()),
                 };
                 self.update_agent(&mut state, &name, fields);
-                state.record_timestamp_validity(&name, told.invalid_timestamp);
+                state.record_timestamp_validity(&name, message.invalid_timestamp);
             }
             Err(why) => self.record_invalid_status(&mut state, &name, why),
         }
@@ -133,24 +133,25 @@ impl StatusTable {
         name: &PartName,
         fields: Result<serde_json::Map<String, serde_json::Value>, ()>,
     ) {
-        let known = state.agents.get(name).and_then(|standing| standing.document.as_ref());
+        let previous = state.agents.get(name).and_then(|entry| entry.document.as_ref());
         let available = fields.is_ok();
         // An unavailable status has no other fields (R113): the previous ones stay.
         let fields = fields
-            .unwrap_or_else(|()| known.and_then(|(text, _)| serde_json::from_slice(text).ok()).unwrap_or_default());
+            .unwrap_or_else(|()| previous.and_then(|(text, _)| serde_json::from_slice(text).ok()).unwrap_or_default());
         let text = status_message::build_document(fields, name, &self.broker, available);
-        let (before, session) = (known.map_or(0, |(text, _)| text.len()), state.session);
-        let bytes = state.bytes + text.len() - before;
+        let (previous_size, session) = (previous.map_or(0, |(text, _)| text.len()), state.session);
+        let bytes = state.bytes + text.len() - previous_size;
         if bytes > self.max_bytes || !self.has_capacity(state, name) {
             return state.record_overflow();
         }
         let digest = sha256(&text);
-        let standing = state.agents.entry(Arc::clone(name)).or_default();
-        let same = standing.error.is_none() && standing.document.as_ref().is_some_and(|(_, known)| *known == digest);
-        standing.session = session;
-        if !same {
-            standing.document = Some((text, digest));
-            standing.error = None;
+        let entry = state.agents.entry(Arc::clone(name)).or_default();
+        let unchanged =
+            entry.error.is_none() && entry.document.as_ref().is_some_and(|(_, previous)| *previous == digest);
+        entry.session = session;
+        if !unchanged {
+            entry.document = Some((text, digest));
+            entry.error = None;
             state.bytes = bytes;
             state.unreported.insert(Arc::clone(name));
         }
@@ -162,10 +163,10 @@ impl StatusTable {
             return state.record_overflow();
         }
         let session = state.session;
-        let standing = state.agents.entry(Arc::clone(name)).or_default();
-        standing.session = session;
-        if standing.error.as_ref() != Some(&why) {
-            standing.error = Some(why);
+        let entry = state.agents.entry(Arc::clone(name)).or_default();
+        entry.session = session;
+        if entry.error.as_ref() != Some(&why) {
+            entry.error = Some(why);
             state.unreported.insert(Arc::clone(name));
         }
     }
@@ -174,32 +175,32 @@ impl StatusTable {
         state.agents.len() < self.max_agents || state.agents.contains_key(name)
     }
 
-    /// Returns what is not reported yet; everything, when the statuses are complete for the first time.
+    /// Returns the updates not yet reported; all agents, when the statuses are complete for the first time.
     pub(super) fn take_report(&self) -> PollResult {
         let mut state = self.lock_state();
-        let mut change = state.base_result();
-        state.polled_early = change.poll_soon;
-        let whole = change.error.is_none() && !state.complete_acknowledged;
+        let mut result = state.base_result();
+        state.polled_early = result.poll_soon;
+        let complete = result.error.is_none() && !state.complete_acknowledged;
         let mut names = std::mem::take(&mut state.unreported);
-        names.extend(state.pending_report.take().into_iter().flat_map(|telling| telling.parts.into_keys()));
-        if whole {
+        names.extend(state.pending_report.take().into_iter().flat_map(|report| report.parts.into_keys()));
+        if complete {
             names.extend(state.agents.keys().cloned());
         }
-        let mut telling = PendingReport { parts: HashMap::with_capacity(names.len()), complete: whole };
+        let mut report = PendingReport { parts: HashMap::with_capacity(names.len()), complete };
         for name in names {
-            let (news, digest, more) = match &*name {
+            let (update, digest, follow_up) = match &*name {
                 OVERFLOW_PART => (self.overflow_update(&state), None, false),
                 _ => state.agents.get(&name).map_or((PartUpdate::Removed, None, false), AgentEntry::update),
             };
-            if more {
-                change.poll_soon = true;
+            if follow_up {
+                result.poll_soon = true;
                 state.unreported.insert(Arc::clone(&name));
             }
-            telling.parts.insert(Arc::clone(&name), digest);
-            change.parts.push(FeedPart { name, update: news });
+            report.parts.insert(Arc::clone(&name), digest);
+            result.parts.push(FeedPart { name, update });
         }
-        state.pending_report = Some(telling);
-        change
+        state.pending_report = Some(report);
+        result
     }
 
     fn overflow_update(&self, state: &StatusTableState) -> PartUpdate {
@@ -216,11 +217,11 @@ impl StatusTable {
     /// Acknowledges the last report.
     pub(super) fn acknowledge(&self) {
         let mut state = self.lock_state();
-        let Some(telling) = state.pending_report.take() else { return };
-        state.complete_acknowledged |= telling.complete;
-        for (name, digest) in telling.parts {
-            if let Some(standing) = state.agents.get_mut(&name) {
-                standing.in_force = digest;
+        let Some(report) = state.pending_report.take() else { return };
+        state.complete_acknowledged |= report.complete;
+        for (name, digest) in report.parts {
+            if let Some(entry) = state.agents.get_mut(&name) {
+                entry.in_force = digest;
             }
         }
     }
@@ -228,19 +229,19 @@ impl StatusTable {
     /// Discards the last report: everything is reported again.
     pub(super) fn discard_report(&self) {
         let mut state = self.lock_state();
-        let told = state.pending_report.take().into_iter().flat_map(|telling| telling.parts.into_keys());
-        let told: Vec<PartName> = told.collect();
-        state.unreported.extend(told);
+        let names = state.pending_report.take().into_iter().flat_map(|report| report.parts.into_keys());
+        let names: Vec<PartName> = names.collect();
+        state.unreported.extend(names);
         state.complete_acknowledged = false;
-        for standing in state.agents.values_mut() {
-            standing.in_force = None;
+        for entry in state.agents.values_mut() {
+            entry.in_force = None;
         }
     }
 
     /// Resolves when there is something to report, or when the retained statuses are complete after a poll that was too
     /// early.
     pub(super) async fn wait_for_update(&self) {
-        let quiet = match &*self.lock_state() {
+        let complete_at = match &*self.lock_state() {
             StatusTableState { polled_early: true, subscription: SubscriptionState::Subscribed(since), .. } => {
                 Some(*since + QUIET_PERIOD)
             }
@@ -248,24 +249,24 @@ impl StatusTable {
         };
         tokio::select! {
             () = self.notify.notified() => {}
-            () = tokio::time::sleep_until(quiet.unwrap_or_else(Instant::now)), if quiet.is_some() => {}
+            () = tokio::time::sleep_until(complete_at.unwrap_or_else(Instant::now)), if complete_at.is_some() => {}
         }
     }
 
-    /// Waits until all retained statuses are received or the connection fails, but no longer than `most`.
+    /// Waits until all retained statuses are received or the connection fails, but no longer than `timeout`.
     pub(super) async fn wait_until_complete(&self, timeout: Duration) {
-        let until = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout;
         loop {
-            let next = match &self.lock_state().subscription {
+            let wake_at = match &self.lock_state().subscription {
                 SubscriptionState::Disconnected(_) => return,
                 SubscriptionState::Subscribed(since) => *since + QUIET_PERIOD,
-                SubscriptionState::Connecting => until,
+                SubscriptionState::Connecting => deadline,
             };
-            if next <= Instant::now() || until <= Instant::now() {
+            if wake_at <= Instant::now() || deadline <= Instant::now() {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep_until(next.min(until)) => {}
+                () = tokio::time::sleep_until(wake_at.min(deadline)) => {}
                 () = self.notify.notified() => {}
             }
         }

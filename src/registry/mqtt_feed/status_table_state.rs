@@ -1,4 +1,4 @@
-//! State of the status table: the agents of a broker at one moment, and what of it is not reported yet.
+//! State of the status table: the agents of a broker at one moment, and the updates not yet reported.
 //! The status table decides which agents are admitted.
 
 use super::status_table::OVERFLOW_PART;
@@ -67,8 +67,8 @@ pub(super) struct AgentEntry {
 
 impl StatusTableState {
     pub(super) fn remove_agent(&mut self, name: &PartName) {
-        if let Some(standing) = self.agents.remove(name) {
-            self.bytes -= standing.document.map_or(0, |(text, _)| text.len());
+        if let Some(entry) = self.agents.remove(name) {
+            self.bytes -= entry.document.map_or(0, |(text, _)| text.len());
             self.unreported.insert(Arc::clone(name));
         }
     }
@@ -80,15 +80,15 @@ impl StatusTableState {
     }
 
     /// Logs an invalid timestamp once; nothing depends on it.
-    pub(super) fn record_timestamp_validity(&mut self, name: &PartName, odd: bool) {
-        let Some(standing) = self.agents.get_mut(name) else { return };
-        if odd && !standing.invalid_timestamp {
+    pub(super) fn record_timestamp_validity(&mut self, name: &PartName, invalid: bool) {
+        let Some(entry) = self.agents.get_mut(name) else { return };
+        if invalid && !entry.invalid_timestamp {
             tracing::warn!(agent = %name, "status accepted without a valid timestamp (RFC 3339 with Z is required)");
         }
-        standing.invalid_timestamp = odd;
+        entry.invalid_timestamp = invalid;
     }
 
-    /// Returns a result without parts, which is an error where the broker's statuses are not complete.
+    /// Returns a result without parts; with an error, if the broker's statuses are not complete.
     pub(super) fn base_result(&self) -> PollResult {
         match &self.subscription {
             SubscriptionState::Disconnected(why) => PollResult::failed(why.clone()),
@@ -113,9 +113,9 @@ impl AgentEntry {
             (Some((_, digest)), Some(why)) if self.in_force == Some(*digest) => {
                 (PartUpdate::Unreadable(why.clone()), self.in_force, false)
             }
-            (Some((text, digest)), trouble) => {
+            (Some((text, digest)), error) => {
                 let document = RawDocument { digest: *digest, body: DocumentBody::Text(text.clone()) };
-                (PartUpdate::Replaced(vec![document]), Some(*digest), trouble.is_some())
+                (PartUpdate::Replaced(vec![document]), Some(*digest), error.is_some())
             }
             (None, why) => {
                 let why = why.clone().unwrap_or_default();

@@ -23,18 +23,18 @@ use std::{
 /// A client of `url` under a policy that refuses this machine's addresses except the configured one.
 fn strict_client(url: &str, credential: Option<&SourceCredential>) -> ConditionalClient {
     let config = net::NetworkConfig::default();
-    let other = FetchClient::build(&config, Arc::new(AddressPolicy::default())).unwrap();
-    let bounds = FetchLimits { size: ByteSize::from_kib(4), time: ConfigDuration::from_millis(400) };
+    let fetch_client = FetchClient::build(&config, Arc::new(AddressPolicy::default())).unwrap();
+    let limits = FetchLimits { size: ByteSize::from_kib(4), time: ConfigDuration::from_millis(400) };
     ConditionalClient::new(
-        SourceClient::build(&config, &other, url, credential, bounds).unwrap(),
+        SourceClient::build(&config, &fetch_client, url, credential, limits).unwrap(),
         CacheBounds::default(),
     )
 }
 
-async fn get(web: &ConditionalClient) -> Result<Option<FetchedDocument>, String> {
-    match web.get(web.url()).await? {
+async fn get(client: &ConditionalClient) -> Result<Option<FetchedDocument>, String> {
+    match client.get(client.url()).await? {
         ConditionalResponse::NotModified => Ok(None),
-        ConditionalResponse::Modified(page) => Ok(Some(page)),
+        ConditionalResponse::Modified(document) => Ok(Some(document)),
     }
 }
 
@@ -46,21 +46,21 @@ fn secret(folder: &Path, text: &str) -> SecretRef {
 
 #[tokio::test]
 async fn r62_unchanged_content_is_revalidated_with_every_validator() {
-    let fields = "etag: \"one\"\r\nlast-modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n";
+    let headers = "etag: \"one\"\r\nlast-modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n";
     let server = ScriptedServer::new(move |head| match head.contains("if-none-match: \"one\"") {
         true => response("304 Not Modified", "", ""),
-        false => response("200 OK", fields, "[1]"),
+        false => response("200 OK", headers, "[1]"),
     })
     .await;
-    let web = strict_client(&server.url("/"), None);
-    assert_eq!(&get(&web).await.unwrap().unwrap().body[..], b"[1]");
-    assert!(get(&web).await.unwrap().is_none());
-    let asked = server.requests();
-    assert!(!asked[0].contains("if-"), "{asked:?}");
-    assert!(asked[1].contains("if-modified-since: sat, 21 nov 2026 10:00:00 gmt"), "{asked:?}");
-    assert!(web.get_unconditional(web.url()).await.is_ok(), "the unconditional request succeeds");
-    web.clear_cache();
-    assert!(get(&web).await.unwrap().is_some(), "after clearing the cache, the content counts as changed");
+    let client = strict_client(&server.url("/"), None);
+    assert_eq!(&get(&client).await.unwrap().unwrap().body[..], b"[1]");
+    assert!(get(&client).await.unwrap().is_none());
+    let requests = server.requests();
+    assert!(!requests[0].contains("if-"), "{requests:?}");
+    assert!(requests[1].contains("if-modified-since: sat, 21 nov 2026 10:00:00 gmt"), "{requests:?}");
+    assert!(client.get_unconditional(client.url()).await.is_ok(), "the unconditional request succeeds");
+    client.clear_cache();
+    assert!(get(&client).await.unwrap().is_some(), "after clearing the cache, the content counts as changed");
 }
 
 #[tokio::test]
@@ -71,18 +71,18 @@ async fn r62_a_new_etag_for_the_same_bytes_is_no_change() {
         response("200 OK", &format!("etag: \"{tag}\"\r\n"), "[1]")
     })
     .await;
-    let web = strict_client(&server.url("/"), None);
-    assert!(get(&web).await.unwrap().is_some());
+    let client = strict_client(&server.url("/"), None);
+    assert!(get(&client).await.unwrap().is_some());
     for _ in 0..3 {
-        assert!(get(&web).await.unwrap().is_none());
+        assert!(get(&client).await.unwrap().is_none());
     }
     server.set_script(|_| response("200 OK", "etag: \"3\"\r\n", "[2]"));
-    assert!(get(&web).await.unwrap().is_some(), "other bytes under the same ETag are a change");
+    assert!(get(&client).await.unwrap().is_some(), "other bytes under the same ETag are a change");
 }
 
 #[tokio::test]
 async fn r62_fresh_responses_are_not_fetched_again_within_the_configured_bounds() {
-    for (fields, asked, again) in [
+    for (headers, request_count, delay) in [
         ("cache-control: max-age=60\r\n", 1, Some(60)),
         ("cache-control: public, max-age=999999\r\n", 1, Some(3_600)),
         ("cache-control: max-age=60\r\nage: 50\r\n", 1, Some(10)),
@@ -92,24 +92,24 @@ async fn r62_fresh_responses_are_not_fetched_again_within_the_configured_bounds(
         ("last-modified: Sat, 21 Nov 2020 10:00:00 GMT\r\n", 2, Some(0)),
         ("", 2, Some(0)),
     ] {
-        let server = ScriptedServer::new(move |_| response("200 OK", fields, "[1]")).await;
-        let web = strict_client(&server.url("/"), None);
-        assert!(get(&web).await.unwrap().is_some());
-        assert_eq!(web.requested_delay().map(|again| again.as_secs()), again, "{fields}");
-        assert!(get(&web).await.unwrap().is_none());
-        assert_eq!(server.requests().len(), asked, "{fields}");
+        let server = ScriptedServer::new(move |_| response("200 OK", headers, "[1]")).await;
+        let client = strict_client(&server.url("/"), None);
+        assert!(get(&client).await.unwrap().is_some());
+        assert_eq!(client.requested_delay().map(|delay| delay.as_secs()), delay, "{headers}");
+        assert!(get(&client).await.unwrap().is_none());
+        assert_eq!(server.requests().len(), request_count, "{headers}");
     }
 }
 
 #[tokio::test]
 async fn retry_after_is_respected_within_bounds() {
     let server = ScriptedServer::new(|_| response("503 Service Unavailable", "retry-after: 120\r\n", "")).await;
-    let web = strict_client(&server.url("/"), None);
-    assert!(get(&web).await.unwrap_err().contains("503"));
-    assert_eq!(web.requested_delay(), Some(Duration::from_secs(120)));
+    let client = strict_client(&server.url("/"), None);
+    assert!(get(&client).await.unwrap_err().contains("503"));
+    assert_eq!(client.requested_delay(), Some(Duration::from_secs(120)));
     server.set_script(|_| response("429 Too Many Requests", "retry-after: 99999999999\r\n", ""));
-    assert!(get(&web).await.is_err());
-    assert_eq!(web.requested_delay(), Some(Duration::from_secs(3_600)));
+    assert!(get(&client).await.is_err());
+    assert_eq!(client.requested_delay(), Some(Duration::from_secs(3_600)));
 }
 
 #[tokio::test]
@@ -128,9 +128,9 @@ async fn every_server_failure_is_an_error_within_bounded_time() {
         ("half a body", ScriptedResponse::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n[1,".to_vec()), "/feed"),
         ("no HTTP", ScriptedResponse::Send(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "/feed"),
         ("too long", ok(&long), "4KiB"),
-        ("too long, unsaid", ScriptedResponse::Send(endless.into()), "4KiB"),
+        ("too long, without a declared length", ScriptedResponse::Send(endless.into()), "4KiB"),
         (
-            "a lie about its length",
+            "a false length",
             ScriptedResponse::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n[]".to_vec()),
             "4KiB",
         ),
@@ -138,10 +138,10 @@ async fn every_server_failure_is_an_error_within_bounded_time() {
         ("no content", response("204 No Content", "", ""), "204"),
         ("a part", response("206 Partial Content", "", "[]"), "206"),
         ("304 without a condition", response("304 Not Modified", "", ""), "304"),
-        ("a page for people", response("200 OK", "content-type: text/html; charset=utf-8\r\n", "<html>"), "text/html"),
+        ("an HTML page", response("200 OK", "content-type: text/html; charset=utf-8\r\n", "<html>"), "text/html"),
         ("compressed", response("200 OK", "content-encoding: gzip\r\n", "[]"), "compressed"),
         ("a redirect to itself", response("302 Found", "location: /feed\r\n", ""), "redirects more than 3"),
-        ("a redirect to nowhere", response("302 Found", "", ""), "redirects to no address"),
+        ("a redirect to nowhere", response("302 Found", "", ""), "redirects without a valid Location"),
         ("cloud metadata", response("302 Found", "location: http://169.254.169.254/latest\r\n", ""), "169.254.169.254"),
         (
             "metadata over TLS",
@@ -154,15 +154,15 @@ async fn every_server_failure_is_an_error_within_bounded_time() {
         ("a file", response("302 Found", "location: file:///etc/passwd\r\n", ""), "has no host"),
         ("a password", response("302 Found", "location: https://a:b@example.org/\r\n", ""), "user or password"),
     ];
-    for (name, act, words) in cases {
-        let server = ScriptedServer::new(move |_| act.clone()).await;
-        let web = strict_client(&server.url("/feed"), None);
+    for (name, scripted, expected) in cases {
+        let server = ScriptedServer::new(move |_| scripted.clone()).await;
+        let client = strict_client(&server.url("/feed"), None);
         let began = Instant::now();
-        let why = get(&web).await.expect_err(name);
-        assert!(why.contains(words), "{name}: {why}");
+        let why = get(&client).await.expect_err(name);
+        assert!(why.contains(expected), "{name}: {why}");
         assert!(began.elapsed() < Duration::from_secs(5), "{name}");
         server.set_script(|_| ok("[1]"));
-        assert!(get(&web).await.unwrap().is_some(), "{name}: it recovers");
+        assert!(get(&client).await.unwrap().is_some(), "{name}: it recovers");
     }
 }
 
@@ -173,17 +173,17 @@ async fn a_redirect_within_the_source_is_followed_and_its_target_returned() {
         false => ok("[1]"),
     })
     .await;
-    let web = strict_client(&server.url("/feed"), None);
-    assert_eq!(get(&web).await.unwrap().unwrap().url.path(), "/v2/list");
+    let client = strict_client(&server.url("/feed"), None);
+    assert_eq!(get(&client).await.unwrap().unwrap().url.path(), "/v2/list");
 }
 
 #[tokio::test]
 async fn a_credential_is_sent_to_the_source_only() {
     let folder = tempfile::tempdir().unwrap();
     let other = ScriptedServer::with_body("[]").await;
-    let place = other.url("/stolen");
+    let target = other.url("/stolen");
     let server = ScriptedServer::new(move |head| match head.starts_with("get /away") {
-        true => response("302 Found", &format!("location: {place}\r\n"), ""),
+        true => response("302 Found", &format!("location: {target}\r\n"), ""),
         false => ok("[1]"),
     })
     .await;
@@ -196,30 +196,34 @@ async fn a_credential_is_sent_to_the_source_only() {
             allowed_addresses: vec!["127.0.0.0/8".parse().unwrap()],
             ..net::NetworkConfig::default()
         };
-        let client = FetchClient::build(&config, Arc::new(config.policy())).unwrap();
-        let bounds = FetchLimits { size: ByteSize::from_kib(4), time: ConfigDuration::from_secs(5) };
-        let session = SourceClient::build(&config, &client, &server.url("/"), Some(&credential), bounds).unwrap();
-        let web = ConditionalClient::new(session, CacheBounds::default());
+        let fetch_client = FetchClient::build(&config, Arc::new(config.policy())).unwrap();
+        let limits = FetchLimits { size: ByteSize::from_kib(4), time: ConfigDuration::from_secs(5) };
+        let source_client =
+            SourceClient::build(&config, &fetch_client, &server.url("/"), Some(&credential), limits).unwrap();
+        let client = ConditionalClient::new(source_client, CacheBounds::default());
         for url in [server.url("/away"), other.url("/link")] {
-            web.get_unconditional(&url.parse::<Url>().unwrap()).await.unwrap();
+            client.get_unconditional(&url.parse::<Url>().unwrap()).await.unwrap();
         }
-        assert!(format!("{web:?}").find("hunter2").is_none(), "secrets are not printed");
+        assert!(format!("{client:?}").find("hunter2").is_none(), "secrets are not printed");
     }
     assert_eq!(server.requests().iter().filter(|head| head.contains("hunter2")).count(), 2);
-    let elsewhere = other.requests();
-    assert!(elsewhere.len() == 4 && elsewhere.iter().all(|head| !head.contains("hunter2")), "{elsewhere:?}");
+    let other_requests = other.requests();
+    assert!(
+        other_requests.len() == 4 && other_requests.iter().all(|head| !head.contains("hunter2")),
+        "{other_requests:?}"
+    );
 }
 
 /// A token endpoint that numbers its tokens, and a source that accepts the newest only.
 async fn token_server(expires: &'static str) -> (ScriptedServer, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
+    let token_counter = Arc::clone(&count);
     let server = ScriptedServer::new(move |head| {
         if head.starts_with("post /token") {
-            let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            let number = token_counter.fetch_add(1, Ordering::SeqCst) + 1;
             return ok(&format!(r#"{{"access_token": "t{number}", "token_type": "Bearer"{expires}}}"#));
         }
-        match head.contains(&format!("authorization: bearer t{}\r\n", counted.load(Ordering::SeqCst))) {
+        match head.contains(&format!("authorization: bearer t{}\r\n", token_counter.load(Ordering::SeqCst))) {
             true => ok("[1]"),
             false => response("401 Unauthorized", "", ""),
         }
@@ -231,7 +235,7 @@ async fn token_server(expires: &'static str) -> (ScriptedServer, Arc<AtomicUsize
 #[tokio::test]
 async fn client_credentials_tokens_are_cached_and_renewed_on_expiry_or_401() {
     let folder = tempfile::tempdir().unwrap();
-    for (expires, asked) in
+    for (expires, token_count) in
         [(r#", "expires_in": 3600"#, 1), (r#", "expires_in": "3600""#, 1), ("", 1), (r#", "expires_in": 0"#, 3)]
     {
         let (server, count) = token_server(expires).await;
@@ -244,11 +248,11 @@ async fn client_credentials_tokens_are_cached_and_renewed_on_expiry_or_401() {
             }),
             ..SourceCredential::default()
         };
-        let web = strict_client(&server.url("/"), Some(&credential));
+        let client = strict_client(&server.url("/"), Some(&credential));
         for _ in 0..3 {
-            web.get_unconditional(web.url()).await.unwrap();
+            client.get_unconditional(client.url()).await.unwrap();
         }
-        assert_eq!(count.load(Ordering::SeqCst), asked, "{expires}");
+        assert_eq!(count.load(Ordering::SeqCst), token_count, "{expires}");
         // Z2F0ZSUzQXBvc3Q6aHVudGVyMg== is gate%3Apost:hunter2.
         assert!(
             server.requests()[0].contains("authorization: basic z2f0zsuzqxbvc3q6ahvudgvymg=="),
@@ -256,15 +260,18 @@ async fn client_credentials_tokens_are_cached_and_renewed_on_expiry_or_401() {
             server.requests()
         );
         count.fetch_add(1, Ordering::SeqCst);
-        web.get_unconditional(web.url()).await.expect("a revoked token is renewed once");
+        client.get_unconditional(client.url()).await.expect("a revoked token is renewed once");
         let newest = count.load(Ordering::SeqCst);
         server.set_script(|head| match head.starts_with("post") {
             true => ok(r#"{"access_token": "useless"}"#),
             false => response("401 Unauthorized", "", ""),
         });
-        assert!(web.get_unconditional(web.url()).await.unwrap_err().contains("401"), "renewed only once ({newest})");
+        assert!(
+            client.get_unconditional(client.url()).await.unwrap_err().contains("401"),
+            "renewed only once ({newest})"
+        );
         server.set_script(|_| response("400 Bad Request", "", r#"{"error": "invalid_client"}"#));
-        let why = web.get_unconditional(web.url()).await.unwrap_err();
+        let why = client.get_unconditional(client.url()).await.unwrap_err();
         assert!(!why.contains("hunter2"), "{why}");
     }
 }
@@ -272,8 +279,8 @@ async fn client_credentials_tokens_are_cached_and_renewed_on_expiry_or_401() {
 #[test]
 fn an_invalid_credential_is_reported_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
-    let (good, missing) = (secret(folder.path(), "x"), "env:GATEPOST_TEST_NOT_SET".parse::<SecretRef>().unwrap());
-    let header = |name: &str| Some(net::SourceHeader { name: name.to_owned(), value: good.clone() });
+    let (valid, missing) = (secret(folder.path(), "x"), "env:GATEPOST_TEST_NOT_SET".parse::<SecretRef>().unwrap());
+    let header = |name: &str| Some(net::SourceHeader { name: name.to_owned(), value: valid.clone() });
     let mtls =
         |certificate: &Path| net::SourceMtls { certificate: certificate.into(), key: "/nowhere".into(), ca: None };
     let none = SourceCredential::default;
@@ -282,7 +289,7 @@ fn an_invalid_credential_is_reported_by_its_path() {
         (SourceCredential { header: header("Host"), ..none() }, "credential.header.name"),
         (SourceCredential { header: header("a b"), ..none() }, "credential.header.name"),
         (
-            SourceCredential { header: header("X-Key"), bearer: Some(good.clone()), ..none() },
+            SourceCredential { header: header("X-Key"), bearer: Some(valid.clone()), ..none() },
             "credential.bearer: only one",
         ),
         (SourceCredential { mtls: Some(mtls(Path::new("/nowhere"))), ..none() }, "credential.mtls.certificate"),
@@ -290,9 +297,9 @@ fn an_invalid_credential_is_reported_by_its_path() {
     ] {
         let config = net::NetworkConfig::default();
         let client = FetchClient::build(&config, Arc::default()).unwrap();
-        let bounds = FetchLimits { size: ByteSize::from_kib(4), time: ConfigDuration::from_secs(5) };
+        let limits = FetchLimits { size: ByteSize::from_kib(4), time: ConfigDuration::from_secs(5) };
         let problems =
-            SourceClient::build(&config, &client, "https://a.example/", Some(&credential), bounds).unwrap_err();
+            SourceClient::build(&config, &client, "https://a.example/", Some(&credential), limits).unwrap_err();
         assert!(problems[0].starts_with(path), "{problems:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Lazy lookup: agents are looked up once, cached, and kept while their registry is down.
+//! On-demand lookup: agents are looked up once, cached, and kept while their registry is down.
 
 use super::*;
 use crate::{agent::AgentId, fault::FaultCode};
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// A registry that the test controls.
 #[derive(Default)]
 struct FakeLookup {
-    pages: Mutex<HashMap<String, String>>,
+    documents: Mutex<HashMap<String, String>>,
     down: Mutex<bool>,
     lookups: AtomicUsize,
 }
@@ -20,17 +20,17 @@ impl AgentLookup for FakeLookup {
         if *self.down.lock().unwrap() {
             return Err("down".to_owned());
         }
-        let page = self.pages.lock().unwrap().get(id.as_str()).cloned();
-        Ok(page.map(|page| RawDocument {
-            digest: document_parser::sha256(page.as_bytes()),
-            body: DocumentBody::Text(page.into()),
+        let document = self.documents.lock().unwrap().get(id.as_str()).cloned();
+        Ok(document.map(|document| RawDocument {
+            digest: document_parser::sha256(document.as_bytes()),
+            body: DocumentBody::Text(document.into()),
         }))
     }
 }
 
 impl FakeLookup {
-    fn put_document(&self, id: &str, page: &Value) {
-        self.pages.lock().unwrap().insert(id.to_owned(), page.to_string());
+    fn put_document(&self, id: &str, document: &Value) {
+        self.documents.lock().unwrap().insert(id.to_owned(), document.to_string());
     }
 
     fn lookups(&self) -> usize {
@@ -38,10 +38,10 @@ impl FakeLookup {
     }
 }
 
-fn lazy(desk: &TestCatalogue, memory: LookupTtl) -> (Arc<FakeLookup>, Arc<LazyCatalogue<TestRoute>>) {
-    let book = Arc::new(FakeLookup::default());
-    let lazy = LazyCatalogue::new(Arc::clone(&desk.catalogue), vec![Arc::clone(&book) as _], memory);
-    (book, Arc::new(lazy))
+fn on_demand(fixture: &TestCatalogue, ttl: LookupTtl) -> (Arc<FakeLookup>, Arc<LazyCatalogue<TestRoute>>) {
+    let lookup = Arc::new(FakeLookup::default());
+    let on_demand = LazyCatalogue::new(Arc::clone(&fixture.catalogue), vec![Arc::clone(&lookup) as _], ttl);
+    (lookup, Arc::new(on_demand))
 }
 
 fn hour_ttl() -> LookupTtl {
@@ -55,98 +55,101 @@ fn id(text: &str) -> AgentId {
 
 #[tokio::test]
 async fn concurrent_misses_share_one_lookup() {
-    let (book, lazy) = lazy(&TestCatalogue::new(), hour_ttl());
-    book.put_document("a", &agent("a"));
+    let (lookup, on_demand) = on_demand(&TestCatalogue::new(), hour_ttl());
+    lookup.put_document("a", &agent("a"));
     let callers: Vec<_> = (0..50)
         .map(|_| {
-            let lazy = Arc::clone(&lazy);
-            tokio::spawn(async move { lazy.look_up(&id("a")).await.unwrap().unwrap().agent.id.to_string() })
+            let on_demand = Arc::clone(&on_demand);
+            tokio::spawn(async move { on_demand.look_up(&id("a")).await.unwrap().unwrap().agent.id.to_string() })
         })
         .collect();
     for caller in callers {
         assert_eq!(caller.await.unwrap(), "a");
     }
-    assert_eq!(book.lookups(), 1);
-    assert!(lazy.cached_route("a").is_some());
+    assert_eq!(lookup.lookups(), 1);
+    assert!(on_demand.cached_route("a").is_some());
 }
 
 #[tokio::test]
 async fn unknown_ids_are_cached_too() {
-    let (book, lazy) = lazy(&TestCatalogue::new(), hour_ttl());
+    let (lookup, on_demand) = on_demand(&TestCatalogue::new(), hour_ttl());
     for _ in 0..10 {
-        assert!(lazy.look_up(&id("nobody")).await.unwrap().is_none());
+        assert!(on_demand.look_up(&id("unknown")).await.unwrap().is_none());
     }
-    assert_eq!(book.lookups(), 1);
+    assert_eq!(lookup.lookups(), 1);
     let short = LookupTtl { missing: Duration::ZERO, ..hour_ttl() };
-    let (book, lazy) = self::lazy(&TestCatalogue::new(), short);
-    assert!(lazy.look_up(&id("late")).await.unwrap().is_none());
-    book.put_document("late", &agent("late"));
-    assert!(lazy.look_up(&id("late")).await.unwrap().is_some(), "a new agent is found once the negative entry expires");
+    let (lookup, on_demand) = self::on_demand(&TestCatalogue::new(), short);
+    assert!(on_demand.look_up(&id("late")).await.unwrap().is_none());
+    lookup.put_document("late", &agent("late"));
+    assert!(
+        on_demand.look_up(&id("late")).await.unwrap().is_some(),
+        "a new agent is found once the negative entry expires"
+    );
 }
 
 #[tokio::test]
 async fn agents_found_before_stay_while_the_registry_is_down() {
-    let memory = LookupTtl { found: Duration::ZERO, ..hour_ttl() };
-    let desk = TestCatalogue::new();
-    let (book, lazy) = lazy(&desk, memory);
-    book.put_document("a", &agent("a"));
-    assert!(lazy.look_up(&id("a")).await.unwrap().is_some());
-    *book.down.lock().unwrap() = true;
-    assert!(lazy.look_up(&id("a")).await.unwrap().is_some(), "an agent found before stays");
-    let fault = lazy.look_up(&id("b")).await.unwrap_err();
+    let ttl = LookupTtl { found: Duration::ZERO, ..hour_ttl() };
+    let fixture = TestCatalogue::new();
+    let (lookup, on_demand) = on_demand(&fixture, ttl);
+    lookup.put_document("a", &agent("a"));
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some());
+    *lookup.down.lock().unwrap() = true;
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "an agent found before stays");
+    let fault = on_demand.look_up(&id("b")).await.unwrap_err();
     assert_eq!(fault.code(), FaultCode::Overloaded);
     assert!(fault.retry_after_secs().is_some());
 }
 
 #[tokio::test]
 async fn rejected_documents_and_documents_of_other_agents_are_not_found() {
-    let (book, lazy) = lazy(&TestCatalogue::new(), hour_ttl());
-    book.put_document("a", &agent("b"));
-    book.put_document("c", &json!({"id": "c"}));
-    book.put_document("d", &json!(["not", "a", "document"]));
-    book.put_document("e", &json!({"id": "e", "name": "panics", "endpoint": "https://e.example/"}));
+    let (lookup, on_demand) = on_demand(&TestCatalogue::new(), hour_ttl());
+    lookup.put_document("a", &agent("b"));
+    lookup.put_document("c", &json!({"id": "c"}));
+    lookup.put_document("d", &json!(["not", "a", "document"]));
+    lookup.put_document("e", &json!({"id": "e", "name": "panics", "endpoint": "https://e.example/"}));
     for name in ["a", "c", "d", "e"] {
-        assert!(lazy.look_up(&id(name)).await.unwrap().is_none(), "{name}");
+        assert!(on_demand.look_up(&id(name)).await.unwrap().is_none(), "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_new_compiler_recompiles_cached_routes_while_the_registry_is_down() {
-    let desk = TestCatalogue::new();
-    let (book, lazy) = lazy(&desk, hour_ttl());
-    book.put_document("a", &agent("a"));
-    assert_eq!(lazy.look_up(&id("a")).await.unwrap().unwrap().by, 0);
-    *book.down.lock().unwrap() = true;
-    desk.catalogue.recompile(Arc::new(CountingCompiler { number: 7, ..CountingCompiler::default() }));
-    assert!(lazy.cached_route("a").is_none());
-    assert_eq!(lazy.look_up(&id("a")).await.unwrap().unwrap().by, 7);
+    let fixture = TestCatalogue::new();
+    let (lookup, on_demand) = on_demand(&fixture, hour_ttl());
+    lookup.put_document("a", &agent("a"));
+    assert_eq!(on_demand.look_up(&id("a")).await.unwrap().unwrap().compiler_number, 0);
+    *lookup.down.lock().unwrap() = true;
+    fixture.catalogue.recompile(Arc::new(CountingCompiler { number: 7, ..CountingCompiler::default() }));
+    assert!(on_demand.cached_route("a").is_none());
+    assert_eq!(on_demand.look_up(&id("a")).await.unwrap().unwrap().compiler_number, 7);
 }
 
 #[tokio::test]
 async fn a_later_registry_is_not_asked_while_an_earlier_one_is_down() {
-    let desk = TestCatalogue::new();
+    let fixture = TestCatalogue::new();
     let (first, second) = (Arc::new(FakeLookup::default()), Arc::new(FakeLookup::default()));
     second.put_document("a", &agent("a"));
-    let books = vec![Arc::clone(&first) as Arc<dyn AgentLookup>, Arc::clone(&second) as _];
-    let lazy = LazyCatalogue::new(Arc::clone(&desk.catalogue), books, hour_ttl());
+    let lookups = vec![Arc::clone(&first) as Arc<dyn AgentLookup>, Arc::clone(&second) as _];
+    let on_demand = LazyCatalogue::new(Arc::clone(&fixture.catalogue), lookups, hour_ttl());
     *first.down.lock().unwrap() = true;
-    assert_eq!(lazy.look_up(&id("a")).await.unwrap_err().code(), FaultCode::Overloaded);
+    assert_eq!(on_demand.look_up(&id("a")).await.unwrap_err().code(), FaultCode::Overloaded);
     assert_eq!(second.lookups(), 0);
     *first.down.lock().unwrap() = false;
-    assert!(lazy.look_up(&id("a")).await.unwrap().is_some(), "the first registry does not have it");
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "the first registry does not have it");
 }
 
 #[tokio::test]
 async fn an_invalid_document_never_replaces_a_cached_agent() {
-    let desk = TestCatalogue::new();
-    let (book, lazy) = lazy(&desk, LookupTtl { found: Duration::ZERO, ..hour_ttl() });
-    book.put_document("a", &agent("a"));
-    assert!(lazy.look_up(&id("a")).await.unwrap().is_some());
+    let fixture = TestCatalogue::new();
+    let (lookup, on_demand) = on_demand(&fixture, LookupTtl { found: Duration::ZERO, ..hour_ttl() });
+    lookup.put_document("a", &agent("a"));
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some());
     for broken in [json!({"id": "a"}), json!("half"), agent("b")] {
-        book.put_document("a", &broken);
-        assert!(lazy.look_up(&id("a")).await.unwrap().is_some(), "{broken}");
+        lookup.put_document("a", &broken);
+        assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "{broken}");
     }
-    book.pages.lock().unwrap().remove("a");
+    lookup.documents.lock().unwrap().remove("a");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert!(lazy.look_up(&id("a")).await.unwrap().is_none(), "a 404 removes the agent");
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_none(), "a 404 removes the agent");
 }

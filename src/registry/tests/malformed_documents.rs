@@ -29,57 +29,57 @@ fn one_invalid_document_is_reported_and_the_others_stay() {
         ("\"text\"", "must be an object, not a string"),
         ("{]", "not JSON"),
     ] {
-        let desk = TestCatalogue::new();
-        desk.put("a.json", format!("[{}, {bad}, {}]", agent("a"), agent("b"))).unwrap();
-        assert_eq!(desk.ids(), ["a", "b"], "{bad}");
-        let refused = desk.refused();
-        assert_eq!((refused.len(), refused[0].index, &*refused[0].part), (1, 1, "a.json"), "{bad}");
-        assert!(refused[0].to_string().contains(reason), "{bad}: {}", refused[0]);
+        let fixture = TestCatalogue::new();
+        fixture.put("a.json", format!("[{}, {bad}, {}]", agent("a"), agent("b"))).unwrap();
+        assert_eq!(fixture.ids(), ["a", "b"], "{bad}");
+        let rejections = fixture.rejections();
+        assert_eq!((rejections.len(), rejections[0].index, &*rejections[0].part), (1, 1, "a.json"), "{bad}");
+        assert!(rejections[0].to_string().contains(reason), "{bad}: {}", rejections[0]);
     }
 }
 
 #[test]
 fn r10_a_rejection_has_the_id_and_every_reason() {
-    let desk = TestCatalogue::new();
-    desk.put("a.yaml", "id: planner\nname: 5\nstatus: asleep\nversion: 1.10\n").unwrap();
-    let refused = &desk.refused()[0];
-    assert_eq!(refused.id.as_deref(), Some("planner"));
-    assert!(refused.reasons.len() >= 4, "{refused}");
+    let fixture = TestCatalogue::new();
+    fixture.put("a.yaml", "id: planner\nname: 5\nstatus: asleep\nversion: 1.10\n").unwrap();
+    let rejections = &fixture.rejections()[0];
+    assert_eq!(rejections.id.as_deref(), Some("planner"));
+    assert!(rejections.reasons.len() >= 4, "{rejections}");
 }
 
 #[test]
 fn rejection_reasons_are_bounded_in_length() {
-    let desk = TestCatalogue::new();
-    let mut loud = agent(&"i".repeat(500_000));
-    loud["authentication"] = json!({"type": "x".repeat(200_000)});
-    loud["operations"] = (0..200).map(|at| json!({"name": at})).collect();
-    desk.put("a.json", loud.to_string()).unwrap();
-    let told = desk.refused()[0].to_string();
-    assert!(told.len() < 12_000, "{}", told.len());
+    let fixture = TestCatalogue::new();
+    let mut verbose = agent(&"i".repeat(500_000));
+    verbose["authentication"] = json!({"type": "x".repeat(200_000)});
+    verbose["operations"] = (0..200).map(|number| json!({"name": number})).collect();
+    fixture.put("a.json", verbose.to_string()).unwrap();
+    let message = fixture.rejections()[0].to_string();
+    assert!(message.len() < 12_000, "{}", message.len());
 }
 
 #[test]
 fn documents_that_are_too_large_or_too_deep_are_rejected_individually() {
-    let desk = TestCatalogue::new();
+    let fixture = TestCatalogue::new();
     let mut large = agent("large");
     large["description"] = json!("x".repeat(1 << 20));
     let deep = format!("{{\"id\": \"deep\", \"x\": {}1{}}}", "[".repeat(200), "]".repeat(200));
-    let abyss = "[".repeat(100_000) + &"]".repeat(100_000);
-    desk.put("a.json", format!("[{large}, {deep}, {abyss}, {}]", agent("a"))).unwrap();
-    assert_eq!((desk.ids(), desk.refused().len()), (vec!["a".to_owned()], 3));
-    desk.put("b.yaml", format!("- {large}\n- {}\n", agent("b"))).unwrap();
-    assert_eq!((desk.ids().len(), desk.refused().len()), (2, 4));
+    let deeper = "[".repeat(100_000) + &"]".repeat(100_000);
+    fixture.put("a.json", format!("[{large}, {deep}, {deeper}, {}]", agent("a"))).unwrap();
+    assert_eq!((fixture.ids(), fixture.rejections().len()), (vec!["a".to_owned()], 3));
+    fixture.put("b.yaml", format!("- {large}\n- {}\n", agent("b"))).unwrap();
+    assert_eq!((fixture.ids().len(), fixture.rejections().len()), (2, 4));
 }
 
 #[test]
 fn a_malformed_file_keeps_its_previous_agents() {
-    let desk = TestCatalogue::new();
-    let good = agents(&["a", "b"]);
-    desk.put("a.json", good.clone()).unwrap();
-    desk.put("b.yaml", "- {id: c, name: C, endpoint: 'https://c.example/'}").unwrap();
-    let mut halves: Vec<(&str, Vec<u8>)> =
-        (0..good.len()).map(|at| ("a.json", good.as_bytes()[..at].to_vec())).collect();
-    halves.extend([
+    let fixture = TestCatalogue::new();
+    let valid = agents(&["a", "b"]);
+    fixture.put("a.json", valid.clone()).unwrap();
+    fixture.put("b.yaml", "- {id: c, name: C, endpoint: 'https://c.example/'}").unwrap();
+    let mut malformed: Vec<(&str, Vec<u8>)> =
+        (0..valid.len()).map(|length| ("a.json", valid.as_bytes()[..length].to_vec())).collect();
+    malformed.extend([
         ("a.json", b"<html><body>502".to_vec()),
         ("a.json", b"\xff\xfe[\0]\0".to_vec()),
         ("a.json", vec![0; 4096]),
@@ -105,35 +105,35 @@ fn a_malformed_file_keeps_its_previous_agents() {
         ("b.yaml", b"a: !!binary x".to_vec()),
         ("b.yaml", b"%YAML 9.9\n---\n@".to_vec()),
     ]);
-    for (name, bytes) in halves {
-        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        let told = desk.put(name, bytes);
-        assert!(told.is_err(), "{name} {shown}");
-        assert!(told.unwrap_err().len() < 500);
-        assert_eq!(desk.ids(), ["a", "b", "c"], "{name} {shown}");
-        assert!(!desk.catalogue.load().unreadable_parts.is_empty());
+    for (name, bytes) in malformed {
+        let excerpt = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
+        let result = fixture.put(name, bytes);
+        assert!(result.is_err(), "{name} {excerpt}");
+        assert!(result.unwrap_err().len() < 500);
+        assert_eq!(fixture.ids(), ["a", "b", "c"], "{name} {excerpt}");
+        assert!(!fixture.catalogue.load().unreadable_parts.is_empty());
     }
-    desk.put("a.json", good).unwrap();
-    assert_eq!((desk.compiler.count(), desk.catalogue.load().unreadable_parts.len()), (3, 1));
+    fixture.put("a.json", valid).unwrap();
+    assert_eq!((fixture.compiler.count(), fixture.catalogue.load().unreadable_parts.len()), (3, 1));
 }
 
 #[test]
 fn yaml_alias_expansion_is_bounded() {
-    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for at in 1..12 {
-        let before = format!("*a{}", at - 1);
-        laughs.push_str(&format!("a{at}: &a{at} [{}]\n", vec![before; 10].join(", ")));
+    let mut nested = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let alias = format!("*a{}", level - 1);
+        nested.push_str(&format!("a{level}: &a{level} [{}]\n", vec![alias; 10].join(", ")));
     }
     let began = Instant::now();
-    assert!(TestCatalogue::new().put("a.yaml", laughs).is_err());
+    assert!(TestCatalogue::new().put("a.yaml", nested).is_err());
     let long = format!("a: &a [{}]\nb: [{}]\n", "x, ".repeat(10_000), "*a, ".repeat(9_000));
     assert!(TestCatalogue::new().put("a.yaml", long).is_err());
-    let fat = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a, ".repeat(9_000));
-    assert!(TestCatalogue::new().put("a.yaml", fat).is_err());
+    let large = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a, ".repeat(9_000));
+    assert!(TestCatalogue::new().put("a.yaml", large).is_err());
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    let desk = TestCatalogue::new();
-    desk.put("a.yaml", "- &base {id: a, name: A, endpoint: 'https://a.example/'}\n- {<<: *base, id: b}\n").unwrap();
-    assert_eq!(desk.ids(), ["a", "b"], "an ordinary alias works");
+    let fixture = TestCatalogue::new();
+    fixture.put("a.yaml", "- &base {id: a, name: A, endpoint: 'https://a.example/'}\n- {<<: *base, id: b}\n").unwrap();
+    assert_eq!(fixture.ids(), ["a", "b"], "an ordinary alias works");
 }
 
 proptest! {
@@ -148,13 +148,13 @@ proptest! {
     }
 
     #[test]
-    fn a_corrupt_file_loses_no_agent_of_another_file(at in 0usize..400, byte: u8) {
-        let desk = TestCatalogue::new();
-        desk.put("b.json", agents(&["kept"])).unwrap();
+    fn a_corrupt_file_loses_no_agent_of_another_file(position in 0usize..400, byte: u8) {
+        let fixture = TestCatalogue::new();
+        fixture.put("b.json", agents(&["kept"])).unwrap();
         let mut text = agents(&["a", "b", "c"]).into_bytes();
         let length = text.len();
-        text[at % length] = byte;
-        let _ = desk.put("a.json", text);
-        prop_assert!(desk.ids().contains(&"kept".to_owned()));
+        text[position % length] = byte;
+        let _ = fixture.put("a.json", text);
+        prop_assert!(fixture.ids().contains(&"kept".to_owned()));
     }
 }

@@ -23,18 +23,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A route that records which compiler made it, and a compiler that counts.
+/// A route that records its compiler, and a compiler that counts.
 #[derive(Debug)]
 struct TestRoute {
     agent: Arc<Agent>,
-    by: usize,
+    compiler_number: usize,
 }
 
 #[derive(Default)]
 struct CountingCompiler {
     number: usize,
     compiled: AtomicUsize,
-    refuse: Mutex<Option<String>>,
+    refused_id: Mutex<Option<String>>,
 }
 
 impl CountingCompiler {
@@ -49,9 +49,9 @@ impl CompileRoute for CountingCompiler {
     fn compile(&self, agent: Arc<Agent>) -> Result<TestRoute, Vec<String>> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
         assert!(agent.name != "panics", "a compiler that panics");
-        match self.refuse.lock().unwrap().as_deref() == Some(agent.id.as_str()) {
+        match self.refused_id.lock().unwrap().as_deref() == Some(agent.id.as_str()) {
             true => Err(vec!["no credential".to_owned()]),
-            false => Ok(TestRoute { agent, by: self.number }),
+            false => Ok(TestRoute { agent, compiler_number: self.number }),
         }
     }
 }
@@ -59,7 +59,7 @@ impl CompileRoute for CountingCompiler {
 struct TestCatalogue {
     compiler: Arc<CountingCompiler>,
     catalogue: Arc<Catalogue<TestRoute>>,
-    era: Generation,
+    generation: Generation,
 }
 
 /// A source without a loss guard.
@@ -82,9 +82,9 @@ impl TestCatalogue {
     fn new() -> Self {
         let compiler = Arc::new(CountingCompiler::default());
         let catalogue = Arc::new(Catalogue::new(Arc::clone(&compiler) as _, Metrics::new().unwrap()));
-        let (era, _) =
-            catalogue.begin_generation(vec![test_spec("desk")], Vec::new(), vec![source_poll(0, Vec::new())]);
-        Self { compiler, catalogue, era }
+        let (generation, _) =
+            catalogue.begin_generation(vec![test_spec("files")], Vec::new(), vec![source_poll(0, Vec::new())]);
+        Self { compiler, catalogue, generation }
     }
 
     fn ids(&self) -> Vec<String> {
@@ -105,10 +105,10 @@ impl TestCatalogue {
     }
 
     fn update_part(&self, name: &str, update: PartUpdate) {
-        self.catalogue.ingest(self.era, vec![source_poll(0, vec![FeedPart { name: name.into(), update }])]);
+        self.catalogue.ingest(self.generation, vec![source_poll(0, vec![FeedPart { name: name.into(), update }])]);
     }
 
-    fn refused(&self) -> Vec<DocumentRejection> {
+    fn rejections(&self) -> Vec<DocumentRejection> {
         self.catalogue.load().rejected.clone()
     }
 

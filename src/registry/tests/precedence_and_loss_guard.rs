@@ -4,14 +4,14 @@ use super::*;
 use std::time::SystemTime;
 
 /// A catalogue with these sources, and its generation.
-fn catalogue_with(origins: Vec<SourceSpec>) -> TestCatalogue {
-    let desk = TestCatalogue::new();
-    let (era, _) = desk.catalogue.begin_generation(origins, Vec::new(), Vec::new());
-    TestCatalogue { era, ..desk }
+fn catalogue_with(specs: Vec<SourceSpec>) -> TestCatalogue {
+    let fixture = TestCatalogue::new();
+    let (generation, _) = fixture.catalogue.begin_generation(specs, Vec::new(), Vec::new());
+    TestCatalogue { generation, ..fixture }
 }
 
-fn guarded_spec(name: &str, hold_for: Duration) -> SourceSpec {
-    SourceSpec { loss_guard: Some((0.5, hold_for)), ..test_spec(name) }
+fn guarded_spec(name: &str, confirm_after: Duration) -> SourceSpec {
+    SourceSpec { loss_guard: Some(LossGuardPolicy { threshold: 0.5, confirm_after }), ..test_spec(name) }
 }
 
 fn part_with_agents(name: &str, ids: &[&str]) -> FeedPart {
@@ -21,12 +21,12 @@ fn part_with_agents(name: &str, ids: &[&str]) -> FeedPart {
 
 impl TestCatalogue {
     fn poll(&self, source: usize, parts: Vec<FeedPart>) -> IngestOutcome {
-        self.catalogue.ingest(self.era, vec![source_poll(source, parts)])[0]
+        self.catalogue.ingest(self.generation, vec![source_poll(source, parts)])[0]
     }
 
     fn fail(&self, source: usize) -> IngestOutcome {
         let failed = SourcePoll { source, result: PollResult::failed("down"), stored_at: None };
-        self.catalogue.ingest(self.era, vec![failed])[0]
+        self.catalogue.ingest(self.generation, vec![failed])[0]
     }
 
     fn health(&self, source: usize) -> SourceHealth {
@@ -45,91 +45,95 @@ fn part_with_numbered_agents(from: usize, to: usize) -> FeedPart {
 
 #[test]
 fn r16_the_earlier_source_wins_an_id_and_the_other_is_reported_with_the_winners_name() {
-    let desk = catalogue_with(vec![test_spec("first"), test_spec("second"), test_spec("third")]);
-    desk.poll(2, vec![part_with_agents("3", &["same", "c"])]);
-    desk.poll(1, vec![part_with_agents("2", &["same", "b"])]);
-    let third = desk.refused();
+    let fixture = catalogue_with(vec![test_spec("first"), test_spec("second"), test_spec("third")]);
+    fixture.poll(2, vec![part_with_agents("3", &["same", "c"])]);
+    fixture.poll(1, vec![part_with_agents("2", &["same", "b"])]);
+    let third = fixture.rejections();
     assert_eq!(third[0].reasons, ["id: belongs to source second, which has precedence"]);
-    desk.poll(0, vec![part_with_agents("1", &["same"])]);
-    assert_eq!(desk.ids(), ["b", "c", "same"]);
-    assert_eq!(desk.catalogue.load().get("same").unwrap().agent.name, "same");
-    let refused = desk.refused();
-    assert_eq!(refused.iter().map(|one| &*one.part).collect::<Vec<_>>(), ["2", "3"]);
+    fixture.poll(0, vec![part_with_agents("1", &["same"])]);
+    assert_eq!(fixture.ids(), ["b", "c", "same"]);
+    assert_eq!(fixture.catalogue.load().get("same").unwrap().agent.name, "same");
+    let rejections = fixture.rejections();
+    assert_eq!(rejections.iter().map(|rejection| &*rejection.part).collect::<Vec<_>>(), ["2", "3"]);
     assert!(
-        refused.iter().all(|one| one.reasons == ["id: belongs to source first, which has precedence"]),
-        "{refused:?}"
+        rejections.iter().all(|rejection| rejection.reasons == ["id: belongs to source first, which has precedence"]),
+        "{rejections:?}"
     );
-    let compiled = desk.compiler.count();
-    desk.poll(0, vec![FeedPart { name: "1".into(), update: PartUpdate::Removed }]);
-    assert_eq!((desk.ids().len(), desk.refused().len(), desk.compiler.count()), (3, 1, compiled));
+    let compiled = fixture.compiler.count();
+    fixture.poll(0, vec![FeedPart { name: "1".into(), update: PartUpdate::Removed }]);
+    assert_eq!((fixture.ids().len(), fixture.rejections().len(), fixture.compiler.count()), (3, 1, compiled));
 }
 
 #[test]
 fn r10_a_duplicate_id_in_one_source_is_served_by_no_source() {
-    let desk = catalogue_with(vec![test_spec("first"), test_spec("second")]);
-    desk.poll(0, vec![part_with_agents("1", &["same"]), part_with_agents("2", &["same"])]);
-    desk.poll(1, vec![part_with_agents("3", &["same"])]);
-    assert!(desk.ids().is_empty());
-    assert_eq!(desk.refused().len(), 3);
+    let fixture = catalogue_with(vec![test_spec("first"), test_spec("second")]);
+    fixture.poll(0, vec![part_with_agents("1", &["same"]), part_with_agents("2", &["same"])]);
+    fixture.poll(1, vec![part_with_agents("3", &["same"])]);
+    assert!(fixture.ids().is_empty());
+    assert_eq!(fixture.rejections().len(), 3);
 }
 
 #[test]
 fn reordering_sources_changes_the_winner_without_recompiling() {
-    let desk = catalogue_with(vec![test_spec("first"), test_spec("second")]);
-    desk.poll(0, vec![part_with_agents("1", &["same"])]);
-    desk.poll(1, vec![part_with_agents("2", &["same", "b"])]);
-    let compiled = desk.compiler.count();
-    let _ = desk.catalogue.begin_generation(vec![test_spec("second"), test_spec("first")], Vec::new(), Vec::new());
-    assert_eq!((desk.ids(), desk.compiler.count()), (vec!["b".to_owned(), "same".to_owned()], compiled));
-    assert_eq!(&*desk.refused()[0].part, "1");
+    let fixture = catalogue_with(vec![test_spec("first"), test_spec("second")]);
+    fixture.poll(0, vec![part_with_agents("1", &["same"])]);
+    fixture.poll(1, vec![part_with_agents("2", &["same", "b"])]);
+    let compiled = fixture.compiler.count();
+    let _ = fixture.catalogue.begin_generation(vec![test_spec("second"), test_spec("first")], Vec::new(), Vec::new());
+    assert_eq!((fixture.ids(), fixture.compiler.count()), (vec!["b".to_owned(), "same".to_owned()], compiled));
+    assert_eq!(&*fixture.rejections()[0].part, "1");
     let elsewhere = SourceSpec { location: "elsewhere".into(), ..test_spec("second") };
-    let _ = desk.catalogue.begin_generation(vec![elsewhere], Vec::new(), Vec::new());
-    assert!(desk.ids().is_empty(), "a source at another location is another source");
+    let _ = fixture.catalogue.begin_generation(vec![elsewhere], Vec::new(), Vec::new());
+    assert!(fixture.ids().is_empty(), "a source at another location is another source");
 }
 
 #[test]
 fn a_new_snapshot_notifies_and_an_empty_poll_does_not() {
-    let desk = catalogue_with(vec![test_spec("only")]);
-    let mut changed = desk.catalogue.subscribe();
+    let fixture = catalogue_with(vec![test_spec("only")]);
+    let mut changed = fixture.catalogue.subscribe();
     changed.mark_unchanged();
-    let before = desk.catalogue.load().created_at;
-    desk.poll(0, vec![part_with_agents("1", &["a"])]);
-    assert!(changed.has_changed().unwrap() && desk.catalogue.load().created_at >= before);
+    let before = fixture.catalogue.load().created_at;
+    fixture.poll(0, vec![part_with_agents("1", &["a"])]);
+    assert!(changed.has_changed().unwrap() && fixture.catalogue.load().created_at >= before);
     changed.mark_unchanged();
-    assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Accepted { changed: false });
-    assert_eq!(desk.fail(0), IngestOutcome::Failed);
+    assert_eq!(fixture.poll(0, Vec::new()), IngestOutcome::Accepted { changed: false });
+    assert_eq!(fixture.fail(0), IngestOutcome::Failed);
     assert!(!changed.has_changed().unwrap());
 }
 
 #[test]
-fn a_great_loss_is_withheld_until_three_polls_over_the_hold_time_agree() {
-    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_millis(300)), test_spec("b")]);
+fn a_great_loss_is_withheld_until_three_polls_over_the_confirmation_time_agree() {
+    let fixture = catalogue_with(vec![guarded_spec("a", Duration::from_millis(300)), test_spec("b")]);
     assert_eq!(
-        desk.poll(0, vec![part_with_numbered_agents(0, 20)]),
+        fixture.poll(0, vec![part_with_numbered_agents(0, 20)]),
         IngestOutcome::Accepted { changed: true },
         "a gain is never withheld"
     );
     assert_eq!(
-        desk.poll(0, vec![part_with_numbered_agents(0, 10)]),
+        fixture.poll(0, vec![part_with_numbered_agents(0, 10)]),
         IngestOutcome::Accepted { changed: true },
         "half is not more than half"
     );
-    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 4)]), IngestOutcome::Withheld);
-    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (10, Some(6)));
-    assert!(desk.health(0).warning().unwrap().contains("6 of 10 agents"));
+    assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 4)]), IngestOutcome::Withheld);
+    assert_eq!((fixture.ids().len(), fixture.health(0).withheld_loss), (10, Some(6)));
+    assert!(fixture.health(0).warning().unwrap().contains("6 of 10 agents"));
     for _ in 0..5 {
-        assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Withheld, "many polls do not replace the hold time");
+        assert_eq!(
+            fixture.poll(0, Vec::new()),
+            IngestOutcome::Withheld,
+            "many polls do not replace the confirmation time"
+        );
     }
     let began = Instant::now();
-    while desk.poll(0, Vec::new()) == IngestOutcome::Withheld {
+    while fixture.poll(0, Vec::new()) == IngestOutcome::Withheld {
         assert!(began.elapsed() < Duration::from_secs(20), "the update is withheld for ever");
     }
-    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (4, None));
+    assert_eq!((fixture.ids().len(), fixture.health(0).withheld_loss), (4, None));
 }
 
 #[test]
 fn an_empty_list_replaced_agents_and_invalid_documents_count_as_losses() {
-    let bad = |count: usize| {
+    let part_with_invalid_documents = |count: usize| {
         let text = format!("[{}]", vec![r#"{"id": "agent-00", "version": 1}"#; count].join(","));
         let documents = document_parser::parse_documents(Path::new("a.json"), text.into()).unwrap();
         FeedPart { name: "list".into(), update: PartUpdate::Replaced(documents) }
@@ -137,21 +141,21 @@ fn an_empty_list_replaced_agents_and_invalid_documents_count_as_losses() {
     for (before, after) in [
         (part_with_numbered_agents(0, 20), part_with_agents("list", &[])),
         (part_with_numbered_agents(0, 20), part_with_numbered_agents(20, 40)),
-        (part_with_numbered_agents(0, 20), bad(20)),
+        (part_with_numbered_agents(0, 20), part_with_invalid_documents(20)),
         (part_with_numbered_agents(0, 20), FeedPart { name: "list".into(), update: PartUpdate::Removed }),
         (part_with_numbered_agents(0, 3), part_with_agents("list", &[])),
     ] {
-        let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
-        desk.poll(0, vec![before]);
-        let count = desk.ids().len();
-        let shown = format!("{after:?}");
-        assert_eq!(desk.poll(0, vec![after]), IngestOutcome::Withheld, "{shown}");
-        assert_eq!(desk.ids().len(), count);
+        let fixture = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+        fixture.poll(0, vec![before]);
+        let count = fixture.ids().len();
+        let description = format!("{after:?}");
+        assert_eq!(fixture.poll(0, vec![after]), IngestOutcome::Withheld, "{description}");
+        assert_eq!(fixture.ids().len(), count);
     }
-    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
-    desk.poll(0, vec![part_with_agents("list", &["only"])]);
+    let fixture = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+    fixture.poll(0, vec![part_with_agents("list", &["only"])]);
     assert_eq!(
-        desk.poll(0, vec![part_with_agents("list", &[])]),
+        fixture.poll(0, vec![part_with_agents("list", &[])]),
         IngestOutcome::Accepted { changed: true },
         "the only agent may go"
     );
@@ -159,106 +163,107 @@ fn an_empty_list_replaced_agents_and_invalid_documents_count_as_losses() {
 
 #[test]
 fn recovery_is_accepted_at_once_and_a_failed_poll_restarts_the_count() {
-    let desk = catalogue_with(vec![guarded_spec("a", Duration::ZERO)]);
-    desk.poll(0, vec![part_with_numbered_agents(0, 20)]);
+    let fixture = catalogue_with(vec![guarded_spec("a", Duration::ZERO)]);
+    fixture.poll(0, vec![part_with_numbered_agents(0, 20)]);
     for _ in 0..4 {
-        assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 1)]), IngestOutcome::Withheld);
-        assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Withheld);
-        assert_eq!(desk.fail(0), IngestOutcome::Failed);
+        assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 1)]), IngestOutcome::Withheld);
+        assert_eq!(fixture.poll(0, Vec::new()), IngestOutcome::Withheld);
+        assert_eq!(fixture.fail(0), IngestOutcome::Failed);
     }
-    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 21)]), IngestOutcome::Accepted { changed: true });
-    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (21, None));
+    assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 21)]), IngestOutcome::Accepted { changed: true });
+    assert_eq!((fixture.ids().len(), fixture.health(0).withheld_loss), (21, None));
 }
 
 #[test]
 fn an_operator_can_confirm_a_withheld_loss_only() {
-    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60)), test_spec("b")]);
-    desk.poll(0, vec![part_with_numbered_agents(0, 20)]);
-    assert_eq!(desk.catalogue.confirm_withheld_update("a"), Some(false));
-    desk.poll(0, vec![part_with_numbered_agents(0, 2)]);
+    let fixture = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60)), test_spec("b")]);
+    fixture.poll(0, vec![part_with_numbered_agents(0, 20)]);
+    assert_eq!(fixture.catalogue.confirm_withheld_update("a"), Some(false));
+    fixture.poll(0, vec![part_with_numbered_agents(0, 2)]);
     assert_eq!(
-        (desk.catalogue.confirm_withheld_update("nobody"), desk.catalogue.confirm_withheld_update("b")),
+        (fixture.catalogue.confirm_withheld_update("unknown"), fixture.catalogue.confirm_withheld_update("b")),
         (None, Some(false))
     );
-    assert_eq!(desk.ids().len(), 20);
-    assert_eq!(desk.catalogue.confirm_withheld_update("a"), Some(true));
-    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (2, None));
+    assert_eq!(fixture.ids().len(), 20);
+    assert_eq!(fixture.catalogue.confirm_withheld_update("a"), Some(true));
+    assert_eq!((fixture.ids().len(), fixture.health(0).withheld_loss), (2, None));
 }
 
 #[test]
 fn the_loss_guard_survives_a_new_generation_and_a_restart() {
-    let desk = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
-    desk.poll(0, vec![part_with_numbered_agents(0, 20)]);
-    desk.poll(0, vec![part_with_numbered_agents(0, 2)]);
-    let (era, _) = desk.catalogue.begin_generation(
+    let fixture = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+    fixture.poll(0, vec![part_with_numbered_agents(0, 20)]);
+    fixture.poll(0, vec![part_with_numbered_agents(0, 2)]);
+    let (generation, _) = fixture.catalogue.begin_generation(
         vec![guarded_spec("a", Duration::from_secs(60))],
         Vec::new(),
         vec![source_poll(0, vec![])],
     );
-    let desk = TestCatalogue { era, ..desk };
-    assert_eq!((desk.ids().len(), desk.health(0).withheld_loss), (20, Some(20)), "the first poll now reports nothing");
-
-    let desk = TestCatalogue::new();
-    let change = PollResult { parts: vec![part_with_numbered_agents(0, 20)], ..PollResult::default() };
-    let remembered = SourcePoll { source: 0, result: change, stored_at: Some(SystemTime::now()) };
-    let empty = source_poll(0, vec![part_with_agents("list", &[])]);
-    let (_, verdicts) = desk.catalogue.begin_generation(
-        vec![guarded_spec("a", Duration::from_secs(60))],
-        vec![remembered],
-        vec![empty],
+    let fixture = TestCatalogue { generation, ..fixture };
+    assert_eq!(
+        (fixture.ids().len(), fixture.health(0).withheld_loss),
+        (20, Some(20)),
+        "the first poll now reports nothing"
     );
-    assert_eq!((verdicts.as_slice(), desk.ids().len()), ([IngestOutcome::Withheld].as_slice(), 20));
-    assert_eq!(desk.compiler.count(), 20);
+
+    let fixture = TestCatalogue::new();
+    let result = PollResult { parts: vec![part_with_numbered_agents(0, 20)], ..PollResult::default() };
+    let stored = SourcePoll { source: 0, result, stored_at: Some(SystemTime::now()) };
+    let empty = source_poll(0, vec![part_with_agents("list", &[])]);
+    let (_, outcomes) =
+        fixture.catalogue.begin_generation(vec![guarded_spec("a", Duration::from_secs(60))], vec![stored], vec![empty]);
+    assert_eq!((outcomes.as_slice(), fixture.ids().len()), ([IngestOutcome::Withheld].as_slice(), 20));
+    assert_eq!(fixture.compiler.count(), 20);
 }
 
 #[test]
 fn the_first_poll_of_a_generation_removes_parts_it_does_not_report() {
-    let desk = catalogue_with(vec![test_spec("a")]);
-    desk.poll(0, vec![part_with_agents("1", &["a"]), part_with_agents("2", &["b"])]);
-    desk.poll(0, vec![part_with_agents("1", &["a", "c"])]);
-    assert_eq!(desk.ids(), ["a", "b", "c"], "later polls report changes only");
-    let (era, _) = desk.catalogue.begin_generation(vec![test_spec("a")], Vec::new(), Vec::new());
-    let desk = TestCatalogue { era, ..desk };
-    assert_eq!(desk.fail(0), IngestOutcome::Failed);
-    assert_eq!(desk.ids().len(), 3, "a failed poll removes nothing");
-    desk.poll(0, vec![part_with_agents("1", &["a", "c"])]);
-    assert_eq!(desk.ids(), ["a", "c"]);
+    let fixture = catalogue_with(vec![test_spec("a")]);
+    fixture.poll(0, vec![part_with_agents("1", &["a"]), part_with_agents("2", &["b"])]);
+    fixture.poll(0, vec![part_with_agents("1", &["a", "c"])]);
+    assert_eq!(fixture.ids(), ["a", "b", "c"], "later polls report changes only");
+    let (generation, _) = fixture.catalogue.begin_generation(vec![test_spec("a")], Vec::new(), Vec::new());
+    let fixture = TestCatalogue { generation, ..fixture };
+    assert_eq!(fixture.fail(0), IngestOutcome::Failed);
+    assert_eq!(fixture.ids().len(), 3, "a failed poll removes nothing");
+    fixture.poll(0, vec![part_with_agents("1", &["a", "c"])]);
+    assert_eq!(fixture.ids(), ["a", "c"]);
 }
 
 #[test]
 fn stale_agents_are_removed_and_return_with_an_empty_successful_poll() {
-    let stale = SourceSpec { stale_after: Some(Duration::from_millis(200)), ..test_spec("a") };
-    let desk = catalogue_with(vec![stale, test_spec("b")]);
-    desk.poll(0, vec![part_with_agents("1", &["same", "a"])]);
-    desk.poll(1, vec![part_with_agents("2", &["same", "b"])]);
-    desk.catalogue.remove_stale_agents(desk.era);
-    assert_eq!(desk.ids().len(), 3);
+    let spec = SourceSpec { stale_after: Some(Duration::from_millis(200)), ..test_spec("a") };
+    let fixture = catalogue_with(vec![spec, test_spec("b")]);
+    fixture.poll(0, vec![part_with_agents("1", &["same", "a"])]);
+    fixture.poll(1, vec![part_with_agents("2", &["same", "b"])]);
+    fixture.catalogue.remove_stale_agents(fixture.generation);
+    assert_eq!(fixture.ids().len(), 3);
     let began = Instant::now();
-    while !desk.health(0).stale {
+    while !fixture.health(0).stale {
         assert!(began.elapsed() < Duration::from_secs(20), "the source never becomes stale");
-        desk.fail(0);
-        desk.catalogue.remove_stale_agents(desk.era);
+        fixture.fail(0);
+        fixture.catalogue.remove_stale_agents(fixture.generation);
     }
-    assert_eq!(desk.ids(), ["b", "same"], "the later source's agent is served instead");
-    let health = desk.health(0);
+    assert_eq!(fixture.ids(), ["b", "same"], "the later source's agent is served instead");
+    let health = fixture.health(0);
     assert!(health.stale && health.warning().unwrap().contains("not served (down)"), "{health:?}");
-    let compiled = desk.compiler.count();
-    assert_eq!(desk.poll(0, Vec::new()), IngestOutcome::Accepted { changed: true });
-    assert_eq!((desk.ids().len(), desk.compiler.count(), desk.health(0).warning()), (3, compiled, None));
+    let compiled = fixture.compiler.count();
+    assert_eq!(fixture.poll(0, Vec::new()), IngestOutcome::Accepted { changed: true });
+    assert_eq!((fixture.ids().len(), fixture.compiler.count(), fixture.health(0).warning()), (3, compiled, None));
 }
 
 #[test]
 fn a_poll_with_more_than_max_agents_is_rejected_as_a_whole() {
-    let desk = catalogue_with(vec![SourceSpec { max_agents: 5, ..test_spec("a") }]);
-    desk.poll(0, vec![part_with_numbered_agents(0, 4)]);
-    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 6)]), IngestOutcome::Rejected);
+    let fixture = catalogue_with(vec![SourceSpec { max_agents: 5, ..test_spec("a") }]);
+    fixture.poll(0, vec![part_with_numbered_agents(0, 4)]);
+    assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 6)]), IngestOutcome::Rejected);
     assert_eq!(
-        desk.poll(0, vec![part_with_agents("another", &["x", "y"])]),
+        fixture.poll(0, vec![part_with_agents("another", &["x", "y"])]),
         IngestOutcome::Rejected,
         "the parts count together"
     );
-    assert!(desk.health(0).error.unwrap().contains("at most 5"));
-    assert_eq!(desk.ids().len(), 4);
-    assert_eq!(desk.poll(0, vec![part_with_numbered_agents(0, 5)]), IngestOutcome::Accepted { changed: true });
-    assert_eq!(desk.health(0).error, None);
+    assert!(fixture.health(0).error.unwrap().contains("at most 5"));
+    assert_eq!(fixture.ids().len(), 4);
+    assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 5)]), IngestOutcome::Accepted { changed: true });
+    assert_eq!(fixture.health(0).error, None);
 }

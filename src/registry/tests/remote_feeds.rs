@@ -5,6 +5,7 @@ use super::{
         conditional_get::ConditionalClient,
         config::{CacheBounds, RemoteSourceConfig, SignaturePolicy, SourceKind},
         last_known_good::LastKnownGoodFile,
+        loss_guard::LossGuardPolicy,
         open_sources::OpenedSource,
         test_feed,
     },
@@ -21,41 +22,38 @@ use std::path::PathBuf;
 fn source(name: &str, url: &str, folder: Option<&Path>) -> OpenedSource {
     let config = net::NetworkConfig::default();
     let client = FetchClient::build(&config, Arc::new(AddressPolicy::default())).unwrap();
-    let bounds = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_millis(300) };
-    let session = SourceClient::build(&config, &client, url, None, bounds).unwrap();
+    let limits = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_millis(300) };
+    let source_client = SourceClient::build(&config, &client, url, None, limits).unwrap();
     let feed = test_feed::open_test_feed(
         SourceKind::Aidip,
-        ConditionalClient::new(session, CacheBounds::default()),
+        ConditionalClient::new(source_client, CacheBounds::default()),
         SignaturePolicy::default(),
     );
-    let keeper = folder.map(|folder| Arc::new(LastKnownGoodFile::new(folder.to_owned(), name, "test", name)));
-    opened_source(name, feed, keeper)
+    let last_known_good = folder.map(|folder| Arc::new(LastKnownGoodFile::new(folder.to_owned(), name, "test", name)));
+    opened_source(name, feed, last_known_good)
 }
 
-fn opened_source(name: &str, feed: Box<dyn Feed>, keeper: Option<Arc<LastKnownGoodFile>>) -> OpenedSource {
-    let origin = SourceSpec { loss_guard: Some((0.5, Duration::from_secs(60))), ..test_spec(name) };
-    OpenedSource {
-        spec: origin,
-        feed,
-        poll_interval: Duration::from_millis(20),
-        last_known_good: keeper,
-        is_local: false,
-    }
+fn opened_source(name: &str, feed: Box<dyn Feed>, last_known_good: Option<Arc<LastKnownGoodFile>>) -> OpenedSource {
+    let spec = SourceSpec {
+        loss_guard: Some(LossGuardPolicy { threshold: 0.5, confirm_after: Duration::from_secs(60) }),
+        ..test_spec(name)
+    };
+    OpenedSource { spec, feed, poll_interval: Duration::from_millis(20), last_known_good, is_local: false }
 }
 
-async fn start(desk: &TestCatalogue, sources: Vec<OpenedSource>) -> SourceManager {
-    SourceManager::start(&desk.catalogue, OpenedSources(sources)).await
+async fn start(fixture: &TestCatalogue, sources: Vec<OpenedSource>) -> SourceManager {
+    SourceManager::start(&fixture.catalogue, OpenedSources(sources)).await
 }
 
 fn list(count: usize) -> String {
-    let ids: Vec<String> = (0..count).map(|at| format!("agent-{at:02}")).collect();
+    let ids: Vec<String> = (0..count).map(|number| format!("agent-{number:02}")).collect();
     agents(&ids.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-async fn eventually(what: &str, holds: impl Fn() -> bool) {
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut tick = tokio::time::interval(Duration::from_millis(5));
-    while !holds() {
+    while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         tick.tick().await;
     }
@@ -91,23 +89,23 @@ async fn agents_stay_through_every_registry_failure() {
         ("the same list twice over", ok(&list(12).replace(']', &format!(",{}", &list(12)[1..])))),
     ];
     let server = ScriptedServer::with_body(&list(12)).await;
-    let desk = TestCatalogue::new();
-    let _watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
-    let ids = desk.ids();
+    let fixture = TestCatalogue::new();
+    let _manager = start(&fixture, vec![source("reg", &server.url("/"), None)]).await;
+    let ids = fixture.ids();
     assert_eq!(ids.len(), 12);
-    for (name, act) in cases {
-        let warned = |yes: bool| desk.catalogue.source_health()[0].warning().is_some() == yes;
-        let bad = act.clone();
+    for (name, scripted) in cases {
+        let warned = |expected: bool| fixture.catalogue.source_health()[0].warning().is_some() == expected;
+        let bad = scripted.clone();
         server.set_script(move |_| bad.clone());
         eventually(name, || warned(true)).await;
-        assert_eq!(desk.ids(), ids, "{name}");
+        assert_eq!(fixture.ids(), ids, "{name}");
         let good = list(12);
         server.set_script(move |_| ok(&good));
         // Whether or not the content changed: the error is over, and nothing is withheld.
         eventually(name, || warned(false)).await;
-        assert_eq!(desk.ids(), ids, "{name}");
+        assert_eq!(fixture.ids(), ids, "{name}");
     }
-    assert_eq!(desk.compiler.count(), 12 + 2, "unchanged agents are compiled once");
+    assert_eq!(fixture.compiler.count(), 12 + 2, "unchanged agents are compiled once");
 }
 
 #[tokio::test]
@@ -119,26 +117,26 @@ async fn startup_with_every_source_down_serves_the_last_known_good_agents() {
     };
     let urls = [one.url("/"), two.url("/")];
     {
-        let desk = TestCatalogue::new();
-        let _watch = start(&desk, sources(&urls)).await;
-        assert_eq!(desk.ids().len(), 5);
-        let kept = |name: &str| folder.path().join(format!("{name}.agents")).exists();
-        eventually("both are stored", || kept("one") && kept("two")).await;
+        let fixture = TestCatalogue::new();
+        let _manager = start(&fixture, sources(&urls)).await;
+        assert_eq!(fixture.ids().len(), 5);
+        let is_stored = |name: &str| folder.path().join(format!("{name}.agents")).exists();
+        eventually("both are stored", || is_stored("one") && is_stored("two")).await;
     }
     one.set_script(|_| ScriptedResponse::Close);
     two.set_script(|_| ScriptedResponse::Hang);
-    let desk = TestCatalogue::new();
+    let fixture = TestCatalogue::new();
     let began = Instant::now();
-    let _watch = start(&desk, sources(&urls)).await;
+    let _manager = start(&fixture, sources(&urls)).await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    assert_eq!(desk.ids().len(), 5);
-    for health in desk.catalogue.source_health().iter() {
+    assert_eq!(fixture.ids().len(), 5);
+    for health in fixture.catalogue.source_health().iter() {
         assert!(health.from_disk && health.warning().unwrap().contains("from disk"), "{health:?}");
     }
     one.set_script(|_| ok(&list(4)));
-    eventually("the first source recovers", || desk.ids().len() == 6).await;
-    assert_eq!(desk.compiler.count(), 6, "unchanged agents are not compiled again");
-    assert!(!desk.catalogue.source_health()[0].from_disk && desk.catalogue.source_health()[1].from_disk);
+    eventually("the first source recovers", || fixture.ids().len() == 6).await;
+    assert_eq!(fixture.compiler.count(), 6, "unchanged agents are not compiled again");
+    assert!(!fixture.catalogue.source_health()[0].from_disk && fixture.catalogue.source_health()[1].from_disk);
 }
 
 #[tokio::test]
@@ -146,27 +144,28 @@ async fn a_truncated_last_known_good_file_is_ignored_at_startup() {
     let folder = tempfile::tempdir().unwrap();
     let server = ScriptedServer::new(|_| ScriptedResponse::Close).await;
     std::fs::write(folder.path().join("one.agents"), "gatepost agents 1\nhalf").unwrap();
-    let desk = TestCatalogue::new();
-    let _watch = start(&desk, vec![source("one", &server.url("/"), Some(folder.path()))]).await;
-    assert!(desk.ids().is_empty());
-    assert!(desk.catalogue.source_health()[0].warning().unwrap().contains("no agents known"));
+    let fixture = TestCatalogue::new();
+    let _manager = start(&fixture, vec![source("one", &server.url("/"), Some(folder.path()))]).await;
+    assert!(fixture.ids().is_empty());
+    assert!(fixture.catalogue.source_health()[0].warning().unwrap().contains("no agents known"));
     server.set_script(|_| ok(&list(2)));
-    eventually("the source recovers", || desk.ids().len() == 2).await;
+    eventually("the source recovers", || fixture.ids().len() == 2).await;
 }
 
 #[tokio::test]
 async fn a_slow_source_delays_neither_startup_nor_other_sources() {
     let (slow, quick) =
         (ScriptedServer::new(|_| ScriptedResponse::Hang).await, ScriptedServer::with_body(&list(2)).await);
-    let desk = TestCatalogue::new();
+    let fixture = TestCatalogue::new();
     let began = Instant::now();
-    let _watch = start(&desk, vec![source("slow", &slow.url("/"), None), source("quick", &quick.url("/"), None)]).await;
-    assert_eq!(desk.ids().len(), 2);
+    let _manager =
+        start(&fixture, vec![source("slow", &slow.url("/"), None), source("quick", &quick.url("/"), None)]).await;
+    assert_eq!(fixture.ids().len(), 2);
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let late = agents(&["agent-00", "late"]);
     slow.set_script(move |_| ok(&late));
-    eventually("the slow source is ingested, and has precedence", || desk.ids().contains(&"late".to_owned())).await;
-    assert_eq!(desk.refused()[0].reasons, ["id: belongs to source slow, which has precedence"]);
+    eventually("the slow source is ingested, and has precedence", || fixture.ids().contains(&"late".to_owned())).await;
+    assert_eq!(fixture.rejections()[0].reasons, ["id: belongs to source slow, which has precedence"]);
 }
 
 /// A feed that panics in every second call.
@@ -198,13 +197,13 @@ impl Feed for PanickingFeed {
 #[tokio::test]
 async fn a_panicking_feed_is_reported_and_polled_again() {
     let server = ScriptedServer::with_body(&list(2)).await;
-    let desk = TestCatalogue::new();
+    let fixture = TestCatalogue::new();
     let sources =
         vec![opened_source("panics", Box::new(PanickingFeed(0)), None), source("well", &server.url("/"), None)];
-    let _watch = start(&desk, sources).await;
-    assert!(desk.catalogue.source_health()[0].error.as_ref().unwrap().contains("defect"));
-    eventually("the feed is polled again", || desk.ids().contains(&"p4".to_owned())).await;
-    assert!(desk.ids().contains(&"agent-00".to_owned()));
+    let _manager = start(&fixture, sources).await;
+    assert!(fixture.catalogue.source_health()[0].error.as_ref().unwrap().contains("defect"));
+    eventually("the feed is polled again", || fixture.ids().contains(&"p4".to_owned())).await;
+    assert!(fixture.ids().contains(&"agent-00".to_owned()));
 }
 
 /// Reports another agent in each poll, and always wakes the poller.
@@ -228,35 +227,36 @@ impl Feed for BusyFeed {
 #[tokio::test]
 async fn a_feed_with_constant_updates_does_not_starve_others() {
     let server = ScriptedServer::with_body(&list(2)).await;
-    let desk = TestCatalogue::new();
-    let restless = opened_source("restless", Box::new(BusyFeed(0)), None);
-    let sources = vec![restless, source("well", &server.url("/"), None)];
-    let _watch = start(&desk, sources).await;
-    assert!(desk.ids().len() == 3, "{:?}", desk.ids());
+    let fixture = TestCatalogue::new();
+    let busy = opened_source("restless", Box::new(BusyFeed(0)), None);
+    let sources = vec![busy, source("well", &server.url("/"), None)];
+    let _manager = start(&fixture, sources).await;
+    assert!(fixture.ids().len() == 3, "{:?}", fixture.ids());
     server.set_script(|_| ok(&list(3)));
-    eventually("the other source is polled", || desk.ids().len() == 4).await;
-    let before = *desk.catalogue.subscribe().borrow();
-    eventually("the first source goes on", || *desk.catalogue.subscribe().borrow() > before + 3).await;
+    eventually("the other source is polled", || fixture.ids().len() == 4).await;
+    let before = *fixture.catalogue.subscribe().borrow();
+    eventually("the first source goes on", || *fixture.catalogue.subscribe().borrow() > before + 3).await;
 }
 
 #[tokio::test]
 async fn source_metrics_are_labelled_and_removed_with_the_source() {
     let server = ScriptedServer::with_body(&list(12)).await;
-    let desk = TestCatalogue::new();
-    let watch = start(&desk, vec![source("reg", &server.url("/"), None)]).await;
-    let page = || desk.catalogue.metrics().render().unwrap();
-    for line in ["gatepost_source_agents{source=\"reg\"} 12", "gatepost_source_pending_removals{source=\"reg\"} 0"] {
-        assert!(page().contains(line), "{line} is not in {}", page());
+    let fixture = TestCatalogue::new();
+    let manager = start(&fixture, vec![source("reg", &server.url("/"), None)]).await;
+    let metrics = || fixture.catalogue.metrics().render().unwrap();
+    for metric in ["gatepost_source_agents{source=\"reg\"} 12", "gatepost_source_pending_removals{source=\"reg\"} 0"] {
+        assert!(metrics().contains(metric), "{metric} is not in {}", metrics());
     }
-    assert!(page().contains("gatepost_source_age_seconds{source=\"reg\"}"));
-    assert!(page().contains("gatepost_source_polls_total{outcome=\"success\",source=\"reg\"} 1"), "{}", page());
+    assert!(metrics().contains("gatepost_source_age_seconds{source=\"reg\"}"));
+    assert!(metrics().contains("gatepost_source_polls_total{outcome=\"success\",source=\"reg\"} 1"), "{}", metrics());
     server.set_script(|_| ok("[]"));
-    eventually("the loss is measured", || page().contains("gatepost_source_pending_removals{source=\"reg\"} 12")).await;
-    assert_eq!(desk.catalogue.confirm_withheld_update("reg"), Some(true));
-    assert!(desk.ids().is_empty());
-    drop(watch);
-    let _watch = start(&desk, vec![source("other", &server.url("/"), None)]).await;
-    assert!(!page().contains("feed=\"reg\""), "{}", page());
+    eventually("the loss is measured", || metrics().contains("gatepost_source_pending_removals{source=\"reg\"} 12"))
+        .await;
+    assert_eq!(fixture.catalogue.confirm_withheld_update("reg"), Some(true));
+    assert!(fixture.ids().is_empty());
+    drop(manager);
+    let _manager = start(&fixture, vec![source("other", &server.url("/"), None)]).await;
+    assert!(!metrics().contains("source=\"reg\""), "{}", metrics());
 }
 
 fn remote(url: &str) -> RemoteSourceConfig {
@@ -279,23 +279,23 @@ fn every_invalid_setting_is_reported_by_its_path() {
     assert_eq!(problems(|_| {}), Vec::<String>::new());
     type Case = (fn(&mut RemoteSourceConfig), &'static str);
     let cases: Vec<Case> = vec![
-        (|r| r.url = "ftp://a.example".to_owned(), "from[0].url"),
-        (|r| r.url = "http://10.0.0.1/".to_owned(), "from[0].url"),
-        (|r| r.url = "https://u:p@a.example/".to_owned(), "from[0].url"),
-        (|r| r.poll_interval = ConfigDuration::from_millis(999), "from[0].poll"),
-        (|r| r.poll_interval = ConfigDuration::from_secs(86_401), "from[0].poll"),
-        (|r| r.fetch_timeout = ConfigDuration::from_secs(0), "from[0].timeout"),
-        (|r| r.max_staleness = Some(ConfigDuration::from_secs(0)), "from[0].stale_after"),
-        (|r| r.max_response_size = ByteSize::from_bytes(1), "from[0].max_size"),
-        (|r| r.max_agents = 0, "from[0].max_agents"),
+        (|r| r.url = "ftp://a.example".to_owned(), "sources[0].url"),
+        (|r| r.url = "http://10.0.0.1/".to_owned(), "sources[0].url"),
+        (|r| r.url = "https://u:p@a.example/".to_owned(), "sources[0].url"),
+        (|r| r.poll_interval = ConfigDuration::from_millis(999), "sources[0].poll_interval"),
+        (|r| r.poll_interval = ConfigDuration::from_secs(86_401), "sources[0].poll_interval"),
+        (|r| r.fetch_timeout = ConfigDuration::from_secs(0), "sources[0].fetch_timeout"),
+        (|r| r.max_staleness = Some(ConfigDuration::from_secs(0)), "sources[0].max_staleness"),
+        (|r| r.max_response_size = ByteSize::from_bytes(1), "sources[0].max_response_size"),
+        (|r| r.max_agents = 0, "sources[0].max_agents"),
         (|r| r.loss_guard.threshold = 1.5, "sources[0].loss_guard.threshold"),
         (|r| r.loss_guard.threshold = f64::NAN, "sources[0].loss_guard.threshold"),
-        (|r| r.require_signature = true, "from[0].require_signed"),
-        (|r| r.publisher_jwks = Some("/nowhere".into()), "from[0].publisher_keys"),
-        (|r| r.name = Some("a/b".to_owned()), "from[0].name"),
-        (|r| r.name = Some("../a".to_owned()), "from[0].name"),
-        (|r| r.name = Some(String::new()), "from[0].name"),
-        (|r| r.name = Some("registry".to_owned()), "from[0].name"),
+        (|r| r.require_signature = true, "sources[0].require_signature"),
+        (|r| r.publisher_jwks = Some("/nowhere".into()), "sources[0].publisher_jwks"),
+        (|r| r.name = Some("a/b".to_owned()), "sources[0].name"),
+        (|r| r.name = Some("../a".to_owned()), "sources[0].name"),
+        (|r| r.name = Some(String::new()), "sources[0].name"),
+        (|r| r.name = Some("registry".to_owned()), "sources[0].name"),
     ];
     for (change, path) in cases {
         let problems = problems(change);
@@ -304,8 +304,8 @@ fn every_invalid_setting_is_reported_by_its_path() {
     let twice = SourceConfig::Remote(Box::new(remote("https://a.example/")));
     let twice = AgentSourcesConfig { from: vec![twice.clone(), twice], ..AgentSourcesConfig::default() };
     let network = net::NetworkConfig::default();
-    let means = SourceDependencies { network: &network, policy: Arc::default(), registry: None };
-    assert!(OpenedSources::open(&twice, means).err().unwrap_or_default()[0].contains("listed twice"));
+    let dependencies = SourceDependencies { network: &network, policy: Arc::default(), registry: None };
+    assert!(OpenedSources::open(&twice, dependencies).err().unwrap_or_default()[0].contains("listed twice"));
 }
 
 #[tokio::test]
@@ -322,31 +322,31 @@ async fn a_configuration_check_contacts_no_source_and_writes_nothing() {
         OpenedSources::open(&config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
             .ok()
             .unwrap();
-    let desk = TestCatalogue::new();
-    let _watch = SourceManager::start(&desk.catalogue, sources).await;
-    assert!(server.requests().is_empty() && desk.ids().is_empty());
+    let fixture = TestCatalogue::new();
+    let _manager = SourceManager::start(&fixture.catalogue, sources).await;
+    assert!(server.requests().is_empty() && fixture.ids().is_empty());
 }
 
 #[tokio::test]
 async fn a_confirmed_loss_is_written_to_disk() {
     let (server, folder) = (ScriptedServer::with_body(&list(12)).await, tempfile::tempdir().unwrap());
-    let desk = TestCatalogue::new();
-    let watch = start(&desk, vec![source("reg", &server.url("/"), Some(folder.path()))]).await;
-    let kept = || {
+    let fixture = TestCatalogue::new();
+    let manager = start(&fixture, vec![source("reg", &server.url("/"), Some(folder.path()))]).await;
+    let stored_count = || {
         let (_, parts) =
             LastKnownGoodFile::new(folder.path().to_owned(), "reg", "test", "reg").load().ok().flatten()?;
         Some(
             parts
                 .iter()
-                .map(|part| if let PartUpdate::Replaced(found) = &part.update { found.len() } else { 0 })
+                .map(|part| if let PartUpdate::Replaced(documents) = &part.update { documents.len() } else { 0 })
                 .sum::<usize>(),
         )
     };
-    eventually("the agents are stored", || kept() == Some(12)).await;
+    eventually("the agents are stored", || stored_count() == Some(12)).await;
     server.set_script(|_| ok(&list(1)));
-    eventually("the loss is withheld", || desk.catalogue.source_health()[0].withheld_loss == Some(11)).await;
-    assert_eq!(kept(), Some(12));
-    assert_eq!(desk.catalogue.confirm_withheld_update("reg"), Some(true));
-    eventually("the confirmed loss is stored", || kept() == Some(1)).await;
-    drop(watch);
+    eventually("the loss is withheld", || fixture.catalogue.source_health()[0].withheld_loss == Some(11)).await;
+    assert_eq!(stored_count(), Some(12));
+    assert_eq!(fixture.catalogue.confirm_withheld_update("reg"), Some(true));
+    eventually("the confirmed loss is stored", || stored_count() == Some(1)).await;
+    drop(manager);
 }

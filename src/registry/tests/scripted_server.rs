@@ -1,4 +1,4 @@
-//! Scripted HTTP server: responds byte for byte as told, and records the requests.
+//! Scripted HTTP server: responds byte for byte as scripted, and records the requests.
 
 use std::{
     net::SocketAddr,
@@ -27,17 +27,17 @@ pub(super) enum ScriptedResponse {
 type ResponseScript = Arc<Mutex<Box<dyn FnMut(&str) -> ScriptedResponse + Send>>>;
 
 pub(super) struct ScriptedServer {
-    pub(super) at: SocketAddr,
+    pub(super) address: SocketAddr,
     script: ResponseScript,
     requests: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
 /// Returns a complete response.
-pub(super) fn response(status: &str, fields: &str, body: &str) -> ScriptedResponse {
+pub(super) fn response(status: &str, headers: &str, body: &str) -> ScriptedResponse {
     let length = body.len();
     ScriptedResponse::Send(
-        format!("HTTP/1.1 {status}\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into(),
+        format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into(),
     )
 }
 
@@ -48,16 +48,16 @@ pub(super) fn ok(body: &str) -> ScriptedResponse {
 impl ScriptedServer {
     pub(super) async fn new(script: impl FnMut(&str) -> ScriptedResponse + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap();
         let script: ResponseScript = Arc::new(Mutex::new(Box::new(script)));
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (acts, heads) = (Arc::clone(&script), Arc::clone(&asked));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (shared_script, shared_requests) = (Arc::clone(&script), Arc::clone(&requests));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&acts), Arc::clone(&heads)));
+                tokio::spawn(serve(stream, Arc::clone(&shared_script), Arc::clone(&shared_requests)));
             }
         });
-        Self { at, script, requests: asked, task }
+        Self { address, script, requests, task }
     }
 
     pub(super) async fn with_body(body: &str) -> Self {
@@ -71,7 +71,7 @@ impl ScriptedServer {
     }
 
     pub(super) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.at)
+        format!("http://{}{path}", self.address)
     }
 
     /// Returns the heads of all requests so far.
@@ -86,7 +86,7 @@ impl Drop for ScriptedServer {
     }
 }
 
-async fn serve(mut stream: TcpStream, script: ResponseScript, asked: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, script: ResponseScript, requests: Arc<Mutex<Vec<String>>>) {
     let mut head = Vec::new();
     let mut buffer = [0; 4096];
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -96,9 +96,9 @@ async fn serve(mut stream: TcpStream, script: ResponseScript, asked: Arc<Mutex<V
         }
     }
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
-    let act = (script.lock().unwrap())(&head);
-    asked.lock().unwrap().push(head);
-    match act {
+    let scripted = (script.lock().unwrap())(&head);
+    requests.lock().unwrap().push(head);
+    match scripted {
         ScriptedResponse::Send(bytes) => {
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;

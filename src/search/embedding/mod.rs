@@ -55,15 +55,15 @@ impl EmbeddingModel {
     /// Embeds `text`; `None` if no piece of it is known.
     pub(super) fn embed(&self, text: &str) -> Option<TextEmbedding> {
         let mut sum = vec![0i32; self.dimensions];
-        let mut left = MAX_PIECES;
+        let mut remaining = MAX_PIECES;
         let known_share = self.tokenizer.tokenize(text, &mut |piece| {
-            let from = piece as usize * self.dimensions;
-            let row = self.rows.get(from..from + self.dimensions).unwrap_or_default();
-            for (sum, cell) in sum.iter_mut().zip(row) {
-                *sum += i32::from(i8::from_ne_bytes([*cell]));
+            let start = piece as usize * self.dimensions;
+            let row = self.rows.get(start..start + self.dimensions).unwrap_or_default();
+            for (sum, component) in sum.iter_mut().zip(row) {
+                *sum += i32::from(i8::from_ne_bytes([*component]));
             }
-            left -= 1;
-            left > 0
+            remaining -= 1;
+            remaining > 0
         });
         let length = sum.iter().map(|x| (*x as f32).powi(2)).sum::<f32>().sqrt();
         (length > 0.0)
@@ -73,11 +73,11 @@ impl EmbeddingModel {
     /// Returns the ids of the text's pieces.
     #[cfg(test)]
     pub(super) fn piece_ids(&self, text: &str) -> Vec<u32> {
-        let mut found = Vec::new();
+        let mut ids = Vec::new();
         self.tokenizer.tokenize(text, &mut |piece| {
-            found.push(piece);
+            ids.push(piece);
             true
         });
-        found
+        ids
     }
 }

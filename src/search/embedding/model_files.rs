@@ -1,5 +1,5 @@
 //! Loading of a model's files: config.json, tokenizer.json and model.safetensors. Unsupported settings are refused: a
-//! tokenizer other than the one of the model's training would give wrong meanings.
+//! tokenizer other than the one of the model's training would produce wrong embeddings.
 
 use super::{EmbeddingModel, WordPieceTokenizer};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -103,8 +103,8 @@ impl TokenizerFile {
             ("normalizer.type", &normalizer.kind.name, "BertNormalizer"),
             ("pre_tokenizer.type", &self.pre_tokenizer.name, "BertPreTokenizer"),
         ];
-        if let Some((path, found, right)) = settings.into_iter().find(|(_, found, right)| found != right) {
-            return Err(format!("tokenizer.json: {path} is '{found}' (it must be {right})"));
+        if let Some((path, actual, expected)) = settings.into_iter().find(|(_, actual, expected)| actual != expected) {
+            return Err(format!("tokenizer.json: {path} is '{actual}' (it must be {expected})"));
         }
         if !normalizer.lowercase || !normalizer.handle_chinese_chars || normalizer.strip_accents == Some(false) {
             return Err(
@@ -155,10 +155,10 @@ impl<'a> EmbeddingTensor<'a> {
 }
 
 /// Quantizes floats to signed bytes; the largest magnitude becomes 127.
-fn quantize(cells: impl Iterator<Item = f32> + Clone) -> Vec<u8> {
-    let finite = cells.map(|x| if x.is_finite() { x } else { 0.0 });
-    let most = finite.clone().fold(f32::MIN_POSITIVE, |most, x| x.abs().max(most));
-    finite.flat_map(|x| ((x / most * 127.0).round() as i8).to_ne_bytes()).collect()
+fn quantize(values: impl Iterator<Item = f32> + Clone) -> Vec<u8> {
+    let finite = values.map(|x| if x.is_finite() { x } else { 0.0 });
+    let max = finite.clone().fold(f32::MIN_POSITIVE, |max, x| x.abs().max(max));
+    finite.flat_map(|x| ((x / max * 127.0).round() as i8).to_ne_bytes()).collect()
 }
 
 /// Converts a half-precision float (IEEE 754 binary16).

@@ -1,5 +1,5 @@
-//! WordPiece tokenizer of BERT's uncased models: lower case without accents, punctuation and ideographs separate, then
-//! the longest known piece first.
+//! WordPiece tokenizer of BERT's uncased models: converts to lower case without accents, separates punctuation and
+//! ideographs, and then takes the longest known piece first.
 
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
@@ -20,62 +20,62 @@ pub(super) struct WordPieceTokenizer {
 
 impl WordPieceTokenizer {
     pub(super) fn new(vocabulary: HashMap<String, u32>) -> Self {
-        let longest = vocabulary.keys().map(String::len).max().unwrap_or(0);
-        let mut pieces =
-            Self { word_starts: HashMap::default(), continuations: HashMap::default(), max_piece_bytes: longest };
+        let max_piece_bytes = vocabulary.keys().map(String::len).max().unwrap_or(0);
+        let mut tokenizer =
+            Self { word_starts: HashMap::default(), continuations: HashMap::default(), max_piece_bytes };
         for (piece, id) in vocabulary {
             match piece.strip_prefix("##") {
-                Some(tail) if !tail.is_empty() => pieces.continuations.insert(tail.into(), id),
-                _ => pieces.word_starts.insert(piece.into(), id),
+                Some(tail) if !tail.is_empty() => tokenizer.continuations.insert(tail.into(), id),
+                _ => tokenizer.word_starts.insert(piece.into(), id),
             };
         }
-        pieces
+        tokenizer
     }
 
-    /// Passes the id of each piece of `text` to `take`, until it returns false. Unknown words are skipped. Returns the
-    /// share of the words that are pieces themselves: the meaning of the others is guessed from their parts.
-    pub(super) fn tokenize(&self, text: &str, take: &mut impl FnMut(u32) -> bool) -> f32 {
-        let (mut words, mut whole) = (0.0, 0.0);
-        let plain = normalize_text(text);
-        let mut rest = plain.as_str();
+    /// Passes the id of each piece of `text` to `emit`, until it returns false. Unknown words are skipped. Returns the
+    /// share of the words that are pieces themselves: the meaning of the others is approximated from their parts.
+    pub(super) fn tokenize(&self, text: &str, emit: &mut impl FnMut(u32) -> bool) -> f32 {
+        let (mut words, mut known_words) = (0.0, 0.0);
+        let normalized = normalize_text(text);
+        let mut rest = normalized.as_str();
         while let Some(first) = rest.chars().next() {
-            let apart = |c: char| c.is_whitespace() || is_standalone(c);
-            let end = match apart(first) {
+            let is_boundary = |c: char| c.is_whitespace() || is_standalone(c);
+            let end = match is_boundary(first) {
                 true => first.len_utf8(),
-                false => rest.find(apart).unwrap_or(rest.len()),
+                false => rest.find(is_boundary).unwrap_or(rest.len()),
             };
-            let (word, behind) = rest.split_at(end);
-            rest = behind;
+            let (word, tail) = rest.split_at(end);
+            rest = tail;
             // A single letter or sign has no meaning; a single ideograph is not a word to a model of another language.
             if word.len() > 1 && !first.is_whitespace() {
                 words += 1.0;
-                whole += if !is_standalone(first) && self.word_starts.contains_key(word) { 1.0 } else { 0.0 };
+                known_words += if !is_standalone(first) && self.word_starts.contains_key(word) { 1.0 } else { 0.0 };
             }
-            if !first.is_whitespace() && !self.tokenize_word(word, take) {
+            if !first.is_whitespace() && !self.tokenize_word(word, emit) {
                 break;
             }
         }
-        if words > 0.0 { whole / words } else { 1.0 }
+        if words > 0.0 { known_words / words } else { 1.0 }
     }
 
-    fn tokenize_word(&self, word: &str, take: &mut impl FnMut(u32) -> bool) -> bool {
+    fn tokenize_word(&self, word: &str, emit: &mut impl FnMut(u32) -> bool) -> bool {
         if word.chars().count() > MAX_WORD_CHARS {
             return true;
         }
-        let mut found = Vec::with_capacity(8);
+        let mut pieces = Vec::with_capacity(8);
         let mut rest = word;
         while !rest.is_empty() {
-            let known = if rest.len() == word.len() { &self.word_starts } else { &self.continuations };
+            let vocabulary = if rest.len() == word.len() { &self.word_starts } else { &self.continuations };
             let (window, _) = rest.split_at(rest.floor_char_boundary(self.max_piece_bytes));
             let ends = window.char_indices().rev().map(|(at, c)| at + c.len_utf8());
             let mut splits = ends.filter_map(|end| rest.split_at_checked(end));
-            let Some((id, behind)) = splits.find_map(|(piece, behind)| Some((*known.get(piece)?, behind))) else {
+            let Some((id, tail)) = splits.find_map(|(piece, tail)| Some((*vocabulary.get(piece)?, tail))) else {
                 return true;
             };
-            found.push(id);
-            rest = behind;
+            pieces.push(id);
+            rest = tail;
         }
-        found.into_iter().all(take)
+        pieces.into_iter().all(emit)
     }
 }
 
@@ -83,16 +83,16 @@ fn normalize_text(text: &str) -> String {
     if text.bytes().all(|b| b.is_ascii() && (!b.is_ascii_control() || b.is_ascii_whitespace())) {
         return text.to_ascii_lowercase();
     }
-    let plain = text.nfd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase);
-    plain.filter(|c| c.is_whitespace() || !(c.is_control() || is_format_character(*c))).collect()
+    let normalized = text.nfd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase);
+    normalized.filter(|c| c.is_whitespace() || !(c.is_control() || is_format_character(*c))).collect()
 }
 
-/// Whether `c` only controls formatting: soft hyphens, joiners, directions.
+/// Returns whether `c` only controls formatting: soft hyphens, joiners, directions.
 fn is_format_character(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
-/// Whether `c` is a token of its own: punctuation or an ideograph.
+/// Returns whether `c` is a token of its own: punctuation or an ideograph.
 fn is_standalone(c: char) -> bool {
     match u32::from(c) {
         0x21..=0x2f | 0x3a..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e => true,

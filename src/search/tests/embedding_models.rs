@@ -33,9 +33,9 @@ fn similarity(model: &EmbeddingModel, one: &str, other: &str) -> f32 {
 fn the_built_in_model_ranks_synonyms_above_unrelated_words() {
     let model = EmbeddingModel::builtin().unwrap();
     assert_eq!(model.dimensions(), 128);
-    let direction = model.embed("Weather forecast").unwrap();
-    let length: f32 = direction.components.iter().map(|x| x * x).sum();
-    assert!((length - 1.0).abs() < 1e-4 && direction.known_share == 1.0);
+    let embedding = model.embed("Weather forecast").unwrap();
+    let length: f32 = embedding.components.iter().map(|x| x * x).sum();
+    assert!((length - 1.0).abs() < 1e-4 && embedding.known_share == 1.0);
     assert!(similarity(&model, "car", "automobile") > similarity(&model, "car", "banana") + 0.3);
     assert!(similarity(&model, "Überraschung", "uberraschung") > 0.999);
 }
@@ -43,8 +43,8 @@ fn the_built_in_model_ranks_synonyms_above_unrelated_words() {
 #[test]
 fn texts_are_tokenized_as_by_the_reference_tokenizer() {
     // The ids come from the reference tokenizer of the same file, without its special pieces.
-    for (text, right) in REFERENCE {
-        assert_eq!(EmbeddingModel::builtin().unwrap().piece_ids(text), *right, "{text:?}");
+    for (text, expected) in REFERENCE {
+        assert_eq!(EmbeddingModel::builtin().unwrap().piece_ids(text), *expected, "{text:?}");
     }
 }
 
@@ -54,10 +54,10 @@ fn texts_without_words_have_no_embedding_and_unknown_words_lower_the_known_share
     for text in ["", "   ", "\u{0}", "\u{301}", "🙂🙂", &"x".repeat(101)] {
         assert!(model.embed(text).is_none(), "{text:.10}");
     }
-    for (text, known) in
+    for (text, share) in
         [("weather", 1.0), ("weather qzxv", 0.5), ("qzxv", 0.0), ("weather 天", 0.5), ("I, weather!", 1.0)]
     {
-        assert_eq!(model.embed(text).unwrap().known_share, known, "{text}");
+        assert_eq!(model.embed(text).unwrap().known_share, share, "{text}");
     }
 }
 
@@ -83,7 +83,7 @@ fn table(name: &str, kind: Dtype, shape: &[usize], bytes: &[u8]) -> Vec<u8> {
     serialize([(name, TensorView::new(kind, shape.to_vec(), bytes).unwrap())], None).unwrap()
 }
 
-fn read(folder: &Path) -> Result<SearchIndex, Vec<String>> {
+fn open_index(folder: &Path) -> Result<SearchIndex, Vec<String>> {
     SearchIndex::new(&SearchConfig { model: ModelSource::Folder(folder.into()), ranking: Ranking::Semantic })
 }
 
@@ -96,23 +96,23 @@ fn a_model_from_a_folder_ranks_with_every_supported_number_format() {
     let floats: Vec<u8> = cells.iter().flat_map(|cell| cell.to_le_bytes()).collect();
     for (kind, bytes) in [(Dtype::I8, vec![127, 0, 114, 13, 0, 127]), (Dtype::F16, halves), (Dtype::F32, floats)] {
         let folder = folder(&words, &table("embeddings", kind, &[3, 2], &bytes));
-        let index = read(folder.path()).unwrap();
+        let index = open_index(folder.path()).unwrap();
         index.update(agents(&[document("a", json!({"name": "Bread"})), document("b", json!({"name": "Rain"}))]));
-        let found = index.search(&text("umbrella"), &all);
-        assert_eq!(ids(&found), ["b"], "{kind:?}");
-        assert!((found.hits[0].score.unwrap() - 0.99).abs() < 0.02, "{:?}", found.hits[0].score);
+        let results = index.search(&text("umbrella"), &all);
+        assert_eq!(ids(&results), ["b"], "{kind:?}");
+        assert!((results.hits[0].score.unwrap() - 0.99).abs() < 0.02, "{:?}", results.hits[0].score);
     }
 }
 
 #[test]
 fn an_unsupported_model_folder_is_refused_with_the_reason() {
     let words = ["rain", "bread"];
-    let good = || table("embeddings", Dtype::I8, &[2, 2], &[1, 2, 3, 4]);
+    let valid_weights = || table("embeddings", Dtype::I8, &[2, 2], &[1, 2, 3, 4]);
     let weights: Vec<(Vec<u8>, &str)> = vec![
         (Vec::new(), "model.safetensors"),
         (vec![0; 100], "model.safetensors"),
         (vec![0xff; 100], "model.safetensors"),
-        (good()[..40].to_vec(), "model.safetensors"),
+        (valid_weights()[..40].to_vec(), "model.safetensors"),
         (table("vectors", Dtype::I8, &[2, 2], &[0; 4]), "only a tensor called embeddings"),
         (table("embeddings", Dtype::I64, &[2, 1], &[0; 16]), "I8, F16 or F32"),
         (table("embeddings", Dtype::I8, &[4], &[0; 4]), "shape"),
@@ -121,11 +121,11 @@ fn an_unsupported_model_folder_is_refused_with_the_reason() {
         (table("embeddings", Dtype::I8, &[1, 4], &[0; 4]), "one for each piece"),
         (table("embeddings", Dtype::I8, &[0, 4], &[]), "one for each piece"),
     ];
-    for (weights, words_of_it) in weights {
+    for (weights, expected) in weights {
         let folder = folder(&words, &weights);
-        let problems = read(folder.path()).unwrap_err();
+        let problems = open_index(folder.path()).unwrap_err();
         assert!(
-            problems.len() == 1 && problems[0].starts_with("model: ") && problems[0].contains(words_of_it),
+            problems.len() == 1 && problems[0].starts_with("model: ") && problems[0].contains(expected),
             "{problems:?}"
         );
     }
@@ -139,42 +139,42 @@ fn an_unsupported_model_folder_is_refused_with_the_reason() {
         ("/pre_tokenizer/type", json!("Whitespace"), "BertPreTokenizer"),
         ("/pre_tokenizer", json!(null), "WordPiece"),
     ];
-    for (place, value, words_of_it) in broken {
-        let folder = folder(&words, &good());
+    for (pointer, value, expected) in broken {
+        let folder = folder(&words, &valid_weights());
         let mut tokenizer = tokenizer(&json!({"rain": 0, "bread": 1}));
-        *tokenizer.pointer_mut(place).unwrap() = value;
+        *tokenizer.pointer_mut(pointer).unwrap() = value;
         fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
-        let problems = read(folder.path()).unwrap_err();
-        assert!(problems[0].contains("tokenizer.json") && problems[0].contains(words_of_it), "{place}: {problems:?}");
+        let problems = open_index(folder.path()).unwrap_err();
+        assert!(problems[0].contains("tokenizer.json") && problems[0].contains(expected), "{pointer}: {problems:?}");
     }
     for missing in ["tokenizer.json", "model.safetensors"] {
-        let folder = folder(&words, &good());
+        let folder = folder(&words, &valid_weights());
         fs::remove_file(folder.path().join(missing)).unwrap();
-        let problems = read(folder.path()).unwrap_err();
+        let problems = open_index(folder.path()).unwrap_err();
         assert!(problems[0].contains(missing) && problems[0].contains("cannot be read"), "{problems:?}");
     }
 }
 
 #[test]
 fn a_semantic_ranking_without_a_model_is_refused() {
-    for (ranking, good) in
+    for (ranking, is_valid) in
         [(Ranking::Auto, true), (Ranking::Text, true), (Ranking::Semantic, false), (Ranking::Hybrid, false)]
     {
-        let made = SearchIndex::new(&SearchConfig { model: ModelSource::Off, ranking });
-        assert_eq!(made.is_ok(), good, "{ranking:?}");
-        assert!(made.err().is_none_or(|problems| problems[0].starts_with("ranking: needs a model")));
+        let result = SearchIndex::new(&SearchConfig { model: ModelSource::Off, ranking });
+        assert_eq!(result.is_ok(), is_valid, "{ranking:?}");
+        assert!(result.err().is_none_or(|problems| problems[0].starts_with("ranking: needs a model")));
     }
 }
 
 #[test]
 fn configuration_is_parsed_and_serialized() {
-    let read = |value: Value| serde_json::from_value::<SearchConfig>(value);
-    assert_eq!(read(json!({})).unwrap(), SearchConfig { model: ModelSource::Builtin, ranking: Ranking::Auto });
-    assert_eq!(read(json!({"model": "off", "ranking": "text"})).unwrap().model, ModelSource::Off);
-    assert_eq!(read(json!({"model": "/models/x"})).unwrap().model, ModelSource::Folder("/models/x".into()));
+    let parse = |value: Value| serde_json::from_value::<SearchConfig>(value);
+    assert_eq!(parse(json!({})).unwrap(), SearchConfig { model: ModelSource::Builtin, ranking: Ranking::Auto });
+    assert_eq!(parse(json!({"model": "off", "ranking": "text"})).unwrap().model, ModelSource::Off);
+    assert_eq!(parse(json!({"model": "/models/x"})).unwrap().model, ModelSource::Folder("/models/x".into()));
     for broken in [json!({"model": ""}), json!({"model": null}), json!({"ranking": "best"}), json!({"top": 5})] {
-        assert!(read(broken.clone()).is_err(), "{broken}");
+        assert!(parse(broken.clone()).is_err(), "{broken}");
     }
-    let written = serde_json::to_value(SearchConfig::default()).unwrap();
-    assert_eq!(written, json!({"model": "builtin", "ranking": "auto"}));
+    let serialized = serde_json::to_value(SearchConfig::default()).unwrap();
+    assert_eq!(serialized, json!({"model": "builtin", "ranking": "auto"}));
 }

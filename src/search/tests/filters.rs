@@ -19,14 +19,14 @@ fn sample_index() -> SearchIndex {
     index(Ranking::Text, &documents)
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn strings(strings: &[&str]) -> Vec<String> {
+    strings.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn found(filters: SearchFilters) -> Vec<String> {
-    let found = sample_index().search(&SearchQuery { filters, top: 100, ..SearchQuery::default() }, &all);
-    assert!(found.hits.iter().all(|hit| hit.score.is_none()));
-    ids(&found).into_iter().map(str::to_owned).collect()
+fn matching_ids(filters: SearchFilters) -> Vec<String> {
+    let results = sample_index().search(&SearchQuery { filters, top: 100, ..SearchQuery::default() }, &all);
+    assert!(results.hits.iter().all(|hit| hit.score.is_none()));
+    ids(&results).into_iter().map(str::to_owned).collect()
 }
 
 #[test]
@@ -42,10 +42,10 @@ fn r21_r22_agents_match_all_filter_values_case_insensitively() {
         (&["translation", "nothing"], &[], &[]),
         (&[""], &[], &[]),
     ];
-    for (capabilities, tags, right) in cases {
+    for (capabilities, tags, expected) in cases {
         let filters =
-            SearchFilters { capabilities: words(capabilities), tags: words(tags), ..SearchFilters::default() };
-        assert_eq!(found(filters), right, "{capabilities:?} {tags:?}");
+            SearchFilters { capabilities: strings(capabilities), tags: strings(tags), ..SearchFilters::default() };
+        assert_eq!(matching_ids(filters), expected, "{capabilities:?} {tags:?}");
     }
 }
 
@@ -62,10 +62,10 @@ fn r15_a_language_matches_its_variants_and_agents_without_languages_match_all() 
         (&["*"], &["a", "b", "c", "e"]),
         (&["z"], &["c"]),
     ];
-    for (languages, right) in cases {
+    for (languages, expected) in cases {
         assert_eq!(
-            found(SearchFilters { languages: words(languages), ..SearchFilters::default() }),
-            right,
+            matching_ids(SearchFilters { languages: strings(languages), ..SearchFilters::default() }),
+            expected,
             "{languages:?}"
         );
     }
@@ -80,15 +80,19 @@ fn r15_inactive_agents_are_found_only_by_an_explicit_status_filter() {
         (&[StatusFilter::Active], &["a", "b", "c"]),
         (&[StatusFilter::Inactive, StatusFilter::Deprecated, StatusFilter::Inactive], &["d", "e"]),
     ];
-    for (status, right) in cases {
-        assert_eq!(found(SearchFilters { status: status.to_vec(), ..SearchFilters::default() }), right, "{status:?}");
+    for (status, expected) in cases {
+        assert_eq!(
+            matching_ids(SearchFilters { status: status.to_vec(), ..SearchFilters::default() }),
+            expected,
+            "{status:?}"
+        );
     }
 }
 
 #[test]
 fn r22_filters_apply_to_ranked_searches() {
     let index = sample_index();
-    let filters = SearchFilters { tags: words(&["fast"]), ..SearchFilters::default() };
+    let filters = SearchFilters { tags: strings(&["fast"]), ..SearchFilters::default() };
     let query = SearchQuery { filters, ..text("translation") };
     assert_eq!(ids(&index.search(&query, &all)), ["b"]);
     let query = SearchQuery {
@@ -106,13 +110,16 @@ fn hostile_filter_values_match_nothing_and_terminate() {
             let mut filters = SearchFilters::default();
             let list = [&mut filters.capabilities, &mut filters.tags, &mut filters.languages].into_iter().nth(at);
             list.unwrap().push(value.to_owned());
-            let right: &[&str] = if at == 2 { &["c"] } else { &[] };
-            assert_eq!(found(filters), right, "{at} {value:.20}");
+            let expected: &[&str] = if at == 2 { &["c"] } else { &[] };
+            assert_eq!(matching_ids(filters), expected, "{at} {value:.20}");
         }
     }
     let many = (0..50_000).map(|at| format!("w{at}")).collect();
-    assert_eq!(found(SearchFilters { capabilities: many, ..SearchFilters::default() }), [""; 0]);
-    assert_eq!(found(SearchFilters { tags: vec!["text".to_owned(); 50_000], ..SearchFilters::default() }), ["a", "b"]);
+    assert_eq!(matching_ids(SearchFilters { capabilities: many, ..SearchFilters::default() }), [""; 0]);
+    assert_eq!(
+        matching_ids(SearchFilters { tags: vec!["text".to_owned(); 50_000], ..SearchFilters::default() }),
+        ["a", "b"]
+    );
 }
 
 #[test]

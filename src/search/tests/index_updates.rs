@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SUBJECTS: &[&str] = &["rain", "invoice", "translation", "music", "天气预报", "Kündigung", "protein", "hotel"];
 
 /// Pseudorandom numbers, equal in each run.
-fn next(seed: &mut u64) -> usize {
+fn random_number(seed: &mut u64) -> usize {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;
     *seed as usize
 }
 
-fn random(id: usize, seed: &mut u64) -> Value {
-    let subject = |seed: &mut u64| SUBJECTS[next(seed) % SUBJECTS.len()];
-    let description = format!("{} and {} of {}", subject(seed), subject(seed), next(seed) % 50);
-    let status = ["active", "inactive", "deprecated"][next(seed) % 3];
-    let languages: &[&str] = [&["en"][..], &[], &["zh-CN", "de"]][next(seed) % 3];
+fn random_document(id: usize, seed: &mut u64) -> Value {
+    let subject = |seed: &mut u64| SUBJECTS[random_number(seed) % SUBJECTS.len()];
+    let description = format!("{} and {} of {}", subject(seed), subject(seed), random_number(seed) % 50);
+    let status = ["active", "inactive", "deprecated"][random_number(seed) % 3];
+    let languages: &[&str] = [&["en"][..], &[], &["zh-CN", "de"]][random_number(seed) % 3];
     document(
         &format!("agent-{id}"),
         json!({"description": description, "tags": [subject(seed)], "status": status, "supported_languages": languages}),
     )
 }
 
-/// Results of many queries, which tell two indexes apart.
-fn answers(index: &SearchIndex) -> Vec<Vec<(String, Option<f32>)>> {
+/// Runs many queries, whose results differ if the indexes differ.
+fn run_queries(index: &SearchIndex) -> Vec<Vec<(String, Option<f32>)>> {
     let mut queries: Vec<SearchQuery> =
-        SUBJECTS.iter().chain(&["", "agent", "rainn", "7"]).map(|asked| text(asked)).collect();
+        SUBJECTS.iter().chain(&["", "agent", "rainn", "7"]).map(|query_text| text(query_text)).collect();
     for status in [StatusFilter::Active, StatusFilter::Inactive, StatusFilter::Deprecated] {
         queries.push(SearchQuery {
             filters: SearchFilters { status: vec![status], ..SearchFilters::default() },
@@ -39,8 +39,8 @@ fn answers(index: &SearchIndex) -> Vec<Vec<(String, Option<f32>)>> {
         SearchFilters { languages: vec!["zh".to_owned()], tags: vec!["rain".to_owned()], ..SearchFilters::default() };
     queries.push(SearchQuery { filters: languages, top: 100, ..SearchQuery::default() });
     let hits = |query: &SearchQuery| {
-        let found = index.search(query, &all);
-        found.hits.into_iter().map(|hit| (hit.agent.id.to_string(), hit.score)).collect()
+        let results = index.search(query, &all);
+        results.hits.into_iter().map(|hit| (hit.agent.id.to_string(), hit.score)).collect()
     };
     queries.iter().map(hits).collect()
 }
@@ -48,25 +48,25 @@ fn answers(index: &SearchIndex) -> Vec<Vec<(String, Option<f32>)>> {
 #[test]
 fn an_updated_index_answers_like_a_new_one() {
     let mut seed = 0x2545_f491_4f6c_dd1d;
-    let mut held: Vec<Value> = Vec::new();
-    let changing = index(Ranking::Auto, &[]);
+    let mut documents: Vec<Value> = Vec::new();
+    let updated = index(Ranking::Auto, &[]);
     for round in 0..30 {
         match round % 6 {
-            5 => held.clear(),
+            5 => documents.clear(),
             _ => {
-                held.retain(|_| !next(&mut seed).is_multiple_of(4));
-                for _ in 0..next(&mut seed) % 12 {
-                    let document = random(next(&mut seed) % 40, &mut seed);
-                    held.retain(|other| other["id"] != document["id"]);
-                    held.push(document);
+                documents.retain(|_| !random_number(&mut seed).is_multiple_of(4));
+                for _ in 0..random_number(&mut seed) % 12 {
+                    let document = random_document(random_number(&mut seed) % 40, &mut seed);
+                    documents.retain(|other| other["id"] != document["id"]);
+                    documents.push(document);
                 }
             }
         }
-        for at in 1..held.len() {
-            held.swap(at, next(&mut seed) % at);
+        for at in 1..documents.len() {
+            documents.swap(at, random_number(&mut seed) % at);
         }
-        changing.update(agents(&held));
-        assert_eq!(answers(&changing), answers(&index(Ranking::Auto, &held)), "round {round}");
+        updated.update(agents(&documents));
+        assert_eq!(run_queries(&updated), run_queries(&index(Ranking::Auto, &documents)), "round {round}");
     }
 }
 
@@ -76,8 +76,8 @@ fn removed_agents_are_not_found_and_changed_agents_are_found_by_their_new_words_
         let index =
             index(ranking, &[document("a", json!({"tags": ["rain"]})), document("b", json!({"tags": ["music"]}))]);
         index.update(agents(&[document("b", json!({"tags": ["invoice"]}))]));
-        for (asked, right) in [("rain", &[][..]), ("music", &[]), ("invoice", &["b"])] {
-            assert_eq!(ids(&index.search(&text(asked), &all)), right, "{ranking:?} {asked}");
+        for (query_text, expected) in [("rain", &[][..]), ("music", &[]), ("invoice", &["b"])] {
+            assert_eq!(ids(&index.search(&text(query_text), &all)), expected, "{ranking:?} {query_text}");
         }
         index.update(Vec::new());
         assert_eq!(index.search(&SearchQuery { top: 9, ..SearchQuery::default() }, &all).hits.len(), 0);
@@ -88,14 +88,14 @@ fn removed_agents_are_not_found_and_changed_agents_are_found_by_their_new_words_
 fn an_unchanged_document_is_not_indexed_again() {
     let index = SearchIndex::default();
     let (rain, music) = (document("a", json!({"tags": ["rain"]})), document("a", json!({"tags": ["music"]})));
-    index.update(vec![digested(&rain, [1; 32])]);
+    index.update(vec![agent_with_digest(&rain, [1; 32])]);
     // Equal digests mean equal documents; this one differs, which shows whether the index read it.
-    let other = digested(&music, [1; 32]);
+    let other = agent_with_digest(&music, [1; 32]);
     index.update(vec![Arc::clone(&other)]);
-    let found = index.search(&text("rain"), &all);
-    assert!(Arc::ptr_eq(&found.hits[0].agent, &other), "a hit has the newest record");
+    let results = index.search(&text("rain"), &all);
+    assert!(Arc::ptr_eq(&results.hits[0].agent, &other), "a hit has the newest record");
     assert!(index.search(&text("music"), &all).hits.is_empty());
-    index.update(vec![digested(&music, [2; 32])]);
+    index.update(vec![agent_with_digest(&music, [2; 32])]);
     assert_eq!(ids(&index.search(&text("music"), &all)), ["a"]);
 }
 
@@ -113,10 +113,10 @@ fn an_agent_with_more_text_than_is_indexed_is_found_by_its_beginning() {
     let operation = |at: usize| json!({"name": format!("op{at}"), "description": prose(&format!("word{at}"))});
     let operations: Vec<Value> = (0..256).map(operation).collect();
     let index = index(Ranking::Auto, &[document("a", json!({"description": prose("rain"), "operations": operations}))]);
-    for (asked, right) in [("rain", &["a"][..]), ("word0", &["a"]), ("word255", &[])] {
-        let query = SearchQuery { top: 5, ..text(asked) };
-        let found = SearchIndex::search(&index, &query, &all);
-        assert_eq!(ids(&found), right, "{asked}");
+    for (query_text, expected) in [("rain", &["a"][..]), ("word0", &["a"]), ("word255", &[])] {
+        let query = SearchQuery { top: 5, ..text(query_text) };
+        let results = SearchIndex::search(&index, &query, &all);
+        assert_eq!(ids(&results), expected, "{query_text}");
     }
 }
 
@@ -135,9 +135,10 @@ fn searches_see_all_of_an_update_or_nothing_of_it_and_never_wait() {
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
-            let found = index.search(&text("rain music"), &all);
-            let tags: std::collections::BTreeSet<_> = found.hits.iter().map(|hit| hit.agent.tags[0].clone()).collect();
-            assert!(found.hits.len() == 100 && found.has_more && tags.len() == 1);
+            let results = index.search(&text("rain music"), &all);
+            let tags: std::collections::BTreeSet<_> =
+                results.hits.iter().map(|hit| hit.agent.tags[0].clone()).collect();
+            assert!(results.hits.len() == 100 && results.has_more && tags.len() == 1);
         }
     });
 }

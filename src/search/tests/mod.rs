@@ -17,24 +17,24 @@ fn agents(documents: &[Value]) -> Vec<Arc<Agent>> {
 
 fn agent(document: &Value) -> Arc<Agent> {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, document.to_string().as_bytes());
-    digested(document, digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    agent_with_digest(document, digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-fn digested(document: &Value, digest: [u8; 32]) -> Arc<Agent> {
-    Arc::new(Agent::from_document(document, digest).expect("a good document"))
+fn agent_with_digest(document: &Value, digest: [u8; 32]) -> Arc<Agent> {
+    Arc::new(Agent::from_document(document, digest).expect("a valid document"))
 }
 
-/// A document with the required members and `more`.
-fn document(id: &str, more: Value) -> Value {
+/// A document with the required members and `extra`.
+fn document(id: &str, extra: Value) -> Value {
     let mut document = json!({"id": id, "name": id, "endpoint": "https://agent.example/invoke"});
-    let fields = more.as_object().expect("an object").clone();
+    let fields = extra.as_object().expect("an object").clone();
     document.as_object_mut().expect("an object").extend(fields);
     document
 }
 
 fn index(ranking: Ranking, documents: &[Value]) -> SearchIndex {
     let model = if ranking == Ranking::Text { ModelSource::Off } else { ModelSource::Builtin };
-    let index = SearchIndex::new(&SearchConfig { model, ranking }).expect("a good configuration");
+    let index = SearchIndex::new(&SearchConfig { model, ranking }).expect("a valid configuration");
     index.update(agents(documents));
     index
 }
@@ -48,6 +48,6 @@ fn text(text: &str) -> SearchQuery {
     SearchQuery { text: text.to_owned(), top: 100, ..SearchQuery::default() }
 }
 
-fn ids(found: &SearchResults) -> Vec<&str> {
-    found.hits.iter().map(|hit| hit.agent.id.as_str()).collect()
+fn ids(results: &SearchResults) -> Vec<&str> {
+    results.hits.iter().map(|hit| hit.agent.id.as_str()).collect()
 }

@@ -42,8 +42,8 @@ fn r23_r139_words_are_found_in_every_field_of_an_agent() {
         ("forcasts", &["weather"]),
         ("transl", &["translator", "weather"]), // incomplete
     ];
-    for (asked, right) in cases {
-        assert_eq!(ids(&index.search(&text(asked), &all)), right, "{asked}");
+    for (query_text, expected) in cases {
+        assert_eq!(ids(&index.search(&text(query_text), &all)), expected, "{query_text}");
     }
 }
 
@@ -51,8 +51,14 @@ fn r23_r139_words_are_found_in_every_field_of_an_agent() {
 fn r23_semantic_ranking_finds_agents_without_shared_words() {
     for ranking in [Ranking::Auto, Ranking::Semantic, Ranking::Hybrid] {
         let index = sample_index(ranking);
-        for (asked, right) in [("umbrella for a storm tomorrow", "weather"), ("accounting of payments", "invoices")] {
-            assert_eq!(ids(&index.search(&text(asked), &all)).first(), Some(&right), "{ranking:?} {asked}");
+        for (query_text, expected) in
+            [("umbrella for a storm tomorrow", "weather"), ("accounting of payments", "invoices")]
+        {
+            assert_eq!(
+                ids(&index.search(&text(query_text), &all)).first(),
+                Some(&expected),
+                "{ranking:?} {query_text}"
+            );
         }
     }
     assert_eq!(ids(&sample_index(Ranking::Text).search(&text("umbrella for a storm tomorrow"), &all)), [""; 0]);
@@ -72,10 +78,10 @@ fn r24_without_a_model_queries_are_ranked_by_words() {
 fn r24_a_text_without_words_applies_the_filters_only() {
     for ranking in RANKINGS {
         let index = sample_index(ranking);
-        for asked in ["", " ", "?!", "\0\u{7}", "\u{301}", "🙂", "-"] {
-            let found = index.search(&text(asked), &all);
-            assert_eq!(ids(&found), ["cafe", "invoices", "mailer", "translator", "weather", "zh"], "{asked:?}");
-            assert!(found.hits.iter().all(|hit| hit.score.is_none()));
+        for query_text in ["", " ", "?!", "\0\u{7}", "\u{301}", "🙂", "-"] {
+            let results = index.search(&text(query_text), &all);
+            assert_eq!(ids(&results), ["cafe", "invoices", "mailer", "translator", "weather", "zh"], "{query_text:?}");
+            assert!(results.hits.iter().all(|hit| hit.score.is_none()));
         }
     }
 }
@@ -83,8 +89,8 @@ fn r24_a_text_without_words_applies_the_filters_only() {
 #[test]
 fn r23_unknown_words_find_nothing_without_an_error() {
     for ranking in RANKINGS {
-        for asked in ["qqqqxkcdzzzv", "ჯგუფი", "9999999999"] {
-            assert_eq!(sample_index(ranking).search(&text(asked), &all).hits.len(), 0, "{ranking:?} {asked}");
+        for query_text in ["qqqqxkcdzzzv", "ჯგუფი", "9999999999"] {
+            assert_eq!(sample_index(ranking).search(&text(query_text), &all).hits.len(), 0, "{ranking:?} {query_text}");
         }
     }
     // Words that the model does not know are matched as terms.
@@ -119,9 +125,9 @@ fn hostile_queries_are_truncated_and_answered() {
     ];
     for ranking in RANKINGS {
         let index = sample_index(ranking);
-        for asked in hostile {
-            let found = index.search(&text(asked), &all);
-            assert!(found.hits.len() <= 6, "{asked:.30}");
+        for query_text in hostile {
+            let results = index.search(&text(query_text), &all);
+            assert!(results.hits.len() <= 6, "{query_text:.30}");
         }
         assert_eq!(ids(&index.search(&text(&long), &all)).first(), Some(&"translator"), "{ranking:?}");
         assert_eq!(
@@ -136,13 +142,13 @@ fn hostile_queries_are_truncated_and_answered() {
 fn r23_scores_are_between_0_and_1_and_fall_with_the_rank() {
     for ranking in RANKINGS {
         let index = sample_index(ranking);
-        for asked in
+        for query_text in
             ["translator", "Translator translator Chinese", "rain and English", "book a bill", "翻译", "tranlsator"]
         {
-            let found = index.search(&text(asked), &all);
-            let scores: Vec<f32> = found.hits.iter().map(|hit| hit.score.unwrap()).collect();
-            assert!(!scores.is_empty() && scores.is_sorted_by(|one, next| one >= next), "{asked} {scores:?}");
-            assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{asked} {scores:?}");
+            let results = index.search(&text(query_text), &all);
+            let scores: Vec<f32> = results.hits.iter().map(|hit| hit.score.unwrap()).collect();
+            assert!(!scores.is_empty() && scores.is_sorted_by(|one, next| one >= next), "{query_text} {scores:?}");
+            assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{query_text} {scores:?}");
         }
     }
 }
@@ -150,8 +156,8 @@ fn r23_scores_are_between_0_and_1_and_fall_with_the_rank() {
 #[test]
 fn r23_equal_scores_are_in_the_order_of_ids() {
     for ranking in RANKINGS {
-        let named = |id: &&str| document(id, json!({"name": "Rain Radar"}));
-        let index = index(ranking, &["c", "a", "e", "b", "d"].iter().map(named).collect::<Vec<_>>());
+        let rain_agent = |id: &&str| document(id, json!({"name": "Rain Radar"}));
+        let index = index(ranking, &["c", "a", "e", "b", "d"].iter().map(rain_agent).collect::<Vec<_>>());
         assert_eq!(ids(&index.search(&text("rain radar"), &all)), ["a", "b", "c", "d", "e"]);
         assert_eq!(
             ids(&index.search(&SearchQuery { top: 9, ..SearchQuery::default() }, &all)),
@@ -164,20 +170,20 @@ fn r23_equal_scores_are_in_the_order_of_ids() {
 fn r22_r139_pages_are_consecutive_and_report_whether_there_are_more() {
     let documents: Vec<Value> =
         (0..25).map(|at| document(&format!("rain-{at:02}"), json!({"tags": ["rain"]}))).collect();
-    for (ranking, asked) in
+    for (ranking, query_text) in
         [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Semantic, "rain"), (Ranking::Auto, "rain")]
     {
         let index = index(ranking, &documents);
-        let whole = index.search(&text(asked), &all);
-        assert!(whole.hits.len() == 25 && !whole.has_more);
+        let all_results = index.search(&text(query_text), &all);
+        assert!(all_results.hits.len() == 25 && !all_results.has_more);
         let mut paged = Vec::new();
         for page in 0..3 {
-            let found = index.search(&SearchQuery { skip: page * 10, top: 10, ..text(asked) }, &all);
-            assert_eq!(found.has_more, page < 2);
-            paged.extend(ids(&found).into_iter().map(str::to_owned));
+            let results = index.search(&SearchQuery { skip: page * 10, top: 10, ..text(query_text) }, &all);
+            assert_eq!(results.has_more, page < 2);
+            paged.extend(ids(&results).into_iter().map(str::to_owned));
         }
-        assert_eq!(paged, ids(&whole), "{asked}");
-        for (skip, top, count, more) in [
+        assert_eq!(paged, ids(&all_results), "{query_text}");
+        for (skip, top, count, has_more) in [
             (0, 25, 25, false),
             (0, 24, 24, true),
             (25, 10, 0, false),
@@ -186,8 +192,8 @@ fn r22_r139_pages_are_consecutive_and_report_whether_there_are_more() {
             (0, usize::MAX, 25, false),
             (24, usize::MAX, 1, false),
         ] {
-            let found = index.search(&SearchQuery { skip, top, ..text(asked) }, &all);
-            assert_eq!((found.hits.len(), found.has_more), (count, more), "{asked:?} {skip} {top}");
+            let results = index.search(&SearchQuery { skip, top, ..text(query_text) }, &all);
+            assert_eq!((results.hits.len(), results.has_more), (count, has_more), "{query_text:?} {skip} {top}");
         }
     }
 }
@@ -196,17 +202,17 @@ fn r22_r139_pages_are_consecutive_and_report_whether_there_are_more() {
 fn invisible_agents_are_neither_returned_nor_counted() {
     let documents: Vec<Value> =
         (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
-    for (ranking, asked) in
+    for (ranking, query_text) in
         [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Semantic, "rain"), (Ranking::Auto, "rain")]
     {
         let index = index(ranking, &documents);
         let last = |agent: &Agent| agent.id.as_str() >= "rain-1998";
-        let found = index.search(&SearchQuery { top: 1, ..text(asked) }, &last);
-        assert_eq!((ids(&found), found.has_more), (vec!["rain-1998"], true), "{asked:?}");
-        let found = index.search(&SearchQuery { skip: 1, top: 1, ..text(asked) }, &last);
-        assert_eq!((ids(&found), found.has_more), (vec!["rain-1999"], false), "{asked:?}");
-        let found = index.search(&text(asked), &|_| false);
-        assert!(found.hits.is_empty() && !found.has_more);
+        let results = index.search(&SearchQuery { top: 1, ..text(query_text) }, &last);
+        assert_eq!((ids(&results), results.has_more), (vec!["rain-1998"], true), "{query_text:?}");
+        let results = index.search(&SearchQuery { skip: 1, top: 1, ..text(query_text) }, &last);
+        assert_eq!((ids(&results), results.has_more), (vec!["rain-1999"], false), "{query_text:?}");
+        let results = index.search(&text(query_text), &|_| false);
+        assert!(results.hits.is_empty() && !results.has_more);
     }
 }
 
@@ -214,19 +220,19 @@ fn invisible_agents_are_neither_returned_nor_counted() {
 fn visibility_is_checked_once_per_agent_and_only_for_the_best_agents() {
     let documents: Vec<Value> =
         (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
-    for (ranking, asked) in [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Auto, "rain")] {
+    for (ranking, query_text) in [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Auto, "rain")] {
         let index = index(ranking, &documents);
-        let seen = RefCell::new(Vec::new());
+        let checked = RefCell::new(Vec::new());
         let visible = |agent: &Agent| {
-            seen.borrow_mut().push(agent.id.clone());
+            checked.borrow_mut().push(agent.id.clone());
             agent.id.as_str() == "rain-1999"
         };
-        let found = index.search(&SearchQuery { top: 10, ..text(asked) }, &visible);
-        assert_eq!(ids(&found), ["rain-1999"]);
-        let seen = seen.into_inner();
-        assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
+        let results = index.search(&SearchQuery { top: 10, ..text(query_text) }, &visible);
+        assert_eq!(ids(&results), ["rain-1999"]);
+        let checked = checked.into_inner();
+        assert_eq!(checked.iter().collect::<HashSet<_>>().len(), checked.len());
         let count = RefCell::new(0);
-        index.search(&SearchQuery { skip: 5, top: 10, ..text(asked) }, &|_| {
+        index.search(&SearchQuery { skip: 5, top: 10, ..text(query_text) }, &|_| {
             *count.borrow_mut() += 1;
             true
         });
@@ -238,8 +244,8 @@ fn visibility_is_checked_once_per_agent_and_only_for_the_best_agents() {
 fn an_empty_index_finds_nothing() {
     for ranking in RANKINGS {
         let index = index(ranking, &[]);
-        for asked in ["", "rain"] {
-            assert!(index.search(&text(asked), &all).hits.is_empty());
+        for query_text in ["", "rain"] {
+            assert!(index.search(&text(query_text), &all).hits.is_empty());
         }
     }
 }

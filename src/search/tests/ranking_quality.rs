@@ -1,5 +1,5 @@
-//! Ranking quality on queries labelled by hand. Only the choice of the default ranking and the weight of the semantic
-//! score in it were tuned on them.
+//! Ranking quality on queries labelled by hand. The queries were used only to choose the default ranking and the weight
+//! of its semantic score.
 
 use super::*;
 use crate::search::term_tokenizer::{TermTokenizer, TextRole};
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The default's score when the set was made was 0.779; this leaves a margin for single documents.
-const FLOOR: f64 = 0.75;
+const MIN_NDCG: f64 = 0.75;
 
-/// A query and the grades of agents: 3 is the wanted agent, 1 is of some use.
+/// A query and the grades of agents: 3 is the intended agent, 1 is of some use.
 #[derive(Deserialize)]
 struct LabelledQuery {
     group: String,
@@ -33,7 +33,7 @@ fn index(ranking: Ranking) -> SearchIndex {
 
 /// nDCG of the first five hits: gains of 2^grade - 1, discounted by rank, as a share of the best possible.
 fn ndcg(index: &SearchIndex, query: &LabelledQuery) -> f64 {
-    let found = index.search(&SearchQuery { text: query.text.clone(), top: 5, ..SearchQuery::default() }, &|_| true);
+    let results = index.search(&SearchQuery { text: query.text.clone(), top: 5, ..SearchQuery::default() }, &|_| true);
     let dcg = |grades: &mut dyn Iterator<Item = u8>| -> f64 {
         let gain = |(rank, grade): (u32, u8)| f64::from((1u32 << grade) - 1) / f64::from(rank).log2();
         (2..).zip(grades).map(gain).fold(0.0, |sum, gain| sum + gain)
@@ -41,7 +41,7 @@ fn ndcg(index: &SearchIndex, query: &LabelledQuery) -> f64 {
     let grade = |hit: &SearchHit| query.relevant.get(hit.agent.id.as_str()).copied().unwrap_or(0);
     let mut best: Vec<u8> = query.relevant.values().copied().collect();
     best.sort_unstable_by(|one, other| other.cmp(one));
-    dcg(&mut found.hits.iter().map(grade)) / dcg(&mut best.into_iter().take(5))
+    dcg(&mut results.hits.iter().map(grade)) / dcg(&mut best.into_iter().take(5))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn r23_the_default_ranks_as_well_as_the_best_mode() {
     }
     let best = all[..3].iter().copied().fold(0.0, f64::max);
     assert!(all[3] >= best - 0.01, "the default scores {:.3}, another mode {best:.3}", all[3]);
-    assert!(all[3] >= FLOOR, "{:.3}", all[3]);
+    assert!(all[3] >= MIN_NDCG, "{:.3}", all[3]);
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn the_labelled_set_is_consistent() {
     }
 }
 
-fn terms(text: &str, side: TextRole) -> BTreeSet<String> {
+fn terms(text: &str, role: TextRole) -> BTreeSet<String> {
     let mut terms = BTreeSet::new();
-    TermTokenizer::new(side).tokenize(text, &mut |term| {
+    TermTokenizer::new(role).tokenize(text, &mut |term| {
         terms.insert(term.to_owned());
     });
     terms

@@ -3,9 +3,9 @@
 use super::*;
 use crate::search::term_tokenizer::{TermTokenizer, TextRole};
 
-fn tokenize(side: TextRole, text: &str) -> Vec<String> {
+fn tokenize(role: TextRole, text: &str) -> Vec<String> {
     let mut terms = Vec::new();
-    TermTokenizer::new(side).tokenize(text, &mut |term| terms.push(term.to_owned()));
+    TermTokenizer::new(role).tokenize(text, &mut |term| terms.push(term.to_owned()));
     terms
 }
 
@@ -46,32 +46,32 @@ fn a_word_of_any_length_becomes_a_short_term() {
 
 #[test]
 fn the_stem_cache_stays_correct_when_it_overflows() {
-    let mut cutter = TermTokenizer::new(TextRole::Agent);
+    let mut tokenizer = TermTokenizer::new(TextRole::Agent);
     for at in 0..60_000 {
-        cutter.tokenize(&format!("word{at}"), &mut |term| assert_eq!(term, format!("word{at}")));
+        tokenizer.tokenize(&format!("word{at}"), &mut |term| assert_eq!(term, format!("word{at}")));
     }
-    cutter.tokenize("word0 translations", &mut |term| assert!(["word0", "translat"].contains(&term)));
+    tokenizer.tokenize("word0 translations", &mut |term| assert!(["word0", "translat"].contains(&term)));
 }
 
 proptest::proptest! {
     #[test]
     fn any_text_is_tokenized(text in "\\PC{0,60}", more in proptest::collection::vec(proptest::char::any(), 0..60)) {
         let text: String = text.chars().chain(more).collect();
-        for side in [TextRole::Query, TextRole::Agent] {
-            for term in tokenize(side, &text) {
+        for role in [TextRole::Query, TextRole::Agent] {
+            for term in tokenize(role, &text) {
                 proptest::prop_assert!(!term.is_empty() && term.chars().count() <= 120);
             }
         }
         let index = index(Ranking::Auto, &[document("a", json!({"description": text.clone()}))]);
-        let found = index.search(&SearchQuery { top: 5, ..super::text(&text) }, &all);
-        proptest::prop_assert!(found.hits.len() <= 1);
+        let results = index.search(&SearchQuery { top: 5, ..super::text(&text) }, &all);
+        proptest::prop_assert!(results.hits.len() <= 1);
     }
 }
 
 #[test]
 fn misspelled_words_match_and_other_words_do_not() {
-    let known = ["weather", "restaurant", "vulnerability", "code", "2024", "translation", "train"];
-    let documents: Vec<Value> = known.iter().map(|word| document(&format!("x-{word}"), json!({}))).collect();
+    let words = ["weather", "restaurant", "vulnerability", "code", "2024", "translation", "train"];
+    let documents: Vec<Value> = words.iter().map(|word| document(&format!("x-{word}"), json!({}))).collect();
     let index = index(Ranking::Text, &documents);
     let cases = [
         ("wether", "x-weather"),
@@ -88,9 +88,12 @@ fn misspelled_words_match_and_other_words_do_not() {
         ("br", ""),
         ("restless", ""),
     ];
-    for (asked, right) in cases {
-        let found = index.search(&text(asked), &all);
-        assert_eq!(ids(&found).first().copied().unwrap_or_default(), right, "{asked}");
-        assert!(found.hits.iter().all(|hit| hit.score.is_some_and(|score| score < 0.8)), "a fuzzy match scores lower");
+    for (query_text, expected) in cases {
+        let results = index.search(&text(query_text), &all);
+        assert_eq!(ids(&results).first().copied().unwrap_or_default(), expected, "{query_text}");
+        assert!(
+            results.hits.iter().all(|hit| hit.score.is_some_and(|score| score < 0.8)),
+            "a fuzzy match scores lower"
+        );
     }
 }

@@ -31,8 +31,8 @@ fn rfc8785_members_are_sorted_by_utf16_as_in_section_3_2_3() {
     let value: Value = serde_json::from_str(source).unwrap();
     let canonical = text(value);
     let order = ["Carriage", "One", "Control", "Latin", "Euro", "Emoji", "Hebrew"];
-    let at: Vec<_> = order.iter().map(|word| canonical.find(word).unwrap()).collect();
-    assert!(at.is_sorted(), "{canonical}");
+    let positions: Vec<_> = order.iter().map(|word| canonical.find(word).unwrap()).collect();
+    assert!(positions.is_sorted(), "{canonical}");
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn r59_the_forms_of_the_sdks_are_accepted_and_signed() {
     let python = sparse.replace('ü', "\\u00fc").replace('ä', "\\u00e4");
     for forms in [canonical_forms::acceptable_forms(&card), canonical_forms::forms_to_sign(&card)] {
         for expected in [sparse, &python] {
-            let found = forms.iter().find(|form| form.bytes == expected.as_bytes());
-            assert!(found.is_some_and(|form| !form.covers_unknown_fields), "{expected}");
+            let form = forms.iter().find(|form| form.bytes == expected.as_bytes());
+            assert!(form.is_some_and(|form| !form.covers_unknown_fields), "{expected}");
         }
     }
 }
@@ -119,16 +119,16 @@ fn r59_a_signature_of_the_python_sdk_is_valid_for_the_card_as_signed_and_as_serv
         "protected": "eyJhbGciOiJFZERTQSIsImtpZCI6ImtQcktfcW14VldhWVZBOXd3QkY2SXVvM3ZWeno3VHhIQ1R3WEJ5Z3JTNGsiLCJ0eXAiOiJKT1NFIn0",
         "signature": "oPBojVTuFW_XV7BU0uquTY_RKKj-tniSZDzqErZnMxUwPHFh4EWVQjtRtgd2wp0uY_dflI3BNNgvd-IlNXHBCQ"
     }]);
-    let trusted = trusting(&SigningKey::from_pem(ED25519_PEM).unwrap());
-    let mut whole = card();
-    whole["signatures"] = signatures.clone();
-    let mut served = whole.clone();
+    let trusted_keys = trusted_keys_of(&SigningKey::from_pem(ED25519_PEM).unwrap());
+    let mut full = card();
+    full["signatures"] = signatures.clone();
+    let mut served = full.clone();
     served["capabilities"] = json!({"streaming": false});
     served["skills"] = json!([{"id": "plan", "name": "Plan"}]);
     served["securityRequirements"] = json!([{"schemes": {"token": {}}}]);
-    for mut card in [whole, served] {
-        assert_eq!(trusted.verify_card(&card), Ok(()));
+    for mut card in [full, served] {
+        assert_eq!(trusted_keys.verify_card(&card), Ok(()));
         card["name"] = json!("Other");
-        assert!(trusted.verify_card(&card).is_err());
+        assert!(trusted_keys.verify_card(&card).is_err());
     }
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn assert_refused(trusted: &TrustedKeys, card: &Value, with: &str) {
-    let why = trusted.verify_card(card).unwrap_err();
-    assert!(why.contains(with), "{why}");
+fn assert_refused(trusted_keys: &TrustedKeys, card: &Value, expected: &str) {
+    let why = trusted_keys.verify_card(card).unwrap_err();
+    assert!(why.contains(expected), "{why}");
 }
 
 /// Signs the card's plain form once, with the given header.
@@ -21,7 +21,7 @@ fn card_signed_with_header(signer: &SigningKey, header: &Value) -> Value {
 fn r59_a_card_signed_by_the_gateway_is_verified_completely() {
     for signer in signers() {
         let card = signed_card(&signer);
-        assert_eq!(trusting(&signer).verified_card(&card), Ok(card.clone()));
+        assert_eq!(trusted_keys_of(&signer).verified_card(&card), Ok(card.clone()));
         let header = decode_protected_header(card["signatures"][0]["protected"].as_str().unwrap()).unwrap();
         assert_eq!(header["kid"], signer.jwks()["keys"][0]["kid"]);
         assert_eq!(header["jku"], "https://gateway.example/.well-known/jwks.json");
@@ -36,14 +36,14 @@ fn r59_signing_again_replaces_the_signatures() {
     let before = card["signatures"].as_array().unwrap().len();
     signer.sign_card(&mut card, "https://gateway.example/keys");
     assert_eq!(card["signatures"].as_array().unwrap().len(), before);
-    assert!(trusting(&signer).verify_card(&card).is_ok());
-    assert_refused(&trusting(&other), &card, "no trusted key");
+    assert!(trusted_keys_of(&signer).verify_card(&card).is_ok());
+    assert_refused(&trusted_keys_of(&other), &card, "no trusted key");
 }
 
 #[test]
 fn r59_any_change_of_a_signed_card_is_detected() {
     for signer in signers() {
-        let trusted = trusting(&signer);
+        let trusted_keys = trusted_keys_of(&signer);
         for (pointer, value) in [
             ("/name", json!("Planer")),
             ("/supportedInterfaces/0/url", json!("https://evil.example/")),
@@ -54,7 +54,7 @@ fn r59_any_change_of_a_signed_card_is_detected() {
         ] {
             let mut card = signed_card(&signer);
             *card.pointer_mut(pointer).unwrap() = value;
-            assert_refused(&trusted, &card, "is invalid");
+            assert_refused(&trusted_keys, &card, "is invalid");
         }
     }
 }
@@ -64,10 +64,10 @@ fn r59_a_field_that_only_some_forms_cover_is_removed() {
     let [signer, _] = signers();
     let mut card = signed_card(&signer);
     card["url"] = json!("https://evil.example/");
-    let believed = trusting(&signer).verified_card(&card).unwrap();
-    assert_eq!(believed.get("url"), None);
-    assert_eq!(believed["name"], "Planner");
-    assert!(believed["signatures"].is_array());
+    let verified = trusted_keys_of(&signer).verified_card(&card).unwrap();
+    assert_eq!(verified.get("url"), None);
+    assert_eq!(verified["name"], "Planner");
+    assert!(verified["signatures"].is_array());
 }
 
 #[test]
@@ -76,37 +76,41 @@ fn r59_a_signature_of_another_card_does_not_carry_over() {
     let mut other = card();
     other["name"] = json!("Other");
     other["signatures"] = signed_card(&signer)["signatures"].clone();
-    assert_refused(&trusting(&signer), &other, "is invalid");
+    assert_refused(&trusted_keys_of(&signer), &other, "is invalid");
 }
 
 #[test]
 fn r59_the_key_decides_the_algorithm_not_the_header() {
-    let [signer, elliptic] = signers();
+    let [signer, p256_signer] = signers();
     let kid = signer.kid.clone();
     for algorithm in ["none", "HS256", "ES256", "RS256", "", "eddsa"] {
         let card = card_signed_with_header(&signer, &json!({"alg": algorithm, "kid": kid}));
-        assert_refused(&trusting(&signer), &card, "no trusted key");
+        assert_refused(&trusted_keys_of(&signer), &card, "no trusted key");
     }
-    assert_refused(&trusting(&signer), &card_signed_with_header(&signer, &json!({"kid": kid})), "no trusted key");
-    assert_refused(&trusting(&elliptic), &signed_card(&signer), "no trusted key");
+    assert_refused(
+        &trusted_keys_of(&signer),
+        &card_signed_with_header(&signer, &json!({"kid": kid})),
+        "no trusted key",
+    );
+    assert_refused(&trusted_keys_of(&p256_signer), &signed_card(&signer), "no trusted key");
     for algorithm in ["EdDSA", "Ed25519"] {
         let card = card_signed_with_header(&signer, &json!({"alg": algorithm, "kid": kid}));
-        assert!(trusting(&signer).verify_card(&card).is_ok(), "{algorithm}");
+        assert!(trusted_keys_of(&signer).verify_card(&card).is_ok(), "{algorithm}");
     }
 }
 
 #[test]
 fn r59_malformed_signatures_are_refused_with_the_reason() {
     let [signer, _] = signers();
-    let trusted = trusting(&signer);
-    let good = signed_card(&signer)["signatures"][0].clone();
+    let trusted_keys = trusted_keys_of(&signer);
+    let valid = signed_card(&signer)["signatures"][0].clone();
     let with = |member: &str, value: Value| {
-        let mut signature = good.clone();
+        let mut signature = valid.clone();
         signature[member] = value;
         json!([signature])
     };
     let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
-    for (signatures, told) in [
+    for (signatures, expected) in [
         (json!([]), "not signed"),
         (json!("x"), "must be an array"),
         (json!([1]), "protected: must be a string"),
@@ -120,31 +124,31 @@ fn r59_malformed_signatures_are_refused_with_the_reason() {
         (with("signature", json!("AAAA")), "is invalid"),
         (with("signature", json!("é")), "base64url"),
         (with("signature", Value::Null), "signature: must be"),
-        (json!(vec![good.clone(); MAX_SIGNATURES + 1]), "at most 8"),
+        (json!(vec![valid.clone(); MAX_SIGNATURES + 1]), "at most 8"),
     ] {
         let mut card = card();
         card["signatures"] = signatures;
-        assert_refused(&trusted, &card, told);
+        assert_refused(&trusted_keys, &card, expected);
     }
-    assert_refused(&trusted, &card(), "not signed");
-    assert_refused(&trusted, &json!([]), "only an object");
+    assert_refused(&trusted_keys, &card(), "not signed");
+    assert_refused(&trusted_keys, &json!([]), "only an object");
 }
 
 #[test]
 fn r59_critical_extensions_are_refused() {
     let [signer, _] = signers();
     let card = card_signed_with_header(&signer, &json!({"alg": "EdDSA", "crit": ["b64"], "b64": false}));
-    assert_refused(&trusting(&signer), &card, "crit");
+    assert_refused(&trusted_keys_of(&signer), &card, "crit");
 }
 
 #[test]
 fn r59_one_valid_signature_among_others_is_enough() {
     let [signer, other] = signers();
     let mut card = signed_card(&signer);
-    let own = card["signatures"].as_array().unwrap().clone();
+    let own_signatures = card["signatures"].as_array().unwrap().clone();
     card["signatures"] = signed_card(&other)["signatures"].clone();
-    card["signatures"].as_array_mut().unwrap().extend(own);
-    assert!(trusting(&signer).verify_card(&card).is_ok());
+    card["signatures"].as_array_mut().unwrap().extend(own_signatures);
+    assert!(trusted_keys_of(&signer).verify_card(&card).is_ok());
 }
 
 #[test]
@@ -153,7 +157,8 @@ fn r59_a_signature_by_rsa_is_verified() {
     let public = pair.public_key();
     let n = URL_SAFE_NO_PAD.encode(public.modulus().big_endian_without_leading_zero());
     let e = URL_SAFE_NO_PAD.encode(public.exponent().big_endian_without_leading_zero());
-    let trusted = TrustedKeys::from_jwks(&json!({"keys": [{"kty": "RSA", "n": n, "e": e, "kid": "one"}]})).unwrap();
+    let trusted_keys =
+        TrustedKeys::from_jwks(&json!({"keys": [{"kty": "RSA", "n": n, "e": e, "kid": "one"}]})).unwrap();
     let mut card = card();
     let protected = URL_SAFE_NO_PAD.encode(r#"{"alg":"RS256","kid":"one"}"#);
     let input = signing_input(&protected, &canonical_forms::canonicalize(card.as_object().unwrap()).unwrap());
@@ -161,15 +166,15 @@ fn r59_a_signature_by_rsa_is_verified() {
     let padding = &aws_lc_rs::signature::RSA_PKCS1_SHA256;
     pair.sign(padding, &SystemRandom::new(), input.as_bytes(), &mut signature).unwrap();
     card["signatures"] = json!([{"protected": protected, "signature": URL_SAFE_NO_PAD.encode(&signature)}]);
-    assert!(trusted.verify_card(&card).is_ok());
+    assert!(trusted_keys.verify_card(&card).is_ok());
     card["name"] = json!("Other");
-    assert_refused(&trusted, &card, "is invalid");
+    assert_refused(&trusted_keys, &card, "is invalid");
 }
 
 #[test]
 fn r59_jwk_sets_without_a_usable_key_are_refused() {
     let point = "A".repeat(43);
-    for (set, told) in [
+    for (jwks, expected) in [
         (json!([]), "not a JWK Set"),
         (json!({}), "not a JWK Set"),
         (json!({"keys": []}), "no key"),
@@ -184,8 +189,8 @@ fn r59_jwk_sets_without_a_usable_key_are_refused() {
         (json!({"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB"}]}), "bits"),
         (json!({"keys": vec![json!({}); 101]}), "at most 100"),
     ] {
-        let why = TrustedKeys::from_jwks(&set).unwrap_err();
-        assert!(why.contains(told), "{set}: {why}");
+        let why = TrustedKeys::from_jwks(&jwks).unwrap_err();
+        assert!(why.contains(expected), "{jwks}: {why}");
     }
 }
 
@@ -195,6 +200,6 @@ fn r59_private_keys_of_other_kinds_are_refused() {
     for pem in ["", "key", ED25519_PEM.replace("MC4C", "AAAA").as_str(), &p384] {
         assert!(SigningKey::from_pem(pem).is_err());
     }
-    let shown = format!("{:?}", SigningKey::from_pem(ED25519_PEM).unwrap());
-    assert!(shown.contains("kid") && !shown.contains("pair"), "{shown}");
+    let debug_output = format!("{:?}", SigningKey::from_pem(ED25519_PEM).unwrap());
+    assert!(debug_output.contains("kid") && !debug_output.contains("pair"), "{debug_output}");
 }

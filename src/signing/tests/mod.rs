@@ -19,7 +19,7 @@ fn signers() -> [SigningKey; 2] {
     [SigningKey::from_pem(ED25519_PEM).unwrap(), SigningKey::from_pem(&p256_pem()).unwrap()]
 }
 
-fn trusting(signer: &SigningKey) -> TrustedKeys {
+fn trusted_keys_of(signer: &SigningKey) -> TrustedKeys {
     TrustedKeys::from_jwks(&signer.jwks()).unwrap()
 }
 

@@ -24,45 +24,45 @@ impl ConnectionSettings {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err("has no host (postgres://user@host:5432/database)".to_owned());
         }
-        let mode = if is_local(&config) { config.get_ssl_mode() } else { SslMode::Require };
-        if mode == SslMode::Require && config.get_ssl_mode() == SslMode::Disable {
+        let ssl_mode = if is_local(&config) { config.get_ssl_mode() } else { SslMode::Require };
+        if ssl_mode == SslMode::Require && config.get_ssl_mode() == SslMode::Disable {
             return Err("has sslmode=disable for a host beyond this machine (remove it: TLS is required)".to_owned());
         }
         // Servers on this machine often have a self-signed certificate: TLS only if the URL demands it.
-        let mode = if mode == SslMode::Require { mode } else { SslMode::Disable };
-        set_server_timeouts(config.ssl_mode(mode));
-        let roots = if mode == SslMode::Require { load_root_store(authorities)? } else { RootCertStore::empty() };
+        let ssl_mode = if ssl_mode == SslMode::Require { ssl_mode } else { SslMode::Disable };
+        set_server_timeouts(config.ssl_mode(ssl_mode));
+        let roots = if ssl_mode == SslMode::Require { load_root_store(authorities)? } else { RootCertStore::empty() };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|why| why.to_string())?
+            .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self { config, tls: MakeRustlsConnect::new(tls) })
     }
 }
 
-/// Sets server-side timeouts, and synchronous commits whatever the settings of the server.
+/// Sets server-side timeouts and synchronous commits, which override the settings of the server.
 fn set_server_timeouts(config: &mut Config) {
     let options = config.get_options().unwrap_or_default();
     let millis = QUERY_TIMEOUT.as_millis();
-    let bounds = format!(
+    let server_options = format!(
         "{options} -c statement_timeout={millis} -c lock_timeout={millis} \
          -c idle_in_transaction_session_timeout={} -c synchronous_commit=on",
         2 * millis
     );
-    config.options(bounds.trim_start());
+    config.options(server_options.trim_start());
     config.application_name(config.get_application_name().unwrap_or("gatepost").to_owned());
     config.connect_timeout(QUERY_TIMEOUT).tcp_user_timeout(2 * QUERY_TIMEOUT).keepalives_idle(6 * QUERY_TIMEOUT);
 }
 
 /// Whether every host is this machine.
 fn is_local(config: &Config) -> bool {
-    let named = config.get_hosts().iter().all(|host| match host {
+    let hosts_are_local = config.get_hosts().iter().all(|host| match host {
         Host::Tcp(name) => name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| is_loopback(&ip)),
         Host::Unix(_) => true,
     });
-    named && config.get_hostaddrs().iter().all(is_loopback)
+    hosts_are_local && config.get_hostaddrs().iter().all(is_loopback)
 }
 
 fn is_loopback(ip: &IpAddr) -> bool {
@@ -71,25 +71,25 @@ fn is_loopback(ip: &IpAddr) -> bool {
 
 fn load_root_store(authorities: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    // Unreadable system certificates are skipped: a missing authority shows when a certificate is rejected.
+    // Unreadable system certificates are skipped: without their authority, a server certificate is rejected later.
     for certificate in rustls_native_certs::load_native_certs().certs {
         drop(roots.add(certificate));
     }
     let Some(path) = authorities else { return Ok(roots) };
-    let unusable = |why: &dyn std::fmt::Display| format!("{} cannot be used ({why})", path.display());
-    let mut found = false;
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|why| unusable(&why))? {
-        roots.add(certificate.map_err(|why| unusable(&why))?).map_err(|why| unusable(&why))?;
-        found = true;
+    let unusable = |reason: &dyn std::fmt::Display| format!("{} cannot be used ({reason})", path.display());
+    let mut has_certificate = false;
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
+        roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        has_certificate = true;
     }
-    if found { Ok(roots) } else { Err(unusable(&"it holds no certificate in PEM")) }
+    if has_certificate { Ok(roots) } else { Err(unusable(&"it contains no certificate in PEM")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config(url: &str) -> Result<ConnectionSettings, String> {
+    fn settings(url: &str) -> Result<ConnectionSettings, String> {
         url.parse::<DatabaseUrl>().and_then(|address| ConnectionSettings::new(&address, None))
     }
 
@@ -104,10 +104,10 @@ mod tests {
             ("postgres://u@localhost/x?sslmode=require", SslMode::Require),
             ("postgres://u@%2Frun%2Fpostgresql/x", SslMode::Disable),
         ] {
-            assert_eq!(config(url).unwrap().config.get_ssl_mode(), mode, "{url}");
+            assert_eq!(settings(url).unwrap().config.get_ssl_mode(), mode, "{url}");
         }
-        assert!(config("postgres://u@db.example/x?sslmode=disable").is_err());
-        assert!(config("postgres:///x").err().unwrap().contains("host"));
+        assert!(settings("postgres://u@db.example/x?sslmode=disable").is_err());
+        assert!(settings("postgres:///x").err().unwrap().contains("host"));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl DatabasePool {
             .create_timeout(Some(QUERY_TIMEOUT))
             .recycle_timeout(Some(QUERY_TIMEOUT / 5))
             .build()
-            .map_err(|why| why.to_string())?;
+            .map_err(|error| error.to_string())?;
         Ok(Self { pool, migrated: OnceCell::new() })
     }
 
@@ -57,8 +57,8 @@ impl DatabasePool {
 async fn migrate(client: &mut Object) -> Result<(), DatabaseError> {
     let transaction = client.transaction().await?;
     transaction.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await?;
-    let there = transaction.query_one("select to_regclass('gatepost_state') is not null", &[]).await?;
-    if !there.try_get::<_, bool>(0)? {
+    let exists = transaction.query_one("select to_regclass('gatepost_state') is not null", &[]).await?;
+    if !exists.try_get::<_, bool>(0)? {
         transaction.batch_execute(document_sql::CREATE_STATE).await?;
         transaction.execute(document_sql::INSERT_STATE, &[&uuid::Uuid::new_v4().to_string()]).await?;
     }

@@ -58,19 +58,19 @@ pub(super) enum DatabaseError {
     Closed,
 }
 
-/// Formats the error with its source: the crate's own text omits what the server said.
-fn error_with_source(why: &tokio_postgres::Error) -> String {
-    match std::error::Error::source(why) {
-        Some(source) => format!("{why}: {source}"),
-        None => why.to_string(),
+/// Formats the error with its source: the crate's own text omits the server's message.
+fn error_with_source(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 
 impl From<DatabaseError> for Fault {
-    fn from(why: DatabaseError) -> Self {
+    fn from(error: DatabaseError) -> Self {
         Fault::new(FaultCode::Overloaded, "The database is not available")
             .with_retry_after(Duration::from_secs(2))
-            .with_detail(why)
+            .with_detail(error)
     }
 }
 
@@ -78,15 +78,15 @@ impl PostgresDocumentStore {
     /// Prepares the connection pool and tries to connect once.
     pub(super) async fn open(address: &DatabaseUrl, authorities: Option<&Path>) -> std::result::Result<Self, String> {
         let settings = ConnectionSettings::new(address, authorities)?;
-        let pooled = DatabasePool::new(address, authorities)?;
+        let pool = DatabasePool::new(address, authorities)?;
         let changes = Arc::new(watch::Sender::new(0));
         let mut listening = JoinSet::new();
         listening.spawn(change_listener::listen_for_changes(settings, Arc::clone(&changes)));
-        let store = Self { pool: pooled, changes, _listening: listening };
+        let store = Self { pool, changes, _listening: listening };
         match store.pool.with_timeout(async { store.pool.get_migrated().await.map(drop) }).await {
-            Err(DatabaseError::NewerSchema(why)) => return Err(why),
-            Err(why) => {
-                tracing::warn!(%why, "cannot connect to the registry's database; trying again with each query")
+            Err(DatabaseError::NewerSchema(message)) => return Err(message),
+            Err(error) => {
+                tracing::warn!(%error, "cannot connect to the registry's database; trying again with each query")
             }
             Ok(()) => {}
         }
@@ -96,9 +96,10 @@ impl PostgresDocumentStore {
     async fn write_one(&self, write: &DocumentWrite) -> std::result::Result<(WriteResult, bool), DatabaseError> {
         let mut client = self.pool.get_migrated().await?;
         let transaction = client.transaction().await?;
-        let next = transaction.query_one(&transaction.prepare_cached(document_sql::NEXT_REVISION).await?, &[]).await?;
-        let current = get(&*transaction, &write.id).await?;
-        let owned = match (&current, &write.document) {
+        let counters =
+            transaction.query_one(&transaction.prepare_cached(document_sql::NEXT_REVISION).await?, &[]).await?;
+        let current = select_document(&*transaction, &write.id).await?;
+        let owner_documents = match (&current, &write.document) {
             (None, Some(_)) => {
                 let owner = write.restored.as_ref().map_or(&write.writer, |(owner, _)| owner);
                 let statement = transaction.prepare_cached(document_sql::COUNT_OWNED).await?;
@@ -106,45 +107,45 @@ impl PostgresDocumentStore {
             }
             _ => 0,
         };
-        let standing =
-            WriteContext { revision: next.try_get(0)?, documents: next.try_get(1)?, current, owner_documents: owned };
-        let revision = standing.revision;
-        let (steps, written) = match document_sql::plan_write(write, standing, OffsetDateTime::now_utc()) {
-            Ok(planned) => planned,
-            Err(refused) => {
+        let context =
+            WriteContext { revision: counters.try_get(0)?, documents: counters.try_get(1)?, current, owner_documents };
+        let revision = context.revision;
+        let (steps, effect) = match document_sql::plan_write(write, context, OffsetDateTime::now_utc()) {
+            Ok(plan) => plan,
+            Err(refusal) => {
                 transaction.rollback().await?;
-                return Ok((Err(refused), false));
+                return Ok((Err(refusal), false));
             }
         };
         if steps.is_empty() {
             transaction.rollback().await?;
-            return Ok((Ok(written), false));
+            return Ok((Ok(effect), false));
         }
         execute_all(&transaction, &steps).await?;
         let notify = transaction.prepare_cached("select pg_notify($1, $2)").await?;
         transaction.execute(&notify, &[&change_listener::CHANNEL, &revision.to_string()]).await?;
         transaction.commit().await?;
-        Ok((Ok(written), true))
+        Ok((Ok(effect), true))
     }
 
     async fn read_changes(
         &self,
-        mark: Option<&ChangeCursor>,
-        most: usize,
+        cursor: Option<&ChangeCursor>,
+        limit: usize,
     ) -> std::result::Result<ChangeBatch, DatabaseError> {
         let mut client = self.pool.get_migrated().await?;
-        // One snapshot for both queries: the forgotten removals, and the documents.
+        // One snapshot for both queries, so that the floor of removals matches the documents.
         let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
         let transaction = builder.start().await?;
-        let standing = transaction.query_one(document_sql::SELECT_STATE, &[]).await?;
-        let head: i64 = standing.try_get(1)?;
-        let from =
-            document_sql::resume_position(mark, standing.try_get::<_, String>(0)?.into(), head, standing.try_get(2)?);
-        let after = i64::try_from(from.0.revision()).unwrap_or(i64::MAX);
-        let rows = transaction.query(document_sql::SELECT_CHANGES, &[&after, &document_sql::to_i64(most)]).await?;
+        let state = transaction.query_one(document_sql::SELECT_STATE, &[]).await?;
+        let head: i64 = state.try_get(1)?;
+        let start =
+            document_sql::resume_position(cursor, state.try_get::<_, String>(0)?.into(), head, state.try_get(2)?);
+        let after = i64::try_from(start.0.revision()).unwrap_or(i64::MAX);
+        let rows = transaction.query(document_sql::SELECT_CHANGES, &[&after, &document_sql::to_i64(limit)]).await?;
         transaction.rollback().await?;
         let changes = rows.iter().map(change_from_row).collect::<std::result::Result<_, _>>()?;
-        Ok(document_sql::change_batch(from, head, changes, most))
+        Ok(document_sql::change_batch(start, head, changes, limit))
     }
 }
 
@@ -165,25 +166,25 @@ impl DocumentStore for PostgresDocumentStore {
     }
 
     async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {
-        let query = async { Ok(get(&**self.pool.get_migrated().await?, id).await?) };
+        let query = async { Ok(select_document(&**self.pool.get_migrated().await?, id).await?) };
         Ok(self.pool.with_timeout(query).await?)
     }
 
-    async fn changes_since(&self, mark: Option<&ChangeCursor>, most: usize) -> Result<ChangeBatch> {
-        Ok(self.pool.with_timeout(self.read_changes(mark, most)).await?)
+    async fn changes_since(&self, cursor: Option<&ChangeCursor>, limit: usize) -> Result<ChangeBatch> {
+        Ok(self.pool.with_timeout(self.read_changes(cursor, limit)).await?)
     }
 
-    async fn history(&self, id: &str, most: usize) -> Result<Vec<HistoryEntry>> {
+    async fn history(&self, id: &str, limit: usize) -> Result<Vec<HistoryEntry>> {
         let query = async {
             let rows = self
                 .pool
                 .get_migrated()
                 .await?
-                .query(document_sql::SELECT_HISTORY, &[&id, &document_sql::to_i64(most)])
+                .query(document_sql::SELECT_HISTORY, &[&id, &document_sql::to_i64(limit)])
                 .await?;
-            let past =
+            let entry =
                 |row: &Row| Ok(document_sql::history_from_columns(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
-            rows.iter().map(past).collect()
+            rows.iter().map(entry).collect()
         };
         Ok(self.pool.with_timeout(query).await?)
     }
@@ -193,18 +194,19 @@ impl DocumentStore for PostgresDocumentStore {
     }
 }
 
-/// Executes the statements in order, pipelined without waiting for each round trip: other writers wait for this lock.
+/// Executes the statements in order, pipelined without waiting for each round trip, because other writers wait for the
+/// lock of this transaction.
 async fn execute_all(transaction: &Transaction<'_>, steps: &[SqlStatement]) -> std::result::Result<(), DatabaseError> {
     let mut prepared = Vec::with_capacity(steps.len());
-    for (text, values) in steps {
+    for (sql, values) in steps {
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-        prepared.push((transaction.prepare_cached(text).await?, values));
+        prepared.push((transaction.prepare_cached(sql).await?, values));
     }
     try_join_all(prepared.iter().map(|(statement, values)| transaction.execute(statement, values))).await?;
     Ok(())
 }
 
-async fn get(
+async fn select_document(
     client: &impl GenericClient,
     id: &str,
 ) -> std::result::Result<Option<StoredDocument>, tokio_postgres::Error> {

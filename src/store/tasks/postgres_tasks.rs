@@ -23,33 +23,33 @@ impl fmt::Debug for PostgresTaskStore {
 impl PostgresTaskStore {
     /// Prepares the connection pool and tries to connect once.
     pub(super) async fn open(address: &DatabaseUrl, authorities: Option<&Path>) -> std::result::Result<Self, String> {
-        let pooled = DatabasePool::new(address, authorities)?;
-        match pooled.with_timeout(async { pooled.get_migrated().await.map(drop) }).await {
-            Err(DatabaseError::NewerSchema(why)) => return Err(why),
-            Err(why) => tracing::warn!(%why, "cannot connect to the task database; trying again with each query"),
+        let pool = DatabasePool::new(address, authorities)?;
+        match pool.with_timeout(async { pool.get_migrated().await.map(drop) }).await {
+            Err(DatabaseError::NewerSchema(message)) => return Err(message),
+            Err(error) => tracing::warn!(%error, "cannot connect to the task database; trying again with each query"),
             Ok(()) => {}
         }
-        Ok(Self(pooled))
+        Ok(Self(pool))
     }
 
-    async fn execute(&self, lines: &[TaskStatement]) -> std::result::Result<TransactionResult, DatabaseError> {
+    async fn execute(&self, statements: &[TaskStatement]) -> std::result::Result<TransactionResult, DatabaseError> {
         let mut client = self.0.get_migrated().await?;
         let transaction = client.transaction().await?;
         let mut last = (Vec::new(), 0);
-        for line in lines {
-            let statement = transaction.prepare_cached(line.sql).await?;
-            let values: Vec<&(dyn ToSql + Sync)> = line.values.iter().map(|value| value as _).collect();
-            last = if returns_rows(line.sql) {
-                let rows = transaction.query(&statement, &values).await?;
+        for statement in statements {
+            let prepared = transaction.prepare_cached(statement.sql).await?;
+            let values: Vec<&(dyn ToSql + Sync)> = statement.values.iter().map(|value| value as _).collect();
+            last = if returns_rows(statement.sql) {
+                let rows = transaction.query(&prepared, &values).await?;
                 let rows: Vec<StoredTask> = rows.iter().map(task_from_row).collect::<std::result::Result<_, _>>()?;
                 let count = rows.len() as u64;
                 (rows, count)
             } else {
-                (Vec::new(), transaction.execute(&statement, &values).await?)
+                (Vec::new(), transaction.execute(&prepared, &values).await?)
             };
-            if let (Some(refused), 0) = (line.refusal, last.1) {
+            if let (Some(refusal), 0) = (statement.refusal, last.1) {
                 transaction.rollback().await?;
-                return Ok(Err(refused));
+                return Ok(Err(refusal));
             }
         }
         transaction.commit().await?;
@@ -65,8 +65,8 @@ impl SqlEngine for PostgresTaskStore {
     const DELETE_DEAD: &'static str = "delete from gatepost_keepers
         where seen <= cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) - $1";
 
-    async fn run(&self, lines: Vec<TaskStatement>) -> Result<TransactionResult> {
-        Ok(self.0.with_timeout(self.execute(&lines)).await?)
+    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionResult> {
+        Ok(self.0.with_timeout(self.execute(&statements)).await?)
     }
 }
 

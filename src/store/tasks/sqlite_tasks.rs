@@ -19,7 +19,7 @@ type TransactionOutcome = std::result::Result<TransactionResult, String>;
 
 struct TransactionJob {
     statements: Vec<TaskStatement>,
-    answer: oneshot::Sender<TransactionOutcome>,
+    reply: oneshot::Sender<TransactionOutcome>,
 }
 
 /// An open SQLite file.
@@ -36,14 +36,14 @@ impl fmt::Debug for SqliteTaskStore {
 impl SqliteTaskStore {
     /// Opens or creates the file. Blocks.
     pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
-        let unusable = |why: &dyn fmt::Display| format!("{} cannot be used ({why})", path.display());
-        create_private(path).map_err(|why| unusable(&why))?;
-        let mut connection = open_connection(path).map_err(|why| unusable(&why))?;
-        migrate(&mut connection).map_err(|why| unusable(&why))?;
-        let (asked, waiting) = mpsc::channel(QUEUE_CAPACITY);
-        let work = move || run_transactions(connection, waiting);
-        thread::Builder::new().name("store-tasks".to_owned()).spawn(work).map_err(|why| unusable(&why))?;
-        Ok(Self { jobs: asked })
+        let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
+        create_private(path).map_err(|error| unusable(&error))?;
+        let mut connection = open_connection(path).map_err(|error| unusable(&error))?;
+        migrate(&mut connection).map_err(|error| unusable(&error))?;
+        let (jobs, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let run = move || run_transactions(connection, queue);
+        thread::Builder::new().name("store-tasks".to_owned()).spawn(run).map_err(|error| unusable(&error))?;
+        Ok(Self { jobs })
     }
 }
 
@@ -59,65 +59,67 @@ impl SqlEngine for SqliteTaskStore {
         let busy = || {
             Fault::new(FaultCode::Overloaded, "The task store is overloaded").with_retry_after(Duration::from_secs(1))
         };
-        let failed = |why| {
+        let failed = |error| {
             let fault = Fault::new(FaultCode::Overloaded, "The task store failed");
-            fault.with_retry_after(Duration::from_secs(5)).with_detail(why)
+            fault.with_retry_after(Duration::from_secs(5)).with_detail(error)
         };
-        let (answer, answered) = oneshot::channel();
-        self.jobs.try_send(TransactionJob { statements, answer }).map_err(|_| busy())?;
-        answered.await.map_err(|_| busy())?.map_err(|why: String| failed(why))
+        let (reply, receiver) = oneshot::channel();
+        self.jobs.try_send(TransactionJob { statements, reply }).map_err(|_| busy())?;
+        receiver.await.map_err(|_| busy())?.map_err(|error: String| failed(error))
     }
 }
 
-fn run_transactions(mut connection: Connection, mut waiting: mpsc::Receiver<TransactionJob>) {
+fn run_transactions(mut connection: Connection, mut queue: mpsc::Receiver<TransactionJob>) {
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    while waiting.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
+    while queue.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
         // A batch that fails as a whole was rolled back as a whole, so each of its transactions failed.
-        let ran = run_batch(&mut connection, &batch).unwrap_or_else(|why| vec![Err(why.to_string()); batch.len()]);
-        for (asked, ran) in batch.drain(..).zip(ran) {
-            // The caller may be gone; the transaction was committed nevertheless.
-            drop(asked.answer.send(ran));
+        let outcomes =
+            run_batch(&mut connection, &batch).unwrap_or_else(|error| vec![Err(error.to_string()); batch.len()]);
+        for (job, outcome) in batch.drain(..).zip(outcomes) {
+            // The caller may have left; the transaction was committed nevertheless.
+            drop(job.reply.send(outcome));
         }
     }
 }
 
 fn run_batch(connection: &mut Connection, batch: &[TransactionJob]) -> rusqlite::Result<Vec<TransactionOutcome>> {
-    let reads = |asked: &TransactionJob| asked.statements.iter().all(|line| line.sql.starts_with("select"));
-    let behavior = match batch.iter().all(reads) {
+    let is_read_only =
+        |job: &TransactionJob| job.statements.iter().all(|statement| statement.sql.starts_with("select"));
+    let behavior = match batch.iter().all(is_read_only) {
         true => TransactionBehavior::Deferred,
         false => TransactionBehavior::Immediate,
     };
     let mut transaction = connection.transaction_with_behavior(behavior)?;
-    let mut all = Vec::with_capacity(batch.len());
-    for asked in batch {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for job in batch {
         // A transaction that is refused or fails is rolled back alone.
         let savepoint = transaction.savepoint()?;
-        let ran = run_one(&savepoint, &asked.statements);
-        if matches!(ran, Ok(Ok(_))) {
+        let outcome = run_one(&savepoint, &job.statements);
+        if matches!(outcome, Ok(Ok(_))) {
             savepoint.commit()?;
         } else {
             savepoint.finish()?;
         }
-        all.push(ran.map_err(|why| why.to_string()));
+        outcomes.push(outcome.map_err(|error| error.to_string()));
     }
     transaction.commit()?;
-    Ok(all)
+    Ok(outcomes)
 }
 
-fn run_one(connection: &Connection, lines: &[TaskStatement]) -> rusqlite::Result<TransactionResult> {
+fn run_one(connection: &Connection, statements: &[TaskStatement]) -> rusqlite::Result<TransactionResult> {
     let mut last = (Vec::new(), 0);
-    for line in lines {
-        let mut statement = connection.prepare_cached(&to_sqlite_placeholders(line.sql))?;
-        let values = params_from_iter(&line.values);
-        last = if returns_rows(line.sql) {
-            let rows: Vec<StoredTask> = statement.query_map(values, task_from_row)?.collect::<rusqlite::Result<_>>()?;
+    for statement in statements {
+        let mut prepared = connection.prepare_cached(&to_sqlite_placeholders(statement.sql))?;
+        let values = params_from_iter(&statement.values);
+        last = if returns_rows(statement.sql) {
+            let rows: Vec<StoredTask> = prepared.query_map(values, task_from_row)?.collect::<rusqlite::Result<_>>()?;
             let count = rows.len() as u64;
             (rows, count)
         } else {
-            (Vec::new(), statement.execute(values)? as u64)
+            (Vec::new(), prepared.execute(values)? as u64)
         };
-        if let (Some(refused), 0) = (line.refusal, last.1) {
-            return Ok(Err(refused));
+        if let (Some(refusal), 0) = (statement.refusal, last.1) {
+            return Ok(Err(refusal));
         }
     }
     Ok(Ok(last))

@@ -1,4 +1,4 @@
-//! The access log: complete, bounded entries without secrets, and behaviour when the log cannot be written.
+//! Tests of the access log: complete and bounded entries without secrets, and targets that cannot be written.
 
 use crate::{
     fault::{Fault, FaultCode},
@@ -36,7 +36,7 @@ fn open_log(path: &Path) -> (AccessLog, Arc<Metrics>) {
 fn an_entry_records_the_caller_the_request_and_the_outcome() {
     let fault = Fault::new(FaultCode::AgentError, "The agent failed.")
         .with_detail("agent said password=hunter2 at https://a.example/x?k=v");
-    let line = write_entry(&AccessLogEntry {
+    let entry = write_entry(&AccessLogEntry {
         peer: "2001:db8::1".parse().ok(),
         method: "POST",
         path: "/agents/echo/invoke",
@@ -56,27 +56,27 @@ fn an_entry_records_the_caller_the_request_and_the_outcome() {
         trace_id: "0af7651916cd43dd8448eb211c80319c",
         ..test_entry("r1")
     });
-    assert_eq!(line["time"], "2026-08-01T12:00:00.042Z");
-    assert_eq!((&line["status"], &line["code"], &line["blame"]), (&502.into(), &"AgentError".into(), &"agent".into()));
-    assert_eq!((line["duration_ms"].as_f64(), line["upstream_duration_ms"].as_f64()), (Some(1203.004), Some(1000.05)));
-    assert_eq!(line["peer"], "2001:db8::1");
-    assert_eq!(line["query_bytes"], 12);
-    assert_eq!(line["detail"], "agent said password=[redacted] at https://a.example/x?[redacted]");
-    assert_eq!(line["user_agent"], "curl/8 \"x\"\u{1b}[31m\n{}");
-    assert!(line.get("aborted").is_none());
+    assert_eq!(entry["time"], "2026-08-01T12:00:00.042Z");
+    assert_eq!((&entry["status"], &entry["code"], &entry["blame"]), (&502.into(), &"AgentError".into(), &"agent".into()));
+    assert_eq!((entry["duration_ms"].as_f64(), entry["upstream_duration_ms"].as_f64()), (Some(1203.004), Some(1000.05)));
+    assert_eq!(entry["peer"], "2001:db8::1");
+    assert_eq!(entry["query_bytes"], 12);
+    assert_eq!(entry["detail"], "agent said password=[redacted] at https://a.example/x?[redacted]");
+    assert_eq!(entry["user_agent"], "curl/8 \"x\"\u{1b}[31m\n{}");
+    assert!(entry.get("aborted").is_none());
 }
 
 #[test]
 fn every_entry_has_its_own_timestamp_although_seconds_are_cached() {
-    let stamps: Vec<_> = [0, 1, 999, 1_000, 59_999, 60_000, 60_000, 1]
+    let timestamps: Vec<_> = [0, 1, 999, 1_000, 59_999, 60_000, 60_000, 1]
         .map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(1_785_585_600_000 + millis))
         .into_iter()
         .map(|at| write_entry(&AccessLogEntry::new(at, "r"))["time"].as_str().unwrap().to_owned())
         .collect();
-    let told = ["00.000", "00.001", "00.999", "01.000", "59.999", "01:00.000", "01:00.000", "00.001"];
-    for (stamp, told) in stamps.iter().zip(told) {
-        let told = if told.contains(':') { format!("12:{told}") } else { format!("12:00:{told}") };
-        assert_eq!(*stamp, format!("2026-08-01T{told}Z"));
+    let expected = ["00.000", "00.001", "00.999", "01.000", "59.999", "01:00.000", "01:00.000", "00.001"];
+    for (timestamp, expected) in timestamps.iter().zip(expected) {
+        let expected = if expected.contains(':') { format!("12:{expected}") } else { format!("12:00:{expected}") };
+        assert_eq!(*timestamp, format!("2026-08-01T{expected}Z"));
     }
 }
 
@@ -93,14 +93,14 @@ fn r131_a_secret_is_redacted_in_every_field_a_caller_controls() {
     let path = format!("/agents/{key}/invoke");
     let agent = format!("client ({key})");
     let fault = Fault::new(FaultCode::Unauthorized, format!("no {key}")).with_detail(key);
-    let line = write_entry(&AccessLogEntry {
+    let entry = write_entry(&AccessLogEntry {
         path: &path,
         user_agent: &agent,
         method: key,
         fault: Some(&fault),
         ..test_entry("r")
     });
-    assert!(!line.to_string().contains("0123456789abcdef"), "{line}");
+    assert!(!entry.to_string().contains("0123456789abcdef"), "{entry}");
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn a_long_field_is_truncated_at_a_character_without_exposing_part_of_a_secret() 
     let long = "ä".repeat(10_000);
     let detail = format!("{} eyJhbGciOiJIUzI1NiJ9.{}", "x".repeat(2_030), "e".repeat(5_000));
     let fault = Fault::new(FaultCode::Internal, "m").with_detail(detail);
-    let line = write_entry(&AccessLogEntry { path: &long, user_agent: &long, fault: Some(&fault), ..test_entry("r") });
-    assert!(line.to_string().len() < 5_000);
-    assert!(!line.to_string().contains("eyJ"), "{line}");
+    let entry = write_entry(&AccessLogEntry { path: &long, user_agent: &long, fault: Some(&fault), ..test_entry("r") });
+    assert!(entry.to_string().len() < 5_000);
+    assert!(!entry.to_string().contains("eyJ"), "{entry}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn unwritable_entries_are_counted_and_no_call_waits() {
     log.close();
     log.write(&test_entry("late"));
     let page = metrics.render().unwrap();
-    assert!(page.contains("\ngatepost_access_log_dropped_total 101\n"), "{page}");
+    assert!(page.contains("\ngatepost_access_log_dropped_entries_total 101\n"), "{page}");
 }
 
 #[test]
@@ -203,9 +203,9 @@ fn a_file_that_cannot_be_opened_is_reported_with_its_path() {
 #[test]
 fn targets_round_trip_and_unknown_fields_are_refused() {
     for text in ["stdout", "stderr", "off", "/var/log/gatepost.log"] {
-        let config: AccessLogConfig = serde_json::from_value(serde_json::json!({ "to": text })).unwrap();
-        assert_eq!(serde_json::to_value(&config).unwrap()["to"], text);
+        let config: AccessLogConfig = serde_json::from_value(serde_json::json!({ "output": text })).unwrap();
+        assert_eq!(serde_json::to_value(&config).unwrap()["output"], text);
     }
-    assert!(serde_json::from_str::<AccessLogConfig>(r#"{"to":""}"#).is_err());
+    assert!(serde_json::from_str::<AccessLogConfig>(r#"{"output":""}"#).is_err());
     assert!(serde_json::from_str::<AccessLogConfig>(r#"{"format":"x"}"#).is_err());
 }

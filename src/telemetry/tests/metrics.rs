@@ -1,4 +1,4 @@
-//! The metrics page: its values, its validity, and the bound on its size.
+//! Tests of the metrics page: its values, its validity, and the bound on its size.
 
 use crate::{
     agent::Agent,
@@ -36,7 +36,7 @@ fn new_metrics() -> Arc<Metrics> {
 #[track_caller]
 fn assert_contains_line(metrics: &Metrics, line: &str) {
     let page = metrics.render().unwrap();
-    assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    assert!(page.lines().any(|rendered| rendered == line), "{line} is not in\n{page}");
 }
 
 fn check_with_promtool(page: &str) {
@@ -48,9 +48,9 @@ fn check_with_promtool(page: &str) {
         .spawn();
     let mut tool = tool.expect("promtool is missing (apt-get install prometheus)");
     tool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
-    let said = tool.wait_with_output().unwrap();
-    let text = [said.stdout, said.stderr].concat();
-    assert!(said.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
+    let output = tool.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
 }
 
 #[test]
@@ -180,16 +180,16 @@ fn an_unconfigured_tier_creates_no_label() {
 #[test]
 fn in_flight_guards_decrement_when_dropped_even_by_a_panic() {
     let metrics = new_metrics();
-    let open = metrics.track_connection();
+    let connection = metrics.track_connection();
     let call = metrics.track_call();
     assert_contains_line(&metrics, "gatepost_calls_in_flight 1");
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _call = call;
         std::panic::resume_unwind(Box::new("x"));
     }));
-    assert!(ended.is_err());
+    assert!(result.is_err());
     assert_contains_line(&metrics, "gatepost_calls_in_flight 0");
-    drop(open);
+    drop(connection);
     assert_contains_line(&metrics, "gatepost_connections_open 0");
 }
 

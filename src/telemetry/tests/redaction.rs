@@ -1,4 +1,4 @@
-//! Redaction: removed secrets, and text that stays unchanged.
+//! Tests of redaction: secrets that are removed, and text that is unchanged.
 
 use crate::telemetry::redact;
 use std::borrow::Cow;
@@ -26,9 +26,9 @@ fn r131_credentials_are_redacted_by_the_name_before_them() {
         "bearer    s3cr3t, next",
         "Basic czNjcjN0OnMzY3IzdA== s",
     ] {
-        let clean = redact(text);
-        assert!(!clean.contains("s3cr3t") && !clean.contains("czNj") && !clean.contains("dXNl"), "{text} -> {clean}");
-        assert!(clean.contains("[redacted]"), "{clean}");
+        let redacted = redact(text);
+        assert!(!redacted.contains("s3cr3t") && !redacted.contains("czNj") && !redacted.contains("dXNl"), "{text} -> {redacted}");
+        assert!(redacted.contains("[redacted]"), "{redacted}");
     }
 }
 
@@ -48,8 +48,8 @@ fn r131_credentials_are_redacted_by_their_format() {
             format!("/agents/{secret}/invoke"),
             format!("k:{secret}"),
         ] {
-            let clean = redact(&text);
-            assert!(!clean.contains(secret), "{text} -> {clean}");
+            let redacted = redact(&text);
+            assert!(!redacted.contains(secret), "{text} -> {redacted}");
         }
     }
     let pem = "before -----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----\nafter";
@@ -59,7 +59,7 @@ fn r131_credentials_are_redacted_by_their_format() {
 
 #[test]
 fn r133_urls_keep_only_their_host_and_path() {
-    for (url, clean) in [
+    for (url, expected) in [
         ("https://a.example/x?code=1&y=2", "https://a.example/x?[redacted]"),
         ("postgres://u:p4ss@db:5432/x", "postgres://[redacted]@db:5432/x"),
         ("(https://u:p@h.example/x?q=1) no", "(https://[redacted]@h.example/x?[redacted] no"),
@@ -68,7 +68,7 @@ fn r133_urls_keep_only_their_host_and_path() {
         ("https://h.example/k/gp_Ab12Cd34_0123456789abcdef/x?y=z", "https://h.example/k/[redacted]"),
         ("https://h.example/plain", "https://h.example/plain"),
     ] {
-        assert_eq!(redact(url), clean);
+        assert_eq!(redact(url), expected);
     }
 }
 
@@ -94,7 +94,7 @@ fn text_without_secrets_is_borrowed_unchanged() {
         "password:",
         "päßwörter überall ✓",
     ] {
-        assert!(matches!(redact(text), Cow::Borrowed(same) if same == text), "{text} -> {}", redact(text));
+        assert!(matches!(redact(text), Cow::Borrowed(borrowed) if borrowed == text), "{text} -> {}", redact(text));
     }
 }
 
@@ -126,16 +126,16 @@ proptest::proptest! {
         after in "[a-zA-Z0-9/._-]{0,30}",
     ) {
         let word = format!("{before}{secret}{after}");
-        let long = format!("{word} ");
-        let (short, long) = (redact(&word).into_owned(), redact(&long).into_owned());
-        proptest::prop_assert_eq!(short.trim_end(), long.trim_end());
+        let with_space = format!("{word} ");
+        let (redacted_word, with_space) = (redact(&word).into_owned(), redact(&with_space).into_owned());
+        proptest::prop_assert_eq!(redacted_word.trim_end(), with_space.trim_end());
     }
 }
 
 #[test]
 fn redaction_time_is_linear_for_hostile_text() {
     let text = "a://(".repeat(200_000) + &"password=\"".repeat(50_000);
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let _ = redact(&text);
-    assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+    assert!(started_at.elapsed() < std::time::Duration::from_secs(5));
 }

@@ -1,5 +1,5 @@
-//! The names of the header fields that are stripped. A name with underscores counts as its variant with hyphens,
-//! because many agents' frameworks cannot tell the two apart.
+//! The names of the header fields that are stripped. A name with underscores counts as its spelling with hyphens,
+//! because many web frameworks do not distinguish the two.
 
 /// Whether the field applies to one hop only, or is always written by the gateway itself.
 pub(super) fn is_reserved(name: &str) -> bool {
@@ -31,7 +31,7 @@ pub(super) fn is_stripped_from_request(name: &str) -> bool {
     }
     if name.contains('_') {
         let plain = name.replace('_', "-");
-        // The agent would take it for the delegation chain that the gateway signs.
+        // The agent could mistake it for the delegation chain that the gateway signs.
         return is_stripped_name(&plain) || plain == "x-delegation-chain";
     }
     is_stripped_name(name)
@@ -85,8 +85,8 @@ fn is_credential(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether the field would make the agent execute another request than the one that was checked, or reply with a part
-/// or with nothing (conditions and ranges).
+/// Whether the field could make the agent execute another request than the one that was checked, or send a partial or
+/// empty reply (conditions and ranges).
 fn is_override_or_conditional(name: &str) -> bool {
     matches!(
         name,

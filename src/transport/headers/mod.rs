@@ -54,16 +54,16 @@ pub(super) fn build_request_headers(
             headers.append(name, value.clone());
         }
     }
-    // The gateway must be able to read a reply to check and normalise it, so it asks for no compression.
+    // The gateway reads replies to validate and normalise them, so it requests no compression.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::FORWARDED, mutations.forwarded.cloned().unwrap_or(FORWARDED_UNKNOWN));
     // RFC 9110 §7.6.3: a gateway adds itself to `Via` towards the upstream.
     headers.append(header::VIA, HeaderValue::from_static("1.1 gatepost"));
-    let mut text = String::with_capacity(16);
-    text.push_str(itoa::Buffer::new().format(remaining.as_millis()));
-    text.push_str("ms");
-    if let Ok(left) = HeaderValue::try_from(text) {
-        headers.insert(X_REQUEST_TIMEOUT, left);
+    let mut timeout = String::with_capacity(16);
+    timeout.push_str(itoa::Buffer::new().format(remaining.as_millis()));
+    timeout.push_str("ms");
+    if let Ok(value) = HeaderValue::try_from(timeout) {
+        headers.insert(X_REQUEST_TIMEOUT, value);
     }
     for (name, value) in mutations.set {
         headers.insert(name, value.clone());
@@ -90,7 +90,7 @@ impl<'a> ConnectionOptions<'a> {
     }
 
     fn contains(&self, name: &str) -> bool {
-        self.0.iter().any(|nominated| nominated.eq_ignore_ascii_case(name))
+        self.0.iter().any(|option| option.eq_ignore_ascii_case(name))
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 /// memory that slow callers can occupy, and no stream waits for the window of another one.
 const MAX_STREAMS: usize = 64;
 
-/// An HTTP/1.1 connection. The call that uses it drives it, not a task of its own: a call then wakes no other task, and
-/// an idle connection costs nothing.
+/// An HTTP/1.1 connection. The call that uses the connection drives it; no background task does. So a call wakes no
+/// other task, and an idle connection costs nothing.
 pub(super) struct Http1Connection {
     pub(super) sender: http1::SendRequest<HyperBody>,
     connection: Option<Box<http1::Connection<TokioIo<CountedStream>, HyperBody>>>,
@@ -49,7 +49,7 @@ impl Http1Connection {
         let Some(connection) = &mut self.connection else {
             return Poll::Ready(());
         };
-        // The reply or the body reports to the call how the connection ended.
+        // The error that ended the connection reaches the call through its response or body.
         match Pin::new(connection.as_mut()).poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => {
@@ -59,9 +59,10 @@ impl Http1Connection {
         }
     }
 
-    /// Whether the connection can carry another request: still open, nothing unread, nothing unsent. It polls without a
-    /// waker: else the next request, or an agent that hangs up, would wake the call that has just ended.
-    pub(super) fn is_usable(&mut self) -> bool {
+    /// Drives the connection, and returns whether it can carry another request: still open, nothing unread, nothing
+    /// unsent. It polls without a waker, so that neither the next request nor an agent that closes the connection wakes
+    /// the call that has just ended.
+    pub(super) fn check_reusable(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop())).is_pending() && self.sender.is_ready()
     }
 }
@@ -83,7 +84,7 @@ impl Http2Connection {
         self.sender.is_closed()
     }
 
-    /// Returns since when the connection carries no call, if it carries none.
+    /// Returns when the last call ended, if the connection carries none.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let unused = self.active_streams.load(Ordering::Relaxed) == 0;
         unused.then(|| *self.last_used.lock().unwrap_or_else(PoisonError::into_inner))

@@ -57,7 +57,7 @@ pub(super) struct ConnectionPool {
     pub(super) key: PoolKey,
     pub(super) tls: Option<PoolTls>,
     connections: Mutex<PooledConnections>,
-    /// Set once the address has spoken HTTP/2: then calls share connections, which are opened one at a time.
+    /// Set while the address speaks HTTP/2: then calls share connections, which are opened one at a time.
     pub(super) shares_http2: AtomicBool,
     pub(super) connect_lock: tokio::sync::Mutex<()>,
     /// Incremented to retire every connection, those in use included.
@@ -84,12 +84,12 @@ impl ConnectionPool {
 
     /// The generation of connections that may be used now.
     fn current_generation(&self) -> u64 {
-        self.generation_under(self.tls.as_ref().map_or(0, |security| security.profile.generation()))
+        self.generation_under(self.tls.as_ref().map_or(0, |tls| tls.profile.generation()))
     }
 
     /// The generation of a connection that is opened now, under the given generation of TLS.
-    pub(super) fn generation_under(&self, tls: u64) -> u64 {
-        self.epoch.load(Ordering::Relaxed) << 32 | tls
+    pub(super) fn generation_under(&self, tls_generation: u64) -> u64 {
+        self.epoch.load(Ordering::Relaxed) << 32 | tls_generation
     }
 
     /// Takes the connection used last, which the agent is least likely to have closed.
@@ -113,8 +113,8 @@ impl ConnectionPool {
     }
 
     pub(super) fn put_http1(&self, mut connection: Http1Connection, keep_alive: Option<Duration>) {
-        let keep = keep_alive.map_or(self.key.keep_alive, |hint| hint.min(self.key.keep_alive));
-        connection.expires_at = Instant::now() + keep;
+        let keep_alive = keep_alive.map_or(self.key.keep_alive, |hint| hint.min(self.key.keep_alive));
+        connection.expires_at = Instant::now() + keep_alive;
         if connection.generation != self.current_generation() {
             return;
         }
@@ -133,16 +133,16 @@ impl ConnectionPool {
         }
         let generation = self.current_generation();
         let mut connections = self.lock_connections();
-        connections.http2.retain(|trunk| !trunk.is_closed() && trunk.generation == generation);
+        connections.http2.retain(|connection| !connection.is_closed() && connection.generation == generation);
         connections.http2.iter().find_map(Http2Connection::open_stream)
     }
 
     /// Shares a new HTTP/2 connection; its first stream is for the call that opened it.
     pub(super) fn add_http2(&self, connection: Http2Connection) -> Option<Http2Stream> {
-        let trunk = Arc::new(connection);
-        let stream = trunk.open_stream();
+        let connection = Arc::new(connection);
+        let stream = connection.open_stream();
         self.shares_http2.store(true, Ordering::Relaxed);
-        self.lock_connections().http2.push(trunk);
+        self.lock_connections().http2.push(connection);
         stream
     }
 
@@ -158,9 +158,9 @@ impl ConnectionPool {
                 false => expired.push(connections.http1.swap_remove(at)),
             }
         }
-        let keep = self.key.keep_alive;
-        connections.http2.retain(|trunk| match trunk.idle_since() {
-            Some(since) => since + keep > now && trunk.generation == generation,
+        let keep_alive = self.key.keep_alive;
+        connections.http2.retain(|connection| match connection.idle_since() {
+            Some(since) => since + keep_alive > now && connection.generation == generation,
             None => true,
         });
         drop(connections);
@@ -183,6 +183,6 @@ impl ConnectionPool {
 
 impl fmt::Debug for ConnectionPool {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Pool").field("key", &self.key).finish_non_exhaustive()
+        to.debug_struct("ConnectionPool").field("key", &self.key).finish_non_exhaustive()
     }
 }

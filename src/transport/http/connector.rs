@@ -40,10 +40,10 @@ pub(super) enum HttpConnection {
 }
 
 impl HttpConnection {
-    /// Whether the connection was idle before, so that the agent may have closed it.
+    /// Whether the connection carried requests before, so that the agent may have closed it meanwhile.
     pub(super) fn is_reused(&self) -> bool {
         match self {
-            Self::Http1(line) => line.reused,
+            Self::Http1(connection) => connection.reused,
             Self::Http2(_, reused) => *reused,
         }
     }
@@ -59,14 +59,14 @@ pub(super) async fn connect(
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = || {
         let fault = faults::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
-        // A timeout that the caller shortened says nothing of the agent.
+        // A timeout that the caller shortened says nothing about the agent.
         if until < deadline { fault.with_progress(CallProgress::NotSent) } else { fault }
     };
     let attempt = async {
         if !pool.shares_http2.load(Ordering::Relaxed) {
             return open_connection(pool, policy, until).await;
         }
-        let _turn = pool.connect_lock.lock().await;
+        let _guard = pool.connect_lock.lock().await;
         match pool.open_http2_stream() {
             Some(stream) => Ok(HttpConnection::Http2(stream, true)),
             None => open_connection(pool, policy, until).await,
@@ -94,16 +94,16 @@ pub(super) async fn connect_dedicated(
     let late = |_| faults::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
     let attempt = async {
         let ConnectAddress::Tcp { host, port } = &pool.key.address else {
-            return Err(faults::unresolvable_fault(&ResolveError::SocketDenied { at: pool.key.address.to_string() }));
+            return Err(faults::unresolvable_fault(&ResolveError::SocketDenied { path: pool.key.address.to_string() }));
         };
         let socket = dial_tcp(host, *port, policy, until).await?;
-        let Some(security) = &pool.tls else {
+        let Some(tls) = &pool.tls else {
             return Ok(CountedStream::new(TransportStream::Tcp(socket)).0);
         };
-        let mut config = ClientConfig::clone(&security.profile.loaded().config);
+        let mut config = ClientConfig::clone(&tls.profile.loaded().config);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let stream = TlsConnector::from(Arc::new(config)).connect(security.server_name.clone(), socket).await;
-        let stream = stream.map_err(|why| faults::tls_fault(&pool.key.address, &why))?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(tls.server_name.clone(), socket).await;
+        let stream = stream.map_err(|error| faults::tls_fault(&pool.key.address, &error))?;
         Ok(CountedStream::new(TransportStream::Tls(Box::new(stream))).0)
     };
     timeout_at(until, attempt).await.map_err(late)?
@@ -114,22 +114,24 @@ async fn open_connection(
     policy: &AddressPolicy,
     until: Instant,
 ) -> Result<HttpConnection, Fault> {
-    // The generation is read first, so that a change while connecting is noticed.
+    // The generation is read first, so that a change while connecting is detected.
     let generation = pool.generation_under(0);
     match &pool.key.address {
         ConnectAddress::Unix(path) => {
             if !policy.permits_unix_socket(path) {
-                return Err(faults::unresolvable_fault(&ResolveError::SocketDenied { at: path.display().to_string() }));
+                return Err(faults::unresolvable_fault(&ResolveError::SocketDenied {
+                    path: path.display().to_string(),
+                }));
             }
             let socket =
-                UnixStream::connect(path).await.map_err(|why| faults::connect_fault(&pool.key.address, &why))?;
+                UnixStream::connect(path).await.map_err(|error| faults::connect_fault(&pool.key.address, &error))?;
             handshake_http(pool, TransportStream::Unix(socket), generation, pool.key.h2c).await
         }
         ConnectAddress::Tcp { host, port } => {
             let socket = dial_tcp(host, *port, policy, until).await?;
             match &pool.tls {
                 None => handshake_http(pool, TransportStream::Tcp(socket), generation, pool.key.h2c).await,
-                Some(security) => handshake_tls(pool, security, socket).await,
+                Some(tls) => handshake_tls(pool, tls, socket).await,
             }
         }
     }
@@ -137,37 +139,37 @@ async fn open_connection(
 
 /// Tries the addresses in order; each has its share of the remaining time.
 async fn dial_tcp(host: &str, port: u16, policy: &AddressPolicy, until: Instant) -> Result<TcpStream, Fault> {
-    let addresses = net::resolve_host(host, port, policy).await.map_err(|why| faults::unresolvable_fault(&why))?;
-    let mut left = addresses.len() as u32;
-    let mut last = None;
-    for at in addresses {
-        let share = until.saturating_duration_since(Instant::now()) / left.max(1);
-        let tried = timeout_at(Instant::now() + share, TcpStream::connect(at)).await;
-        let why = match tried {
+    let addresses = net::resolve_host(host, port, policy).await.map_err(|error| faults::unresolvable_fault(&error))?;
+    let mut remaining = addresses.len() as u32;
+    let mut last_fault = None;
+    for address in addresses {
+        let share = until.saturating_duration_since(Instant::now()) / remaining.max(1);
+        let result = timeout_at(Instant::now() + share, TcpStream::connect(address)).await;
+        let error = match result {
             Ok(Ok(socket)) => {
                 // Small writes must not wait for acknowledgements; if this fails, the connection is only slower.
                 let _ = socket.set_nodelay(true);
                 return Ok(socket);
             }
-            Ok(Err(why)) => why,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "timed out"),
         };
-        last = Some(faults::connect_fault(&at, &why));
-        left -= 1;
+        last_fault = Some(faults::connect_fault(&address, &error));
+        remaining -= 1;
     }
-    Err(last.unwrap_or_else(|| faults::timeout_fault(format_args!("{host} has no address"))))
+    Err(last_fault.unwrap_or_else(|| faults::timeout_fault(format_args!("{host} has no address"))))
 }
 
 async fn handshake_tls(
     pool: &Arc<ConnectionPool>,
-    security: &PoolTls,
+    pool_tls: &PoolTls,
     socket: TcpStream,
 ) -> Result<HttpConnection, Fault> {
-    let tls = security.profile.loaded();
+    let tls = pool_tls.profile.loaded();
     let generation = pool.generation_under(tls.generation);
     let connector = TlsConnector::from(Arc::clone(&tls.config));
-    let stream = connector.connect(security.server_name.clone(), socket).await;
-    let stream = stream.map_err(|why| faults::tls_fault(&pool.key.address, &why))?;
+    let stream = connector.connect(pool_tls.server_name.clone(), socket).await;
+    let stream = stream.map_err(|error| faults::tls_fault(&pool.key.address, &error))?;
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     handshake_http(pool, TransportStream::Tls(Box::new(stream)), generation, h2).await
 }
@@ -181,8 +183,8 @@ async fn handshake_http(
     let (counted, counters) = CountedStream::new(stream);
     if !h2 {
         pool.shares_http2.store(false, Ordering::Relaxed);
-        let line = Http1Connection::handshake(counted, counters, generation).await;
-        return line.map(HttpConnection::Http1).map_err(|why| faults::no_response_fault(&why));
+        let connection = Http1Connection::handshake(counted, counters, generation).await;
+        return connection.map(HttpConnection::Http1).map_err(|error| faults::no_response_fault(&error));
     }
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -193,9 +195,9 @@ async fn handshake_http(
         .keep_alive_timeout(PING_TIMEOUT)
         .handshake(TokioIo::new(counted))
         .await
-        .map_err(|why| faults::no_response_fault(&why))?;
-    // The task ends when the agent closes the connection, or when the last sender is dropped. Every call that the end
-    // interrupts receives its error.
+        .map_err(|error| faults::no_response_fault(&error))?;
+    // The task ends when the agent closes the connection, or when the last sender is dropped. Calls in progress then
+    // receive the error themselves.
     tokio::spawn(async move { drop(connection.await) });
     let stream = pool.add_http2(Http2Connection::new(sender, generation));
     stream

@@ -1,5 +1,5 @@
-//! The byte stream of a connection (TCP, TLS or Unix socket) with counters of the bytes sent and received: the retry
-//! logic needs them.
+//! The byte stream of a connection (TCP, TLS or Unix socket), with counters of the bytes sent and received, for the
+//! retry logic.
 
 use std::{
     io,

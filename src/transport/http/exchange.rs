@@ -62,12 +62,12 @@ impl HttpUpstreamClient {
         request: UpstreamCall<'_>,
         deadline: Instant,
     ) -> Result<UpstreamReply, Fault> {
-        let UpstreamCall { method, path, headers, body, header_mutations: passage, .. } = request;
-        let exchange = HttpExchange { target, method, path, headers, header_mutations: passage, deadline };
+        let UpstreamCall { method, path, headers, body, header_mutations, .. } = request;
+        let exchange = HttpExchange { target, method, path, headers, header_mutations, deadline };
         let (copy, progress) = match &body {
             RequestBody::Empty => (Some(None), None),
             RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
-            RequestBody::Stream(intake) => (None, Some(intake.progress())),
+            RequestBody::Stream(receiver) => (None, Some(receiver.progress())),
         };
         let connection = self.acquire_connection(target, deadline).await?;
         let reused = connection.is_reused();
@@ -80,13 +80,13 @@ impl HttpUpstreamClient {
             delivery == Delivery::NotDelivered || (delivery == Delivery::Unknown && exchange.is_repeatable());
         let retry_body =
             unsent.map(HyperRequest::into_body).or_else(|| copy.filter(|_| may_retry).map(HyperBody::Whole));
-        // A fresh connection would fail in the same way.
-        let Some(again) = retry_body.filter(|_| reused) else {
+        // On a new connection the cause is not a closed idle connection, so a retry would fail in the same way.
+        let Some(retry_body) = retry_body.filter(|_| reused) else {
             return Err(fault);
         };
         // The other idle connections are probably dead as well.
-        let way = self.connect(target, deadline).await?;
-        exchange.send_attempt(way, again, progress.as_deref()).await.map_err(|failed| failed.fault)
+        let connection = self.connect(target, deadline).await?;
+        exchange.send_attempt(connection, retry_body, progress.as_deref()).await.map_err(|failed| failed.fault)
     }
 
     async fn acquire_connection(&self, target: &Arc<HttpTarget>, deadline: Instant) -> Result<HttpConnection, Fault> {
@@ -97,10 +97,10 @@ impl HttpUpstreamClient {
         if let Some(stream) = target.pool.open_http2_stream() {
             return Ok(HttpConnection::Http2(stream, true));
         }
-        // If the agent has closed the connection, nothing is sent on it, and a new one is opened.
-        if let Some(mut line) = target.pool.take_http1(now) {
-            line.reused = true;
-            return Ok(HttpConnection::Http1(line));
+        // If the agent has closed the connection, no byte is sent on it, and the call is retried on a new one.
+        if let Some(mut connection) = target.pool.take_http1(now) {
+            connection.reused = true;
+            return Ok(HttpConnection::Http1(connection));
         }
         self.connect(target, deadline).await
     }
@@ -118,12 +118,12 @@ impl HttpExchange<'_> {
         body: HyperBody,
         progress: Option<&BodyProgress>,
     ) -> Result<UpstreamReply, FailedAttempt> {
-        let sent = match connection {
-            HttpConnection::Http1(line) => self.send_http1(line, body, progress).await,
+        let result = match connection {
+            HttpConnection::Http1(connection) => self.send_http1(connection, body, progress).await,
             HttpConnection::Http2(stream, _) => self.send_http2(stream, body, progress).await,
         };
         // A truncated request body explains every other failure.
-        sent.map_err(|failed| match progress.and_then(BodyProgress::take_fault) {
+        result.map_err(|failed| match progress.and_then(BodyProgress::take_fault) {
             Some(fault) => fault.into(),
             None => failed,
         })
@@ -135,15 +135,15 @@ impl HttpExchange<'_> {
         body: HyperBody,
         progress: Option<&BodyProgress>,
     ) -> Result<UpstreamReply, FailedAttempt> {
-        let message = self.build_request(body, Version::HTTP_11)?;
+        let request = self.build_request(body, Version::HTTP_11)?;
         let before = connection.counters.snapshot();
         // Only driving the connection can bring the reply, so nothing else needs to wake this call. The reply is polled
         // outside tokio's budget: a poll deferred for lack of budget would not be woken.
-        let mut answer = pin!(unconstrained(connection.sender.try_send_request(message)));
+        let mut response = pin!(unconstrained(connection.sender.try_send_request(request)));
         let head = poll_fn(|cx| {
             // If the connection has ended, the reply's future knows why.
             let _ = connection.drive(cx);
-            answer.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
+            response.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
         });
         let head = self.await_head(pin!(head), progress).await?;
         let response = match head {
@@ -171,9 +171,9 @@ impl HttpExchange<'_> {
         body: HyperBody,
         progress: Option<&BodyProgress>,
     ) -> Result<UpstreamReply, FailedAttempt> {
-        let message = self.build_request(body, Version::HTTP_2)?;
-        let answer = stream.sender().try_send_request(message);
-        match self.await_head(pin!(answer), progress).await? {
+        let request = self.build_request(body, Version::HTTP_2)?;
+        let response = stream.sender().try_send_request(request);
+        match self.await_head(pin!(response), progress).await? {
             Ok(response) => {
                 validate_response_head(&response)?;
                 Ok(self.build_reply(response, ReplyConnection::Http2(stream)))
@@ -204,8 +204,8 @@ impl HttpExchange<'_> {
                 }
                 Err(_) if progress.is_some_and(BodyProgress::take_sent_chunk) => {}
                 Err(_) => {
-                    let bound = self.target.timeouts.first_byte;
-                    return Err(faults::timeout_fault(format_args!("no complete response head within {bound:?}")));
+                    let timeout = self.target.timeouts.first_byte;
+                    return Err(faults::timeout_fault(format_args!("no complete response head within {timeout:?}")));
                 }
             }
         }
@@ -213,7 +213,7 @@ impl HttpExchange<'_> {
 
     fn build_reply(&self, response: Response<Incoming>, source: ReplyConnection) -> UpstreamReply {
         let (head, body) = response.into_parts();
-        let body = HttpReplyBody::new(body, source, (self.target.timeouts.idle, self.deadline));
+        let body = HttpReplyBody::new(body, source, self.target.timeouts.idle, self.deadline);
         UpstreamReply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
     }
 }

@@ -12,10 +12,12 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 /// Errors of this machine, not of the agent: no descriptors (EMFILE, ENFILE), ports, buffers or memory.
 const LOCAL_ERRNOS: [i32; 5] = [24, 23, 99, 105, 12];
 
-pub(super) fn unresolvable_fault(why: &ResolveError) -> Fault {
-    unavailable_fault(match why {
-        ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => format!("address refused by policy: {why}"),
-        ResolveError::NoAddress { .. } => why.to_string(),
+pub(super) fn unresolvable_fault(error: &ResolveError) -> Fault {
+    unavailable_fault(match error {
+        ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => {
+            format!("address refused by policy: {error}")
+        }
+        ResolveError::NoAddress { .. } => error.to_string(),
     })
 }
 
@@ -27,24 +29,24 @@ fn unavailable_fault(detail: impl Display) -> Fault {
 }
 
 /// The fault of a connection that could not be opened.
-pub(super) fn connect_fault(at: &dyn Display, why: &io::Error) -> Fault {
-    if why.raw_os_error().is_some_and(|errno| LOCAL_ERRNOS.contains(&errno)) {
+pub(super) fn connect_fault(address: &dyn Display, error: &io::Error) -> Fault {
+    if error.raw_os_error().is_some_and(|errno| LOCAL_ERRNOS.contains(&errno)) {
         return Fault::new(FaultCode::Overloaded, "The gateway has no free connection")
-            .with_detail(format_args!("connecting to {at}: {why}"))
+            .with_detail(format_args!("connecting to {address}: {error}"))
             .with_retry_after(RETRY_SOON);
     }
-    match why.kind() {
+    match error.kind() {
         io::ErrorKind::TimedOut => {
-            timeout_fault(format_args!("connecting to {at}: {why}")).with_progress(CallProgress::NotSent)
+            timeout_fault(format_args!("connecting to {address}: {error}")).with_progress(CallProgress::NotSent)
         }
-        _ => unavailable_fault(format_args!("connecting to {at}: {why}")),
+        _ => unavailable_fault(format_args!("connecting to {address}: {error}")),
     }
 }
 
 /// The fault of a failed TLS handshake: a wrong certificate, a wrong name, or no TLS at all.
-pub(super) fn tls_fault(at: &dyn Display, why: &dyn Display) -> Fault {
+pub(super) fn tls_fault(address: &dyn Display, error: &dyn Display) -> Fault {
     Fault::new(FaultCode::AgentError, "No secure connection to the agent could be established")
-        .with_detail(format_args!("TLS to {at}: {why}"))
+        .with_detail(format_args!("TLS to {address}: {error}"))
         .with_progress(CallProgress::NotSent)
 }
 
@@ -53,14 +55,14 @@ pub(super) fn timeout_fault(detail: impl Display) -> Fault {
 }
 
 /// The fault of a response that did not arrive or cannot be parsed.
-pub(super) fn no_response_fault(why: &hyper::Error) -> Fault {
-    let message = match why.is_parse() {
+pub(super) fn no_response_fault(error: &hyper::Error) -> Fault {
+    let message = match error.is_parse() {
         true => "The agent's reply is not valid HTTP",
         false => "The agent closed the connection without a reply",
     };
-    match why.is_parse() {
-        true => hyper_fault(message, why),
-        false => hyper_fault(message, why).with_progress(CallProgress::PossiblySent),
+    match error.is_parse() {
+        true => hyper_fault(message, error),
+        false => hyper_fault(message, error).with_progress(CallProgress::PossiblySent),
     }
 }
 
@@ -70,27 +72,27 @@ pub(super) fn invalid_response_fault(detail: impl Display) -> Fault {
 }
 
 /// The fault of a truncated response body.
-pub(super) fn truncated_body_fault(why: &hyper::Error) -> Fault {
-    hyper_fault("The agent's reply ended before it was complete", why)
+pub(super) fn truncated_body_fault(error: &hyper::Error) -> Fault {
+    hyper_fault("The agent's reply ended before it was complete", error)
 }
 
-fn hyper_fault(message: &'static str, why: &hyper::Error) -> Fault {
-    if why.is_timeout() {
-        return timeout_fault(error_chain(why));
+fn hyper_fault(message: &'static str, error: &hyper::Error) -> Fault {
+    if error.is_timeout() {
+        return timeout_fault(error_chain(error));
     }
-    Fault::new(FaultCode::AgentError, message).with_detail(error_chain(why))
+    Fault::new(FaultCode::AgentError, message).with_detail(error_chain(error))
 }
 
 /// Whether the agent says that it has not processed the request: it refused the HTTP/2 stream, or the stream is above
 /// the last one that a closing connection serves (RFC 9113 §8.7).
-pub(super) fn is_unprocessed(why: &hyper::Error) -> bool {
-    let mut cause = why.source();
-    while let Some(inner) = cause {
-        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
-            let graceful = inner.is_go_away() && inner.is_remote() && inner.reason() == Some(h2::Reason::NO_ERROR);
-            return graceful || (inner.is_remote() && inner.reason() == Some(h2::Reason::REFUSED_STREAM));
+pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        if let Some(source) = source.downcast_ref::<h2::Error>() {
+            let graceful = source.is_go_away() && source.is_remote() && source.reason() == Some(h2::Reason::NO_ERROR);
+            return graceful || (source.is_remote() && source.reason() == Some(h2::Reason::REFUSED_STREAM));
         }
-        cause = inner.source();
+        cause = source.source();
     }
     false
 }

@@ -14,7 +14,7 @@ use http::{
 };
 use std::{net::IpAddr, sync::Arc};
 
-/// What calls to one HTTP endpoint need, computed once.
+/// The target of calls to one HTTP endpoint, computed once.
 #[derive(Debug)]
 pub struct HttpTarget {
     pub(super) pool: Arc<ConnectionPool>,
@@ -46,7 +46,7 @@ pub(super) struct EndpointParts {
 }
 
 pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, String> {
-    let unusable = |why: &dyn std::fmt::Display| format!("endpoint: cannot be called ({why})");
+    let unusable = |reason: &dyn std::fmt::Display| format!("endpoint: cannot be called ({reason})");
     match endpoint {
         AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) => {
             let authority = uri.authority().cloned().ok_or_else(|| unusable(&"it has no host"))?;
@@ -56,8 +56,8 @@ pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, 
                 Some("http" | "ws") => Scheme::HTTP,
                 _ => return Err(unusable(&"it has no scheme")),
             };
-            let default = if scheme == Scheme::HTTPS { 443 } else { 80 };
-            let port = authority.port_u16().unwrap_or(default);
+            let default_port = if scheme == Scheme::HTTPS { 443 } else { 80 };
+            let port = authority.port_u16().unwrap_or(default_port);
             let host = authority.host().to_ascii_lowercase().into();
             let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
             Ok(EndpointParts { address: ConnectAddress::Tcp { host, port }, scheme, authority, path })
@@ -66,7 +66,7 @@ pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, 
             address: ConnectAddress::Unix(socket.clone()),
             scheme: Scheme::HTTP,
             authority: Authority::from_static("localhost"),
-            path: path.parse().map_err(|why| unusable(&why))?,
+            path: path.parse().map_err(|error| unusable(&error))?,
         }),
         AgentEndpoint::Mqtt(_) | AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => {
             Err(unusable(&"it is not HTTP"))
@@ -80,8 +80,8 @@ pub(super) fn check_plaintext(parts: &EndpointParts, settings: &TransportConfig)
         return Ok(());
     };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let local = &**host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    if parts.scheme == Scheme::HTTPS || local || settings.allow_plaintext == Some(true) {
+    let is_local = &**host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    if parts.scheme == Scheme::HTTPS || is_local || settings.allow_plaintext == Some(true) {
         return Ok(());
     }
     Err(vec![
@@ -89,17 +89,17 @@ pub(super) fn check_plaintext(parts: &EndpointParts, settings: &TransportConfig)
     ])
 }
 
-pub(super) fn load_credential(from: &UpstreamCredential) -> Result<(HeaderName, HeaderValue), String> {
-    let name = HeaderName::try_from(from.header.as_str())
-        .map_err(|_| format!("credential.header: '{}' is not a header name", from.header))?;
+pub(super) fn load_credential(credential: &UpstreamCredential) -> Result<(HeaderName, HeaderValue), String> {
+    let name = HeaderName::try_from(credential.header.as_str())
+        .map_err(|_| format!("credential.header: '{}' is not a header name", credential.header))?;
     if !headers::may_carry_credential(&name) {
         return Err(format!(
             "credential.header: '{name}' is set by the gateway itself (choose another, such as Authorization)"
         ));
     }
-    let secret = from.value.load().map_err(|why| format!("credential.value: {why}"))?;
-    let default = if name == http::header::AUTHORIZATION { "Bearer" } else { "" };
-    let text = match from.scheme.as_deref().unwrap_or(default) {
+    let secret = credential.value.load().map_err(|error| format!("credential.value: {error}"))?;
+    let default_scheme = if name == http::header::AUTHORIZATION { "Bearer" } else { "" };
+    let text = match credential.scheme.as_deref().unwrap_or(default_scheme) {
         "" => secret.expose().to_owned(),
         scheme => format!("{scheme} {}", secret.expose()),
     };

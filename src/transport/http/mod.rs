@@ -1,5 +1,5 @@
 //! Upstreams over HTTP/1.1 and HTTP/2: TCP, TLS and Unix sockets, with connection pools. Plain text beyond this machine
-//! is refused unless the configuration allows it, and only addresses that the policy permits are connected to.
+//! is refused unless the configuration allows it, and connections go only to addresses that the policy permits.
 
 mod client_connection;
 mod connection_pool;
@@ -46,7 +46,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 /// Returns the files and secrets of `settings` that cannot be used, for any agent.
 pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
     let mut problems = TlsProfile::load(&settings.tls).err().unwrap_or_default();
-    problems.extend(settings.credential.as_ref().and_then(|shown| load_credential(shown).err()));
+    problems.extend(settings.credential.as_ref().and_then(|credential| load_credential(credential).err()));
     problems
 }
 
@@ -57,7 +57,7 @@ pub(super) fn build_tls_config(settings: &UpstreamTlsConfig) -> Result<rustls::C
     Ok(config)
 }
 
-/// All HTTP connections of the gateway. It outlives every configuration, and so do the connections.
+/// The HTTP client for all upstreams. It outlives every configuration, and so do its connections.
 #[derive(Debug)]
 pub(super) struct HttpUpstreamClient {
     policy: ArcSwap<AddressPolicy>,
@@ -99,13 +99,13 @@ impl HttpUpstreamClient {
         settings: &TransportConfig,
     ) -> Result<Arc<HttpTarget>, Vec<String>> {
         let mut problems = Vec::new();
-        let endpoint_parts = split_endpoint(endpoint).map_err(|why| problems.push(why)).ok();
+        let endpoint_parts = split_endpoint(endpoint).map_err(|problem| problems.push(problem)).ok();
         let credential = settings.credential.as_ref().map(load_credential).transpose();
-        let credential = credential.map_err(|why| problems.push(why)).ok();
+        let credential = credential.map_err(|problem| problems.push(problem)).ok();
         let host = endpoint_parts.as_ref().and_then(|parts| HeaderValue::from_str(parts.authority.as_str()).ok());
         let pool = endpoint_parts.as_ref().and_then(|parts| {
             let pool = check_plaintext(parts, settings).and_then(|()| self.get_or_create_pool(parts, settings));
-            pool.map_err(|whys| problems.extend(whys)).ok()
+            pool.map_err(|errors| problems.extend(errors)).ok()
         });
         let (Some(parts), Some(credential), Some(host), Some(pool)) = (endpoint_parts, credential, host, pool) else {
             return Err(problems);
@@ -127,26 +127,26 @@ impl HttpUpstreamClient {
         parts: &EndpointParts,
         settings: &TransportConfig,
     ) -> Result<Arc<ConnectionPool>, Vec<String>> {
-        let secure = parts.scheme == Scheme::HTTPS;
+        let is_https = parts.scheme == Scheme::HTTPS;
         let key = PoolKey {
             address: parts.address.clone(),
-            tls: secure.then(|| settings.tls.clone()),
-            h2c: !secure && settings.h2c.unwrap_or(false),
-            keep_alive: settings.idle_connection_timeout.map_or(Duration::from_secs(4), |span| span.get()),
+            tls: is_https.then(|| settings.tls.clone()),
+            h2c: !is_https && settings.h2c.unwrap_or(false),
+            keep_alive: settings.idle_connection_timeout.map_or(Duration::from_secs(4), |duration| duration.get()),
             max_idle: settings.max_idle_connections.unwrap_or(256),
         };
-        let security = secure.then(|| self.get_or_create_tls(parts, &settings.tls)).transpose()?;
+        let tls = is_https.then(|| self.get_or_create_tls(parts, &settings.tls)).transpose()?;
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             return Ok(pool);
         }
-        let pool = Arc::new(ConnectionPool::new(key.clone(), security));
+        let pool = Arc::new(ConnectionPool::new(key.clone(), tls));
         pools.insert(key, Arc::downgrade(&pool));
         Ok(pool)
     }
 
     fn get_or_create_tls(&self, parts: &EndpointParts, settings: &UpstreamTlsConfig) -> Result<PoolTls, Vec<String>> {
-        let name = tls_profile::parse_server_name(settings, parts.authority.host()).map_err(|why| vec![why])?;
+        let name = tls_profile::parse_server_name(settings, parts.authority.host()).map_err(|problem| vec![problem])?;
         // The server name is verified per pool; a profile depends on the files alone.
         let files = UpstreamTlsConfig { server_name: None, ..settings.clone() };
         let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);

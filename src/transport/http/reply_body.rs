@@ -38,20 +38,20 @@ pub(in crate::transport) struct HttpReplyBody {
     source: ReplyConnection,
     idle_timeout: Duration,
     deadline: Instant,
-    /// The deadline of the chunk awaited now; it stays the same if waiting is interrupted and resumed.
+    /// The deadline of the current chunk; unchanged if waiting is interrupted and resumed.
     chunk_deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl fmt::Debug for HttpReplyBody {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Answer").field("body", &self.body).finish_non_exhaustive()
+        to.debug_struct("HttpReplyBody").field("body", &self.body).finish_non_exhaustive()
     }
 }
 
 impl HttpReplyBody {
-    /// Each chunk may take `idle`, the whole body until `deadline`.
-    pub(super) fn new(body: Incoming, source: ReplyConnection, (idle_timeout, deadline): (Duration, Instant)) -> Self {
+    /// Each chunk may take `idle_timeout`, the whole body until `deadline`.
+    pub(super) fn new(body: Incoming, source: ReplyConnection, idle_timeout: Duration, deadline: Instant) -> Self {
         Self { body, source, idle_timeout, deadline, chunk_deadline: None, timer: None }
     }
 
@@ -95,7 +95,7 @@ impl HttpReplyBody {
             let frame = match &mut self.source {
                 ReplyConnection::Finished => return Poll::Ready(None),
                 ReplyConnection::Http2(_) => map_frame_error(ready!(Pin::new(&mut self.body).poll_frame(cx))),
-                ReplyConnection::Http1(held) => ready!(poll_http1_frame(&mut self.body, &mut held.connection, cx)),
+                ReplyConnection::Http1(pooled) => ready!(poll_http1_frame(&mut self.body, &mut pooled.connection, cx)),
             };
             match frame {
                 None => return Poll::Ready(self.finish().err().map(Err)),
@@ -112,14 +112,14 @@ impl HttpReplyBody {
         }
     }
 
-    /// Ends a complete body: the connection returns to the pool, unless a side wants it closed or the agent replied
-    /// before it had the whole request. An HTTP/2 agent may also have reset the stream without naming an error, which
-    /// is not the end of a body.
+    /// Ends a complete body: the connection returns to the pool, unless one side closes it or the agent replied before
+    /// it had the whole request. An HTTP/2 agent may also have reset the stream without an error code, which does not
+    /// complete the body.
     fn finish(&mut self) -> Result<(), Fault> {
         match std::mem::replace(&mut self.source, ReplyConnection::Finished) {
-            ReplyConnection::Http1(mut held) => {
-                if held.connection.is_usable() {
-                    held.pool.put_http1(held.connection, held.keep_alive);
+            ReplyConnection::Http1(mut pooled) => {
+                if pooled.connection.check_reusable() {
+                    pooled.pool.put_http1(pooled.connection, pooled.keep_alive);
                 }
                 Ok(())
             }
@@ -133,7 +133,7 @@ impl HttpReplyBody {
 
 type FrameResult = Option<Result<hyper::body::Frame<Bytes>, Fault>>;
 
-/// Takes a frame that is ready, else drives the connection and looks again. The body needs no waker of its own: only
+/// Takes a frame that is ready, else drives the connection and polls again. The body needs no waker of its own: only
 /// this call drives the connection that fills it.
 fn poll_http1_frame(body: &mut Incoming, connection: &mut Http1Connection, cx: &mut Context<'_>) -> Poll<FrameResult> {
     let mut noop_context = Context::from_waker(Waker::noop());
@@ -151,5 +151,5 @@ fn poll_http1_frame(body: &mut Incoming, connection: &mut Http1Connection, cx: &
 }
 
 fn map_frame_error(frame: Option<hyper::Result<hyper::body::Frame<Bytes>>>) -> FrameResult {
-    frame.map(|frame| frame.map_err(|why| faults::truncated_body_fault(&why)))
+    frame.map(|frame| frame.map_err(|error| faults::truncated_body_fault(&error)))
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 pub(super) type HyperRequest = http::Request<HyperBody>;
 
-/// What all attempts of one call share.
+/// The parts of a call that all its attempts share.
 pub(super) struct HttpExchange<'a> {
     pub(super) target: &'a Arc<HttpTarget>,
     pub(super) method: Method,
@@ -31,9 +31,13 @@ impl HttpExchange<'_> {
 
     /// Builds the request of one attempt, with the remaining time of the call.
     pub(super) fn build_request(&self, body: HyperBody, version: Version) -> Result<HyperRequest, Fault> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let mut headers =
-            headers::build_request_headers(self.headers, &self.target.gateway_headers, &self.header_mutations, left);
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let mut headers = headers::build_request_headers(
+            self.headers,
+            &self.target.gateway_headers,
+            &self.header_mutations,
+            remaining,
+        );
         let path = self.path.as_ref().unwrap_or(&self.target.path);
         let mut parts = http::uri::Parts::default();
         parts.path_and_query = Some(path.clone());
@@ -43,12 +47,12 @@ impl HttpExchange<'_> {
             (parts.scheme, parts.authority) = (Some(self.target.scheme.clone()), Some(self.target.authority.clone()));
         }
         let uri = Uri::from_parts(parts)
-            .map_err(|why| faults::invalid_response_fault(format_args!("the path {path}: {why}")))?;
-        let mut message = HyperRequest::new(body);
-        *message.method_mut() = self.method.clone();
-        *message.uri_mut() = uri;
-        *message.headers_mut() = headers;
-        Ok(message)
+            .map_err(|error| faults::invalid_response_fault(format_args!("the path {path}: {error}")))?;
+        let mut request = HyperRequest::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok(request)
     }
 }
 

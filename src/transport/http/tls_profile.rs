@@ -39,8 +39,8 @@ pub(super) struct TlsProfile {
 
 impl TlsProfile {
     pub(super) fn load(settings: &UpstreamTlsConfig) -> Result<Arc<Self>, Vec<String>> {
-        let live = load_tls(settings)?;
-        Ok(Arc::new(Self { settings: settings.clone(), loaded: ArcSwap::from_pointee(live) }))
+        let loaded = load_tls(settings)?;
+        Ok(Arc::new(Self { settings: settings.clone(), loaded: ArcSwap::from_pointee(loaded) }))
     }
 
     pub(super) fn loaded(&self) -> Arc<LoadedTls> {
@@ -58,9 +58,9 @@ impl TlsProfile {
             return;
         }
         match load_tls(&self.settings) {
-            Ok(live) => self.loaded.store(Arc::new(live)),
+            Ok(loaded) => self.loaded.store(Arc::new(loaded)),
             Err(problems) => {
-                tracing::warn!(?problems, "changed TLS files for agents are invalid, the previous ones stay in force")
+                tracing::warn!(?problems, "changed TLS files for agents are invalid: the previous ones stay in force")
             }
         }
     }
@@ -75,32 +75,28 @@ pub(super) fn parse_server_name(settings: &UpstreamTlsConfig, host: &str) -> Res
 }
 
 fn load_tls(settings: &UpstreamTlsConfig) -> Result<LoadedTls, Vec<String>> {
-    // The stamps are read first, so that a change during the load is noticed by the next check.
-    let stamps = file_stamps(settings);
+    // The stamps are read first, so that the next check detects a change during the load.
+    let file_stamps = file_stamps(settings);
     let mut problems = Vec::new();
     let roots = settings.ca.as_deref().map_or_else(load_system_roots, load_ca_file);
-    let roots = roots.map_err(|why| problems.push(why)).ok();
-    let identity = load_client_identity(settings).map_err(|why| problems.push(why)).ok();
+    let roots = roots.map_err(|problem| problems.push(problem)).ok();
+    let identity = load_client_identity(settings).map_err(|problem| problems.push(problem)).ok();
     let (Some(roots), Some(identity)) = (roots, identity) else {
         return Err(problems);
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|why| vec![format!("tls: {why}")])?
+        .map_err(|error| vec![format!("tls: {error}")])?
         .with_root_certificates(roots);
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder
             .with_client_auth_cert(chain, key)
-            .map_err(|why| vec![format!("tls.key: does not match tls.certificate ({why})")])?,
+            .map_err(|error| vec![format!("tls.key: does not match tls.certificate ({error})")])?,
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(LoadedTls {
-        config: Arc::new(config),
-        generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
-        file_stamps: stamps,
-    })
+    Ok(LoadedTls { config: Arc::new(config), generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed), file_stamps })
 }
 
 type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -118,23 +114,23 @@ fn load_client_identity(settings: &UpstreamTlsConfig) -> Result<Option<ClientIde
     };
     let chain = read_certificates("tls.certificate", certificate)?;
     let key = PrivateKeyDer::from_pem_file(key)
-        .map_err(|why| format!("tls.key: {} contains no private key in PEM ({why})", key.display()))?;
+        .map_err(|error| format!("tls.key: {} contains no private key in PEM ({error})", key.display()))?;
     Ok(Some((chain, key)))
 }
 
 fn load_ca_file(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates("tls.ca", path)? {
-        roots.add(certificate).map_err(|why| format!("tls.ca: {} cannot be used ({why})", path.display()))?;
+        roots.add(certificate).map_err(|error| format!("tls.ca: {} cannot be used ({error})", path.display()))?;
     }
     Ok(roots)
 }
 
 fn load_system_roots() -> Result<RootCertStore, String> {
-    let found = rustls_native_certs::load_native_certs();
+    let system = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Some systems have certificates that no verifier accepts; the others are used.
-    roots.add_parsable_certificates(found.certs);
+    roots.add_parsable_certificates(system.certs);
     match roots.is_empty() {
         true => {
             Err("tls.ca: the system has no certificate authorities (install ca-certificates, or set tls.ca)".to_owned())
@@ -144,20 +140,20 @@ fn load_system_roots() -> Result<RootCertStore, String> {
 }
 
 fn read_certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unusable = |why: &dyn std::fmt::Display| format!("{field}: {} cannot be read ({why})", path.display());
-    let found = CertificateDer::pem_file_iter(path).map_err(|why| unusable(&why))?;
-    let found = found.collect::<Result<Vec<_>, _>>().map_err(|why| unusable(&why))?;
-    match found.is_empty() {
+    let unusable = |reason: &dyn std::fmt::Display| format!("{field}: {} cannot be read ({reason})", path.display());
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))?;
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| unusable(&error))?;
+    match certificates.is_empty() {
         true => Err(unusable(&"it contains no certificate in PEM")),
-        false => Ok(found),
+        false => Ok(certificates),
     }
 }
 
 fn file_stamps(settings: &UpstreamTlsConfig) -> Vec<TlsFileStamp> {
     let files = [&settings.ca, &settings.certificate, &settings.key];
     let stamp = |path: &ConfigPath| {
-        let about = std::fs::metadata(path).ok()?;
-        Some((about.modified().ok()?, about.len()))
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
     };
     files.into_iter().flatten().map(stamp).collect()
 }

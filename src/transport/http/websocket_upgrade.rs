@@ -63,59 +63,61 @@ impl HttpUpstreamClient {
         if deadline <= Instant::now() {
             return Err(faults::timeout_fault("the call's deadline passed before the agent was called"));
         }
-        let wire = connector::connect_dedicated(target, &self.policy(), deadline).await?;
+        let stream = connector::connect_dedicated(target, &self.policy(), deadline).await?;
         let until = deadline.min(Instant::now() + target.timeouts.first_byte);
         let (mut sender, connection) = http1::Builder::new()
             .max_header_size(super::MAX_RESPONSE_HEAD)
             .max_buf_size(2 * super::MAX_RESPONSE_HEAD)
-            .handshake(TokioIo::new(wire))
+            .handshake(TokioIo::new(stream))
             .await
-            .map_err(|why| faults::no_response_fault(&why))?;
+            .map_err(|error| faults::no_response_fault(&error))?;
         let key = generate_key();
-        let message = build_handshake(target, &request, (&key, deadline))?;
+        let handshake = build_handshake(target, &request, &key, deadline)?;
         let mut connection = pin!(connection.with_upgrades());
-        let mut answer = pin!(async {
-            let response = sender.send_request(message).await.map_err(|why| faults::no_response_fault(&why))?;
+        let mut outcome = pin!(async {
+            let response = sender.send_request(handshake).await.map_err(|error| faults::no_response_fault(&error))?;
             read_handshake_response(response, &key, request.subprotocols).await
         });
-        let both = async {
+        let exchange = async {
             tokio::select! {
                 biased;
-                answered = &mut answer => answered,
-                _ = &mut connection => answer.await,
+                result = &mut outcome => result,
+                _ = &mut connection => outcome.await,
             }
         };
-        let late = |_| faults::timeout_fault("no complete reply to the WebSocket handshake in time");
-        timeout_at(until, both).await.map_err(late)?
+        let late = |_| faults::timeout_fault("no complete response to the WebSocket handshake in time");
+        timeout_at(until, exchange).await.map_err(late)?
     }
 }
 
 fn build_handshake(
     target: &Arc<HttpTarget>,
     request: &UpgradeRequest<'_>,
-    (key, deadline): (&str, Instant),
+    key: &str,
+    deadline: Instant,
 ) -> Result<http::Request<HyperBody>, Fault> {
     let (headers, header_mutations) = (request.headers, request.header_mutations);
     let exchange = HttpExchange { target, method: Method::GET, path: None, headers, header_mutations, deadline };
-    let mut message = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11)?;
-    let fields = message.headers_mut();
+    let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11)?;
+    let fields = handshake.headers_mut();
     // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.
-    let unsuitable =
-        [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT, header::ACCEPT_ENCODING, header::ORIGIN];
-    unsuitable.into_iter().for_each(|name| drop(fields.remove(name)));
+    for name in
+        [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ACCEPT, header::ACCEPT_ENCODING, header::ORIGIN]
+    {
+        fields.remove(name);
+    }
     if request.outlives_call {
         fields.remove("x-request-timeout");
     }
     fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-    let key = HeaderValue::from_str(key)
-        .map_err(|why| Fault::new(FaultCode::Internal, "The gateway failed").with_detail(why))?;
+    let key = HeaderValue::from_str(key).map_err(|error| Fault::from(FaultCode::Internal).with_detail(error))?;
     fields.insert(header::SEC_WEBSOCKET_KEY, key);
     if let Some(protocols) = request.subprotocols {
         fields.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols.clone());
     }
-    Ok(message)
+    Ok(handshake)
 }
 
 async fn read_handshake_response(
@@ -127,7 +129,7 @@ async fn read_handshake_response(
         return read_refusal(response).await.map(UpgradeOutcome::Refused);
     }
     let protocol = validate_handshake(response.headers(), key, offered)?;
-    let io = hyper::upgrade::on(&mut response).await.map_err(|why| faults::no_response_fault(&why))?;
+    let io = hyper::upgrade::on(&mut response).await.map_err(|error| faults::no_response_fault(&error))?;
     Ok(UpgradeOutcome::Upgraded(Box::new(TokioIo::new(io)), protocol))
 }
 
@@ -142,16 +144,16 @@ fn validate_handshake(
         let first = values.next();
         first.filter(|_| values.next().is_none())
     };
-    let has_token = |name: &HeaderName, word: &str| {
+    let has_token = |name: &HeaderName, token: &str| {
         let tokens = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(word))
+        tokens.flat_map(|value| value.split(',')).any(|candidate| candidate.trim().eq_ignore_ascii_case(token))
     };
     if !has_token(&header::UPGRADE, "websocket") || !has_token(&header::CONNECTION, "upgrade") {
         return Err(invalid_handshake_fault("Upgrade or Connection does not name the WebSocket protocol"));
     }
-    let accepted =
+    let is_accepted =
         single_value(&header::SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| *accept == derive_accept_key(key.as_bytes()));
-    if !accepted {
+    if !is_accepted {
         return Err(invalid_handshake_fault("Sec-WebSocket-Accept does not match Sec-WebSocket-Key"));
     }
     if headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
@@ -162,7 +164,7 @@ fn validate_handshake(
     }
     let chosen = single_value(&header::SEC_WEBSOCKET_PROTOCOL).and_then(|value| value.to_str().ok());
     let offered = offered.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match chosen.filter(|chosen| offered.split(',').any(|one| one.trim() == *chosen)) {
+    match chosen.filter(|chosen| offered.split(',').any(|candidate| candidate.trim() == *chosen)) {
         Some(chosen) => Ok(HeaderValue::from_str(chosen).ok()),
         None => Err(invalid_handshake_fault("the agent chose a subprotocol that was not offered")),
     }

@@ -1,6 +1,6 @@
 //! Local runtimes: agents on this machine that register themselves (R51), with a descriptor in a private folder or
-//! with a lease over the admin listener. Each call looks the address up, so that a stopped runtime is gone at once.
-//! This module starts no runtime, and trusts nothing that another user of the machine could have written.
+//! with a lease over the admin listener. Each call looks the address up, so that a stopped runtime disappears at once.
+//! This module starts no runtime, and trusts no file that another user of the machine could have written.
 
 mod runtime_folder;
 mod runtime_lease;
@@ -35,20 +35,23 @@ pub struct LocalRuntimeConfig {
     #[serde(default)]
     pub owner_uid: Option<u32>,
     /// The longest lease that the admin listener grants (PUT /local/NAME); 1s to 24h. Default: 1h.
-    #[serde(default = "default_longest_lease")]
+    #[serde(default = "default_max_lease")]
     pub max_lease: ConfigDuration,
 }
 
-fn default_longest_lease() -> ConfigDuration {
+fn default_max_lease() -> ConfigDuration {
     ConfigDuration::from_secs(3600)
 }
 
 impl LocalRuntimeConfig {
     /// Returns every value that cannot be used.
     pub fn problems(&self) -> Vec<String> {
-        let fits = (1..=86_400).contains(&self.max_lease.get().as_secs());
-        let lease = (!fits).then(|| format!("max_lease: is {} (must be 1s to 24h)", self.max_lease));
-        lease.into_iter().chain(runtime_folder::folder_problem(self).map(|why| format!("folder: {why}"))).collect()
+        let is_valid = (1..=86_400).contains(&self.max_lease.get().as_secs());
+        let max_lease = (!is_valid).then(|| format!("max_lease: is {} (must be 1s to 24h)", self.max_lease));
+        max_lease
+            .into_iter()
+            .chain(runtime_folder::folder_problem(self).map(|problem| format!("folder: {problem}")))
+            .collect()
     }
 }
 
@@ -64,8 +67,8 @@ pub(super) struct LocalRuntimes {
 impl LocalRuntimes {
     /// Requires a tokio runtime.
     pub(super) fn new() -> Arc<Self> {
-        let any: Vec<Glob> = "/*".parse().into_iter().collect();
-        let http = HttpUpstreamClient::new(Arc::new(AddressPolicy::default().with_unix_sockets(any)));
+        let any_path: Vec<Glob> = "/*".parse().into_iter().collect();
+        let http = HttpUpstreamClient::new(Arc::new(AddressPolicy::default().with_unix_sockets(any_path)));
         Arc::new(Self { config: ArcSwapOption::default(), leases: RuntimeLeases::default(), http })
     }
 
@@ -100,7 +103,7 @@ impl LocalRuntimes {
     /// # Errors
     /// No runtime may register, or the socket is not trusted.
     pub(super) fn grant_lease(&self, name: &str, request_body: &[u8]) -> Result<LeaseGrant, Fault> {
-        let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
+        let refuse = |reason: String| Fault::new(FaultCode::InvalidInput, reason);
         let not_configured = || {
             Fault::new(
                 FaultCode::NotFound,
@@ -109,11 +112,11 @@ impl LocalRuntimes {
         };
         let config = self.config.load_full().ok_or_else(not_configured)?;
         let name: AgentId = name.parse().map_err(refuse)?;
-        let new: LeaseRequest = serde_json::from_slice(request_body)
-            .map_err(|why| refuse(format!("The body is not a valid lease ({why})")))?;
-        let (address, ttl) = new.validate(&config)?;
+        let request: LeaseRequest = serde_json::from_slice(request_body)
+            .map_err(|error| refuse(format!("The body is not a valid lease ({error})")))?;
+        let (address, ttl) = request.validate(&config)?;
         runtime_folder::verify_socket(&address.socket, &config)
-            .map_err(|why| refuse(format!("The socket cannot be used: {why}")))?;
+            .map_err(|error| refuse(format!("The socket cannot be used: {error}")))?;
         self.leases.grant(&name, address, ttl)
     }
 
@@ -124,19 +127,22 @@ impl LocalRuntimes {
 
     async fn find_runtime(&self, name: &AgentId) -> Result<RuntimeAddress, Fault> {
         let Some(config) = self.config.load_full() else {
-            return Err(not_running_fault("there is no section 'local_runtimes' any more"));
+            return Err(not_running_fault("the section 'local_runtimes' was removed"));
         };
         let (leased, name) = (self.leases.find(name.as_str()), name.clone());
         let lookup = tokio::task::spawn_blocking(move || match leased {
-            Some(place) => runtime_folder::verify_socket(&place.socket, &config).map(|()| place),
+            Some(address) => runtime_folder::verify_socket(&address.socket, &config).map(|()| address),
             None => runtime_folder::read_descriptor(&config, &name),
         });
-        lookup.await.map_err(|_| not_running_fault("the lookup task failed"))?.map_err(|why| not_running_fault(&why))
+        lookup
+            .await
+            .map_err(|_| not_running_fault("the lookup task failed"))?
+            .map_err(|reason| not_running_fault(&reason))
     }
 }
 
-fn not_running_fault(why: &str) -> Fault {
-    Fault::new(FaultCode::AgentUnavailable, "The agent is not running").with_detail(why)
+fn not_running_fault(reason: &str) -> Fault {
+    Fault::new(FaultCode::AgentUnavailable, "The agent is not running").with_detail(reason)
 }
 
 /// The transport to one local runtime.
@@ -163,7 +169,7 @@ impl LocalRuntimeTransport {
             .local
             .http
             .build_target_at(&endpoint, &self.settings)
-            .map_err(|whys| not_running_fault(&whys.join("; ")))?;
+            .map_err(|errors| not_running_fault(&errors.join("; ")))?;
         *last = Some((address, Arc::clone(&target)));
         Ok(target)
     }
@@ -176,7 +182,7 @@ impl Transport for LocalRuntimeTransport {
     }
 
     async fn is_reachable(&self) -> bool {
-        let target = self.local.find_runtime(&self.name).await.and_then(|place| self.target(place));
+        let target = self.local.find_runtime(&self.name).await.and_then(|address| self.target(address));
         match target {
             Ok(target) => self.local.http.is_reachable(&target).await,
             Err(_) => false,

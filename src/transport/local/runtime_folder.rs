@@ -1,6 +1,6 @@
 //! The folder in which local runtimes place descriptors. A file is trusted only if no user but the owner can have
-//! written it. Files are opened relative to the open folder and never through links, so that the file that was checked
-//! is the file that is read.
+//! written it. Files are opened relative to the open folder, and links are not followed, so that the file that was
+//! checked is the file that is read.
 
 use super::LocalRuntimeConfig;
 use crate::agent::AgentId;
@@ -42,7 +42,7 @@ struct RuntimeDescriptor {
 /// Returns why the folder cannot be used.
 pub(super) fn folder_problem(config: &LocalRuntimeConfig) -> Option<String> {
     // A missing folder may be created later; until then its runtimes count as not running.
-    if statat(CWD, &*config.folder, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|why| why == rustix::io::Errno::NOENT) {
+    if statat(CWD, &*config.folder, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|error| error == rustix::io::Errno::NOENT) {
         return None;
     }
     open_folder(config).err()
@@ -54,35 +54,35 @@ pub(super) fn read_descriptor(config: &LocalRuntimeConfig, name: &AgentId) -> Re
     let file = format!("{name}.json");
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened =
-        openat(&folder, &file, flags, Mode::empty()).map_err(|why| format!("{file} cannot be opened ({why})"))?;
-    let stat = fstat(&opened).map_err(|why| format!("{file} cannot be checked ({why})"))?;
-    verify_ownership(&stat, FileType::RegularFile, config).map_err(|why| format!("{file} {why}"))?;
+        openat(&folder, &file, flags, Mode::empty()).map_err(|error| format!("{file} cannot be opened ({error})"))?;
+    let stat = fstat(&opened).map_err(|error| format!("{file} cannot be checked ({error})"))?;
+    verify_ownership(&stat, FileType::RegularFile, config).map_err(|problem| format!("{file} {problem}"))?;
     let mut text = Vec::new();
     let read = File::from(opened).take(MAX_DESCRIPTOR_BYTES + 1).read_to_end(&mut text);
-    read.map_err(|why| format!("{file} cannot be read ({why})"))?;
+    read.map_err(|error| format!("{file} cannot be read ({error})"))?;
     if text.len() as u64 > MAX_DESCRIPTOR_BYTES {
         return Err(format!("{file} is too long (at most {MAX_DESCRIPTOR_BYTES} bytes)"));
     }
     let RuntimeDescriptor { socket, path } =
-        serde_json::from_slice(&text).map_err(|why| format!("{file} is not a valid descriptor ({why})"))?;
+        serde_json::from_slice(&text).map_err(|error| format!("{file} is not a valid descriptor ({error})"))?;
     let socket = socket.unwrap_or_else(|| format!("{name}.sock"));
     if socket.is_empty() || socket.contains(['/', '\0']) || matches!(&*socket, "." | "..") {
         return Err(format!("{file}: socket is not a file name in this folder"));
     }
-    let stat =
-        statat(&folder, &socket, AtFlags::SYMLINK_NOFOLLOW).map_err(|why| format!("{socket} is missing ({why})"))?;
-    verify_ownership(&stat, FileType::Socket, config).map_err(|why| format!("{socket} {why}"))?;
-    let path = validate_path(path).map_err(|why| format!("{file}: {why}"))?;
+    let stat = statat(&folder, &socket, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|error| format!("{socket} is missing ({error})"))?;
+    verify_ownership(&stat, FileType::Socket, config).map_err(|problem| format!("{socket} {problem}"))?;
+    let path = validate_path(path).map_err(|problem| format!("{file}: {problem}"))?;
     Ok(RuntimeAddress { socket: config.folder.join(socket), path })
 }
 
 /// Checks that the socket at `path` belongs to the owner, and that no other user can replace it. Blocks.
 pub(super) fn verify_socket(path: &Path, config: &LocalRuntimeConfig) -> Result<(), String> {
-    let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(|why| format!("it is missing ({why})"))?;
-    verify_ownership(&stat, FileType::Socket, config).map_err(|why| format!("it {why}"))?;
+    let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| format!("it is missing ({error})"))?;
+    verify_ownership(&stat, FileType::Socket, config).map_err(|problem| format!("it {problem}"))?;
     let parent = path.parent().unwrap_or(path);
     let stat =
-        statat(CWD, parent, AtFlags::SYMLINK_NOFOLLOW).map_err(|why| format!("its folder is missing ({why})"))?;
+        statat(CWD, parent, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| format!("its folder is missing ({error})"))?;
     let mode = stat.st_mode;
     let shared = mode & OTHERS_WRITE != 0 && mode & STICKY_BIT == 0;
     match FileType::from_raw_mode(mode) == FileType::Directory && !shared && is_trusted_owner(stat.st_uid, config, true)
@@ -95,17 +95,17 @@ pub(super) fn verify_socket(path: &Path, config: &LocalRuntimeConfig) -> Result<
 /// Validates the HTTP path of a runtime.
 pub(super) fn validate_path(path: Option<String>) -> Result<String, String> {
     let path = path.unwrap_or_else(|| "/".to_owned());
-    let fits = path.starts_with('/') && path.len() <= 1024 && path.parse::<http::uri::PathAndQuery>().is_ok();
-    if fits { Ok(path) } else { Err("'path' is not an HTTP path (it must begin with /)".to_owned()) }
+    let is_valid = path.starts_with('/') && path.len() <= 1024 && path.parse::<http::uri::PathAndQuery>().is_ok();
+    if is_valid { Ok(path) } else { Err("'path' is not an HTTP path (it must begin with /)".to_owned()) }
 }
 
 fn open_folder(config: &LocalRuntimeConfig) -> Result<rustix::fd::OwnedFd, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let named = config.folder.display();
+    let path = config.folder.display();
     let folder =
-        open(&*config.folder, flags, Mode::empty()).map_err(|why| format!("{named} cannot be opened ({why})"))?;
-    let stat = fstat(&folder).map_err(|why| format!("{named} cannot be checked ({why})"))?;
-    verify_ownership(&stat, FileType::Directory, config).map_err(|why| format!("{named} {why}"))?;
+        open(&*config.folder, flags, Mode::empty()).map_err(|error| format!("{path} cannot be opened ({error})"))?;
+    let stat = fstat(&folder).map_err(|error| format!("{path} cannot be checked ({error})"))?;
+    verify_ownership(&stat, FileType::Directory, config).map_err(|problem| format!("{path} {problem}"))?;
     Ok(folder)
 }
 

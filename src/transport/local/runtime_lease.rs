@@ -45,14 +45,14 @@ pub struct LeaseGrant {
 
 impl LeaseRequest {
     pub(super) fn validate(self, config: &LocalRuntimeConfig) -> Result<(RuntimeAddress, Duration), Fault> {
-        let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
+        let refuse = |message: String| Fault::new(FaultCode::InvalidInput, message);
         let is_valid_path = self.socket.starts_with('/') && self.socket.len() <= 107 && !self.socket.contains('\0');
         if !is_valid_path || self.socket.split('/').any(|part| part == "..") {
             return Err(refuse("'socket' must be an absolute path of at most 107 bytes".to_owned()));
         }
         let path = validate_path(self.path).map_err(refuse)?;
         let max_ttl = config.max_lease.get();
-        let ttl = self.ttl.map_or(Duration::from_secs(60).min(max_ttl), |span| span.get());
+        let ttl = self.ttl.map_or(Duration::from_secs(60).min(max_ttl), |ttl| ttl.get());
         if ttl < Duration::from_secs(1) || ttl > max_ttl {
             return Err(refuse(format!("'ttl' must be 1s to {}", config.max_lease)));
         }
@@ -68,7 +68,7 @@ impl RuntimeLeases {
     pub(super) fn grant(&self, name: &AgentId, address: RuntimeAddress, ttl: Duration) -> Result<LeaseGrant, Fault> {
         let now = Instant::now();
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.retain(|_, (_, ends)| *ends > now);
+        leases.retain(|_, (_, expires_at)| *expires_at > now);
         if leases.len() >= MAX_LEASES && !leases.contains_key(name.as_str()) {
             return Err(Fault::new(FaultCode::Overloaded, "Too many runtimes are registered"));
         }
@@ -78,11 +78,11 @@ impl RuntimeLeases {
 
     pub(super) fn find(&self, name: &str) -> Option<RuntimeAddress> {
         let leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.get(name).filter(|(_, ends)| *ends > Instant::now()).map(|(place, _)| place.clone())
+        leases.get(name).filter(|(_, expires_at)| *expires_at > Instant::now()).map(|(address, _)| address.clone())
     }
 
     pub(super) fn remove(&self, name: &str) -> bool {
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.remove(name).is_some_and(|(_, ends)| ends > Instant::now())
+        leases.remove(name).is_some_and(|(_, expires_at)| expires_at > Instant::now())
     }
 }

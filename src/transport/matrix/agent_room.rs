@@ -1,5 +1,5 @@
-//! An agent's room: its alias is resolved, it is joined where that is allowed, and it is checked before a message is
-//! sent. An encrypted room is refused: the gateway has no keys, and would send in the clear what is meant to be secret.
+//! An agent's room: the gateway resolves its alias, joins it where that is allowed, and checks it before it sends a
+//! message. An encrypted room is refused: the gateway has no keys, and would send confidential messages in plain text.
 
 use super::{faults, homeserver_account::MatrixAccount};
 use crate::{agent::MatrixAddress, fault::Fault, net::ApiRequest};
@@ -80,10 +80,10 @@ impl AgentRoom {
         if reply.status != 200 {
             return Err(faults::homeserver_fault("resolving the room's alias", &reply));
         }
-        let found: AliasResponse = serde_json::from_slice(&reply.body)
-            .map_err(|why| faults::invalid_response_fault("resolving the room's alias", why))?;
-        match found.room_id.starts_with('!') && MatrixAddress::is_room_id(&found.room_id) {
-            true => Ok(found.room_id.into()),
+        let response: AliasResponse = serde_json::from_slice(&reply.body)
+            .map_err(|error| faults::invalid_response_fault("resolving the room's alias", error))?;
+        match response.room_id.starts_with('!') && MatrixAddress::is_room_id(&response.room_id) {
+            true => Ok(response.room_id.into()),
             false => Err(faults::invalid_response_fault("resolving the room's alias", "room_id is not a room id")),
         }
     }
@@ -93,13 +93,13 @@ impl AgentRoom {
         let path = [&state[..], &["m.room.encryption"]].concat();
         let mut reply = account.send_with_retry(get_request(&path), until).await?;
         if reply.status == 403 && self.join && !is_account_error(&reply.body) {
-            let ask = ApiRequest {
+            let request = ApiRequest {
                 method: Method::POST,
                 path: &[&CLIENT_API[..], &["join", &self.id_or_alias]].concat(),
                 query: &[],
                 body: Some(b"{}"),
             };
-            let joined = account.send_with_retry(ask, until).await?;
+            let joined = account.send_with_retry(request, until).await?;
             if joined.status != 200 {
                 return Err(faults::homeserver_fault("joining the agent's room", &joined));
             }
@@ -117,7 +117,7 @@ impl AgentRoom {
                 return Err(faults::unavailable_fault(
                     "The gateway's account is not in the agent's room",
                     format_args!(
-                        "the account is not in {id} (invite it and set settings.matrix.join, or join manually)"
+                        "the account is not in {id} (invite it and set matrix.auto_join: true, or join manually)"
                     ),
                 ));
             }
@@ -127,7 +127,7 @@ impl AgentRoom {
         let reply = account.send_with_retry(get_request(&path), until).await?;
         let is_member = reply.status == 200
             && serde_json::from_slice::<serde_json::Value>(&reply.body)
-                .is_ok_and(|state| state.get("membership").is_some_and(|is| is == "join"));
+                .is_ok_and(|state| state.get("membership").is_some_and(|membership| membership == "join"));
         if is_member || !matches!(reply.status, 200 | 404) {
             return if is_member {
                 Ok(())
@@ -144,8 +144,8 @@ impl AgentRoom {
 
 /// Whether a 403 is about the account itself, not about the room.
 fn is_account_error(body: &[u8]) -> bool {
-    let told: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    told.get("errcode").and_then(serde_json::Value::as_str).is_some_and(|code| code != "M_FORBIDDEN")
+    let error: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    error.get("errcode").and_then(serde_json::Value::as_str).is_some_and(|code| code != "M_FORBIDDEN")
 }
 
 pub(super) fn get_request<'a>(path: &'a [&'a str]) -> ApiRequest<'a> {

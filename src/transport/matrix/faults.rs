@@ -54,24 +54,24 @@ pub(super) fn unavailable_fault(message: &'static str, detail: impl Display) -> 
 }
 
 /// The fault of a request without a usable response.
-pub(super) fn unreachable_fault(why: &FetchError) -> Fault {
-    unavailable_fault("The agent cannot be reached", why).with_retry_after(RETRY_SOON)
+pub(super) fn unreachable_fault(error: &FetchError) -> Fault {
+    unavailable_fault("The agent cannot be reached", error).with_retry_after(RETRY_SOON)
 }
 
 /// The fault of a response that breaks the Matrix protocol.
-pub(super) fn invalid_response_fault(what: &str, why: impl Display) -> Fault {
+pub(super) fn invalid_response_fault(request: &str, error: impl Display) -> Fault {
     unavailable_fault(
         "The agent cannot be reached",
-        format_args!("homeserver sent an invalid response to {what}: {why}"),
+        format_args!("homeserver sent an invalid response to {request}: {error}"),
     )
     .with_retry_after(RETRY_SOON)
 }
 
 /// The fault of a request that the homeserver refused.
-pub(super) fn homeserver_fault(what: &str, reply: &ApiReply) -> Fault {
+pub(super) fn homeserver_fault(request: &str, reply: &ApiReply) -> Fault {
     let HomeserverError { errcode, error, .. } = parse_error(reply);
-    let told: String = error.chars().take(200).collect();
-    let detail = format!("homeserver answered {} to {what}: {errcode} {told}", reply.status);
+    let text: String = error.chars().take(200).collect();
+    let detail = format!("homeserver answered {} to {request}: {errcode} {text}", reply.status);
     match (reply.status, errcode.as_str()) {
         (413, _) | (_, "M_TOO_LARGE") => Fault::new(FaultCode::PayloadTooLarge, TOO_LARGE_MESSAGE).with_detail(detail),
         (_, "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED" | "M_USER_SUSPENDED") => {

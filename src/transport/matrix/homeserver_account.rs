@@ -73,23 +73,23 @@ impl MatrixAccount {
         }
     }
 
-    /// Starts the sync loop and waits until replies are received from now on.
+    /// Starts the sync loop if necessary, and waits until it receives replies.
     pub(super) async fn ensure_receiving(self: &Arc<Self>, until: Instant) -> Result<(), Fault> {
         let mut state = self.sync_state.subscribe();
         if !self.sync_started.swap(true, Ordering::AcqRel) {
             tokio::spawn(sync::run_sync_loop(Arc::downgrade(self)));
         }
         let syncs = {
-            let ear = state.borrow();
-            if ear.receiving {
+            let state = state.borrow();
+            if state.receiving {
                 return Ok(());
             }
-            ear.syncs
+            state.syncs
         };
         self.wake_sync.notify_one();
-        match timeout_at(until, state.wait_for(|ear| ear.receiving || ear.syncs > syncs)).await {
-            Ok(Ok(ear)) if ear.receiving => Ok(()),
-            Ok(Ok(ear)) => Err(ear.fault.clone().unwrap_or_else(faults::timeout_fault)),
+        match timeout_at(until, state.wait_for(|state| state.receiving || state.syncs > syncs)).await {
+            Ok(Ok(state)) if state.receiving => Ok(()),
+            Ok(Ok(state)) => Err(state.fault.clone().unwrap_or_else(faults::timeout_fault)),
             _ => Err(faults::timeout_fault()),
         }
     }
@@ -104,13 +104,13 @@ impl MatrixAccount {
     /// Adds `room` to the rooms whose messages are received.
     pub(super) fn add_room(&self, room: &Arc<AgentRoom>) -> Result<(), Fault> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.retain(|known| known.strong_count() > 0);
-        if rooms.iter().any(|known| known.as_ptr() == Arc::as_ptr(room)) {
+        rooms.retain(|existing| existing.strong_count() > 0);
+        if rooms.iter().any(|existing| existing.as_ptr() == Arc::as_ptr(room)) {
             return Ok(());
         }
         if rooms.len() >= MAX_ROOMS {
-            let why = format!("one Matrix account serves at most {MAX_ROOMS} agents");
-            return Err(faults::unavailable_fault("The agent cannot be reached", why));
+            let detail = format!("one Matrix account serves at most {MAX_ROOMS} agents");
+            return Err(faults::unavailable_fault("The agent cannot be reached", detail));
         }
         rooms.push(Arc::downgrade(room));
         self.wake_sync.notify_one();
@@ -122,17 +122,19 @@ impl MatrixAccount {
         let (mut attempts, mut rate_limit_waits) = (0, 0);
         loop {
             self.wait_for_rate_limit(until).await?;
-            let left = until.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
-            if left.is_zero() {
+            let remaining = until.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
+            if remaining.is_zero() {
                 return Err(if rate_limit_waits > 0 {
                     faults::rate_limited_fault(faults::RETRY_SOON)
                 } else {
                     faults::timeout_fault()
                 });
             }
-            let bounds =
-                FetchLimits { size: MAX_RESPONSE, time: ConfigDuration::from_millis(left.as_millis().max(1) as u64) };
-            let fault = match self.api.send(request.clone(), bounds).await {
+            let limits = FetchLimits {
+                size: MAX_RESPONSE,
+                time: ConfigDuration::from_millis(remaining.as_millis().max(1) as u64),
+            };
+            let fault = match self.api.send(request.clone(), limits).await {
                 Ok(reply) => match faults::rate_limit_delay(&reply) {
                     Some(wait) => {
                         self.record_rate_limit(wait);
@@ -145,7 +147,7 @@ impl MatrixAccount {
                     None if reply.status < 500 => return Ok(reply),
                     None => faults::homeserver_fault("a request", &reply),
                 },
-                Err(why) => faults::unreachable_fault(&why),
+                Err(error) => faults::unreachable_fault(&error),
             };
             // The call's deadline ended the request, not the homeserver.
             if Instant::now() + DEADLINE_MARGIN >= until {
@@ -164,18 +166,18 @@ impl MatrixAccount {
     fn record_rate_limit(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut rate_limited_until = self.rate_limited_until.lock().unwrap_or_else(PoisonError::into_inner);
-        *rate_limited_until = Some(rate_limited_until.map_or(until, |before| before.max(until)));
+        *rate_limited_until = Some(rate_limited_until.map_or(until, |current| current.max(until)));
     }
 
     /// Waits while the homeserver limits the rate; fails where the limit lasts longer than the call may.
     async fn wait_for_rate_limit(&self, until: Instant) -> Result<(), Fault> {
-        let limited = *self.rate_limited_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let limited_until = *self.rate_limited_until.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        match limited.filter(|limited| *limited > now) {
-            Some(limited) if limited >= until => Err(faults::rate_limited_fault(limited - now)),
-            Some(limited) => {
+        match limited_until.filter(|limited_until| *limited_until > now) {
+            Some(limited_until) if limited_until >= until => Err(faults::rate_limited_fault(limited_until - now)),
+            Some(limited_until) => {
                 // The jitter keeps the delayed calls from resuming all at once.
-                sleep(limited - now + random_duration(Duration::from_millis(50))).await;
+                sleep(limited_until - now + random_duration(Duration::from_millis(50))).await;
                 Ok(())
             }
             None => Ok(()),
@@ -183,8 +185,8 @@ impl MatrixAccount {
     }
 }
 
-/// Returns a random duration up to `most`.
+/// Returns a random duration up to `max`.
 pub(super) fn random_duration(max: Duration) -> Duration {
-    let share = uuid::Uuid::new_v4().as_u128() as u16;
-    max.mul_f64(f64::from(share) / f64::from(u16::MAX))
+    let random = uuid::Uuid::new_v4().as_u128() as u16;
+    max.mul_f64(f64::from(random) / f64::from(u16::MAX))
 }

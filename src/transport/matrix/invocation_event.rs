@@ -52,8 +52,8 @@ impl InvocationEvent<'_> {
             call.insert("operation".to_owned(), self.operation.into());
         }
         for (name, field) in [("requestId", "x-request-id"), ("sessionId", "x-session-id"), ("taskId", "x-task-id")] {
-            let value_text = self.fields.iter().find_map(|fields| fields.get(field)?.to_str().ok());
-            call.extend(value_text.map(|told| (name.to_owned(), told.into())));
+            let value = self.fields.iter().find_map(|fields| fields.get(field)?.to_str().ok());
+            call.extend(value.map(|value| (name.to_owned(), value.into())));
         }
         let body = display_text(&value, text);
         match is_canonical_json(&value) {
@@ -82,7 +82,7 @@ fn parse_or_string(text: &str) -> Value {
 
 fn display_text(value: &Value, text: &str) -> String {
     let display = match value {
-        Value::String(words) => Some(words.as_str()),
+        Value::String(text) => Some(text.as_str()),
         Value::Object(members) => TEXT_MEMBERS.iter().find_map(|name| members.get(*name)?.as_str()),
         _ => None,
     };
@@ -107,11 +107,11 @@ pub(super) fn transaction_id(request: &UpstreamCall<'_>, destination: [&str; 2],
     let headers = request.headers;
     let key = headers.get("idempotency-key")?;
     let credential = ["authorization", "x-api-key"].iter().find_map(|name| headers.get(*name));
-    let shown = credential.or_else(|| headers.get(request.header_mutations.api_key_header?))?;
+    let credential = credential.or_else(|| headers.get(request.header_mutations.api_key_header?))?;
     let mut hash = digest::Context::new(&digest::SHA256);
     let parts: [&[u8]; 6] = [
         key.as_bytes(),
-        shown.as_bytes(),
+        credential.as_bytes(),
         destination[0].as_bytes(),
         destination[1].as_bytes(),
         request.operation.as_bytes(),

@@ -46,16 +46,17 @@ struct MatrixLogin {
 
 impl MatrixLogin {
     fn load(settings: &TransportConfig) -> Result<Self, Vec<String>> {
-        let own = settings.matrix.clone().unwrap_or_default();
-        let homeserver = own.homeserver.ok_or_else(|| vec![missing_field("homeserver")])?;
-        let token = own.access_token.ok_or_else(|| vec![missing_field("access_token")])?;
-        let token = token.load().map_err(|why| vec![format!("matrix.access_token: {why}")])?;
+        let config = settings.matrix.clone().unwrap_or_default();
+        let homeserver = config.homeserver.ok_or_else(|| vec![missing_field("homeserver")])?;
+        let token = config.access_token.ok_or_else(|| vec![missing_field("access_token")])?;
+        let token = token.load().map_err(|problem| vec![format!("matrix.access_token: {problem}")])?;
         Ok(Self { homeserver, token, ca: settings.tls.ca.clone() })
     }
 
     fn api(&self) -> Result<ApiClient, Vec<String>> {
-        let within = |whys: Vec<String>| whys.iter().map(|why| format!("matrix.homeserver: {why}")).collect::<Vec<_>>();
-        ApiClient::build(&self.homeserver, self.ca.as_ref(), &self.token).map_err(within)
+        let with_field =
+            |errors: Vec<String>| errors.iter().map(|error| format!("matrix.homeserver: {error}")).collect::<Vec<_>>();
+        ApiClient::build(&self.homeserver, self.ca.as_ref(), &self.token).map_err(with_field)
     }
 }
 
@@ -65,12 +66,12 @@ fn missing_field(field: &str) -> String {
 
 /// Returns the values of `settings` that cannot be used, for any agent.
 pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
-    let Some(own) = &settings.matrix else { return Vec::new() };
+    let Some(config) = &settings.matrix else { return Vec::new() };
     let mut problems = Vec::new();
-    if own.homeserver.is_some() || own.access_token.is_some() {
+    if config.homeserver.is_some() || config.access_token.is_some() {
         problems.extend(MatrixLogin::load(settings).and_then(|login| login.api()).err().unwrap_or_default());
     }
-    if own.default_room.as_deref().is_some_and(|room| !MatrixAddress::is_room_id(room)) {
+    if config.default_room.as_deref().is_some_and(|room| !MatrixAddress::is_room_id(room)) {
         problems.push("matrix.default_room: is not a room (must be '!id:server' or '#alias:server')".to_owned());
     }
     problems
@@ -92,11 +93,11 @@ impl MatrixAccounts {
                 "endpoint: is on {homeserver} (must be on {ours}, as the gateway's Matrix account)"
             )]);
         }
-        let own = settings.matrix.clone().unwrap_or_default();
-        let name = address.room().map(str::to_owned).or(own.default_room);
-        let name =
-            name.ok_or_else(|| vec!["matrix.default_room: is missing (the endpoint names no room)".to_owned()])?;
-        let room = Arc::new(AgentRoom::new(name, address.user().into(), own.auto_join.unwrap_or(false)));
+        let config = settings.matrix.clone().unwrap_or_default();
+        let room_name = address.room().map(str::to_owned).or(config.default_room);
+        let room_name =
+            room_name.ok_or_else(|| vec!["matrix.default_room: is missing (the endpoint names no room)".to_owned()])?;
+        let room = Arc::new(AgentRoom::new(room_name, address.user().into(), config.auto_join.unwrap_or(false)));
         Ok(Arc::new(MatrixTransport { account, room, timeouts: UpstreamTimeouts::from(&settings.timeouts) }))
     }
 
@@ -104,9 +105,9 @@ impl MatrixAccounts {
         let login = MatrixLogin::load(settings)?;
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.retain(|(_, account)| account.strong_count() > 0);
-        let existing = accounts.iter().find(|(known, _)| *known == login).and_then(|(_, account)| account.upgrade());
-        if let Some(known) = existing {
-            return Ok(known);
+        let existing = accounts.iter().find(|(key, _)| *key == login).and_then(|(_, account)| account.upgrade());
+        if let Some(existing) = existing {
+            return Ok(existing);
         }
         let account = Arc::new(MatrixAccount::new(login.api()?));
         accounts.push((login, Arc::downgrade(&account)));
@@ -130,7 +131,7 @@ impl Transport for MatrixTransport {
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
-        // Whatever the call was waiting for, its deadline is reported as a timeout.
+        // The deadline is reported as a timeout, in every phase of the call.
         timeout_at(until, self.send_and_wait(request, until)).await.unwrap_or_else(|_| Err(faults::timeout_fault()))
     }
 }
@@ -140,42 +141,42 @@ impl MatrixTransport {
         let body = std::mem::replace(&mut request.body, super::RequestBody::Empty);
         let input = body.collect(MAX_CONTENT_BYTES).await?;
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let own = invocation_event::gateway_fields(&request);
-        let envelope = InvocationEvent {
+        let gateway_fields = invocation_event::gateway_fields(&request);
+        let event = InvocationEvent {
             token: &token,
             operation: request.operation,
             user: &self.room.agent_user,
-            fields: [&own, request.headers],
+            fields: [&gateway_fields, request.headers],
         };
-        let content = envelope.content(&input)?;
+        let content = event.content(&input)?;
         let transaction =
             invocation_event::transaction_id(&request, [self.room.id_or_alias(), &*self.room.agent_user], &input);
         self.account.ensure_receiving(until.min(Instant::now() + self.timeouts.connect + FIRST_SYNC_SLACK)).await?;
         let room = self.room.ensure_access(&self.account, until).await?;
-        let (guard, answer) = self.account.pending.register(&token, &room, &self.room.agent_user)?;
-        let event = self.send_event(&room, transaction.as_deref().unwrap_or(&token), &content, until).await?;
-        guard.set_event(event);
+        let (guard, receiver) = self.account.pending.register(&token, &room, &self.room.agent_user)?;
+        let event_id = self.send_event(&room, transaction.as_deref().unwrap_or(&token), &content, until).await?;
+        guard.set_event(event_id);
         if transaction.is_some() {
             // The agent may have replied to the first sending of a repeated call.
             sync::deliver_page(&self.account, &room, &[]).await?;
         }
-        let reply_content = answer.await.map_err(|_| faults::timeout_fault())??;
+        let reply_content = receiver.await.map_err(|_| faults::timeout_fault())??;
         Ok(reply_content.into())
     }
 
     /// Sends the message. Sending again under the same transaction id creates no second event.
     async fn send_event(&self, room: &str, transaction: &str, content: &[u8], until: Instant) -> Result<String, Fault> {
         let path = ["_matrix", "client", "v3", "rooms", room, "send", "m.room.message", transaction];
-        let ask = ApiRequest { method: Method::PUT, path: &path, query: &[], body: Some(content) };
-        let reply = self.account.send_with_retry(ask, until).await?;
+        let request = ApiRequest { method: Method::PUT, path: &path, query: &[], body: Some(content) };
+        let reply = self.account.send_with_retry(request, until).await?;
         if reply.status != 200 {
             self.room.invalidate_check().await;
             return Err(faults::homeserver_fault("sending a message", &reply));
         }
         let response: serde_json::Value = serde_json::from_slice(&reply.body)
-            .map_err(|why| faults::invalid_response_fault("sending a message", why))?;
-        let event = response.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
-        event.ok_or_else(|| faults::invalid_response_fault("sending a message", "event_id is missing"))
+            .map_err(|error| faults::invalid_response_fault("sending a message", error))?;
+        let event_id = response.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
+        event_id.ok_or_else(|| faults::invalid_response_fault("sending a message", "event_id is missing"))
     }
 }
 

@@ -36,9 +36,9 @@ struct PendingCall {
 
 impl PendingCall {
     fn is_answered_by(&self, token: &str, room: &str, message: &RoomMessage) -> bool {
-        let related =
+        let is_related =
             message.call.as_deref() == Some(token) || self.event.is_some() && self.event == message.in_reply_to;
-        related && self.room == room && self.user == message.sender
+        is_related && self.room == room && self.user == message.sender
     }
 }
 
@@ -76,17 +76,17 @@ impl PendingCalls {
         let answered: Vec<String> = calls
             .waiting
             .iter()
-            .filter(|(token, slot)| slot.is_answered_by(token, room, &message))
+            .filter(|(token, call)| call.is_answered_by(token, room, &message))
             .map(|(token, _)| token.clone())
             .collect();
         for token in &answered {
-            if let Some(slot) = calls.waiting.remove(token) {
+            if let Some(call) = calls.waiting.remove(token) {
                 // The caller may have left.
-                let _ = slot.reply.send(Ok(message.content.clone()));
+                let _ = call.reply.send(Ok(message.content.clone()));
             }
         }
-        let sending = calls.waiting.values().any(|slot| slot.event.is_none() && slot.room == room);
-        if answered.is_empty() && sending {
+        let is_sending = calls.waiting.values().any(|call| call.event.is_none() && call.room == room);
+        if answered.is_empty() && is_sending {
             if calls.early_replies.len() >= MAX_EARLY_REPLIES {
                 calls.early_replies.pop_front();
             }
@@ -97,8 +97,8 @@ impl PendingCalls {
     /// Ends every waiting call with `fault`.
     pub(super) fn fail_all(&self, fault: &Fault) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, slot) in calls.waiting.drain() {
-            let _ = slot.reply.send(Err(fault.clone()));
+        for (_, call) in calls.waiting.drain() {
+            let _ = call.reply.send(Err(fault.clone()));
         }
         calls.early_replies.clear();
     }
@@ -108,19 +108,19 @@ impl PendingCallGuard {
     /// Records the id of the call's event, and delivers a reply that arrived earlier.
     pub(super) fn set_event(&self, event: String) {
         let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = calls.waiting.get_mut(&self.token) {
-            slot.event = Some(event);
+        if let Some(call) = calls.waiting.get_mut(&self.token) {
+            call.event = Some(event);
         }
-        let early = match calls.waiting.get(&self.token) {
-            Some(slot) => {
-                calls.early_replies.iter().position(|(room, early)| slot.is_answered_by(&self.token, room, early))
+        let early_index = match calls.waiting.get(&self.token) {
+            Some(call) => {
+                calls.early_replies.iter().position(|(room, message)| call.is_answered_by(&self.token, room, message))
             }
             None => None,
         };
-        if let Some((_, message)) = early.and_then(|at| calls.early_replies.remove(at))
-            && let Some(slot) = calls.waiting.remove(&self.token)
+        if let Some((_, message)) = early_index.and_then(|index| calls.early_replies.remove(index))
+            && let Some(call) = calls.waiting.remove(&self.token)
         {
-            let _ = slot.reply.send(Ok(message.content));
+            let _ = call.reply.send(Ok(message.content));
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-/// The key of a reply in an event's content.
+/// The key of a structured reply in an event's content.
 const REPLY_KEY: &str = "gatepost.answer";
 
 /// A message that may be a reply.
@@ -43,33 +43,33 @@ impl RoomMessage {
             return None;
         }
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let related = text(relation.and_then(|relation| relation.get("event_id")));
+        let related_event = text(relation.and_then(|relation| relation.get("event_id")));
         // A reply within a thread answers the event it replies to, while the thread may begin with another call; except
         // for the fallback for clients without threads (Matrix specification, "Fallback for unthreaded clients").
-        let fallback = relation.and_then(|relation| relation.get("is_falling_back")) == Some(&Value::Bool(true));
-        let reply = text(relation.and_then(|relation| relation.pointer("/m.in_reply_to/event_id")));
-        let event = if fallback { related.or(reply) } else { reply.or(related) };
-        let own = content.get(REPLY_KEY).and_then(Value::as_object);
-        let call = text(own.and_then(|own| own.get("call")));
-        let reply_content = match own {
-            Some(own) => parse_structured(own)?,
+        let is_fallback = relation.and_then(|relation| relation.get("is_falling_back")) == Some(&Value::Bool(true));
+        let replied_event = text(relation.and_then(|relation| relation.pointer("/m.in_reply_to/event_id")));
+        let in_reply_to = if is_fallback { related_event.or(replied_event) } else { replied_event.or(related_event) };
+        let structured = content.get(REPLY_KEY).and_then(Value::as_object);
+        let call = text(structured.and_then(|structured| structured.get("call")));
+        let reply_content = match structured {
+            Some(structured) => parse_structured(structured)?,
             None => parse_text(content)?,
         };
-        (call.is_some() || event.is_some()).then_some(Self { sender, in_reply_to: event, call, content: reply_content })
+        (call.is_some() || in_reply_to.is_some()).then_some(Self { sender, in_reply_to, call, content: reply_content })
     }
 }
 
 /// Parses the structured form: `output`, its JSON as `output_json`, or `error`.
-fn parse_structured(own: &Map<String, Value>) -> Option<ReplyContent> {
-    if let Some(error) = own.get("error") {
+fn parse_structured(structured: &Map<String, Value>) -> Option<ReplyContent> {
+    if let Some(error) = structured.get("error") {
         return Some(parse_error(error));
     }
-    if let Some(text) = own.get("output_json").and_then(Value::as_str) {
+    if let Some(text) = structured.get("output_json").and_then(Value::as_str) {
         let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
         let output = || ReplyContent::Output(Bytes::copy_from_slice(text.as_bytes()));
         return Some(if is_json { output() } else { ReplyContent::Error(None, "output_json is not JSON".to_owned()) });
     }
-    Some(ReplyContent::Output(own.get("output")?.to_string().into()))
+    Some(ReplyContent::Output(structured.get("output")?.to_string().into()))
 }
 
 /// Parses an error: `code` and `message`, or the members of problem details (R93).
@@ -105,10 +105,10 @@ fn strip_quote(body: &str) -> &str {
 
 impl From<ReplyContent> for UpstreamReply {
     /// Builds the reply in the form of an agent over HTTP, so that the same checks apply.
-    fn from(said: ReplyContent) -> Self {
+    fn from(content: ReplyContent) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let (status, body) = match said {
+        let (status, body) = match content {
             ReplyContent::Output(body) => (StatusCode::OK, body),
             ReplyContent::Error(code, message) => {
                 let status = code.as_deref().map_or(StatusCode::BAD_GATEWAY, status_for_code);
@@ -123,10 +123,11 @@ impl From<ReplyContent> for UpstreamReply {
 
 /// Maps an agent's error code to an HTTP status. An agent in a room cannot refuse a caller's credential.
 fn status_for_code(code: &str) -> StatusCode {
-    let letters =
+    let normalize =
         |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    let wanted = letters(code);
-    let matching = FaultCode::ALL.iter().find(|code| letters(code.row().name) == wanted).map(|code| code.row().status);
-    let known = matching.filter(|status| !matches!(status, 401 | 403 | 405 | 500));
-    known.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::BAD_GATEWAY)
+    let normalized = normalize(code);
+    let code = FaultCode::ALL.iter().find(|code| normalize(code.row().name) == normalized);
+    let status = code.map(|code| code.row().status);
+    let allowed = status.filter(|status| !matches!(status, 401 | 403 | 405 | 500));
+    allowed.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::BAD_GATEWAY)
 }

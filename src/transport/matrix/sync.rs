@@ -84,12 +84,15 @@ pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
     let mut cursor = SyncCursor { since: None, filter: None, own_user: None, events: EVENTS_PER_ROOM, failures: 0 };
     loop {
         let Some(account) = account.upgrade() else { return };
-        let synced = cursor.sync_once(&account).await;
-        let fault = synced.err();
+        let result = cursor.sync_once(&account).await;
+        let fault = result.err();
         cursor.failures = if fault.is_some() { cursor.failures.saturating_add(1) } else { 0 };
-        account.sync_state.send_modify(|ear| {
-            *ear =
-                SyncState { receiving: ear.receiving || fault.is_none(), fault: fault.clone(), syncs: ear.syncs + 1 };
+        account.sync_state.send_modify(|state| {
+            *state = SyncState {
+                receiving: state.receiving || fault.is_none(),
+                fault: fault.clone(),
+                syncs: state.syncs + 1,
+            };
         });
         let Some(fault) = fault else { continue };
         tracing::warn!(homeserver = account.api.authority(), "Matrix sync failed, replies are delayed: {fault}");
@@ -111,28 +114,28 @@ impl SyncCursor {
         let since = self.since.clone();
         query.extend(since.as_deref().map(|since| ("since", since)));
         let path = ["_matrix", "client", "v3", "sync"];
-        let ask = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
-        let long_poll = account.api.send(ask, FetchLimits { size: MAX_SYNC_RESPONSE, time: SYNC_TIMEOUT });
+        let request = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
+        let long_poll = account.api.send(request, FetchLimits { size: MAX_SYNC_RESPONSE, time: SYNC_TIMEOUT });
         let reply = tokio::select! {
             biased;
             reply = long_poll => reply,
             // Nothing is lost: the next sync begins at the same position.
             () = account.wake_sync.notified(), if since.is_some() => return Ok(()),
         };
-        let synced = self.handle_response(account, reply).await?;
+        let response = self.handle_response(account, reply).await?;
         let mut gaps = Vec::new();
-        for (room, joined) in synced.rooms.join {
+        for (room, joined) in response.rooms.join {
             let RoomTimeline { events, limited, prev_batch } = joined.timeline;
             deliver_events(account, &room, &events);
             gaps.extend(prev_batch.filter(|_| limited).map(|before| (room, before)));
         }
-        // Gaps are filled last, so that a busy room delays no other room.
+        // Gaps are backfilled last, so that a busy room delays no other room.
         for (room, before) in gaps {
             if let Some(since) = &since {
                 backfill(account, &room, (&before, since)).await?;
             }
         }
-        self.since = Some(synced.next_batch);
+        self.since = Some(response.next_batch);
         self.events = EVENTS_PER_ROOM;
         Ok(())
     }
@@ -144,16 +147,16 @@ impl SyncCursor {
     ) -> Result<SyncResponse, Fault> {
         let reply = match reply {
             Ok(reply) => reply,
-            Err(why) => {
-                if matches!(why, FetchError::TooLarge { .. }) {
+            Err(error) => {
+                if matches!(error, FetchError::TooLarge { .. }) {
                     // Ask for fewer events; the events left out are fetched in pages.
                     (self.events, self.filter) = ((self.events / 4).max(1), None);
                 }
-                return Err(faults::unreachable_fault(&why));
+                return Err(faults::unreachable_fault(&error));
             }
         };
         match reply.status {
-            200 => serde_json::from_slice(&reply.body).map_err(|why| faults::invalid_response_fault("a sync", why)),
+            200 => serde_json::from_slice(&reply.body).map_err(|error| faults::invalid_response_fault("a sync", error)),
             401 | 403 => {
                 let fault = faults::homeserver_fault("a sync", &reply);
                 account.pending.fail_all(&fault);
@@ -164,7 +167,7 @@ impl SyncCursor {
                 Err(faults::homeserver_fault("a sync", &reply))
             }
             400 | 404 => {
-                // The homeserver has lost the filter or the position, for instance after a restore from backup.
+                // The homeserver has lost the filter or the position, for example after a restore from a backup.
                 (self.since, self.filter, self.own_user) = (None, None, None);
                 Err(faults::homeserver_fault("a sync", &reply))
             }
@@ -179,8 +182,8 @@ impl SyncCursor {
             rooms.iter().filter_map(|room| room.id()).collect(),
             rooms.iter().map(|room| room.agent_user.clone()).collect(),
         );
-        if let Some((id, made)) = &self.filter
-            && *made == scope
+        if let Some((id, filter_scope)) = &self.filter
+            && *filter_scope == scope
         {
             return Ok(id.clone());
         }
@@ -196,11 +199,11 @@ impl SyncCursor {
                 .await?,
             );
         }
-        let me = self.own_user.clone().unwrap_or_default();
+        let own_user = self.own_user.clone().unwrap_or_default();
         let body = filter_definition(&scope, self.events).to_string().into_bytes();
-        let path = ["_matrix", "client", "v3", "user", &me, "filter"];
-        let ask = ApiRequest { method: Method::POST, path: &path, query: &[], body: Some(&body) };
-        let id = request_member(account, ask, "filter_id", until).await?;
+        let path = ["_matrix", "client", "v3", "user", &own_user, "filter"];
+        let request = ApiRequest { method: Method::POST, path: &path, query: &[], body: Some(&body) };
+        let id = request_member(account, request, "filter_id", until).await?;
         self.filter = Some((id.clone(), scope));
         Ok(id)
     }
@@ -233,10 +236,10 @@ async fn request_member(
     if reply.status != 200 {
         return Err(faults::homeserver_fault("setting up a sync", &reply));
     }
-    let response: Value =
-        serde_json::from_slice(&reply.body).map_err(|why| faults::invalid_response_fault("setting up a sync", why))?;
-    let told = response.get(name).and_then(Value::as_str).map(str::to_owned);
-    told.ok_or_else(|| faults::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
+    let response: Value = serde_json::from_slice(&reply.body)
+        .map_err(|error| faults::invalid_response_fault("setting up a sync", error))?;
+    let value = response.get(name).and_then(Value::as_str).map(str::to_owned);
+    value.ok_or_else(|| faults::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
 }
 
 /// Fetches the messages between `since` and `before` that one sync left out.
@@ -267,8 +270,8 @@ pub(super) async fn deliver_page(
     let filter = r#"{"types":["m.room.message"]}"#;
     let query = [&[("dir", "b"), ("limit", "50"), ("filter", filter)], range].concat();
     let path = ["_matrix", "client", "v3", "rooms", room, "messages"];
-    let ask = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
-    let reply = account.send_with_retry(ask, Instant::now() + Duration::from_secs(10)).await?;
+    let request = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
+    let reply = account.send_with_retry(request, Instant::now() + Duration::from_secs(10)).await?;
     match reply.status {
         200 => {}
         // The account has left the room meanwhile; the other rooms are still read.
@@ -276,7 +279,7 @@ pub(super) async fn deliver_page(
         _ => return Err(faults::homeserver_fault("reading a room's messages", &reply)),
     }
     let page: MessagesPage = serde_json::from_slice(&reply.body)
-        .map_err(|why| faults::invalid_response_fault("reading a room's messages", why))?;
+        .map_err(|error| faults::invalid_response_fault("reading a room's messages", error))?;
     deliver_events(account, room, &page.chunk);
     Ok(page.end.filter(|_| !page.chunk.is_empty()))
 }

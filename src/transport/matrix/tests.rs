@@ -24,7 +24,7 @@ fn thread(root: &str, reply: &str, fallback: bool) -> Value {
 #[test]
 fn r51_a_reply_in_a_thread_answers_one_call_and_not_the_thread_root_as_well() {
     let reply = |event: &str| json!({"m.in_reply_to": {"event_id": event}});
-    for (relates, own, answered) in [
+    for (relates, structured, answered) in [
         (reply("$a"), Value::Null, "a"),
         (reply("$b"), Value::Null, "b"),
         (thread("$a", "$b", false), Value::Null, "b"),
@@ -34,18 +34,18 @@ fn r51_a_reply_in_a_thread_answers_one_call_and_not_the_thread_root_as_well() {
         (json!({"rel_type": "m.reference", "event_id": "$b"}), json!({"output": 1}), "b"),
         (Value::Null, json!({"call": "a", "output": 1}), "a"),
     ] {
-        let waiting = Arc::new(PendingCalls::default());
-        let open = |token: &str| {
-            let (ticket, hears) = waiting.register(token, "!r:h", "@bot:h").unwrap();
-            ticket.set_event(format!("${token}"));
-            (ticket, hears)
+        let pending = Arc::new(PendingCalls::default());
+        let register = |token: &str| {
+            let (guard, receiver) = pending.register(token, "!r:h", "@bot:h").unwrap();
+            guard.set_event(format!("${token}"));
+            (guard, receiver)
         };
-        let calls = [("a", open("a")), ("b", open("b"))];
-        waiting.deliver("!r:h", message(relates.clone(), own.clone()));
-        for (token, (_ticket, mut hears)) in calls {
-            let said = hears.try_recv();
-            assert_eq!(said.is_ok(), token == answered, "{relates} {own}: {token}");
-            assert!(said.is_err() || matches!(said, Ok(Ok(ReplyContent::Output(_)))));
+        let calls = [("a", register("a")), ("b", register("b"))];
+        pending.deliver("!r:h", message(relates.clone(), structured.clone()));
+        for (token, (_guard, mut receiver)) in calls {
+            let reply = receiver.try_recv();
+            assert_eq!(reply.is_ok(), token == answered, "{relates} {structured}: {token}");
+            assert!(reply.is_err() || matches!(reply, Ok(Ok(ReplyContent::Output(_)))));
         }
     }
 }

@@ -31,7 +31,7 @@ enum ConnectionState {
     Down(Arc<str>),
 }
 
-/// A broker connection, as the upstream sets of its agents share it; the connection ends with the last of them.
+/// A broker connection that the upstream sets of its agents share; the connection ends with the last of them.
 #[derive(Debug)]
 pub(super) struct BrokerConnection {
     inner: Arc<BrokerConnectionInner>,
@@ -72,8 +72,8 @@ impl BrokerConnection {
                 return Ok(Arc::clone(session));
             }
             self.inner.demand.notify_one();
-            if let ConnectionState::Down(why) = now {
-                return Err(self.unavailable_fault(&why));
+            if let ConnectionState::Down(reason) = now {
+                return Err(self.unavailable_fault(&reason));
             }
             if state.changed().await.is_err() {
                 return Err(self.unavailable_fault("the reconnect task has ended"));
@@ -81,14 +81,14 @@ impl BrokerConnection {
         }
     }
 
-    fn unavailable_fault(&self, why: &str) -> Fault {
+    fn unavailable_fault(&self, reason: &str) -> Fault {
         Fault::new(FaultCode::AgentUnavailable, "The agent cannot be reached")
-            .with_detail(format_args!("MQTT broker {}: {why}", self.inner.key.address.base_url()))
+            .with_detail(format_args!("MQTT broker {}: {reason}", self.inner.key.address.base_url()))
             .with_retry_after(Duration::from_secs(1))
             .with_progress(CallProgress::NotSent)
     }
 
-    /// Starts the reconnect task, again if a defect has ended it.
+    /// Starts the reconnect task, and restarts it if a defect has ended it.
     fn ensure_started(&self) {
         let mut reconnect_task = self.reconnect_task.lock().unwrap_or_else(PoisonError::into_inner);
         if reconnect_task.try_join_next().is_some() {
@@ -110,14 +110,14 @@ impl BrokerConnectionInner {
         loop {
             policy.mark_unchanged();
             self.state.send_replace(ConnectionState::Connecting);
-            let (why, was_up) = match self.connect().await {
-                Err(why) => (why, false),
+            let (reason, was_up) = match self.connect().await {
+                Err(reason) => (reason, false),
                 Ok((sender, receiver)) => {
                     let (session, connected_at) = (Arc::new(BrokerSession::new(sender)), Instant::now());
                     self.spawn_session(&session, receiver, &mut tasks);
                     self.state.send_replace(ConnectionState::Up(Arc::clone(&session)));
-                    let why = tokio::select! {
-                        why = session.sender.closed() => why,
+                    let reason = tokio::select! {
+                        reason = session.sender.closed() => reason,
                         changed = policy.changed() => {
                             session.retire();
                             self.state.send_replace(ConnectionState::Connecting);
@@ -130,16 +130,16 @@ impl BrokerConnectionInner {
                     if connected_at.elapsed() >= STABLE_AFTER {
                         backoff = BACKOFF.0;
                     }
-                    (why, true)
+                    (reason, true)
                 }
             };
-            tracing::warn!(broker = %self.key.address.base_url(), why, "not connected to an agent's MQTT broker");
+            tracing::warn!(broker = %self.key.address.base_url(), reason, "not connected to an agent's MQTT broker");
             // After a connection that was stable, calls wait for the first attempt to reconnect.
             let retry_at_once = was_up && backoff == BACKOFF.0;
             self.state.send_replace(if retry_at_once {
                 ConnectionState::Connecting
             } else {
-                ConnectionState::Down(why.into())
+                ConnectionState::Down(reason.into())
             });
             tokio::time::sleep(jittered_pause(backoff)).await;
             backoff = (backoff * 2).min(BACKOFF.1);
@@ -152,34 +152,34 @@ impl BrokerConnectionInner {
 
     fn spawn_session(&self, session: &Arc<BrokerSession>, receiver: MqttReceiver, tasks: &mut JoinSet<()>) {
         while tasks.try_join_next().is_some() {}
-        let (serving, keeping) = (Arc::clone(session), Arc::clone(session));
+        let (reader, maintainer) = (Arc::clone(session), Arc::clone(session));
         tasks.spawn(async move {
             tokio::select! {
-                () = serving.run(receiver) => {}
-                // Maintenance ends with the connection, whose end the session notices as well.
-                () = async { keeping.run_maintenance().await; std::future::pending().await } => {}
+                () = reader.run(receiver) => {}
+                // Maintenance ends with the connection, and the reader detects that end as well.
+                () = async { maintainer.run_maintenance().await; std::future::pending().await } => {}
             }
         });
     }
 
-    /// Makes one attempt to connect. Reads secrets and files again each time.
+    /// Makes one attempt to connect. Each attempt reads secrets and files again.
     async fn connect(&self) -> Result<(MqttSender, MqttReceiver), String> {
         let key = self.key.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let load = tokio::task::spawn_blocking(move || {
             let password = key.password.as_ref().map(|password| password.load()).transpose()?;
-            let user = key.username.as_ref().map(|name| name.load()).transpose()?.map(|name| (name, password));
-            let tls = key.tls.as_ref().map(http::build_tls_config).transpose().map_err(|whys| whys.join("; "))?;
-            Ok::<_, String>((user, tls.map(|config| TlsClientSettings::from(Arc::new(config)))))
+            let credentials = key.username.as_ref().map(|name| name.load()).transpose()?.map(|name| (name, password));
+            let tls = key.tls.as_ref().map(http::build_tls_config).transpose().map_err(|errors| errors.join("; "))?;
+            Ok::<_, String>((credentials, tls.map(|config| TlsClientSettings::from(Arc::new(config)))))
         });
-        let (user, authorities) = read.await.map_err(|_| "the task that reads secrets failed".to_owned())??;
-        let opening = ConnectOptions {
-            credentials: user,
+        let (credentials, authorities) = load.await.map_err(|_| "the task that reads secrets failed".to_owned())??;
+        let options = ConnectOptions {
+            credentials,
             authorities,
             server_name: self.key.tls.as_ref().and_then(|tls| tls.server_name.clone()),
             policy: Some(self.policy.current.load_full()),
             keep_alive: self.key.keep_alive,
             ..ConnectOptions::new(self.key.address.clone(), self.key.connect_timeout)
         };
-        mqtt_client::connect(&opening).await
+        mqtt_client::connect(&options).await
     }
 }

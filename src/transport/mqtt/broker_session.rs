@@ -26,7 +26,7 @@ const UNSUBSCRIBE_BATCH: usize = 100;
 pub(super) struct BrokerSession {
     pub(super) sender: MqttSender,
     pending: Mutex<PendingTasks>,
-    /// The clean-up that calls left: finished conversations, and agents with one progress watcher less.
+    /// The clean-up after calls: finished conversations, and agents with one progress watcher less.
     cleanup: Mutex<CleanupQueue>,
     maintenance: Notify,
     /// The agents whose progress is subscribed to; locked during the request to the broker.
@@ -49,12 +49,12 @@ struct ProgressSubscription {
     granted: bool,
 }
 
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn conversation_filter(name: &str) -> String {
-    format!("/conversations/{name}/+")
+fn conversation_filter(id: &str) -> String {
+    format!("/conversations/{id}/+")
 }
 
 fn progress_filter(agent: &str) -> String {
@@ -71,26 +71,26 @@ fn as_strs(owned: &[String]) -> Vec<&str> {
 }
 
 /// The fault of a failed request to the broker.
-pub(super) fn request_fault(why: &MqttSendError) -> Fault {
-    match why {
-        MqttSendError::TooLarge(most) => super::task_envelope::too_large_fault(*most),
-        // A broker reports this of messages that it drops, but the client library uses it for other reasons as well.
-        MqttSendError::Refused(_) => refused_fault(why).with_progress(CallProgress::PossiblySent),
-        MqttSendError::ConnectionLost(_) => connection_lost_fault(why),
+pub(super) fn request_fault(error: &MqttSendError) -> Fault {
+    match error {
+        MqttSendError::TooLarge(max_bytes) => super::task_envelope::too_large_fault(*max_bytes),
+        // Brokers report this for messages that they drop, but the client library uses it for other reasons as well.
+        MqttSendError::Refused(_) => refused_fault(error).with_progress(CallProgress::PossiblySent),
+        MqttSendError::ConnectionLost(_) => connection_lost_fault(error),
     }
 }
 
 /// The fault of a task that was not published.
-fn refused_fault(why: impl std::fmt::Display) -> Fault {
+fn refused_fault(reason: impl std::fmt::Display) -> Fault {
     Fault::new(FaultCode::AgentError, "The agent's message broker refused the call")
-        .with_detail(format_args!("MQTT broker: {why}"))
+        .with_detail(format_args!("MQTT broker: {reason}"))
         .with_progress(CallProgress::NotSent)
 }
 
 /// The fault of a lost connection: no reply can arrive, and the agent may have received the task.
-pub(super) fn connection_lost_fault(why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultCode::AgentError, "The connection to the agent was lost before it answered")
-        .with_detail(format_args!("MQTT broker: {why}"))
+pub(super) fn connection_lost_fault(reason: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::AgentError, "The connection to the agent was lost before it replied")
+        .with_detail(format_args!("MQTT broker: {reason}"))
         .with_progress(CallProgress::PossiblySent)
 }
 
@@ -110,9 +110,9 @@ impl BrokerSession {
 
     /// Delivers incoming messages until the connection is lost, or is retired and unused.
     pub(super) async fn run(&self, mut receiver: MqttReceiver) {
-        let why = loop {
+        let reason = loop {
             tokio::select! {
-                word = receiver.next() => match word {
+                received = receiver.next() => match received {
                     Ok(message) => {
                         let outcome = lock(&self.pending).deliver(&message);
                         if outcome != MessageOutcome::Delivered {
@@ -120,7 +120,7 @@ impl BrokerSession {
                             tracing::debug!(?outcome, dropped, "MQTT message dropped: no call awaits it");
                         }
                     }
-                    Err(why) => break why,
+                    Err(reason) => break reason,
                 },
                 () = self.maybe_unused.notified() => {}
             }
@@ -128,11 +128,11 @@ impl BrokerSession {
                 break "retired and unused".to_owned();
             }
         };
-        tracing::debug!(why, "MQTT connection to an agent's broker ended");
-        let mut desk = lock(&self.pending);
-        desk.closed = true;
+        tracing::debug!(reason, "MQTT connection to an agent's broker ended");
+        let mut pending = lock(&self.pending);
+        pending.closed = true;
         // Dropping the senders tells the waiting calls that no reply can arrive.
-        desk.waiting.clear();
+        pending.waiting.clear();
     }
 
     /// Takes the connection out of use for further calls.
@@ -144,10 +144,10 @@ impl BrokerSession {
     /// Cleans up after calls and prepares conversations for the next ones, while the connection lasts.
     pub(super) async fn run_maintenance(&self) {
         loop {
-            let done = self.run_maintenance_once().await;
-            if let Err(why) = done {
-                tracing::debug!(%why, "MQTT subscription maintenance failed");
-                if matches!(why, MqttSendError::ConnectionLost(_)) {
+            let result = self.run_maintenance_once().await;
+            if let Err(error) = result {
+                tracing::debug!(%error, "MQTT subscription maintenance failed");
+                if matches!(error, MqttSendError::ConnectionLost(_)) {
                     return;
                 }
             }
@@ -160,8 +160,8 @@ impl BrokerSession {
         loop {
             let (conversations, agents) = {
                 let mut cleanup = lock(&self.cleanup);
-                let from = cleanup.conversations.len().saturating_sub(UNSUBSCRIBE_BATCH);
-                (cleanup.conversations.split_off(from), std::mem::take(&mut cleanup.agents))
+                let start = cleanup.conversations.len().saturating_sub(UNSUBSCRIBE_BATCH);
+                (cleanup.conversations.split_off(start), std::mem::take(&mut cleanup.agents))
             };
             for agent in &agents {
                 self.unsubscribe_progress(agent).await?;
@@ -183,8 +183,8 @@ impl BrokerSession {
         let fresh: Vec<String> = (0..missing).map(|_| new_conversation_id()).collect();
         let filters: Vec<String> = fresh.iter().map(|name| conversation_filter(name)).collect();
         let granted = self.sender.subscribe(&as_strs(&filters)).await?;
-        let good = fresh.into_iter().zip(granted).filter(|(_, granted)| *granted).map(|(name, _)| name);
-        lock(&self.pending).spare_conversations.extend(good);
+        let granted_ids = fresh.into_iter().zip(granted).filter(|(_, granted)| *granted).map(|(name, _)| name);
+        lock(&self.pending).spare_conversations.extend(granted_ids);
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl BrokerSession {
     /// # Errors
     /// The broker refuses the subscription.
     pub(super) async fn acquire_conversation(self: &Arc<Self>) -> Result<Option<Conversation>, Fault> {
-        let ready = {
+        let spare = {
             let mut pending = lock(&self.pending);
             if pending.closed {
                 return Ok(None);
@@ -201,17 +201,17 @@ impl BrokerSession {
             pending.spare_conversations.pop()
         };
         self.maintenance.notify_one();
-        let made = |name| Conversation { session: Arc::clone(self), id: name };
-        if let Some(name) = ready {
-            return Ok(Some(made(name)));
+        let conversation_with_id = |id| Conversation { session: Arc::clone(self), id };
+        if let Some(id) = spare {
+            return Ok(Some(conversation_with_id(id)));
         }
         // From here on, dropping the conversation unsubscribes from it.
-        let conversation = made(new_conversation_id());
+        let conversation = conversation_with_id(new_conversation_id());
         match self.sender.subscribe(&[&conversation_filter(&conversation.id)]).await {
             Ok(granted) if granted == [true] => Ok(Some(conversation)),
             Ok(_) => Err(refused_fault("subscription to /conversations/+/+ refused (check the broker's ACL)")),
             Err(MqttSendError::ConnectionLost(_)) => Ok(None),
-            Err(why) => Err(request_fault(&why)),
+            Err(error) => Err(request_fault(&error)),
         }
     }
 

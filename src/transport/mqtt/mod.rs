@@ -32,7 +32,7 @@ use task_call::MqttTransport;
 use task_envelope::agent_from_topic;
 use tokio::sync::watch;
 
-/// The key of a broker connection: agents with equal keys share it.
+/// The key of a broker connection: agents with equal keys share the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BrokerKey {
     address: BrokerAddress,
@@ -70,7 +70,7 @@ impl MqttConnections {
         self.policy.changed.send_replace(());
     }
 
-    /// Builds the transport to the agent whose input topic is the path of `at`. Connects at the first call.
+    /// Builds the transport to the agent whose input topic is the path of `uri`. Connects at the first call.
     pub(super) fn build_transport(
         &self,
         uri: &Uri,
@@ -78,14 +78,16 @@ impl MqttConnections {
         settings: &TransportConfig,
     ) -> Result<Arc<dyn Transport>, Vec<String>> {
         let mut problems = problems(settings);
-        let address = broker_address(uri, settings).map_err(|why| problems.push(why)).ok();
+        let address = broker_address(uri, settings).map_err(|problem| problems.push(problem)).ok();
         let agent_id = agent_from_topic(uri.path()).filter(|id| AgentId::is_valid(id));
         if agent_id.is_none() {
             // R107, R108: a message on another topic would not be a task, and could be something else.
             problems
                 .push("endpoint: does not end with the input topic of an agent (/control/agents/id/input)".to_owned());
         }
-        let (Some(address), Some(named), true) = (address, agent_id, problems.is_empty()) else { return Err(problems) };
+        let (Some(address), Some(agent_id), true) = (address, agent_id, problems.is_empty()) else {
+            return Err(problems);
+        };
         let timeouts = UpstreamTimeouts::from(&settings.timeouts);
         let login = settings.mqtt.clone();
         let key = BrokerKey {
@@ -96,18 +98,18 @@ impl MqttConnections {
             keep_alive: login.keep_alive.unwrap_or(DEFAULT_KEEP_ALIVE).get(),
             connect_timeout: timeouts.connect,
         };
-        Ok(Arc::new(MqttTransport::new(named, agent, (self.get_or_create_connection(key), timeouts))))
+        Ok(Arc::new(MqttTransport::new(agent_id, agent, self.get_or_create_connection(key), timeouts)))
     }
 
     fn get_or_create_connection(&self, key: BrokerKey) -> Arc<BrokerConnection> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|_, connection| connection.strong_count() > 0);
-        if let Some(link) = connections.get(&key).and_then(Weak::upgrade) {
-            return link;
+        if let Some(connection) = connections.get(&key).and_then(Weak::upgrade) {
+            return connection;
         }
-        let link = Arc::new(BrokerConnection::new(key.clone(), Arc::clone(&self.policy)));
-        connections.insert(key, Arc::downgrade(&link));
-        link
+        let connection = Arc::new(BrokerConnection::new(key.clone(), Arc::clone(&self.policy)));
+        connections.insert(key, Arc::downgrade(&connection));
+        connection
     }
 }
 
@@ -123,12 +125,12 @@ pub(super) fn problems(settings: &TransportConfig) -> Vec<String> {
     }
     for (name, secret) in [("username", username), ("password", password)] {
         let unusable = secret.as_ref().and_then(|secret| secret.load().err());
-        problems.extend(unusable.map(|why| format!("mqtt.{name}: {why}")));
+        problems.extend(unusable.map(|problem| format!("mqtt.{name}: {problem}")));
     }
-    if let Some(span) =
-        keep_alive.filter(|span| !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(600)).contains(span))
+    if let Some(keep_alive) = keep_alive
+        .filter(|keep_alive| !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(600)).contains(keep_alive))
     {
-        problems.push(format!("mqtt.keep_alive: is {span} (must be 1s to 10m)"));
+        problems.push(format!("mqtt.keep_alive: is {keep_alive} (must be 1s to 10m)"));
     }
     problems
 }

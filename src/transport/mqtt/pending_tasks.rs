@@ -62,29 +62,29 @@ impl PendingTasks {
     }
 
     fn deliver_reply(&mut self, conversation: &str, agent: &str, payload: &Bytes) -> MessageOutcome {
-        let Some(expected) = self.waiting.get(conversation) else { return MessageOutcome::Unmatched };
-        if expected.agent_id != agent {
+        let Some(pending) = self.waiting.get(conversation) else { return MessageOutcome::Unmatched };
+        if pending.agent_id != agent {
             return MessageOutcome::Unmatched;
         }
-        let result = match reply_message::parse_reply(payload, &expected.task) {
+        let result = match reply_message::parse_reply(payload, &pending.task) {
             ReplyMessage::OtherTask => return MessageOutcome::Unmatched,
-            ReplyMessage::Output(answer) => Ok(answer),
+            ReplyMessage::Output(output) => Ok(output),
             ReplyMessage::Error(fault) => Err(fault),
         };
         // The first reply counts; later ones match no task.
-        if let Some(expected) = self.waiting.remove(conversation) {
+        if let Some(pending) = self.waiting.remove(conversation) {
             // The caller may have left.
-            let _ = expected.reply.send(result);
+            let _ = pending.reply.send(result);
         }
         MessageOutcome::Delivered
     }
 
     fn deliver_progress(&mut self, agent: &str, payload: &[u8]) -> MessageOutcome {
         let Some(progress) = reply_message::parse_progress(payload) else { return MessageOutcome::Unreadable };
-        let Some(expected) = self.waiting.get(&progress.conversation) else { return MessageOutcome::Unmatched };
-        let is_sender = expected.agent_id == agent;
-        match &expected.progress {
-            Some(sender) if is_sender && expected.task == progress.task => {
+        let Some(pending) = self.waiting.get(&progress.conversation) else { return MessageOutcome::Unmatched };
+        let is_sender = pending.agent_id == agent;
+        match &pending.progress {
+            Some(sender) if is_sender && pending.task == progress.task => {
                 // A slow caller misses progress, never the reply.
                 let _ = sender.try_send(progress.text);
                 MessageOutcome::Delivered

@@ -43,23 +43,25 @@ fn format_event(name: &str, data: &[u8]) -> Bytes {
 }
 
 /// Formats the reply as an event.
-pub(super) fn result_event(answer: &[u8]) -> Bytes {
-    format_event("result", answer)
+pub(super) fn result_event(reply: &[u8]) -> Bytes {
+    format_event("result", reply)
 }
 
-/// Streams the events that begin with `first` and end with the reply; `pause` bounds the time between two events.
+/// Streams the events that begin with `first` and end with the reply; `idle_timeout` bounds the time between two
+/// events.
 pub(super) fn stream_events(
     task: PublishedTask,
     first: String,
-    (idle_timeout, deadline): (Duration, Instant),
+    idle_timeout: Duration,
+    deadline: Instant,
 ) -> ReplyBody {
     let (sender, chunks) = mpsc::channel(MAX_QUEUED_EVENTS);
     tokio::spawn(async move {
-        let caller_gone = sender.clone();
+        let caller_channel = sender.clone();
         tokio::select! {
-            () = send_events(task, first, (idle_timeout, deadline), sender) => {}
-            // The caller has left; dropping the task handle ends the conversation.
-            () = caller_gone.closed() => {}
+            () = send_events(task, first, idle_timeout, deadline, sender) => {}
+            // The caller has left; dropping the published task ends the conversation.
+            () = caller_channel.closed() => {}
         }
     });
     ReplyBody::from_channel(chunks)
@@ -68,27 +70,28 @@ pub(super) fn stream_events(
 async fn send_events(
     mut task: PublishedTask,
     first: String,
-    (idle_timeout, deadline): (Duration, Instant),
+    idle_timeout: Duration,
+    deadline: Instant,
     sender: mpsc::Sender<Result<Bytes, Fault>>,
 ) {
-    let mut piece = format_event("progress", first.as_bytes());
+    let mut event = format_event("progress", first.as_bytes());
     loop {
-        if sender.send(Ok(piece)).await.is_err() {
+        if sender.send(Ok(event)).await.is_err() {
             return;
         }
         let until = deadline.min(Instant::now() + idle_timeout);
         let next_event = timeout_at(until, task.next_event()).await;
-        let last = match next_event {
+        let final_chunk = match next_event {
             Ok(Ok(TaskEvent::Progress(text))) => {
-                piece = format_event("progress", text.as_bytes());
+                event = format_event("progress", text.as_bytes());
                 continue;
             }
-            Ok(Ok(TaskEvent::Reply(answer))) => Ok(result_event(&answer)),
+            Ok(Ok(TaskEvent::Reply(reply))) => Ok(result_event(&reply)),
             Ok(Err(fault)) => Err(fault),
             Err(_) => Err(Fault::new(FaultCode::Timeout, "The agent did not answer in time")),
         };
         // A caller that has left does not need the result.
-        let _ = sender.send(last).await;
+        let _ = sender.send(final_chunk).await;
         return;
     }
 }

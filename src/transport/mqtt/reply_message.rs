@@ -1,5 +1,5 @@
-//! Parses what an agent publishes: a reply, an error or progress, and the task that it belongs to. Every message is
-//! untrusted; an agent's own words about its failures go to the log only (R41, R117).
+//! Parses the messages that an agent publishes: a reply, an error or progress, and the task that each belongs to. Every
+//! message is untrusted; the agent's description of a failure goes to the log only (R41, R117).
 //!
 //! The caller receives the member `response`: a string that contains a JSON object or array becomes that value, any
 //! other string stays a JSON string. A JSON value that is not an envelope is the reply itself.
@@ -38,23 +38,23 @@ struct ResponseMember<'a> {
 /// Parses a message on the conversation of `task`. A message that cannot be parsed is a failure of the agent: only the
 /// agent knows the conversation.
 pub(super) fn parse_reply(payload: &Bytes, task: &str) -> ReplyMessage {
-    let broken = |why: &dyn std::fmt::Display| {
-        ReplyMessage::Error(Fault::new(FaultCode::AgentError, "The agent's reply cannot be read").with_detail(why))
+    let unreadable = |reason: &dyn std::fmt::Display| {
+        ReplyMessage::Error(Fault::new(FaultCode::AgentError, "The agent's reply cannot be read").with_detail(reason))
     };
     if payload.len() > MAX_MESSAGE_BYTES {
-        return broken(&format_args!("the message is longer than {MAX_MESSAGE_BYTES} bytes"));
+        return unreadable(&format_args!("the message is longer than {MAX_MESSAGE_BYTES} bytes"));
     }
     let value = match json::parse(payload, MAX_DEPTH) {
         Ok(value) => value,
-        Err(why) => return broken(&format_args!("the message is not valid JSON: {why}")),
+        Err(error) => return unreadable(&format_args!("the message is not valid JSON: {error}")),
     };
     let Value::Object(members) = &value else {
         return ReplyMessage::Output(payload.clone());
     };
-    let envelope = members.contains_key("response") || is_error_message(members, task);
+    let is_envelope = members.contains_key("response") || is_error_message(members, task);
     match members.get("task_id") {
         // A bare value may use this member for something else; a UUID, however, is the id of a task.
-        Some(Value::String(task_id)) if task_id != task && (envelope || uuid::Uuid::try_parse(task_id).is_ok()) => {
+        Some(Value::String(task_id)) if task_id != task && (is_envelope || uuid::Uuid::try_parse(task_id).is_ok()) => {
             return ReplyMessage::OtherTask;
         }
         _ => {}
@@ -71,21 +71,21 @@ pub(super) fn parse_reply(payload: &Bytes, task: &str) -> ReplyMessage {
         }
         // The agent's own text, so that numbers beyond machine precision are not changed.
         _ => match serde_json::from_slice::<ResponseMember<'_>>(payload) {
-            Ok(told) => ReplyMessage::Output(Bytes::copy_from_slice(told.response.get().as_bytes())),
-            Err(why) => broken(&why),
+            Ok(message) => ReplyMessage::Output(Bytes::copy_from_slice(message.response.get().as_bytes())),
+            Err(error) => unreadable(&error),
         },
     }
 }
 
 /// Whether the members form an error message (R115): an error that names the task and has no response beside it,
-/// whatever other members there are (R114), or an error without a member that could be the reply.
+/// whatever its other members are (R114), or an error without a member that could be the reply.
 fn is_error_message(members: &Map<String, Value>, task: &str) -> bool {
-    let error = members.get("error").is_some_and(|error| error.is_object() || error.is_string());
-    let named = || members.get("task_id").is_some_and(|told| told == task);
-    let bare = || members.get("response").is_none_or(Value::is_null);
-    let known =
+    let has_error = members.get("error").is_some_and(|error| error.is_object() || error.is_string());
+    let names_task = || members.get("task_id").is_some_and(|task_id| task_id == task);
+    let has_no_response = || members.get("response").is_none_or(Value::is_null);
+    let is_error_member =
         |name: &String| matches!(name.as_str(), "error" | "task_id" | "conversation_id" | "agent_id" | "timestamp");
-    error && ((named() && bare()) || members.keys().all(known))
+    has_error && ((names_task() && has_no_response()) || members.keys().all(is_error_member))
 }
 
 /// Whether the string contains a JSON object or array, and nothing else.
@@ -99,7 +99,7 @@ fn error_fault(error: Option<&Value>) -> Fault {
     let fault = match code {
         "invalid_input" => Fault::new(FaultCode::InvalidInput, "The agent refused the input"),
         "pipeline_depth_exceeded" => Fault::new(FaultCode::InvalidInput, "The pipeline is too deep for the agent"),
-        _ => Fault::new(FaultCode::AgentError, "The agent failed"),
+        _ => Fault::from(FaultCode::AgentError),
     };
     let text = error.map(Value::to_string).unwrap_or_default();
     fault.with_detail(format_args!("the agent published an error: {}", json::truncate(&text, MAX_LOGGED_CHARS)))

@@ -63,19 +63,20 @@ impl MqttTransport {
     pub(super) fn new(
         agent_id: String,
         agent: &Agent,
-        (connection, timeouts): (Arc<BrokerConnection>, UpstreamTimeouts),
+        connection: Arc<BrokerConnection>,
+        timeouts: UpstreamTimeouts,
     ) -> Self {
         let topic = format!("/control/agents/{agent_id}/input");
         Self { agent_id, max_concurrency: declared_concurrency(agent), topic, connection, timeouts }
     }
 
-    /// Returns a broker session, within a time bound; after a timeout, nothing was published.
+    /// Returns a broker session, within twice the connect timeout. After a timeout, nothing was published.
     async fn session(&self) -> Result<Arc<BrokerSession>, Fault> {
         // Both versions of MQTT may have to be tried.
         let session = timeout(self.timeouts.connect * 2, self.connection.session()).await;
         session.unwrap_or_else(|_| {
-            let why = "connecting to the agent's broker took too long";
-            Err(timeout_fault().with_detail(why).with_progress(CallProgress::NotSent))
+            let detail = "connecting to the agent's broker took too long";
+            Err(timeout_fault().with_detail(detail).with_progress(CallProgress::NotSent))
         })
     }
 
@@ -85,9 +86,9 @@ impl MqttTransport {
         for _ in 0..2 {
             let session = self.session().await?;
             let Some(conversation) = session.acquire_conversation().await? else { continue };
-            let watch = match wants_progress {
+            let progress_guard = match wants_progress {
                 true => match session.subscribe_progress(&self.agent_id).await {
-                    Ok(watch) => Some(watch),
+                    Ok(progress_guard) => Some(progress_guard),
                     Err(MqttSendError::ConnectionLost(_)) => continue,
                     // The reply arrives even without progress messages.
                     Err(_) => None,
@@ -110,14 +111,13 @@ impl MqttTransport {
             let (sender, topic) = (session.sender.clone(), self.topic.clone());
             // The publishing task outlives the call, so that a broker that does not acknowledge is detected.
             let publish_ack = tokio::spawn(async move { sender.publish(&topic, message, false).await });
-            let (publishing, _connection) = (Some(publish_ack), Arc::clone(&self.connection));
             return Ok(PublishedTask {
                 reply,
                 progress,
-                publish_ack: publishing,
+                publish_ack: Some(publish_ack),
                 conversation,
-                _connection,
-                _progress: watch,
+                _connection: Arc::clone(&self.connection),
+                _progress: progress_guard,
             });
         }
         Err(connection_lost_fault("the connection was lost repeatedly").with_progress(CallProgress::NotSent))
@@ -127,13 +127,13 @@ impl MqttTransport {
         let mut task = self.publish_task(input, deadline.is_some()).await?;
         let (media, body) = match (task.next_event().await?, deadline) {
             (TaskEvent::Progress(text), Some(deadline)) => {
-                ("text/event-stream", progress_events::stream_events(task, text, (self.timeouts.idle, deadline)))
+                ("text/event-stream", progress_events::stream_events(task, text, self.timeouts.idle, deadline))
             }
             (TaskEvent::Progress(_), None) => ("application/json", ReplyBody::from(task.wait_for_reply().await?)),
-            (TaskEvent::Reply(answer), Some(_)) => {
-                ("text/event-stream", ReplyBody::from(progress_events::result_event(&answer)))
+            (TaskEvent::Reply(reply), Some(_)) => {
+                ("text/event-stream", ReplyBody::from(progress_events::result_event(&reply)))
             }
-            (TaskEvent::Reply(answer), None) => ("application/json", ReplyBody::from(answer)),
+            (TaskEvent::Reply(reply), None) => ("application/json", ReplyBody::from(reply)),
         };
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media))]);
         Ok(UpstreamReply { status: StatusCode::OK, headers, body })
@@ -144,13 +144,13 @@ impl MqttTransport {
 /// execute one task after the other.
 fn declared_concurrency(agent: &Agent) -> NonZeroU32 {
     #[derive(serde::Deserialize)]
-    struct Declares {
+    struct DeclaredLimits {
         #[serde(default)]
         max_concurrency: serde_json::Value,
     }
-    let read = serde_json::from_str::<Declares>(&agent.document).ok();
-    let declared = read.and_then(|declares| u32::try_from(declares.max_concurrency.as_u64()?).ok());
-    declared.and_then(|most| NonZeroU32::new(most.min(MAX_DECLARED_CONCURRENCY))).unwrap_or(NonZeroU32::MIN)
+    let limits = serde_json::from_str::<DeclaredLimits>(&agent.document).ok();
+    let declared = limits.and_then(|limits| u32::try_from(limits.max_concurrency.as_u64()?).ok());
+    declared.and_then(|max| NonZeroU32::new(max.min(MAX_DECLARED_CONCURRENCY))).unwrap_or(NonZeroU32::MIN)
 }
 
 impl PublishedTask {
@@ -164,14 +164,14 @@ impl PublishedTask {
                 biased;
                 // Progress that arrived before the reply is delivered before it.
                 Some(text) = self.progress.recv() => return Ok(TaskEvent::Progress(text)),
-                answer = &mut self.reply => return match answer {
-                    Ok(answer) => answer.map(TaskEvent::Reply),
+                reply = &mut self.reply => return match reply {
+                    Ok(reply) => reply.map(TaskEvent::Reply),
                     Err(_) => Err(connection_lost_fault(self.conversation.session.sender.closed().await)),
                 },
-                heard = await_publish_ack(&mut self.publish_ack) => match heard {
+                ack = await_publish_ack(&mut self.publish_ack) => match ack {
                     Ok(PublishAck::Accepted) => {}
                     Ok(PublishAck::NoSubscribers) => return Err(no_subscriber_fault()),
-                    Err(why) => return Err(request_fault(&why)),
+                    Err(error) => return Err(request_fault(&error)),
                 },
             }
         }
@@ -180,8 +180,8 @@ impl PublishedTask {
     /// Waits for the reply and drops progress messages.
     async fn wait_for_reply(&mut self) -> Result<Bytes, Fault> {
         loop {
-            if let TaskEvent::Reply(answer) = self.next_event().await? {
-                return Ok(answer);
+            if let TaskEvent::Reply(reply) = self.next_event().await? {
+                return Ok(reply);
             }
         }
     }
@@ -189,12 +189,12 @@ impl PublishedTask {
 
 /// Resolves once, when the broker has acknowledged the task or the publish has failed.
 async fn await_publish_ack(
-    publishing: &mut Option<JoinHandle<Result<PublishAck, MqttSendError>>>,
+    publish_task: &mut Option<JoinHandle<Result<PublishAck, MqttSendError>>>,
 ) -> Result<PublishAck, MqttSendError> {
-    let Some(handle) = publishing else { return std::future::pending().await };
-    let heard = handle.await;
-    *publishing = None;
-    heard.unwrap_or_else(|why| Err(MqttSendError::ConnectionLost(why.to_string())))
+    let Some(handle) = publish_task else { return std::future::pending().await };
+    let ack = handle.await;
+    *publish_task = None;
+    ack.unwrap_or_else(|error| Err(MqttSendError::ConnectionLost(error.to_string())))
 }
 
 fn no_subscriber_fault() -> Fault {
@@ -220,16 +220,16 @@ impl Transport for MqttTransport {
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let UpstreamCall { operation, headers, body, instruction, .. } = request;
-        let slow = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
-        let body = timeout_at(deadline, body.collect(MAX_MESSAGE_BYTES)).await.map_err(slow)??;
-        let asked = TaskInput::parse(&body, operation, instruction)?;
+        let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
+        let body = timeout_at(deadline, body.collect(MAX_MESSAGE_BYTES)).await.map_err(late)??;
+        let input = TaskInput::parse(&body, operation, instruction)?;
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
-        let begun = timeout_at(
+        let reply = timeout_at(
             until,
-            self.start_reply(&asked, progress_events::prefers_event_stream(headers).then_some(deadline)),
+            self.start_reply(&input, progress_events::prefers_event_stream(headers).then_some(deadline)),
         )
         .await;
-        begun.unwrap_or_else(|_| {
+        reply.unwrap_or_else(|_| {
             Err(timeout_fault().with_detail(format_args!("no message on the conversation: {}", self.topic)))
         })
     }

@@ -39,13 +39,15 @@ impl TaskInput {
     /// 400 for anything else.
     pub(super) fn parse(body: &[u8], operation: &str, request_instruction: Option<&str>) -> Result<Self, Fault> {
         let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
-        let refuse = |why: String| Fault::new(FaultCode::InvalidInput, why);
-        let value = json::parse(body, MAX_DEPTH).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
+        let refuse = |message: String| Fault::new(FaultCode::InvalidInput, message);
+        let value =
+            json::parse(body, MAX_DEPTH).map_err(|error| refuse(format!("The body is not valid JSON: {error}")))?;
         if !matches!(value, Value::Object(_) | Value::String(_)) {
             let kind = json::type_name(&value);
             return Err(refuse(format!("This agent takes a JSON object or a string, not {kind}")));
         }
-        let input = serde_json::from_slice(body).map_err(|why| refuse(format!("The body is not valid JSON: {why}")))?;
+        let input =
+            serde_json::from_slice(body).map_err(|error| refuse(format!("The body is not valid JSON: {error}")))?;
         let input_instruction = || value.get("instruction").and_then(Value::as_str);
         let instruction =
             request_instruction.or_else(input_instruction).or(Some(operation).filter(|name| !name.is_empty()));
@@ -66,8 +68,8 @@ impl TaskInput {
             // The gateway calls the next step itself, so that it checks and counts every step.
             next: None,
         };
-        let text = serde_json::to_vec(&envelope)
-            .map_err(|why| Fault::new(FaultCode::Internal, "The gateway failed").with_detail(why))?;
+        let text =
+            serde_json::to_vec(&envelope).map_err(|error| Fault::from(FaultCode::Internal).with_detail(error))?;
         match text.len() > MAX_MESSAGE_BYTES {
             true => Err(too_large_fault(MAX_MESSAGE_BYTES)),
             false => Ok(text.into()),

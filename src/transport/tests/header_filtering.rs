@@ -16,9 +16,9 @@ fn no_mutations<'a>() -> HeaderMutations<'a> {
     HeaderMutations::default()
 }
 
-fn sent_headers(lines: &[(&str, &str)], passage: &HeaderMutations<'_>) -> HeaderMap {
-    let own = GatewayHeaders { host: HeaderValue::from_static("agent.example:8443"), credential: None };
-    build_request_headers(&header_map(lines), &own, passage, Duration::from_millis(29_500))
+fn sent_headers(lines: &[(&str, &str)], mutations: &HeaderMutations<'_>) -> HeaderMap {
+    let gateway = GatewayHeaders { host: HeaderValue::from_static("agent.example:8443"), credential: None };
+    build_request_headers(&header_map(lines), &gateway, mutations, Duration::from_millis(29_500))
 }
 
 #[test]
@@ -115,22 +115,22 @@ fn r34_r68_r76_ids_traces_versions_and_unknown_fields_are_forwarded() {
 
 #[test]
 fn forwarded_has_the_form_of_rfc_7239() {
-    let told = |peer: &str, secure, host| {
+    let forwarded_header = |peer: &str, secure, host| {
         let forwarded = peer.parse().map(|peer| build_forwarded(peer, secure, host)).ok();
-        let passage = HeaderMutations { forwarded: forwarded.as_ref(), ..no_mutations() };
-        sent_headers(&[("forwarded", "for=evil")], &passage)["forwarded"].to_str().unwrap().to_owned()
+        let mutations = HeaderMutations { forwarded: forwarded.as_ref(), ..no_mutations() };
+        sent_headers(&[("forwarded", "for=evil")], &mutations)["forwarded"].to_str().unwrap().to_owned()
     };
-    assert_eq!(told("192.0.2.7", true, Some("api.example")), "for=192.0.2.7;proto=https;host=api.example");
+    assert_eq!(forwarded_header("192.0.2.7", true, Some("api.example")), "for=192.0.2.7;proto=https;host=api.example");
     assert_eq!(
-        told("2001:db8::7", false, Some("api.example:8443")),
+        forwarded_header("2001:db8::7", false, Some("api.example:8443")),
         "for=\"[2001:db8::7]\";proto=http;host=\"api.example:8443\""
     );
-    assert_eq!(told("::ffff:192.0.2.7", true, None), "for=192.0.2.7;proto=https");
+    assert_eq!(forwarded_header("::ffff:192.0.2.7", true, None), "for=192.0.2.7;proto=https");
     assert_eq!(
-        told("192.0.2.7", true, Some("a\"b\\c;for=evil")),
+        forwarded_header("192.0.2.7", true, Some("a\"b\\c;for=evil")),
         r#"for=192.0.2.7;proto=https;host="a\"b\\c;for=evil""#
     );
-    assert_eq!(told("", true, Some("api.example")), "for=unknown");
+    assert_eq!(forwarded_header("", true, Some("api.example")), "for=unknown");
 }
 
 #[test]
@@ -158,10 +158,10 @@ async fn request_with_credential(header: &str, scheme: Option<&str>) -> String {
     })
     .await;
     let settings = TransportConfig { credential, ..short_timeouts() };
-    let reach = TestUpstream::new(&format!("http://{address}/"), &settings);
+    let upstream = TestUpstream::new(&format!("http://{address}/"), &settings);
     let caller = header_map(&[("authorization", "Bearer callers"), ("x-api-key", "callers")]);
     let body = Bytes::from_static(b"{}").into();
-    let text = read_body(reach.send(Method::POST, &caller, body).await).await.unwrap();
+    let text = read_body(upstream.send(Method::POST, &caller, body).await).await.unwrap();
     String::from_utf8(text.to_vec()).unwrap()
 }
 
@@ -216,26 +216,26 @@ fn r41_fields_that_reveal_the_agents_infrastructure_are_stripped() {
         ("mcp-session-id", "s"),
         ("x-custom", "1"),
     ]);
-    let shown = filter_reply_headers(&header_map(&lines), ::http::StatusCode::OK);
-    let mut names: Vec<_> = shown.keys().map(HeaderName::as_str).collect();
+    let headers = filter_reply_headers(&header_map(&lines), ::http::StatusCode::OK);
+    let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["cache-control", "content-type", "etag", "mcp-session-id", "x-custom"]);
 }
 
 #[test]
 fn r33_r79_a_relative_location_is_kept_with_201_and_202_only() {
-    let shown =
+    let filter =
         |status, location| filter_reply_headers(&header_map(&[("location", location), ("retry-after", "3")]), status);
     use ::http::StatusCode as Status;
-    assert_eq!(shown(Status::CREATED, "/runs/1")["location"], "/runs/1");
-    assert_eq!(shown(Status::ACCEPTED, "runs/1?x=a:b")["location"], "runs/1?x=a:b");
-    assert_eq!(shown(Status::ACCEPTED, "a")["retry-after"], "3");
+    assert_eq!(filter(Status::CREATED, "/runs/1")["location"], "/runs/1");
+    assert_eq!(filter(Status::ACCEPTED, "runs/1?x=a:b")["location"], "runs/1?x=a:b");
+    assert_eq!(filter(Status::ACCEPTED, "a")["retry-after"], "3");
     for location in ["http://10.0.0.7/runs/1", "//10.0.0.7/runs", "javascript:x", "\\\\host\\x", "", "/\\evil.example"]
     {
-        assert!(!shown(Status::CREATED, location).contains_key("location"), "{location}");
+        assert!(!filter(Status::CREATED, location).contains_key("location"), "{location}");
     }
     assert!(
-        !shown(Status::OK, "/runs/1").contains_key("location")
-            && !shown(Status::CREATED, "/").contains_key("retry-after")
+        !filter(Status::OK, "/runs/1").contains_key("location")
+            && !filter(Status::CREATED, "/").contains_key("retry-after")
     );
 }

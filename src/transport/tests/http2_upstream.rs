@@ -3,7 +3,7 @@
 use super::*;
 use h2::server::SendResponse;
 
-type Respond = SendResponse<Bytes>;
+type H2Response = SendResponse<Bytes>;
 
 fn settings() -> TransportConfig {
     TransportConfig { h2c: Some(true), ..short_timeouts() }
@@ -12,7 +12,7 @@ fn settings() -> TransportConfig {
 /// Starts an agent that runs `serve` for every request; it receives the numbers of earlier connections and requests.
 async fn h2_agent<F, W>(serve: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
-    F: Fn(::http::Request<h2::RecvStream>, Respond, (usize, usize)) -> W + Clone + Send + Sync + 'static,
+    F: Fn(::http::Request<h2::RecvStream>, H2Response, (usize, usize)) -> W + Clone + Send + Sync + 'static,
     W: Future<Output = ()> + Send + 'static,
 {
     start_agent(move |stream, connections| {
@@ -20,8 +20,8 @@ where
         async move {
             let mut connection = h2::server::handshake(stream).await.map_err(std::io::Error::other)?;
             let mut requests = 0;
-            while let Some(Ok((request, answers))) = connection.accept().await {
-                tokio::spawn(serve(request, answers, (connections, requests)));
+            while let Some(Ok((request, response))) = connection.accept().await {
+                tokio::spawn(serve(request, response, (connections, requests)));
                 requests += 1;
             }
             Ok(())
@@ -30,32 +30,32 @@ where
     .await
 }
 
-fn respond(mut answers: Respond, body: &'static [u8]) {
-    if let Ok(mut stream) = answers.send_response(::http::Response::new(()), false) {
+fn respond(mut response: H2Response, body: &'static [u8]) {
+    if let Ok(mut stream) = response.send_response(::http::Response::new(()), false) {
         let _ = stream.send_data(Bytes::from_static(body), true);
     }
 }
 
-async fn body_of(request: &mut ::http::Request<h2::RecvStream>) -> Vec<u8> {
+async fn read_request_body(request: &mut ::http::Request<h2::RecvStream>) -> Vec<u8> {
     let mut all = Vec::new();
-    while let Some(Ok(piece)) = request.body_mut().data().await {
-        let _ = request.body_mut().flow_control().release_capacity(piece.len());
-        all.extend_from_slice(&piece);
+    while let Some(Ok(chunk)) = request.body_mut().data().await {
+        let _ = request.body_mut().flow_control().release_capacity(chunk.len());
+        all.extend_from_slice(&chunk);
     }
     all
 }
 
 #[tokio::test]
 async fn concurrent_calls_share_one_connection() {
-    let (address, count) = h2_agent(|mut request, answers, _| async move {
+    let (address, count) = h2_agent(|mut request, response, _| async move {
         assert_eq!(request.uri().path(), "/run");
         assert!(request.uri().authority().is_some() && !request.headers().contains_key("host"));
-        assert_eq!(body_of(&mut request).await, b"{\"a\":1}");
-        respond(answers, b"{}");
+        assert_eq!(read_request_body(&mut request).await, b"{\"a\":1}");
+        respond(response, b"{}");
     })
     .await;
-    let reach = TestUpstream::new(&format!("http://{address}/run"), &settings());
-    for reply in futures_util::future::join_all((0..50).map(|_| reach.post())).await {
+    let upstream = TestUpstream::new(&format!("http://{address}/run"), &settings());
+    for reply in futures_util::future::join_all((0..50).map(|_| upstream.post())).await {
         assert_eq!(read_body(reply).await.unwrap(), "{}");
     }
     assert_eq!(count.load(Ordering::SeqCst), 1);
@@ -64,55 +64,55 @@ async fn concurrent_calls_share_one_connection() {
 #[tokio::test]
 async fn slow_readers_do_not_block_other_calls() {
     const BIG: &[u8] = &[b'x'; 4 << 20];
-    let (address, _) = h2_agent(|request, mut answers, _| async move {
+    let (address, _) = h2_agent(|request, mut response, _| async move {
         let big = request.headers().contains_key("big");
-        let Ok(mut stream) = answers.send_response(::http::Response::new(()), false) else {
+        let Ok(mut stream) = response.send_response(::http::Response::new(()), false) else {
             return;
         };
         let _ = stream.send_data(Bytes::from_static(if big { BIG } else { b"{}" }), true);
     })
     .await;
-    let reach = TestUpstream::new(&format!("http://{address}/run"), &settings());
+    let upstream = TestUpstream::new(&format!("http://{address}/run"), &settings());
     let mut big = HeaderMap::new();
     big.insert("big", HeaderValue::from_static("1"));
     let mut held = Vec::new();
     for _ in 0..80 {
-        held.push(reach.send(Method::GET, &big, RequestBody::Empty).await.unwrap());
+        held.push(upstream.send(Method::GET, &big, RequestBody::Empty).await.unwrap());
     }
-    assert_eq!(read_body(reach.post().await).await.unwrap(), "{}");
+    assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
     assert_eq!(read_body(Ok(held.remove(0))).await.unwrap().len(), BIG.len());
 }
 
 #[tokio::test]
 async fn r38_a_reset_stream_is_502_before_the_head_and_a_fault_within_the_body() {
     for reason in [h2::Reason::INTERNAL_ERROR, h2::Reason::CANCEL, h2::Reason::NO_ERROR] {
-        let (address, _) = h2_agent(move |_, mut answers, _| async move { answers.send_reset(reason) }).await;
-        let reach = TestUpstream::new(&format!("http://{address}/"), &settings());
-        assert_fault(reach.post().await, 502, "AgentError");
-        let (address, _) = h2_agent(move |_, mut answers, _| async move {
-            let mut stream = answers.send_response(::http::Response::new(()), false).unwrap();
+        let (address, _) = h2_agent(move |_, mut response, _| async move { response.send_reset(reason) }).await;
+        let upstream = TestUpstream::new(&format!("http://{address}/"), &settings());
+        assert_fault(upstream.post().await, 502, "AgentError");
+        let (address, _) = h2_agent(move |_, mut response, _| async move {
+            let mut stream = response.send_response(::http::Response::new(()), false).unwrap();
             stream.send_data(Bytes::from_static(b"{\"a\":"), false).unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
             stream.send_reset(reason);
         })
         .await;
-        let reach = TestUpstream::new(&format!("http://{address}/"), &settings());
-        assert_fault(read_body(reach.post().await).await, 502, "AgentError");
+        let upstream = TestUpstream::new(&format!("http://{address}/"), &settings());
+        assert_fault(read_body(upstream.post().await).await, 502, "AgentError");
     }
 }
 
 #[tokio::test]
 async fn r45_a_refused_stream_is_retried_even_for_a_post() {
-    let (address, count) = h2_agent(|_, mut answers, (connections, requests)| async move {
+    let (address, count) = h2_agent(|_, mut response, (connections, requests)| async move {
         match (connections, requests) {
-            (0, 1) => answers.send_reset(h2::Reason::REFUSED_STREAM),
-            _ => respond(answers, b"{}"),
+            (0, 1) => response.send_reset(h2::Reason::REFUSED_STREAM),
+            _ => respond(response, b"{}"),
         }
     })
     .await;
-    let reach = TestUpstream::new(&format!("http://{address}/"), &settings());
+    let upstream = TestUpstream::new(&format!("http://{address}/"), &settings());
     for _ in 0..3 {
-        assert_eq!(read_body(reach.post().await).await.unwrap(), "{}");
+        assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
     }
     assert!(count.load(Ordering::SeqCst) <= 2);
 }
@@ -121,17 +121,17 @@ async fn r45_a_refused_stream_is_retried_even_for_a_post() {
 async fn r45_a_connection_that_sends_goaway_is_replaced() {
     let (address, count) = start_agent(|stream, _| async move {
         let mut connection = h2::server::handshake(stream).await.map_err(std::io::Error::other)?;
-        if let Some(Ok((_, answers))) = connection.accept().await {
-            respond(answers, b"{}");
+        if let Some(Ok((_, response))) = connection.accept().await {
+            respond(response, b"{}");
         }
         connection.graceful_shutdown();
         while connection.accept().await.is_some() {}
         Ok(())
     })
     .await;
-    let reach = TestUpstream::new(&format!("http://{address}/"), &settings());
+    let upstream = TestUpstream::new(&format!("http://{address}/"), &settings());
     for _ in 0..5 {
-        assert_eq!(read_body(reach.post().await).await.unwrap(), "{}");
+        assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
     }
     assert_eq!(count.load(Ordering::SeqCst), 5);
 }
@@ -140,9 +140,9 @@ async fn r45_a_connection_that_sends_goaway_is_replaced() {
 async fn r38_an_agent_without_http2_is_502_and_a_silent_agent_is_504() {
     let (address, _) = start_agent(|mut stream, _| async move { stream.write_all(OK.as_bytes()).await }).await;
     assert_fault(TestUpstream::new(&format!("http://{address}/"), &settings()).post().await, 502, "AgentError");
-    let (silent, _) = h2_agent(|_, answers, _| async move {
+    let (silent, _) = h2_agent(|_, response, _| async move {
         std::future::pending::<()>().await;
-        drop(answers)
+        drop(response)
     })
     .await;
     assert_fault(TestUpstream::new(&format!("http://{silent}/"), &settings()).post().await, 504, "Timeout");
@@ -150,35 +150,35 @@ async fn r38_an_agent_without_http2_is_502_and_a_silent_agent_is_504() {
 
 #[tokio::test]
 async fn streamed_bodies_work_over_http2_and_a_truncated_one_resets_the_stream() {
-    let (address, _) = h2_agent(|mut request, answers, _| async move {
-        let body = body_of(&mut request).await;
-        respond(answers, Box::leak(body.into_boxed_slice()));
+    let (address, _) = h2_agent(|mut request, response, _| async move {
+        let body = read_request_body(&mut request).await;
+        respond(response, Box::leak(body.into_boxed_slice()));
     })
     .await;
-    let reach = TestUpstream::new(&format!("http://{address}/"), &settings());
+    let upstream = TestUpstream::new(&format!("http://{address}/"), &settings());
     let headers = HeaderMap::new();
-    let (feed, body) = RequestBody::channel(None);
-    let feeding = async move {
+    let (sender, body) = RequestBody::channel(None);
+    let sending = async move {
         for _ in 0..20 {
-            feed.send(Bytes::from(vec![b'x'; 50_000])).await.unwrap();
+            sender.send(Bytes::from(vec![b'x'; 50_000])).await.unwrap();
         }
-        feed.finish().await;
+        sender.finish().await;
     };
-    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    let (reply, ()) = tokio::join!(upstream.send(Method::POST, &headers, body), sending);
     assert_eq!(read_body(reply).await.unwrap().len(), 1_000_000);
-    let (feed, body) = RequestBody::channel(None);
-    feed.send(Bytes::from_static(b"ab")).await.unwrap();
-    drop(feed);
-    let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
+    let (sender, body) = RequestBody::channel(None);
+    sender.send(Bytes::from_static(b"ab")).await.unwrap();
+    drop(sender);
+    let fault = upstream.send(Method::POST, &headers, body).await.unwrap_err();
     assert_eq!(fault.http_status(), 400);
 }
 
 #[tokio::test]
 async fn idle_shared_connections_are_closed() {
-    let (address, _) = h2_agent(|_, answers, _| async move { respond(answers, b"{}") }).await;
+    let (address, _) = h2_agent(|_, response, _| async move { respond(response, b"{}") }).await;
     let settings = TransportConfig { idle_connection_timeout: Some(ConfigDuration::from_millis(20)), ..settings() };
-    let reach = TestUpstream::new(&format!("http://{address}/"), &settings);
-    read_body(reach.post().await).await.unwrap();
-    assert_eq!(reach.client.idle_connections(), 1);
-    sweep_until_idle(&reach.client).await;
+    let upstream = TestUpstream::new(&format!("http://{address}/"), &settings);
+    read_body(upstream.post().await).await.unwrap();
+    assert_eq!(upstream.client.idle_connections(), 1);
+    sweep_until_idle(&upstream.client).await;
 }

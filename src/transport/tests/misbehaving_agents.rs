@@ -2,8 +2,8 @@
 
 use super::*;
 
-async fn body_for_answer(answer: impl Into<Vec<u8>>, close: bool) -> Result<Bytes, Fault> {
-    read_body(TestUpstream::at(start_answering_agent(answer, close).await).post().await).await
+async fn body_for_response(response: impl Into<Vec<u8>>, close: bool) -> Result<Bytes, Fault> {
+    read_body(TestUpstream::at(start_answering_agent(response, close).await).post().await).await
 }
 
 #[tokio::test]
@@ -36,9 +36,9 @@ async fn r41_a_socket_that_the_policy_does_not_permit_is_never_connected_to() {
         (listed(format!("{}/agent.sock.*", folder.path().display())), &path),
     ] {
         let closed = UpstreamClient::new(Arc::new(policy));
-        let reach =
+        let upstream =
             TestUpstream::with_client(closed, &format!("agent+unix://{}#/run", socket.display()), &short_timeouts());
-        let detail = assert_fault(reach.post().await, 503, "AgentUnavailable");
+        let detail = assert_fault(upstream.post().await, 503, "AgentUnavailable");
         assert!(detail.contains("policy"), "{detail}");
     }
     let waited = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
@@ -52,8 +52,8 @@ async fn r41_an_address_that_the_policy_does_not_permit_is_never_connected_to() 
     for host in
         [address.to_string(), format!("localhost:{}", address.port()), format!("[::ffff:127.0.0.1]:{}", address.port())]
     {
-        let reach = TestUpstream::with_client(closed.clone(), &format!("http://{host}/"), &short_timeouts());
-        let detail = assert_fault(reach.post().await, 503, "AgentUnavailable");
+        let upstream = TestUpstream::with_client(closed.clone(), &format!("http://{host}/"), &short_timeouts());
+        let detail = assert_fault(upstream.post().await, 503, "AgentUnavailable");
         assert!(detail.contains("policy"), "{detail}");
     }
     assert_eq!(count.load(Ordering::SeqCst), 0);
@@ -61,7 +61,7 @@ async fn r41_an_address_that_the_policy_does_not_permit_is_never_connected_to() 
 
 #[tokio::test]
 async fn r38_an_agent_that_closes_or_resets_without_a_reply_is_502() {
-    assert_fault(body_for_answer("", true).await, 502, "AgentError");
+    assert_fault(body_for_response("", true).await, 502, "AgentError");
     let (at_once, _) = start_agent(|stream, _| async move { stream.set_zero_linger() }).await;
     assert_fault(TestUpstream::at(at_once).post().await, 502, "AgentError");
     let (after_reading, count) = start_agent(|mut stream, _| async move {
@@ -76,7 +76,7 @@ async fn r38_an_agent_that_closes_or_resets_without_a_reply_is_502() {
 #[tokio::test]
 async fn r96_an_agent_that_never_replies_is_504_within_the_first_byte_timeout() {
     let start = Instant::now();
-    assert_fault(body_for_answer("", false).await, 504, "Timeout");
+    assert_fault(body_for_response("", false).await, 504, "Timeout");
     assert!(start.elapsed() < Duration::from_secs(2));
 }
 
@@ -96,9 +96,12 @@ async fn r96_a_head_that_trickles_in_is_504() {
 #[tokio::test]
 async fn r96_informational_responses_are_skipped_and_extend_no_timeout() {
     assert_eq!(
-        body_for_answer(format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n{OK}"), false)
-            .await
-            .unwrap(),
+        body_for_response(
+            format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n{OK}"),
+            false
+        )
+        .await
+        .unwrap(),
         "{}"
     );
     let (address, _) = start_agent(|mut stream, _| async move {
@@ -125,8 +128,8 @@ async fn r96_the_total_timeout_bounds_head_and_body() {
         }
     })
     .await;
-    let reach = TestUpstream::new(&format!("http://{dribble}/"), &settings);
-    assert!(assert_fault(read_body(reach.post().await).await, 504, "Timeout").contains("deadline"));
+    let upstream = TestUpstream::new(&format!("http://{dribble}/"), &settings);
+    assert!(assert_fault(read_body(upstream.post().await).await, 504, "Timeout").contains("deadline"));
 }
 
 #[tokio::test]
@@ -153,8 +156,8 @@ async fn r38_a_reply_that_is_not_http_is_502() {
         b"SSH-2.0-OpenSSH\r\n",
         b"\0\0\0\0\0\0\0\0",
     ];
-    for answer in garbage {
-        assert_fault(body_for_answer(*answer, true).await, 502, "AgentError");
+    for response in garbage {
+        assert_fault(body_for_response(*response, true).await, 502, "AgentError");
     }
 }
 
@@ -175,12 +178,13 @@ async fn r38_ambiguous_framing_is_502() {
         "content-length: 2\r\n folded: y",
     ];
     for head in heads {
-        let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{{}}");
-        let fault = body_for_answer(answer, true).await.expect_err(head);
+        let response = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{{}}");
+        let fault = body_for_response(response, true).await.expect_err(head);
         assert_eq!(fault.http_status(), 502, "{head}: {fault}");
     }
-    let old = body_for_answer("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", true).await;
-    assert_fault(old, 502, "AgentError");
+    let http10 =
+        body_for_response("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", true).await;
+    assert_fault(http10, 502, "AgentError");
 }
 
 #[tokio::test]
@@ -190,17 +194,17 @@ async fn r38_an_unrequested_protocol_switch_or_an_invalid_status_is_502() {
         "600 Odd\r\ncontent-length: 0",
         "999 Odd\r\ncontent-length: 0",
     ] {
-        assert_fault(body_for_answer(format!("HTTP/1.1 {status}\r\n\r\n"), false).await, 502, "AgentError");
+        assert_fault(body_for_response(format!("HTTP/1.1 {status}\r\n\r\n"), false).await, 502, "AgentError");
     }
 }
 
 #[tokio::test]
 async fn r38_a_head_that_is_too_large_is_502() {
     let many = (0..200).map(|at| format!("x-{at}: 1\r\n")).collect::<String>();
-    assert_fault(body_for_answer(format!("HTTP/1.1 200 OK\r\n{many}\r\n"), false).await, 502, "AgentError");
+    assert_fault(body_for_response(format!("HTTP/1.1 200 OK\r\n{many}\r\n"), false).await, 502, "AgentError");
     let long = "a".repeat(100 << 10);
     assert_fault(
-        body_for_answer(format!("HTTP/1.1 200 OK\r\nx: {long}\r\ncontent-length: 0\r\n\r\n"), false).await,
+        body_for_response(format!("HTTP/1.1 200 OK\r\nx: {long}\r\ncontent-length: 0\r\n\r\n"), false).await,
         502,
         "AgentError",
     );
@@ -248,14 +252,14 @@ async fn r96_a_body_that_stalls_is_504() {
 
 #[tokio::test]
 async fn empty_chunked_and_connection_delimited_bodies_are_complete() {
-    assert_eq!(body_for_answer("HTTP/1.1 204 No Content\r\n\r\n", false).await.unwrap(), "");
-    assert_eq!(body_for_answer("HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n", false).await.unwrap(), "");
-    assert_eq!(body_for_answer("HTTP/1.0 200 OK\r\n\r\nhello", true).await.unwrap(), "hello");
+    assert_eq!(body_for_response("HTTP/1.1 204 No Content\r\n\r\n", false).await.unwrap(), "");
+    assert_eq!(body_for_response("HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n", false).await.unwrap(), "");
+    assert_eq!(body_for_response("HTTP/1.0 200 OK\r\n\r\nhello", true).await.unwrap(), "hello");
     assert_eq!(
-        body_for_answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\n{}", true).await.unwrap(),
+        body_for_response("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\n{}", true).await.unwrap(),
         "{}"
     );
     let chunked =
         "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n1;ext=1\r\n{\r\n1\r\n}\r\n0\r\ntrailer: x\r\n\r\n";
-    assert_eq!(body_for_answer(chunked, false).await.unwrap(), "{}");
+    assert_eq!(body_for_response(chunked, false).await.unwrap(), "{}");
 }

@@ -29,13 +29,13 @@ use tokio::{
 };
 
 struct TestAdmission {
-    route: UpstreamSet,
+    upstream_set: UpstreamSet,
     deadline: Instant,
 }
 
 impl Admission for TestAdmission {
     fn upstream_set(&self) -> &UpstreamSet {
-        &self.route
+        &self.upstream_set
     }
 
     fn deadline(&self) -> Instant {
@@ -45,8 +45,9 @@ impl Admission for TestAdmission {
 
 /// Timeouts short enough for tests.
 fn short_timeouts() -> TransportConfig {
-    let span = |millis| Some(ConfigDuration::from_millis(millis));
-    let timeouts = TimeoutConfig { connect: span(1_000), first_byte: span(250), idle: span(250), total: span(3_000) };
+    let millis = |millis| Some(ConfigDuration::from_millis(millis));
+    let timeouts =
+        TimeoutConfig { connect: millis(1_000), first_byte: millis(250), idle: millis(250), total: millis(3_000) };
     TransportConfig { timeouts, ..TransportConfig::default() }
 }
 
@@ -70,9 +71,9 @@ impl TestUpstream {
         Self::with_client(transport(), endpoint, settings)
     }
 
-    fn with_client(transport: UpstreamClient, endpoint: &str, settings: &TransportConfig) -> Self {
-        let route = transport.compile_upstream_set(&agent(endpoint), settings).unwrap();
-        Self { client: transport, upstream_set: route }
+    fn with_client(client: UpstreamClient, endpoint: &str, settings: &TransportConfig) -> Self {
+        let upstream_set = client.compile_upstream_set(&agent(endpoint), settings).unwrap();
+        Self { client, upstream_set }
     }
 
     fn at(address: SocketAddr) -> Self {
@@ -81,11 +82,10 @@ impl TestUpstream {
 
     async fn send(&self, method: Method, headers: &HeaderMap, body: RequestBody) -> Result<UpstreamReply, Fault> {
         let deadline = Instant::now() + self.upstream_set.timeouts().total;
-        let admitted = TestAdmission { route: self.upstream_set.clone(), deadline };
-        let passage = HeaderMutations::default();
+        let admitted = TestAdmission { upstream_set: self.upstream_set.clone(), deadline };
+        let header_mutations = HeaderMutations::default();
         let (id, operation, instruction) = ("c", "", None);
-        let request =
-            UpstreamCall { id, operation, method, path: None, headers, body, header_mutations: passage, instruction };
+        let request = UpstreamCall { id, operation, method, path: None, headers, body, header_mutations, instruction };
         self.client.call(&admitted, request).await
     }
 
@@ -99,9 +99,9 @@ impl TestUpstream {
 }
 
 async fn read_body(reply: Result<UpstreamReply, Fault>) -> Result<Bytes, Fault> {
-    let beginning = reply?.body.peek(16 << 20).await?;
-    assert!(beginning.complete);
-    Ok(beginning.bytes)
+    let prefix = reply?.body.peek(16 << 20).await?;
+    assert!(prefix.complete);
+    Ok(prefix.bytes)
 }
 
 /// Starts an agent that runs `serve` for every connection; `serve` receives the number of connections before it.
@@ -122,14 +122,14 @@ where
     (address, count)
 }
 
-/// Starts an agent that reads a request, sends `answer`, and then closes or waits.
-async fn start_answering_agent(answer: impl Into<Vec<u8>>, close: bool) -> SocketAddr {
-    let answer: Arc<[u8]> = answer.into().into();
+/// Starts an agent that reads a request, sends `response`, and then closes or waits.
+async fn start_answering_agent(response: impl Into<Vec<u8>>, close: bool) -> SocketAddr {
+    let response: Arc<[u8]> = response.into().into();
     let serve = move |mut stream: TcpStream, _| {
-        let answer = Arc::clone(&answer);
+        let response = Arc::clone(&response);
         async move {
             read_request(&mut stream).await?;
-            stream.write_all(&answer).await?;
+            stream.write_all(&response).await?;
             if !close {
                 std::future::pending::<()>().await;
             }
@@ -173,7 +173,7 @@ fn assert_fault(result: Result<impl std::fmt::Debug, Fault>, status: u16, code: 
     fault.detail().expect("a detail for the log").to_owned()
 }
 
-/// Runs the pool's sweep until no connection is kept.
+/// Runs the pool's sweep until no connection is idle.
 async fn sweep_until_idle(transport: &UpstreamClient) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while transport.idle_connections() > 0 {

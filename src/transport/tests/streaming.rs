@@ -21,8 +21,8 @@ async fn r43_chunks_of_a_reply_arrive_as_they_are_sent() {
         }
     })
     .await;
-    let reach = TestUpstream::at(address);
-    let mut reply = reach.post().await.unwrap();
+    let upstream = TestUpstream::at(address);
+    let mut reply = upstream.post().await.unwrap();
     for _ in 0..5 {
         go.send(()).await.unwrap();
         assert_eq!(reply.body.next_chunk().await.unwrap().unwrap(), "data: 1\n\n");
@@ -56,8 +56,8 @@ async fn r43_a_slow_reader_applies_back_pressure_to_the_agent() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(before < 32 << 20, "{before} bytes were read from the agent although the caller reads nothing");
-    while let Some(piece) = reply.body.next_chunk().await {
-        seen.fetch_add(piece.unwrap().len(), Ordering::SeqCst);
+    while let Some(chunk) = reply.body.next_chunk().await {
+        seen.fetch_add(chunk.unwrap().len(), Ordering::SeqCst);
     }
     assert_eq!(seen.load(Ordering::SeqCst), 64 << 20);
 }
@@ -74,24 +74,24 @@ async fn start_echo_agent() -> SocketAddr {
 
 #[tokio::test]
 async fn r31_a_streamed_request_arrives_unchanged() {
-    let reach = TestUpstream::at(start_echo_agent().await);
-    let (feed, body) = RequestBody::channel(Some(300_000));
-    let feeding = async move {
+    let upstream = TestUpstream::at(start_echo_agent().await);
+    let (sender, body) = RequestBody::channel(Some(300_000));
+    let sending = async move {
         for _ in 0..3 {
-            feed.send(Bytes::from(vec![b'x'; 100_000])).await.unwrap();
+            sender.send(Bytes::from(vec![b'x'; 100_000])).await.unwrap();
         }
-        feed.finish().await;
+        sender.finish().await;
     };
     let headers = HeaderMap::new();
-    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    let (reply, ()) = tokio::join!(upstream.send(Method::POST, &headers, body), sending);
     assert_eq!(read_body(reply).await.unwrap(), vec![b'x'; 300_000]);
-    let (feed, body) = RequestBody::channel(None);
-    let feeding = async move {
-        feed.send(Bytes::from_static(b"ab")).await.unwrap();
-        feed.send(Bytes::from_static(b"cde")).await.unwrap();
-        feed.finish().await;
+    let (sender, body) = RequestBody::channel(None);
+    let sending = async move {
+        sender.send(Bytes::from_static(b"ab")).await.unwrap();
+        sender.send(Bytes::from_static(b"cde")).await.unwrap();
+        sender.finish().await;
     };
-    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    let (reply, ()) = tokio::join!(upstream.send(Method::POST, &headers, body), sending);
     assert_eq!(read_body(reply).await.unwrap(), "2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n");
 }
 
@@ -108,17 +108,17 @@ async fn a_truncated_request_body_is_never_completed() {
         }
     })
     .await;
-    let reach = TestUpstream::at(address);
+    let upstream = TestUpstream::at(address);
     let headers = HeaderMap::new();
-    let (feed, body) = RequestBody::channel(None);
-    feed.send(Bytes::from_static(b"ab")).await.unwrap();
-    drop(feed);
-    let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
+    let (sender, body) = RequestBody::channel(None);
+    sender.send(Bytes::from_static(b"ab")).await.unwrap();
+    drop(sender);
+    let fault = upstream.send(Method::POST, &headers, body).await.unwrap_err();
     assert_eq!((fault.http_status(), fault.code()), (400, FaultCode::InvalidInput));
-    let (feed, body) = RequestBody::channel(Some(1_000));
-    feed.send(Bytes::from_static(b"ab")).await.unwrap();
-    feed.fail(Fault::new(FaultCode::PayloadTooLarge, "The body is too large"));
-    let fault = reach.send(Method::POST, &headers, body).await.unwrap_err();
+    let (sender, body) = RequestBody::channel(Some(1_000));
+    sender.send(Bytes::from_static(b"ab")).await.unwrap();
+    sender.fail(Fault::new(FaultCode::PayloadTooLarge, "The body is too large"));
+    let fault = upstream.send(Method::POST, &headers, body).await.unwrap_err();
     assert_eq!(fault.http_status(), 413);
     assert_eq!(complete.load(Ordering::SeqCst), 0);
 }
@@ -131,18 +131,18 @@ async fn a_reply_sent_before_the_whole_request_is_received() {
         std::future::pending().await
     })
     .await;
-    let reach = TestUpstream::at(address);
-    let (feed, body) = RequestBody::channel(None);
-    let feeding = async move { while feed.send(Bytes::from(vec![b'x'; 64 << 10])).await.is_ok() {} };
+    let upstream = TestUpstream::at(address);
+    let (sender, body) = RequestBody::channel(None);
+    let sending = async move { while sender.send(Bytes::from(vec![b'x'; 64 << 10])).await.is_ok() {} };
     let headers = HeaderMap::new();
-    let calling = async {
-        let mut reply = reach.send(Method::POST, &headers, body).await.unwrap();
+    let call = async {
+        let mut reply = upstream.send(Method::POST, &headers, body).await.unwrap();
         assert!(reply.body.next_chunk().await.is_none());
         reply.status
     };
-    let (status, ()) = tokio::join!(calling, feeding);
+    let (status, ()) = tokio::join!(call, sending);
     assert_eq!(status, 413);
-    assert_eq!(reach.client.idle_connections(), 0);
+    assert_eq!(upstream.client.idle_connections(), 0);
 }
 
 #[tokio::test]
@@ -150,33 +150,33 @@ async fn r96_a_slow_sender_is_not_mistaken_for_a_slow_agent() {
     let endpoint = format!("http://{}/run", start_echo_agent().await);
     let timeouts = TimeoutConfig { first_byte: Some(ConfigDuration::from_secs(2)), ..short_timeouts().timeouts };
     let timeouts = TimeoutConfig { total: Some(ConfigDuration::from_secs(60)), ..timeouts };
-    let reach = TestUpstream::new(&endpoint, &TransportConfig { timeouts, ..TransportConfig::default() });
-    let (feed, body) = RequestBody::channel(Some(6));
+    let upstream = TestUpstream::new(&endpoint, &TransportConfig { timeouts, ..TransportConfig::default() });
+    let (sender, body) = RequestBody::channel(Some(6));
     // In total longer than the agent's timeout, while each pause is much shorter, even on a slow machine.
-    let feeding = async move {
+    let sending = async move {
         for _ in 0..6 {
             tokio::time::sleep(Duration::from_millis(400)).await;
-            feed.send(Bytes::from_static(b"x")).await.unwrap();
+            sender.send(Bytes::from_static(b"x")).await.unwrap();
         }
-        feed.finish().await;
+        sender.finish().await;
     };
     let headers = HeaderMap::new();
-    let (reply, ()) = tokio::join!(reach.send(Method::POST, &headers, body), feeding);
+    let (reply, ()) = tokio::join!(upstream.send(Method::POST, &headers, body), sending);
     assert_eq!(read_body(reply).await.unwrap(), "xxxxxx");
 }
 
 #[tokio::test]
 async fn peeking_at_a_body_loses_no_bytes() {
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n{}", "y".repeat(100_000));
-    let reach = TestUpstream::at(start_answering_agent(answer, false).await);
-    let mut reply = reach.post().await.unwrap();
+    let response = format!("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n{}", "y".repeat(100_000));
+    let upstream = TestUpstream::at(start_answering_agent(response, false).await);
+    let mut reply = upstream.post().await.unwrap();
     assert_eq!(reply.body.length(), Some(100_000));
-    let beginning = reply.body.peek(1000).await.unwrap();
-    assert!(!beginning.complete && beginning.bytes.len() > 1000);
+    let prefix = reply.body.peek(1000).await.unwrap();
+    assert!(!prefix.complete && prefix.bytes.len() > 1000);
     assert_eq!(reply.body.length(), Some(100_000));
     let mut length = 0;
-    while let Some(piece) = reply.body.next_chunk().await {
-        length += piece.unwrap().len();
+    while let Some(chunk) = reply.body.next_chunk().await {
+        length += chunk.unwrap().len();
     }
     assert_eq!(length, 100_000);
 }

@@ -8,7 +8,7 @@ fn problems(endpoint: &str, settings: &TransportConfig) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn r1_plain_http_beyond_this_machine_requires_insecure_plaintext() {
+async fn r1_plain_http_beyond_this_machine_requires_allow_plaintext() {
     for endpoint in [
         "http://agent.example/",
         "http://10.0.0.7/",
@@ -17,8 +17,8 @@ async fn r1_plain_http_beyond_this_machine_requires_insecure_plaintext() {
         "http://127.evil.example/",
     ] {
         assert_eq!(problems(endpoint, &short_timeouts()).len(), 1, "{endpoint}");
-        let spelled = TransportConfig { allow_plaintext: Some(true), ..short_timeouts() };
-        assert!(problems(endpoint, &spelled).is_empty(), "{endpoint}");
+        let allowed = TransportConfig { allow_plaintext: Some(true), ..short_timeouts() };
+        assert!(problems(endpoint, &allowed).is_empty(), "{endpoint}");
     }
     for endpoint in [
         "http://localhost:1/",
@@ -35,19 +35,19 @@ async fn r1_plain_http_beyond_this_machine_requires_insecure_plaintext() {
 async fn a_credential_that_cannot_be_sent_is_a_problem_whose_text_hides_it() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"two\nlines").unwrap();
-    let named = |header: &str, value: &str| {
+    let problems_of = |header: &str, value: &str| {
         let value = value.parse().unwrap();
         let credential = Some(UpstreamCredential { header: header.to_owned(), scheme: None, value });
         problems("http://localhost/", &TransportConfig { credential, ..short_timeouts() })
     };
-    let broken = named("Authorization", &format!("file:{}", file.path().display()));
+    let broken = problems_of("Authorization", &format!("file:{}", file.path().display()));
     assert!(
         broken.len() == 1 && broken[0].starts_with("credential.value: ") && !broken[0].contains("lines"),
         "{broken:?}"
     );
-    assert!(named("Authorization", "file:/nowhere/secret")[0].starts_with("credential.value: "));
+    assert!(problems_of("Authorization", "file:/nowhere/secret")[0].starts_with("credential.value: "));
     for header in ["a b", "", "Host", "content-length", "Transfer-Encoding", "X-Request-Timeout"] {
-        assert!(named(header, "file:/nowhere/secret")[0].starts_with("credential.header: "), "{header}");
+        assert!(problems_of(header, "file:/nowhere/secret")[0].starts_with("credential.header: "), "{header}");
     }
 }
 
@@ -97,8 +97,8 @@ async fn r51_an_agent_on_a_unix_socket_is_called() {
         stream.write_all(OK.as_bytes()).await.unwrap();
         text
     });
-    let reach = TestUpstream::new(&format!("agent+unix://{}#/run?x=1", path.display()), &short_timeouts());
-    assert_eq!(read_body(reach.post().await).await.unwrap(), "{}");
+    let upstream = TestUpstream::new(&format!("agent+unix://{}#/run?x=1", path.display()), &short_timeouts());
+    assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
     let text = seen.await.unwrap();
     assert!(text.starts_with("POST /run?x=1 HTTP/1.1\r\nhost: localhost\r\n"), "{text}");
 }
@@ -115,10 +115,12 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         }
     })
     .await;
-    let reach = TestUpstream::at(address);
-    assert_eq!(read_body(reach.get().await).await.unwrap(), "GET /run HTTP/1.1");
-    let admitted =
-        TestAdmission { route: reach.upstream_set.clone(), deadline: Instant::now() + Duration::from_secs(1) };
+    let upstream = TestUpstream::at(address);
+    assert_eq!(read_body(upstream.get().await).await.unwrap(), "GET /run HTTP/1.1");
+    let admitted = TestAdmission {
+        upstream_set: upstream.upstream_set.clone(),
+        deadline: Instant::now() + Duration::from_secs(1),
+    };
     let header_mutations = HeaderMutations::default();
     let headers = HeaderMap::new();
     let request = UpstreamCall {
@@ -132,20 +134,20 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         instruction: None,
     };
     assert_eq!(
-        read_body(reach.client.call(&admitted, request).await).await.unwrap(),
+        read_body(upstream.client.call(&admitted, request).await).await.unwrap(),
         "GET /run/translate?q=a HTTP/1.1"
     );
 }
 
 #[tokio::test]
 async fn r107_an_upstream_over_mqtt_is_compiled_without_connecting_to_its_broker() {
-    let reach = TestUpstream::new("mqtts://broker.example:8883/control/agents/a/input", &short_timeouts());
-    assert_eq!(reach.upstream_set.timeouts().total, Duration::from_secs(3));
-    assert_eq!(reach.upstream_set.max_concurrency(), std::num::NonZeroU32::new(1));
+    let upstream = TestUpstream::new("mqtts://broker.example:8883/control/agents/a/input", &short_timeouts());
+    assert_eq!(upstream.upstream_set.timeouts().total, Duration::from_secs(3));
+    assert_eq!(upstream.upstream_set.max_concurrency(), std::num::NonZeroU32::new(1));
 }
 
 #[tokio::test]
-async fn r129_plain_mqtt_beyond_this_machine_requires_insecure_plaintext() {
+async fn r129_plain_mqtt_beyond_this_machine_requires_allow_plaintext() {
     let (agent, mut settings) = (agent("mqtt://broker.example/control/agents/a/input"), short_timeouts());
     let problems = transport().compile_upstream_set(&agent, &settings).unwrap_err();
     assert!(problems[0].contains("plain mqtt beyond this machine"), "{problems:?}");
@@ -158,8 +160,8 @@ async fn r130_unusable_mqtt_settings_are_problems_that_name_their_field() {
     let mut settings = short_timeouts();
     settings.mqtt.password = Some("env:GATEPOST_NO_SUCH_NAME".parse().unwrap());
     settings.mqtt.keep_alive = Some(ConfigDuration::from_millis(10));
-    let told = transport().config_problems(&settings);
+    let problems = transport().config_problems(&settings);
     for begins in ["mqtt.password: needs", "mqtt.password: environment", "mqtt.keep_alive: "] {
-        assert!(told.iter().any(|problem| problem.starts_with(begins)), "{begins} {told:?}");
+        assert!(problems.iter().any(|problem| problem.starts_with(begins)), "{begins} {problems:?}");
     }
 }

@@ -93,9 +93,9 @@ fn url(address: SocketAddr) -> String {
 async fn r1_an_agent_with_a_valid_certificate_is_called_and_its_connection_reused() {
     let authority = TestAuthority::new();
     let (address, count) = authority.agent("localhost", None).await;
-    let reach = TestUpstream::new(&url(address), &authority.trusting_settings());
+    let upstream = TestUpstream::new(&url(address), &authority.trusting_settings());
     for _ in 0..3 {
-        assert_eq!(read_body(reach.post().await).await.unwrap(), "{}");
+        assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
     }
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }
@@ -106,33 +106,34 @@ async fn r61_a_certificate_of_an_untrusted_authority_or_for_another_name_is_502(
     let (address, _) = authority.agent("localhost", None).await;
     assert_fault(TestUpstream::new(&url(address), &other.trusting_settings()).post().await, 502, "AgentError");
     assert_fault(TestUpstream::new(&url(address), &short_timeouts()).post().await, 502, "AgentError");
-    let (elsewhere, _) = authority.agent("agent.example", None).await;
-    assert_fault(TestUpstream::new(&url(elsewhere), &authority.trusting_settings()).post().await, 502, "AgentError");
+    let (other_name_address, _) = authority.agent("agent.example", None).await;
+    let other_name = TestUpstream::new(&url(other_name_address), &authority.trusting_settings());
+    assert_fault(other_name.post().await, 502, "AgentError");
     let mut named = authority.trusting_settings();
     named.tls.server_name = Some("agent.example".to_owned());
-    assert_eq!(read_body(TestUpstream::new(&url(elsewhere), &named).post().await).await.unwrap(), "{}");
+    assert_eq!(read_body(TestUpstream::new(&url(other_name_address), &named).post().await).await.unwrap(), "{}");
 }
 
 #[tokio::test]
 async fn r61_a_certificate_for_an_ip_address_is_verified() {
     let authority = TestAuthority::new();
     let (address, _) = authority.agent("127.0.0.1", None).await;
-    let reach = TestUpstream::new(&format!("https://{address}/"), &authority.trusting_settings());
-    assert_eq!(read_body(reach.post().await).await.unwrap(), "{}");
+    let upstream = TestUpstream::new(&format!("https://{address}/"), &authority.trusting_settings());
+    assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
 }
 
 #[tokio::test]
 async fn a_connection_opened_under_one_authority_is_never_used_under_another() {
     let (authority, other) = (TestAuthority::new(), TestAuthority::new());
     let (address, _) = authority.agent("localhost", None).await;
-    let reach = TestUpstream::new(&url(address), &authority.trusting_settings());
-    read_body(reach.post().await).await.unwrap();
-    assert_eq!(reach.client.idle_connections(), 1);
-    let swapped = TestUpstream::with_client(reach.client.clone(), &url(address), &other.trusting_settings());
+    let upstream = TestUpstream::new(&url(address), &authority.trusting_settings());
+    read_body(upstream.post().await).await.unwrap();
+    assert_eq!(upstream.client.idle_connections(), 1);
+    let swapped = TestUpstream::with_client(upstream.client.clone(), &url(address), &other.trusting_settings());
     assert_fault(swapped.post().await, 502, "AgentError");
     let mut renamed = authority.trusting_settings();
     renamed.tls.server_name = Some("agent.example".to_owned());
-    let renamed = TestUpstream::with_client(reach.client.clone(), &url(address), &renamed);
+    let renamed = TestUpstream::with_client(upstream.client.clone(), &url(address), &renamed);
     assert_fault(renamed.post().await, 502, "AgentError");
 }
 
@@ -140,16 +141,16 @@ async fn a_connection_opened_under_one_authority_is_never_used_under_another() {
 async fn a_changed_ca_file_applies_to_open_connections_and_an_invalid_one_is_ignored() {
     let (authority, other) = (TestAuthority::new(), TestAuthority::new());
     let (address, count) = authority.agent("localhost", None).await;
-    let reach = TestUpstream::new(&url(address), &authority.trusting_settings());
-    read_body(reach.post().await).await.unwrap();
+    let upstream = TestUpstream::new(&url(address), &authority.trusting_settings());
+    read_body(upstream.post().await).await.unwrap();
     let file = authority.path("ca.pem").unwrap();
     std::fs::write(&file, "not a certificate").unwrap();
-    reach.client.http.sweep().await;
-    read_body(reach.post().await).await.unwrap();
+    upstream.client.http.sweep().await;
+    read_body(upstream.post().await).await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
     std::fs::write(&file, format!("\n\n{}", other.certificate.pem())).unwrap();
-    reach.client.http.sweep().await;
-    assert_fault(reach.post().await, 502, "AgentError");
+    upstream.client.http.sweep().await;
+    assert_fault(upstream.post().await, 502, "AgentError");
 }
 
 #[tokio::test]
@@ -160,8 +161,8 @@ async fn r4_the_gateway_presents_its_certificate_to_agents_that_request_one() {
     let mut settings = authority.trusting_settings();
     (settings.tls.certificate, settings.tls.key) = authority.client();
     assert_eq!(read_body(TestUpstream::new(&url(address), &settings).post().await).await.unwrap(), "{}");
-    let stranger = TestAuthority::new();
-    (settings.tls.certificate, settings.tls.key) = stranger.client();
+    let untrusted = TestAuthority::new();
+    (settings.tls.certificate, settings.tls.key) = untrusted.client();
     assert_fault(TestUpstream::new(&url(address), &settings).post().await, 502, "AgentError");
 }
 

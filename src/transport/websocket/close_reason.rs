@@ -32,11 +32,11 @@ pub enum WebSocketError {
 }
 
 impl From<Error> for WebSocketError {
-    fn from(why: Error) -> Self {
-        match why {
+    fn from(error: Error) -> Self {
+        match error {
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Self::Disconnected,
-            Error::Protocol(why) => Self::ProtocolViolation(1002, why.to_string()),
-            Error::Utf8(why) => Self::ProtocolViolation(1007, why),
+            Error::Protocol(error) => Self::ProtocolViolation(1002, error.to_string()),
+            Error::Utf8(error) => Self::ProtocolViolation(1007, error),
             Error::Capacity(_) => Self::TooLarge,
             Error::WriteBufferFull(_) => Self::WriteTimeout,
             Error::AttackAttempt => Self::ControlFrameFlood,
@@ -79,13 +79,11 @@ pub(super) fn close_fault(close: Option<(u16, String)>) -> Option<Fault> {
     let (code, reason) = close.filter(|(code, _)| *code != 1000)?;
     let retry_after = Duration::from_secs(1);
     let fault = match code {
-        1001 | 1012 | 1013 => {
-            Fault::new(FaultCode::AgentUnavailable, "The agent is not available").with_retry_after(retry_after)
-        }
+        1001 | 1012 | 1013 => Fault::from(FaultCode::AgentUnavailable).with_retry_after(retry_after),
         1003 => Fault::new(FaultCode::UnsupportedMediaType, "The agent does not take this media type"),
         1007 => Fault::new(FaultCode::InvalidInput, "The agent refused the input"),
         1009 => Fault::new(FaultCode::PayloadTooLarge, "The input is too large for the agent"),
-        _ => Fault::new(FaultCode::AgentError, "The agent failed"),
+        _ => Fault::from(FaultCode::AgentError),
     };
     Some(fault.with_detail(format_args!("the agent closed with {code}: {reason}")))
 }

@@ -11,32 +11,32 @@ pub struct UpstreamWebSocketConfig {
     /// The framing of messages: `ndjson` (one line of JSON each), `bare` (the input alone; one message is the reply)
     /// or `json_rpc` (JSON-RPC 2.0, whose method is the operation). Default: ndjson (R80).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub frames: Option<MessageFraming>,
+    pub framing: Option<MessageFraming>,
     /// With ndjson, the line that is the reply for a caller that wants one document: the `first`, after which the
-    /// gateway closes, or the `last` before the agent closes or sends `end`. Default: first.
+    /// gateway closes, or the `last` before the agent closes or sends `end_marker`. Default: first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub document: Option<DocumentSelection>,
+    pub single_result: Option<DocumentSelection>,
     /// With ndjson, a line with which the agent ends its reply, such as `[DONE]`. Default: none, the agent closes the
     /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub end: Option<String>,
+    pub end_marker: Option<String>,
     /// The largest message in either direction; 1KiB to 64MiB. Default: 1MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_message: Option<ByteSize>,
+    pub max_message_size: Option<ByteSize>,
     /// Messages that may precede the reply for a caller that wants one document. Default: 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_messages: Option<u32>,
     /// How long a connection may be silent before the gateway sends a ping; 0s disables pings. Default: 20s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ping: Option<ConfigDuration>,
+    pub ping_interval: Option<ConfigDuration>,
     /// How long the agent has to answer a ping with a pong. Default: 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pong: Option<ConfigDuration>,
+    pub pong_timeout: Option<ConfigDuration>,
     /// Whether messages of callers that use a WebSocket are validated against the operation's input schema; `true`
     /// also validates the agent's messages to them against its output schema (`contract.output`). Default: callers'
     /// messages, where there is a schema.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub check: Option<bool>,
+    pub validate_messages: Option<bool>,
 }
 
 /// The framing of messages.
@@ -66,27 +66,28 @@ pub enum DocumentSelection {
 impl UpstreamWebSocketConfig {
     pub(in crate::transport) fn with_fallback(&self, base: &Self) -> Self {
         Self {
-            frames: self.frames.or(base.frames),
-            document: self.document.or(base.document),
-            end: self.end.clone().or_else(|| base.end.clone()),
-            max_message: self.max_message.or(base.max_message),
+            framing: self.framing.or(base.framing),
+            single_result: self.single_result.or(base.single_result),
+            end_marker: self.end_marker.clone().or_else(|| base.end_marker.clone()),
+            max_message_size: self.max_message_size.or(base.max_message_size),
             max_messages: self.max_messages.or(base.max_messages),
-            ping: self.ping.or(base.ping),
-            pong: self.pong.or(base.pong),
-            check: self.check.or(base.check),
+            ping_interval: self.ping_interval.or(base.ping_interval),
+            pong_timeout: self.pong_timeout.or(base.pong_timeout),
+            validate_messages: self.validate_messages.or(base.validate_messages),
         }
     }
 
     /// Returns every value that cannot be used.
     pub(in crate::transport) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if self.max_message.is_some_and(|size| !(1 << 10..=64 << 20).contains(&size.get())) {
+        if self.max_message_size.is_some_and(|size| !(1 << 10..=64 << 20).contains(&size.get())) {
             problems.push("websocket.max_message_size: is out of bounds (must be 1KiB to 64MiB)".to_owned());
         }
-        if self.pong.is_some_and(|span| span.get().is_zero()) {
+        if self.pong_timeout.is_some_and(|timeout| timeout.get().is_zero()) {
             problems.push("websocket.pong_timeout: is 0s (must be longer)".to_owned());
         }
-        if self.end.as_ref().is_some_and(|end| end.trim().is_empty() || end.trim() != end || end.contains('\n')) {
+        let is_unusable = |text: &String| text.trim().is_empty() || text.trim() != text || text.contains('\n');
+        if self.end_marker.as_ref().is_some_and(is_unusable) {
             problems.push("websocket.end_marker: is not usable (must be one line without spaces around it)".to_owned());
         }
         problems
@@ -97,9 +98,9 @@ impl UpstreamWebSocketConfig {
 #[derive(Clone, Debug)]
 pub(super) struct WebSocketOptions {
     pub(super) framing: MessageFraming,
-    pub(super) document: DocumentSelection,
-    pub(super) end: Option<String>,
-    pub(super) max_message: usize,
+    pub(super) single_result: DocumentSelection,
+    pub(super) end_marker: Option<String>,
+    pub(super) max_message_size: usize,
     pub(super) max_messages: u32,
     pub(super) ping_interval: Duration,
     pub(super) pong_timeout: Duration,
@@ -107,16 +108,16 @@ pub(super) struct WebSocketOptions {
 }
 
 impl From<&UpstreamWebSocketConfig> for WebSocketOptions {
-    fn from(from: &UpstreamWebSocketConfig) -> Self {
+    fn from(config: &UpstreamWebSocketConfig) -> Self {
         Self {
-            framing: from.frames.unwrap_or_default(),
-            document: from.document.unwrap_or_default(),
-            end: from.end.clone(),
-            max_message: from.max_message.unwrap_or(ByteSize::from_kib(1 << 10)).get(),
-            max_messages: from.max_messages.unwrap_or(1000),
-            ping_interval: from.ping.unwrap_or(ConfigDuration::from_secs(20)).get(),
-            pong_timeout: from.pong.unwrap_or(ConfigDuration::from_secs(10)).get(),
-            validate: from.check,
+            framing: config.framing.unwrap_or_default(),
+            single_result: config.single_result.unwrap_or_default(),
+            end_marker: config.end_marker.clone(),
+            max_message_size: config.max_message_size.unwrap_or(ByteSize::from_kib(1 << 10)).get(),
+            max_messages: config.max_messages.unwrap_or(1000),
+            ping_interval: config.ping_interval.unwrap_or(ConfigDuration::from_secs(20)).get(),
+            pong_timeout: config.pong_timeout.unwrap_or(ConfigDuration::from_secs(10)).get(),
+            validate: config.validate_messages,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Agents over WebSocket (R51, R80, RFC 6455): a call is one connection, one message and the reply to it; a caller that
-//! uses a WebSocket gets a connection to the agent's WebSocket. The handshake is HTTP's, and so are addresses, TLS and
-//! credentials. A connection serves one call only, so that a late message cannot reach another call.
+//! uses a WebSocket gets a connection to the agent's WebSocket. The handshake, addresses, TLS and credentials are those
+//! of the HTTP transport. A connection serves one call only, so that a late message cannot reach another call.
 
 mod close_reason;
 mod config;
@@ -84,9 +84,9 @@ pub(super) fn build_transport(
 
 impl fmt::Debug for WebSocketTransport {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("WebSocket")
+        to.debug_struct("WebSocketTransport")
             .field("target", &self.target)
-            .field("manner", &self.options)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }
@@ -104,20 +104,20 @@ impl Transport for WebSocketTransport {
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let UpstreamCall { id, operation, headers, body, header_mutations, .. } = request;
         let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
-        let input = timeout_at(deadline, body.collect(self.options.max_message)).await.map_err(late)??;
-        let message = request_message::build_message(self.options.framing, (id, operation), &input)?;
-        let wants = ReplyFormat::negotiate(headers, &input);
-        let offer = UpgradeRequest { headers, header_mutations, subprotocols: None, outlives_call: false };
-        let mut leg = match self.http.upgrade_to_websocket(&self.target, offer, deadline).await? {
+        let input = timeout_at(deadline, body.collect(self.options.max_message_size)).await.map_err(late)??;
+        let message = request_message::build_message(self.options.framing, id, operation, &input)?;
+        let format = ReplyFormat::negotiate(headers, &input);
+        let upgrade = UpgradeRequest { headers, header_mutations, subprotocols: None, outlives_call: false };
+        let mut connection = match self.http.upgrade_to_websocket(&self.target, upgrade, deadline).await? {
             UpgradeOutcome::Refused(reply) => return Ok(reply),
             UpgradeOutcome::Upgraded(io, _) => self.open_connection(io).await,
         };
-        leg.queue_text(message);
-        leg.flush().await.map_err(|lost| lost.to_fault())?;
-        let answers = ReplyReader::new(leg, self.options.clone(), (id, *self.timeouts(), deadline));
-        match wants {
-            ReplyFormat::Document => self.read_document(answers).await,
-            wants => self.stream_messages(answers, wants, operation).await,
+        connection.queue_text(message);
+        connection.flush().await.map_err(|lost| lost.to_fault())?;
+        let reader = ReplyReader::new(connection, self.options.clone(), id, *self.timeouts(), deadline);
+        match format {
+            ReplyFormat::Document => self.read_document(reader).await,
+            format => self.stream_messages(reader, format, operation).await,
         }
     }
 
@@ -132,9 +132,9 @@ impl Transport for WebSocketTransport {
     ) -> Option<Result<WebSocketOutcome, Fault>> {
         let UpstreamCall { headers, header_mutations, .. } = request;
         let subprotocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-        let offer = UpgradeRequest { headers, header_mutations, subprotocols, outlives_call: true };
-        let switched = self.http.upgrade_to_websocket(&self.target, offer, deadline).await;
-        Some(match switched {
+        let upgrade = UpgradeRequest { headers, header_mutations, subprotocols, outlives_call: true };
+        let outcome = self.http.upgrade_to_websocket(&self.target, upgrade, deadline).await;
+        Some(match outcome {
             Err(fault) => Err(fault),
             Ok(UpgradeOutcome::Refused(reply)) => Ok(WebSocketOutcome::Refused(reply)),
             Ok(UpgradeOutcome::Upgraded(io, subprotocol)) => Ok(WebSocketOutcome::Open(Box::new(UpstreamWebSocket {
@@ -149,38 +149,39 @@ impl Transport for WebSocketTransport {
 
 impl WebSocketTransport {
     async fn open_connection(&self, io: Box<dyn WebSocketIo>) -> WebSocketConnection {
-        let WebSocketOptions { max_message, ping_interval: ping, pong_timeout: pong, .. } = self.options;
-        let bounds = WebSocketLimits {
-            max_message,
-            ping_interval: ping,
-            pong_timeout: pong,
+        let WebSocketOptions { max_message_size, ping_interval, pong_timeout, .. } = self.options;
+        let limits = WebSocketLimits {
+            max_message: max_message_size,
+            ping_interval,
+            pong_timeout,
             write_timeout: self.timeouts().idle,
         };
-        WebSocketConnection::new(io, WebSocketPeer::Agent, Vec::new(), bounds).await
+        WebSocketConnection::new(io, WebSocketPeer::Agent, Vec::new(), limits).await
     }
 
     /// Reads one document, by the framing: the only message, a line, or the response.
     async fn read_document(&self, mut reader: ReplyReader) -> Result<UpstreamReply, Fault> {
-        let last = self.options.document == DocumentSelection::Last;
-        let mut kept = None;
+        let takes_last = self.options.single_result == DocumentSelection::Last;
+        let mut last_line = None;
         let reply = loop {
             match reader.next_part().await? {
                 // A notification is not a reply.
                 ReplyPart::Item(Some(_), _) => {}
-                ReplyPart::Item(None, line) if last => kept = Some(line),
+                ReplyPart::Item(None, line) if takes_last => last_line = Some(line),
                 ReplyPart::Item(None, line) | ReplyPart::Last(line) => {
                     break build_reply(StatusCode::OK, ReplyFormat::Document, line.into());
                 }
                 ReplyPart::Failure(status, body) => break build_reply(status, ReplyFormat::Document, body.into()),
                 ReplyPart::End => {
-                    break build_reply(StatusCode::OK, ReplyFormat::Document, kept.ok_or_else(no_reply_fault)?.into());
+                    let line = last_line.ok_or_else(no_reply_fault)?;
+                    break build_reply(StatusCode::OK, ReplyFormat::Document, line.into());
                 }
             }
             if reader.is_over_message_limit() {
                 return Err(Fault::new(FaultCode::AgentError, "The agent sent too many messages without a reply"));
             }
         };
-        // The agent is told that the reply is complete; the call does not wait for the closing handshake.
+        // The close frame tells the agent that the reply is complete; the call does not wait for the closing handshake.
         tokio::spawn(reader.connection.close(Some((1000, ""))));
         Ok(reply)
     }
@@ -230,21 +231,21 @@ impl MessagePump {
     async fn run(mut self, first: ReplyPart) {
         let mut next = Ok(first);
         let close_frame = loop {
-            let (name, data, last) = match next {
+            let (name, data, is_last) = match next {
                 Ok(ReplyPart::Item(name, data)) => (name, data, false),
                 Ok(ReplyPart::Last(data)) => (None, data, true),
                 Ok(ReplyPart::End) => break (1000, ""),
-                Ok(ReplyPart::Failure(_, told)) => break send_fault(&self.chunks, agent_failed_fault(&told)).await,
+                Ok(ReplyPart::Failure(_, error)) => break send_fault(&self.chunks, agent_failed_fault(&error)).await,
                 Err(fault) => break send_fault(&self.chunks, fault).await,
             };
             if !self.declares_error && is_error_object(&data) {
                 break send_fault(&self.chunks, agent_failed_fault(&data)).await;
             }
-            let piece = encode_message(self.format, name.as_deref(), &data);
-            if self.chunks.send(Ok(piece)).await.is_err() {
+            let chunk = encode_message(self.format, name.as_deref(), &data);
+            if self.chunks.send(Ok(chunk)).await.is_err() {
                 break (1001, "");
             }
-            if last {
+            if is_last {
                 break (1000, "");
             }
             next = tokio::select! {
@@ -268,8 +269,8 @@ async fn send_fault(chunks: &ChunkSender, fault: Fault) -> (u16, &'static str) {
 
 /// The fault of a failure within a stream; the agent's words go to the log (R41).
 fn agent_failed_fault(error: &[u8]) -> Fault {
-    let told: String = String::from_utf8_lossy(error).chars().take(2048).collect();
-    Fault::new(FaultCode::AgentError, "The agent failed").with_detail(told)
+    let detail: String = String::from_utf8_lossy(error).chars().take(2048).collect();
+    Fault::from(FaultCode::AgentError).with_detail(detail)
 }
 
 /// Encodes a message in the caller's format.
@@ -279,9 +280,9 @@ fn encode_message(format: ReplyFormat, name: Option<&str>, data: &[u8]) -> Bytes
         return Bytes::from(format!("{}\n", text.replace(['\r', '\n'], " ")));
     }
     let mut event = String::with_capacity(text.len() + 32);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
     // The event name `error` is reserved for the gateway's own event at the end of a stream.
-    if let Some(name) = name.filter(|name| *name != "error" && name.len() <= 64 && name.chars().all(plain)) {
+    if let Some(name) = name.filter(|name| *name != "error" && name.len() <= 64 && name.chars().all(is_plain)) {
         event.push_str("event: ");
         event.push_str(name);
         event.push('\n');

@@ -22,9 +22,9 @@ const ERROR_MEMBERS: [&str; 11] =
 
 /// A part of a reply.
 pub(super) enum ReplyPart {
-    /// One of several, with its event name if it has one.
+    /// One of several parts, with its event name if it has one.
     Item(Option<String>, Bytes),
-    /// The last one.
+    /// The last part.
     Last(Bytes),
     /// The agent's own failure, in the form of an agent over HTTP.
     Failure(StatusCode, Bytes),
@@ -39,7 +39,8 @@ pub(super) struct ReplyReader {
     id: String,
     timeouts: UpstreamTimeouts,
     deadline: Instant,
-    /// The unread rest of a message. It is split when it is read, so that a message of line breaks uses no more memory.
+    /// The unread rest of a message. It is split line by line as it is read, so that a message of many short lines uses
+    /// no more memory than its size.
     unread: Option<Bytes>,
     parts_seen: u32,
     /// The number of messages that belong to no call.
@@ -50,7 +51,9 @@ impl ReplyReader {
     pub(super) fn new(
         connection: WebSocketConnection,
         options: WebSocketOptions,
-        (id, timeouts, deadline): (&str, UpstreamTimeouts, Instant),
+        id: &str,
+        timeouts: UpstreamTimeouts,
+        deadline: Instant,
     ) -> Self {
         Self {
             connection,
@@ -134,8 +137,8 @@ impl ReplyReader {
         if self.options.framing == MessageFraming::JsonRpc {
             return parse_json_rpc(&line, &self.id);
         }
-        let end = self.options.end.as_deref().filter(|_| self.options.framing == MessageFraming::Ndjson);
-        if end.is_some_and(|end| *end.as_bytes() == *line) {
+        let end_marker = self.options.end_marker.as_deref().filter(|_| self.options.framing == MessageFraming::Ndjson);
+        if end_marker.is_some_and(|end_marker| *end_marker.as_bytes() == *line) {
             return Ok(Some(ReplyPart::End));
         }
         if serde_json::from_slice::<&RawValue>(&line).is_err() {
@@ -171,9 +174,9 @@ struct JsonRpcMessage<'a> {
 /// Parses the response to `id`, or a notification; other messages are skipped. An error without an id is a response,
 /// too: the agent could not read the only request that it was sent (JSON-RPC 2.0 §5).
 fn parse_json_rpc(line: &Bytes, id: &str) -> Result<Option<ReplyPart>> {
-    let object = line.first() == Some(&b'{');
+    let is_object = line.first() == Some(&b'{');
     let message: JsonRpcMessage<'_> =
-        serde_json::from_slice(line).ok().filter(|_| object).ok_or_else(invalid_json_fault)?;
+        serde_json::from_slice(line).ok().filter(|_| is_object).ok_or_else(invalid_json_fault)?;
     let bytes =
         |raw: Option<&RawValue>| raw.map_or(Bytes::from_static(b"null"), |raw| line.slice_ref(raw.get().as_bytes()));
     Ok(match message {

@@ -14,7 +14,7 @@ const DEFAULT_METHOD: &str = "invoke";
 ///
 /// # Errors
 /// The input cannot be written as a message of this framing.
-pub(super) fn build_message(framing: MessageFraming, (id, operation): (&str, &str), input: &Bytes) -> Result<String> {
+pub(super) fn build_message(framing: MessageFraming, id: &str, operation: &str, input: &Bytes) -> Result<String> {
     let text = match std::str::from_utf8(input).map(str::trim_ascii) {
         Ok("") => "{}",
         Ok(text) => text,
@@ -31,7 +31,7 @@ pub(super) fn build_message(framing: MessageFraming, (id, operation): (&str, &st
     match framing {
         MessageFraming::JsonRpc => build_json_rpc(id, operation, params),
         _ => {
-            // JSON strings contain no raw line breaks, so every line break is mere layout.
+            // JSON strings contain no raw line breaks, so every line break here is white space between tokens.
             let mut line: String = params.get().replace(['\r', '\n'], " ");
             line.push('\n');
             Ok(line)
@@ -61,7 +61,7 @@ fn build_json_rpc(id: &str, operation: &str, params: &RawValue) -> Result<String
         if params.get().starts_with(['{', '[']) { JsonRpcParams::Whole(params) } else { JsonRpcParams::Only([params]) };
     let method = if operation.is_empty() { DEFAULT_METHOD } else { operation };
     serde_json::to_string(&JsonRpcRequest { jsonrpc: "2.0", id, method, params })
-        .map_err(|why| Fault::new(FaultCode::Internal, "The gateway failed").with_detail(why))
+        .map_err(|error| Fault::from(FaultCode::Internal).with_detail(error))
 }
 
 /// The format in which the caller wants the reply.
@@ -91,8 +91,8 @@ impl ReplyFormat {
         let events = accept_weight(headers, &["text/event-stream"]);
         let stream = if lines >= events { Self::Lines } else { Self::Events };
         match lines.max(events) {
-            most if most > document => stream,
-            most if most == document && has_stream_flag(input) => stream,
+            weight if weight > document => stream,
+            weight if weight == document && has_stream_flag(input) => stream,
             _ => Self::Document,
         }
     }
@@ -105,16 +105,19 @@ fn accept_weight(headers: &HeaderMap, media: &[&str]) -> u16 {
     }
     let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<_> = values.flat_map(|value| value.split(',')).map(parse_media_range).collect();
-    let of_one = |media: &&str| {
-        let weight = |name: &str| match name {
+    let weight_of = |media: &&str| {
+        let specificity = |name: &str| match name {
             name if name.eq_ignore_ascii_case(media) => 3,
             "*/*" => 1,
             name => name.strip_suffix("/*").map_or(0, |major| 2 * u8::from(media.split('/').next() == Some(major))),
         };
-        let fitting = ranges.iter().map(|(name, q)| (weight(name), *q)).filter(|(weight, _)| *weight > 0);
-        fitting.max_by_key(|(weight, _)| *weight).map_or(0, |(_, q)| q)
+        let matching = ranges
+            .iter()
+            .map(|(name, weight)| (specificity(name), *weight))
+            .filter(|(specificity, _)| *specificity > 0);
+        matching.max_by_key(|(specificity, _)| *specificity).map_or(0, |(_, weight)| weight)
     };
-    media.iter().map(of_one).max().unwrap_or_default()
+    media.iter().map(weight_of).max().unwrap_or_default()
 }
 
 fn parse_media_range(text: &str) -> (&str, u16) {
@@ -129,5 +132,5 @@ fn has_stream_flag(input: &[u8]) -> bool {
     struct StreamFlag {
         stream: bool,
     }
-    serde_json::from_slice::<StreamFlag>(input).is_ok_and(|asked| asked.stream)
+    serde_json::from_slice::<StreamFlag>(input).is_ok_and(|flag| flag.stream)
 }

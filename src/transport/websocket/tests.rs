@@ -26,7 +26,7 @@ fn accept(value: &str) -> HeaderMap {
 
 #[test]
 fn r80_the_reply_format_is_what_accept_prefers() {
-    for (value, wants) in [
+    for (value, format) in [
         ("application/json", ReplyFormat::Document),
         ("*/*", ReplyFormat::Document),
         ("text/event-stream", ReplyFormat::Events),
@@ -39,7 +39,7 @@ fn r80_the_reply_format_is_what_accept_prefers() {
         ("text/*", ReplyFormat::Events),
         ("application/json;q=x, text/event-stream;q=0.1", ReplyFormat::Events),
     ] {
-        assert_eq!(ReplyFormat::negotiate(&accept(value), b"{}"), wants, "{value}");
+        assert_eq!(ReplyFormat::negotiate(&accept(value), b"{}"), format, "{value}");
     }
     assert_eq!(ReplyFormat::negotiate(&HeaderMap::new(), b"{\"stream\": true}"), ReplyFormat::Lines);
     assert_eq!(ReplyFormat::negotiate(&accept("application/json"), b"{\"stream\": true}"), ReplyFormat::Document);
@@ -48,18 +48,18 @@ fn r80_the_reply_format_is_what_accept_prefers() {
 
 #[test]
 fn r92_an_input_is_written_in_the_agents_framing() {
-    let sent = |frames, input: &str| build_message(frames, ("r1", "op"), &Bytes::from(input.to_owned()));
-    assert_eq!(sent(MessageFraming::Bare, " {\"a\": 1}\n").unwrap(), "{\"a\": 1}");
-    assert_eq!(sent(MessageFraming::Bare, "").unwrap(), "{}");
-    assert_eq!(sent(MessageFraming::Ndjson, "{\r\n\"a\":\n1}").unwrap(), "{  \"a\": 1}\n");
+    let build = |framing, input: &str| build_message(framing, "r1", "op", &Bytes::from(input.to_owned()));
+    assert_eq!(build(MessageFraming::Bare, " {\"a\": 1}\n").unwrap(), "{\"a\": 1}");
+    assert_eq!(build(MessageFraming::Bare, "").unwrap(), "{}");
+    assert_eq!(build(MessageFraming::Ndjson, "{\r\n\"a\":\n1}").unwrap(), "{  \"a\": 1}\n");
     let rpc = |params: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"r1\",\"method\":\"op\",\"params\":{params}}}");
     assert_eq!(
-        sent(MessageFraming::JsonRpc, "{\"a\":1.000000000000000000001}").unwrap(),
+        build(MessageFraming::JsonRpc, "{\"a\":1.000000000000000000001}").unwrap(),
         rpc("{\"a\":1.000000000000000000001}")
     );
-    assert_eq!(sent(MessageFraming::JsonRpc, "7").unwrap(), rpc("[7]"));
-    assert!(sent(MessageFraming::Ndjson, "{\"a\":").is_err() && sent(MessageFraming::JsonRpc, "{} {}").is_err());
-    assert!(build_message(MessageFraming::Bare, ("r1", ""), &Bytes::from_static(&[0xff])).is_err());
+    assert_eq!(build(MessageFraming::JsonRpc, "7").unwrap(), rpc("[7]"));
+    assert!(build(MessageFraming::Ndjson, "{\"a\":").is_err() && build(MessageFraming::JsonRpc, "{} {}").is_err());
+    assert!(build_message(MessageFraming::Bare, "r1", "", &Bytes::from_static(&[0xff])).is_err());
 }
 
 #[test]
@@ -70,26 +70,32 @@ fn r40_a_failure_in_a_stream_is_distinguished_from_a_result_that_mentions_errors
     }
 }
 
-/// The parts of a reply that consists of these messages and a close frame.
-async fn read_parts(frames: MessageFraming, messages: &[&str]) -> Vec<String> {
+/// Reads the parts of a reply that consists of these messages and a close frame.
+async fn read_parts(framing: MessageFraming, messages: &[&str]) -> Vec<String> {
     let (near, far) = tokio::io::duplex(1 << 20);
     let mut agent = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
     for text in messages {
         agent.send(Message::text(*text)).await.unwrap();
     }
     agent.close(None).await.unwrap();
-    let (ping, pong, write) = (Duration::ZERO, Duration::from_secs(9), Duration::from_secs(9));
-    let bounds =
-        WebSocketLimits { max_message: 1 << 20, ping_interval: ping, pong_timeout: pong, write_timeout: write };
-    let leg = WebSocketConnection::new(Box::new(near), WebSocketPeer::Agent, Vec::new(), bounds).await;
-    let manner =
-        WebSocketOptions::from(&UpstreamWebSocketConfig { frames: Some(frames), ..UpstreamWebSocketConfig::default() });
+    let limits = WebSocketLimits {
+        max_message: 1 << 20,
+        ping_interval: Duration::ZERO,
+        pong_timeout: Duration::from_secs(9),
+        write_timeout: Duration::from_secs(9),
+    };
+    let connection = WebSocketConnection::new(Box::new(near), WebSocketPeer::Agent, Vec::new(), limits).await;
+    let options = WebSocketOptions::from(&UpstreamWebSocketConfig {
+        framing: Some(framing),
+        ..UpstreamWebSocketConfig::default()
+    });
     let until = Instant::now() + Duration::from_secs(9);
-    let mut answers = ReplyReader::new(leg, manner, ("r1", UpstreamTimeouts::from(&TimeoutConfig::default()), until));
+    let timeouts = UpstreamTimeouts::from(&TimeoutConfig::default());
+    let mut reader = ReplyReader::new(connection, options, "r1", timeouts, until);
     let mut parts = Vec::new();
     let text = |data: &[u8]| String::from_utf8(data.to_vec()).unwrap();
     loop {
-        match answers.next_part().await {
+        match reader.next_part().await {
             Ok(ReplyPart::Item(name, data)) => parts.push(format!("{}{}", name.unwrap_or_default(), text(&data))),
             Ok(ReplyPart::Last(data)) => parts.push(format!("last {}", text(&data))),
             Ok(ReplyPart::Failure(status, _)) => parts.push(status.to_string()),
@@ -115,11 +121,11 @@ async fn r80_messages_are_split_into_lines_wherever_messages_end() {
 
 #[tokio::test]
 async fn r94_an_error_without_an_id_is_a_reply_and_a_batch_is_invalid() {
-    let said = |text: &'static str| async move { read_parts(MessageFraming::JsonRpc, &[text]).await };
+    let parts_of = |text: &'static str| async move { read_parts(MessageFraming::JsonRpc, &[text]).await };
     let error = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"no\"}}";
-    assert_eq!(said(error).await, ["400 Bad Request"]);
-    assert_eq!(said("{\"method\":\"m\",\"params\":[1]}").await, ["m[1]"]);
-    assert_eq!(said("{\"id\":\"r1\",\"result\":[1, 2]}").await, ["last [1, 2]"]);
-    assert_eq!(said("{\"id\":\"r1\"}").await, ["last null"]);
-    assert_eq!(said("[\"m\",\"r1\",null,{\"a\":1}]").await, ["AgentError"]);
+    assert_eq!(parts_of(error).await, ["400 Bad Request"]);
+    assert_eq!(parts_of("{\"method\":\"m\",\"params\":[1]}").await, ["m[1]"]);
+    assert_eq!(parts_of("{\"id\":\"r1\",\"result\":[1, 2]}").await, ["last [1, 2]"]);
+    assert_eq!(parts_of("{\"id\":\"r1\"}").await, ["last null"]);
+    assert_eq!(parts_of("[\"m\",\"r1\",null,{\"a\":1}]").await, ["AgentError"]);
 }

@@ -34,7 +34,7 @@ const CONTROL_WINDOW: Duration = Duration::from_secs(10);
 /// The size of the read and write buffers, in bytes; each connection has them.
 const BUFFER_SIZE: usize = 8 << 10;
 
-/// Space in the write buffer for messages of the gateway's own, besides one message of the other side.
+/// Space in the write buffer for the gateway's own messages, besides one forwarded message.
 const WRITE_BUFFER_SLACK: usize = 256 << 10;
 
 /// The timeout of the closing handshake, and the bytes still read meanwhile so that the peer can read the close frame.
@@ -84,7 +84,7 @@ pub struct WebSocketConnection {
 }
 
 impl WebSocketConnection {
-    /// Creates a connection whose handshake is done; `early` holds bytes of it that are already read.
+    /// Creates a connection after its handshake; `early` holds bytes that were read beyond the handshake.
     pub async fn new(io: Box<dyn WebSocketIo>, peer: WebSocketPeer, early: Vec<u8>, limits: WebSocketLimits) -> Self {
         let mut config = WebSocketConfig::default();
         config.read_buffer_size = BUFFER_SIZE;
@@ -127,12 +127,12 @@ impl WebSocketConnection {
     fn queue_message(&mut self, message: Message) {
         self.queued = self.queued.saturating_add(1);
         self.unwritten_since.get_or_insert_with(Instant::now);
-        if let Err(why) = Pin::new(&mut self.socket).start_send(message) {
-            self.error.get_or_insert_with(|| WebSocketError::from(why));
+        if let Err(error) = Pin::new(&mut self.socket).start_send(message) {
+            self.error.get_or_insert_with(|| WebSocketError::from(error));
         }
     }
 
-    /// Whether a message of `bytes` bytes is within the limit; larger ones must not be sent to this side.
+    /// Whether a message of `bytes` bytes is within the limit; larger messages must not be sent to this peer.
     pub fn is_within_limit(&self, bytes: usize) -> bool {
         bytes <= self.limits.max_message
     }
@@ -153,23 +153,23 @@ impl WebSocketConnection {
         let write = self.unwritten_since.map_or(far, |since| since + self.limits.write_timeout);
         let ping = match (self.limits.ping_interval, self.ping_sent) {
             (Duration::ZERO, _) => far,
-            (_, Some(asked)) => asked + self.limits.pong_timeout,
+            (_, Some(sent_at)) => sent_at + self.limits.pong_timeout,
             (ping, None) => self.last_received + ping,
         };
         write.min(ping)
     }
 
-    /// Sends a ping where one is due, and gives up on a peer that answers no ping or accepts no data. `reads` is false
-    /// while the peer's messages are not read, because they have no receiver; then its silence is not counted.
-    pub fn check_timers(&mut self, reads: bool) {
+    /// Sends a ping where one is due, and gives up on a peer that answers no ping or accepts no data. `is_reading` is
+    /// false while the peer's messages are not read, because they have no receiver; then its silence is not counted.
+    pub fn check_timers(&mut self, is_reading: bool) {
         let now = Instant::now();
-        if !reads {
+        if !is_reading {
             (self.last_received, self.ping_sent) = (now, None);
         }
         if self.unwritten_since.is_some_and(|since| now >= since + self.limits.write_timeout) {
             self.error.get_or_insert(WebSocketError::WriteTimeout);
         } else if self.limits.ping_interval.is_zero() {
-        } else if self.ping_sent.is_some_and(|asked| now >= asked + self.limits.pong_timeout) {
+        } else if self.ping_sent.is_some_and(|sent_at| now >= sent_at + self.limits.pong_timeout) {
             self.error.get_or_insert(WebSocketError::PingTimeout);
         } else if self.ping_sent.is_none() && now >= self.last_received + self.limits.ping_interval {
             self.ping_sent = Some(now);
@@ -185,9 +185,9 @@ impl WebSocketConnection {
         match Pin::new(&mut self.socket).poll_flush(task) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => (self.unwritten_since, self.queued) = (None, 0),
-            Poll::Ready(Err(why)) => {
+            Poll::Ready(Err(error)) => {
                 (self.unwritten_since, self.queued) = (None, 0);
-                self.error.get_or_insert_with(|| WebSocketError::from(why));
+                self.error.get_or_insert_with(|| WebSocketError::from(error));
             }
         }
     }
@@ -216,7 +216,7 @@ impl WebSocketConnection {
                     self.count_control_frame();
                     continue;
                 }
-                Some(Err(why)) => WebSocketEvent::Lost(why.into()),
+                Some(Err(error)) => WebSocketEvent::Lost(error.into()),
                 None => WebSocketEvent::Lost(WebSocketError::Disconnected),
             });
         }
@@ -239,7 +239,7 @@ impl WebSocketConnection {
                 self.poll_next(task)
             });
             match timeout_at(timer, event).await {
-                Ok(came) => return came,
+                Ok(event) => return event,
                 Err(_) => self.check_timers(true),
             }
         }
@@ -263,33 +263,33 @@ impl WebSocketConnection {
         }
     }
 
-    /// Closes the connection within two seconds: sends a close frame, reads that of the peer, and closes the socket
-    /// after the peer could read what was written. Without a code, answers the peer's close frame or sends none.
-    pub async fn close(mut self, why: Option<(u16, &'static str)>) {
-        let close = why.map(|(code, reason)| CloseFrame { code: code.into(), reason: reason.into() });
-        let ending = async {
+    /// Closes the connection within two seconds: sends a close frame, reads the peer's close frame, and closes the
+    /// socket after the peer had time to read. Without a code, answers the peer's close frame or sends none.
+    pub async fn close(mut self, close_frame: Option<(u16, &'static str)>) {
+        let frame = close_frame.map(|(code, reason)| CloseFrame { code: code.into(), reason: reason.into() });
+        let closing = async {
             // If the peer closed first, its close frame is already answered, and this one is refused.
-            drop(Pin::new(&mut self.socket).start_send(Message::Close(close)));
+            drop(Pin::new(&mut self.socket).start_send(Message::Close(frame)));
             drop(poll_fn(|task| Pin::new(&mut self.socket).poll_flush(task)).await);
             while let Some(Ok(_)) = poll_fn(|task| Pin::new(&mut self.socket).poll_next(task)).await {}
             let io = self.socket.get_mut();
             io.shutdown().await?;
-            let (mut sink, mut taken) = (vec![0; BUFFER_SIZE], 0);
-            while taken < MAX_LINGER_BYTES {
+            let (mut sink, mut drained) = (vec![0; BUFFER_SIZE], 0);
+            while drained < MAX_LINGER_BYTES {
                 match io.read(&mut sink).await? {
                     0 => break,
-                    read => taken += read,
+                    read => drained += read,
                 }
             }
             std::io::Result::Ok(())
         };
-        // Whatever fails here, the connection is over.
-        drop(timeout(CLOSE_TIMEOUT, ending).await);
+        // Errors are ignored: the connection ends in any case.
+        drop(timeout(CLOSE_TIMEOUT, closing).await);
     }
 }
 
 impl fmt::Debug for WebSocketConnection {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Leg").field("bounds", &self.limits).finish_non_exhaustive()
+        to.debug_struct("WebSocketConnection").field("limits", &self.limits).finish_non_exhaustive()
     }
 }

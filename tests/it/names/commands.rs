@@ -1,4 +1,4 @@
-//! `gatepost resolve` and `gatepost call`, run as people run them.
+//! The commands `gatepost resolve` and `gatepost call`.
 
 use super::*;
 use crate::support::{
@@ -9,64 +9,64 @@ use crate::support::{
 use std::{io::Write as _, path::Path, process::Stdio};
 use tempfile::TempDir;
 
-/// Runs a command in `folder`; its exit code and what it said.
+/// Runs a command in `folder`; returns its exit code, standard output and standard error.
 async fn run(folder: &Path, args: &[&str], stdin: &str) -> (i32, String, String) {
     let mut command = command();
     command.current_dir(folder).args(args).env("SOME_KEY", "k3y").stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that does not read it may be gone already.
+    // A command that does not read its input may have exited already.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// A site, and a folder with a configuration that believes it.
-async fn site() -> (Site, TempDir) {
+/// A site, and a folder with a configuration that trusts its certificate.
+async fn start_site() -> (Site, TempDir) {
     let authority = Authority::new("Sites");
     let site = Site::start(&authority).await;
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("sites.pem"), authority.pem()).unwrap();
-    let config = "listen: [{address: '127.0.0.1:0'}]\nnetwork: {ca: sites.pem}\nagents: {from: [agents.json], defaults: {tls: {ca: sites.pem}}}\n";
+    let config = "listeners: [{address: '127.0.0.1:0'}]\nnetwork: {ca: sites.pem}\nagents: {sources: [agents.json], defaults: {tls: {ca: sites.pem}}}\n";
     std::fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
     (site, folder)
 }
 
-const TRIAL: [&str; 3] = ["-c", "gatepost.yaml", "--allow-loopback"];
+const CONFIG_ARGS: [&str; 3] = ["-c", "gatepost.yaml", "--allow-loopback"];
 
 #[tokio::test]
 async fn r64_a_name_is_resolved_called_and_printed() {
-    let (site, folder) = site().await;
+    let (site, folder) = start_site().await;
     site.json("/p/agent.json", json!({"name": "p", "version": "1.0.0", "endpoint": "/agent/p"}));
     let name = site.name("/p/plan?city=Rio");
-    let (code, said, wrong) = run(folder.path(), &[&["resolve", &name], &TRIAL[..]].concat(), "").await;
-    let found: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!((code, &found["endpoint"]), (0, &json!(site.url("/agent/p/plan?city=Rio"))), "{wrong}");
-    let (code, said, _) = run(folder.path(), &[&["call", &name], &TRIAL[..]].concat(), "").await;
-    let got: Value = serde_json::from_str(&said).unwrap();
+    let (code, stdout, stderr) = run(folder.path(), &[&["resolve", &name], &CONFIG_ARGS[..]].concat(), "").await;
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &found["endpoint"]), (0, &json!(site.url("/agent/p/plan?city=Rio"))), "{stderr}");
+    let (code, stdout, _) = run(folder.path(), &[&["call", &name], &CONFIG_ARGS[..]].concat(), "").await;
+    let got: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &got["method"], &got["target"]), (0, &json!("GET"), &json!("/agent/p/plan?city=Rio")));
     let args = ["call", &site.name("/p"), "--data", "-", "--key", "env:SOME_KEY", "--agent-version", "1.x", "-v"];
-    let (code, said, wrong) = run(folder.path(), &[&args, &TRIAL[..]].concat(), r#"{"a":1}"#).await;
-    let got: Value = serde_json::from_str(&said).unwrap();
+    let (code, stdout, stderr) = run(folder.path(), &[&args, &CONFIG_ARGS[..]].concat(), r#"{"a":1}"#).await;
+    let got: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &got["method"], &got["body"]), (0, &json!("POST"), &json!({"a": 1})));
     assert_eq!((&got["key"], &got["version"]), (&json!("k3y"), &json!("1.0.0")));
-    assert!(wrong.contains("agent.json") && !wrong.contains("k3y"), "{wrong}");
-    // Without the word for it, a name does not lead to this machine.
-    let (code, said, _) = run(folder.path(), &["resolve", &name, "-c", "gatepost.yaml"], "").await;
-    assert_eq!((code, said.as_str()), (1, ""));
+    assert!(stderr.contains("agent.json") && !stderr.contains("k3y"), "{stderr}");
+    // Without --allow-loopback, a name does not resolve to this machine.
+    let (code, stdout, _) = run(folder.path(), &["resolve", &name, "-c", "gatepost.yaml"], "").await;
+    assert_eq!((code, stdout.as_str()), (1, ""));
 }
 
 #[tokio::test]
-async fn a_plain_url_is_called_without_any_configuration() {
+async fn a_plain_url_is_called_without_a_configuration() {
     let folder = TempDir::new().unwrap();
     let agent = Agent::scripted(|got| {
-        let seen = format!(
+        let echo = format!(
             "{} {} {}",
             got.head.lines().next().unwrap(),
             got.header("x-operation").unwrap_or("-"),
             got.header("x-more").unwrap_or("-")
         );
-        answer("200 OK", "text/plain", &seen)
+        answer("200 OK", "text/plain", &echo)
     })
     .await;
     let url = format!("http://{}/x?y=1", agent.address);
@@ -78,35 +78,35 @@ async fn a_plain_url_is_called_without_any_configuration() {
 }
 
 #[tokio::test]
-async fn r51_a_socket_that_is_written_out_and_a_runtime_of_the_configuration_are_called() {
+async fn r51_an_explicit_socket_and_a_configured_local_runtime_are_called() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = TempDir::new().unwrap();
-    let place = folder.path().join("agents");
-    std::fs::create_dir(&place).unwrap();
-    let _agent = Served::unix(&place.join("echo.sock"));
-    for private in [&place, &place.join("echo.sock")] {
-        std::fs::set_permissions(private, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let agents = folder.path().join("agents");
+    std::fs::create_dir(&agents).unwrap();
+    let _agent = Served::unix(&agents.join("echo.sock"));
+    for path in [&agents, &agents.join("echo.sock")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
     }
-    std::fs::write(place.join("echo.json"), "{}").unwrap();
-    let name = format!("agent+unix://{}#/x", place.join("echo.sock").display());
-    let (code, said, wrong) = run(folder.path(), &["call", &name, "--data", r#"{"a":1}"#], "").await;
-    assert_eq!((code, said.as_str()), (0, "{\"a\":1}\n"), "{wrong}");
-    let config = "listen: [{address: '127.0.0.1:0'}]\nlocal: {folder: agents}\nagents: {from: [agents.json]}\n";
+    std::fs::write(agents.join("echo.json"), "{}").unwrap();
+    let name = format!("agent+unix://{}#/x", agents.join("echo.sock").display());
+    let (code, stdout, stderr) = run(folder.path(), &["call", &name, "--data", r#"{"a":1}"#], "").await;
+    assert_eq!((code, stdout.as_str()), (0, "{\"a\":1}\n"), "{stderr}");
+    let config = "listeners: [{address: '127.0.0.1:0'}]\nlocal_runtimes: {folder: agents}\nagents: {sources: [agents.json]}\n";
     std::fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
     let call = ["call", "agent+local://echo", "-c", "gatepost.yaml", "--data", r#"{"a":2}"#];
-    let (code, said, wrong) = run(folder.path(), &call, "").await;
-    assert_eq!((code, said.as_str()), (0, "{\"a\":2}\n"), "{wrong}");
+    let (code, stdout, stderr) = run(folder.path(), &call, "").await;
+    assert_eq!((code, stdout.as_str()), (0, "{\"a\":2}\n"), "{stderr}");
     assert_eq!(run(folder.path(), &["call", "agent+local://echo"], "").await.0, 1);
 }
 
 #[tokio::test]
-async fn a_stream_is_printed_as_it_comes() {
+async fn a_stream_is_printed_as_it_arrives() {
     use std::io::{BufRead as _, BufReader};
-    let goes_on = latch();
+    let second_event = latch();
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let steps = vec![
         write(format!("{head}9\r\ndata: 1\n\n\r\n")),
-        Do::Until(goes_on.clone()),
+        Do::Until(second_event.clone()),
         write("9\r\ndata: 2\n\n\r\n0\r\n\r\n"),
     ];
     let agent = Agent::doing(steps).await;
@@ -115,8 +115,8 @@ async fn a_stream_is_printed_as_it_comes() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let (first, mut lines) =
         tokio::task::spawn_blocking(move || (lines.next().unwrap().unwrap(), lines)).await.unwrap();
-    assert_eq!(first, "data: 1", "the first event is there while the second is not");
-    goes_on.close();
+    assert_eq!(first, "data: 1", "the first event is printed before the second arrives");
+    second_event.close();
     let rest =
         tokio::task::spawn_blocking(move || lines.by_ref().map_while(Result::ok).collect::<Vec<_>>()).await.unwrap();
     assert_eq!(rest, ["", "data: 2", ""]);
@@ -124,17 +124,17 @@ async fn a_stream_is_printed_as_it_comes() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_a_failure_from_a_command_that_is_wrong() {
+async fn exit_codes_distinguish_failures_from_usage_errors() {
     let folder = TempDir::new().unwrap();
     let failing = Agent::doing(answer("500 Internal Server Error", "application/json", r#"{"error":"x"}"#)).await;
     let dying = Agent::doing(vec![write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\""), Do::Reset]).await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (failing, dying) = (format!("http://{}/", failing.address), format!("http://{}/", dying.address));
-    let nobody = format!("http://127.0.0.1:{closed}/");
+    let unreachable = format!("http://127.0.0.1:{closed}/");
     let cases: Vec<(i32, Vec<&str>)> = vec![
         (1, vec!["call", &failing]),
         (1, vec!["call", &dying]),
-        (1, vec!["call", &nobody]),
+        (1, vec!["call", &unreachable]),
         (1, vec!["call", "http://a.example/"]),
         (1, vec!["resolve", "agent://169.254.169.254/x"]),
         (1, vec!["resolve", "agent://did:key:z6Mk"]),
@@ -150,15 +150,15 @@ async fn exit_codes_tell_a_failure_from_a_command_that_is_wrong() {
         (2, vec!["call", &failing, "--timeout", "soon"]),
     ];
     for (code, args) in cases {
-        let (ended, said, wrong) = run(folder.path(), &args, "").await;
-        assert_eq!(ended, code, "{args:?}: {said} {wrong}");
-        assert!(!wrong.is_empty() && !wrong.contains("panicked"), "{args:?}: {wrong}");
-        assert!(!wrong.contains("hunter2") || args.contains(&"--key"), "{wrong}");
+        let (exit_code, stdout, stderr) = run(folder.path(), &args, "").await;
+        assert_eq!(exit_code, code, "{args:?}: {stdout} {stderr}");
+        assert!(!stderr.is_empty() && !stderr.contains("panicked"), "{args:?}: {stderr}");
+        assert!(!stderr.contains("hunter2") || args.contains(&"--key"), "{stderr}");
     }
-    let (_, said, wrong) = run(folder.path(), &["call", &failing], "").await;
+    let (_, stdout, stderr) = run(folder.path(), &["call", &failing], "").await;
     assert_eq!(
-        (said.as_str(), wrong.contains("500")),
+        (stdout.as_str(), stderr.contains("500")),
         ("{\"error\":\"x\"}\n", true),
-        "the agent's own words are shown"
+        "the agent's own error is printed"
     );
 }

@@ -1,9 +1,9 @@
-//! Versions (R66–R69): stated in the path, the query or the field; ranges; the one that was served is told.
+//! Version negotiation (R66–R69): in the path, the query or the header; ranges; the served version in the response.
 
 use super::*;
 use crate::support::websocket;
 
-async fn versioned() -> (Site, Gate) {
+async fn start_with_versions() -> (Site, Gate) {
     let authority = Authority::new("Sites");
     let site = Site::start(&authority).await;
     let agent = json!({
@@ -14,13 +14,13 @@ async fn versioned() -> (Site, Gate) {
     let plain = json!({"id": "plain", "name": "P", "endpoint": site.url("/agent/plain")});
     let own = json!({"id": "own", "name": "O", "version": "1.0.0", "endpoint": site.url("/agent/own"), "operations": [
         {"name": "op", "inputs": {"type": "object", "properties": {"version": {"type": "string"}}}}]});
-    let gate = build(&authority).document(agent).document(plain).document(own).start().await;
+    let gate = gateway_trusting(&authority).document(agent).document(plain).document(own).start().await;
     (site, gate)
 }
 
 #[tokio::test]
-async fn r68_a_version_is_stated_in_the_path_the_query_or_the_field() {
-    let (_site, gate) = versioned().await;
+async fn r68_a_version_is_requested_in_the_path_the_query_or_the_header() {
+    let (_site, gate) = start_with_versions().await;
     for (path, field, served, target) in [
         ("/agents/a/invoke", None, "3.1.4", "/agent/own"),
         ("/agents/a@1.0.0/invoke", None, "1.0.0", "/agent/v1"),
@@ -41,8 +41,8 @@ async fn r68_a_version_is_stated_in_the_path_the_query_or_the_field() {
 }
 
 #[tokio::test]
-async fn r68_a_version_that_there_is_not_is_refused_with_those_that_there_are() {
-    let (site, gate) = versioned().await;
+async fn r68_an_unknown_version_is_refused_with_the_list_of_versions() {
+    let (site, gate) = start_with_versions().await;
     for (path, field) in [
         ("/agents/a@1.0.1/invoke", None),
         ("/agents/a/invoke?version=4", None),
@@ -54,8 +54,8 @@ async fn r68_a_version_that_there_is_not_is_refused_with_those_that_there_are() 
         let request = gate.post(path).json(&json!({}));
         let request = field.into_iter().fold(request, |request, field| request.header("x-agent-version", field));
         let error = send(request).await.is_fault(406, "NotAcceptable");
-        let said = error["message"].as_str().unwrap();
-        assert!(said.contains("3.1.4") && said.contains("1.4.2") && !said.contains("it has: 0"), "{said}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("3.1.4") && message.contains("1.4.2") && !message.contains("it has: 0"), "{message}");
     }
     for (path, field) in [
         ("/agents/a@one/invoke", "1.0.0"),
@@ -67,14 +67,14 @@ async fn r68_a_version_that_there_is_not_is_refused_with_those_that_there_are() 
         let request = gate.post(path).json(&json!({})).header("x-agent-version", field);
         send(request).await.is_fault(400, "InvalidInput");
     }
-    send(gate.post("/agents/nobody@1.0.0/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
+    send(gate.post("/agents/unknown@1.0.0/invoke").json(&json!({}))).await.is_fault(404, "NotFound");
     send(gate.request("POST", "/agents/a@9/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
-    assert_eq!(site.asked("/agent/own"), 0, "nothing of it reached the agent");
+    assert_eq!(site.asked("/agent/own"), 0, "a refused call reached the agent");
 }
 
 #[tokio::test]
-async fn r68_a_websocket_is_for_the_version_that_its_handshake_states() {
-    let (_site, gate) = versioned().await;
+async fn r68_a_websocket_uses_the_version_that_its_handshake_requests() {
+    let (_site, gate) = start_with_versions().await;
     let key = ("x-api-key", gate.key("team-a"));
     for (path, field, served, target) in [
         ("/agents/a@1.0.0/invoke", None, "1.0.0", "/agent/v1"),
@@ -83,20 +83,20 @@ async fn r68_a_websocket_is_for_the_version_that_its_handshake_states() {
         ("/agents/a/invoke", None, "3.1.4", "/agent/own"),
     ] {
         let fields: Vec<_> = [key].into_iter().chain(field.map(|field| ("x-agent-version", field))).collect();
-        let (mut socket, shaken) = websocket::dial(&gate, path, &fields).await.unwrap();
-        assert_eq!(shaken.headers()["x-agent-version"], served, "{path}");
+        let (mut socket, response) = websocket::dial(&gate, path, &fields).await.unwrap();
+        assert_eq!(response.headers()["x-agent-version"], served, "{path}");
         for _ in 0..2 {
             websocket::say(&mut socket, "{}").await;
-            let heard = websocket::hear_json(&mut socket).await;
-            assert_eq!((&heard["target"], &heard["version"]), (&json!(target), &json!(served)), "{path}");
+            let echo = websocket::hear_json(&mut socket).await;
+            assert_eq!((&echo["target"], &echo["version"]), (&json!(target), &json!(served)), "{path}");
         }
     }
     assert!(websocket::dial(&gate, "/agents/a@9/invoke", &[key]).await.is_err());
 }
 
 #[tokio::test]
-async fn r45_a_key_is_for_one_version_and_its_answer_says_which() {
-    let (site, gate) = versioned().await;
+async fn r45_an_idempotency_key_is_bound_to_one_version() {
+    let (site, gate) = start_with_versions().await;
     let call = async |path: &str| send(gate.post(path).json(&json!({"n": 1})).header("idempotency-key", "k-1")).await;
     for _ in 0..2 {
         let answer = call("/agents/a@1.0.0/invoke").await;
@@ -110,8 +110,8 @@ async fn r45_a_key_is_for_one_version_and_its_answer_says_which() {
 }
 
 #[tokio::test]
-async fn an_agent_that_tells_of_no_version_reads_the_callers_words_itself() {
-    let (_site, gate) = versioned().await;
+async fn an_agent_without_versions_receives_the_requested_version_unchanged() {
+    let (_site, gate) = start_with_versions().await;
     let answer = send(gate.post("/agents/plain/invoke").json(&json!({})).header("x-agent-version", "7")).await;
     assert_eq!((&answer.is_ok()["version"], answer.header("x-agent-version")), (&json!("7"), None));
     send(gate.post("/agents/plain@7/invoke").json(&json!({}))).await.is_fault(406, "NotAcceptable");
@@ -119,7 +119,7 @@ async fn an_agent_that_tells_of_no_version_reads_the_callers_words_itself() {
 
 #[tokio::test]
 async fn r49_a_version_in_the_query_is_input_only_where_the_schema_declares_it() {
-    let (_site, gate) = versioned().await;
+    let (_site, gate) = start_with_versions().await;
     let get = async |path: &str| send(gate.request("GET", path).header("x-api-key", gate.key("team-a"))).await;
     let answer = get("/agents/a/invoke?version=1.0.0&city=Rio").await;
     assert_eq!((&answer.is_ok()["body"], answer.header("x-agent-version")), (&json!({"city": "Rio"}), Some("1.0.0")));
@@ -131,35 +131,35 @@ async fn r49_a_version_in_the_query_is_input_only_where_the_schema_declares_it()
 }
 
 #[tokio::test]
-async fn r69_the_descriptor_says_how_versions_are_stated_and_where_each_is() {
-    let (_site, gate) = versioned().await;
-    let told = send(gate.request("GET", "/agents/a/agent.json").header("x-api-key", gate.key("team-a"))).await.is_ok();
-    assert_eq!(told["versionNegotiation"]["methods"], json!(["header", "query", "path"]));
-    assert_eq!(told["supportedVersions"]["1.4.2"], gate.url("/agents/a@1.4.2/invoke"));
-    let link = told["supportedVersions"]["1.0.0"].as_str().unwrap();
+async fn r69_the_descriptor_lists_the_negotiation_methods_and_the_endpoint_of_each_version() {
+    let (_site, gate) = start_with_versions().await;
+    let descriptor = send(gate.request("GET", "/agents/a/agent.json").header("x-api-key", gate.key("team-a"))).await.is_ok();
+    assert_eq!(descriptor["versionNegotiation"]["methods"], json!(["header", "query", "path"]));
+    assert_eq!(descriptor["supportedVersions"]["1.4.2"], gate.url("/agents/a@1.4.2/invoke"));
+    let link = descriptor["supportedVersions"]["1.0.0"].as_str().unwrap();
     let path = link.strip_prefix(&gate.url("")).unwrap();
     assert_eq!(send(gate.post(path).json(&json!({}))).await.is_ok()["target"], "/agent/v1");
 }
 
 #[tokio::test]
-async fn r67_versions_of_a_remote_descriptor_are_chosen_when_its_name_is_resolved() {
-    let (site, gate) = with("").await;
+async fn r67_a_version_of_a_remote_descriptor_is_selected_during_resolution() {
+    let (site, gate) = start("").await;
     site.json(
         "/p/agent.json",
         json!({"name": "p", "version": "2.0.0", "endpoint": "/agent/p",
         "supportedVersions": {"1.0.0": "/agent/old", "0.1.0": "https://elsewhere.example/"}}),
     );
-    let ask = async |body: Value| resolve(&gate, &body).await;
-    let found = ask(json!({"uri": site.name("/p/x"), "version": "1"})).await.is_ok();
+    let resolve_body = async |body: Value| resolve(&gate, &body).await;
+    let found = resolve_body(json!({"uri": site.name("/p/x"), "version": "1"})).await.is_ok();
     assert_eq!((&found["endpoint"], &found["version"]), (&json!(site.url("/agent/old/x")), &json!("1.0.0")));
     for name in ["/p@1.x/x", "/p/x?version=%5E1.0"] {
-        let found = ask(json!({"uri": site.name(name)})).await.is_ok();
+        let found = resolve_body(json!({"uri": site.name(name)})).await.is_ok();
         assert!(found["endpoint"].as_str().unwrap().starts_with(&site.url("/agent/old/x")), "{found}");
     }
-    assert_eq!(ask(json!({"uri": site.name("/p")})).await.is_ok()["version"], "2.0.0");
+    assert_eq!(resolve_body(json!({"uri": site.name("/p")})).await.is_ok()["version"], "2.0.0");
     for unknown in ["9", "0.1.0"] {
-        ask(json!({"uri": site.name("/p"), "version": unknown})).await.is_fault(406, "NotAcceptable");
+        resolve_body(json!({"uri": site.name("/p"), "version": unknown})).await.is_fault(406, "NotAcceptable");
     }
-    ask(json!({"uri": site.name("/p"), "version": "one"})).await.is_fault(400, "InvalidInput");
-    ask(json!({"uri": site.name("/nothing"), "version": "1"})).await.is_fault(406, "NotAcceptable");
+    resolve_body(json!({"uri": site.name("/p"), "version": "one"})).await.is_fault(400, "InvalidInput");
+    resolve_body(json!({"uri": site.name("/nothing"), "version": "1"})).await.is_fault(406, "NotAcceptable");
 }

@@ -1,4 +1,4 @@
-//! Agents on raw sockets: each answers by a script, so that it can break every rule of HTTP.
+//! Agents on raw sockets. A script decides each response byte by byte, so that an agent can break every rule of HTTP.
 
 use serde_json::{Value, json};
 use std::{
@@ -15,14 +15,14 @@ use tokio::{
     sync::Semaphore,
 };
 
-/// What an agent got.
+/// A request that an agent received.
 #[derive(Clone, Debug, Default)]
-pub struct Got {
+pub struct ReceivedRequest {
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Got {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (field, value) = line.split_once(':')?;
@@ -35,27 +35,27 @@ impl Got {
     }
 }
 
-/// Holds answers back until the test closes it.
+/// Holds responses back until the test closes the latch.
 pub type Latch = Arc<Semaphore>;
 
 pub fn latch() -> Latch {
     Arc::new(Semaphore::new(0))
 }
 
-/// One step of an answer.
+/// One step of a response.
 #[derive(Clone, Debug)]
 pub enum Do {
     Write(Vec<u8>),
     Wait(Duration),
     /// Ends the connection with a reset instead of a FIN.
     Reset,
-    /// Ends the connection in order.
+    /// Ends the connection with a FIN.
     Close,
-    /// Says nothing more, and keeps the connection until the other side ends it; see [`Agent::left`].
+    /// Sends nothing more, and keeps the connection open until the other side ends it; see [`Agent::left`].
     Hang,
-    /// Goes on once the latch is closed.
+    /// Continues once the latch is closed.
     Until(Latch),
-    /// The same steps again and again, until the other side ends the connection.
+    /// Repeats the steps until the other side ends the connection.
     Again(Vec<Do>),
 }
 
@@ -63,82 +63,85 @@ pub fn write(bytes: impl Into<Vec<u8>>) -> Do {
     Do::Write(bytes.into())
 }
 
-/// A whole answer with a length.
-pub fn answer(status: &str, media: &str, body: &str) -> Vec<Do> {
-    vec![write(format!("HTTP/1.1 {status}\r\nContent-Type: {media}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))]
+/// A complete response with a length.
+pub fn answer(status: &str, media_type: &str, body: &str) -> Vec<Do> {
+    let length = body.len();
+    vec![write(format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n{body}"
+    ))]
 }
 
 pub fn json_answer(body: &Value) -> Vec<Do> {
     answer("200 OK", "application/json", &body.to_string())
 }
 
-type Script = dyn Fn(&Got) -> Vec<Do> + Send + Sync;
+type Script = dyn Fn(&ReceivedRequest) -> Vec<Do> + Send + Sync;
 
-/// An agent on loopback; gone when dropped.
+/// An agent on loopback. Its listener closes when it is dropped.
 pub struct Agent {
     pub address: SocketAddr,
-    got: Arc<Mutex<Vec<Got>>>,
-    left: Arc<AtomicUsize>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
+    aborted_responses: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Agent {
-    /// Answers every request by `script`.
-    pub async fn scripted(script: impl Fn(&Got) -> Vec<Do> + Send + Sync + 'static) -> Self {
+    /// Starts an agent that answers each request with the steps that `script` returns.
+    pub async fn scripted(script: impl Fn(&ReceivedRequest) -> Vec<Do> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let got = Arc::new(Mutex::new(Vec::new()));
-        let (script, seen): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&got));
-        let left = Arc::new(AtomicUsize::new(0));
-        let lost = Arc::clone(&left);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (script, received): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&requests));
+        let aborted_responses = Arc::new(AtomicUsize::new(0));
+        let aborted = Arc::clone(&aborted_responses);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
-                let (script, seen, lost) = (Arc::clone(&script), Arc::clone(&seen), Arc::clone(&lost));
+                let (script, received, aborted) = (Arc::clone(&script), Arc::clone(&received), Arc::clone(&aborted));
                 tokio::spawn(async move {
-                    if talk(stream, script, seen).await.is_err() {
-                        lost.fetch_add(1, Ordering::SeqCst);
+                    if serve_connection(stream, script, received).await.is_err() {
+                        aborted.fetch_add(1, Ordering::SeqCst);
                     }
                 });
             }
         });
-        Self { address, got, left, task }
+        Self { address, requests, aborted_responses, task }
     }
 
-    /// Always the same steps.
+    /// Starts an agent that answers every request with these steps.
     pub async fn doing(steps: Vec<Do>) -> Self {
         Self::scripted(move |_| steps.clone()).await
     }
 
-    /// Answers what it was sent, as JSON.
+    /// Starts an agent that answers `{"echo": <the request's JSON>}`.
     pub async fn echo() -> Self {
-        Self::scripted(|got| {
-            let body = serde_json::from_slice(&got.body).unwrap_or(Value::Null);
+        Self::scripted(|request| {
+            let body = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
             json_answer(&json!({ "echo": body }))
         })
         .await
     }
 
-    /// What it got so far.
-    pub fn got(&self) -> Vec<Got> {
-        self.got.lock().unwrap().clone()
+    /// The requests received so far.
+    pub fn got(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// How many connections the other side ended in the middle of an answer.
+    /// Number of connections that the other side ended during a response.
     pub fn left(&self) -> usize {
-        self.left.load(Ordering::SeqCst)
+        self.aborted_responses.load(Ordering::SeqCst)
     }
 
-    /// How many requests reached it.
+    /// Number of requests received so far.
     pub fn calls(&self) -> usize {
-        self.got.lock().unwrap().len()
+        self.requests.lock().unwrap().len()
     }
 
     pub fn url(&self) -> String {
         format!("http://{}/invoke", self.address)
     }
 
-    /// Its document, open to every caller that is granted it.
+    /// The agent's document with this id. It accepts callers with an API key.
     pub fn document(&self, id: &str) -> Value {
         json!({"id": id, "name": id, "endpoint": self.url(), "authentication": {"type": "api_key"}})
     }
@@ -150,21 +153,25 @@ impl Drop for Agent {
     }
 }
 
-/// Answers requests until the connection ends; an error where the other side ended it inside an answer.
-async fn talk(mut stream: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<Got>>>) -> std::io::Result<()> {
+/// Answers requests until the connection ends. Returns an error if the other side ended it during a response.
+async fn serve_connection(
+    mut stream: TcpStream,
+    script: Arc<Script>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
+) -> std::io::Result<()> {
     let mut buffer = Vec::new();
-    while let Some(got) = read_request(&mut stream, &mut buffer).await {
-        let steps = script(&got);
-        seen.lock().unwrap().push(got);
-        if !perform(&mut stream, &steps).await? {
+    while let Some(request) = read_request(&mut stream, &mut buffer).await {
+        let steps = script(&request);
+        received.lock().unwrap().push(request);
+        if !perform_steps(&mut stream, &steps).await? {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// Whether the connection goes on.
-async fn perform(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<bool> {
+/// Performs the steps. Returns whether the connection stays open.
+async fn perform_steps(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<bool> {
     for step in steps {
         match step {
             Do::Write(bytes) => stream.write_all(bytes).await?,
@@ -180,61 +187,61 @@ async fn perform(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<bool> 
                 while stream.read(&mut rest).await? > 0 {}
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
-            Do::Again(steps) => while Box::pin(perform(stream, steps)).await? {},
+            Do::Again(steps) => while Box::pin(perform_steps(stream, steps)).await? {},
         }
     }
     Ok(true)
 }
 
-/// Reads one request; HTTP/1.1 with a length or chunked.
-async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Got> {
+/// Reads one HTTP/1.1 request with a length or a chunked body.
+async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
     let head_end = loop {
         if let Some(at) = find(buffer, b"\r\n\r\n") {
             break at + 4;
         }
-        fill(stream, buffer).await?;
+        read_more(stream, buffer).await?;
     };
     let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
     buffer.drain(..head_end);
-    let mut got = Got { head, body: Vec::new() };
-    if let Some(length) = got.header("content-length").and_then(|length| length.parse::<usize>().ok()) {
+    let mut request = ReceivedRequest { head, body: Vec::new() };
+    if let Some(length) = request.header("content-length").and_then(|length| length.parse::<usize>().ok()) {
         while buffer.len() < length {
-            fill(stream, buffer).await?;
+            read_more(stream, buffer).await?;
         }
-        got.body = buffer.drain(..length).collect();
-    } else if got.header("transfer-encoding").is_some() {
+        request.body = buffer.drain(..length).collect();
+    } else if request.header("transfer-encoding").is_some() {
         loop {
-            let line = loop {
+            let line_end = loop {
                 if let Some(at) = find(buffer, b"\r\n") {
                     break at;
                 }
-                fill(stream, buffer).await?;
+                read_more(stream, buffer).await?;
             };
-            let size = usize::from_str_radix(std::str::from_utf8(&buffer[..line]).ok()?.trim(), 16).ok()?;
-            while buffer.len() < line + 2 + size + 2 {
-                fill(stream, buffer).await?;
+            let size = usize::from_str_radix(std::str::from_utf8(&buffer[..line_end]).ok()?.trim(), 16).ok()?;
+            while buffer.len() < line_end + 2 + size + 2 {
+                read_more(stream, buffer).await?;
             }
-            got.body.extend_from_slice(&buffer[line + 2..line + 2 + size]);
-            buffer.drain(..line + 2 + size + 2);
+            request.body.extend_from_slice(&buffer[line_end + 2..line_end + 2 + size]);
+            buffer.drain(..line_end + 2 + size + 2);
             if size == 0 {
                 break;
             }
         }
     }
-    Some(got)
+    Some(request)
 }
 
-async fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
-    let mut part = [0; 16 << 10];
-    match stream.read(&mut part).await {
+async fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
+    let mut chunk = [0; 16 << 10];
+    match stream.read(&mut chunk).await {
         Ok(0) | Err(_) => None,
         Ok(count) => {
-            buffer.extend_from_slice(&part[..count]);
+            buffer.extend_from_slice(&chunk[..count]);
             Some(())
         }
     }
 }
 
-pub fn find(within: &[u8], what: &[u8]) -> Option<usize> {
-    within.windows(what.len()).position(|window| window == what)
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
 }

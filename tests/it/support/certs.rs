@@ -1,4 +1,4 @@
-//! Certificates made for one test: an authority, servers, clients.
+//! Certificates of a test: an authority, and the server and client certificates that it issues.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key, as PEM.
+/// A certificate and its private key, in PEM.
 #[derive(Clone)]
 pub struct Issued {
     pub certificate: String,
@@ -35,10 +35,10 @@ impl Authority {
         self.issue(&[name], name, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    fn issue(&self, names: &[&str], common: &str, purpose: ExtendedKeyUsagePurpose) -> Issued {
+    fn issue(&self, names: &[&str], common_name: &str, purpose: ExtendedKeyUsagePurpose) -> Issued {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
-        params.distinguished_name.push(DnType::CommonName, common);
+        params.distinguished_name.push(DnType::CommonName, common_name);
         params.extended_key_usages.push(purpose);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
@@ -47,13 +47,13 @@ impl Authority {
 }
 
 impl Issued {
-    /// The `x5t#S256` of RFC 8705.
+    /// The `x5t#S256` of the certificate (RFC 8705).
     pub fn thumbprint(&self) -> String {
         let der = CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap();
         URL_SAFE_NO_PAD.encode(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der))
     }
 
-    /// Writes both files as `name.pem` and `name.key`.
+    /// Writes the certificate to `name.pem` and the key to `name.key`.
     pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
         std::fs::write(&certificate, &self.certificate).unwrap();

@@ -1,4 +1,5 @@
-//! The real binary with a configuration in a temporary folder, on free ports; ended when dropped.
+//! The gateway under test: the real binary on free ports, with its configuration in a temporary folder. The process is
+//! killed when its handle is dropped.
 
 use super::{agent::Agent, reply::Answer};
 use serde_json::{Value, json};
@@ -13,23 +14,23 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How a gateway under test is configured.
+/// Builds the configuration of a gateway under test.
 pub struct Build {
     documents: Vec<Value>,
     sections: Vec<String>,
-    listen: String,
+    listeners: String,
     access: String,
     keys: Vec<(String, Vec<String>)>,
     environment: Vec<(String, String)>,
     folder: TempDir,
 }
 
-/// A gateway in front of nothing yet; callers with the key `team-a` may call everything.
+/// Builds a gateway without agents. The caller `team-a` has a key, and every caller may call every agent.
 pub fn gateway() -> Build {
     Build {
         documents: Vec::new(),
         sections: Vec::new(),
-        listen: "listen:\n  - address: 127.0.0.1:0\n".into(),
+        listeners: "listeners:\n  - address: 127.0.0.1:0\n".into(),
         access: "access:\n  grants:\n    - {callers: ['*'], agents: ['*']}\n".into(),
         keys: vec![("team-a".into(), Vec::new())],
         environment: Vec::new(),
@@ -48,14 +49,16 @@ impl Build {
         self
     }
 
-    /// A further top-level section of the configuration.
+    /// Adds a top-level section of the configuration.
+    ///
+    /// A section that begins with spaces continues `auth.api_keys` or `auth`.
     pub fn section(mut self, yaml: &str) -> Self {
         self.sections.push(yaml.to_owned());
         self
     }
 
     pub fn listen(mut self, yaml: &str) -> Self {
-        self.listen = yaml.to_owned();
+        self.listeners = yaml.to_owned();
         self
     }
 
@@ -64,7 +67,7 @@ impl Build {
         self
     }
 
-    /// A further caller with a key; `args` go to `gatepost key new`.
+    /// Adds a caller with a key; `args` are passed to `gatepost key new`.
     pub fn caller(mut self, name: &str, args: &[&str]) -> Self {
         self.keys.push((name.to_owned(), args.iter().map(ToString::to_string).collect()));
         self
@@ -75,7 +78,7 @@ impl Build {
         self
     }
 
-    /// The folder of the configuration, for files that it names.
+    /// The folder of the configuration, for the files that it names.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -84,20 +87,20 @@ impl Build {
     pub async fn start(self) -> Gate {
         let folder = self.folder.path().to_owned();
         std::fs::write(folder.join("agents.json"), serde_json::to_vec(&self.documents).unwrap()).unwrap();
+        let (listeners, access) = (&self.listeners, &self.access);
         let mut config =
-            format!("{}{}admin:\n  address: 127.0.0.1:0\naccess_log:\n  to: access.log\n", self.listen, self.access);
+            format!("{listeners}{access}admin:\n  address: 127.0.0.1:0\naccess_log:\n  output: access.log\n");
         config.push_str("auth:\n  api_keys:\n    files: [keys.jsonl]\n");
         if !self.sections.iter().any(|section| section.starts_with("network:")) {
-            config.push_str("network:\n  allow: [127.0.0.0/8]\n  allow_sockets: ['/*']\n");
+            config.push_str("network:\n  allowed_addresses: [127.0.0.0/8]\n  allowed_sockets: ['/*']\n");
         }
         if !self.sections.iter().any(|section| section.starts_with("agents:")) {
-            config.push_str("agents:\n  from: [agents.json]\n");
+            config.push_str("agents:\n  sources: [agents.json]\n");
         }
         for section in &self.sections {
-            // A section that begins with spaces continues the one before it: `auth`, whose keys are above.
-            let at =
+            let auth_end =
                 if section.starts_with(' ') { config.find("network:\n").unwrap_or(config.len()) } else { config.len() };
-            config.insert_str(at, section);
+            config.insert_str(auth_end, section);
         }
         std::fs::write(folder.join("gatepost.yaml"), &config).unwrap();
         let keys = self.keys.iter().map(|(name, args)| (name.clone(), new_key(&folder, name, args))).collect();
@@ -105,7 +108,7 @@ impl Build {
     }
 }
 
-/// Makes a key with the real command.
+/// Creates a key of `caller` with `gatepost key new`, and returns it.
 pub fn new_key(folder: &Path, caller: &str, args: &[String]) -> String {
     let output = command()
         .args(["key", "new", "--file"])
@@ -122,19 +125,20 @@ pub fn command() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gatepost"))
 }
 
-/// A gateway that runs.
+/// A gateway process.
 pub struct Gate {
     pub addresses: Vec<SocketAddr>,
     pub admin: SocketAddr,
     pub keys: Vec<(String, String)>,
     pub child: Child,
-    at: PathBuf,
+    folder_path: PathBuf,
+    /// The folder, unless it belongs to another gateway.
     folder: Option<TempDir>,
     client: reqwest::Client,
 }
 
 impl Gate {
-    /// Runs the binary in `folder`; blocks until it has said where it listens.
+    /// Runs the binary in `folder`. Blocks until it has printed its addresses.
     pub fn spawn(
         folder: TempDir,
         keys: Vec<(String, String)>,
@@ -146,7 +150,8 @@ impl Gate {
         gate
     }
 
-    /// A second process with the same configuration, which takes over from this one. The folder stays this one's.
+    /// Starts a second process with the same configuration, which takes over the listeners of this process. The folder
+    /// is removed with this process.
     pub async fn hand_over(&self) -> Self {
         let (folder, keys) = (self.folder(), self.keys.clone());
         tokio::task::spawn_blocking(move || Self::run(&folder, keys, &[], &["--take-over"])).await.unwrap()
@@ -163,29 +168,30 @@ impl Gate {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (told, hears) = mpsc::channel();
+        let (sender, printed) = mpsc::channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                let _ = told.send(line);
+                let _ = sender.send(line);
             }
         });
         let (mut addresses, mut admin) = (Vec::new(), None);
         while admin.is_none() {
-            let Ok(line) = hears.recv_timeout(Duration::from_secs(20)) else {
+            let Ok(line) = printed.recv_timeout(Duration::from_secs(20)) else {
                 let _ = child.kill();
-                let told = std::fs::read_to_string(folder.join("stderr.log")).unwrap_or_default();
-                panic!("the gateway did not start; it ended with {:?}: {told}", child.wait());
+                let stderr = std::fs::read_to_string(folder.join("stderr.log")).unwrap_or_default();
+                panic!("the gateway did not start; it ended with {:?}: {stderr}", child.wait());
             };
-            let address = |line: &str| line.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
+            let address_of = |url: &str| url.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
             match line.split_once(" on ") {
-                Some(("listening", at)) => addresses.extend(address(at)),
-                Some(("admin", at)) => admin = address(at),
+                Some(("listening", url)) => addresses.extend(address_of(url)),
+                Some(("admin", url)) => admin = address_of(url),
                 _ => {}
             }
         }
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { addresses, admin: admin.unwrap(), keys, child, at: folder.to_owned(), folder: None, client }
+        let folder_path = folder.to_owned();
+        Self { addresses, admin: admin.unwrap(), keys, child, folder_path, folder: None, client }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -193,7 +199,7 @@ impl Gate {
     }
 
     pub fn folder(&self) -> PathBuf {
-        self.at.clone()
+        self.folder_path.clone()
     }
 
     pub fn key(&self, caller: &str) -> &str {
@@ -204,7 +210,7 @@ impl Gate {
         format!("http://{}{path}", self.address())
     }
 
-    /// A request with the key of `team-a`.
+    /// A POST request with the key of `team-a`.
     pub fn post(&self, path: &str) -> reqwest::RequestBuilder {
         self.client.post(self.url(path)).header("x-api-key", self.key("team-a"))
     }
@@ -218,16 +224,16 @@ impl Gate {
         send(self.post(&format!("/agents/{id}/invoke")).json(input)).await
     }
 
-    /// A page of the admin listener.
+    /// Gets a page of the admin listener.
     pub async fn admin(&self, path: &str) -> Answer {
         send(self.client.get(format!("http://{}{path}", self.admin))).await
     }
 
-    /// The access log, once it has at least `count` lines.
+    /// Waits until the access log has at least `count` entries, and returns them.
     pub async fn log(&self, count: usize) -> Vec<Value> {
         let path = self.folder().join("access.log");
         let mut lines = Vec::new();
-        super::eventually("the access log has the calls", async || {
+        super::eventually("the access log contains the calls", async || {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             lines.len() >= count
@@ -236,36 +242,35 @@ impl Gate {
         lines
     }
 
-    /// What the process wrote to its standard error.
+    /// The standard error of the process so far.
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(self.folder().join("stderr.log")).unwrap_or_default()
     }
 
-    /// The value of one metric, by its name and labels as written.
+    /// The value of a metric, by its name and labels as on the page.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let page = self.admin("/metrics").await.text();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
-        line.and_then(|value| value.parse().ok())
+        page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// Writes a file of the configuration's folder anew, and moves it into place.
+    /// Replaces a file in the folder of the configuration atomically.
     pub fn write(&self, name: &str, text: &str) {
         let folder = self.folder();
-        std::fs::write(folder.join("beside"), text).unwrap();
-        std::fs::rename(folder.join("beside"), folder.join(name)).unwrap();
+        std::fs::write(folder.join("replacement"), text).unwrap();
+        std::fs::rename(folder.join("replacement"), folder.join(name)).unwrap();
     }
 
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder().join(name)).unwrap()
     }
 
-    /// Sends a signal to the process that this test started.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).unwrap();
     }
 
-    /// Waits until the process has ended by itself, and says how.
+    /// Waits until the process ends by itself, and returns its exit status.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
         let mut status = None;
         super::eventually("the process ends", async || {
@@ -276,7 +281,7 @@ impl Gate {
         status.unwrap()
     }
 
-    /// Takes the folder along, for a second process with the same configuration.
+    /// Returns the folder and the process, for a second process with the same configuration.
     pub fn into_folder(mut self) -> (TempDir, Child) {
         let folder = self.folder.take().unwrap();
         let child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
@@ -294,19 +299,19 @@ impl Drop for Gate {
     }
 }
 
-/// Sends a request and reads the whole answer.
+/// Sends a request and reads the whole response.
 pub async fn send(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
-    let text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+    let to_text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
         (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
-    let headers = response.headers().iter().map(text).collect();
+    let headers = response.headers().iter().map(to_text).collect();
     let body = response.bytes().await.map(|bytes| bytes.to_vec()).unwrap_or_default();
     Answer { status, headers, body }
 }
 
-/// A schema for tests: text and two languages, as the AIDIP draft's translator has it.
+/// The translator of the AIDIP draft as a document: its schema requires a text and two languages.
 pub fn translator(agent: &Agent) -> Value {
     let languages = json!({"type": "string", "enum": ["en", "zh"]});
     let mut document = agent.document("agent-12345");

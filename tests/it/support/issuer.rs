@@ -1,4 +1,4 @@
-//! An issuer of tokens that says whatever a test wants: claims bound to certificates, headers that lie.
+//! An issuer of access tokens with the claims that a test chooses, such as tokens bound to a certificate.
 
 use super::agent::{Agent, json_answer};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -7,7 +7,7 @@ use rcgen::KeyPair;
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An issuer with one ES256 key, and the server of its keys.
+/// An issuer with one ES256 key, and the server of its JWK Set.
 pub struct Issuer {
     key: EncodingKey,
     server: Agent,
@@ -27,7 +27,7 @@ impl Issuer {
         format!("http://{}", self.server.address)
     }
 
-    /// The section that makes a gateway believe it; continues `auth`.
+    /// The keys of `auth` that make a gateway trust this issuer.
     pub fn section(&self) -> String {
         format!(
             "  bearer:\n    issuers:\n      - {{issuer: '{0}', jwks_url: '{0}/jwks', audience: [gatepost], algorithms: [ES256]}}\n",
@@ -35,7 +35,7 @@ impl Issuer {
         )
     }
 
-    /// A token that counts, but for `changes` to its claims; null leaves one out.
+    /// A valid token, with `changes` to its claims; null removes a claim.
     pub fn token(&self, changes: &Value) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let mut claims =

@@ -1,4 +1,5 @@
-//! What every test needs: the real binary on a free port, agents that behave or do not, and answers to look at.
+//! Shared by the integration tests: the real binary on a free port, agents with scripted behaviour, servers of other
+//! protocols, and checks of responses.
 
 pub mod agent;
 pub mod certs;
@@ -16,14 +17,14 @@ pub mod worker;
 
 use std::time::Duration;
 
-/// How long anything may take before a test says that it does not happen.
+/// How long a test waits for a condition, a message or a response before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until `holds` does.
-pub async fn eventually<F: AsyncFnMut() -> bool>(what: &str, mut holds: F) {
-    let until = tokio::time::Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < until, "this did not happen in time: {what}");
+/// Waits until `condition` holds.
+pub async fn eventually<F: AsyncFnMut() -> bool>(description: &str, mut condition: F) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "did not happen in time: {description}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! A real broker (mosquitto) on a free port of loopback, which can be killed and started again, and agents that show
-//! their status there as the reference agent does.
+//! A real MQTT broker (mosquitto) on a free port of loopback, which can be killed and restarted, and agents that
+//! publish their status as the reference agent does.
 
 use super::{certs::Issued, eventually};
 use rumqttc_v5::{AsyncClient, Event, LastWill, MqttOptions, Packet, PublishOptions, QoS};
@@ -13,10 +13,10 @@ use std::{
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-/// A broker that runs until it is dropped. What it is told to keep is lost with its process.
+/// A broker that runs until it is dropped. Retained messages are lost with its process.
 pub struct Mosquitto {
     pub port: u16,
-    lines: String,
+    config_lines: String,
     folder: TempDir,
     process: Option<Child>,
 }
@@ -28,23 +28,25 @@ impl Drop for Mosquitto {
 }
 
 impl Mosquitto {
-    /// One that lets everybody in.
+    /// Starts a broker that accepts anonymous clients.
     pub async fn start() -> Self {
-        Self::with("allow_anonymous true\n").await
-    }
-
-    /// One that knows a single user.
-    pub async fn guarded(user: &str, password: &str) -> Self {
-        let mut broker = Self::configured("allow_anonymous false\npassword_file FOLDER/users\n");
-        let users = broker.folder.path().join("users");
-        let made = Command::new("mosquitto_passwd").args(["-b", "-c"]).arg(&users).args([user, password]).output();
-        let made = made.unwrap_or_else(|why| missing(why.kind()));
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut broker = Self::configured("allow_anonymous true\n");
         broker.again().await;
         broker
     }
 
-    /// One that speaks TLS with this certificate.
+    /// Starts a broker with a single user.
+    pub async fn guarded(user: &str, password: &str) -> Self {
+        let mut broker = Self::configured("allow_anonymous false\npassword_file FOLDER/users\n");
+        let users = broker.folder.path().join("users");
+        let output = Command::new("mosquitto_passwd").args(["-b", "-c"]).arg(&users).args([user, password]).output();
+        let output = output.unwrap_or_else(|why| panic_missing_package(why.kind()));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        broker.again().await;
+        broker
+    }
+
+    /// Starts a broker that speaks TLS with this certificate.
     pub async fn secure(issued: &Issued) -> Self {
         let mut broker =
             Self::configured("allow_anonymous true\ncertfile FOLDER/server.pem\nkeyfile FOLDER/server.key\n");
@@ -53,37 +55,31 @@ impl Mosquitto {
         broker
     }
 
-    async fn with(lines: &str) -> Self {
-        let mut broker = Self::configured(lines);
-        broker.again().await;
-        broker
-    }
-
-    /// One that does not run yet.
-    pub fn configured(lines: &str) -> Self {
+    /// A broker with this configuration that is not running yet; `FOLDER` stands for its folder.
+    pub fn configured(config_lines: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { port, lines: lines.to_owned(), folder: TempDir::new().unwrap(), process: None }
+        Self { port, config_lines: config_lines.to_owned(), folder: TempDir::new().unwrap(), process: None }
     }
 
-    /// Starts it (again) on its port, with nothing kept.
+    /// Starts or restarts the broker on its port, without retained messages.
     pub async fn again(&mut self) {
         self.kill();
-        let lines = self.lines.replace("FOLDER", &self.folder.path().display().to_string());
-        // As root it would leave for a user who may not read this folder.
+        let lines = self.config_lines.replace("FOLDER", &self.folder.path().display().to_string());
+        // Started by root, mosquitto would switch to a user that cannot read this folder.
         let config = format!("user root\nset_tcp_nodelay true\nlistener {} 127.0.0.1\n{lines}", self.port);
         let path = self.folder.path().join("mosquitto.conf");
         std::fs::write(&path, config).unwrap();
         let mut command = Command::new("mosquitto");
-        // Servers live in folders that a plain user's PATH leaves out.
+        // Debian installs mosquitto in /usr/sbin, which is not in the PATH of ordinary users.
         command.env("PATH", format!("{}:/usr/local/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
         command.arg("-c").arg(path).stdout(Stdio::null()).stderr(Stdio::null());
-        self.process = Some(command.spawn().unwrap_or_else(|why| missing(why.kind())));
+        self.process = Some(command.spawn().unwrap_or_else(|why| panic_missing_package(why.kind())));
         eventually("mosquitto listens", async || TcpStream::connect(("127.0.0.1", self.port)).is_ok()).await;
     }
 
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // It may have ended by itself, which is what is wanted.
+            // An error means that the process has ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -93,19 +89,19 @@ impl Mosquitto {
         format!("mqtt://127.0.0.1:{}", self.port)
     }
 
-    /// An agent that connects, sets its last will and says that it is available (R118).
+    /// Connects an agent that sets its last will and publishes that it is available (R118).
     pub async fn player(&self, id: &str) -> Player {
         Player::connect(self.port, id).await
     }
 
     /// Publishes one message.
     pub async fn publish(&self, topic: &str, payload: impl Into<Vec<u8>>, retain: bool) {
-        let speaker = Player::speaker(self.port, "speaker", None).await;
-        speaker.publish(topic, payload.into(), retain).await;
+        let client = Player::connect_client(self.port, "publisher", None).await;
+        client.publish(topic, payload.into(), retain).await;
     }
 }
 
-fn missing<T>(why: ErrorKind) -> T {
+fn panic_missing_package<T>(why: ErrorKind) -> T {
     panic!("the Debian package mosquitto is missing (run: sudo apt-get install mosquitto) [{why}]");
 }
 
@@ -114,17 +110,17 @@ pub fn topic(id: &str) -> String {
     format!("/control/agents/{id}/status")
 }
 
-/// A status as on the wire.
-pub fn status(id: &str, word: &str) -> Value {
-    json!({"agent_id": id, "status": word, "timestamp": "2026-11-22T03:00:00Z"})
+/// The payload of a status message.
+pub fn status(id: &str, status: &str) -> Value {
+    json!({"agent_id": id, "status": status, "timestamp": "2026-11-22T03:00:00Z"})
 }
 
-/// An agent at a broker.
+/// An agent that publishes its status at a broker.
 pub struct Player {
     id: String,
     client: AsyncClient,
-    acknowledged: tokio::sync::watch::Receiver<usize>,
-    sent: std::sync::atomic::AtomicUsize,
+    acknowledged_count: tokio::sync::watch::Receiver<usize>,
+    published_count: std::sync::atomic::AtomicUsize,
     connection: JoinHandle<()>,
 }
 
@@ -137,15 +133,15 @@ impl Drop for Player {
 impl Player {
     async fn connect(port: u16, id: &str) -> Self {
         let will = LastWill::new(topic(id), status(id, "unavailable").to_string(), QoS::AtLeastOnce, true, None);
-        let player = Self::speaker(port, id, Some(will)).await;
+        let agent = Self::connect_client(port, id, Some(will)).await;
         let mut available = status(id, "available");
         available["capabilities"] = json!(["plan", "write_file"]);
         available["description"] = json!("Plans things");
-        player.publish(&topic(id), available.to_string().into_bytes(), true).await;
-        player
+        agent.publish(&topic(id), available.to_string().into_bytes(), true).await;
+        agent
     }
 
-    async fn speaker(port: u16, id: &str, will: Option<LastWill>) -> Self {
+    async fn connect_client(port: u16, id: &str, will: Option<LastWill>) -> Self {
         let mut options = MqttOptions::new(format!("{id}-{}", uuid::Uuid::new_v4()), ("127.0.0.1", port));
         let mut network = options.network_options();
         network.set_tcp_nodelay(true);
@@ -154,33 +150,33 @@ impl Player {
             options.set_last_will(will);
         }
         let (client, mut events) = AsyncClient::builder(options).capacity(10).build();
-        let (tell, acknowledged) = tokio::sync::watch::channel(0);
+        let (acknowledged, acknowledged_count) = tokio::sync::watch::channel(0);
         let connection = tokio::spawn(async move {
             while let Ok(event) = events.poll().await {
                 if let Event::Incoming(Packet::PubAck(_)) = event {
-                    tell.send_modify(|count| *count += 1);
+                    acknowledged.send_modify(|count| *count += 1);
                 }
             }
         });
-        Self { id: id.to_owned(), client, acknowledged, sent: Default::default(), connection }
+        Self { id: id.to_owned(), client, acknowledged_count, published_count: Default::default(), connection }
     }
 
-    /// Publishes, and waits until the broker has it.
+    /// Publishes a message, and waits until the broker has acknowledged it.
     pub async fn publish(&self, topic: &str, payload: Vec<u8>, retain: bool) {
         let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
         self.client.publish(topic, payload, options).await.unwrap();
-        let sent = 1 + self.sent.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let mut acknowledged = self.acknowledged.clone();
-        let all = acknowledged.wait_for(|count| *count >= sent);
-        tokio::time::timeout(Duration::from_secs(10), all).await.unwrap().unwrap();
+        let published = 1 + self.published_count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let mut acknowledged = self.acknowledged_count.clone();
+        let all_acknowledged = acknowledged.wait_for(|count| *count >= published);
+        tokio::time::timeout(Duration::from_secs(10), all_acknowledged).await.unwrap().unwrap();
     }
 
-    /// Says so and stays connected (R119).
-    pub async fn says(&self, word: &str) {
-        self.publish(&topic(&self.id), status(&self.id, word).to_string().into_bytes(), true).await;
+    /// Publishes this status and stays connected (R119).
+    pub async fn says(&self, new_status: &str) {
+        self.publish(&topic(&self.id), status(&self.id, new_status).to_string().into_bytes(), true).await;
     }
 
-    /// Ends like a process that is killed: its connection breaks, and the broker carries out its last will.
+    /// Ends like a killed process: the connection breaks, and the broker publishes the last will.
     pub fn kill(self) {
         self.connection.abort();
     }

@@ -1,4 +1,4 @@
-//! Answers of the gateway, and what must hold of every one of them.
+//! Responses of the gateway, and checks that every error response must pass.
 
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -7,8 +7,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Every field that a refusal may carry. Anything else is a leak.
-const ALLOWED: &[&str] = &[
+/// The headers that an error response may have. Any other header is a leak.
+const ERROR_HEADERS: &[&str] = &[
     "content-type",
     "content-length",
     "vary",
@@ -24,7 +24,7 @@ const ALLOWED: &[&str] = &[
     "accept",
 ];
 
-/// An answer.
+/// A response of the gateway.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -42,10 +42,10 @@ impl Answer {
     }
 
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|why| panic!("no JSON ({why}): {}", self.text()))
+        serde_json::from_slice(&self.body).unwrap_or_else(|why| panic!("not JSON ({why}): {}", self.text()))
     }
 
-    /// The answer is this fault, in the one shape, and says nothing else.
+    /// Asserts that the response is this error in AIDIP's format without other headers, and returns the error object.
     #[track_caller]
     pub fn is_fault(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
@@ -55,61 +55,62 @@ impl Answer {
         assert_eq!(error["request_id"].as_str(), self.header("x-request-id"), "{}", self.text());
         assert_eq!(self.header("content-type"), Some("application/json"));
         for (name, _) in &self.headers {
-            assert!(ALLOWED.contains(&name.to_ascii_lowercase().as_str()), "the field {name} leaks");
+            assert!(ERROR_HEADERS.contains(&name.to_ascii_lowercase().as_str()), "the header {name} leaks");
         }
         error
     }
 
+    /// Asserts that the status is 200, and returns the body.
     #[track_caller]
     pub fn is_ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text());
         self.json()
     }
 
-    /// None of these words reached the caller.
+    /// Asserts that none of these words is in the headers or the body.
     #[track_caller]
     pub fn hides(&self, words: &[&str]) {
-        let all = format!("{:?} {}", self.headers, self.text());
+        let response = format!("{:?} {}", self.headers, self.text());
         for word in words {
-            assert!(!all.contains(word), "'{word}' leaks: {all}");
+            assert!(!response.contains(word), "'{word}' leaks: {response}");
         }
     }
 }
 
-/// Sends bytes as they are and reads one answer.
+/// Sends these bytes on a new connection and reads one response.
 pub async fn raw(to: SocketAddr, bytes: &[u8]) -> Option<Answer> {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let _ = stream.write_all(bytes).await;
     read_answer(&mut stream).await
 }
 
-/// Reads one answer; `None` if the connection ends before a head.
+/// Reads one response. Returns `None` if the connection ends before the end of the head.
 pub async fn read_answer(stream: &mut TcpStream) -> Option<Answer> {
     let mut buffer = Vec::new();
-    let end = loop {
+    let head_end = loop {
         if let Some(at) = super::agent::find(&buffer, b"\r\n\r\n") {
             break at;
         }
-        let mut part = [0; 8192];
-        match tokio::time::timeout(super::PATIENCE, stream.read(&mut part)).await.expect("no answer in time") {
+        let mut chunk = [0; 8192];
+        match tokio::time::timeout(super::PATIENCE, stream.read(&mut chunk)).await.expect("no response in time") {
             Ok(0) | Err(_) => return None,
-            Ok(count) => buffer.extend_from_slice(&part[..count]),
+            Ok(count) => buffer.extend_from_slice(&chunk[..count]),
         }
     };
-    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+    let head = String::from_utf8_lossy(&buffer[..head_end]).into_owned();
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let field =
+    let parse_header =
         |line: &str| line.split_once(':').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
-    let headers: Vec<(String, String)> = lines.filter_map(field).collect();
-    let mut answer = Answer { status, headers, body: buffer[end + 4..].to_vec() };
-    let length = answer.header("content-length").and_then(|length| length.parse::<usize>().ok());
-    while length.is_none_or(|length| answer.body.len() < length) {
-        let mut part = [0; 8192];
-        match tokio::time::timeout(super::PATIENCE, stream.read(&mut part)).await {
-            Ok(Ok(count)) if count > 0 => answer.body.extend_from_slice(&part[..count]),
+    let headers: Vec<(String, String)> = lines.filter_map(parse_header).collect();
+    let mut response = Answer { status, headers, body: buffer[head_end + 4..].to_vec() };
+    let length = response.header("content-length").and_then(|length| length.parse::<usize>().ok());
+    while length.is_none_or(|length| response.body.len() < length) {
+        let mut chunk = [0; 8192];
+        match tokio::time::timeout(super::PATIENCE, stream.read(&mut chunk)).await {
+            Ok(Ok(count)) if count > 0 => response.body.extend_from_slice(&chunk[..count]),
             _ => break,
         }
     }
-    Some(answer)
+    Some(response)
 }

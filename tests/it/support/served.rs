@@ -1,5 +1,5 @@
-//! Agents on a real server (HTTP/1.1 and HTTP/2, TLS, unix sockets), agents that are a function of their
-//! connection, and a client that resumes TLS sessions.
+//! Agents on a real HTTP server (HTTP/1.1 and HTTP/2, TLS, unix sockets), agents that handle raw connections, and a
+//! client that resumes TLS sessions.
 
 use super::{
     certs::{Authority, Issued},
@@ -35,7 +35,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// What a real server was asked: the version of HTTP, and the subject of the certificate it was shown.
+/// What a server observed: the HTTP version of each request, and the numbers of client certificates and connections.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub versions: Arc<Mutex<Vec<String>>>,
@@ -43,7 +43,7 @@ pub struct Seen {
     pub connections: Arc<AtomicUsize>,
 }
 
-/// An agent on a real server that answers with the body it gets, as it gets it; gone when dropped.
+/// An agent on a real server that echoes each body while it arrives. The server ends when it is dropped.
 pub struct Served {
     pub address: SocketAddr,
     pub seen: Seen,
@@ -51,39 +51,39 @@ pub struct Served {
 }
 
 impl Served {
-    /// Over TCP, with TLS where a configuration is given.
+    /// Starts the agent on TCP, with TLS if there is a configuration.
     pub async fn echo(tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Seen::default();
-        let shared = seen.clone();
+        let observed = Seen::default();
+        let shared = observed.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (seen, tls) = (shared.clone(), tls.clone());
-                seen.connections.fetch_add(1, Ordering::SeqCst);
+                let (observed, tls) = (shared.clone(), tls.clone());
+                observed.connections.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
-                    let Some(tls) = tls else { return speak(stream, seen).await };
+                    let Some(tls) = tls else { return serve_http(stream, observed).await };
                     let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await else { return };
-                    let shown = stream.get_ref().1.peer_certificates().map_or(0, <[_]>::len);
-                    seen.certificates.fetch_add(shown, Ordering::SeqCst);
-                    speak(stream, seen).await;
+                    let certificates = stream.get_ref().1.peer_certificates().map_or(0, <[_]>::len);
+                    observed.certificates.fetch_add(certificates, Ordering::SeqCst);
+                    serve_http(stream, observed).await;
                 });
             }
         });
-        Self { address, seen, task }
+        Self { address, seen: observed, task }
     }
 
-    /// Over a unix socket at `path`.
+    /// Starts the agent on a unix socket at `path`.
     pub fn unix(path: &Path) -> Self {
         let listener = UnixListener::bind(path).unwrap();
-        let seen = Seen::default();
-        let shared = seen.clone();
+        let observed = Seen::default();
+        let shared = observed.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(speak(stream, shared.clone()));
+                tokio::spawn(serve_http(stream, shared.clone()));
             }
         });
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), seen, task }
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), seen: observed, task }
     }
 
     pub fn document(&self, id: &str, scheme: &str) -> Value {
@@ -97,35 +97,35 @@ impl Drop for Served {
     }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, seen: Seen) {
+async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, observed: Seen) {
     let service = service_fn(move |request: Request<Incoming>| {
-        seen.versions.lock().unwrap().push(format!("{:?}", request.version()));
-        async move { Ok::<_, std::convert::Infallible>(reply(request)) }
+        observed.versions.lock().unwrap().push(format!("{:?}", request.version()));
+        async move { Ok::<_, std::convert::Infallible>(echo_body(request)) }
     });
     let server = auto::Builder::new(TokioExecutor::new());
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// The body as it comes, with its media type; a whole one for a request without a body.
-fn reply(request: Request<Incoming>) -> Response<BoxBody<Bytes, hyper::Error>> {
-    let media = request.headers().get("content-type").cloned();
+/// A response with the body and the media type of the request; `{}` for a request without a body.
+fn echo_body(request: Request<Incoming>) -> Response<BoxBody<Bytes, hyper::Error>> {
+    let media_type = request.headers().get("content-type").cloned();
     let body = match hyper::body::Body::is_end_stream(request.body()) {
         true => Full::new(Bytes::from_static(b"{}")).map_err(|never| match never {}).boxed(),
         false => request.into_body().boxed(),
     };
     let mut response = Response::new(body);
-    if let Some(media) = media {
-        response.headers_mut().insert("content-type", media);
+    if let Some(media_type) = media_type {
+        response.headers_mut().insert("content-type", media_type);
     }
     response
 }
 
-/// A server's TLS, which asks for certificates of `clients` where there is such an authority.
-pub fn tls(server: &Issued, clients: Option<&Authority>, protocols: &[&[u8]]) -> Arc<ServerConfig> {
+/// The TLS configuration of a server. With `client_ca`, the server requires client certificates of that authority.
+pub fn tls(server: &Issued, client_ca: Option<&Authority>, protocols: &[&[u8]]) -> Arc<ServerConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
-    let builder = match clients {
+    let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(authority) => {
             let roots = Arc::new(roots(authority));
@@ -134,13 +134,13 @@ pub fn tls(server: &Issued, clients: Option<&Authority>, protocols: &[&[u8]]) ->
             )
         }
     };
-    let (chain, key) = pair(server);
+    let (chain, key) = chain_and_key(server);
     let mut config = builder.with_single_cert(chain, key).unwrap();
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Arc::new(config)
 }
 
-fn pair(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+fn chain_and_key(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
     (vec![certificate], PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap())
 }
@@ -151,7 +151,7 @@ fn roots(authority: &Authority) -> RootCertStore {
     roots
 }
 
-/// An agent that is a function of its connection and the connection's number.
+/// An agent that handles each connection with a function. The function gets the number of the connection too.
 pub struct Raw {
     pub address: SocketAddr,
     task: JoinHandle<()>,
@@ -159,14 +159,14 @@ pub struct Raw {
 
 impl Raw {
     pub async fn new<F: Future<Output = ()> + Send + 'static>(
-        talk: impl Fn(TcpStream, usize) -> F + Send + 'static,
+        handle: impl Fn(TcpStream, usize) -> F + Send + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {
             let mut number = 0;
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(talk(stream, number));
+                tokio::spawn(handle(stream, number));
                 number += 1;
             }
         });
@@ -184,16 +184,16 @@ impl Drop for Raw {
     }
 }
 
-/// A TLS client that resumes sessions wherever the server lets it, and shows its certificate when told to.
+/// A TLS client that resumes sessions if the server allows it. Each call decides whether it presents its certificate.
 pub struct Resuming {
     config: Arc<ClientConfig>,
-    shows: Arc<AtomicBool>,
+    present_certificate: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-struct Shows(Arc<CertifiedKey>, Arc<AtomicBool>);
+struct OptionalCertificate(Arc<CertifiedKey>, Arc<AtomicBool>);
 
-impl ResolvesClientCert for Shows {
+impl ResolvesClientCert for OptionalCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.1.load(Ordering::SeqCst).then(|| Arc::clone(&self.0))
     }
@@ -206,39 +206,40 @@ impl ResolvesClientCert for Shows {
 impl Resuming {
     pub fn new(authority: &Authority, client: &Issued) -> Self {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let (chain, key) = pair(client);
+        let (chain, key) = chain_and_key(client);
         let key = Arc::new(CertifiedKey::from_der(chain, key, &provider).unwrap());
-        let shows = Arc::new(AtomicBool::new(true));
+        let present_certificate = Arc::new(AtomicBool::new(true));
+        let resolver = OptionalCertificate(key, Arc::clone(&present_certificate));
         let config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots(authority))
-            .with_client_cert_resolver(Arc::new(Shows(key, Arc::clone(&shows))));
-        Self { config: Arc::new(config), shows }
+            .with_client_cert_resolver(Arc::new(resolver));
+        Self { config: Arc::new(config), present_certificate }
     }
 
     /// Sends `request` on a new connection and reads until its end.
-    pub async fn call(&self, to: SocketAddr, shows: bool, request: &str) -> String {
-        self.shows.store(shows, Ordering::SeqCst);
+    pub async fn call(&self, to: SocketAddr, present_certificate: bool, request: &str) -> String {
+        self.present_certificate.store(present_certificate, Ordering::SeqCst);
         let stream = TcpStream::connect(to).await.unwrap();
         let name = "localhost".try_into().unwrap();
         let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await;
-        String::from_utf8_lossy(&answer).into_owned()
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response).await;
+        String::from_utf8_lossy(&response).into_owned()
     }
 }
 
-/// A TLS listener with a certificate of `authority`, which asks for clients' certificates where `client_ca` names
-/// a file in the folder.
+/// The section of a TLS listener with a certificate of `authority`. It requests client certificates if `client_ca` is
+/// a file in the folder of the configuration.
 pub fn tls_listener(build: &Build, authority: &Authority, client_ca: Option<&str>) -> String {
     let (certificate, key) = authority.server(&["localhost", "127.0.0.1"]).write(build.folder(), "server");
-    let asks = client_ca.map(|file| format!(", client_ca: {}", build.folder().join(file).display()));
+    let client_ca = client_ca.map(|file| format!(", client_ca: {}", build.folder().join(file).display()));
     format!(
-        "listen:\n  - {{address: 127.0.0.1:0, tls: {{certificate: {}, key: {}{}}}}}\n",
+        "listeners:\n  - {{address: 127.0.0.1:0, tls: {{certificate: {}, key: {}{}}}}}\n",
         certificate.display(),
         key.display(),
-        asks.unwrap_or_default()
+        client_ca.unwrap_or_default()
     )
 }

@@ -1,5 +1,5 @@
-//! A site over TLS that publishes what a test puts there: documents, redirects, and whatever a hostile one would. What
-//! lies under `/agent` is an agent that says what it was asked.
+//! An HTTPS site that serves the pages of a test: documents, redirects, and responses of a hostile site. Paths that
+//! start with `/agent` and have no page belong to an agent that answers with a description of the request.
 
 use super::{
     certs::Authority,
@@ -22,7 +22,7 @@ use std::{
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// What is at a path.
+/// The response of a path.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub status: u16,
@@ -52,44 +52,44 @@ impl Page {
 }
 
 #[derive(Default)]
-struct Held {
+struct SiteState {
     pages: HashMap<String, Page>,
-    asked: Vec<String>,
+    requested_targets: Vec<String>,
 }
 
-/// The site; gone when dropped.
+/// The site. It ends when it is dropped.
 pub struct Site {
     pub address: SocketAddr,
-    held: Arc<Mutex<Held>>,
+    state: Arc<Mutex<SiteState>>,
     task: JoinHandle<()>,
 }
 
 impl Site {
-    /// With a certificate of `authority` for localhost.
+    /// Starts the site with a certificate of `authority` for localhost.
     pub async fn start(authority: &Authority) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let acceptor = TlsAcceptor::from(tls(&authority.server(&["localhost", "127.0.0.1"]), None, &[]));
-        let held = Arc::new(Mutex::new(Held::default()));
-        let shared = Arc::clone(&held);
+        let state = Arc::new(Mutex::new(SiteState::default()));
+        let shared = Arc::clone(&state);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, held) = (acceptor.clone(), Arc::clone(&shared));
+                let (acceptor, state) = (acceptor.clone(), Arc::clone(&shared));
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request| {
-                        let held = Arc::clone(&held);
-                        async move { Ok::<_, std::convert::Infallible>(answer(request, &held).await) }
+                        let state = Arc::clone(&state);
+                        async move { Ok::<_, std::convert::Infallible>(respond(request, &state).await) }
                     });
                     let _ =
                         auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
-        Self { address, held, task }
+        Self { address, state, task }
     }
 
-    /// `localhost` with the port.
+    /// `localhost` and the port.
     pub fn host(&self) -> String {
         format!("localhost:{}", self.address.port())
     }
@@ -103,16 +103,16 @@ impl Site {
     }
 
     pub fn put(&self, path: &str, page: Page) {
-        self.held.lock().unwrap().pages.insert(path.to_owned(), page);
+        self.state.lock().unwrap().pages.insert(path.to_owned(), page);
     }
 
     pub fn json(&self, path: &str, value: Value) {
         self.put(path, Page::json(&value));
     }
 
-    /// How often `path` was asked for.
+    /// Number of requests for `path`, which includes the query.
     pub fn asked(&self, path: &str) -> usize {
-        self.held.lock().unwrap().asked.iter().filter(|asked| asked.as_str() == path).count()
+        self.state.lock().unwrap().requested_targets.iter().filter(|target| target.as_str() == path).count()
     }
 }
 
@@ -122,22 +122,22 @@ impl Drop for Site {
     }
 }
 
-async fn answer(request: Request<Incoming>, held: &Mutex<Held>) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, state: &Mutex<SiteState>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().unwrap().to_string();
     let page = {
-        let mut held = held.lock().unwrap();
-        held.asked.push(target.clone());
-        held.pages.get(&target).or_else(|| held.pages.get(parts.uri.path())).cloned()
+        let mut state = state.lock().unwrap();
+        state.requested_targets.push(target.clone());
+        state.pages.get(&target).or_else(|| state.pages.get(parts.uri.path())).cloned()
     };
-    let field = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let page = match page {
         Some(page) => page,
         None if target.starts_with("/agent") && !parts.uri.path().ends_with(".json") => {
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let version = field("x-agent-version");
-            let key = field("x-api-key");
+            let version = header("x-agent-version");
+            let key = header("x-api-key");
             Page::json(
                 &json!({"method": parts.method.as_str(), "target": target, "body": body, "version": version, "key": key}),
             )
@@ -145,23 +145,23 @@ async fn answer(request: Request<Incoming>, held: &Mutex<Held>) -> Response<Full
         None => Page::new(404, ""),
     };
     tokio::time::sleep(page.wait).await;
-    let tag = page.fields.iter().find(|(name, _)| *name == "etag").map(|(_, tag)| tag.clone());
-    let fresh = tag.is_some() && field("if-none-match") == tag;
-    let mut response = Response::builder().status(if fresh { 304 } else { page.status });
+    let etag = page.fields.iter().find(|(name, _)| *name == "etag").map(|(_, etag)| etag.clone());
+    let not_modified = etag.is_some() && header("if-none-match") == etag;
+    let mut response = Response::builder().status(if not_modified { 304 } else { page.status });
     for (name, value) in page.fields {
         response = response.header(name, value);
     }
-    response.body(Full::new(if fresh { Bytes::new() } else { page.body })).unwrap()
+    response.body(Full::new(if not_modified { Bytes::new() } else { page.body })).unwrap()
 }
 
-/// A listener that counts who comes, and says nothing.
+/// A listener that counts its connections and closes each without a response.
 pub async fn trap() -> (Raw, Arc<std::sync::atomic::AtomicUsize>) {
-    let came = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = Arc::clone(&came);
+    let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
     let raw = Raw::new(move |stream, _| {
         count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         async move { drop(stream) }
     })
     .await;
-    (raw, came)
+    (raw, connections)
 }

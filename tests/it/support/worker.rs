@@ -1,5 +1,5 @@
-//! An agent of the 2389 protocol at a real broker, which does with each task what its script says; and a wire to the
-//! broker that knows only MQTT 3.1.1, swallows what the broker acknowledges, is slow, or breaks.
+//! An agent of the 2389 protocol at a real broker that answers each task by a script, and a proxy between clients and
+//! the broker that misbehaves in one of several ways.
 
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS};
 use serde_json::{Value, json};
@@ -17,17 +17,17 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// One thing that an agent publishes.
+/// A message that an agent publishes.
 #[derive(Clone, Debug)]
 pub struct Say {
     pub topic: String,
     pub payload: Vec<u8>,
-    /// How long it waits before.
+    /// Delay before the message.
     pub after: Duration,
 }
 
 impl Say {
-    /// A message on the conversation of `task`, from the agent `id`.
+    /// A message of the agent `id` in the conversation of `task`.
     pub fn on(task: &Value, id: &str, payload: impl Into<Vec<u8>>) -> Self {
         let conversation = task["conversation_id"].as_str().unwrap();
         Self::at(&format!("/conversations/{conversation}/{id}"), payload)
@@ -42,22 +42,22 @@ impl Say {
     }
 }
 
-/// The usual answer to a task.
+/// The payload of a response to a task.
 pub fn response(task: &Value, response: Value) -> String {
     json!({"response": response, "task_id": task["task_id"]}).to_string()
 }
 
-/// A task as it came.
+/// A task that an agent received.
 #[derive(Clone, Debug)]
-pub struct Got {
+pub struct ReceivedTask {
     pub task: Value,
     pub retained: bool,
     pub qos: QoS,
 }
 
-/// An agent that works.
+/// An agent that answers tasks.
 pub struct Worker {
-    got: Arc<Mutex<Vec<Got>>>,
+    tasks: Arc<Mutex<Vec<ReceivedTask>>>,
     connection: JoinHandle<()>,
 }
 
@@ -68,7 +68,8 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    /// An agent that answers each task with what `script` says; it listens when this resolves.
+    /// Starts an agent that answers each task with the messages that `script` returns. It has subscribed when this
+    /// function returns.
     pub async fn start(port: u16, id: &str, script: impl Fn(&Value) -> Vec<Say> + Send + Sync + 'static) -> Self {
         let topic = format!("/control/agents/{id}/input");
         let mut options = MqttOptions::new(format!("{id}-{}", uuid::Uuid::new_v4()), ("127.0.0.1", port));
@@ -78,23 +79,24 @@ impl Worker {
         options.set_max_packet_size(Some(8 << 20));
         let (client, mut events) = AsyncClient::builder(options).capacity(100).build();
         client.subscribe(topic, QoS::AtLeastOnce).await.unwrap();
-        let (tell, mut listens) = tokio::sync::mpsc::channel(1);
-        let (got, script) = (Arc::new(Mutex::new(Vec::new())), Arc::new(script));
-        let seen = Arc::clone(&got);
+        let (subscribed, mut subscription) = tokio::sync::mpsc::channel(1);
+        let (tasks, script) = (Arc::new(Mutex::new(Vec::new())), Arc::new(script));
+        let received = Arc::clone(&tasks);
         let connection = tokio::spawn(async move {
             loop {
                 match events.poll().await {
-                    Ok(Event::Incoming(Packet::SubAck(_))) => drop(tell.try_send(())),
+                    Ok(Event::Incoming(Packet::SubAck(_))) => drop(subscribed.try_send(())),
                     Ok(Event::Incoming(Packet::Publish(message))) => {
                         let task: Value = serde_json::from_slice(&message.payload).unwrap();
-                        let says = script(&task);
-                        seen.lock().unwrap().push(Got { task, retained: message.retain, qos: message.qos });
+                        let messages = script(&task);
+                        let received_task = ReceivedTask { task, retained: message.retain, qos: message.qos };
+                        received.lock().unwrap().push(received_task);
                         let client = client.clone();
                         tokio::spawn(async move {
-                            for say in says {
-                                tokio::time::sleep(say.after).await;
+                            for message in messages {
+                                tokio::time::sleep(message.after).await;
                                 let options = PublishOptions::new(QoS::AtLeastOnce);
-                                let _ = client.publish(say.topic, say.payload, options).await;
+                                let _ = client.publish(message.topic, message.payload, options).await;
                             }
                         });
                     }
@@ -103,67 +105,69 @@ impl Worker {
                 }
             }
         });
-        tokio::time::timeout(super::PATIENCE, listens.recv()).await.unwrap().unwrap();
-        Self { got, connection }
+        tokio::time::timeout(super::PATIENCE, subscription.recv()).await.unwrap().unwrap();
+        Self { tasks, connection }
     }
 
-    /// One that answers each task with what came in.
+    /// Starts an agent that answers `{"echo": <the task's input>}`.
     pub async fn echo(port: u16, id: &str) -> Self {
-        let name = id.to_owned();
-        Self::start(port, id, move |task| vec![Say::on(task, &name, response(task, json!({"echo": task["input"]})))])
-            .await
+        let agent_id = id.to_owned();
+        Self::start(port, id, move |task| {
+            vec![Say::on(task, &agent_id, response(task, json!({"echo": task["input"]})))]
+        })
+        .await
     }
 
-    /// The tasks that came.
-    pub fn got(&self) -> Vec<Got> {
-        self.got.lock().unwrap().clone()
+    /// The tasks received so far.
+    pub fn got(&self) -> Vec<ReceivedTask> {
+        self.tasks.lock().unwrap().clone()
     }
 }
 
-/// What a wire between a client and a broker does.
+/// How a proxy between clients and a broker misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// It refuses MQTT 5 as a broker of the older version does.
+    /// Refuses MQTT 5, as a broker of MQTT 3.1.1 does.
     Older,
-    /// It lets no PUBACK through.
+    /// Drops every PUBACK of the broker.
     Unacknowledged,
-    /// It takes two seconds over each SUBACK.
+    /// Delays each SUBACK by two seconds.
     Slow,
-    /// It breaks instead of carrying the first message on a conversation.
+    /// Closes the connection instead of forwarding the first message in a conversation.
     Breaks,
 }
 
-/// A wire to the broker at `port`; its packets are whole, and it lasts as long as the runtime.
+/// Starts a proxy to the broker at `port`. It forwards whole packets, and lasts as long as the runtime.
 pub async fn wire(port: u16, kind: Wire) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let whole = Arc::new(AtomicBool::new(kind == Wire::Breaks));
+    let breaks = Arc::new(AtomicBool::new(kind == Wire::Breaks));
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let whole = Arc::clone(&whole);
+            let breaks = Arc::clone(&breaks);
             tokio::spawn(async move {
-                let _ = carry(client, port, kind, &whole).await;
+                let _ = forward(client, port, kind, &breaks).await;
             });
         }
     });
     address
 }
 
-async fn carry(mut client: TcpStream, port: u16, kind: Wire, whole: &AtomicBool) -> std::io::Result<()> {
+async fn forward(mut client: TcpStream, port: u16, kind: Wire, breaks: &AtomicBool) -> std::io::Result<()> {
     client.set_nodelay(true)?;
-    let greeting = packet(&mut client).await?;
-    // The protocol's name is MQTT in both; its version follows.
-    let version = greeting.iter().position(|byte| *byte == b'Q').and_then(|at| greeting.get(at + 3)).copied();
+    let connect = read_packet(&mut client).await?;
+    // The protocol name is MQTT in both versions; the protocol version follows it.
+    let version = connect.iter().position(|byte| *byte == b'Q').and_then(|at| connect.get(at + 3)).copied();
     if kind == Wire::Older && version != Some(4) {
         return client.write_all(b"\x20\x03\x00\x84\x00").await;
     }
     let mut broker = TcpStream::connect(("127.0.0.1", port)).await?;
     broker.set_nodelay(true)?;
-    broker.write_all(&greeting).await?;
+    broker.write_all(&connect).await?;
     let ((mut from_client, mut to_client), (mut from_broker, mut to_broker)) = (client.split(), broker.split());
-    let back = async {
+    let to_client_loop = async {
         loop {
-            let packet = packet(&mut from_broker).await?;
+            let packet = read_packet(&mut from_broker).await?;
             if kind == Wire::Slow && packet[0] >> 4 == 9 {
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
@@ -172,24 +176,24 @@ async fn carry(mut client: TcpStream, port: u16, kind: Wire, whole: &AtomicBool)
             }
         }
     };
-    let forth = async {
+    let to_broker_loop = async {
         loop {
-            let packet = packet(&mut from_client).await?;
-            let answers = packet[0] >> 4 == 3 && packet.windows(15).any(|part| part == b"/conversations/");
-            if answers && whole.swap(false, Ordering::SeqCst) {
+            let packet = read_packet(&mut from_client).await?;
+            let in_conversation = packet[0] >> 4 == 3 && packet.windows(15).any(|part| part == b"/conversations/");
+            if in_conversation && breaks.swap(false, Ordering::SeqCst) {
                 return Ok(());
             }
             to_broker.write_all(&packet).await?;
         }
     };
     tokio::select! {
-        forth = forth => forth,
-        back = back => back,
+        result = to_broker_loop => result,
+        result = to_client_loop => result,
     }
 }
 
-/// The next packet, as it came.
-async fn packet(from: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<Vec<u8>> {
+/// Reads the next packet, with its fixed header.
+async fn read_packet(from: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<Vec<u8>> {
     let (mut bytes, mut length, mut shift) = (vec![from.read_u8().await?], 0_usize, 0);
     loop {
         let byte = from.read_u8().await?;
@@ -200,8 +204,8 @@ async fn packet(from: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<Vec<u
             break;
         }
     }
-    let head = bytes.len();
-    bytes.resize(head + length, 0);
-    from.read_exact(&mut bytes[head..]).await?;
+    let header_length = bytes.len();
+    bytes.resize(header_length + length, 0);
+    from.read_exact(&mut bytes[header_length..]).await?;
     Ok(bytes)
 }

@@ -1,79 +1,78 @@
-//! Reads Rust source as far as `tidy` needs it: which paths does a file name, and where.
+//! Scanner for Rust source: finds the paths in a file, with their lines.
 //!
-//! No parser: comments and literals are blanked, the rest becomes words, and words become
-//! paths. Macros, attributes and bodies are read like any other code, so a path cannot hide
-//! in them; what only exists after expansion is out of sight.
+//! The scanner does not parse: it blanks comments and literals, splits the rest into tokens, and joins tokens to paths.
+//! Macros, attributes and bodies are scanned like other code; code that exists only after macro expansion is not.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A path as it stands in the code, `use` groups spread out: `crate::auth::Caller`.
+/// A path in the code, with `use` groups expanded: `crate::auth::Caller`.
 #[derive(Debug, PartialEq)]
-pub(super) struct Named {
+pub(super) struct PathUse {
     pub(super) line: usize,
     pub(super) segments: Vec<String>,
-    /// How many `mod name { … }` of the same file enclose it.
-    pub(super) inside: usize,
+    /// Number of inline modules (`mod name { … }`) around the path.
+    pub(super) inline_depth: usize,
 }
 
-/// A word (identifier, `::` or one sign) and the line it stands on.
+/// A token (identifier, `::` or one character) and its line.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct Token {
     pub(super) line: usize,
     pub(super) text: String,
 }
 
-/// The source with comments and the contents of literals taken out, line for line.
-pub(super) fn blank(source: &str) -> String {
+/// Returns the source without comments and contents of literals, with the same lines.
+pub(super) fn blank_comments_and_literals(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source.chars().peekable();
-    let mut before = ' ';
-    while let Some(sign) = rest.next() {
+    let mut previous = ' ';
+    while let Some(character) = rest.next() {
         let next = rest.peek().copied().unwrap_or(' ');
-        match sign {
-            '/' if next == '/' => line_comment(&mut rest),
-            '/' if next == '*' => block_comment(&mut rest, &mut code),
-            '"' => string(&mut rest, &mut code),
-            '\'' => letter_or_lifetime(&mut rest, &mut code),
-            'r' if matches!(next, '"' | '#') && starts_raw(before) => {
-                raw_string(&mut rest, &mut code);
+        match character {
+            '/' if next == '/' => skip_line_comment(&mut rest),
+            '/' if next == '*' => skip_block_comment(&mut rest, &mut code),
+            '"' => skip_string(&mut rest, &mut code),
+            '\'' => skip_char_or_lifetime(&mut rest, &mut code),
+            'r' if matches!(next, '"' | '#') && is_raw_string_start(previous) => {
+                skip_raw_string(&mut rest, &mut code);
             }
             other => code.push(other),
         }
-        before = sign;
+        previous = character;
     }
     code
 }
 
-/// A raw string may follow `b` or `c`, but a name that ends in `r` is only a name.
-fn starts_raw(before: char) -> bool {
-    matches!(before, 'b' | 'c') || !(before.is_alphanumeric() || before == '_')
+/// Whether an `r` after `previous` starts a raw string: `br` and `cr` do; an `r` that ends a name does not.
+fn is_raw_string_start(previous: char) -> bool {
+    matches!(previous, 'b' | 'c') || !(previous.is_alphanumeric() || previous == '_')
 }
 
-fn keep_line(sign: char, code: &mut String) {
-    if sign == '\n' {
+fn keep_newline(character: char, code: &mut String) {
+    if character == '\n' {
         code.push('\n');
     }
 }
 
-fn line_comment(rest: &mut Peekable<Chars<'_>>) {
-    while rest.next_if(|sign| *sign != '\n').is_some() {}
+fn skip_line_comment(rest: &mut Peekable<Chars<'_>>) {
+    while rest.next_if(|character| *character != '\n').is_some() {}
 }
 
-fn block_comment(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
+fn skip_block_comment(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     let mut depth = 0;
-    let mut before = '/';
-    for sign in rest.by_ref() {
-        keep_line(sign, code);
-        match (before, sign) {
+    let mut previous = '/';
+    for character in rest.by_ref() {
+        keep_newline(character, code);
+        match (previous, character) {
             ('/', '*') => depth += 1,
             ('*', '/') => depth -= 1,
             _ => {
-                before = sign;
+                previous = character;
                 continue;
             }
         }
-        before = ' ';
+        previous = ' ';
         if depth == 0 {
             break;
         }
@@ -81,14 +80,14 @@ fn block_comment(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     code.push(' ');
 }
 
-fn string(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
+fn skip_string(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     code.push('"');
-    while let Some(sign) = rest.next() {
-        keep_line(sign, code);
-        match sign {
+    while let Some(character) = rest.next() {
+        keep_newline(character, code);
+        match character {
             '\\' => {
                 if let Some(escaped) = rest.next() {
-                    keep_line(escaped, code);
+                    keep_newline(escaped, code);
                 }
             }
             '"' => break,
@@ -98,18 +97,18 @@ fn string(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     code.push('"');
 }
 
-fn raw_string(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
+fn skip_raw_string(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     let mut hashes = 0;
     while rest.next_if_eq(&'#').is_some() {
         hashes += 1;
     }
     if rest.next_if_eq(&'"').is_none() {
-        return; // `r#type`: a raw name, and the name itself follows.
+        return; // `r#type` is a raw identifier; its name follows.
     }
     code.push('"');
-    while let Some(sign) = rest.next() {
-        keep_line(sign, code);
-        if sign == '"' {
+    while let Some(character) = rest.next() {
+        keep_newline(character, code);
+        if character == '"' {
             let mut closing = 0;
             while closing < hashes && rest.next_if_eq(&'#').is_some() {
                 closing += 1;
@@ -122,76 +121,76 @@ fn raw_string(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     code.push('"');
 }
 
-fn letter_or_lifetime(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
+fn skip_char_or_lifetime(rest: &mut Peekable<Chars<'_>>, code: &mut String) {
     let mut ahead = rest.clone();
     let first = ahead.next();
     if first != Some('\\') && ahead.next() != Some('\'') {
-        code.push('\''); // A lifetime: its name is read as a word, which names no path.
+        code.push('\''); // A lifetime: its name becomes a token that is not a path.
         return;
     }
     if rest.next() == Some('\\') {
         rest.next();
     }
-    while rest.next_if(|sign| *sign != '\'').is_some() {}
+    while rest.next_if(|character| *character != '\'').is_some() {}
     rest.next();
     code.push_str("' '");
 }
 
-/// Blanked code as words.
-pub(super) fn words(code: &str) -> Vec<Word> {
-    let mut words = Vec::new();
+/// Splits blanked code into tokens.
+pub(super) fn tokenize(code: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
     for (line, text) in (1..).zip(code.lines()) {
         let mut rest = text.chars().peekable();
-        while let Some(sign) = rest.next() {
-            let mut word = String::from(sign);
-            if is_name(sign) {
-                while let Some(more) = rest.next_if(|next| is_name(*next)) {
-                    word.push(more);
+        while let Some(character) = rest.next() {
+            let mut token = String::from(character);
+            if is_name_character(character) {
+                while let Some(more) = rest.next_if(|next| is_name_character(*next)) {
+                    token.push(more);
                 }
-            } else if sign == ':' {
-                word.extend(rest.next_if_eq(&':'));
-            } else if sign.is_whitespace() {
+            } else if character == ':' {
+                token.extend(rest.next_if_eq(&':'));
+            } else if character.is_whitespace() {
                 continue;
             }
-            words.push(Word { line, text: word });
+            tokens.push(Token { line, text: token });
         }
     }
-    words
+    tokens
 }
 
-fn is_name(sign: char) -> bool {
-    sign.is_alphanumeric() || sign == '_'
+fn is_name_character(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
 }
 
-/// Every path of two segments or more, and everything that a `use` names.
-pub(super) fn paths(words: &[Word]) -> Vec<Named> {
-    let mut reader = Reader { words, at: 0, found: Vec::new(), braces: Vec::new() };
+/// Returns every path of two or more segments, and every item that a `use` names.
+pub(super) fn find_paths(tokens: &[Token]) -> Vec<PathUse> {
+    let mut reader = PathReader { tokens, at: 0, paths: Vec::new(), braces: Vec::new() };
     reader.read();
-    reader.found
+    reader.paths
 }
 
-struct Reader<'a> {
-    words: &'a [Word],
+struct PathReader<'a> {
+    tokens: &'a [Token],
     at: usize,
-    found: Vec<Named>,
-    /// One entry an open brace; true where it opened a module.
+    paths: Vec<PathUse>,
+    /// One entry for each open brace: whether it opened a module.
     braces: Vec<bool>,
 }
 
-impl Reader<'_> {
+impl PathReader<'_> {
     fn read(&mut self) {
-        while let Some(word) = self.words.get(self.at) {
-            match word.text.as_str() {
+        while let Some(token) = self.tokens.get(self.at) {
+            match token.text.as_str() {
                 "{" => self.braces.push(self.at >= 2 && self.text(self.at - 2) == "mod"),
                 "}" => drop(self.braces.pop()),
-                // `use<'a>` is a bound, not an import.
+                // `use<'a>` is a precise-capturing bound, not an import.
                 "use" if self.text(self.at + 1) != "<" => {
                     self.at += 1;
-                    self.tree(&[]);
+                    self.read_use_tree(&[]);
                     continue;
                 }
-                _ if self.starts_path() => {
-                    self.path();
+                _ if self.is_path_start() => {
+                    self.read_path();
                     continue;
                 }
                 _ => {}
@@ -201,33 +200,33 @@ impl Reader<'_> {
     }
 
     fn text(&self, at: usize) -> &str {
-        self.words.get(at).map_or("", |word| word.text.as_str())
+        self.tokens.get(at).map_or("", |token| token.text.as_str())
     }
 
     fn line(&self) -> usize {
-        self.words.get(self.at).map_or(0, |word| word.line)
+        self.tokens.get(self.at).map_or(0, |token| token.line)
     }
 
-    fn name_at(&self, at: usize) -> bool {
-        self.text(at).starts_with(|sign: char| sign.is_alphabetic() || sign == '_')
+    fn is_name_at(&self, at: usize) -> bool {
+        self.text(at).starts_with(|character: char| character.is_alphabetic() || character == '_')
     }
 
-    /// A name, unless it goes on from `Vec<u8>::` and the like.
-    fn starts_path(&self) -> bool {
-        if !self.name_at(self.at) {
+    /// Whether a path starts here: a name that does not continue one, such as after `Vec<u8>::`.
+    fn is_path_start(&self) -> bool {
+        if !self.is_name_at(self.at) {
             return false;
         }
-        let goes_on = self.at >= 2
+        let continues = self.at >= 2
             && self.text(self.at - 1) == "::"
-            && (self.name_at(self.at - 2) || matches!(self.text(self.at - 2), ">" | "]" | ")"));
-        !goes_on
+            && (self.is_name_at(self.at - 2) || matches!(self.text(self.at - 2), ">" | "]" | ")"));
+        !continues
     }
 
-    fn path(&mut self) {
+    fn read_path(&mut self) {
         let line = self.line();
         let mut segments = vec![self.text(self.at).to_owned()];
         self.at += 1;
-        while self.text(self.at) == "::" && self.name_at(self.at + 1) {
+        while self.text(self.at) == "::" && self.is_name_at(self.at + 1) {
             segments.push(self.text(self.at + 1).to_owned());
             self.at += 2;
         }
@@ -236,21 +235,21 @@ impl Reader<'_> {
         }
     }
 
-    /// One `use` tree after its prefix; stops behind it, at `,`, `}` or `;`.
-    fn tree(&mut self, prefix: &[String]) {
+    /// Reads one `use` tree after its prefix, up to `,`, `}` or `;`.
+    fn read_use_tree(&mut self, prefix: &[String]) {
         let line = self.line();
         let mut segments = prefix.to_vec();
         loop {
             match self.text(self.at) {
                 "" | "," | "}" | ";" => break,
-                "{" => return self.group(&segments),
+                "{" => return self.read_use_group(&segments),
                 "as" => self.at += 2,
                 "*" => {
                     segments.push("*".to_owned());
                     self.at += 1;
                 }
                 _ => {
-                    if self.name_at(self.at) {
+                    if self.is_name_at(self.at) {
                         segments.push(self.text(self.at).to_owned());
                     }
                     self.at += 1;
@@ -260,7 +259,7 @@ impl Reader<'_> {
         self.push(line, segments);
     }
 
-    fn group(&mut self, prefix: &[String]) {
+    fn read_use_group(&mut self, prefix: &[String]) {
         self.at += 1;
         loop {
             match self.text(self.at) {
@@ -270,13 +269,13 @@ impl Reader<'_> {
                     self.at += 1;
                     return;
                 }
-                _ => self.tree(prefix),
+                _ => self.read_use_tree(prefix),
             }
         }
     }
 
     fn push(&mut self, line: usize, segments: Vec<String>) {
-        let inside = self.braces.iter().filter(|module| **module).count();
-        self.found.push(Named { line, segments, inside });
+        let inline_depth = self.braces.iter().filter(|module| **module).count();
+        self.paths.push(PathUse { line, segments, inline_depth });
     }
 }

@@ -1,17 +1,17 @@
-//! Whose time is counted.
+//! Which processes' CPU time is counted.
 
 use super::{Stat, below};
 use std::collections::HashMap;
 
 #[test]
-fn a_name_with_brackets_and_blanks_moves_no_field() {
+fn parentheses_and_spaces_in_a_program_name_are_part_of_the_name() {
     let line = "7 (a) b) S 3 7 7 0 -1 4194560 1 2 3 4 10 20 5 6 20 0 1 0 99";
     assert_eq!(Stat::read(line), Some(Stat { parent: 3, ticks: 41 }));
     assert_eq!(Stat::read("7 (a"), None);
 }
 
 #[test]
-fn the_whole_tree_is_counted_and_nothing_beside_it() {
+fn all_descendants_are_counted_and_no_other_process() {
     let stat = |process, parent, ticks| (process, Stat { parent, ticks });
     let stats = HashMap::from([stat(1, 0, 1), stat(2, 1, 10), stat(3, 2, 100), stat(4, 0, 1000)]);
     assert_eq!(below(1, &stats), Some(111));
@@ -19,6 +19,6 @@ fn the_whole_tree_is_counted_and_nothing_beside_it() {
 }
 
 #[test]
-fn time_that_this_process_used_is_seen() {
+fn the_cpu_time_of_this_process_can_be_read() {
     assert!(super::cpu(std::process::id()).is_ok());
 }

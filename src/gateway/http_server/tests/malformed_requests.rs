@@ -107,48 +107,48 @@ const INVALID_HEADS: &[(&str, u16)] = &[
     ("GET /\u{e9} HTTP/1.1\r\n", 400),
 ];
 
-async fn assert_refused(running: &TestServer, bytes: &[u8], status: u16) {
-    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(90)]).into_owned();
-    let before = running.echo.served.load(Ordering::SeqCst);
-    let mut raw = running.connect().await;
-    raw.send([bytes, b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await;
-    let answer = raw.read_response().await.unwrap_or_else(|| panic!("no response to {shown:?}"));
-    assert_eq!(answer.status, status, "{shown:?}: {answer:?}");
-    assert!(answer.head.contains("connection: close"), "{shown:?}: {answer:?}");
-    let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
-    assert!(body["error"]["code"].is_string(), "{shown:?}");
-    assert_eq!(raw.read_to_end().await, "", "{shown:?}: bytes after the refusal");
-    assert_eq!(running.echo.served.load(Ordering::SeqCst), before, "{shown:?} reached the handler");
+async fn assert_refused(server: &TestServer, bytes: &[u8], status: u16) {
+    let request_text = String::from_utf8_lossy(&bytes[..bytes.len().min(90)]).into_owned();
+    let before = server.echo.served.load(Ordering::SeqCst);
+    let mut client = server.connect().await;
+    client.send([bytes, b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await;
+    let response = client.read_response().await.unwrap_or_else(|| panic!("no response to {request_text:?}"));
+    assert_eq!(response.status, status, "{request_text:?}: {response:?}");
+    assert!(response.head.contains("connection: close"), "{request_text:?}: {response:?}");
+    let body: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    assert!(body["error"]["code"].is_string(), "{request_text:?}");
+    assert_eq!(client.read_to_end().await, "", "{request_text:?}: bytes after the refusal");
+    assert_eq!(server.echo.served.load(Ordering::SeqCst), before, "{request_text:?} reached the handler");
 }
 
 #[tokio::test]
 async fn malformed_heads_get_one_json_refusal_and_the_connection_closes() {
-    let running = start_server(&plain_listener(), ConnectionLimits::default());
+    let server = start_server(&plain_listener(), ConnectionLimits::default());
     for lines in INVALID_HEADER_LINES {
-        assert_refused(&running, format!("{HOST}{lines}\r\n").as_bytes(), 400).await;
+        assert_refused(&server, format!("{HOST}{lines}\r\n").as_bytes(), 400).await;
     }
     for (head, status) in INVALID_HEADS {
-        assert_refused(&running, head.as_bytes(), *status).await;
+        assert_refused(&server, head.as_bytes(), *status).await;
     }
     assert!(INVALID_HEADER_LINES.len() + INVALID_HEADS.len() >= 80);
-    assert_eq!(running.echo.refused.load(Ordering::SeqCst), INVALID_HEADER_LINES.len() + INVALID_HEADS.len());
-    let mut raw = running.connect().await;
-    raw.send(GET).await;
-    assert_eq!(raw.read_response().await.unwrap().status, 200, "other connections are still served");
+    assert_eq!(server.echo.refused.load(Ordering::SeqCst), INVALID_HEADER_LINES.len() + INVALID_HEADS.len());
+    let mut client = server.connect().await;
+    client.send(GET).await;
+    assert_eq!(client.read_response().await.unwrap().status, 200, "other connections are still served");
 }
 
 #[tokio::test]
 async fn oversized_heads_are_refused_before_they_end() {
-    let running = start_server(&plain_listener(), ConnectionLimits::default());
-    assert_refused(&running, format!("{HOST}{}", "X: y\r\n".repeat(200)).as_bytes(), 431).await;
-    assert_refused(&running, format!("{HOST}X: {}", "y".repeat(70 << 10)).as_bytes(), 431).await;
-    assert_refused(&running, format!("GET /{}", "y".repeat(40 << 10)).as_bytes(), 414).await;
-    assert_refused(&running, format!("{HOST}X: {}", "y".repeat(3 << 20)).as_bytes(), 431).await;
+    let server = start_server(&plain_listener(), ConnectionLimits::default());
+    assert_refused(&server, format!("{HOST}{}", "X: y\r\n".repeat(200)).as_bytes(), 431).await;
+    assert_refused(&server, format!("{HOST}X: {}", "y".repeat(70 << 10)).as_bytes(), 431).await;
+    assert_refused(&server, format!("GET /{}", "y".repeat(40 << 10)).as_bytes(), 414).await;
+    assert_refused(&server, format!("{HOST}X: {}", "y".repeat(3 << 20)).as_bytes(), 431).await;
 }
 
 #[tokio::test]
 async fn invalid_chunks_are_refused_and_no_bytes_after_them_become_a_request() {
-    let running = start_server(&plain_listener(), ConnectionLimits::default());
+    let server = start_server(&plain_listener(), ConnectionLimits::default());
     for body in [
         "x\r\nabc\r\n",
         "0x3\r\nabc\r\n0\r\n\r\n",
@@ -165,41 +165,41 @@ async fn invalid_chunks_are_refused_and_no_bytes_after_them_become_a_request() {
         "3\r\nabc\n0\r\n\r\n",
         "3 a\x01\r\n",
     ] {
-        let mut raw = running.connect().await;
-        raw.send(format!("{HOST}Transfer-Encoding: chunked\r\n\r\n{body}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"))
+        let mut client = server.connect().await;
+        client.send(format!("{HOST}Transfer-Encoding: chunked\r\n\r\n{body}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"))
             .await;
-        let answer = raw.read_response().await.unwrap_or_else(|| panic!("no response to {body:?}"));
-        assert_eq!(answer.status, 400, "{body:?}");
-        assert!(!raw.read_to_end().await.contains("smuggled"), "{body:?}");
+        let response = client.read_response().await.unwrap_or_else(|| panic!("no response to {body:?}"));
+        assert_eq!(response.status, 400, "{body:?}");
+        assert!(!client.read_to_end().await.contains("smuggled"), "{body:?}");
     }
 }
 
 #[tokio::test]
 async fn pipelined_requests_are_served_in_order_and_bodies_never_become_requests() {
-    let running = start_server(&plain_listener(), ConnectionLimits::default());
-    let mut raw = running.connect().await;
+    let server = start_server(&plain_listener(), ConnectionLimits::default());
+    let mut client = server.connect().await;
     let inner = "GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
-    raw.send(format!("{}{inner}{GET}", post_head("/outer", inner.len()))).await;
-    let outer = raw.read_response().await.unwrap();
+    client.send(format!("{}{inner}{GET}", post_head("/outer", inner.len()))).await;
+    let outer = client.read_response().await.unwrap();
     assert_eq!(outer.body, format!("{{\"length\":{},\"path\":\"/outer\"}}", inner.len()));
-    assert!(raw.read_response().await.unwrap().body.contains("/after"), "pipelined requests are served in order");
+    assert!(client.read_response().await.unwrap().body.contains("/after"), "pipelined requests are served in order");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn arbitrary_bytes_never_hang_or_break_the_server(bytes in proptest::collection::vec(any::<u8>(), 0..600), begins in 0_usize..3) {
+    fn arbitrary_bytes_never_hang_or_break_the_server(bytes in proptest::collection::vec(any::<u8>(), 0..600), prefix in 0_usize..3) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let running = start_server(&plain_listener(), short_timeouts());
-            let mut raw = running.connect().await;
-            raw.send(["", HOST, "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"][begins]).await;
-            raw.send(&bytes).await;
-            let _ = raw.0.shutdown().await;
-            raw.read_to_end().await;
-            let mut raw = running.connect().await;
-            raw.send(GET).await;
-            assert_eq!(raw.read_response().await.unwrap().status, 200);
+            let server = start_server(&plain_listener(), short_timeouts());
+            let mut client = server.connect().await;
+            client.send(["", HOST, "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"][prefix]).await;
+            client.send(&bytes).await;
+            let _ = client.0.shutdown().await;
+            client.read_to_end().await;
+            let mut client = server.connect().await;
+            client.send(GET).await;
+            assert_eq!(client.read_response().await.unwrap().status, 200);
         });
     }
 }

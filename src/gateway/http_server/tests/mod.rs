@@ -86,14 +86,14 @@ impl EchoHandler {
         }
     }
 
-    async fn stream(&self, session: &mut ServerSession, whole: bool) -> ServeOutcome {
+    async fn stream(&self, session: &mut ServerSession, completes: bool) -> ServeOutcome {
         let mut head = ResponseHeader::build(200, None).unwrap();
         if !session.is_http2() {
             head.insert_header("transfer-encoding", "chunked").unwrap();
         }
         session.write_response_header(Box::new(head)).await.unwrap();
         session.write_response_body(Bytes::from_static(b"first"), false).await.unwrap();
-        if !whole || !self.wait_for_release(session).await {
+        if !completes || !self.wait_for_release(session).await {
             return ServeOutcome::Aborted;
         }
         session.write_response_body(Bytes::from_static(b"second"), true).await.unwrap();
@@ -153,7 +153,7 @@ impl HttpService for EchoHandler {
 }
 
 struct TestServer {
-    server: HttpServer,
+    http_server: HttpServer,
     echo: Arc<EchoHandler>,
     metrics: Arc<Metrics>,
     address: SocketAddr,
@@ -178,9 +178,9 @@ fn start_server(config: &ListenerConfig, limits: ConnectionLimits) -> TestServer
     let metrics = Metrics::new().unwrap();
     let echo = Arc::new(EchoHandler::default());
     let listeners = bind_listeners(std::slice::from_ref(config), None).unwrap();
-    let server = HttpServer::start(listeners, limits, &echo, &metrics).unwrap();
-    let address = server.addresses()[0];
-    TestServer { server, echo, metrics, address }
+    let http_server = HttpServer::start(listeners, limits, &echo, &metrics).unwrap();
+    let address = http_server.addresses()[0];
+    TestServer { http_server, echo, metrics, address }
 }
 
 impl TestServer {
@@ -248,9 +248,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> RawClient<T> {
 }
 
 /// Polls until `holds` returns true; `what` names the condition.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TEST_TIMEOUT;
-    while !holds() {
+    while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

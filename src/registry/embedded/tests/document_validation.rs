@@ -4,35 +4,35 @@ use super::*;
 
 #[tokio::test]
 async fn r17_r20_a_document_is_stored_unchanged_except_for_a_missing_id() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     let mut sent = document("a");
     sent["pricing"] = json!({"per_call": 0.001, "note": "你好"});
-    let stored = desk.created(ONE, sent.clone()).await;
+    let stored = fixture.publish_new(ONE, sent.clone()).await;
     assert_eq!(*stored.document, *sent.to_string());
     assert_eq!((stored.id.as_str(), &*stored.owner), ("a", "key:one"));
-    let own = desk.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap();
+    let own = fixture.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap();
     assert_eq!(own.document, stored.document);
     for missing in [json!({}), json!({"id": null})] {
         let mut sent = document("x");
         match missing.get("id") {
-            Some(null) => sent["id"] = null.clone(),
+            Some(missing_id) => sent["id"] = missing_id.clone(),
             None => drop(sent.as_object_mut().unwrap().remove("id")),
         }
-        let stored = desk.created(ONE, sent).await;
+        let stored = fixture.publish_new(ONE, sent).await;
         assert_eq!(stored.id.as_str().parse::<uuid::Uuid>().unwrap().get_version_num(), 7);
-        let kept: Value = serde_json::from_str(&stored.document).unwrap();
-        assert_eq!(kept["id"], stored.id.as_str(), "the assigned id is in the document");
+        let stored_value: Value = serde_json::from_str(&stored.document).unwrap();
+        assert_eq!(stored_value["id"], stored.id.as_str(), "the assigned id is in the document");
     }
 }
 
 #[tokio::test]
 async fn r15_r103_unknown_members_are_kept() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     let mut sent = document_with("x-vendor", json!({"deep": [1, {"er": null}]}));
     sent["capabilities"] = json!(["vendor.example/ocr", "translation"]);
     sent["bindings"] = json!([{"protocol": "carrier-pigeon"}]);
     sent["description"] = Value::Null;
-    let stored = desk.created(ONE, sent.clone()).await;
+    let stored = fixture.publish_new(ONE, sent.clone()).await;
     assert_eq!(serde_json::from_str::<Value>(&stored.document).unwrap(), sent);
 }
 
@@ -49,7 +49,7 @@ async fn r18_the_metadata_schema_is_valid_and_accepts_the_drafts_example() {
             "examples": [{"input": {"text": "你好世界"}, "output": {"translated_text": "Hello World"}}]}],
     });
     assert_eq!(schema.validate(&translator), []);
-    open_registry().await.created(ONE, translator).await;
+    open_registry().await.publish_new(ONE, translator).await;
 }
 
 fn metadata() -> &'static Value {
@@ -58,15 +58,15 @@ fn metadata() -> &'static Value {
 
 #[tokio::test]
 async fn r17_r18_every_problem_of_a_document_is_reported_once_with_its_pointer() {
-    let desk = open_registry().await;
-    let told = desk
+    let fixture = open_registry().await;
+    let reasons = fixture
         .rejection_reasons(json!({
             "id": "a b", "endpoint": "ftp://x", "tags": ["t", 1], "status": "asleep", "version": 3.1,
             "authentication": {"type": "basic"},
             "operations": [{"name": "ok", "inputs": {"type": "nonsense"}}, {"name": "invoke"}, {"inputs": 1}],
         }))
         .await;
-    for place in [
+    for pointer in [
         "/id",
         "/name",
         "/endpoint",
@@ -78,18 +78,18 @@ async fn r17_r18_every_problem_of_a_document_is_reported_once_with_its_pointer()
         "/operations/2/name",
         "/operations/2/inputs",
     ] {
-        let of_it = told.iter().filter(|told| told.starts_with(&format!("{place}: "))).count();
-        assert_eq!(of_it, 1, "{place} in {told:#?}");
+        let count = reasons.iter().filter(|reason| reason.starts_with(&format!("{pointer}: "))).count();
+        assert_eq!(count, 1, "{pointer} in {reasons:#?}");
     }
-    assert!(!told.iter().any(|told| told.starts_with("/tags: ")), "{told:#?}");
+    assert!(!reasons.iter().any(|reason| reason.starts_with("/tags: ")), "{reasons:#?}");
 }
 
 #[tokio::test]
 async fn r74_a_numeric_version_is_rejected_with_a_hint() {
-    let desk = open_registry().await;
-    let told = desk.rejection_reasons(document_with("version", json!(3.1))).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("/version: ") && told[0].contains("\"3.1\""), "{told:?}");
+    let fixture = open_registry().await;
+    let reasons = fixture.rejection_reasons(document_with("version", json!(3.1))).await;
+    assert_eq!(reasons.len(), 1, "{reasons:?}");
+    assert!(reasons[0].starts_with("/version: ") && reasons[0].contains("\"3.1\""), "{reasons:?}");
     let why = EmbeddedRegistry::parse_document(r#"{"id": "a", "version": 3.1.4}"#.into()).unwrap_err();
     assert!(why.violations()[0].message.contains("\"3.1.4\""), "{why:?}");
     for broken in ["", "[1,]", "{\"a\":1,\"a\":2}", "\u{feff}{}", &"[".repeat(200)] {
@@ -103,37 +103,37 @@ async fn r74_a_numeric_version_is_rejected_with_a_hint() {
 
 #[tokio::test]
 async fn r13_r18_invalid_operation_schemas_are_rejected_with_their_pointer() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     let remote = json!({"$ref": "https://example.com/schema.json"});
     let endless = json!({"$ref": "#"});
     for schema in [json!({"type": "nonsense"}), remote, endless, json!({"pattern": "(?=x)"})] {
-        let told = desk.rejection_reasons(document_with("inputs", schema.clone())).await;
-        assert!(told.iter().any(|told| told.starts_with("/inputs")), "{schema} {told:?}");
+        let reasons = fixture.rejection_reasons(document_with("inputs", schema.clone())).await;
+        assert!(reasons.iter().any(|reason| reason.starts_with("/inputs")), "{schema} {reasons:?}");
         let operations = json!([{"name": "one"}, {"name": "two", "outputs": schema}]);
-        let told = desk.rejection_reasons(document_with("operations", operations)).await;
-        assert!(told.iter().any(|told| told.starts_with("/operations/1/outputs")), "{told:?}");
+        let reasons = fixture.rejection_reasons(document_with("operations", operations)).await;
+        assert!(reasons.iter().any(|reason| reason.starts_with("/operations/1/outputs")), "{reasons:?}");
     }
 }
 
 #[tokio::test]
 async fn r17_non_documents_and_oversized_documents_are_rejected() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     for nothing in [json!(null), json!([]), json!("a"), json!(1), json!({})] {
-        assert!(!desk.rejection_reasons(nothing).await.is_empty());
+        assert!(!fixture.rejection_reasons(nothing).await.is_empty());
     }
     let mut deep = json!(1);
     for _ in 0..110 {
         deep = json!([deep]);
     }
-    assert!(desk.rejection_reasons(document_with("x", deep)).await[0].contains("nested"));
-    assert!(desk.rejection_reasons(document_with("x", json!("x".repeat(1 << 20)))).await[0].contains("bytes"));
+    assert!(fixture.rejection_reasons(document_with("x", deep)).await[0].contains("nested"));
+    assert!(fixture.rejection_reasons(document_with("x", json!("x".repeat(1 << 20)))).await[0].contains("bytes"));
     let many: Vec<Value> = (0..300).map(|_| json!(1)).collect();
-    assert!(desk.rejection_reasons(document_with("tags", json!(many))).await.len() <= 50);
+    assert!(fixture.rejection_reasons(document_with("tags", json!(many))).await.len() <= 50);
 }
 
 #[tokio::test]
 async fn r18_endpoints_that_the_gateway_must_not_reach_are_rejected() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     for endpoint in [
         "https://127.0.0.1/",
         "http://127.0.0.1:8080/",
@@ -151,19 +151,19 @@ async fn r18_endpoints_that_the_gateway_must_not_reach_are_rejected() {
         "https://user:secret@192.0.2.1/",
         "https://2130706433/",
     ] {
-        let told = desk.rejection_reasons(document_with("endpoint", json!(endpoint))).await;
-        assert!(told[0].starts_with("/endpoint: "), "{endpoint} {told:?}");
-        assert!(!told[0].contains("secret"), "{told:?}");
+        let reasons = fixture.rejection_reasons(document_with("endpoint", json!(endpoint))).await;
+        assert!(reasons[0].starts_with("/endpoint: "), "{endpoint} {reasons:?}");
+        assert!(!reasons[0].contains("secret"), "{reasons:?}");
     }
     for endpoint in ["https://192.0.2.1/", "https://10.0.0.1/", "https://agent.invalid/", "agent+https://192.0.2.1"] {
-        desk.registry.publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+        fixture.registry.publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn r18_endpoints_that_an_operator_allows_can_be_published() {
     let own = "127.0.0.1:9999".parse().unwrap();
-    let desk = open_registry_with(
+    let fixture = open_registry_with(
         |config| {
             config.allowed_sockets = vec!["/run/agents/*.sock".parse().unwrap()];
             config.allow_plaintext = true;
@@ -171,13 +171,13 @@ async fn r18_endpoints_that_an_operator_allows_can_be_published() {
         &["127.0.0.0/8"],
     )
     .await;
-    desk.registry.policy.load().set_own_listeners(vec![own]);
+    fixture.registry.policy.load().set_own_listeners(vec![own]);
     for endpoint in ["http://127.0.0.1:8080/", "agent+unix:///run/agents/a.sock#/x", "http://192.0.2.1/"] {
-        desk.registry.publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+        fixture.registry.publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
     }
     for endpoint in ["http://127.0.0.1:9999/", "agent+unix:///run/docker.sock", "agent+unix:///run/agents/../a.sock"] {
         assert!(
-            desk.rejection_reasons(document_with("endpoint", json!(endpoint))).await[0].starts_with("/endpoint"),
+            fixture.rejection_reasons(document_with("endpoint", json!(endpoint))).await[0].starts_with("/endpoint"),
             "{endpoint}"
         );
     }
@@ -199,8 +199,8 @@ fn r19_merge_patch_follows_the_examples_of_rfc_7396() {
         (json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"})),
         (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
     ] {
-        let mut told = target.clone();
-        super::super::document_validation::apply_merge_patch(&mut told, patch.clone());
-        assert_eq!(told, merged, "{target} with {patch}");
+        let mut target_copy = target.clone();
+        super::super::document_validation::apply_merge_patch(&mut target_copy, patch.clone());
+        assert_eq!(target_copy, merged, "{target} with {patch}");
     }
 }

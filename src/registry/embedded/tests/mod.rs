@@ -11,7 +11,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// A registry in its own file; `key:one` and `key:two` may publish everything, `key:team` ids that begin with `team-`,
-/// and group `wardens` may change the agents of other publishers.
+/// and group `admins` may change the agents of other publishers.
 struct TestRegistry {
     registry: EmbeddedRegistry,
     config: PublishConfig,
@@ -21,13 +21,13 @@ struct TestRegistry {
 const ONE: Publisher<'static> = Publisher { id: "key:one", groups: &[] };
 const TWO: Publisher<'static> = Publisher { id: "key:two", groups: &[] };
 const TEAM: Publisher<'static> = Publisher { id: "key:team", groups: &[] };
-const NOBODY: Publisher<'static> = Publisher { id: "key:nobody", groups: &[] };
+const UNLISTED: Publisher<'static> = Publisher { id: "key:unlisted", groups: &[] };
 
 fn config(folder: &TempDir) -> PublishConfig {
     let publishers = json!([
         {"callers": ["key:one", "key:two"]},
-        {"callers": ["key:team"], "ids": ["team-*"]},
-        {"groups": ["wardens"], "any_owner": true},
+        {"callers": ["key:team"], "agents": ["team-*"]},
+        {"groups": ["admins"], "any_owner": true},
     ]);
     PublishConfig {
         sqlite_file: folder.path().join("store.db").into(),
@@ -40,12 +40,12 @@ async fn open_registry() -> TestRegistry {
     open_registry_with(|_| {}, &[]).await
 }
 
-async fn open_registry_with(change: impl FnOnce(&mut PublishConfig), allow: &[&str]) -> TestRegistry {
+async fn open_registry_with(change: impl FnOnce(&mut PublishConfig), allowed: &[&str]) -> TestRegistry {
     let folder = TempDir::new().unwrap();
     let mut config = config(&folder);
     change(&mut config);
-    let allow: Vec<Cidr> = allow.iter().map(|range| range.parse().unwrap()).collect();
-    let registry = EmbeddedRegistry::open(&config, Arc::new(AddressPolicy::new(allow))).await.unwrap();
+    let allowed: Vec<Cidr> = allowed.iter().map(|range| range.parse().unwrap()).collect();
+    let registry = EmbeddedRegistry::open(&config, Arc::new(AddressPolicy::new(allowed))).await.unwrap();
     TestRegistry { registry, config, _folder: folder }
 }
 
@@ -64,15 +64,15 @@ fn id(text: &str) -> AgentId {
 }
 
 impl TestRegistry {
-    async fn created(&self, by: Publisher<'_>, document: Value) -> PublishedDocument {
-        match self.registry.publish(by, document).await.unwrap() {
+    async fn publish_new(&self, publisher: Publisher<'_>, document: Value) -> PublishedDocument {
+        match self.registry.publish(publisher, document).await.unwrap() {
             PublishOutcome::Created(stored) => stored,
             PublishOutcome::Updated(stored) => panic!("{stored:?}"),
         }
     }
 
-    async fn updated(&self, by: Publisher<'_>, document: Value) -> PublishedDocument {
-        match self.registry.publish(by, document).await.unwrap() {
+    async fn publish_update(&self, publisher: Publisher<'_>, document: Value) -> PublishedDocument {
+        match self.registry.publish(publisher, document).await.unwrap() {
             PublishOutcome::Updated(stored) => stored,
             PublishOutcome::Created(stored) => panic!("{stored:?}"),
         }
@@ -83,10 +83,10 @@ impl TestRegistry {
         let why = self.registry.publish(ONE, document).await.unwrap_err();
         assert_eq!(why.code(), FaultCode::InvalidInput, "{why}");
         assert_eq!(why.http_status(), 400);
-        why.violations().iter().map(|broken| format!("{}: {}", broken.pointer, broken.message)).collect()
+        why.violations().iter().map(|violation| format!("{}: {}", violation.pointer, violation.message)).collect()
     }
 }
 
-fn wardens() -> Vec<Arc<str>> {
-    vec!["wardens".into()]
+fn admins() -> Vec<Arc<str>> {
+    vec!["admins".into()]
 }

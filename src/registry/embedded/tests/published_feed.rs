@@ -7,24 +7,24 @@ use super::{
 use std::time::{Duration, Instant};
 
 fn describe_parts(parts: &[FeedPart]) -> Vec<String> {
-    let told = |part: &FeedPart| {
-        let sign = match &part.update {
+    let describe = |part: &FeedPart| {
+        let marker = match &part.update {
             PartUpdate::Replaced(documents) if documents.len() == 1 => '+',
             PartUpdate::Removed => '-',
             PartUpdate::Unreadable(_) => '!',
             other => panic!("{other:?}"),
         };
-        format!("{sign}{}", part.name)
+        format!("{marker}{}", part.name)
     };
-    parts.iter().map(told).collect()
+    parts.iter().map(describe).collect()
 }
 
 #[tokio::test]
 async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
-    let desk = open_registry().await;
-    let stored = desk.created(ONE, document("a")).await;
-    desk.created(ONE, document("b")).await;
-    let mut feed = desk.registry.feed();
+    let fixture = open_registry().await;
+    let stored = fixture.publish_new(ONE, document("a")).await;
+    fixture.publish_new(ONE, document("b")).await;
+    let mut feed = fixture.registry.feed();
     let first = feed.poll().await;
     assert_eq!(describe_parts(&first.parts), ["+registry/a", "+registry/b"]);
     let PartUpdate::Replaced(documents) = &first.parts[0].update else { panic!() };
@@ -33,7 +33,7 @@ async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
     assert!(feed.poll().await.parts.is_empty());
     feed.acknowledge();
     let a = id("a");
-    let (removed, ()) = tokio::join!(desk.registry.remove(ONE, &a, &WritePrecondition::Always), async {
+    let (removed, ()) = tokio::join!(fixture.registry.remove(ONE, &a, &WritePrecondition::Always), async {
         feed.wait_for_update().await;
         assert_eq!(describe_parts(&feed.poll().await.parts), ["-registry/a"]);
         feed.acknowledge();
@@ -43,13 +43,13 @@ async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
 
 #[tokio::test]
 async fn r17_publishing_returns_once_the_agent_is_in_force() {
-    let desk = Arc::new(open_registry().await);
-    let mut feed = desk.registry.feed();
+    let fixture = Arc::new(open_registry().await);
+    let mut feed = fixture.registry.feed();
     feed.poll().await;
     let began = Instant::now();
     let publishing = tokio::spawn({
-        let desk = Arc::clone(&desk);
-        async move { desk.created(ONE, document("a")).await }
+        let fixture = Arc::clone(&fixture);
+        async move { fixture.publish_new(ONE, document("a")).await }
     });
     feed.wait_for_update().await;
     assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a"]);
@@ -59,35 +59,35 @@ async fn r17_publishing_returns_once_the_agent_is_in_force() {
     assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
     // A feed that is never acknowledged delays a publisher for a second, and no longer.
     let began = Instant::now();
-    desk.created(ONE, document("b")).await;
+    fixture.publish_new(ONE, document("b")).await;
     assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < Duration::from_secs(5));
     drop(feed);
     let began = Instant::now();
-    desk.created(ONE, document("c")).await;
+    fixture.publish_new(ONE, document("c")).await;
     assert!(began.elapsed() < Duration::from_secs(1), "without a feed there is nothing to wait for");
 }
 
 #[tokio::test]
 async fn r16_changes_without_a_notification_are_polled() {
-    let desk =
+    let fixture =
         open_registry_with(|config| config.poll_interval = crate::values::ConfigDuration::from_millis(500), &[]).await;
-    let beside = EmbeddedRegistry::open(&desk.config, Arc::default()).await.unwrap();
-    let mut feed = desk.registry.feed();
+    let second = EmbeddedRegistry::open(&fixture.config, Arc::default()).await.unwrap();
+    let mut feed = fixture.registry.feed();
     feed.poll().await;
-    beside.publish(ONE, document("a")).await.unwrap();
+    second.publish(ONE, document("a")).await.unwrap();
     tokio::time::timeout(Duration::from_secs(5), feed.wait_for_update()).await.unwrap();
     assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a"]);
 }
 
 #[tokio::test]
 async fn r16_a_replaced_store_replaces_all_documents() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     for name in ["a", "b"] {
-        desk.created(ONE, document(name)).await;
+        fixture.publish_new(ONE, document(name)).await;
     }
-    let mut feed = desk.registry.feed();
+    let mut feed = fixture.registry.feed();
     feed.poll().await;
-    let file = open_database(&desk);
+    let file = open_database(&fixture);
     file.execute_batch("delete from gatepost_documents where id = 'b'; update gatepost_state set epoch = 'x'").unwrap();
     assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a", "-registry/b"]);
     assert!(feed.poll().await.parts.is_empty());
@@ -95,26 +95,26 @@ async fn r16_a_replaced_store_replaces_all_documents() {
 
 #[tokio::test]
 async fn r16_an_unreadable_store_keeps_its_documents_and_is_reported() {
-    let desk = open_registry().await;
-    desk.created(ONE, document("a")).await;
-    let mut feed = desk.registry.feed();
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("a")).await;
+    let mut feed = fixture.registry.feed();
     feed.poll().await;
-    let file = open_database(&desk);
+    let file = open_database(&fixture);
     file.execute_batch("alter table gatepost_removed rename to hidden").unwrap();
     for _ in 0..2 {
-        let look = feed.poll().await;
-        assert!(look.parts.is_empty() && look.error.is_some(), "{look:?}");
+        let result = feed.poll().await;
+        assert!(result.parts.is_empty() && result.error.is_some(), "{result:?}");
     }
     assert_eq!(
-        desk.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
+        fixture.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
         FaultCode::Overloaded
     );
     file.execute_batch("alter table hidden rename to gatepost_removed").unwrap();
-    let look = feed.poll().await;
-    assert!(look.parts.is_empty() && look.error.is_none(), "only the error is over: {look:?}");
-    desk.registry.store.get_document("a").await.unwrap().unwrap();
+    let result = feed.poll().await;
+    assert!(result.parts.is_empty() && result.error.is_none(), "only the error is over: {result:?}");
+    fixture.registry.store.get_document("a").await.unwrap().unwrap();
 }
 
-fn open_database(desk: &TestRegistry) -> rusqlite::Connection {
-    rusqlite::Connection::open(&desk.config.sqlite_file).unwrap()
+fn open_database(fixture: &TestRegistry) -> rusqlite::Connection {
+    rusqlite::Connection::open(&fixture.config.sqlite_file).unwrap()
 }

@@ -5,151 +5,163 @@ use crate::values::etag;
 
 #[tokio::test]
 async fn r3_callers_that_are_not_listed_cannot_publish() {
-    let desk = open_registry().await;
-    for by in [NOBODY, Publisher { id: "anonymous", groups: &[] }] {
-        assert!(!desk.registry.may_publish(by));
+    let fixture = open_registry().await;
+    for publisher in [UNLISTED, Publisher { id: "anonymous", groups: &[] }] {
+        assert!(!fixture.registry.may_publish(publisher));
         for sent in [document("a"), json!("broken")] {
-            let why = desk.registry.publish(by, sent).await.unwrap_err();
+            let why = fixture.registry.publish(publisher, sent).await.unwrap_err();
             assert_eq!(
                 (why.code(), why.violations().len()),
                 (FaultCode::PermissionDenied, 0),
                 "checked before the document"
             );
         }
-        let put = desk.registry.put(by, &id("a"), document("a"), &WritePrecondition::Always).await;
+        let put = fixture.registry.put(publisher, &id("a"), document("a"), &WritePrecondition::Always).await;
         assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
         assert_eq!(
-            desk.registry.patch(by, &id("a"), json!({}), &WritePrecondition::Always).await.unwrap_err().code(),
+            fixture
+                .registry
+                .patch(publisher, &id("a"), json!({}), &WritePrecondition::Always)
+                .await
+                .unwrap_err()
+                .code(),
             FaultCode::PermissionDenied
         );
         assert_eq!(
-            desk.registry.remove(by, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
+            fixture.registry.remove(publisher, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
             FaultCode::PermissionDenied
         );
-        assert!(desk.registry.owned_document(by, &id("a")).await.unwrap().is_none());
+        assert!(fixture.registry.owned_document(publisher, &id("a")).await.unwrap().is_none());
     }
 }
 
 #[tokio::test]
 async fn r3_a_pattern_never_matches_anonymous_callers() {
     let anonymous = Publisher { id: "anonymous", groups: &[] };
-    for (pattern, may) in [("*", false), ("anon*", false), ("anonymous", true)] {
+    for (pattern, allowed) in [("*", false), ("anon*", false), ("anonymous", true)] {
         let rules = json!([{"callers": [pattern]}]);
-        let desk = open_registry_with(|config| config.publishers = serde_json::from_value(rules).unwrap(), &[]).await;
-        assert_eq!(desk.registry.may_publish(anonymous), may, "{pattern}");
+        let fixture =
+            open_registry_with(|config| config.publishers = serde_json::from_value(rules).unwrap(), &[]).await;
+        assert_eq!(fixture.registry.may_publish(anonymous), allowed, "{pattern}");
     }
 }
 
 #[tokio::test]
 async fn r17_each_publisher_changes_only_its_own_documents() {
-    let desk = open_registry().await;
-    let first = desk.created(ONE, document("a")).await;
+    let fixture = open_registry().await;
+    let first = fixture.publish_new(ONE, document("a")).await;
     let mut other = document("a");
     other["name"] = json!("Mine now");
-    let why = desk.registry.publish(TWO, other.clone()).await.unwrap_err();
+    let why = fixture.registry.publish(TWO, other.clone()).await.unwrap_err();
     assert_eq!((why.code(), why.http_status()), (FaultCode::Conflict, 409));
-    let put = desk.registry.put(TWO, &id("a"), other.clone(), &WritePrecondition::Always).await;
+    let put = fixture.registry.put(TWO, &id("a"), other.clone(), &WritePrecondition::Always).await;
     assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
-    let patch = desk.registry.patch(TWO, &id("a"), json!({"name": "Mine"}), &WritePrecondition::Always).await;
+    let patch = fixture.registry.patch(TWO, &id("a"), json!({"name": "Mine"}), &WritePrecondition::Always).await;
     assert_eq!(patch.unwrap_err().code(), FaultCode::PermissionDenied);
-    let removed = desk.registry.remove(TWO, &id("a"), &WritePrecondition::Always).await;
+    let removed = fixture.registry.remove(TWO, &id("a"), &WritePrecondition::Always).await;
     assert_eq!(removed.unwrap_err().code(), FaultCode::PermissionDenied);
-    assert!(desk.registry.owned_document(TWO, &id("a")).await.unwrap().is_none());
-    assert_eq!(desk.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
-    assert_eq!(desk.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, first.document);
-    let second = desk.updated(ONE, other).await;
+    assert!(fixture.registry.owned_document(TWO, &id("a")).await.unwrap().is_none());
+    assert_eq!(fixture.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
+    assert_eq!(fixture.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, first.document);
+    let second = fixture.publish_update(ONE, other).await;
     assert_eq!(second.created, first.created);
 }
 
 #[tokio::test]
 async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
-    let desk = open_registry().await;
-    desk.created(ONE, document("a")).await;
-    let groups = wardens();
-    let warden = Publisher { id: "oauth:warden", groups: &groups };
-    let patched =
-        desk.registry.patch(warden, &id("a"), json!({"status": "inactive"}), &WritePrecondition::Always).await.unwrap();
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("a")).await;
+    let groups = admins();
+    let admin = Publisher { id: "oauth:admin", groups: &groups };
+    let patched = fixture
+        .registry
+        .patch(admin, &id("a"), json!({"status": "inactive"}), &WritePrecondition::Always)
+        .await
+        .unwrap();
     assert_eq!(&*patched.owner, "key:one");
-    let past = desk.registry.history(ONE, &id("a"), 10).await.unwrap();
-    assert_eq!(past.iter().map(|past| &*past.by).collect::<Vec<_>>(), ["oauth:warden", "key:one"]);
-    desk.registry.remove(warden, &id("a"), &WritePrecondition::Always).await.unwrap();
-    assert!(desk.registry.history(warden, &id("a"), 10).await.unwrap()[0].document.is_none());
-    assert_eq!(desk.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
+    let history = fixture.registry.history(ONE, &id("a"), 10).await.unwrap();
+    assert_eq!(history.iter().map(|change| &*change.by).collect::<Vec<_>>(), ["oauth:admin", "key:one"]);
+    fixture.registry.remove(admin, &id("a"), &WritePrecondition::Always).await.unwrap();
+    assert!(fixture.registry.history(admin, &id("a"), 10).await.unwrap()[0].document.is_none());
+    assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
 }
 
 #[tokio::test]
 async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
-    let desk = open_registry().await;
-    desk.created(ONE, document("a")).await;
-    desk.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
-    desk.created(TWO, document("a")).await;
-    let past = desk.registry.history(TWO, &id("a"), 10).await.unwrap();
-    assert_eq!(past.iter().map(|past| &*past.by).collect::<Vec<_>>(), ["key:two"]);
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("a")).await;
+    fixture.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
+    fixture.publish_new(TWO, document("a")).await;
+    let history = fixture.registry.history(TWO, &id("a"), 10).await.unwrap();
+    assert_eq!(history.iter().map(|change| &*change.by).collect::<Vec<_>>(), ["key:two"]);
 }
 
 #[tokio::test]
 async fn r3_ids_outside_a_publishers_patterns_are_refused_with_the_patterns() {
-    let desk = open_registry().await;
-    desk.created(TEAM, document("team-a")).await;
-    let why = desk.registry.publish(TEAM, document("other")).await.unwrap_err();
+    let fixture = open_registry().await;
+    fixture.publish_new(TEAM, document("team-a")).await;
+    let why = fixture.registry.publish(TEAM, document("other")).await.unwrap_err();
     assert_eq!(why.code(), FaultCode::PermissionDenied);
     assert!(why.message().contains("team-*"), "{why}");
     let mut unnamed = document("x");
     unnamed.as_object_mut().unwrap().remove("id");
-    assert_eq!(desk.registry.publish(TEAM, unnamed).await.unwrap_err().code(), FaultCode::PermissionDenied);
-    let put = desk.registry.put(TEAM, &id("other"), document("other"), &WritePrecondition::Always).await;
+    assert_eq!(fixture.registry.publish(TEAM, unnamed).await.unwrap_err().code(), FaultCode::PermissionDenied);
+    let put = fixture.registry.put(TEAM, &id("other"), document("other"), &WritePrecondition::Always).await;
     assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
 }
 
 #[tokio::test]
 async fn r19_put_creates_or_replaces_the_agent_of_its_path() {
-    let desk = open_registry().await;
+    let fixture = open_registry().await;
     let mut sent = document("x");
     sent.as_object_mut().unwrap().remove("id");
-    let made = desk.registry.put(ONE, &id("a"), sent.clone(), &WritePrecondition::Absent).await.unwrap();
-    let PublishOutcome::Created(made) = made else { panic!("{made:?}") };
-    assert!(made.document.contains("\"id\":\"a\""));
+    let outcome = fixture.registry.put(ONE, &id("a"), sent.clone(), &WritePrecondition::Absent).await.unwrap();
+    let PublishOutcome::Created(outcome) = outcome else { panic!("{outcome:?}") };
+    assert!(outcome.document.contains("\"id\":\"a\""));
     assert!(matches!(
-        desk.registry.put(ONE, &id("a"), sent, &WritePrecondition::Always).await,
+        fixture.registry.put(ONE, &id("a"), sent, &WritePrecondition::Always).await,
         Ok(PublishOutcome::Updated(_))
     ));
-    let why = desk.registry.put(ONE, &id("a"), document("b"), &WritePrecondition::Always).await.unwrap_err();
+    let why = fixture.registry.put(ONE, &id("a"), document("b"), &WritePrecondition::Always).await.unwrap_err();
     assert_eq!((why.code(), why.violations()[0].pointer.as_str()), (FaultCode::InvalidInput, "/id"));
 }
 
 #[tokio::test]
 async fn r19_writes_with_a_failed_precondition_are_refused() {
-    let desk = open_registry().await;
-    let tag = etag(desk.created(ONE, document("a")).await.document.as_bytes());
+    let fixture = open_registry().await;
+    let tag = etag(fixture.publish_new(ONE, document("a")).await.document.as_bytes());
     let matches = |tag: &str| WritePrecondition::Matches(vec![tag.to_owned()]);
     let weak = format!("W/{tag}");
-    for when in [WritePrecondition::Absent, matches("\"0\""), matches(&weak)] {
-        let put = desk.registry.put(ONE, &id("a"), document_with("name", json!("B")), &when).await;
-        assert_eq!(put.unwrap_err().code(), FaultCode::PreconditionFailed, "{when:?}");
-        let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
-        assert_eq!(patch.unwrap_err().code(), FaultCode::PreconditionFailed, "{when:?}");
-        let remove = desk.registry.remove(ONE, &id("a"), &when).await;
-        assert_eq!(remove.unwrap_err().code(), FaultCode::PreconditionFailed, "{when:?}");
+    for precondition in [WritePrecondition::Absent, matches("\"0\""), matches(&weak)] {
+        let put = fixture.registry.put(ONE, &id("a"), document_with("name", json!("B")), &precondition).await;
+        assert_eq!(put.unwrap_err().code(), FaultCode::PreconditionFailed, "{precondition:?}");
+        let patch = fixture.registry.patch(ONE, &id("a"), json!({"name": "B"}), &precondition).await;
+        assert_eq!(patch.unwrap_err().code(), FaultCode::PreconditionFailed, "{precondition:?}");
+        let remove = fixture.registry.remove(ONE, &id("a"), &precondition).await;
+        assert_eq!(remove.unwrap_err().code(), FaultCode::PreconditionFailed, "{precondition:?}");
     }
-    let patched = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
+    let patched = fixture.registry.patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
     assert!(patched.document.contains("\"name\":\"B\""));
-    assert!(desk.registry.remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "the ETag has changed");
-    desk.registry.remove(ONE, &id("a"), &matches("*")).await.unwrap();
-    for when in [WritePrecondition::Always, WritePrecondition::Absent, matches("*")] {
-        let patch = desk.registry.patch(ONE, &id("a"), json!({"name": "B"}), &when).await;
+    assert!(fixture.registry.remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "the ETag has changed");
+    fixture.registry.remove(ONE, &id("a"), &matches("*")).await.unwrap();
+    for precondition in [WritePrecondition::Always, WritePrecondition::Absent, matches("*")] {
+        let patch = fixture.registry.patch(ONE, &id("a"), json!({"name": "B"}), &precondition).await;
         assert_eq!(patch.unwrap_err().code(), FaultCode::NotFound);
-        assert_eq!(desk.registry.remove(ONE, &id("a"), &when).await.unwrap_err().code(), FaultCode::NotFound);
+        assert_eq!(
+            fixture.registry.remove(ONE, &id("a"), &precondition).await.unwrap_err().code(),
+            FaultCode::NotFound
+        );
     }
     assert_eq!(
-        desk.registry.put(ONE, &id("a"), document("a"), &matches("*")).await.unwrap_err().code(),
+        fixture.registry.put(ONE, &id("a"), document("a"), &matches("*")).await.unwrap_err().code(),
         FaultCode::PreconditionFailed
     );
 }
 
 #[tokio::test]
 async fn r19_a_patch_is_validated_as_the_patched_document() {
-    let desk = open_registry().await;
-    let before = desk.created(ONE, document_with("description", json!("old"))).await;
+    let fixture = open_registry().await;
+    let before = fixture.publish_new(ONE, document_with("description", json!("old"))).await;
     for patch in [
         json!({"endpoint": null}),
         json!({"endpoint": "https://127.0.0.1/"}),
@@ -160,67 +172,67 @@ async fn r19_a_patch_is_validated_as_the_patched_document() {
         json!(null),
         json!({"operations": [{"name": "invoke"}]}),
     ] {
-        let why = desk.registry.patch(ONE, &id("a"), patch.clone(), &WritePrecondition::Always).await.unwrap_err();
+        let why = fixture.registry.patch(ONE, &id("a"), patch.clone(), &WritePrecondition::Always).await.unwrap_err();
         assert_eq!(why.code(), FaultCode::InvalidInput, "{patch}");
         assert!(!why.violations().is_empty(), "{patch}");
     }
-    assert_eq!(desk.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, before.document);
+    assert_eq!(fixture.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, before.document);
     let patch = json!({"description": null, "tags": ["new"]});
-    let after = desk.registry.patch(ONE, &id("a"), patch, &WritePrecondition::Always).await.unwrap();
+    let after = fixture.registry.patch(ONE, &id("a"), patch, &WritePrecondition::Always).await.unwrap();
     let after: Value = serde_json::from_str(&after.document).unwrap();
     assert_eq!((after.get("description"), &after["tags"]), (None, &json!(["new"])));
 }
 
 #[tokio::test]
 async fn r19_concurrent_patches_are_all_applied() {
-    let desk = open_registry().await;
-    desk.created(ONE, document("a")).await;
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("a")).await;
     let names = ["x-a", "x-b", "x-c"];
     let a = id("a");
-    let patches = names.map(|name| desk.registry.patch(ONE, &a, json!({name: true}), &WritePrecondition::Always));
+    let patches = names.map(|name| fixture.registry.patch(ONE, &a, json!({name: true}), &WritePrecondition::Always));
     for patched in futures_util::future::join_all(patches).await {
         patched.unwrap();
     }
-    let kept: Value =
-        serde_json::from_str(&desk.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document).unwrap();
-    assert!(names.iter().all(|name| kept[name] == true), "{kept}");
+    let stored: Value =
+        serde_json::from_str(&fixture.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document).unwrap();
+    assert!(names.iter().all(|name| stored[name] == true), "{stored}");
 }
 
 #[tokio::test]
 async fn r10_an_id_of_another_source_is_a_conflict_unless_published_before() {
-    let desk = open_registry().await;
-    desk.created(ONE, document("both")).await;
-    desk.registry.set_reserved_ids(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
-    assert_eq!(desk.registry.publish(ONE, document("elsewhere")).await.unwrap_err().code(), FaultCode::Conflict);
-    let put = desk.registry.put(ONE, &id("elsewhere"), document("elsewhere"), &WritePrecondition::Always).await;
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("both")).await;
+    fixture.registry.set_reserved_ids(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
+    assert_eq!(fixture.registry.publish(ONE, document("elsewhere")).await.unwrap_err().code(), FaultCode::Conflict);
+    let put = fixture.registry.put(ONE, &id("elsewhere"), document("elsewhere"), &WritePrecondition::Always).await;
     assert_eq!(put.unwrap_err().code(), FaultCode::Conflict);
-    desk.updated(ONE, document("both")).await;
-    desk.created(ONE, document("free")).await;
+    fixture.publish_update(ONE, document("both")).await;
+    fixture.publish_new(ONE, document("free")).await;
 }
 
 #[tokio::test]
 async fn r16_document_limits_are_enforced() {
-    let desk =
+    let fixture =
         open_registry_with(|config| (config.max_documents_per_publisher, config.max_documents) = (1, 2), &[]).await;
-    desk.created(ONE, document("a")).await;
-    let why = desk.registry.publish(ONE, document("b")).await.unwrap_err();
+    fixture.publish_new(ONE, document("a")).await;
+    let why = fixture.registry.publish(ONE, document("b")).await.unwrap_err();
     assert_eq!(why.code(), FaultCode::PermissionDenied);
-    assert!(why.message().contains("most_documents"), "{why}");
-    desk.created(TWO, document("c")).await;
-    let why = desk.registry.publish(TEAM, document("team-a")).await.unwrap_err();
+    assert!(why.message().contains("max_documents_per_publisher"), "{why}");
+    fixture.publish_new(TWO, document("c")).await;
+    let why = fixture.registry.publish(TEAM, document("team-a")).await.unwrap_err();
     assert_eq!(why.code(), FaultCode::Conflict);
-    assert!(why.message().contains("most_in_all"), "{why}");
+    assert!(why.message().contains("max_documents"), "{why}");
 }
 
 #[tokio::test]
 async fn r3_changed_rules_apply_at_once() {
-    let desk = open_registry().await;
-    let mut config = desk.config.clone();
+    let fixture = open_registry().await;
+    let mut config = fixture.config.clone();
     config.publishers.clear();
-    desk.registry.reconfigure(&config, Arc::default()).unwrap();
-    assert!(!desk.registry.may_publish(ONE));
+    fixture.registry.reconfigure(&config, Arc::default()).unwrap();
+    assert!(!fixture.registry.may_publish(ONE));
     config.max_documents_per_publisher = 0;
-    assert_eq!(desk.registry.reconfigure(&config, Arc::default()).unwrap_err().len(), 1);
+    assert_eq!(fixture.registry.reconfigure(&config, Arc::default()).unwrap_err().len(), 1);
 }
 
 #[test]
@@ -229,10 +241,10 @@ fn check_reports_store_problems_and_creates_no_store() {
     let at = |name: &str| PublishConfig { sqlite_file: folder.path().join(name).into(), ..PublishConfig::default() };
     std::fs::write(folder.path().join("text"), "no database").unwrap();
     assert!(at("new.db").check().is_empty() && !folder.path().join("new.db").exists());
-    for (config, told) in [
-        (at("missing/new.db"), "store: "),
-        (at("text"), "store: "),
-        (at(""), "store: "),
+    for (config, prefix) in [
+        (at("missing/new.db"), "sqlite_file: "),
+        (at("text"), "sqlite_file: "),
+        (at(""), "sqlite_file: "),
         (serde_json::from_value(json!({"database": "file:/missing/secret"})).unwrap(), "database: "),
         (
             serde_json::from_value(json!({"database": "postgres://u@db.example/x?sslmode=disable"})).unwrap(),
@@ -240,7 +252,7 @@ fn check_reports_store_problems_and_creates_no_store() {
         ),
     ] {
         let problems = config.check();
-        assert!(problems.len() == 1 && problems[0].starts_with(told), "{problems:?}");
+        assert!(problems.len() == 1 && problems[0].starts_with(prefix), "{problems:?}");
         assert!(!config.is_same_store(&at("new.db")));
     }
 }
@@ -248,12 +260,19 @@ fn check_reports_store_problems_and_creates_no_store() {
 #[test]
 fn every_setting_out_of_bounds_is_reported_by_its_path() {
     let config: PublishConfig = serde_json::from_value(json!({
-        "poll": "1ms", "most_documents": 0, "most_in_all": 300000, "database_ca": "ca.pem",
-        "publishers": [{}, {"callers": ["*"], "ids": []}],
+        "poll_interval": "1ms", "max_documents_per_publisher": 0, "max_documents": 300000, "database_ca": "ca.pem",
+        "publishers": [{}, {"callers": ["*"], "agents": []}],
     }))
     .unwrap();
     let problems = config.problems();
-    for path in ["poll", "most_documents", "most_in_all", "database_ca", "publishers[0]", "publishers[1].ids"] {
+    for path in [
+        "poll_interval",
+        "max_documents_per_publisher",
+        "max_documents",
+        "database_ca",
+        "publishers[0]",
+        "publishers[1].agents",
+    ] {
         assert!(problems.iter().any(|problem| problem.starts_with(&format!("{path}: "))), "{path} {problems:?}");
     }
     for broken in

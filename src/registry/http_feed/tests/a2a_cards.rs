@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn read(card: &Value) -> Result<Value, String> {
+fn convert(card: &Value) -> Result<Value, String> {
     let document = a2a_card::convert_card(card.as_object().unwrap().clone(), None, &base())?;
     Agent::from_document(&document, [0; 32]).map(|_| document).map_err(|why| why.join("; "))
 }
 
-fn with(pointer: &str, value: Value) -> Value {
+fn card_with(pointer: &str, value: Value) -> Value {
     let mut card = card("Translator");
     card[pointer] = value;
     card
@@ -15,7 +15,8 @@ fn with(pointer: &str, value: Value) -> Value {
 
 #[test]
 fn r59_a_0_3_card_becomes_a_document() {
-    let document = read(&with("provider", json!({"organization": "Example", "url": "https://example.com"}))).unwrap();
+    let document =
+        convert(&card_with("provider", json!({"organization": "Example", "url": "https://example.com"}))).unwrap();
     assert_eq!(document["id"], "Translator");
     assert_eq!(document["endpoint"], "https://card.example/a2a");
     assert_eq!(document["publisher"], "Example");
@@ -41,7 +42,7 @@ fn r59_a_1_0_card_becomes_a_document() {
         "skills": [{"id": "plan route", "name": "Plan", "description": "", "tags": []}],
         "signatures": [{"protected": "e30", "signature": "AA"}]
     });
-    let document = read(&card).unwrap();
+    let document = convert(&card).unwrap();
     assert_eq!(document["id"], "Route-Planner");
     assert_eq!(document["endpoint"], "https://p.example/rpc");
     assert_eq!(document["operations"][0], json!({"name": "plan-route", "description": "Plan"}));
@@ -51,25 +52,25 @@ fn r59_a_1_0_card_becomes_a_document() {
 #[test]
 fn r59_the_first_callable_interface_is_used() {
     let rest = json!([{"url": "https://c.example/rest", "transport": "HTTP+JSON"}]);
-    let mut card = with("preferredTransport", json!("GRPC"));
-    assert!(read(&card).unwrap_err().contains("'GRPC' only"));
+    let mut card = card_with("preferredTransport", json!("GRPC"));
+    assert!(convert(&card).unwrap_err().contains("'GRPC' only"));
     card["additionalInterfaces"] = rest;
-    assert_eq!(read(&card).unwrap()["endpoint"], "https://c.example/rest");
+    assert_eq!(convert(&card).unwrap()["endpoint"], "https://c.example/rest");
     card["preferredTransport"] = json!("jsonrpc");
-    assert_eq!(read(&card).unwrap()["endpoint"], "https://card.example/a2a");
-    let mut card = with("url", json!("/a2a"));
-    assert_eq!(read(&card).unwrap()["endpoint"], "https://registry.example/a2a");
+    assert_eq!(convert(&card).unwrap()["endpoint"], "https://card.example/a2a");
+    let mut card = card_with("url", json!("/a2a"));
+    assert_eq!(convert(&card).unwrap()["endpoint"], "https://registry.example/a2a");
     card.as_object_mut().unwrap().remove("preferredTransport");
-    assert!(read(&card).is_ok(), "JSON-RPC is the default");
+    assert!(convert(&card).is_ok(), "JSON-RPC is the default");
 }
 
 #[test]
 fn r13_skills_become_operations_with_distinct_names() {
     let skill = |id: &str| json!({"id": id, "name": id});
     let names = |skills: Value| {
-        let document = read(&with("skills", skills))?;
+        let document = convert(&card_with("skills", skills))?;
         let operations = document["operations"].as_array().unwrap().clone();
-        Ok::<Vec<Value>, String>(operations.iter().map(|each| each["name"].clone()).collect())
+        Ok::<Vec<Value>, String>(operations.iter().map(|operation| operation["name"].clone()).collect())
     };
     assert_eq!(names(json!([])).unwrap(), ["message"]);
     assert_eq!(
@@ -77,7 +78,7 @@ fn r13_skills_become_operations_with_distinct_names() {
         ["message-skill", "invoke-skill", "message"]
     );
     assert_eq!(names(json!([{"name": "No Id"}])).unwrap(), ["No-Id", "message"]);
-    for (skills, told) in [
+    for (skills, reason) in [
         (json!([skill("a b"), skill("a/b")]), "both become the operation a-b"),
         (json!([skill("a"), skill("a")]), "both become"),
         (json!([{}]), "skills[0].id: is required"),
@@ -86,23 +87,23 @@ fn r13_skills_become_operations_with_distinct_names() {
         ((0..256).map(|each| skill(&each.to_string())).collect(), "at most 256"),
     ] {
         let why = names(skills).unwrap_err();
-        assert!(why.contains(told), "{why}");
+        assert!(why.contains(reason), "{why}");
     }
 }
 
 #[test]
 fn r74_a_card_with_a_numeric_version_is_rejected_with_a_hint() {
-    assert!(read(&with("version", json!(1.2))).unwrap_err().contains("write \"1.2\" in quotes"));
-    assert!(read(&with("name", json!(""))).unwrap_err().contains("name: is required"));
-    assert!(read(&with("url", json!("ftp://x.example/"))).unwrap_err().contains("endpoint"));
+    assert!(convert(&card_with("version", json!(1.2))).unwrap_err().contains("write \"1.2\" in quotes"));
+    assert!(convert(&card_with("name", json!(""))).unwrap_err().contains("name: is required"));
+    assert!(convert(&card_with("url", json!("ftp://x.example/"))).unwrap_err().contains("endpoint"));
 }
 
 #[test]
 fn r59_other_documents_are_not_taken_for_cards() {
-    let is = |value: Value| crate::resolver::endpoint_hints::is_a2a_card(value.as_object().unwrap());
-    assert!(is(card("a")));
-    assert!(!is(agent("a")));
-    assert!(!is(json!({"name": "a", "url": "agent://a.example/", "capabilities": [{"name": "x"}], "skills": []})));
-    assert!(!is(json!({"@context": "x", "url": "https://a.example/", "skills": []})));
-    assert!(!is(json!({"name": "a", "url": "https://a.example/"})));
+    let is_card = |value: Value| crate::resolver::endpoint_hints::is_a2a_card(value.as_object().unwrap());
+    assert!(is_card(card("a")));
+    assert!(!is_card(agent("a")));
+    assert!(!is_card(json!({"name": "a", "url": "agent://a.example/", "capabilities": [{"name": "x"}], "skills": []})));
+    assert!(!is_card(json!({"@context": "x", "url": "https://a.example/", "skills": []})));
+    assert!(!is_card(json!({"name": "a", "url": "https://a.example/"})));
 }

@@ -27,22 +27,25 @@ async fn r16_r22_every_shape_of_a_list_is_parsed() {
 #[tokio::test]
 async fn r16_entries_of_existing_registries_are_converted() {
     let server = FakeRegistryServer::start().await;
-    let snake = json!({
+    let snake_case_card = json!({
         "name": "Snake Card", "description": "", "version": "1", "protocol_version": "0.3.0",
         "url": "https://snake.example/", "preferred_transport": "JSONRPC", "skills": [],
         "default_input_modes": [], "security_schemes": {"key": {"type": "apiKey"}}
     });
-    let kept = json!({
+    let enveloped = json!({
         "apiVersion": "v1", "kind": "Agent", "metadata": {"name": "team/helper", "version": "2.0"},
         "spec": {"title": "Helper", "description": "Helps", "remote": {"url": "https://helper.example/"}}
     });
     let tool = json!({"apiVersion": "v1", "kind": "MCPServer", "metadata": {"name": "t"}, "spec": {}});
-    server.json("/agents", json!({"items": [kept, tool, snake, {"agent": agent("wrapped")}], "nextCursor": null}));
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::Aidip, "")).await;
-    assert_eq!(ids(&change), ["team-helper", "Snake-Card", "wrapped"]);
-    assert_eq!(poll_documents(&change)[0].as_ref().unwrap()["version"], "2.0");
-    assert_eq!(poll_documents(&change)[2].as_ref().unwrap()["authentication"]["type"], "api_key");
-    assert!(rejection_reasons(&change)[0].contains("'MCPServer'"), "{:?}", rejection_reasons(&change));
+    server.json(
+        "/agents",
+        json!({"items": [enveloped, tool, snake_case_card, {"agent": agent("wrapped")}], "nextCursor": null}),
+    );
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::Aidip, "")).await;
+    assert_eq!(ids(&result), ["team-helper", "Snake-Card", "wrapped"]);
+    assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["version"], "2.0");
+    assert_eq!(poll_documents(&result)[2].as_ref().unwrap()["authentication"]["type"], "api_key");
+    assert!(rejection_reasons(&result)[0].contains("'MCPServer'"), "{:?}", rejection_reasons(&result));
 }
 
 #[tokio::test]
@@ -52,30 +55,30 @@ async fn r20_summaries_are_fetched_and_documents_are_not() {
     let mut feed = server.feed(SourceKind::Aidip, "");
     assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["a", "b"]);
     assert_eq!(server.take_requests(), ["/agents", "/agents/a"]);
-    let change = poll_and_acknowledge(&mut feed).await;
-    assert!(change.parts.is_empty() && change.error.is_none(), "{change:?}");
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert!(result.parts.is_empty() && result.error.is_none(), "{result:?}");
 }
 
 #[tokio::test]
 async fn r62_documents_are_revalidated_and_reported_when_they_change() {
     let server = FakeRegistryServer::start().await;
-    let later = |version: &str| {
+    let agent_version = |version: &str| {
         let mut agent = agent("a");
         agent["version"] = json!(version);
         agent
     };
     server.put("/agents", Cached("\"list\"", json!([summary("a"), summary("b")])));
-    server.put("/agents/a", Cached("\"a1\"", later("1"))).put("/agents/b", Cached("\"b1\"", agent("b")));
+    server.put("/agents/a", Cached("\"a1\"", agent_version("1"))).put("/agents/b", Cached("\"b1\"", agent("b")));
     let mut feed = server.feed(SourceKind::Aidip, "");
     poll_and_acknowledge(&mut feed).await;
     server.take_requests();
     assert!(poll_and_acknowledge(&mut feed).await.parts.is_empty());
-    assert_eq!(server.take_requests(), ["/agents (same)", "/agents/a (same)", "/agents/b (same)"]);
+    assert_eq!(server.take_requests(), ["/agents (conditional)", "/agents/a (conditional)", "/agents/b (conditional)"]);
     // The document changed, and its summary did not.
-    server.put("/agents/a", Cached("\"a2\"", later("2")));
-    let change = poll_and_acknowledge(&mut feed).await;
-    assert_eq!(poll_documents(&change)[0].as_ref().unwrap()["version"], "2");
-    assert_eq!(server.take_requests(), ["/agents (same)", "/agents/a", "/agents/b (same)"]);
+    server.put("/agents/a", Cached("\"a2\"", agent_version("2")));
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["version"], "2");
+    assert_eq!(server.take_requests(), ["/agents (conditional)", "/agents/a", "/agents/b (conditional)"]);
 }
 
 #[tokio::test]
@@ -124,11 +127,11 @@ async fn r62_an_unchanged_page_keeps_its_entries_beside_a_changed_page() {
 #[tokio::test]
 async fn r11_a_relative_endpoint_is_resolved_against_the_registry() {
     let server = FakeRegistryServer::start().await;
-    let mut own = agent("a");
-    own["endpoint"] = json!("/agents/a/invoke");
-    server.json("/agents", json!([own]));
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::Aidip, "")).await;
-    assert_eq!(poll_documents(&change)[0].as_ref().unwrap()["endpoint"], format!("{}/agents/a/invoke", server.url));
+    let mut agent_document = agent("a");
+    agent_document["endpoint"] = json!("/agents/a/invoke");
+    server.json("/agents", json!([agent_document]));
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::Aidip, "")).await;
+    assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["endpoint"], format!("{}/agents/a/invoke", server.url));
 }
 
 #[tokio::test]
@@ -136,15 +139,15 @@ async fn r103_unknown_members_are_kept_verbatim() {
     let server = FakeRegistryServer::start().await;
     let text = r#"{"id": "a",  "name": "a", "endpoint": "https://a.example/", "x-odd": [1.50, {"y": null}]}"#;
     server.put("/agents", Text(format!("[{text}]")));
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::Aidip, "")).await;
-    let PartUpdate::Replaced(documents) = &change.parts[0].update else { panic!("{change:?}") };
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::Aidip, "")).await;
+    let PartUpdate::Replaced(documents) = &result.parts[0].update else { panic!("{result:?}") };
     assert!(matches!(&documents[0].body, DocumentBody::Text(body) if body == text));
 }
 
 #[tokio::test]
 async fn r10_revalidations_of_one_poll_are_bounded() {
     let server = FakeRegistryServer::start().await;
-    let ids: Vec<String> = (0..300).map(|each| format!("a{each}")).collect();
+    let ids: Vec<String> = (0..300).map(|number| format!("a{number}")).collect();
     server.json("/agents", ids.iter().map(|id| summary(id)).collect());
     for id in &ids {
         server.put(&format!("/agents/{id}"), Cached("\"1\"", agent(id)));
@@ -152,12 +155,12 @@ async fn r10_revalidations_of_one_poll_are_bounded() {
     let mut feed = server.feed(SourceKind::Aidip, "");
     assert_eq!(super::ids(&poll_and_acknowledge(&mut feed).await).len(), 300);
     server.take_requests();
-    let mut seen = std::collections::HashSet::new();
+    let mut revalidated = std::collections::HashSet::new();
     for _ in 0..2 {
         assert!(poll_and_acknowledge(&mut feed).await.parts.is_empty());
-        let asked = server.take_requests();
-        assert_eq!(asked.len(), 1 + 256);
-        seen.extend(asked);
+        let requests = server.take_requests();
+        assert_eq!(requests.len(), 1 + 256);
+        revalidated.extend(requests);
     }
-    assert_eq!(seen.len(), 1 + 300, "each document was revalidated");
+    assert_eq!(revalidated.len(), 1 + 300, "each document was revalidated");
 }

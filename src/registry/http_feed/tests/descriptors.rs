@@ -25,12 +25,12 @@ fn planner() -> Value {
     })
 }
 
-fn read(descriptor: &Value) -> Result<Value, String> {
+fn convert(descriptor: &Value) -> Result<Value, String> {
     let document = agent_uri_descriptor::convert_descriptor(descriptor.as_object().unwrap().clone(), None, &base())?;
     Agent::from_document(&document, [0; 32]).map(|_| document).map_err(|why| why.join("; "))
 }
 
-fn with(field: &str, value: Value) -> Value {
+fn descriptor_with(field: &str, value: Value) -> Value {
     let mut descriptor = planner();
     descriptor[field] = value;
     descriptor
@@ -38,7 +38,7 @@ fn with(field: &str, value: Value) -> Value {
 
 #[test]
 fn r65_r67_r73_the_drafts_example_becomes_a_document_and_keeps_its_members() {
-    let document = read(&planner()).unwrap();
+    let document = convert(&planner()).unwrap();
     assert_eq!(document["id"], "planner.example.com");
     assert_eq!(document["endpoint"], "https://planner.example.com/");
     assert_eq!(document["authentication"], json!({"type": "oauth2_bearer"}));
@@ -48,8 +48,8 @@ fn r65_r67_r73_the_drafts_example_becomes_a_document_and_keeps_its_members() {
     assert_eq!(operation["name"], "gen-iti");
     assert_eq!(operation["isDeterministic"], false);
     assert_eq!(operation.get("inputs"), None, "a shorthand is not a schema");
-    for kept in ["@context", "supportedVersions", "interactionModel", "orchestration", "envelopeSchemas", "skills"] {
-        assert_eq!(document[kept], planner()[kept]);
+    for field in ["@context", "supportedVersions", "interactionModel", "orchestration", "envelopeSchemas", "skills"] {
+        assert_eq!(document[field], planner()[field]);
     }
 }
 
@@ -57,12 +57,12 @@ fn r65_r67_r73_the_drafts_example_becomes_a_document_and_keeps_its_members() {
 fn r70_r71_capability_schemas_become_operation_schemas() {
     let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
     for field in ["input", "inputSchema", "input_schema", "inputs"] {
-        let document = read(&with("capabilities", json!([{"name": "a", field: schema}]))).unwrap();
+        let document = convert(&descriptor_with("capabilities", json!([{"name": "a", field: schema}]))).unwrap();
         assert_eq!(document["operations"][0]["inputs"], schema, "{field}");
     }
-    let document = read(&with("capabilities", json!(["a", "b"]))).unwrap();
+    let document = convert(&descriptor_with("capabilities", json!(["a", "b"]))).unwrap();
     assert_eq!((&document["capabilities"], document.get("operations")), (&json!(["a", "b"]), None));
-    let document = read(&with("capabilities", json!({"streaming": true}))).unwrap();
+    let document = convert(&descriptor_with("capabilities", json!({"streaming": true}))).unwrap();
     assert_eq!(document["capabilities"], json!([]));
 }
 
@@ -83,22 +83,24 @@ fn r53_r54_the_endpoint_is_the_plainest_hint() {
     ] {
         let mut descriptor = planner();
         descriptor.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        assert_eq!(read(&descriptor).unwrap()["endpoint"], endpoint);
+        assert_eq!(convert(&descriptor).unwrap()["endpoint"], endpoint);
     }
-    for (url, told) in [
+    for (url, reason) in [
         ("agent+pigeon://a.example", "'agent+pigeon' is not supported"),
         ("agent://did:web:a.example:b", "endpoint"),
         ("agent://user@a.example/", "user or password"),
     ] {
-        let why = read(&with("url", json!(url))).unwrap_err();
-        assert!(why.contains(told), "{url}: {why}");
+        let why = convert(&descriptor_with("url", json!(url))).unwrap_err();
+        assert!(why.contains(reason), "{url}: {why}");
     }
-    assert!(read(&with("url", json!(null))).unwrap_err().contains("(endpoint, transport.endpoint or url)"));
+    assert!(
+        convert(&descriptor_with("url", json!(null))).unwrap_err().contains("(endpoint, transport.endpoint or url)")
+    );
 }
 
 #[test]
 fn r65_r74_an_invalid_descriptor_is_rejected_with_the_reason() {
-    for (field, value, told) in [
+    for (field, value, reason) in [
         ("name", json!(7), "name: is required"),
         ("version", json!(3.1), "write \"3.1\" in quotes"),
         ("capabilities", json!([{"name": "a b"}, {"name": "a/b"}]), "both become the operation a-b"),
@@ -109,8 +111,8 @@ fn r65_r74_an_invalid_descriptor_is_rejected_with_the_reason() {
         ("authentication", json!({"type": "riddle"}), "'riddle' is not known"),
         ("authentication", json!("OAuth2"), "must be an object"),
     ] {
-        let why = read(&with(field, value)).unwrap_err();
-        assert!(why.contains(told), "{field}: {why}");
+        let why = convert(&descriptor_with(field, value)).unwrap_err();
+        assert!(why.contains(reason), "{field}: {why}");
     }
 }
 
@@ -134,18 +136,18 @@ fn annotator() -> Value {
 
 #[test]
 fn r142_r143_r145_an_agent_framework_document_becomes_an_aidip_document() {
-    let at = "https://app.example/.well-known/agentframework/v1/agents/image-annotator".parse().unwrap();
-    let document = agent_framework::convert_framework_document(annotator().as_object().unwrap().clone(), &at).unwrap();
+    let url = "https://app.example/.well-known/agentframework/v1/agents/image-annotator".parse().unwrap();
+    let document = agent_framework::convert_framework_document(annotator().as_object().unwrap().clone(), &url).unwrap();
     assert!(Agent::from_document(&document, [0; 32]).is_ok());
     assert_eq!(document["endpoint"], "https://app.example/v1/message:send");
     assert_eq!(document["publisher"], "Vision Team");
     assert_eq!(document["description"], "Annotates images.");
     assert_eq!(document["capabilities"], json!(["streaming"]));
     assert_eq!(document["capability_flags"], annotator()["capabilities"]);
-    for kept in ["endpoints", "owner", "metadata", "created_at"] {
-        assert_eq!(document[kept], annotator()[kept]);
+    for field in ["endpoints", "owner", "metadata", "created_at"] {
+        assert_eq!(document[field], annotator()[field]);
     }
-    for (endpoints, told) in [
+    for (endpoints, reason) in [
         (json!([]), "must have one"),
         (json!([{"method": "GET", "path": "/x"}]), "must have one"),
         (json!([{"transport": "HTTP", "httpMethod": "POST"}]), "must have one"),
@@ -153,7 +155,7 @@ fn r142_r143_r145_an_agent_framework_document_becomes_an_aidip_document() {
     ] {
         let mut document = annotator();
         document["endpoints"] = endpoints;
-        let why = agent_framework::convert_framework_document(document.as_object().unwrap().clone(), &at).unwrap_err();
-        assert!(why.contains(told), "{why}");
+        let why = agent_framework::convert_framework_document(document.as_object().unwrap().clone(), &url).unwrap_err();
+        assert!(why.contains(reason), "{why}");
     }
 }

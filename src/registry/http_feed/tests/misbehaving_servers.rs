@@ -11,7 +11,7 @@ const KINDS: [(SourceKind, &str); 5] = [
 ];
 
 /// Returns a list that every kind accepts.
-fn good() -> Value {
+fn valid_list() -> Value {
     json!({"agents": {"a": agent("a"), "b": agent("b")}})
 }
 
@@ -19,16 +19,16 @@ fn good() -> Value {
 async fn r62_an_unreadable_list_fails_the_poll_of_every_kind() {
     for (kind, path) in KINDS {
         let server = FakeRegistryServer::start().await;
-        let whole = good().to_string();
-        server.json(path, good());
+        let text = valid_list().to_string();
+        server.json(path, valid_list());
         let mut feed = server.feed(kind, "");
         assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["a", "b"]);
-        for (answer, told) in [
+        for (response, reason) in [
             (Status(500), "500"),
             (Status(404), "404"),
             (Status(204), "204"),
-            (Half(whole.clone()), ""),
-            (Text(whole[..whole.len() / 2].to_owned()), "truncated"),
+            (Half(text.clone()), ""),
+            (Text(text[..text.len() / 2].to_owned()), "truncated"),
             (Text("<html>".to_owned()), "neither"),
             (Text(String::new()), "empty"),
             (Text("null".to_owned()), "neither"),
@@ -37,19 +37,19 @@ async fn r62_an_unreadable_list_fails_the_poll_of_every_kind() {
             (Text(r#"{"error":{"code":"Internal","message":"x"}}"#.to_owned()), "no list"),
             (Text(r#"{"agents": null}"#.to_owned()), "no list"),
             (Text(r#"{"agents": [], "agents": []}"#.to_owned()), "twice"),
-            (Text(format!("{whole}{whole}")), "after its end"),
+            (Text(format!("{text}{text}")), "after its end"),
             (Text("[".repeat(100_000)), ""),
             (Huge((16 << 20) + 1), "longer than"),
             (Moved(path.to_owned()), ""),
             (Moved("http://169.254.169.254/latest/meta-data".to_owned()), ""),
         ] {
-            server.put(path, answer);
-            let change = poll_and_acknowledge(&mut feed).await;
-            assert!(change.parts.is_empty(), "{kind:?} {change:?}");
-            assert!(change.error.as_ref().is_some_and(|why| why.contains(told)), "{kind:?} {told}: {change:?}");
-            server.json(path, good());
-            let change = poll_and_acknowledge(&mut feed).await;
-            assert!(change.parts.is_empty() && change.error.is_none(), "{kind:?} {change:?}");
+            server.put(path, response);
+            let result = poll_and_acknowledge(&mut feed).await;
+            assert!(result.parts.is_empty(), "{kind:?} {result:?}");
+            assert!(result.error.as_ref().is_some_and(|why| why.contains(reason)), "{kind:?} {reason}: {result:?}");
+            server.json(path, valid_list());
+            let result = poll_and_acknowledge(&mut feed).await;
+            assert!(result.parts.is_empty() && result.error.is_none(), "{kind:?} {result:?}");
         }
     }
 }
@@ -58,22 +58,22 @@ async fn r62_an_unreadable_list_fails_the_poll_of_every_kind() {
 async fn r51_remote_documents_cannot_expose_a_local_runtime() {
     for (kind, path) in KINDS {
         let server = FakeRegistryServer::start().await;
-        let at = |endpoint: &str| {
-            let mut agent = agent("door");
+        let agent_at = |endpoint: &str| {
+            let mut agent = agent("local");
             agent["endpoint"] = json!(endpoint);
             agent
         };
         let card = json!({
-            "name": "door", "url": "agent+local://inner", "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0",
+            "name": "local", "url": "agent+local://inner", "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0",
             "version": "1", "capabilities": {}, "skills": [],
         });
-        let descriptor = json!({"name": "door", "version": "1", "capabilities": [], "url": "agent+local://inner"});
-        for document in [at("agent+local://inner"), card, descriptor] {
-            server.json(path, json!({"agents": {"a": agent("a"), "door": document}}));
-            let change = poll_and_acknowledge(&mut server.feed(kind, "")).await;
-            assert_eq!(ids(&change), ["a"], "{kind:?} {document}");
-            let told = rejection_reasons(&change).concat();
-            assert!(told.contains("of the gateway's own machine"), "{kind:?} {document}: {told}");
+        let descriptor = json!({"name": "local", "version": "1", "capabilities": [], "url": "agent+local://inner"});
+        for document in [agent_at("agent+local://inner"), card, descriptor] {
+            server.json(path, json!({"agents": {"a": agent("a"), "local": document}}));
+            let result = poll_and_acknowledge(&mut server.feed(kind, "")).await;
+            assert_eq!(ids(&result), ["a"], "{kind:?} {document}");
+            let reasons = rejection_reasons(&result).concat();
+            assert!(reasons.contains("of the gateway's own machine"), "{kind:?} {document}: {reasons}");
         }
     }
 }
@@ -83,7 +83,7 @@ async fn r74_an_invalid_entry_affects_only_itself_in_every_kind() {
     for (kind, path) in KINDS {
         let server = FakeRegistryServer::start().await;
         let mut feed = server.feed(kind, "");
-        for (entry, told) in [
+        for (entry, reason) in [
             ("7", "must be an object, not a number"),
             ("null", "must be an object, not null"),
             ("[]", "must be an object, not an array"),
@@ -101,14 +101,14 @@ async fn r74_an_invalid_entry_affects_only_itself_in_every_kind() {
         ] {
             let list = format!(r#"{{"agents": [{}, {entry}, {}]}}"#, agent("a"), agent("b"));
             server.put(path, Text(list));
-            let change = feed.poll().await;
+            let result = feed.poll().await;
             if entry == "{" {
-                assert!(change.error.is_some(), "an open bracket makes the whole list malformed");
+                assert!(result.error.is_some(), "an open bracket makes the whole list malformed");
                 continue;
             }
-            assert_eq!(ids(&change), ["a", "b"], "{kind:?} {entry}");
-            let refused = rejection_reasons(&change);
-            assert!(refused.len() == 1 && refused[0].contains(told), "{kind:?} {told}: {refused:?}");
+            assert_eq!(ids(&result), ["a", "b"], "{kind:?} {entry}");
+            let reasons = rejection_reasons(&result);
+            assert!(reasons.len() == 1 && reasons[0].contains(reason), "{kind:?} {reason}: {reasons:?}");
         }
     }
 }
@@ -122,10 +122,11 @@ async fn r62_a_failed_page_fails_the_poll() {
         server.json(&second, json!({"agents": [agent("b")]}));
         let mut feed = server.feed(kind, "");
         assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["a", "b"]);
-        for answer in [Status(500), Text("{".to_owned()), Half(good().to_string()), Json(json!({"agents": 1}))] {
-            server.put(&second, answer);
-            let change = poll_and_acknowledge(&mut feed).await;
-            assert!(change.error.is_some() && change.parts.is_empty(), "{change:?}");
+        for response in [Status(500), Text("{".to_owned()), Half(valid_list().to_string()), Json(json!({"agents": 1}))]
+        {
+            server.put(&second, response);
+            let result = poll_and_acknowledge(&mut feed).await;
+            assert!(result.error.is_some() && result.parts.is_empty(), "{result:?}");
         }
     }
 }
@@ -137,8 +138,8 @@ async fn r62_cyclic_and_endless_cursors_fail_the_poll() {
     server.json("/agents", page("2")).json("/agents?cursor=2", page("3")).json("/agents?cursor=3", page("2"));
     let why = server.feed(SourceKind::Aidip, "").poll().await.error.unwrap();
     assert!(why.contains("read already"), "{why}");
-    for each in 0..1_001 {
-        server.json(&format!("/agents?cursor={each}"), page(&(each + 1).to_string()));
+    for number in 0..1_001 {
+        server.json(&format!("/agents?cursor={number}"), page(&(number + 1).to_string()));
     }
     server.json("/agents", page("0"));
     let why = server.feed(SourceKind::Aidip, "").poll().await.error.unwrap();
@@ -161,20 +162,22 @@ async fn r62_a_document_that_fails_to_refresh_stays_and_is_reported() {
     poll_and_acknowledge(&mut feed).await;
     let garbage =
         [Text("garbage".to_owned()), Text(agent("a").to_string()[..40].to_owned()), Json(json!({"error": "x"}))];
-    let answers = [Status(500), Status(404), Half(agent("a").to_string()), Huge((16 << 20) + 1)];
-    for answer in answers.into_iter().chain(garbage) {
-        server.put("/agents/a", answer);
-        let change = poll_and_acknowledge(&mut feed).await;
-        assert_eq!(change.error, None);
-        let kept: Vec<_> = change.parts.iter().map(|part| (&*part.name, &part.update)).collect();
-        let told = matches!(kept.as_slice(), [(name, PartUpdate::Unreadable(why))] if name.ends_with("(documents)") && why.contains("1 documents"));
-        assert!(told, "{kept:?}");
+    let responses = [Status(500), Status(404), Half(agent("a").to_string()), Huge((16 << 20) + 1)];
+    for response in responses.into_iter().chain(garbage) {
+        server.put("/agents/a", response);
+        let result = poll_and_acknowledge(&mut feed).await;
+        assert_eq!(result.error, None);
+        let updates: Vec<_> = result.parts.iter().map(|part| (&*part.name, &part.update)).collect();
+        let reported = matches!(
+            updates.as_slice(),
+            [(name, PartUpdate::Unreadable(why))] if name.ends_with("(documents)") && why.contains("1 documents")
+        );
+        assert!(reported, "{updates:?}");
     }
     assert_eq!(poll_and_acknowledge(&mut feed).await.parts.len(), 0, "reported once");
     server.json("/agents/a", agent("a"));
-    assert!(
-        matches!(poll_and_acknowledge(&mut feed).await.parts.as_slice(), [part] if matches!(part.update, PartUpdate::Removed))
-    );
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert!(matches!(result.parts.as_slice(), [FeedPart { update: PartUpdate::Removed, .. }]), "{result:?}");
 }
 
 #[tokio::test]
@@ -187,14 +190,15 @@ async fn r12_a_document_that_becomes_invalid_is_not_served_as_before() {
     let mut closed = card("A");
     closed["authentication"] = json!({"schemes": ["Riddle"]});
     server.json("/a.json", closed);
-    let change = poll_and_acknowledge(&mut feed).await;
-    assert_eq!(ids(&change), ["b"]);
-    assert!(rejection_reasons(&change)[0].contains("'Riddle'"));
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert_eq!(ids(&result), ["b"]);
+    assert!(rejection_reasons(&result)[0].contains("'Riddle'"));
 }
 
 #[test]
 fn r62_entries_are_counted_before_they_are_stored() {
-    let commas = |most: usize| list_parser::parse_page(&base(), &format!("[{}]", ",".repeat(most)).into()).unwrap_err();
+    let commas =
+        |count: usize| list_parser::parse_page(&base(), &format!("[{}]", ",".repeat(count)).into()).unwrap_err();
     assert!(commas(300_000).contains("at most 200000"), "{}", commas(300_000));
     assert!(commas(2_000_000).contains("more than 1000000"));
     let members = format!("{{\"agents\": {{{}}}}}", "\"a\":,".repeat(1_100_000));
@@ -207,12 +211,12 @@ async fn r74_a_document_that_was_never_fetched_is_rejected_by_name() {
     server.json("/agents", json!([summary("a"), summary("b"), summary("c"), summary("d")]));
     server.json("/agents/b", agent("b")).put("/agents/c", Text("{\"version\": 1.2.3}".to_owned()));
     server.put("/agents/d", Text(format!("{{\"x\": \"{}\"}}", "y".repeat(1 << 20))));
-    let change = server.feed(SourceKind::Aidip, "").poll().await;
-    assert_eq!(ids(&change), ["b"]);
-    let refused = rejection_reasons(&change);
-    assert!(refused[0].contains("/agents/a'") && refused[0].contains("404"), "{refused:?}");
-    assert!(refused[1].contains("\"1.2.3\""), "{refused:?}");
-    assert!(refused[2].contains("at most 1048576"), "{refused:?}");
+    let result = server.feed(SourceKind::Aidip, "").poll().await;
+    assert_eq!(ids(&result), ["b"]);
+    let reasons = rejection_reasons(&result);
+    assert!(reasons[0].contains("/agents/a'") && reasons[0].contains("404"), "{reasons:?}");
+    assert!(reasons[1].contains("\"1.2.3\""), "{reasons:?}");
+    assert!(reasons[2].contains("at most 1048576"), "{reasons:?}");
 }
 
 #[tokio::test]
@@ -221,8 +225,8 @@ async fn r61_links_to_forbidden_addresses_are_never_followed() {
     let links = ["http://169.254.169.254/card", "http://10.0.0.1/card", "https://[fe80::1]/card", "file:///etc/passwd"];
     let map: serde_json::Map<_, _> = links.iter().map(|url| ((*url).to_owned(), json!(url))).collect();
     server.json("/.well-known/agents.json", json!({"agents": map}));
-    let change = server.feed(SourceKind::AgentUri, "").poll().await;
-    assert_eq!(rejection_reasons(&change).len(), 4, "{:?}", poll_documents(&change));
+    let result = server.feed(SourceKind::AgentUri, "").poll().await;
+    assert_eq!(rejection_reasons(&result).len(), 4, "{:?}", poll_documents(&result));
 }
 
 #[tokio::test]
@@ -238,8 +242,8 @@ async fn r74_a_list_without_usable_entries_keeps_previous_agents() {
     server.json("/agents", json!([agent("a")]));
     poll_and_acknowledge(&mut feed).await;
     server.json("/agents", json!([1, 2]));
-    let change = poll_and_acknowledge(&mut feed).await;
-    assert!(change.parts.is_empty() && change.error.unwrap().contains("none of the 2 entries"));
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert!(result.parts.is_empty() && result.error.unwrap().contains("none of the 2 entries"));
     server.json("/agents", json!([]));
     assert_eq!(poll_documents(&poll_and_acknowledge(&mut feed).await).len(), 0, "an empty list is accepted");
 }
@@ -251,19 +255,19 @@ async fn r10_duplicate_ids_are_kept_and_duplicate_map_keys_rejected() {
     assert_eq!(ids(&server.feed(SourceKind::Aidip, "").poll().await), ["a", "a"]);
     let (one, other) = (agent("a"), agent("b"));
     server.put("/agents", Text(format!(r#"{{"agents": {{"x": {one}, "x": {other}, "y": {one}}}}}"#)));
-    let change = server.feed(SourceKind::Aidip, "").poll().await;
-    assert_eq!(ids(&change), ["a"]);
-    assert!(rejection_reasons(&change).iter().all(|why| why.contains("'x': the name appears twice")));
+    let result = server.feed(SourceKind::Aidip, "").poll().await;
+    assert_eq!(ids(&result), ["a"]);
+    assert!(rejection_reasons(&result).iter().all(|why| why.contains("'x': the name appears twice")));
 }
 
 #[tokio::test]
 async fn r74_a_hostile_id_cannot_escape_the_registrys_path() {
     let server = FakeRegistryServer::start().await;
     server.json("/agents", json!([summary("../admin"), summary(".."), summary("a?b#c"), summary("%2e%2e")]));
-    let change = server.feed(SourceKind::Aidip, "").poll().await;
-    let asked = server.take_requests();
-    assert!(asked.iter().all(|path| path == "/agents" || path.starts_with("/agents/")), "{asked:?}");
-    assert!(asked.contains(&"/agents/..%2Fadmin".to_owned()) && asked.contains(&"/agents/a%3Fb%23c".to_owned()));
-    let agents = poll_documents(&change).into_iter().flatten();
+    let result = server.feed(SourceKind::Aidip, "").poll().await;
+    let requests = server.take_requests();
+    assert!(requests.iter().all(|path| path == "/agents" || path.starts_with("/agents/")), "{requests:?}");
+    assert!(requests.contains(&"/agents/..%2Fadmin".to_owned()) && requests.contains(&"/agents/a%3Fb%23c".to_owned()));
+    let agents = poll_documents(&result).into_iter().flatten();
     assert!(agents.into_iter().all(|document| Agent::from_document(&document, [0; 32]).is_err()));
 }

@@ -12,7 +12,7 @@ mod slugs;
 use super::*;
 use crate::{
     agent::Agent,
-    registry::{DocumentBody, PartUpdate, PollResult, document_parser},
+    registry::{DocumentBody, FeedPart, PartUpdate, PollResult, document_parser},
 };
 use serde_json::{Value, json};
 use std::{
@@ -52,21 +52,21 @@ impl FakeRegistryServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (answers, asked) =
+        let (responses, requests) =
             (Arc::<Mutex<HashMap<String, CannedResponse>>>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let (at, log) = (Arc::clone(&answers), Arc::clone(&asked));
+        let shared = (Arc::clone(&responses), Arc::clone(&requests));
         let mut task = tokio::task::JoinSet::new();
         task.spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, Arc::clone(&at), Arc::clone(&log)));
+                tokio::spawn(serve(stream, Arc::clone(&shared.0), Arc::clone(&shared.1)));
             }
         });
-        Self { url, responses: answers, requests: asked, _task: task }
+        Self { url, responses, requests, _task: task }
     }
 
-    fn put(&self, path: &str, answer: CannedResponse) -> &Self {
-        self.responses.lock().unwrap().insert(path.to_owned(), answer);
+    fn put(&self, path: &str, response: CannedResponse) -> &Self {
+        self.responses.lock().unwrap().insert(path.to_owned(), response);
         self
     }
 
@@ -80,16 +80,16 @@ impl FakeRegistryServer {
 
     /// Returns the requests since the last call.
     fn take_requests(&self) -> Vec<String> {
-        let mut asked = std::mem::take(&mut *self.requests.lock().unwrap());
-        asked.sort();
-        asked
+        let mut requests = std::mem::take(&mut *self.requests.lock().unwrap());
+        requests.sort();
+        requests
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
-    answers: Arc<Mutex<HashMap<String, CannedResponse>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    responses: Arc<Mutex<HashMap<String, CannedResponse>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 ) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -99,65 +99,65 @@ async fn serve(
     }
     let head = String::from_utf8(head).unwrap();
     let path = head.split(' ').nth(1).unwrap().to_owned();
-    let answer = answers.lock().unwrap().get(&path).cloned();
-    let same = |tag: &str| head.to_ascii_lowercase().contains(&format!("if-none-match: {tag}"));
-    let plain = |status: &str, extra: &str, body: &str| {
+    let response = responses.lock().unwrap().get(&path).cloned();
+    let is_conditional = |tag: &str| head.to_ascii_lowercase().contains(&format!("if-none-match: {tag}"));
+    let http_response = |status: &str, extra: &str, body: &str| {
         let length = body.len();
         format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{extra}\r\n{body}")
     };
-    let mut note = path;
-    let bytes = match answer {
-        None => plain("404 Not Found", "", ""),
-        Some(Status(status)) => plain(&format!("{status} Odd"), "", "odd"),
-        Some(Json(value)) => plain("200 OK", "", &value.to_string()),
-        Some(Text(text)) => plain("200 OK", "", &text),
-        Some(Cached(tag, _)) if same(tag) => {
-            note.push_str(" (same)");
-            plain("304 Not Modified", "", "")
+    let mut request = path;
+    let bytes = match response {
+        None => http_response("404 Not Found", "", ""),
+        Some(Status(status)) => http_response(&format!("{status} Odd"), "", "odd"),
+        Some(Json(value)) => http_response("200 OK", "", &value.to_string()),
+        Some(Text(text)) => http_response("200 OK", "", &text),
+        Some(Cached(tag, _)) if is_conditional(tag) => {
+            request.push_str(" (conditional)");
+            http_response("304 Not Modified", "", "")
         }
-        Some(Cached(tag, value)) => plain("200 OK", &format!("etag: {tag}\r\n"), &value.to_string()),
-        Some(Moved(to)) => plain("302 Found", &format!("location: {to}\r\n"), ""),
-        Some(Huge(bytes)) => plain("200 OK", "", &" ".repeat(bytes)),
+        Some(Cached(tag, value)) => http_response("200 OK", &format!("etag: {tag}\r\n"), &value.to_string()),
+        Some(Moved(to)) => http_response("302 Found", &format!("location: {to}\r\n"), ""),
+        Some(Huge(bytes)) => http_response("200 OK", "", &" ".repeat(bytes)),
         Some(Half(text)) => {
             let half = &text[..text.len() / 2];
             format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{half}", text.len())
         }
     };
-    asked.lock().unwrap().push(note);
+    requests.lock().unwrap().push(request);
     // The client may hang up early.
     let _ = stream.write_all(bytes.as_bytes()).await;
 }
 
 /// Returns the documents of a poll: each the value that the catalogue would parse, or the reason of its rejection.
-fn poll_documents(change: &PollResult) -> Vec<Result<Value, String>> {
-    assert_eq!(change.error, None);
-    let whole = change.parts.iter().find_map(|part| match &part.update {
+fn poll_documents(result: &PollResult) -> Vec<Result<Value, String>> {
+    assert_eq!(result.error, None);
+    let documents = result.parts.iter().find_map(|part| match &part.update {
         PartUpdate::Replaced(documents) => Some(documents),
         _ => None,
     });
-    let body = |body: &DocumentBody| match body {
+    let parse = |body: &DocumentBody| match body {
         DocumentBody::Text(text) => document_parser::parse_value(DocumentBody::Text(text.clone())),
         DocumentBody::Value(value) => Ok(value.clone()),
         DocumentBody::Invalid(why) => Err(why.clone()),
     };
-    whole.expect("documents").iter().map(|document| body(&document.body)).collect()
+    documents.expect("documents").iter().map(|document| parse(&document.body)).collect()
 }
 
 /// Returns the ids of the agents of a poll, each of which the catalogue accepts.
-fn ids(change: &PollResult) -> Vec<String> {
-    let agents = poll_documents(change).into_iter().filter_map(Result::ok);
+fn ids(result: &PollResult) -> Vec<String> {
+    let agents = poll_documents(result).into_iter().filter_map(Result::ok);
     agents.map(|document| Agent::from_document(&document, [0; 32]).unwrap().id.to_string()).collect()
 }
 
 /// Returns the reasons of the rejected entries of a poll.
-fn rejection_reasons(change: &PollResult) -> Vec<String> {
-    poll_documents(change).into_iter().filter_map(Result::err).collect()
+fn rejection_reasons(result: &PollResult) -> Vec<String> {
+    poll_documents(result).into_iter().filter_map(Result::err).collect()
 }
 
 async fn poll_and_acknowledge(feed: &mut Box<dyn Feed>) -> PollResult {
-    let change = feed.poll().await;
+    let result = feed.poll().await;
     feed.acknowledge();
-    change
+    result
 }
 
 /// Returns an AIDIP document.

@@ -9,9 +9,9 @@ async fn r135_r138_agent_framework_documents_are_fetched_in_full() {
     server.json(list, json!({"agents": [{"id": "a", "name": "A", "summary": "s", "version": "1.0", "tags": []}]}));
     let full = json!({"id": "a", "name": "A", "endpoints": [{"method": "POST", "path": "/v1/message:send"}]});
     server.json(&format!("{list}/a?view=full"), full);
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::AgentFramework, "/")).await;
-    assert_eq!(ids(&change), ["a"]);
-    assert_eq!(poll_documents(&change)[0].as_ref().unwrap()["endpoint"], format!("{}/v1/message:send", server.url));
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::AgentFramework, "/")).await;
+    assert_eq!(ids(&result), ["a"]);
+    assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["endpoint"], format!("{}/v1/message:send", server.url));
 }
 
 #[tokio::test]
@@ -23,26 +23,26 @@ async fn r139_numbered_pages_are_followed() {
         (json!({"page": 1, "per_page": 1, "total": 2}), json!({"page": 2, "per_page": 1, "total": 2})),
         (json!({"page": 1, "per_page": 1, "total_pages": 2}), json!({"page": 2, "per_page": 1, "total_pages": 2})),
     ] {
-        let page = |told: &Value, id: &str| {
-            let mut page = told.clone();
+        let page = |pagination: &Value, id: &str| {
+            let mut page = pagination.clone();
             page["agents"] = json!([entry(id)]);
             page
         };
         server.json(list, page(&first, "a")).json(&format!("{list}?page=2&per_page=1"), page(&last, "b"));
         assert_eq!(ids(&poll_and_acknowledge(&mut server.feed(SourceKind::AgentFramework, list)).await), ["a", "b"]);
     }
-    for told in [
+    for pagination in [
         json!({"page": 1, "per_page": 0, "total": 9}),
         json!({"page": "1"}),
         json!({"page": u64::MAX, "total_pages": u64::MAX}),
     ] {
-        let mut page = told.clone();
+        let mut page = pagination.clone();
         page["agents"] = json!([entry("a")]);
         server.json(list, page);
         assert_eq!(
             ids(&poll_and_acknowledge(&mut server.feed(SourceKind::AgentFramework, list)).await),
             ["a"],
-            "{told}"
+            "{pagination}"
         );
     }
 }
@@ -55,9 +55,9 @@ async fn r58_r60_a_domain_is_read_from_its_map_of_agents() {
     let map = json!({"agents": {"planner": "/planner/agent.json", "translator": format!("{}/card.json", server.url)}});
     server.json("/.well-known/agents.json", map);
     server.json("/planner/agent.json", descriptor).json("/card.json", card("Translator"));
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::AgentUri, "")).await;
-    assert_eq!(ids(&change), ["planner", "translator"]);
-    assert_eq!(poll_documents(&change)[1].as_ref().unwrap()["agent_card"]["name"], "Translator");
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::AgentUri, "")).await;
+    assert_eq!(ids(&result), ["planner", "translator"]);
+    assert_eq!(poll_documents(&result)[1].as_ref().unwrap()["agent_card"]["name"], "Translator");
 }
 
 #[tokio::test]
@@ -87,8 +87,8 @@ async fn r58_a_failing_map_does_not_fall_back_to_a_single_card() {
     let mut feed = server.feed(SourceKind::AgentUri, "");
     poll_and_acknowledge(&mut feed).await;
     server.put("/.well-known/agents.json", Status(503));
-    let change = poll_and_acknowledge(&mut feed).await;
-    assert!(change.parts.is_empty() && change.error.unwrap().contains("503"));
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert!(result.parts.is_empty() && result.error.unwrap().contains("503"));
 }
 
 #[tokio::test]
@@ -116,21 +116,24 @@ async fn r59_an_ai_catalog_has_cards_by_url_and_inline() {
         json!({"specVersion": "1.0", "host": {"displayName": "x"}, "entries": entries}),
     );
     server.json("/cards/linked.json", card("Linked"));
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::Catalog, "")).await;
-    assert_eq!(ids(&change), ["urn-air-example.com-agent-linked", "urn-air-example.com-agent-inline"]);
-    assert_eq!(poll_documents(&change)[1].as_ref().unwrap()["identifier"], urn);
-    let refused = rejection_reasons(&change);
-    assert!(refused[0].contains("mcp") && refused[1].contains("neither a url nor data"), "{refused:?}");
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::Catalog, "")).await;
+    assert_eq!(ids(&result), ["urn-air-example.com-agent-linked", "urn-air-example.com-agent-inline"]);
+    assert_eq!(poll_documents(&result)[1].as_ref().unwrap()["identifier"], urn);
+    let reasons = rejection_reasons(&result);
+    assert!(reasons[0].contains("mcp") && reasons[1].contains("neither a url nor data"), "{reasons:?}");
 }
 
 #[tokio::test]
 async fn r59_ard_pages_are_followed() {
     let server = FakeRegistryServer::start().await;
-    let item = |name: &str| json!({"identifier": format!("urn:air:x:{name}"), "type": "application/a2a-agent-card+json", "data": card(name)});
+    let item = |name: &str| {
+        let identifier = format!("urn:air:x:{name}");
+        json!({"identifier": identifier, "type": "application/a2a-agent-card+json", "data": card(name)})
+    };
     server.json("/agents", json!({"items": [item("a")], "total": 2, "pageToken": "next"}));
     server.json("/agents?pageToken=next", json!({"items": [item("b")], "total": 2}));
-    let change = poll_and_acknowledge(&mut server.feed(SourceKind::Ard, "")).await;
-    assert_eq!(ids(&change), ["urn-air-x-a", "urn-air-x-b"]);
+    let result = poll_and_acknowledge(&mut server.feed(SourceKind::Ard, "")).await;
+    assert_eq!(ids(&result), ["urn-air-x-a", "urn-air-x-b"]);
 }
 
 #[tokio::test]

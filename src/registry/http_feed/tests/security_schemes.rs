@@ -53,7 +53,7 @@ fn r12_r73_security_schemes_become_authentication_types() {
 #[test]
 fn r12_unsupported_requirements_are_rejected_rather_than_opened() {
     let key = json!({"type": "apiKey"});
-    for (extra, told) in [
+    for (extra, reason) in [
         (card_0_3(&json!({"type": "http", "scheme": "basic"}), &json!([{"s": []}])), "basic"),
         (card_0_3(&json!({"type": "http"}), &json!([{"s": []}])), "unsupported scheme"),
         (card_0_3(&json!({"type": "quantum"}), &json!([{"s": []}])), "'quantum'"),
@@ -69,7 +69,7 @@ fn r12_unsupported_requirements_are_rejected_rather_than_opened() {
         (json!({"authentication": {"schemes": ["Kerberos"]}}), "'Kerberos'"),
     ] {
         let why = authentication_of(&extra).unwrap_err();
-        assert!(why.contains(told), "{extra}: {why}");
+        assert!(why.contains(reason), "{extra}: {why}");
     }
 }
 
@@ -100,11 +100,11 @@ fn r12_empty_or_missing_requirements_do_not_open_a_card_with_schemes() {
 
 #[test]
 fn r12_a_skill_with_other_requirements_than_its_card_is_rejected() {
-    let skills = |own: Value| {
+    let skills = |requirements: Value| {
         json!({
             "securitySchemes": {"s": {"type": "oauth2"}},
             "security": [{"s": ["read"]}],
-            "skills": [{"id": "x", "security": own}]
+            "skills": [{"id": "x", "security": requirements}]
         })
     };
     assert!(authentication_of(&skills(json!([{"s": ["admin"]}]))).unwrap_err().contains("skills[0]: requires other"));

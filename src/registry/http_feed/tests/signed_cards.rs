@@ -15,40 +15,40 @@ fn card_1_0(name: &str) -> Value {
     })
 }
 
-fn signed(signer: &SigningKey, mut card: Value) -> Value {
+fn sign(signer: &SigningKey, mut card: Value) -> Value {
     signer.sign_card(&mut card, "https://publisher.example/keys");
     card
 }
 
-async fn poll_cards(server: &FakeRegistryServer, proof: SignaturePolicy, cards: Value) -> PollResult {
+async fn poll_cards(server: &FakeRegistryServer, signature_policy: SignaturePolicy, cards: Value) -> PollResult {
     server.json("/.well-known/agents.json", json!({"agents": cards}));
-    open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), proof).poll().await
+    open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), signature_policy).poll().await
 }
 
 #[tokio::test]
 async fn r59_only_cards_with_a_valid_signature_are_accepted() {
     let (signer, stranger, server) = (signer(), signer(), FakeRegistryServer::start().await);
     let trusted = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
-    let mut forged = signed(&signer, card_1_0("forged"));
+    let mut forged = sign(&signer, card_1_0("forged"));
     forged["supportedInterfaces"][0]["url"] = json!("https://evil.example/");
     let mut replayed = card_1_0("replayed");
-    replayed["signatures"] = signed(&signer, card_1_0("good"))["signatures"].clone();
+    replayed["signatures"] = sign(&signer, card_1_0("good"))["signatures"].clone();
     let mut odd = card_1_0("odd");
     odd["signatures"] = json!(7);
     let cards = json!({
-        "good": signed(&signer, card_1_0("good")), "forged": forged, "replayed": replayed, "odd": odd,
-        "foreign": signed(&stranger, card_1_0("foreign")), "bare": card_1_0("bare")
+        "good": sign(&signer, card_1_0("good")), "forged": forged, "replayed": replayed, "odd": odd,
+        "foreign": sign(&stranger, card_1_0("foreign")), "bare": card_1_0("bare")
     });
-    let change =
+    let result =
         poll_cards(&server, SignaturePolicy { trusted_keys: trusted.clone(), require_signed: false }, cards.clone())
             .await;
-    assert_eq!(ids(&change), ["bare", "good"]);
-    let refused = rejection_reasons(&change);
-    assert!(refused.iter().all(|why| why.contains("signatures")), "{refused:?}");
-    let change = poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, cards).await;
-    assert_eq!(ids(&change), ["good"]);
+    assert_eq!(ids(&result), ["bare", "good"]);
+    let reasons = rejection_reasons(&result);
+    assert!(reasons.iter().all(|why| why.contains("signatures")), "{reasons:?}");
+    let result = poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, cards).await;
+    assert_eq!(ids(&result), ["good"]);
     assert!(
-        super::rejection_reasons(&change).iter().any(|why| why.contains("'bare'") && why.contains("require_signed"))
+        super::rejection_reasons(&result).iter().any(|why| why.contains("'bare'") && why.contains("require_signature"))
     );
 }
 
@@ -57,15 +57,15 @@ async fn r59_a_card_with_stripped_signatures_is_rejected_where_required() {
     let (signer, server) = (signer(), FakeRegistryServer::start().await);
     let trusted = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
     for signatures in [Value::Null, json!([])] {
-        let mut card = signed(&signer, card_1_0("a"));
+        let mut card = sign(&signer, card_1_0("a"));
         card["signatures"] = signatures;
-        let change = poll_cards(
+        let result = poll_cards(
             &server,
             SignaturePolicy { trusted_keys: trusted.clone(), require_signed: true },
             json!({"a": card}),
         )
         .await;
-        assert_eq!(rejection_reasons(&change).len(), 1);
+        assert_eq!(rejection_reasons(&result).len(), 1);
     }
 }
 
@@ -73,12 +73,12 @@ async fn r59_a_card_with_stripped_signatures_is_rejected_where_required() {
 async fn r59_members_outside_the_signature_are_dropped() {
     let (signer, server) = (signer(), FakeRegistryServer::start().await);
     let trusted = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
-    let mut card = signed(&signer, card_1_0("a"));
+    let mut card = sign(&signer, card_1_0("a"));
     card["authentication"] = json!({"schemes": ["none"]});
     card["url"] = json!("https://evil.example/");
-    let change =
+    let result =
         poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, json!({"a": card})).await;
-    let document = poll_documents(&change)[0].clone().unwrap();
+    let document = poll_documents(&result)[0].clone().unwrap();
     assert_eq!(document["endpoint"], "https://m.example/");
     assert_eq!(document["agent_card"].get("url"), None);
 }
@@ -86,7 +86,7 @@ async fn r59_members_outside_the_signature_are_dropped() {
 #[tokio::test]
 async fn r59_without_keys_signatures_are_kept_and_not_verified() {
     let server = FakeRegistryServer::start().await;
-    let card = signed(&signer(), card_1_0("a"));
-    let change = poll_cards(&server, SignaturePolicy::default(), json!({"a": card.clone()})).await;
-    assert_eq!(poll_documents(&change)[0].as_ref().unwrap()["agent_card"], card);
+    let card = sign(&signer(), card_1_0("a"));
+    let result = poll_cards(&server, SignaturePolicy::default(), json!({"a": card.clone()})).await;
+    assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["agent_card"], card);
 }

@@ -42,10 +42,10 @@ fn r130_an_address_has_its_protocol_and_port() {
 }
 
 #[test]
-fn r129_plain_text_beyond_this_machine_needs_insecure() {
+fn r129_plain_text_beyond_this_machine_needs_allow_plaintext() {
     for url in ["mqtt://broker.example", "mqtt://10.0.0.1", "mqtt://127.0.0.1.example", "mqtt://[2001:db8::1]"] {
-        assert!(problems(url, json!({}))[0].contains("mqtt.insecure: true"), "{url}");
-        assert!(problems(url, json!({"insecure": true})).is_empty(), "{url}");
+        assert!(problems(url, json!({}))[0].contains("mqtt.allow_plaintext: true"), "{url}");
+        assert!(problems(url, json!({"allow_plaintext": true})).is_empty(), "{url}");
     }
 }
 
@@ -53,23 +53,27 @@ fn r129_plain_text_beyond_this_machine_needs_insecure() {
 fn r130_r131_secrets_are_references_and_never_printed() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"hunter2\n").unwrap();
-    let named = format!("file:{}", file.path().display());
-    let good = json!({"username": named, "password": named});
-    assert!(problems("mqtts://broker.example", good.clone()).is_empty());
-    let settings: MqttSourceConfig = serde_json::from_value(good).unwrap();
+    let reference = format!("file:{}", file.path().display());
+    let settings_with_secrets = json!({"username": reference, "password": reference});
+    assert!(problems("mqtts://broker.example", settings_with_secrets.clone()).is_empty());
+    let settings: MqttSourceConfig = serde_json::from_value(settings_with_secrets).unwrap();
     let feed = MqttFeed::new("mqtts://broker.example", settings, Duration::from_secs(1), 1).unwrap();
     assert!(!format!("{feed:?}").contains("hunter2"));
     assert!(serde_json::from_value::<MqttSourceConfig>(json!({"password": "hunter2"})).is_err());
-    let told = problems("mqtts://broker.example", json!({"username": "env:NO_SUCH_NAME", "password": "file:/nowhere"}));
-    assert!(told[0].starts_with("mqtt.username: ") && told[1].starts_with("mqtt.password: "), "{told:?}");
-    assert_eq!(problems("mqtts://broker.example", json!({"password": named})), ["mqtt.password: needs mqtt.username"]);
+    let reported =
+        problems("mqtts://broker.example", json!({"username": "env:NO_SUCH_NAME", "password": "file:/nowhere"}));
+    assert!(reported[0].starts_with("mqtt.username: ") && reported[1].starts_with("mqtt.password: "), "{reported:?}");
+    assert_eq!(
+        problems("mqtts://broker.example", json!({"password": reference})),
+        ["mqtt.password: needs mqtt.username"]
+    );
 }
 
 #[test]
 fn every_invalid_value_is_reported_at_once() {
-    let told = problems("tcp://x", json!({"keep_alive": "500ms", "settle": "2h", "ca": "/nowhere.pem"}));
-    for field in ["url: ", "mqtt.keep_alive: ", "mqtt.settle: ", "mqtt.ca: "] {
-        assert!(told.iter().any(|problem| problem.starts_with(field)), "{field} {told:?}");
+    let reported = problems("tcp://x", json!({"keep_alive": "500ms", "resync_timeout": "2h", "ca": "/nowhere.pem"}));
+    for field in ["url: ", "mqtt.keep_alive: ", "mqtt.resync_timeout: ", "mqtt.ca: "] {
+        assert!(reported.iter().any(|problem| problem.starts_with(field)), "{field} {reported:?}");
     }
     let mut empty = tempfile::NamedTempFile::new().unwrap();
     empty.write_all(b"no certificate").unwrap();
@@ -81,24 +85,24 @@ fn every_invalid_value_is_reported_at_once() {
 #[test]
 fn an_mqtt_source_has_its_own_settings() {
     let problems = |source: Value| {
-        let from = vec![serde_json::from_value(source).unwrap()];
-        crate::registry::AgentSourcesConfig { from, ..Default::default() }.problems()
+        let sources = vec![serde_json::from_value(source).unwrap()];
+        crate::registry::AgentSourcesConfig { from: sources, ..Default::default() }.problems()
     };
     let url = "mqtts://broker.example";
     assert!(problems(json!({"kind": "mqtt", "url": url})).is_empty());
-    assert!(problems(json!({"kind": "mqtt", "url": url, "mqtt": {"settle": "5s"}})).is_empty());
+    assert!(problems(json!({"kind": "mqtt", "url": url, "mqtt": {"resync_timeout": "5s"}})).is_empty());
     for (source, reason) in [
-        (json!({"kind": "mqtt", "url": "https://broker.example"}), "from[0].url: must begin with mqtts://"),
-        (json!({"kind": "mqtt", "url": "mqtt://broker.example"}), "from[0].url: is plain text"),
-        (json!({"kind": "mqtt", "url": url, "mqtt": {"settle": "1ms"}}), "from[0].mqtt.settle: "),
+        (json!({"kind": "mqtt", "url": "https://broker.example"}), "sources[0].url: must begin with mqtts://"),
+        (json!({"kind": "mqtt", "url": "mqtt://broker.example"}), "sources[0].url: is plain text"),
+        (json!({"kind": "mqtt", "url": url, "mqtt": {"resync_timeout": "1ms"}}), "sources[0].mqtt.resync_timeout: "),
         (
             json!({"kind": "mqtt", "url": url, "credential": {"bearer": "env:X"}}),
-            "from[0].credential: is not for kind mqtt",
+            "sources[0].credential: is not for kind mqtt",
         ),
-        (json!({"kind": "mqtt", "url": url, "publisher_keys": "keys.json"}), "from[0].publisher_keys: "),
-        (json!({"kind": "aidip", "url": "https://x.example", "mqtt": {}}), "from[0].mqtt: is only for kind mqtt"),
+        (json!({"kind": "mqtt", "url": url, "publisher_jwks": "keys.json"}), "sources[0].publisher_jwks: "),
+        (json!({"kind": "aidip", "url": "https://x.example", "mqtt": {}}), "sources[0].mqtt: is only for kind mqtt"),
     ] {
-        let told = problems(source.clone());
-        assert!(told.len() == 1 && told[0].starts_with(reason), "{source}: {told:?}");
+        let reported = problems(source.clone());
+        assert!(reported.len() == 1 && reported[0].starts_with(reason), "{source}: {reported:?}");
     }
 }

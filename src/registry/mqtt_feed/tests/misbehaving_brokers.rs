@@ -12,17 +12,17 @@ use tokio::{
 /// What a broker does with a connection, given the MQTT version of the CONNECT packet.
 type BrokerScript = Box<dyn Fn(TcpStream, u8) -> futures_util::future::BoxFuture<'static, ()> + Send + Sync>;
 
-async fn broker(part: BrokerScript) -> SocketAddr {
+async fn broker(script: BrokerScript) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let part = Arc::new(part);
+    let script = Arc::new(script);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let part = Arc::clone(&part);
+            let script = Arc::clone(&script);
             tokio::spawn(async move {
-                let greeting = packet(&mut stream).await;
+                let connect = packet(&mut stream).await;
                 // The protocol name is followed by the version.
-                part(stream, greeting.get(6).copied().unwrap_or_default()).await;
+                script(stream, connect.get(6).copied().unwrap_or_default()).await;
             });
         }
     });
@@ -58,8 +58,8 @@ fn publish(id: &str, payload: &str) -> Vec<u8> {
 /// Accepts the connection in MQTT 3.1.1, grants the subscription, and sends `messages`.
 async fn serve(stream: &mut TcpStream, messages: &[u8]) {
     stream.write_all(b"\x20\x02\x00\x00").await.unwrap();
-    let asked = packet(stream).await;
-    let granted = [b"\x90\x04", &asked[..2], b"\x01\x01"].concat();
+    let subscribe = packet(stream).await;
+    let granted = [b"\x90\x04", &subscribe[..2], b"\x01\x01"].concat();
     let _ = stream.write_all(&granted).await;
     let _ = stream.write_all(messages).await;
 }
@@ -70,40 +70,40 @@ fn feed(address: SocketAddr) -> MqttFeed {
 }
 
 /// Polls until `holds`, and acknowledges each result.
-async fn poll_until(feed: &mut MqttFeed, what: &str, holds: impl Fn(&PollResult) -> bool) -> PollResult {
+async fn poll_until(feed: &mut MqttFeed, what: &str, condition: impl Fn(&PollResult) -> bool) -> PollResult {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let change = feed.poll().await;
+        let result = feed.poll().await;
         feed.acknowledge();
-        if holds(&change) {
-            return change;
+        if condition(&result) {
+            return result;
         }
-        assert!(Instant::now() < deadline, "{what} did not happen: {change:?}");
+        assert!(Instant::now() < deadline, "{what} did not happen: {result:?}");
         let _ = tokio::time::timeout(Duration::from_millis(100), feed.wait_for_update()).await;
     }
 }
 
-fn has_update(change: &PollResult, id: &str, begins: &str) -> bool {
-    updates(change).get(id).is_some_and(|word| word.starts_with(begins))
+fn has_update(result: &PollResult, id: &str, prefix: &str) -> bool {
+    updates(result).get(id).is_some_and(|update| update.starts_with(prefix))
 }
 
-/// A broker that answers CONNECT with `bytes`, and closes the connection or not.
-async fn feed_of_broker_answering(bytes: &'static [u8], hang_up: bool) -> MqttFeed {
-    let part: BrokerScript = Box::new(move |mut stream, _| {
+/// Returns the feed of a broker that answers CONNECT with `bytes`, and then may close the connection.
+async fn feed_of_broker_answering(bytes: &'static [u8], close: bool) -> MqttFeed {
+    let script: BrokerScript = Box::new(move |mut stream, _| {
         Box::pin(async move {
             let _ = stream.write_all(bytes).await;
-            if !hang_up {
+            if !close {
                 std::future::pending::<()>().await;
             }
         })
     });
-    feed(broker(part).await)
+    feed(broker(script).await)
 }
 
 #[tokio::test]
 async fn r104_the_client_falls_back_to_mqtt_3_1_1() {
     for refusal in [&b"\x20\x02\x00\x01"[..], b"\x20\x03\x00\x84\x00", b""] {
-        let part: BrokerScript = Box::new(move |mut stream, version| {
+        let script: BrokerScript = Box::new(move |mut stream, version| {
             Box::pin(async move {
                 match version {
                     4 => {
@@ -114,9 +114,9 @@ async fn r104_the_client_falls_back_to_mqtt_3_1_1() {
                 }
             })
         });
-        let mut feed = feed(broker(part).await);
-        let change = poll_until(&mut feed, "the older version", |change| change.error.is_none()).await;
-        assert_updates(&change, &[("a", "active")]);
+        let mut feed = feed(broker(script).await);
+        let result = poll_until(&mut feed, "the older version", |result| result.error.is_none()).await;
+        assert_updates(&result, &[("a", "active")]);
     }
 }
 
@@ -129,7 +129,7 @@ async fn r116_an_oversized_message_over_mqtt_3_1_1_is_rejected_alone() {
         publish("b", &status_payload("b", "available").to_string()),
     ]
     .concat();
-    let part: BrokerScript = Box::new(move |mut stream, version| {
+    let script: BrokerScript = Box::new(move |mut stream, version| {
         let messages = messages.clone();
         Box::pin(async move {
             if version == 4 {
@@ -138,17 +138,18 @@ async fn r116_an_oversized_message_over_mqtt_3_1_1_is_rejected_alone() {
             }
         })
     });
-    let mut feed = feed(broker(part).await);
-    let change = poll_until(&mut feed, "the look", |change| change.error.is_none() && !change.parts.is_empty()).await;
+    let mut feed = feed(broker(script).await);
+    let result =
+        poll_until(&mut feed, "the first update", |result| result.error.is_none() && !result.parts.is_empty()).await;
     assert_updates(
-        &change,
+        &result,
         &[("a", "active"), ("b", "active"), ("long", "broken: the status has more than 262144 bytes")],
     );
 }
 
 #[tokio::test]
 async fn invalid_broker_responses_are_errors() {
-    for (bytes, hang_up, reason) in [
+    for (bytes, close, reason) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], true, ""),
         (b"\x20\x02\x00\x05", true, "refuses the user name or the password"),
         (b"\x20\x03\x00\x87\x00", true, ""),
@@ -159,34 +160,34 @@ async fn invalid_broker_responses_are_errors() {
         (b"", true, ""),
         (b"", false, "no answer in time"),
     ] {
-        let mut feed = feed_of_broker_answering(bytes, hang_up).await;
-        let change = feed.poll().await;
-        let why = change.error.clone().unwrap_or_else(|| panic!("{bytes:?} is no trouble"));
+        let mut feed = feed_of_broker_answering(bytes, close).await;
+        let result = feed.poll().await;
+        let why = result.error.clone().unwrap_or_else(|| panic!("{bytes:?} is not an error"));
         assert!(why.starts_with("the broker at mqtt://127.0.0.1:") && why.contains(reason), "{bytes:?}: {why}");
-        assert!(why.len() < 500 && change.parts.is_empty(), "{bytes:?}: {why}");
+        assert!(why.len() < 500 && result.parts.is_empty(), "{bytes:?}: {why}");
     }
 }
 
 #[tokio::test]
 async fn a_refused_subscription_is_an_error() {
-    let part: BrokerScript = Box::new(|mut stream, version| {
+    let script: BrokerScript = Box::new(|mut stream, version| {
         Box::pin(async move {
             if version == 5 {
                 stream.write_all(b"\x20\x03\x00\x00\x00").await.unwrap();
-                let asked = packet(&mut stream).await;
-                stream.write_all(&[b"\x90\x05", &asked[..2], b"\x00\x87\x87"].concat()).await.unwrap();
+                let subscribe = packet(&mut stream).await;
+                stream.write_all(&[b"\x90\x05", &subscribe[..2], b"\x00\x87\x87"].concat()).await.unwrap();
             }
             std::future::pending::<()>().await;
         })
     });
-    let mut feed = feed(broker(part).await);
+    let mut feed = feed(broker(script).await);
     let why = feed.poll().await.error.unwrap();
     assert!(why.contains("subscription to /control/agents/+/status refused"), "{why}");
 }
 
 #[tokio::test]
 async fn an_unacknowledged_subscription_is_an_error() {
-    let part: BrokerScript = Box::new(|mut stream, version| {
+    let script: BrokerScript = Box::new(|mut stream, version| {
         Box::pin(async move {
             if version == 4 {
                 stream.write_all(b"\x20\x02\x00\x00").await.unwrap();
@@ -195,14 +196,14 @@ async fn an_unacknowledged_subscription_is_an_error() {
             }
         })
     });
-    let mut feed = feed(broker(part).await);
+    let mut feed = feed(broker(script).await);
     let why = feed.poll().await.error.unwrap();
     assert!(why.contains("no response in time"), "{why}");
 }
 
 #[tokio::test]
 async fn a_silent_broker_is_disconnected_and_its_agents_stay() {
-    let part: BrokerScript = Box::new(|mut stream, version| {
+    let script: BrokerScript = Box::new(|mut stream, version| {
         Box::pin(async move {
             if version == 4 {
                 serve(&mut stream, &publish("a", &status_payload("a", "available").to_string())).await;
@@ -210,18 +211,19 @@ async fn a_silent_broker_is_disconnected_and_its_agents_stay() {
             }
         })
     });
-    let mut feed = feed(broker(part).await);
-    poll_until(&mut feed, "the look", |change| has_update(change, "a", "active") && change.error.is_none()).await;
-    let change = poll_until(&mut feed, "the silence", |change| change.error.is_some()).await;
-    assert!(change.parts.is_empty(), "{change:?}");
+    let mut feed = feed(broker(script).await);
+    poll_until(&mut feed, "the first update", |result| has_update(result, "a", "active") && result.error.is_none())
+        .await;
+    let result = poll_until(&mut feed, "the silence", |result| result.error.is_some()).await;
+    assert!(result.parts.is_empty(), "{result:?}");
 }
 
 #[tokio::test]
 async fn reconnects_to_a_flapping_broker_back_off() {
     let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let seen = Arc::clone(&count);
-    let part: BrokerScript = Box::new(move |mut stream, version| {
-        seen.fetch_add(usize::from(version == 4), std::sync::atomic::Ordering::SeqCst);
+    let connections = Arc::clone(&count);
+    let script: BrokerScript = Box::new(move |mut stream, version| {
+        connections.fetch_add(usize::from(version == 4), std::sync::atomic::Ordering::SeqCst);
         Box::pin(async move {
             if version == 4 {
                 serve(&mut stream, &publish("a", &status_payload("a", "available").to_string())).await;
@@ -230,34 +232,34 @@ async fn reconnects_to_a_flapping_broker_back_off() {
             }
         })
     });
-    let mut feed = feed(broker(part).await);
-    poll_until(&mut feed, "the look", |change| has_update(change, "a", "active")).await;
-    let five = Instant::now() + Duration::from_secs(5);
-    while Instant::now() < five {
-        let change = feed.poll().await;
+    let mut feed = feed(broker(script).await);
+    poll_until(&mut feed, "the first update", |result| has_update(result, "a", "active")).await;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        let result = feed.poll().await;
         feed.acknowledge();
-        assert!(!has_update(&change, "a", "gone"), "{change:?}");
-        let _ = tokio::time::timeout_at(five, feed.wait_for_update()).await;
+        assert!(!has_update(&result, "a", "gone"), "{result:?}");
+        let _ = tokio::time::timeout_at(deadline, feed.wait_for_update()).await;
     }
-    let asked = count.load(std::sync::atomic::Ordering::SeqCst);
-    assert!((2..=5).contains(&asked), "{asked} connections in five seconds");
+    let connections = count.load(std::sync::atomic::Ordering::SeqCst);
+    assert!((2..=5).contains(&connections), "{connections} connections in five seconds");
 }
 
 #[tokio::test]
 async fn dropping_the_feed_closes_the_connection() {
-    let (told, mut hears) = tokio::sync::mpsc::channel(1);
-    let part: BrokerScript = Box::new(move |mut stream, version| {
-        let told = told.clone();
+    let (closed, mut closed_receiver) = tokio::sync::mpsc::channel(1);
+    let script: BrokerScript = Box::new(move |mut stream, version| {
+        let closed = closed.clone();
         Box::pin(async move {
             if version == 4 {
                 serve(&mut stream, b"").await;
                 while stream.read_u8().await.is_ok() {}
-                let _ = told.send(()).await;
+                let _ = closed.send(()).await;
             }
         })
     });
-    let mut feed = feed(broker(part).await);
-    poll_until(&mut feed, "the look", |change| change.error.is_none()).await;
+    let mut feed = feed(broker(script).await);
+    poll_until(&mut feed, "the first update", |result| result.error.is_none()).await;
     drop(feed);
-    tokio::time::timeout(Duration::from_secs(5), hears.recv()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), closed_receiver.recv()).await.unwrap();
 }

@@ -17,15 +17,15 @@ fn status_payload(id: &str, status: &str) -> Value {
 }
 
 /// Returns the update of each part: `active`, `inactive`, `broken: why`, `kept: why`, `steady` or `gone`.
-fn updates(change: &PollResult) -> BTreeMap<String, String> {
+fn updates(result: &PollResult) -> BTreeMap<String, String> {
     let part = |part: &crate::registry::FeedPart| (part.name.to_string(), describe_update(&part.update));
-    change.parts.iter().map(part).collect()
+    result.parts.iter().map(part).collect()
 }
 
-fn describe_update(news: &PartUpdate) -> String {
-    match news {
+fn describe_update(update: &PartUpdate) -> String {
+    match update {
         PartUpdate::Replaced(documents) => {
-            let words: Vec<_> = documents
+            let statuses: Vec<_> = documents
                 .iter()
                 .map(|document| match &document.body {
                     DocumentBody::Text(text) => {
@@ -35,7 +35,7 @@ fn describe_update(news: &PartUpdate) -> String {
                     DocumentBody::Invalid(why) => format!("broken: {why}"),
                 })
                 .collect();
-            words.join(" ")
+            statuses.join(" ")
         }
         PartUpdate::Unreadable(why) => format!("kept: {why}"),
         PartUpdate::ReadableAgain => "steady".to_owned(),
@@ -44,8 +44,8 @@ fn describe_update(news: &PartUpdate) -> String {
 }
 
 /// Asserts the updates of a poll result.
-fn assert_updates(change: &PollResult, expected: &[(&str, &str)]) {
+fn assert_updates(result: &PollResult, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, String> =
-        expected.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned())).collect();
-    assert_eq!(updates(change), expected);
+        expected.iter().map(|(name, update)| ((*name).to_owned(), (*update).to_owned())).collect();
+    assert_eq!(updates(result), expected);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentStatus as Standing},
+    agent::{Agent, AgentEndpoint, AgentStatus},
     mqtt_client::{MAX_MESSAGE_BYTES, canonical_topic},
     registry::mqtt_feed::status_message::{Availability, agent_id_of_topic, build_document, parse_status},
 };
@@ -11,8 +11,8 @@ use proptest::prelude::*;
 const BROKER: &str = "mqtts://broker.example:8883";
 
 fn agent(payload: &Value, id: &str) -> Agent {
-    let told = parse_status(id, payload.to_string().as_bytes()).unwrap();
-    let Availability::Available(fields) = told.availability else { panic!("not available") };
+    let message = parse_status(id, payload.to_string().as_bytes()).unwrap();
+    let Availability::Available(fields) = message.availability else { panic!("not available") };
     let text = build_document(fields, id, BROKER, true);
     Agent::from_document(&serde_json::from_slice(&text).unwrap(), [0; 32]).unwrap()
 }
@@ -58,7 +58,7 @@ fn r113_the_reference_agents_status_becomes_a_valid_document() {
     assert_eq!(agent.capabilities.iter().map(|word| &**word).collect::<Vec<_>>(), ["plan", "write_file"]);
     assert_eq!(agent.endpoint.to_string(), "mqtts://broker.example:8883/control/agents/planner/input");
     assert!(matches!(agent.endpoint, AgentEndpoint::Mqtt(_)));
-    assert_eq!((agent.status, agent.operations.len()), (Standing::Active, 1));
+    assert_eq!((agent.status, agent.operations.len()), (AgentStatus::Active, 1));
     assert!(agent.operations[0].name.is_empty() && agent.operations[0].inputs.is_none());
 }
 
@@ -126,7 +126,7 @@ fn r108_ids_that_are_not_path_safe_are_rejected() {
 
 #[test]
 fn r114_an_invalid_timestamp_is_noticed_and_accepted() {
-    for (timestamp, odd) in [
+    for (timestamp, invalid) in [
         (json!("2026-11-22T03:00:00Z"), false),
         (json!("2026-11-22T03:00:00.123456789Z"), false),
         (json!("2026-11-22T03:00:00+00:00"), true),
@@ -136,8 +136,12 @@ fn r114_an_invalid_timestamp_is_noticed_and_accepted() {
         (Value::Null, true),
     ] {
         let payload = json!({"agent_id": "a", "status": "unavailable", "timestamp": timestamp});
-        let told = parse_status("a", payload.to_string().as_bytes()).unwrap();
-        assert_eq!((told.invalid_timestamp, told.availability), (odd, Availability::Unavailable), "{timestamp}");
+        let message = parse_status("a", payload.to_string().as_bytes()).unwrap();
+        assert_eq!(
+            (message.invalid_timestamp, message.availability),
+            (invalid, Availability::Unavailable),
+            "{timestamp}"
+        );
     }
 }
 
@@ -154,8 +158,9 @@ proptest! {
 
     #[test]
     fn r109_the_canonical_form_is_idempotent(topic in "[/a-c+]{0,30}") {
-        let once = canonical_topic(&topic);
-        prop_assert_eq!(&canonical_topic(&once), &once);
-        prop_assert!(!once.contains("//") && !once.ends_with('/') && (once.is_empty() || once.starts_with('/')));
+        let canonical = canonical_topic(&topic);
+        prop_assert_eq!(&canonical_topic(&canonical), &canonical);
+        prop_assert!(!canonical.contains("//") && !canonical.ends_with('/'));
+        prop_assert!(canonical.is_empty() || canonical.starts_with('/'));
     }
 }

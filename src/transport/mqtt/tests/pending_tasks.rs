@@ -13,16 +13,20 @@ use tokio::sync::{mpsc, oneshot};
 const TASK: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
 
 struct Receivers {
-    answer: oneshot::Receiver<Result<Bytes, Fault>>,
+    reply: oneshot::Receiver<Result<Bytes, Fault>>,
     progress: mpsc::Receiver<String>,
 }
 
-fn expect_task(desk: &mut PendingTasks, conversation: &str, from: &str) -> Receivers {
-    let ((tell, answer), (teller, progress)) = (oneshot::channel(), mpsc::channel(2));
-    let from = from.to_owned();
-    let expected = PendingTask { task: TASK.to_owned(), agent_id: from, reply: tell, progress: Some(teller) };
-    desk.waiting.insert(conversation.to_owned(), expected);
-    Receivers { answer, progress }
+fn expect_task(tasks: &mut PendingTasks, conversation: &str, agent_id: &str) -> Receivers {
+    let ((reply_sender, reply), (progress_sender, progress)) = (oneshot::channel(), mpsc::channel(2));
+    let expected = PendingTask {
+        task: TASK.to_owned(),
+        agent_id: agent_id.to_owned(),
+        reply: reply_sender,
+        progress: Some(progress_sender),
+    };
+    tasks.waiting.insert(conversation.to_owned(), expected);
+    Receivers { reply, progress }
 }
 
 fn message(topic: &str, payload: &str) -> IncomingMessage {
@@ -36,21 +40,21 @@ fn message(topic: &str, payload: &str) -> IncomingMessage {
 
 #[test]
 fn only_the_first_reply_is_delivered() {
-    let mut desk = PendingTasks::default();
-    let mut waits = expect_task(&mut desk, "c", "a");
-    assert_eq!(desk.deliver(&message("//conversations/c/a/", "1")), MessageOutcome::Delivered);
-    assert_eq!(desk.deliver(&message("/conversations/c/a", "2")), MessageOutcome::Unmatched);
-    assert_eq!(waits.answer.try_recv().unwrap().unwrap(), "1");
-    assert!(desk.waiting.is_empty());
+    let mut tasks = PendingTasks::default();
+    let mut receivers = expect_task(&mut tasks, "c", "a");
+    assert_eq!(tasks.deliver(&message("//conversations/c/a/", "1")), MessageOutcome::Delivered);
+    assert_eq!(tasks.deliver(&message("/conversations/c/a", "2")), MessageOutcome::Unmatched);
+    assert_eq!(receivers.reply.try_recv().unwrap().unwrap(), "1");
+    assert!(tasks.waiting.is_empty());
 }
 
 #[test]
 fn messages_for_other_calls_leave_a_call_waiting() {
-    let mut desk = PendingTasks::default();
-    let mut waits = expect_task(&mut desk, "c", "a");
-    let mut kept = message("/conversations/c/a", "1");
-    kept.retained = true;
-    assert_eq!(desk.deliver(&kept), MessageOutcome::Retained);
+    let mut tasks = PendingTasks::default();
+    let mut receivers = expect_task(&mut tasks, "c", "a");
+    let mut retained = message("/conversations/c/a", "1");
+    retained.retained = true;
+    assert_eq!(tasks.deliver(&retained), MessageOutcome::Retained);
     for (topic, payload) in [
         ("/conversations/other/a", "1".to_owned()),
         ("/conversations/c/b", "1".to_owned()),
@@ -61,36 +65,39 @@ fn messages_for_other_calls_leave_a_call_waiting() {
         ("", "1".to_owned()),
         ("/conversations/c/a", json!({"response": 1, "task_id": "another"}).to_string()),
     ] {
-        assert_eq!(desk.deliver(&message(topic, &payload)), MessageOutcome::Unmatched, "{topic} {payload}");
+        assert_eq!(tasks.deliver(&message(topic, &payload)), MessageOutcome::Unmatched, "{topic} {payload}");
     }
-    let odd = IncomingMessage { topic: Bytes::from_static(b"\xff"), ..message("", "") };
-    assert_eq!(desk.deliver(&odd), MessageOutcome::Unreadable);
-    assert!(waits.answer.try_recv().is_err());
-    assert_eq!(desk.waiting.len(), 1);
+    let invalid_topic = IncomingMessage { topic: Bytes::from_static(b"\xff"), ..message("", "") };
+    assert_eq!(tasks.deliver(&invalid_topic), MessageOutcome::Unreadable);
+    assert!(receivers.reply.try_recv().is_err());
+    assert_eq!(tasks.waiting.len(), 1);
 }
 
 #[test]
 fn progress_reaches_only_its_call_and_is_dropped_for_a_slow_caller() {
-    let mut desk = PendingTasks::default();
-    let mut waits = expect_task(&mut desk, "c", "a");
-    let tell = |conversation: &str, task: &str| {
+    let mut tasks = PendingTasks::default();
+    let mut receivers = expect_task(&mut tasks, "c", "a");
+    let progress = |conversation: &str, task: &str| {
         json!({"conversation_id": conversation, "task_id": task, "event_type": "TaskStart"}).to_string()
     };
-    assert_eq!(desk.deliver(&message("/control/agents/a/progress/llm", &tell("c", TASK))), MessageOutcome::Delivered);
+    assert_eq!(
+        tasks.deliver(&message("/control/agents/a/progress/llm", &progress("c", TASK))),
+        MessageOutcome::Delivered
+    );
     for (topic, payload) in [
-        ("/control/agents/b/progress", tell("c", TASK)),
-        ("/control/agents/a/progress", tell("c", "another")),
-        ("/control/agents/a/progress", tell("d", TASK)),
+        ("/control/agents/b/progress", progress("c", TASK)),
+        ("/control/agents/a/progress", progress("c", "another")),
+        ("/control/agents/a/progress", progress("d", TASK)),
     ] {
-        assert_eq!(desk.deliver(&message(topic, &payload)), MessageOutcome::Unmatched, "{topic} {payload}");
+        assert_eq!(tasks.deliver(&message(topic, &payload)), MessageOutcome::Unmatched, "{topic} {payload}");
     }
-    assert_eq!(desk.deliver(&message("/control/agents/a/progress", "{")), MessageOutcome::Unreadable);
+    assert_eq!(tasks.deliver(&message("/control/agents/a/progress", "{")), MessageOutcome::Unreadable);
     for _ in 0..10 {
-        desk.deliver(&message("/control/agents/a/progress", &tell("c", TASK)));
+        tasks.deliver(&message("/control/agents/a/progress", &progress("c", TASK)));
     }
-    assert_eq!(waits.progress.len(), 2);
-    assert_eq!(desk.deliver(&message("/conversations/c/a", "1")), MessageOutcome::Delivered);
-    assert!(waits.progress.try_recv().is_ok() && waits.answer.try_recv().is_ok());
+    assert_eq!(receivers.progress.len(), 2);
+    assert_eq!(tasks.deliver(&message("/conversations/c/a", "1")), MessageOutcome::Delivered);
+    assert!(receivers.progress.try_recv().is_ok() && receivers.reply.try_recv().is_ok());
 }
 
 proptest! {
@@ -99,9 +106,9 @@ proptest! {
         topic in proptest::collection::vec(any::<u8>(), 0..60),
         payload in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
-        let mut desk = PendingTasks::default();
-        let _waits = expect_task(&mut desk, "4b43b0ae-e354-4e42-9cb7-4b0a2e3c4d5e", "a");
-        desk.deliver(&IncomingMessage { topic: topic.into(), payload: payload.into(), retained: false, qos: 0 });
-        prop_assert_eq!(desk.waiting.len(), 1);
+        let mut tasks = PendingTasks::default();
+        let _receivers = expect_task(&mut tasks, "4b43b0ae-e354-4e42-9cb7-4b0a2e3c4d5e", "a");
+        tasks.deliver(&IncomingMessage { topic: topic.into(), payload: payload.into(), retained: false, qos: 0 });
+        prop_assert_eq!(tasks.waiting.len(), 1);
     }
 }

@@ -18,7 +18,7 @@ fn parse(text: &str) -> ReplyMessage {
 
 fn parse_output(text: &str) -> String {
     match parse(text) {
-        ReplyMessage::Output(answer) => String::from_utf8(answer.to_vec()).unwrap(),
+        ReplyMessage::Output(output) => String::from_utf8(output.to_vec()).unwrap(),
         other => panic!("{text} is {other:?}"),
     }
 }
@@ -69,9 +69,9 @@ fn r115_errors_map_to_fault_codes_and_hide_the_agents_words() {
         assert!(!fault.message().contains("sk-123"), "{fault}");
         assert!(fault.detail().unwrap().contains("sk-123"), "{fault}");
     }
-    for more in [json!({"trace": "at /srv/agent.py"}), json!({"response": null}), json!({"plan": 1})] {
+    for members in [json!({"trace": "at /srv/agent.py"}), json!({"response": null}), json!({"plan": 1})] {
         let mut message = json!({"error": {"code": "llm_error", "message": "sk-123"}, "task_id": TASK});
-        message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         assert_eq!(parse_fault(&message.to_string()).code(), FaultCode::AgentError, "R114: {message}");
     }
     assert_eq!(parse_fault(r#"{"error": "boom"}"#).code(), FaultCode::AgentError);
@@ -103,10 +103,10 @@ fn r122_an_unreadable_message_is_a_failure_of_the_agent() {
 
 #[test]
 fn progress_names_its_conversation_and_task() {
-    let told = json!({"agent_id": "a", "conversation_id": "c", "task_id": TASK, "event_type": "TaskStart"});
-    let read = parse_progress(told.to_string().as_bytes()).unwrap();
-    assert_eq!((read.conversation.as_str(), read.task.as_str()), ("c", TASK));
-    assert_eq!(read.text, told.to_string());
+    let message = json!({"agent_id": "a", "conversation_id": "c", "task_id": TASK, "event_type": "TaskStart"});
+    let progress = parse_progress(message.to_string().as_bytes()).unwrap();
+    assert_eq!((progress.conversation.as_str(), progress.task.as_str()), ("c", TASK));
+    assert_eq!(progress.text, message.to_string());
     for message in ["", "{}", "[]", r#"{"conversation_id": "c"}"#, r#"{"conversation_id": 1, "task_id": "t"}"#] {
         assert_eq!(parse_progress(message.as_bytes()), None, "{message}");
     }
@@ -115,8 +115,8 @@ fn progress_names_its_conversation_and_task() {
 proptest! {
     #[test]
     fn r122_random_bytes_never_panic_and_a_reply_is_json(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        if let ReplyMessage::Output(answer) = parse_reply(&bytes.clone().into(), TASK) {
-            prop_assert!(serde_json::from_slice::<Box<serde_json::value::RawValue>>(&answer).is_ok());
+        if let ReplyMessage::Output(output) = parse_reply(&bytes.clone().into(), TASK) {
+            prop_assert!(serde_json::from_slice::<Box<serde_json::value::RawValue>>(&output).is_ok());
         }
         let _ = parse_progress(&bytes);
     }
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn json_values_are_returned_unchanged(value in "[a-z\"\\\\{}\\[\\]0-9 ]{0,40}", wrapped in any::<bool>()) {
         let message = if wrapped { json!({"response": {"v": value}, "task_id": TASK}) } else { json!({"v": value}) };
-        let came: serde_json::Value = serde_json::from_str(&parse_output(&message.to_string())).unwrap();
-        prop_assert_eq!(came, json!({"v": value}));
+        let output: serde_json::Value = serde_json::from_str(&parse_output(&message.to_string())).unwrap();
+        prop_assert_eq!(output, json!({"v": value}));
     }
 }

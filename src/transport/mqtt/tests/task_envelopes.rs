@@ -12,8 +12,8 @@ fn parse(body: &[u8]) -> Result<TaskInput, Fault> {
     TaskInput::parse(body, "plan", None)
 }
 
-fn envelope(asked: &TaskInput) -> Value {
-    let text = asked.serialize_envelope("/control/agents/a/input", "t-1", "c-1").unwrap();
+fn envelope(input: &TaskInput) -> Value {
+    let text = input.serialize_envelope("/control/agents/a/input", "t-1", "c-1").unwrap();
     serde_json::from_slice(&text).unwrap()
 }
 
@@ -40,8 +40,8 @@ fn r110_the_instruction_is_that_of_the_step_else_of_the_input_else_the_operation
 
 #[test]
 fn r111_an_input_is_an_object_or_a_string_and_is_forwarded_unchanged() {
-    let asked = parse(br#" {"n": 123456789012345678901234567890, "n2": 1.0 } "#).unwrap();
-    let text = String::from_utf8(asked.serialize_envelope("/t", "t", "c").unwrap().to_vec()).unwrap();
+    let input = parse(br#" {"n": 123456789012345678901234567890, "n2": 1.0 } "#).unwrap();
+    let text = String::from_utf8(input.serialize_envelope("/t", "t", "c").unwrap().to_vec()).unwrap();
     assert!(text.contains(r#"{"n": 123456789012345678901234567890, "n2": 1.0 }"#), "{text}");
     assert_eq!(envelope(&parse(b"\"hello\"").unwrap())["input"], "hello");
     assert_eq!(envelope(&parse(b"  ").unwrap())["input"], json!({}));
@@ -52,21 +52,21 @@ fn r111_an_input_is_an_object_or_a_string_and_is_forwarded_unchanged() {
 
 #[test]
 fn r116_an_envelope_beyond_256_kib_is_refused() {
-    let fits = |length: usize| {
-        let asked = parse(json!({"x": "x".repeat(length)}).to_string().as_bytes()).unwrap();
-        asked.serialize_envelope("/control/agents/a/input", &"t".repeat(36), &"c".repeat(36)).map(|text| text.len())
+    let envelope_length = |length: usize| {
+        let input = parse(json!({"x": "x".repeat(length)}).to_string().as_bytes()).unwrap();
+        input.serialize_envelope("/control/agents/a/input", &"t".repeat(36), &"c".repeat(36)).map(|text| text.len())
     };
-    let around = fits(0).unwrap();
-    assert_eq!(fits(MAX_MESSAGE_BYTES - around).unwrap(), MAX_MESSAGE_BYTES);
-    let fault = fits(MAX_MESSAGE_BYTES - around + 1).unwrap_err();
+    let overhead = envelope_length(0).unwrap();
+    assert_eq!(envelope_length(MAX_MESSAGE_BYTES - overhead).unwrap(), MAX_MESSAGE_BYTES);
+    let fault = envelope_length(MAX_MESSAGE_BYTES - overhead + 1).unwrap_err();
     assert_eq!((fault.code(), fault.http_status()), (FaultCode::PayloadTooLarge, 413));
 }
 
 proptest! {
     #[test]
     fn r122_random_bytes_never_panic_and_inputs_are_json(body in proptest::collection::vec(any::<u8>(), 0..300)) {
-        if let Ok(asked) = parse(&body) {
-            envelope(&asked);
+        if let Ok(input) = parse(&body) {
+            envelope(&input);
         }
     }
 }

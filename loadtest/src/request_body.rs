@@ -1,12 +1,12 @@
-//! What is asked wherever something is measured: a body, and the schema that it satisfies.
+//! The request body of every measured call, and the schema that the body satisfies.
 
 use serde_json::{Value, json};
 
-/// Bytes of a question.
-pub(crate) const QUESTION: usize = 200;
+/// Bytes of a request body.
+pub(crate) const REQUEST_BODY_SIZE: usize = 200;
 
-/// What a question has to be. The language is one of three.
-pub(crate) fn schema() -> Value {
+/// The JSON Schema of the request body. The language is one of three.
+pub(crate) fn input_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -19,8 +19,8 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// [`QUESTION`] bytes that ask for a language of two letters.
-pub(crate) fn question(language: &str) -> String {
+/// Builds a body of [`REQUEST_BODY_SIZE`] bytes with a language code of two letters.
+pub(crate) fn request_body(language: &str) -> String {
     let (head, tail) = ("{\"text\":\"", format!("\",\"target_language\":\"{language}\",\"formal\":true}}"));
-    format!("{head}{}{tail}", "x".repeat(QUESTION - head.len() - tail.len()))
+    format!("{head}{}{tail}", "x".repeat(REQUEST_BODY_SIZE - head.len() - tail.len()))
 }

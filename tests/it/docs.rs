@@ -1,0 +1,105 @@
+//! The pages in `docs/` are true: their configuration examples load with current key names, and their links lead to
+//! files and headings that exist.
+
+use gatepost::config::{LoadedConfig, migrate_text};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every page of the documentation, with its path.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.push(root().join("README.md"));
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The fenced blocks of a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    page.split(&*fence).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn configuration_examples_load_with_current_key_names() {
+    let mut count = 0;
+    for (path, page) in pages() {
+        for block in blocks(&page, "yaml") {
+            let has = |key: &str| block.lines().any(|line| line.starts_with(key));
+            // A document of an agent, or a comment alone, is not a configuration.
+            if has("id:") || block.lines().all(|line| line.trim().is_empty() || line.starts_with('#')) {
+                continue;
+            }
+            let mut text = block.to_owned();
+            if !has("listeners:") {
+                text.push_str("listeners: [{address: '127.0.0.1:0'}]\n");
+            }
+            let loaded = LoadedConfig::parse(&text, Path::new("/etc/gatepost"), std::iter::empty());
+            assert!(loaded.is_ok(), "{}: {}\n{block}", path.display(), loaded.unwrap_err());
+            assert_eq!(migrate_text(&text).unwrap().renamed, 0, "{}: former keys in\n{block}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} examples were found");
+}
+
+/// The anchor that a heading has.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || *c == '-' || *c == '_').collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_exist() {
+    for (path, page) in pages() {
+        for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link}", path.display());
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let found = headings.map(|line| anchor(line.trim_start_matches(['#', ' ']))).any(|known| known == heading);
+                assert!(found, "{}: {link}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_command_and_option_that_the_pages_name_exists() {
+    let binary = env!("CARGO_BIN_EXE_gatepost");
+    let help = |words: &[&str]| {
+        let output = std::process::Command::new(binary).args(words).arg("--help").output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    for (path, page) in pages() {
+        for command in page.split("gatepost ").skip(1) {
+            let line = command.split(['`', '\n', '#', '|', ';']).next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            let Some(first) = words.next().filter(|word| {
+                ["run", "check", "schema", "demo", "resolve", "call", "key", "registry"].contains(word)
+            }) else {
+                continue;
+            };
+            let is_nested = matches!(first, "key" | "registry");
+            let nested = words.clone().next().filter(|_| is_nested).map(|word| word.trim_end_matches([',', ':', '.']));
+            let words_of_command: Vec<&str> = std::iter::once(first).chain(nested).collect();
+            let (known, text) = help(&words_of_command);
+            assert!(known, "{}: gatepost {line}", path.display());
+            for option in words.filter(|word| word.starts_with("--")) {
+                let option = option.trim_end_matches(['.', ',', ':', ')']);
+                assert!(text.contains(option), "{}: gatepost {line}: {option} is unknown", path.display());
+            }
+        }
+    }
+}
