@@ -2,24 +2,24 @@
 //! and the memory that the proxy uses for them.
 
 use crate::agent::BYTES_PATH;
-use crate::client::Request;
-use crate::figures::{median, table};
-use crate::gatepost::path_of;
-use crate::house::{Ground, Programs};
-use crate::load::{self, Target, Until};
-use crate::process::Process;
-use crate::proxy::{Kind, Work};
-use crate::report::{PINGORA, cell};
+use crate::environment::{ProgramPaths, TestEnvironment};
+use crate::gatepost::invoke_path;
+use crate::http1_client::PreparedRequest;
+use crate::load::{self, CallTarget, LoadLimit};
+use crate::process::ServerProcess;
+use crate::proxy::{ProxyKind, ProxyMode};
+use crate::report::{PINGORA, format_number};
+use crate::statistics::{markdown_table, median};
 use anyhow::{Context as _, ensure};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The measured body lengths, in bytes.
-pub(crate) const LENGTHS: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 64 << 20];
+pub(crate) const BODY_LENGTHS: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 64 << 20];
 
 /// How much to measure. The defaults take about a minute and a half.
 #[derive(clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct BodiesArgs {
     /// Rounds; each measures every length, in both directions, through every proxy.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
@@ -30,43 +30,43 @@ pub(crate) struct Plan {
     #[arg(long, default_value_t = 8)]
     connections: u64,
     #[command(flatten)]
-    programs: Programs,
+    programs: ProgramPaths,
 }
 
 /// How long the calls before and during a reading of memory may take.
-const LONGEST: Duration = Duration::from_secs(60);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
-    Up,
-    Down,
+enum Direction {
+    ToAgent,
+    FromAgent,
 }
 
 /// A proxy that bodies pass through, or the agent itself.
-struct Passage {
+struct BodyProxy {
     name: &'static str,
     /// `None` is the agent itself.
-    process: Option<Process>,
-    target: Box<dyn Fn(Way, usize) -> Target>,
+    process: Option<ServerProcess>,
+    target: Box<dyn Fn(Direction, usize) -> CallTarget>,
 }
 
 /// The result of one round for one proxy, direction and length.
-struct Seen {
+struct BodyRound {
     megabytes_per_second: f64,
     /// Microseconds of CPU for a call, and for a megabyte.
     cpu: Option<(f64, f64)>,
     failed: u64,
 }
 
-pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
-    let environment = Ground::lay(&args.programs, 1000)?;
-    let proxies = NAMES.iter().map(|name| passage(&environment, name));
-    let proxies: Vec<Passage> = proxies.filter_map(anyhow::Result::transpose).collect::<anyhow::Result<_>>()?;
+pub(crate) fn run(args: &BodiesArgs) -> anyhow::Result<()> {
+    let environment = TestEnvironment::start(&args.programs, 1000)?;
+    let proxies = PROXY_NAMES.iter().map(|name| start_proxy(&environment, name));
+    let proxies: Vec<BodyProxy> = proxies.filter_map(anyhow::Result::transpose).collect::<anyhow::Result<_>>()?;
     let mut failed = 0;
-    for direction in [Way::Up, Way::Down] {
+    for direction in [Direction::ToAgent, Direction::FromAgent] {
         let mut rows = Vec::new();
-        for length in LENGTHS {
-            let mut results: Vec<Vec<Seen>> = proxies.iter().map(|_| Vec::new()).collect();
+        for length in BODY_LENGTHS {
+            let mut results: Vec<Vec<BodyRound>> = proxies.iter().map(|_| Vec::new()).collect();
             for _ in 0..args.rounds {
                 for (proxy, results) in proxies.iter().zip(&mut results) {
                     let result = measure(args, proxy, (direction, length));
@@ -74,112 +74,127 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
                 }
             }
             failed += results.iter().flatten().map(|result| result.failed).sum::<u64>();
-            rows.extend(proxies.iter().zip(&results).map(|(proxy, results)| line(proxy.name, length, results)));
+            rows.extend(proxies.iter().zip(&results).map(|(proxy, results)| result_row(proxy.name, length, results)));
         }
-        let title = if direction == Way::Up { "to the agent" } else { "from the agent" };
+        let title = if direction == Direction::ToAgent { "to the agent" } else { "from the agent" };
         let header = [title, "length", "MB/s", "CPU µs/call", "CPU µs/MB", "failed"];
-        println!("{}", table(&header, &rows));
+        println!("{}", markdown_table(&header, &rows));
     }
     let mut rows = Vec::new();
     for proxy in proxies.iter().filter(|proxy| proxy.process.is_some()) {
         let mut cells = vec![proxy.name.to_owned()];
-        for direction in [Way::Up, Way::Down] {
-            let memory = grown(args, &environment, (proxy.name, direction))?;
-            cells.push(cell(memory.unwrap_or(f64::NAN), 0));
+        for direction in [Direction::ToAgent, Direction::FromAgent] {
+            let memory = memory_per_body(args, &environment, (proxy.name, direction))?;
+            cells.push(format_number(memory.unwrap_or(f64::NAN), 0));
         }
         rows.push(cells);
     }
     let title = format!("{} × 64 MiB at once, KiB for each", args.connections);
-    println!("{}", table(&[&title, "to the agent", "from the agent"], &rows));
+    println!("{}", markdown_table(&[&title, "to the agent", "from the agent"], &rows));
     ensure!(failed == 0, "{failed} calls failed: do not use the figures above");
     Ok(())
 }
 
 /// The measured proxies, and the agent itself.
-const NAMES: [&str; 5] = ["direct", "nginx", "HAProxy", PINGORA, "Gatepost"];
+const PROXY_NAMES: [&str; 5] = ["direct", "nginx", "HAProxy", PINGORA, "Gatepost"];
 
 /// Starts one of them. Returns `None` if it is not installed.
-fn passage(environment: &Ground, name: &'static str) -> anyhow::Result<Option<Passage>> {
+fn start_proxy(environment: &TestEnvironment, name: &'static str) -> anyhow::Result<Option<BodyProxy>> {
     let kind = match name {
-        "nginx" => Kind::Nginx,
-        "HAProxy" => Kind::Haproxy,
-        PINGORA => Kind::Pingora,
+        "nginx" => ProxyKind::Nginx,
+        "HAProxy" => ProxyKind::Haproxy,
+        PINGORA => ProxyKind::Pingora,
         "Gatepost" => {
-            let gateway = environment.gateway.open()?.process;
+            let gateway = environment.gateway.start_open()?.process;
             let address = gateway.address;
             let target = move |direction, length| {
-                let (up, down) = lengths(direction, length);
-                Target::plain(address, Request::bulk(&path_of(&format!("bulk-{down}")), up))
+                let (up, down) = request_and_response_lengths(direction, length);
+                CallTarget::plain(address, PreparedRequest::post_bytes(&invoke_path(&format!("bulk-{down}")), up))
             };
-            return Ok(Some(Passage { name, process: Some(gateway), target: Box::new(target) }));
+            return Ok(Some(BodyProxy { name, process: Some(gateway), target: Box::new(target) }));
         }
         _ => {
             let agent = environment.settings.agent;
-            return Ok(Some(Passage {
+            return Ok(Some(BodyProxy {
                 name,
                 process: None,
-                target: Box::new(move |direction, length| bulk(agent, direction, length)),
+                target: Box::new(move |direction, length| body_target(agent, direction, length)),
             }));
         }
     };
-    let Some(proxy) = environment.proxy(name, kind, Work::Pass)? else { return Ok(None) };
+    let Some(proxy) = environment.start_proxy(name, kind, ProxyMode::PassThrough)? else { return Ok(None) };
     let address = proxy.process.address;
-    let target = Box::new(move |direction, length| bulk(address, direction, length));
-    Ok(Some(Passage { name, process: Some(proxy.process), target }))
+    let target = Box::new(move |direction, length| body_target(address, direction, length));
+    Ok(Some(BodyProxy { name, process: Some(proxy.process), target }))
 }
 
 /// Sends the largest body over every connection at once through a process that has handled only small bodies before.
 /// Returns by how much its peak of resident memory exceeds the memory before, in KiB per connection.
-fn grown(args: &Plan, environment: &Ground, (name, direction): (&'static str, Way)) -> anyhow::Result<Option<f64>> {
-    let Some(Passage { process: Some(process), target, .. }) = passage(environment, name)? else { return Ok(None) };
-    let [small, .., large] = LENGTHS;
+fn memory_per_body(
+    args: &BodiesArgs,
+    environment: &TestEnvironment,
+    (name, direction): (&'static str, Direction),
+) -> anyhow::Result<Option<f64>> {
+    let Some(BodyProxy { process: Some(process), target, .. }) = start_proxy(environment, name)? else {
+        return Ok(None);
+    };
+    let [small, .., large] = BODY_LENGTHS;
     let calls = args.connections * 10;
-    load::saturate(&target(direction, small), args.connections, Until { time: LONGEST, most: calls }, None)?;
-    process.forget_peak()?;
-    let before = process.resident()?;
+    load::saturate(
+        &target(direction, small),
+        args.connections,
+        LoadLimit { time: LOAD_TIMEOUT, max_calls: calls },
+        None,
+    )?;
+    process.reset_peak_memory()?;
+    let before = process.resident_memory()?;
     let bodies = args.connections * 2;
-    let result =
-        load::saturate(&target(direction, large), args.connections, Until { time: LONGEST, most: bodies }, None)?;
+    let result = load::saturate(
+        &target(direction, large),
+        args.connections,
+        LoadLimit { time: LOAD_TIMEOUT, max_calls: bodies },
+        None,
+    )?;
     ensure!(
         result.failed == 0 && result.calls == bodies,
         "{name}: {} of {bodies} bodies, {} failed",
         result.calls,
         result.failed
     );
-    Ok(Some(process.peak()?.saturating_sub(before) as f64 / args.connections as f64))
+    Ok(Some(process.peak_resident_memory()?.saturating_sub(before) as f64 / args.connections as f64))
 }
 
 /// Returns the lengths of the request body and of the response body.
-fn lengths(direction: Way, length: usize) -> (usize, usize) {
-    if direction == Way::Up { (length, 0) } else { (0, length) }
+fn request_and_response_lengths(direction: Direction, length: usize) -> (usize, usize) {
+    if direction == Direction::ToAgent { (length, 0) } else { (0, length) }
 }
 
 /// A body to the agent or from it, directly or through a proxy that does not change paths.
-fn bulk(address: SocketAddr, direction: Way, length: usize) -> Target {
-    let (up, down) = lengths(direction, length);
-    Target::plain(address, Request::bulk(&format!("{BYTES_PATH}{down}"), up))
+fn body_target(address: SocketAddr, direction: Direction, length: usize) -> CallTarget {
+    let (up, down) = request_and_response_lengths(direction, length);
+    CallTarget::plain(address, PreparedRequest::post_bytes(&format!("{BYTES_PATH}{down}"), up))
 }
 
-fn measure(args: &Plan, proxy: &Passage, (direction, length): (Way, usize)) -> anyhow::Result<Seen> {
+fn measure(args: &BodiesArgs, proxy: &BodyProxy, (direction, length): (Direction, usize)) -> anyhow::Result<BodyRound> {
     let target = (proxy.target)(direction, length);
     let time = Duration::from_secs_f64(args.seconds);
     let saturated = load::saturate(&target, args.connections, time, proxy.process.as_ref())?;
     let megabytes = saturated.calls as f64 * length as f64 / 1e6;
-    Ok(Seen {
-        megabytes_per_second: megabytes / saturated.took.as_secs_f64(),
+    Ok(BodyRound {
+        megabytes_per_second: megabytes / saturated.elapsed.as_secs_f64(),
         cpu: saturated.cpu_per_call().map(|cpu| (cpu, cpu * saturated.calls as f64 / megabytes)),
         failed: saturated.failed,
     })
 }
 
-fn line(name: &str, length: usize, results: &[Seen]) -> Vec<String> {
-    let median_of = |value: fn(&Seen) -> Option<f64>| median(results.iter().filter_map(value));
+fn result_row(name: &str, length: usize, results: &[BodyRound]) -> Vec<String> {
+    let median_of = |value: fn(&BodyRound) -> Option<f64>| median(results.iter().filter_map(value));
     vec![
         name.to_owned(),
         if length < 1 << 20 { format!("{} KiB", length >> 10) } else { format!("{} MiB", length >> 20) },
-        cell(median_of(|result| Some(result.megabytes_per_second)), 0),
-        cell(median_of(|result| Some(result.cpu?.0)), 1),
-        cell(median_of(|result| Some(result.cpu?.1)), 1),
+        format_number(median_of(|result| Some(result.megabytes_per_second)), 0),
+        format_number(median_of(|result| Some(result.cpu?.0)), 1),
+        format_number(median_of(|result| Some(result.cpu?.1)), 1),
         results.iter().map(|result| result.failed).sum::<u64>().to_string(),
     ]
 }

@@ -1,19 +1,19 @@
 //! The certificate of a run: self-signed, ECDSA P-256, the same for every server.
 
-use crate::wire::HOST;
+use crate::client_stream::HOST;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The certificate's files, in PEM.
 #[derive(Clone)]
-pub(crate) struct Certificate {
+pub(crate) struct TestCertificate {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
     /// The chain and the key in one file, as HAProxy reads them.
-    pub(crate) both: PathBuf,
+    pub(crate) chain_and_key: PathBuf,
 }
 
-impl Certificate {
+impl TestCertificate {
     /// Creates a certificate and writes its files to `folder`.
     pub(crate) fn new(folder: &Path) -> anyhow::Result<Self> {
         let generated = rcgen::generate_simple_self_signed([HOST.to_owned()])?;
@@ -26,7 +26,7 @@ impl Certificate {
         Ok(Self {
             chain: file("chain.pem", &chain)?,
             key: file("key.pem", &key)?,
-            both: file("both.pem", &format!("{chain}{key}"))?,
+            chain_and_key: file("both.pem", &format!("{chain}{key}"))?,
         })
     }
 }

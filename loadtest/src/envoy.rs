@@ -1,22 +1,22 @@
 //! Arguments and configuration of Envoy, with one worker.
 
-use crate::proxy::{CHECKED_PATH, Fronts, API_KEY, RATE_LIMIT, Setting, Work, written};
+use crate::proxy::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) fn arguments(command: &mut Command, folder: &Path, config: &Value) -> anyhow::Result<()> {
-    let file = written(folder, "envoy.json", &config.to_string())?;
+pub(crate) fn add_arguments(command: &mut Command, folder: &Path, config: &Value) -> anyhow::Result<()> {
+    let file = write_file(folder, "envoy.json", &config.to_string())?;
     command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "critical", "-c"]).arg(file);
     Ok(())
 }
 
-pub(crate) fn config(settings: &Setting, mode: Work, addresses: Fronts) -> Value {
+pub(crate) fn config(settings: &ProxySettings, mode: ProxyMode, addresses: ListenAddresses) -> Value {
     let max_connections = settings.connections;
     let tls = json!({
         "name": "envoy.transport_sockets.tls",
-        "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", json!({
+        "typed_config": typed_config("envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", json!({
             "common_tls_context": {
                 "alpn_protocols": ["h2", "http/1.1"],
                 "tls_certificates": [{
@@ -48,14 +48,14 @@ pub(crate) fn config(settings: &Setting, mode: Work, addresses: Fronts) -> Value
     }})
 }
 
-fn listener(name: &str, address: SocketAddr, (mode, tls): (Work, Option<Value>)) -> Value {
-    let manager = typed(
+fn listener(name: &str, address: SocketAddr, (mode, tls): (ProxyMode, Option<Value>)) -> Value {
+    let manager = typed_config(
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         json!({
             "stat_prefix": "calls",
             "route_config": { "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": routes(mode) }] },
-            "http_filters": filters(mode),
-            "access_log": log(mode),
+            "http_filters": http_filters(mode),
+            "access_log": access_log(mode),
         }),
     );
     let filter = json!({ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager });
@@ -66,8 +66,8 @@ fn listener(name: &str, address: SocketAddr, (mode, tls): (Work, Option<Value>))
     json!({ "name": name, "address": socket_address(address), "filter_chains": [chain] })
 }
 
-fn routes(mode: Work) -> Value {
-    if mode != Work::Check {
+fn routes(mode: ProxyMode) -> Value {
+    if mode != ProxyMode::Checked {
         return json!([{ "match": { "prefix": "/" }, "route": { "cluster": "agent", "timeout": "0s" } }]);
     }
     let key_header = json!({ "name": "x-api-key", "string_match": { "exact": API_KEY } });
@@ -80,12 +80,12 @@ fn routes(mode: Work) -> Value {
     ])
 }
 
-fn filters(mode: Work) -> Value {
+fn http_filters(mode: ProxyMode) -> Value {
     let router = json!({
         "name": "envoy.filters.http.router",
-        "typed_config": typed("envoy.extensions.filters.http.router.v3.Router", json!({})),
+        "typed_config": typed_config("envoy.extensions.filters.http.router.v3.Router", json!({})),
     });
-    if mode != Work::Check {
+    if mode != ProxyMode::Checked {
         return json!([router]);
     }
     let always = json!({ "default_value": { "numerator": 100, "denominator": "HUNDRED" } });
@@ -97,23 +97,23 @@ fn filters(mode: Work) -> Value {
     });
     let limit = json!({
         "name": "envoy.filters.http.local_ratelimit",
-        "typed_config": typed("envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", limit),
+        "typed_config": typed_config("envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", limit),
     });
     json!([limit, router])
 }
 
-fn log(mode: Work) -> Value {
-    if mode != Work::Check {
+fn access_log(mode: ProxyMode) -> Value {
+    if mode != ProxyMode::Checked {
         return json!([]);
     }
     json!([{
         "name": "envoy.access_loggers.file",
-        "typed_config": typed("envoy.extensions.access_loggers.file.v3.FileAccessLog", json!({ "path": "/dev/null" })),
+        "typed_config": typed_config("envoy.extensions.access_loggers.file.v3.FileAccessLog", json!({ "path": "/dev/null" })),
     }])
 }
 
 /// Adds the name of a message's type to the message.
-fn typed(name: &str, mut message: Value) -> Value {
+fn typed_config(name: &str, mut message: Value) -> Value {
     if let Some(fields) = message.as_object_mut() {
         fields.insert("@type".to_owned(), json!(format!("type.googleapis.com/{name}")));
     }

@@ -1,16 +1,16 @@
 //! The measured gateway. Everything that depends on the form of its configuration, its documents and its command line
 //! is in this file.
 
-use crate::agent::{BYTES_PATH, SSE, TICKER};
-use crate::bodies::LENGTHS;
-use crate::certificate::Certificate;
-use crate::client::Request;
-use crate::load::Target;
-use crate::peers::{MQTT_AGENT_ID, Places};
-use crate::process::{Core, Process, free_address};
-use crate::proxy::{CHECKED_PATH, Proxy};
+use crate::agent::{BYTES_PATH, ENDLESS_EVENTS_PATH, EVENTS_PATH};
+use crate::bodies::BODY_LENGTHS;
+use crate::certificate::TestCertificate;
+use crate::http1_client::PreparedRequest;
+use crate::load::CallTarget;
+use crate::process::{CpuCore, ServerProcess, free_address};
+use crate::proxy::{CHECKED_PATH, RunningProxy};
 use crate::request_body::{input_schema, request_body};
 use crate::token_issuer::{AUDIENCE, TokenIssuer};
+use crate::transport_agents::{AgentAddresses, MQTT_AGENT_ID};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
@@ -21,55 +21,56 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The caller of the API key and of the token.
-const CALLER: &str = "loadtest";
+const CALLER_ID: &str = "loadtest";
 
 /// The language in the request bodies.
 const LANGUAGE: &str = "fr";
 
 /// Starts gateways: the program, a folder for its files, and the agent behind it.
-pub(crate) struct Gateway {
+pub(crate) struct GatewayLauncher {
     program: PathBuf,
     folder: PathBuf,
     agent: SocketAddr,
     /// With a certificate, the gateway serves TLS beside plain HTTP.
-    certificate: Option<Certificate>,
+    certificate: Option<TestCertificate>,
 }
 
-impl Gateway {
+impl GatewayLauncher {
     pub(crate) fn new(program: PathBuf, folder: PathBuf, agent: SocketAddr) -> Self {
         Self { program, folder, agent, certificate: None }
     }
 
     /// Returns a launcher whose gateways serve TLS, too ([`Self::start_open`] and [`Self::start_guarded`]).
-    pub(crate) fn with(self, certificate: &Certificate) -> Self {
+    pub(crate) fn with_certificate(self, certificate: &TestCertificate) -> Self {
         Self { certificate: Some(certificate.clone()), ..self }
     }
 
     /// Starts a gateway that has nothing to check: everybody may call, without a limit or a schema.
-    pub(crate) fn open(&self) -> anyhow::Result<Proxy> {
+    pub(crate) fn start_open(&self) -> anyhow::Result<RunningProxy> {
         let document = |id: &str, path: &str| self.agent_document(id, "none", path, None);
-        let mut agents = vec![document("open", "/invoke"), document("stream", SSE), document("ticker", TICKER)];
-        let lengths = [0].into_iter().chain(LENGTHS);
+        let mut agents =
+            vec![document("open", "/invoke"), document("stream", EVENTS_PATH), document("ticker", ENDLESS_EVENTS_PATH)];
+        let lengths = [0].into_iter().chain(BODY_LENGTHS);
         agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BYTES_PATH}{length}"))));
         let agents = json!(agents);
         let tls = free_address()?;
         // Several of these gateways run at the same time, and each watches its own files.
         let name = format!("open-{}", tls.port());
-        let common = self.common(&self.agents(&name, &agents)?, Some(tls));
+        let common = self.common_config(&self.write_agents(&name, &agents)?, Some(tls));
         let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ max_per_agent: null }}\n");
-        Ok(Proxy { process: self.start(&self.write(&name, &config)?)?, tls })
+        Ok(RunningProxy { process: self.start(&self.write_config(&name, &config)?)?, tls })
     }
 
     /// Starts a gateway with API keys, tokens, a rate limit that never refuses, and a schema. Returns an API key that
     /// the gateway accepts, too.
-    pub(crate) fn guarded(&self) -> anyhow::Result<(Proxy, String)> {
-        let (file, key, tls) = self.guard()?;
-        Ok((Proxy { process: self.start(&file)?, tls }, key))
+    pub(crate) fn start_guarded(&self) -> anyhow::Result<(RunningProxy, String)> {
+        let (file, key, tls) = self.write_guarded_config()?;
+        Ok((RunningProxy { process: self.start(&file)?, tls }, key))
     }
 
     /// Writes the configuration of [`Self::start_guarded`], with this many keys besides the returned one.
-    pub(crate) fn keys_among(&self, other_keys: usize) -> anyhow::Result<(PathBuf, String)> {
-        let (file, key, _) = self.guard()?;
+    pub(crate) fn write_guarded_config_with_keys(&self, other_keys: usize) -> anyhow::Result<(PathBuf, String)> {
+        let (file, key, _) = self.write_guarded_config()?;
         let mut keys = BufWriter::new(OpenOptions::new().append(true).open(self.folder.join("keys.jsonl"))?);
         for number in 0..other_keys {
             // No key has this hash.
@@ -81,7 +82,7 @@ impl Gateway {
         Ok((file, key))
     }
 
-    fn guard(&self) -> anyhow::Result<(PathBuf, String, SocketAddr)> {
+    fn write_guarded_config(&self) -> anyhow::Result<(PathBuf, String, SocketAddr)> {
         let agents = json!([
             self.agent_document("keyed", "api_key", "/invoke", Some(input_schema())),
             self.agent_document("signed", "oauth2_bearer", "/invoke", Some(input_schema())),
@@ -101,25 +102,29 @@ limits:
   per_address: 1000000/s
   per_caller: 1000000/s
 ",
-            common = self.common(&self.agents("guarded", &agents)?, Some(tls)),
+            common = self.common_config(&self.write_agents("guarded", &agents)?, Some(tls)),
             keys = self.folder.join("keys.jsonl").display(),
         );
-        let file = self.write("guarded", &config)?;
-        let key = self.key(&file)?;
+        let file = self.write_config("guarded", &config)?;
+        let key = self.create_key(&file)?;
         Ok((file, key, tls))
     }
 
     /// Starts a gateway with the agents of a file, which everybody may discover and call.
-    pub(crate) fn crowded(&self, agents: &Path, count: usize) -> anyhow::Result<Process> {
+    pub(crate) fn start_with_agents_file(&self, agents: &Path, count: usize) -> anyhow::Result<ServerProcess> {
         let config = format!(
             "{}directory:\n  public_agents: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
-            self.common(&agents.display().to_string(), None)
+            self.common_config(&agents.display().to_string(), None)
         );
-        self.start(&self.write(&format!("catalogue-{count}"), &config)?)
+        self.start(&self.write_config(&format!("catalogue-{count}"), &config)?)
     }
 
     /// Starts a gateway with the agents of [`crate::transport_agents`], by transport. A call times out after `timeout`.
-    pub(crate) fn over_everything(&self, addresses: &Places, timeout: Duration) -> anyhow::Result<Process> {
+    pub(crate) fn start_with_all_transports(
+        &self,
+        addresses: &AgentAddresses,
+        timeout: Duration,
+    ) -> anyhow::Result<ServerProcess> {
         let agent = |(id, endpoint): (&str, String)| json!({"id": id, "name": id, "endpoint": endpoint});
         let endpoints = [
             ("http", format!("http://{}/invoke", addresses.http)),
@@ -128,7 +133,7 @@ limits:
             ("mqtt", format!("mqtt://{}/control/agents/{MQTT_AGENT_ID}/input", addresses.broker)),
         ];
         let agents: Vec<Value> = endpoints.into_iter().map(agent).collect();
-        let file = self.agents("transports", &json!(agents))?;
+        let file = self.write_agents("transports", &json!(agents))?;
         let millis = timeout.as_millis();
         let rules = format!(
             "agents:
@@ -140,21 +145,21 @@ limits:
     - {{ agents: [mqtt], max_concurrency: 1000 }}
 "
         );
-        let config = self.common(&file, None).replace(&format!("agents:\n  sources: [{file}]\n"), &rules);
+        let config = self.common_config(&file, None).replace(&format!("agents:\n  sources: [{file}]\n"), &rules);
         let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allowed_sockets: [\"/*\"]\n");
-        self.start(&self.write("transports", &format!("{config}limits:\n  per_address: null\n"))?)
+        self.start(&self.write_config("transports", &format!("{config}limits:\n  per_address: null\n"))?)
     }
 
-    fn agents(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
+    fn write_agents(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
         let documents = self.folder.join(format!("{name}-agents.json"));
         fs::write(&documents, agents.to_string())?;
         Ok(documents.display().to_string())
     }
 
     /// Creates an API key with the gateway's own command, before the gateway starts.
-    fn key(&self, config: &Path) -> anyhow::Result<String> {
+    fn create_key(&self, config: &Path) -> anyhow::Result<String> {
         let mut command = Command::new(&self.program);
-        command.args(["key", "new", "--caller", CALLER, "--config"]).arg(config);
+        command.args(["key", "new", "--caller", CALLER_ID, "--config"]).arg(config);
         let output = command.output()?;
         let stdout = String::from_utf8(output.stdout)?;
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -164,7 +169,7 @@ limits:
     }
 
     /// Signs a token in the name of the one issuer that the gateway trusts.
-    pub(crate) fn token(&self, issuer: &TokenIssuer) -> anyhow::Result<String> {
+    pub(crate) fn sign_token(&self, issuer: &TokenIssuer) -> anyhow::Result<String> {
         issuer.sign_token(&self.issuer_url())
     }
 
@@ -172,7 +177,7 @@ limits:
         format!("http://{}", self.agent)
     }
 
-    fn common(&self, agents_file: &str, tls: Option<SocketAddr>) -> String {
+    fn common_config(&self, agents_file: &str, tls: Option<SocketAddr>) -> String {
         let tls_listener = tls.zip(self.certificate.as_ref()).map_or_else(String::new, |(tls, certificate)| {
             let (chain, key) = (certificate.chain.display(), certificate.key.display());
             format!("  - address: {tls}\n    tls: {{ certificate: {chain}, key: {key} }}\n")
@@ -212,48 +217,48 @@ access_log:
         })
     }
 
-    fn write(&self, name: &str, config: &str) -> anyhow::Result<PathBuf> {
+    fn write_config(&self, name: &str, config: &str) -> anyhow::Result<PathBuf> {
         let file = self.folder.join(format!("{name}.yaml"));
         fs::write(&file, config)?;
         Ok(file)
     }
 
-    pub(crate) fn start(&self, config: &Path) -> anyhow::Result<Process> {
+    pub(crate) fn start(&self, config: &Path) -> anyhow::Result<ServerProcess> {
         let mut command = Command::new(&self.program);
         command.arg("run").arg("--config").arg(config).env("GATEPOST_LOG", "warn");
-        Process::telling(command, Core::Proxy)
+        ServerProcess::start_announcing(command, CpuCore::Proxy)
     }
 }
 
 /// A call without credentials, to the agent itself, to a proxy without checks, or to an open agent.
-pub(crate) fn plain(address: SocketAddr, path: &str) -> Target {
-    Target::plain(address, Request::post(path, "", &request_body(LANGUAGE)))
+pub(crate) fn anonymous_target(address: SocketAddr, path: &str) -> CallTarget {
+    CallTarget::plain(address, PreparedRequest::post_json(path, "", &request_body(LANGUAGE)))
 }
 
 /// A call through the gateway to one of the agents of [`crate::transport_agents`].
-pub(crate) fn asking(address: SocketAddr, transport: &str, body: &str) -> Target {
-    Target::plain(address, Request::post(&path_of(transport), "", body))
+pub(crate) fn transport_target(address: SocketAddr, transport: &str, body: &str) -> CallTarget {
+    CallTarget::plain(address, PreparedRequest::post_json(&invoke_path(transport), "", body))
 }
 
 /// Returns the gateway's path for calls to an agent.
-pub(crate) fn path_of(agent: &str) -> String {
+pub(crate) fn invoke_path(agent: &str) -> String {
     format!("/agents/{agent}/invoke")
 }
 
 /// A call with an API key.
-pub(crate) fn keyed(address: SocketAddr, key: &str) -> Target {
+pub(crate) fn api_key_target(address: SocketAddr, key: &str) -> CallTarget {
     let header = format!("x-api-key: {key}\r\n");
-    Target::plain(address, Request::post(CHECKED_PATH, &header, &request_body(LANGUAGE)))
+    CallTarget::plain(address, PreparedRequest::post_json(CHECKED_PATH, &header, &request_body(LANGUAGE)))
 }
 
 /// A call with a token.
-pub(crate) fn signed(address: SocketAddr, token: &str) -> Target {
+pub(crate) fn token_target(address: SocketAddr, token: &str) -> CallTarget {
     let header = format!("authorization: Bearer {token}\r\n");
-    Target::plain(address, Request::post("/agents/signed/invoke", &header, &request_body(LANGUAGE)))
+    CallTarget::plain(address, PreparedRequest::post_json("/agents/signed/invoke", &header, &request_body(LANGUAGE)))
 }
 
 /// Returns the path of the gateway's program beside this one, where cargo builds both.
-pub(crate) fn beside() -> anyhow::Result<PathBuf> {
+pub(crate) fn sibling_program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.with_file_name("gatepost");
     ensure!(program.is_file(), "{} is missing (cargo build --release)", program.display());

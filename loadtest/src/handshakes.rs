@@ -1,13 +1,13 @@
 //! `handshakes`: full and resumed TLS handshakes, one after the other on each of several threads: TLS 1.3, X25519, and
 //! one certificate with an ECDSA P-256 key for all servers. A handshake ends with the server's first session ticket.
 
-use crate::figures::{median, table};
-use crate::house::{Ground, Programs};
-use crate::load::join;
-use crate::process::Process;
-use crate::proxy::{Kind, Proxy, Work};
-use crate::report::cell;
-use crate::wire::{Caller, config, server_name};
+use crate::client_stream::{ClientProtocol, server_name, tls_config};
+use crate::environment::{ProgramPaths, TestEnvironment};
+use crate::load::join_all;
+use crate::process::ServerProcess;
+use crate::proxy::{ProxyKind, ProxyMode, RunningProxy};
+use crate::report::format_number;
+use crate::statistics::{markdown_table, median};
 use anyhow::{Context as _, ensure};
 use rustix::net::sockopt::set_socket_linger;
 use rustls::client::{
@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a server may take for one handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much to measure. The defaults take about half a minute.
 #[derive(clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct HandshakesArgs {
     /// Rounds; each measures full and resumed handshakes with every server.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
@@ -36,19 +36,23 @@ pub(crate) struct Plan {
     #[arg(long, default_value_t = 8)]
     callers: u64,
     #[command(flatten)]
-    programs: Programs,
+    programs: ProgramPaths,
 }
 
 /// The result of one round for one server: handshakes a second, and CPU time of each in microseconds.
-type Seen = (f64, f64);
+type HandshakeRound = (f64, f64);
 
-pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
-    let environment = Ground::lay(&args.programs, 1000)?;
-    let mut servers: Vec<(&str, Proxy, [Vec<Seen>; 2])> = Vec::new();
-    for (name, kind) in [("nginx", Kind::Nginx), ("HAProxy", Kind::Haproxy), ("Pingora, bare", Kind::Pingora)] {
-        servers.extend(environment.proxy(name, kind, Work::Pass)?.map(|proxy| (name, proxy, Default::default())));
+pub(crate) fn run(args: &HandshakesArgs) -> anyhow::Result<()> {
+    let environment = TestEnvironment::start(&args.programs, 1000)?;
+    let mut servers: Vec<(&str, RunningProxy, [Vec<HandshakeRound>; 2])> = Vec::new();
+    for (name, kind) in
+        [("nginx", ProxyKind::Nginx), ("HAProxy", ProxyKind::Haproxy), ("Pingora, bare", ProxyKind::Pingora)]
+    {
+        servers.extend(
+            environment.start_proxy(name, kind, ProxyMode::PassThrough)?.map(|proxy| (name, proxy, Default::default())),
+        );
     }
-    servers.push(("Gatepost", environment.gateway.open()?, Default::default()));
+    servers.push(("Gatepost", environment.gateway.start_open()?, Default::default()));
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for (name, proxy, [full, resumed]) in &mut servers {
@@ -57,59 +61,63 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
         }
     }
     let header = ["TLS 1.3, ECDSA P-256", "full/s", "CPU µs", "a core's/s", "resumed/s", "CPU µs", "a core's/s"];
-    let row = |(name, _, kinds): &(&str, Proxy, [Vec<Seen>; 2])| {
+    let row = |(name, _, kinds): &(&str, RunningProxy, [Vec<HandshakeRound>; 2])| {
         let cells = kinds.iter().flat_map(|rounds| {
             let per_second = median(rounds.iter().map(|(per_second, _)| *per_second));
             let cpu = median(rounds.iter().map(|(_, cpu)| *cpu));
-            [cell(per_second, 0), cell(cpu, 0), cell(1e6 / cpu, 0)]
+            [format_number(per_second, 0), format_number(cpu, 0), format_number(1e6 / cpu, 0)]
         });
         [(*name).to_owned()].into_iter().chain(cells).collect()
     };
-    println!("{}", table(&header, &servers.iter().map(row).collect::<Vec<_>>()));
+    println!("{}", markdown_table(&header, &servers.iter().map(row).collect::<Vec<_>>()));
     Ok(())
 }
 
-fn measure(args: &Plan, proxy: &Proxy, resume: bool) -> anyhow::Result<Seen> {
-    let process: &Process = &proxy.process;
-    let (cpu_before, started) = (process.cpu()?, Instant::now());
+fn measure(args: &HandshakesArgs, proxy: &RunningProxy, resume: bool) -> anyhow::Result<HandshakeRound> {
+    let process: &ServerProcess = &proxy.process;
+    let (cpu_before, started) = (process.cpu_time()?, Instant::now());
     let end = started + Duration::from_secs_f64(args.seconds);
     let address = proxy.tls;
-    let callers = (0..args.callers).map(|_| std::thread::spawn(move || caller(address, resume, end)));
-    let handshakes: u64 = join(callers.collect())?.into_iter().sum();
-    let used = process.cpu()?.saturating_sub(cpu_before);
+    let callers = (0..args.callers).map(|_| std::thread::spawn(move || run_caller(address, resume, end)));
+    let handshakes: u64 = join_all(callers.collect())?.into_iter().sum();
+    let used = process.cpu_time()?.saturating_sub(cpu_before);
     Ok((handshakes as f64 / started.elapsed().as_secs_f64(), used.as_secs_f64() * 1e6 / handshakes as f64))
 }
 
 /// Makes handshakes until `end` and returns their number. Fails if one is full instead of resumed, or the reverse.
-fn caller(address: SocketAddr, resume: bool, end: Instant) -> anyhow::Result<u64> {
-    let tickets = Arc::new(Tickets { resume, ..Tickets::default() });
+fn run_caller(address: SocketAddr, resume: bool, end: Instant) -> anyhow::Result<u64> {
+    let tickets = Arc::new(SessionTickets { resume, ..SessionTickets::default() });
     let store: Arc<dyn ClientSessionStore> = Arc::clone(&tickets) as _;
-    let config = Arc::new(config(Caller::Tls, Resumption::store(store))?);
+    let config = Arc::new(tls_config(ClientProtocol::Http1Tls, Resumption::store(store))?);
     let mut handshakes = 0;
     if resume {
-        shake(address, &config, &tickets)?;
+        handshake(address, &config, &tickets)?;
         handshakes += 1;
     }
     while Instant::now() < end {
-        let kind = shake(address, &config, &tickets)?;
+        let kind = handshake(address, &config, &tickets)?;
         ensure!((kind == HandshakeKind::Resumed) == resume, "unexpected handshake: {kind:?}");
         handshakes += 1;
     }
     Ok(handshakes)
 }
 
-fn shake(address: SocketAddr, config: &Arc<ClientConfig>, tickets: &Tickets) -> anyhow::Result<HandshakeKind> {
+fn handshake(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+    tickets: &SessionTickets,
+) -> anyhow::Result<HandshakeKind> {
     let mut stream = TcpStream::connect(address).context("connect")?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     // A reset instead of TIME_WAIT: thousands of lingering connections would use up the ports.
     set_socket_linger(&stream, Some(Duration::ZERO))?;
     let mut connection = ClientConnection::new(Arc::clone(config), server_name()?)?;
-    let seen_before = tickets.seen.load(Relaxed);
+    let seen_before = tickets.received.load(Relaxed);
     while connection.is_handshaking() || connection.wants_write() {
         connection.complete_io(&mut stream)?;
     }
-    while tickets.seen.load(Relaxed) == seen_before {
+    while tickets.received.load(Relaxed) == seen_before {
         let count = connection.read_tls(&mut stream).context("waiting for a session ticket")?;
         ensure!(count > 0, "the connection was closed before a session ticket arrived");
         connection.process_new_packets()?;
@@ -119,13 +127,13 @@ fn shake(address: SocketAddr, config: &Arc<ClientConfig>, tickets: &Tickets) -> 
 
 /// The session tickets of one caller. With `resume`, the next handshake uses the last ticket.
 #[derive(Debug, Default)]
-struct Tickets {
+struct SessionTickets {
     resume: bool,
-    seen: AtomicU64,
+    received: AtomicU64,
     last: Mutex<Option<Tls13ClientSessionValue>>,
 }
 
-impl ClientSessionStore for Tickets {
+impl ClientSessionStore for SessionTickets {
     fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
@@ -141,7 +149,7 @@ impl ClientSessionStore for Tickets {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        self.seen.fetch_add(1, Relaxed);
+        self.received.fetch_add(1, Relaxed);
         if self.resume {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
         }

@@ -1,32 +1,33 @@
 //! Arguments and configuration of HAProxy, with one thread. `no strict-limits` lets it start although it could not open
 //! two files for each of the callers: an idle caller takes only one.
 
-use crate::proxy::{CHECKED_PATH, Fronts, API_KEY, RATE_LIMIT, Setting, Work, written};
+use crate::proxy::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
 use std::path::Path;
 use std::process::Command;
 
 /// Runs HAProxy in the foreground. Its log goes to its stdout, which is discarded.
-pub(crate) fn arguments(command: &mut Command, folder: &Path, config: &str) -> anyhow::Result<()> {
+pub(crate) fn add_arguments(command: &mut Command, folder: &Path, config: &str) -> anyhow::Result<()> {
     // The configuration names the table of keys by this file name.
-    written(folder, "keys.map", &format!("{API_KEY} loadtest\n"))?;
-    let conf = written(folder, "haproxy.cfg", config)?;
+    write_file(folder, "keys.map", &format!("{API_KEY} loadtest\n"))?;
+    let conf = write_file(folder, "haproxy.cfg", config)?;
     command.arg("-q").arg("-db").arg("-C").arg(folder).arg("-f").arg(conf);
     Ok(())
 }
 
-pub(crate) fn text(settings: &Setting, mode: Work, addresses: Fronts) -> String {
-    let Fronts { plain, tls } = addresses;
-    let (agent, certificate, connections) = (settings.agent, settings.certificate.both.display(), settings.connections);
+pub(crate) fn config(settings: &ProxySettings, mode: ProxyMode, addresses: ListenAddresses) -> String {
+    let ListenAddresses { plain, tls } = addresses;
+    let (agent, certificate, connections) =
+        (settings.agent, settings.certificate.chain_and_key.display(), settings.connections);
     let rules = match mode {
-        Work::Pass => String::new(),
-        Work::Prompt => "    option http-no-delay\n".to_owned(),
-        Work::Check => checks(),
+        ProxyMode::PassThrough => String::new(),
+        ProxyMode::Unbuffered => "    option http-no-delay\n".to_owned(),
+        ProxyMode::Checked => check_rules(),
     };
     let table = match mode {
-        Work::Check => {
+        ProxyMode::Checked => {
             "backend callers\n    stick-table type string len 64 size 1m expire 1m store http_req_rate(1s)\n"
         }
-        Work::Pass | Work::Prompt => "",
+        ProxyMode::PassThrough | ProxyMode::Unbuffered => "",
     };
     format!(
         "global
@@ -51,7 +52,7 @@ backend agent
     )
 }
 
-fn checks() -> String {
+fn check_rules() -> String {
     format!(
         "    log global
     option httplog

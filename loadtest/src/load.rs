@@ -7,10 +7,10 @@
 
 mod h2;
 
-use crate::agent::now;
-use crate::client::{Connection, Request};
-use crate::process::Process;
-use crate::wire::Caller;
+use crate::agent::monotonic_nanos;
+use crate::client_stream::ClientProtocol;
+use crate::http1_client::{Http1Connection, PreparedRequest};
+use crate::process::ServerProcess;
 use anyhow::Context as _;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
@@ -23,39 +23,39 @@ use std::time::{Duration, Instant};
 
 /// The destination and the request of calls.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct CallTarget {
     pub(crate) address: SocketAddr,
-    pub(crate) caller: Caller,
-    pub(crate) request: Request,
+    pub(crate) protocol: ClientProtocol,
+    pub(crate) request: PreparedRequest,
 }
 
-impl Target {
+impl CallTarget {
     /// Calls over plain HTTP/1.1.
-    pub(crate) fn plain(address: SocketAddr, request: Request) -> Self {
-        Self { address, caller: Caller::Plain, request }
+    pub(crate) fn plain(address: SocketAddr, request: PreparedRequest) -> Self {
+        Self { address, protocol: ClientProtocol::Http1, request }
     }
 
     /// The same calls over another protocol, which has its own listener.
-    pub(crate) fn by(&self, protocol: Caller, address: SocketAddr) -> Self {
-        Self { address, caller: protocol, request: self.request.clone() }
+    pub(crate) fn over(&self, protocol: ClientProtocol, address: SocketAddr) -> Self {
+        Self { address, protocol, request: self.request.clone() }
     }
 
-    fn connect_all(&self, connections: u64) -> anyhow::Result<Vec<Connection>> {
+    fn connect_all(&self, connections: u64) -> anyhow::Result<Vec<Http1Connection>> {
         (0..connections).map(|_| self.connect()).collect()
     }
 
-    fn connect(&self) -> anyhow::Result<Connection> {
-        Connection::by(self.caller, self.address)
+    fn connect(&self) -> anyhow::Result<Http1Connection> {
+        Http1Connection::connect(self.protocol, self.address)
     }
 
     /// Makes one call and fails with the response's text unless the status is 200. Shows before a measurement that it
     /// measures the right thing.
     pub(crate) fn try_once(&self) -> anyhow::Result<()> {
-        if self.caller == Caller::H2 {
+        if self.protocol == ClientProtocol::Http2Tls {
             return h2::try_once(self);
         }
         let mut connection = self.connect()?;
-        let (status, response) = connection.answer(&self.request)?;
+        let (status, response) = connection.call_and_read(&self.request)?;
         let response = String::from_utf8_lossy(response);
         anyhow::ensure!(status == 200, "the first call failed:\n{response}");
         Ok(())
@@ -63,17 +63,17 @@ impl Target {
 }
 
 /// The result of a saturating load.
-pub(crate) struct Saturated {
+pub(crate) struct SaturationResult {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     /// CPU time that the measured process used meanwhile, without connecting.
     pub(crate) cpu: Option<Duration>,
 }
 
-impl Saturated {
+impl SaturationResult {
     pub(crate) fn per_second(&self) -> f64 {
-        self.calls as f64 / self.took.as_secs_f64()
+        self.calls as f64 / self.elapsed.as_secs_f64()
     }
 
     /// Microseconds of CPU time per call.
@@ -84,50 +84,50 @@ impl Saturated {
 
 /// How long a saturating load lasts.
 #[derive(Clone, Copy)]
-pub(crate) struct Until {
+pub(crate) struct LoadLimit {
     pub(crate) time: Duration,
     /// The maximum of calls over all connections. HTTP/2 ignores it.
-    pub(crate) most: u64,
+    pub(crate) max_calls: u64,
 }
 
-impl From<Duration> for Until {
+impl From<Duration> for LoadLimit {
     fn from(time: Duration) -> Self {
-        Self { time, most: u64::MAX }
+        Self { time, max_calls: u64::MAX }
     }
 }
 
 /// Keeps `connections` busy, and measures the CPU time of `process` meanwhile.
 pub(crate) fn saturate(
-    target: &Target,
+    target: &CallTarget,
     connections: u64,
-    until: impl Into<Until>,
-    process: Option<&Process>,
-) -> anyhow::Result<Saturated> {
+    until: impl Into<LoadLimit>,
+    process: Option<&ServerProcess>,
+) -> anyhow::Result<SaturationResult> {
     let until = until.into();
-    if target.caller == Caller::H2 {
+    if target.protocol == ClientProtocol::Http2Tls {
         return h2::saturate(target, connections, until.time, process);
     }
     let open = target.connect_all(connections)?;
-    let calls_left = Arc::new(AtomicU64::new(until.most));
-    let cpu = || process.map(Process::cpu).transpose();
+    let calls_left = Arc::new(AtomicU64::new(until.max_calls));
+    let cpu = || process.map(ServerProcess::cpu_time).transpose();
     let (cpu_before, started) = (cpu()?, Instant::now());
     let threads = open.into_iter().map(|connection| {
         let (target, calls_left) = (target.clone(), Arc::clone(&calls_left));
-        std::thread::spawn(move || busy(&target, connection, (&calls_left, started + until.time)))
+        std::thread::spawn(move || run_saturated_connection(&target, connection, (&calls_left, started + until.time)))
     });
-    let mut result = Saturated { calls: 0, failed: 0, took: until.time, cpu: None };
-    for (calls, failed) in join(threads.collect())? {
+    let mut result = SaturationResult { calls: 0, failed: 0, elapsed: until.time, cpu: None };
+    for (calls, failed) in join_all(threads.collect())? {
         result.calls += calls;
         result.failed += failed;
     }
     let cpu = cpu()?.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
-    Ok(Saturated { took: started.elapsed(), cpu, ..result })
+    Ok(SaturationResult { elapsed: started.elapsed(), cpu, ..result })
 }
 
 /// Calls over one connection until `end`. Returns the number of calls, and of those that failed.
-fn busy(
-    target: &Target,
-    mut connection: Connection,
+fn run_saturated_connection(
+    target: &CallTarget,
+    mut connection: Http1Connection,
     (calls_left, end): (&AtomicU64, Instant),
 ) -> anyhow::Result<(u64, u64)> {
     let (mut calls, mut failed) = (0, 0);
@@ -143,55 +143,64 @@ fn busy(
 }
 
 /// Nanoseconds from the start of a load at a constant rate until its first call is due.
-const SOON: u64 = 20_000_000;
+const START_DELAY_NANOS: u64 = 20_000_000;
 
 /// The result of a load at a constant rate: times in nanoseconds, sorted.
 #[derive(Default)]
-pub(crate) struct Paced {
+pub(crate) struct PacedResult {
     pub(crate) latencies: Vec<u64>,
     /// How late the load itself began calls although their connection was free: the load's own part of the latencies.
-    pub(crate) late: Vec<u64>,
+    pub(crate) lateness: Vec<u64>,
     pub(crate) failed: u64,
 }
 
 /// Makes `rate` calls a second for `time`, spread evenly over `connections`. A call waits while its connection is busy
 /// with the previous call, and the wait counts.
-pub(crate) fn pace(target: &Target, connections: u64, rate: u64, time: Duration) -> anyhow::Result<Paced> {
+pub(crate) fn run_at_rate(
+    target: &CallTarget,
+    connections: u64,
+    rate: u64,
+    time: Duration,
+) -> anyhow::Result<PacedResult> {
     let period = 1_000_000_000 / rate.max(1);
-    if target.caller == Caller::H2 {
-        return h2::pace(target, connections, Duration::from_nanos(period), time);
+    if target.protocol == ClientProtocol::Http2Tls {
+        return h2::run_at_rate(target, connections, Duration::from_nanos(period), time);
     }
     let open = target.connect_all(connections)?;
     // The delay gives every thread time to start.
-    let first = now() + SOON;
+    let first = monotonic_nanos() + START_DELAY_NANOS;
     let end = first + u64::try_from(time.as_nanos())?;
     let threads = (0..).zip(open).map(|(index, connection)| {
         let target = target.clone();
         let due = (first + index * period..end).step_by(usize::try_from(period * connections).unwrap_or(usize::MAX));
-        std::thread::spawn(move || punctual(&target, connection, due))
+        std::thread::spawn(move || run_paced_connection(&target, connection, due))
     });
-    let mut result = Paced::default();
-    for part in join(threads.collect())? {
+    let mut result = PacedResult::default();
+    for part in join_all(threads.collect())? {
         result.latencies.extend(part.latencies);
-        result.late.extend(part.late);
+        result.lateness.extend(part.lateness);
         result.failed += part.failed;
     }
     result.latencies.sort_unstable();
-    result.late.sort_unstable();
+    result.lateness.sort_unstable();
     Ok(result)
 }
 
 /// Makes the calls of one connection, each when it is due.
-fn punctual(target: &Target, mut connection: Connection, due: impl Iterator<Item = u64>) -> anyhow::Result<Paced> {
+fn run_paced_connection(
+    target: &CallTarget,
+    mut connection: Http1Connection,
+    due: impl Iterator<Item = u64>,
+) -> anyhow::Result<PacedResult> {
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut result = Paced::default();
+    let mut result = PacedResult::default();
     for moment in due {
-        if now() < moment {
+        if monotonic_nanos() < moment {
             wait_until(moment)?;
-            result.late.push(now().saturating_sub(moment));
+            result.lateness.push(monotonic_nanos().saturating_sub(moment));
         }
         if matches!(connection.call(&target.request), Ok(200)) {
-            result.latencies.push(now().saturating_sub(moment));
+            result.latencies.push(monotonic_nanos().saturating_sub(moment));
         } else {
             result.failed += 1;
             connection = target.connect()?;
@@ -207,7 +216,7 @@ fn wait_until(moment: u64) -> anyhow::Result<()> {
 }
 
 /// Measures each subject once a round, in an order that starts at another subject each round.
-pub(crate) fn in_turns<T>(
+pub(crate) fn measure_in_rotation<T>(
     rounds: u64,
     subjects: &mut [T],
     mut measure: impl FnMut(&mut T) -> anyhow::Result<()>,
@@ -223,7 +232,7 @@ pub(crate) fn in_turns<T>(
 }
 
 /// Joins the threads. Returns their results, or the first failure.
-pub(crate) fn join<T>(threads: Vec<JoinHandle<anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
+pub(crate) fn join_all<T>(threads: Vec<JoinHandle<anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
     let results = threads.into_iter().map(JoinHandle::join);
     results.map(|result| result.ok().context("a thread of the load panicked")?).collect()
 }

@@ -5,44 +5,44 @@
 //! not link the gateway.
 
 mod agent;
+mod agent_catalogue;
+mod bare_hyper;
+mod bare_pingora;
 mod bodies;
-mod broker;
 mod certificate;
-mod client;
+mod client_stream;
 mod count;
-mod crowd;
-mod direct;
+mod direct_client;
+mod environment;
 mod envoy;
 mod events;
-mod figures;
 mod gatepost;
 mod handshakes;
 mod haproxy;
-mod head;
-mod house;
+mod http1_client;
 mod keys;
-mod leash;
 mod load;
 mod memory;
-mod mqtt;
+mod message_head;
+mod mosquitto;
+mod mqtt_connection;
 mod nginx;
 mod overload;
-mod peers;
-mod pingora;
+mod parent_death;
 mod plot;
 mod process;
 mod proxy;
-mod record;
-mod relay;
 mod report;
 mod request_body;
 mod run;
+mod run_record;
 mod scale;
 mod soak;
+mod statistics;
 mod token_issuer;
 mod train;
+mod transport_agents;
 mod transports;
-mod wire;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -53,40 +53,40 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 #[command(version, about)]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: LoadtestCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum LoadtestCommand {
     /// Measure what a call costs, beside other proxies; print tables, write a record and a plot.
-    Run(run::Plan),
+    Run(run::RunArgs),
     /// Measure bodies of 1 KB to 64 MB, and the memory that the proxy uses for them.
-    Bodies(bodies::Plan),
+    Bodies(bodies::BodiesArgs),
     /// Measure event streams, and the memory of thousands of them.
-    Events(events::Plan),
+    Events(events::EventsArgs),
     /// Measure TLS handshakes, full and resumed.
-    Handshakes(handshakes::Plan),
+    Handshakes(handshakes::HandshakesArgs),
     /// Measure the effect of the number of agents.
-    Scale(scale::Plan),
+    Scale(scale::ScaleArgs),
     /// Measure the effect of the number of API keys.
-    Keys(keys::Plan),
+    Keys(keys::KeysArgs),
     /// Measure each transport, beside direct calls to the same agent.
-    Transports(transports::Plan),
+    Transports(transports::TransportsArgs),
     /// Call over every transport while the broker and the agents are killed and restarted, and check every call.
-    Soak(soak::Plan),
+    Soak(soak::SoakArgs),
     /// Make the calls that train a profile-guided build.
-    Train(train::Plan),
+    Train(train::TrainArgs),
     /// Count the instructions of a call under callgrind, for one build or for several.
-    Count(count::Plan),
+    Count(count::CountArgs),
     /// Run a program that ends when its parent ends (every process of a run is started through this command).
     #[command(hide = true)]
-    Leashed(leash::Leashed),
+    Leashed(parent_death::ParentBoundProgram),
     /// Measure calls at the peak rate, and at twice that rate.
-    Overload(overload::Plan),
+    Overload(overload::OverloadArgs),
     /// Run agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
-    Peers(peers::Places),
+    Peers(transport_agents::AgentAddresses),
     /// Run an agent that costs next to nothing (started by `run`).
     Agent {
         /// The JWKS document to serve beside the responses.
@@ -94,28 +94,28 @@ enum Command {
         jwks: Option<PathBuf>,
     },
     /// Run a Pingora proxy that only forwards calls (started by `run`).
-    Pingora(proxy::Told),
+    Pingora(proxy::BareProxyArgs),
     /// Run a proxy of hyper's server and client that only forwards calls (started by `run`).
-    Hyper(proxy::Told),
+    Hyper(proxy::BareProxyArgs),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
-        Command::Run(args) => run::run(&args),
-        Command::Bodies(args) => bodies::run(&args),
-        Command::Events(args) => events::run(&args),
-        Command::Handshakes(args) => handshakes::run(&args),
-        Command::Scale(args) => scale::run(&args),
-        Command::Keys(args) => keys::run(&args),
-        Command::Transports(args) => transports::run(&args),
-        Command::Soak(args) => soak::run(&args),
-        Command::Train(args) => train::run(&args),
-        Command::Count(args) => count::run(&args),
-        Command::Leashed(child) => leash::become_it(&child),
-        Command::Overload(args) => overload::run(&args),
-        Command::Peers(addresses) => peers::serve(&addresses),
-        Command::Agent { jwks } => agent::serve(jwks),
-        Command::Pingora(args) => pingora::serve(&args),
-        Command::Hyper(args) => relay::serve(&args),
+    match Cli::parse().command {
+        LoadtestCommand::Run(args) => run::run(&args),
+        LoadtestCommand::Bodies(args) => bodies::run(&args),
+        LoadtestCommand::Events(args) => events::run(&args),
+        LoadtestCommand::Handshakes(args) => handshakes::run(&args),
+        LoadtestCommand::Scale(args) => scale::run(&args),
+        LoadtestCommand::Keys(args) => keys::run(&args),
+        LoadtestCommand::Transports(args) => transports::run(&args),
+        LoadtestCommand::Soak(args) => soak::run(&args),
+        LoadtestCommand::Train(args) => train::run(&args),
+        LoadtestCommand::Count(args) => count::run(&args),
+        LoadtestCommand::Leashed(child) => parent_death::exec_bound_to_parent(&child),
+        LoadtestCommand::Overload(args) => overload::run(&args),
+        LoadtestCommand::Peers(addresses) => transport_agents::serve(&addresses),
+        LoadtestCommand::Agent { jwks } => agent::serve(jwks),
+        LoadtestCommand::Pingora(args) => bare_pingora::serve(&args),
+        LoadtestCommand::Hyper(args) => bare_hyper::serve(&args),
     }
 }

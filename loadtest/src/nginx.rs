@@ -1,23 +1,27 @@
 //! Arguments and configuration of nginx.
 
-use crate::proxy::{CHECKED_PATH, Fronts, API_KEY, RATE_LIMIT, Setting, Work, written};
+use crate::proxy::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
 use std::path::Path;
 use std::process::Command;
 
 /// Runs nginx as one process that writes nothing outside `folder`.
-pub(crate) fn arguments(command: &mut Command, folder: &Path, config: String) -> anyhow::Result<()> {
-    let conf = written(folder, "nginx.conf", &config)?;
+pub(crate) fn add_arguments(command: &mut Command, folder: &Path, config: String) -> anyhow::Result<()> {
+    let conf = write_file(folder, "nginx.conf", &config)?;
     command.arg("-p").arg(folder).arg("-c").arg(conf).arg("-e").arg("stderr");
     Ok(())
 }
 
-pub(crate) fn text(settings: &Setting, mode: Work, (addresses, folder): (Fronts, &Path)) -> String {
-    let Fronts { plain, tls } = addresses;
+pub(crate) fn config(
+    settings: &ProxySettings,
+    mode: ProxyMode,
+    (addresses, folder): (ListenAddresses, &Path),
+) -> String {
+    let ListenAddresses { plain, tls } = addresses;
     let (agent, folder) = (settings.agent, folder.display());
     let (chain, key) = (settings.certificate.chain.display(), settings.certificate.key.display());
     let (http, locations) = match mode {
-        Work::Pass | Work::Prompt => ("access_log off;".to_owned(), passing()),
-        Work::Check => (checks(), checking()),
+        ProxyMode::PassThrough | ProxyMode::Unbuffered => ("access_log off;".to_owned(), pass_through_locations()),
+        ProxyMode::Checked => (check_directives(), checked_location()),
     };
     let connections = settings.connections;
     format!(
@@ -57,7 +61,7 @@ http {{
 }
 
 /// Forwards calls; events without buffering; large bodies without buffering or temporary files.
-fn passing() -> String {
+fn pass_through_locations() -> String {
     "        location / { proxy_pass http://agent; }
         location /sse { proxy_pass http://agent; proxy_buffering off; }
         location /bulk {
@@ -70,7 +74,7 @@ fn passing() -> String {
     .to_owned()
 }
 
-fn checks() -> String {
+fn check_directives() -> String {
     format!(
         "access_log /dev/null combined;
     map $http_x_api_key $caller {{ default \"\"; \"{API_KEY}\" loadtest; }}
@@ -78,7 +82,7 @@ fn checks() -> String {
     )
 }
 
-fn checking() -> String {
+fn checked_location() -> String {
     format!(
         "        location {CHECKED_PATH} {{
             if ($caller = \"\") {{ return 401; }}

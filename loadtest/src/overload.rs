@@ -2,15 +2,15 @@
 //! bottleneck (it works on a few calls at once and queues the others), then the gateway (on a core of its own, with
 //! bodies that take work to check). Three tiers of callers make a third of the calls each.
 
-mod place;
+mod setup;
 
-use self::place::{agent, configuration, key};
-use crate::agent::now;
-use crate::client::{Connection, Request};
-use crate::figures::{percentile, table};
+use self::setup::{create_key, gateway_config, start_queueing_agent};
+use crate::agent::monotonic_nanos;
 use crate::gatepost;
-use crate::load::join;
-use crate::process::{Core, Process};
+use crate::http1_client::{Http1Connection, PreparedRequest};
+use crate::load::join_all;
+use crate::process::{CpuCore, ServerProcess};
+use crate::statistics::{markdown_table, percentile};
 use anyhow::{Context as _, ensure};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
@@ -26,7 +26,7 @@ const TIERS: [(&str, u8); 3] = [("low", 1), ("middle", 5), ("high", 9)];
 
 /// How much to measure. The defaults take about a minute and a half.
 #[derive(clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct OverloadArgs {
     /// Seconds of one measurement.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
@@ -51,30 +51,30 @@ pub(crate) struct Plan {
 }
 
 /// A gateway under load, and one prepared request of each tier.
-struct Scene {
+struct OverloadScenario {
     name: &'static str,
-    gateway: Process,
-    calls: [Request; 3],
+    gateway: ServerProcess,
+    requests: [PreparedRequest; 3],
 }
 
 /// The outcomes of the calls of one connection, or of all: durations in nanoseconds.
 #[derive(Default)]
-struct Seen {
+struct OverloadOutcomes {
     answered: Vec<u64>,
     refused: [Vec<u64>; 3],
     offered: [u64; 3],
     failed: u64,
 }
 
-pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &OverloadArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let program = args.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-    Core::Load.take()?;
-    let slow_agent = agent(args.hands, Duration::from_millis(args.work))?;
-    let fast_agent = agent(usize::MAX, Duration::ZERO)?;
+    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
+    CpuCore::Load.pin_current_thread()?;
+    let slow_agent = start_queueing_agent(args.hands, Duration::from_millis(args.work))?;
+    let fast_agent = start_queueing_agent(usize::MAX, Duration::ZERO)?;
     let mut rows = Vec::new();
     for (name, agent, body) in [("agent", slow_agent, 16), ("gateway", fast_agent, args.body)] {
-        let scenario = Scene::start(name, (&program, folder.path()), agent, body)?;
+        let scenario = OverloadScenario::start(name, (&program, folder.path()), agent, body)?;
         rows.extend(scenario.measure(args).with_context(|| format!("the {name} is the bottleneck"))?);
     }
     let header = [
@@ -93,11 +93,11 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
         "high refused",
         "failed",
     ];
-    println!("{}", table(&header, &rows));
+    println!("{}", markdown_table(&header, &rows));
     Ok(())
 }
 
-impl Scene {
+impl OverloadScenario {
     fn start(
         name: &'static str,
         (program, folder): (&Path, &Path),
@@ -116,33 +116,33 @@ impl Scene {
         }]);
         std::fs::write(folder.join("agents.json"), document.to_string())?;
         let config = folder.join("gatepost.yaml");
-        std::fs::write(&config, configuration(name == "agent"))?;
+        std::fs::write(&config, gateway_config(name == "agent"))?;
         let words = json!({ "words": vec!["gatepost"; body / 11 + 1] }).to_string();
         let request = |(tier, _): (&str, u8)| {
-            let header = format!("x-api-key: {}\r\n", key(program, &config, tier)?);
-            Ok::<_, anyhow::Error>(Request::post("/agents/worker/invoke", &header, &words))
+            let header = format!("x-api-key: {}\r\n", create_key(program, &config, tier)?);
+            Ok::<_, anyhow::Error>(PreparedRequest::post_json("/agents/worker/invoke", &header, &words))
         };
         let [low, middle, high] = TIERS.map(request);
         let requests = [low?, middle?, high?];
         let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(&config);
-        Ok(Self { name, gateway: Process::telling(command, Core::Proxy)?, calls: requests })
+        Ok(Self { name, gateway: ServerProcess::start_announcing(command, CpuCore::Proxy)?, requests })
     }
 
     /// Measures the peak rate, and then the outcomes of calls at that rate and at twice that rate.
-    fn measure(&self, args: &Plan) -> anyhow::Result<Vec<Vec<String>>> {
+    fn measure(&self, args: &OverloadArgs) -> anyhow::Result<Vec<Vec<String>>> {
         let time = Duration::from_secs_f64(args.seconds);
         let settle = Duration::from_secs_f64(args.settle);
-        let mut connection = Connection::open(self.gateway.address)?;
-        let (status, response) = connection.answer(self.call(0).1)?;
+        let mut connection = Http1Connection::connect_plain(self.gateway.address)?;
+        let (status, response) = connection.call_and_read(self.request_of_connection(0).1)?;
         ensure!(status == 200, "the first call failed:\n{}", String::from_utf8_lossy(response));
-        let peak = self.peak(args, settle + time)?;
+        let peak = self.measure_peak(args, settle + time)?;
         eprintln!("{}: peak of {peak:.0} calls/s", self.name);
         let mut rows = Vec::new();
         let mut p99_at_peak = None;
         for factor in [1, 2] {
             let rate = peak * f64::from(factor);
-            let outcomes = self.offer(rate, args.connections, (settle, time))?;
+            let outcomes = self.offer_calls(rate, args.connections, (settle, time))?;
             let p99 = percentile(&outcomes.answered, 0.99);
             let p99_at_peak = *p99_at_peak.get_or_insert(p99);
             rows.push(self.row(factor, &outcomes, (time, peak, p99_at_peak)));
@@ -151,31 +151,31 @@ impl Scene {
     }
 
     /// Returns the successful calls a second of as many callers as the agent and its concurrency limit can serve.
-    fn peak(&self, args: &Plan, time: Duration) -> anyhow::Result<f64> {
+    fn measure_peak(&self, args: &OverloadArgs, time: Duration) -> anyhow::Result<f64> {
         let callers = if self.name == "agent" { 2 * u64::try_from(args.hands)? } else { 32 };
-        let end = now() + u64::try_from(time.as_nanos())?;
+        let end = monotonic_nanos() + u64::try_from(time.as_nanos())?;
         let threads = (0..callers).map(|index| {
-            let (address, call) = (self.gateway.address, self.call(index).1.clone());
+            let (address, call) = (self.gateway.address, self.request_of_connection(index).1.clone());
             std::thread::spawn(move || {
-                let mut connection = Connection::open(address)?;
+                let mut connection = Http1Connection::connect_plain(address)?;
                 let mut successes = 0u64;
-                while now() < end {
-                    match connection.answer(&call) {
+                while monotonic_nanos() < end {
+                    match connection.call_and_read(&call) {
                         Ok((200, _)) => successes += 1,
                         Ok(_) => {}
-                        Err(_) => connection = Connection::open(address)?,
+                        Err(_) => connection = Http1Connection::connect_plain(address)?,
                     }
                 }
                 Ok(successes)
             })
         });
-        let answered: u64 = join(threads.collect())?.into_iter().sum();
+        let answered: u64 = join_all(threads.collect())?.into_iter().sum();
         Ok(answered as f64 / time.as_secs_f64())
     }
 
     /// Returns the tier and the request of the connection with this index.
-    fn call(&self, index: u64) -> (usize, &Request) {
-        let [low, middle, high] = &self.calls;
+    fn request_of_connection(&self, index: u64) -> (usize, &PreparedRequest) {
+        let [low, middle, high] = &self.requests;
         match index % 3 {
             0 => (0, low),
             1 => (1, middle),
@@ -184,21 +184,26 @@ impl Scene {
     }
 
     /// Makes `rate` calls a second, spread over the connections. The calls during `settle` are not counted.
-    fn offer(&self, rate: f64, connections: u64, (settle, time): (Duration, Duration)) -> anyhow::Result<Seen> {
+    fn offer_calls(
+        &self,
+        rate: f64,
+        connections: u64,
+        (settle, time): (Duration, Duration),
+    ) -> anyhow::Result<OverloadOutcomes> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some microseconds")]
         let period = (1e9 / rate.max(1.0)) as u64;
-        let first = now() + 50_000_000;
+        let first = monotonic_nanos() + 50_000_000;
         let count_from = first + u64::try_from(settle.as_nanos())?;
         let end = count_from + u64::try_from(time.as_nanos())?;
         let threads = (0..connections).map(|index| {
-            let (address, (tier, call)) = (self.gateway.address, self.call(index));
+            let (address, (tier, call)) = (self.gateway.address, self.request_of_connection(index));
             let call = call.clone();
             let step = usize::try_from(period * connections).unwrap_or(usize::MAX);
             let due = (first + index * period..end).step_by(step);
-            std::thread::spawn(move || punctual(address, (tier, &call), due, count_from))
+            std::thread::spawn(move || run_paced_connection(address, (tier, &call), due, count_from))
         });
-        let mut total = Seen::default();
-        for outcomes in join(threads.collect())? {
+        let mut total = OverloadOutcomes::default();
+        for outcomes in join_all(threads.collect())? {
             total.answered.extend(outcomes.answered);
             total.failed += outcomes.failed;
             for (refused, more) in total.refused.iter_mut().zip(outcomes.refused) {
@@ -212,7 +217,12 @@ impl Scene {
         Ok(total)
     }
 
-    fn row(&self, factor: u32, outcomes: &Seen, (time, peak, p99_at_peak): (Duration, f64, f64)) -> Vec<String> {
+    fn row(
+        &self,
+        factor: u32,
+        outcomes: &OverloadOutcomes,
+        (time, peak, p99_at_peak): (Duration, f64, f64),
+    ) -> Vec<String> {
         let per_second = |count: u64| count as f64 / time.as_secs_f64();
         let millis = |nanos: f64| if nanos.is_nan() { "–".to_owned() } else { format!("{:.2}", nanos / 1e6) };
         let answered = per_second(outcomes.answered.len() as u64);
@@ -242,27 +252,27 @@ impl Scene {
 
 /// Makes the calls of one connection. The duration of a call counts from when it was due, even if the connection was
 /// busy.
-fn punctual(
+fn run_paced_connection(
     address: SocketAddr,
-    (tier, call): (usize, &Request),
+    (tier, call): (usize, &PreparedRequest),
     due: impl Iterator<Item = u64>,
     count_from: u64,
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<OverloadOutcomes> {
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut connection = Connection::open(address)?;
-    let mut outcomes = Seen::default();
+    let mut connection = Http1Connection::connect_plain(address)?;
+    let mut outcomes = OverloadOutcomes::default();
     for moment in due {
         let nanos = i64::try_from(moment)?;
         let time = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
         clock_nanosleep_absolute(ClockId::Monotonic, &time)?;
-        let status = connection.answer(call).map(|(status, _)| status);
+        let status = connection.call_and_read(call).map(|(status, _)| status);
         if status.is_err() {
-            connection = Connection::open(address)?;
+            connection = Http1Connection::connect_plain(address)?;
         }
         if moment < count_from {
             continue;
         }
-        let duration = now().saturating_sub(moment);
+        let duration = monotonic_nanos().saturating_sub(moment);
         if let Some(offered) = outcomes.offered.get_mut(tier) {
             *offered += 1;
         }

@@ -1,9 +1,9 @@
 //! A server process of a run: started on a CPU core, measured through `/proc`, and killed when dropped. The kernel
 //! kills it if this program ends without dropping it.
 
-mod tree;
+mod cpu_time;
 
-use crate::leash::leashed;
+use crate::parent_death::bound_to_this_process;
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -15,21 +15,21 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to start or to end.
-const START: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The core of a thread and its children. On a machine with a single core, everything shares it.
 #[derive(Clone, Copy)]
-pub(crate) enum Core {
+pub(crate) enum CpuCore {
     /// The first core, which the measured proxy has to itself.
     Proxy,
     /// The second core, which load and agent share.
     Load,
 }
 
-impl Core {
+impl CpuCore {
     /// Pins the calling thread, and what it starts from now on, to the core.
-    pub(crate) fn take(self) -> anyhow::Result<()> {
-        let (Some(first), Some(second)) = (cores().first(), cores().get(1)) else {
+    pub(crate) fn pin_current_thread(self) -> anyhow::Result<()> {
+        let (Some(first), Some(second)) = (available_cores().first(), available_cores().get(1)) else {
             return Ok(());
         };
         let mut set = CpuSet::new();
@@ -42,9 +42,9 @@ impl Core {
 }
 
 /// Returns the cores that this program may use. The first call must come before the thread is pinned to one of them.
-pub(crate) fn cores() -> &'static [usize] {
-    static GIVEN: OnceLock<Vec<usize>> = OnceLock::new();
-    GIVEN.get_or_init(|| {
+pub(crate) fn available_cores() -> &'static [usize] {
+    static AVAILABLE: OnceLock<Vec<usize>> = OnceLock::new();
+    AVAILABLE.get_or_init(|| {
         // If the machine does not report its cores, nothing is pinned.
         let Ok(affinity) = sched_getaffinity(None) else {
             return Vec::new();
@@ -53,17 +53,17 @@ pub(crate) fn cores() -> &'static [usize] {
     })
 }
 
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a program that prints `listening on http://ADDRESS`, and waits for that line.
-    pub(crate) fn telling(command: Command, core: Core) -> anyhow::Result<Self> {
-        core.take()?;
-        let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        Core::Load.take()?;
+    pub(crate) fn start_announcing(command: Command, core: CpuCore) -> anyhow::Result<Self> {
+        core.pin_current_thread()?;
+        let spawned = bound_to_this_process(&command)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        CpuCore::Load.pin_current_thread()?;
         let mut child = spawned.with_context(|| format!("{command:?} does not start"))?;
         let stdout = child.stdout.take().context("stdout is not piped")?;
         let mut lines = BufReader::new(stdout).lines();
@@ -81,23 +81,24 @@ impl Process {
     }
 
     /// Starts a measured program that listens on `address`, and waits until it does.
-    pub(crate) fn told(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
-        Self::listening(command, address, Core::Proxy)
+    pub(crate) fn start_on(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::start_and_connect(command, address, CpuCore::Proxy)
     }
 
     /// Starts a program that is not measured and listens on `address`, and waits until it does. Discards its stderr.
-    pub(crate) fn beside(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
-        Self::listening(command, address, Core::Load)
+    pub(crate) fn start_unmeasured_on(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::start_and_connect(command, address, CpuCore::Load)
     }
 
-    fn listening(command: Command, address: SocketAddr, core: Core) -> anyhow::Result<Self> {
+    fn start_and_connect(command: Command, address: SocketAddr, core: CpuCore) -> anyhow::Result<Self> {
         let stderr = match core {
-            Core::Proxy => Stdio::inherit(),
-            Core::Load => Stdio::null(),
+            CpuCore::Proxy => Stdio::inherit(),
+            CpuCore::Load => Stdio::null(),
         };
-        core.take()?;
-        let spawned = leashed(&command)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
-        Core::Load.take()?;
+        core.pin_current_thread()?;
+        let spawned =
+            bound_to_this_process(&command)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
+        CpuCore::Load.pin_current_thread()?;
         let child = spawned.with_context(|| format!("{command:?} does not start"))?;
         let mut process = Self { child, address };
         let started = Instant::now();
@@ -105,7 +106,7 @@ impl Process {
             if let Some(status) = process.child.try_wait()? {
                 bail!("{command:?} ended ({status})");
             }
-            if started.elapsed() > START {
+            if started.elapsed() > START_TIMEOUT {
                 bail!("{command:?} does not listen on {address}");
             }
             std::thread::park_timeout(Duration::from_millis(1));
@@ -114,30 +115,30 @@ impl Process {
     }
 
     /// Returns the CPU time of the process and all its descendants: user and system time of all threads.
-    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        tree::cpu(self.child.id())
+    pub(crate) fn cpu_time(&self) -> anyhow::Result<Duration> {
+        cpu_time::cpu_time_of_tree(self.child.id())
     }
 
     /// Returns the resident memory in KiB.
-    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
-        self.status("VmRSS:")
+    pub(crate) fn resident_memory(&self) -> anyhow::Result<u64> {
+        self.read_status_kib("VmRSS:")
     }
 
     /// Returns the peak of resident memory since [`Self::reset_peak_memory`] or the start, in KiB.
-    pub(crate) fn peak(&self) -> anyhow::Result<u64> {
-        self.status("VmHWM:")
+    pub(crate) fn peak_resident_memory(&self) -> anyhow::Result<u64> {
+        self.read_status_kib("VmHWM:")
     }
 
     /// Resets the peak of resident memory, see proc(5), clear_refs.
-    pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
+    pub(crate) fn reset_peak_memory(&self) -> anyhow::Result<()> {
         Ok(fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
     }
 
     /// Sends SIGTERM and waits until the process has ended.
-    pub(crate) fn end(mut self) -> anyhow::Result<()> {
+    pub(crate) fn terminate(mut self) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let signalled = Instant::now();
-        while signalled.elapsed() < START {
+        while signalled.elapsed() < START_TIMEOUT {
             if let Some(status) = self.child.try_wait()? {
                 ensure!(status.success(), "the process ended with {status}");
                 return Ok(());
@@ -147,14 +148,14 @@ impl Process {
         bail!("the process has not ended after SIGTERM")
     }
 
-    fn status(&self, name: &'static str) -> anyhow::Result<u64> {
+    fn read_status_kib(&self, name: &'static str) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix(name)).context(name)?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // Both fail harmlessly where the process has already ended.
         let _ = self.child.kill();

@@ -1,8 +1,8 @@
 //! The other proxies: which there are, what each does with a call, and how to start one. The configuration of each
 //! proxy is in the proxy's own file.
 
-use crate::certificate::Certificate;
-use crate::process::{Process, free_address};
+use crate::certificate::TestCertificate;
+use crate::process::{ServerProcess, free_address};
 use crate::{envoy, haproxy, nginx};
 use anyhow::Context as _;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The settings that the proxies of a run share.
-pub(crate) struct Setting {
+pub(crate) struct ProxySettings {
     pub(crate) folder: PathBuf,
     pub(crate) agent: SocketAddr,
-    pub(crate) certificate: Certificate,
+    pub(crate) certificate: TestCertificate,
     /// The maximum of concurrent connections from callers.
     pub(crate) connections: u64,
     /// Envoy's program, where it is not on the PATH.
@@ -22,13 +22,13 @@ pub(crate) struct Setting {
 
 /// What a proxy does with a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum ProxyMode {
     /// Forwards it.
-    Pass,
+    PassThrough,
     /// Forwards it, and events without buffering, where that takes a setting.
-    Prompt,
+    Unbuffered,
     /// Looks up the API key, applies a rate limit to it, rewrites the path, and writes an access log line.
-    Check,
+    Checked,
 }
 
 /// The API key that proxies with [`ProxyMode::Checked`] accept.
@@ -39,27 +39,27 @@ pub(crate) const CHECKED_PATH: &str = "/agents/keyed/invoke";
 pub(crate) const RATE_LIMIT: u32 = 1_000_000;
 
 /// A running proxy. It accepts plain HTTP at the process's address.
-pub(crate) struct Proxy {
-    pub(crate) process: Process,
+pub(crate) struct RunningProxy {
+    pub(crate) process: ServerProcess,
     pub(crate) tls: SocketAddr,
 }
 
 /// The addresses on which a proxy is to listen.
 #[derive(Clone, Copy)]
-pub(crate) struct Fronts {
+pub(crate) struct ListenAddresses {
     pub(crate) plain: SocketAddr,
     pub(crate) tls: SocketAddr,
 }
 
-impl Fronts {
-    pub(crate) fn free() -> anyhow::Result<Self> {
+impl ListenAddresses {
+    pub(crate) fn allocate() -> anyhow::Result<Self> {
         Ok(Self { plain: free_address()?, tls: free_address()? })
     }
 }
 
 /// The kind of proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ProxyKind {
     Nginx,
     Haproxy,
     Envoy,
@@ -67,22 +67,26 @@ pub(crate) enum Kind {
     Hyper,
 }
 
-impl Kind {
+impl ProxyKind {
     /// Starts the proxy. Returns `None` if it is not installed.
-    pub(crate) fn start(self, settings: &Setting, mode: Work) -> anyhow::Result<Option<Proxy>> {
+    pub(crate) fn start(self, settings: &ProxySettings, mode: ProxyMode) -> anyhow::Result<Option<RunningProxy>> {
         let Some(program) = self.program(settings) else { return Ok(None) };
-        let addresses = Fronts::free()?;
+        let addresses = ListenAddresses::allocate()?;
         // Each gets a folder of its own, because several of one kind run at the same time.
         let folder = tempfile::Builder::new().prefix(self.name()).tempdir_in(&settings.folder)?.keep();
         let mut command = Command::new(program);
         match self {
-            Self::Nginx => nginx::arguments(&mut command, &folder, nginx::text(settings, mode, (addresses, &folder)))?,
-            Self::Haproxy => haproxy::arguments(&mut command, &folder, &haproxy::text(settings, mode, addresses))?,
-            Self::Envoy => envoy::arguments(&mut command, &folder, &envoy::config(settings, mode, addresses))?,
-            Self::Pingora | Self::Hyper => own(&mut command, self.name(), settings, addresses),
+            Self::Nginx => {
+                nginx::add_arguments(&mut command, &folder, nginx::config(settings, mode, (addresses, &folder)))?
+            }
+            Self::Haproxy => {
+                haproxy::add_arguments(&mut command, &folder, &haproxy::config(settings, mode, addresses))?
+            }
+            Self::Envoy => envoy::add_arguments(&mut command, &folder, &envoy::config(settings, mode, addresses))?,
+            Self::Pingora | Self::Hyper => add_bare_proxy_arguments(&mut command, self.name(), settings, addresses),
         }
-        let process = Process::told(command, addresses.plain).with_context(|| self.name())?;
-        Ok(Some(Proxy { process, tls: addresses.tls }))
+        let process = ServerProcess::start_on(command, addresses.plain).with_context(|| self.name())?;
+        Ok(Some(RunningProxy { process, tls: addresses.tls }))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -95,16 +99,16 @@ impl Kind {
         }
     }
 
-    fn program(self, settings: &Setting) -> Option<PathBuf> {
+    fn program(self, settings: &ProxySettings) -> Option<PathBuf> {
         match self {
             Self::Pingora | Self::Hyper => std::env::current_exe().ok(),
             Self::Envoy if settings.envoy.is_some() => settings.envoy.clone(),
-            _ => installed(self.name()),
+            _ => find_program(self.name()),
         }
     }
 
     /// Returns the version that the proxy's program prints. The two proxies that are part of this program have none.
-    pub(crate) fn version(self, settings: &Setting) -> Option<String> {
+    pub(crate) fn version(self, settings: &ProxySettings) -> Option<String> {
         let version_flag = match self {
             Self::Nginx | Self::Haproxy => "-v",
             Self::Envoy => "--version",
@@ -121,7 +125,7 @@ impl Kind {
 }
 
 /// Looks for a program in PATH, and in /usr/sbin, which is not in an ordinary user's PATH.
-fn installed(name: &str) -> Option<PathBuf> {
+fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     folders.push(PathBuf::from("/usr/sbin"));
@@ -129,7 +133,7 @@ fn installed(name: &str) -> Option<PathBuf> {
 }
 
 /// Adds the arguments of the proxies that are part of this program.
-fn own(command: &mut Command, name: &str, settings: &Setting, addresses: Fronts) {
+fn add_bare_proxy_arguments(command: &mut Command, name: &str, settings: &ProxySettings, addresses: ListenAddresses) {
     command.arg(name).args(["--plain", &addresses.plain.to_string(), "--tls", &addresses.tls.to_string()]);
     command.args(["--upstream", &settings.agent.to_string()]);
     command.arg("--chain").arg(&settings.certificate.chain).arg("--key").arg(&settings.certificate.key);
@@ -137,7 +141,7 @@ fn own(command: &mut Command, name: &str, settings: &Setting, addresses: Fronts)
 
 /// The arguments of the proxies that are part of this program.
 #[derive(clap::Args)]
-pub(crate) struct Told {
+pub(crate) struct BareProxyArgs {
     #[arg(long)]
     pub(crate) plain: SocketAddr,
     #[arg(long)]
@@ -153,7 +157,7 @@ pub(crate) struct Told {
 }
 
 /// Writes a file for a proxy and returns its path.
-pub(crate) fn written(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn write_file(folder: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let file = folder.join(name);
     std::fs::write(&file, text).with_context(|| file.display().to_string())?;
     Ok(file)

@@ -2,13 +2,13 @@
 //! must succeed or fail with a reason, no caller may get another call's response, and no agent may receive a call
 //! twice.
 
-use crate::broker::Broker;
-use crate::client::{Connection, Request};
-use crate::gatepost::{self, Gateway, asking, path_of};
-use crate::load::join;
-use crate::peers::Places;
-use crate::process::Process;
-use crate::transports::{KINDS, peers, places, settled};
+use crate::gatepost::{self, GatewayLauncher, invoke_path, transport_target};
+use crate::http1_client::{Http1Connection, PreparedRequest};
+use crate::load::join_all;
+use crate::mosquitto::Mosquitto;
+use crate::process::ServerProcess;
+use crate::transport_agents::AgentAddresses;
+use crate::transports::{TRANSPORTS, allocate_addresses, start_agents, wait_until_responding};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The gateway's timeout for agents, shorter than the response timeout of the load.
-const BOUND: Duration = Duration::from_secs(3);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How much the gateway's memory may grow after the first tenth of the load, in KiB.
-const GROWTH: u64 = 64 << 10;
+const MAX_MEMORY_GROWTH_KIB: u64 = 64 << 10;
 
 /// How long to call, and how often to kill.
 #[derive(clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct SoakArgs {
     /// Seconds of load.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 
 /// The outcomes of the calls over one transport.
 #[derive(Default)]
-struct Tally {
+struct CallTally {
     calls: u64,
     /// The numbers of the calls that succeeded.
     answered: Vec<u64>,
@@ -55,37 +55,38 @@ struct Tally {
     violations: Vec<String>,
 }
 
-pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &SoakArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut broker = Broker::start(folder.path())?;
-    let addresses = places(folder.path(), &broker, Some(folder.path().join("seen")))?;
-    let mut agents = Some(peers(&addresses)?);
-    let program = args.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-    let launcher = Gateway::new(program, folder.path().to_owned(), addresses.http);
-    let gateway = launcher.over_everything(&addresses, BOUND)?;
+    let mut broker = Mosquitto::start(folder.path())?;
+    let addresses = allocate_addresses(folder.path(), &broker, Some(folder.path().join("seen")))?;
+    let mut agents = Some(start_agents(&addresses)?);
+    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
+    let launcher = GatewayLauncher::new(program, folder.path().to_owned(), addresses.http);
+    let gateway = launcher.start_with_all_transports(&addresses, AGENT_TIMEOUT)?;
     let numbers = Arc::new(AtomicU64::new(1));
-    for transport in KINDS {
-        settled(&asking(gateway.address, transport, &json!({"n": 0}).to_string())).context(transport)?;
+    for transport in TRANSPORTS {
+        wait_until_responding(&transport_target(gateway.address, transport, &json!({"n": 0}).to_string()))
+            .context(transport)?;
     }
     let time = Duration::from_secs(args.minutes.map_or(args.seconds, |minutes| minutes * 60));
     let end = Instant::now() + time;
-    let transports = KINDS.iter().flat_map(|transport| (0..args.callers).map(move |_| *transport));
+    let transports = TRANSPORTS.iter().flat_map(|transport| (0..args.callers).map(move |_| *transport));
     let callers = transports.map(|transport| {
         let (numbers, address) = (Arc::clone(&numbers), gateway.address);
-        std::thread::spawn(move || Ok((transport, caller(address, transport, &numbers, end)?)))
+        std::thread::spawn(move || Ok((transport, run_caller(address, transport, &numbers, end)?)))
     });
     let callers: Vec<_> = callers.collect();
     std::thread::park_timeout(time / 10);
-    let memory_at_start = gateway.resident()?;
-    let kills = trouble(args, end, &addresses, (&mut broker, &mut agents))?;
-    let mut tallies: HashMap<&str, Tally> = HashMap::new();
-    for (transport, tally) in join(callers)? {
+    let memory_at_start = gateway.resident_memory()?;
+    let kills = kill_and_restart(args, end, &addresses, (&mut broker, &mut agents))?;
+    let mut tallies: HashMap<&str, CallTally> = HashMap::new();
+    for (transport, tally) in join_all(callers)? {
         tallies.entry(transport).or_default().add(tally);
     }
-    let memory_at_end = gateway.resident()?;
-    let mut violations = judge(&tallies, &addresses)?;
+    let memory_at_end = gateway.resident_memory()?;
+    let mut violations = find_violations(&tallies, &addresses)?;
     println!("{kills} kills; gateway's memory {memory_at_start} KiB after a tenth, {memory_at_end} KiB at the end");
-    if memory_at_end > memory_at_start + GROWTH {
+    if memory_at_end > memory_at_start + MAX_MEMORY_GROWTH_KIB {
         violations.push(format!("the gateway's memory grew by {} KiB", memory_at_end - memory_at_start));
     }
     for violation in &violations {
@@ -96,11 +97,11 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
 }
 
 /// Kills the agents and the broker in rotation and restarts them, until `end`. Returns the number of kills.
-fn trouble(
-    args: &Plan,
+fn kill_and_restart(
+    args: &SoakArgs,
     end: Instant,
-    addresses: &Places,
-    (broker, agents): (&mut Broker, &mut Option<Process>),
+    addresses: &AgentAddresses,
+    (broker, agents): (&mut Mosquitto, &mut Option<ServerProcess>),
 ) -> anyhow::Result<u64> {
     let mut kills = 0;
     let pause = Duration::from_secs(args.every.max(1));
@@ -117,10 +118,10 @@ fn trouble(
         }
         std::thread::park_timeout(downtime);
         if kills % 3 != 0 {
-            broker.again()?;
+            broker.restart()?;
         }
         if agents.is_none() {
-            *agents = Some(peers(addresses)?);
+            *agents = Some(start_agents(addresses)?);
         }
         kills += 1;
     }
@@ -129,18 +130,18 @@ fn trouble(
 }
 
 /// Calls until `end`, each time with a new number.
-fn caller(gateway: SocketAddr, transport: &str, numbers: &AtomicU64, end: Instant) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    let mut connection = Connection::open(gateway)?;
+fn run_caller(gateway: SocketAddr, transport: &str, numbers: &AtomicU64, end: Instant) -> anyhow::Result<CallTally> {
+    let mut tally = CallTally::default();
+    let mut connection = Http1Connection::connect_plain(gateway)?;
     while Instant::now() < end {
         let number = numbers.fetch_add(1, Relaxed);
-        let request = Request::post(&path_of(transport), "", &json!({"n": number}).to_string());
+        let request = PreparedRequest::post_json(&invoke_path(transport), "", &json!({"n": number}).to_string());
         tally.calls += 1;
-        match connection.answer(&request) {
+        match connection.call_and_read(&request) {
             Ok((status, response)) => {
                 let text = String::from_utf8_lossy(response).into_owned();
                 let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-                tally.note(transport, number, (status, body));
+                tally.record_response(transport, number, (status, body));
                 // The gateway refuses calls to a dead agent much faster than an agent responds.
                 if status != 200 {
                     std::thread::park_timeout(Duration::from_millis(5));
@@ -148,15 +149,15 @@ fn caller(gateway: SocketAddr, transport: &str, numbers: &AtomicU64, end: Instan
             }
             Err(error) => {
                 tally.violations.push(format!("{transport}: call {number} got no response: {error:#}"));
-                connection = Connection::open(gateway)?;
+                connection = Http1Connection::connect_plain(gateway)?;
             }
         }
     }
     Ok(tally)
 }
 
-impl Tally {
-    fn note(&mut self, transport: &str, number: u64, (status, body): (u16, &str)) {
+impl CallTally {
+    fn record_response(&mut self, transport: &str, number: u64, (status, body): (u16, &str)) {
         // A chunked body has chunk sizes around the JSON.
         let json = body.find('{').zip(body.rfind('}')).and_then(|(from, to)| body.get(from..=to)).unwrap_or_default();
         let response: Value = serde_json::from_str(json).unwrap_or_default();
@@ -183,17 +184,17 @@ impl Tally {
 }
 
 /// Prints the outcomes of the calls. Returns everything that must not happen.
-fn judge(tallies: &HashMap<&str, Tally>, addresses: &Places) -> anyhow::Result<Vec<String>> {
-    let log = std::fs::read_to_string(addresses.seen.as_ref().context("the agents have no log file")?)?;
+fn find_violations(tallies: &HashMap<&str, CallTally>, addresses: &AgentAddresses) -> anyhow::Result<Vec<String>> {
+    let log = std::fs::read_to_string(addresses.call_log.as_ref().context("the agents have no log file")?)?;
     let mut received: HashMap<(&str, u64), u64> = HashMap::new();
     for line in log.lines() {
         let (transport, number) = line.split_once(' ').context("a malformed line in the agents' log")?;
         *received.entry((transport, number.parse()?)).or_default() += 1;
     }
     let mut violations = Vec::new();
-    for transport in KINDS {
+    for transport in TRANSPORTS {
         let Some(tally) = tallies.get(transport) else { continue };
-        let Tally { calls, answered, failed, reasons, .. } = tally;
+        let CallTally { calls, answered, failed, reasons, .. } = tally;
         println!("{transport}: {calls} calls, {} answered, {failed} failed {reasons:?}", answered.len());
         violations.extend(tally.violations.iter().take(10).cloned());
         if answered.len() as u64 + failed != *calls {

@@ -1,30 +1,30 @@
 //! `transports`: the latency that the gateway adds to direct calls of the same agent over each transport, and the CPU
 //! time of a call.
 
-use crate::agent::now;
-use crate::broker::Broker;
-use crate::client::Connection;
-use crate::direct::Direct;
-use crate::figures::{median, percentile, table};
-use crate::gatepost::{self, Gateway, asking};
-use crate::load::{self, Target};
-use crate::peers::Places;
-use crate::process::{Core, Process, free_address};
+use crate::agent::monotonic_nanos;
+use crate::direct_client::DirectClient;
+use crate::gatepost::{self, GatewayLauncher, transport_target};
+use crate::http1_client::Http1Connection;
+use crate::load::{self, CallTarget};
+use crate::mosquitto::Mosquitto;
+use crate::process::{CpuCore, ServerProcess, free_address};
+use crate::statistics::{markdown_table, median, percentile};
+use crate::transport_agents::AgentAddresses;
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// The transports, which are also the ids of their agents.
-pub(crate) const KINDS: [&str; 4] = ["http", "unix", "ws", "mqtt"];
+pub(crate) const TRANSPORTS: [&str; 4] = ["http", "unix", "ws", "mqtt"];
 
-const BODY: &str = "{\"n\":1,\"text\":\"a call of the load test, which is answered with itself\"}";
+const REQUEST_BODY: &str = "{\"n\":1,\"text\":\"a call of the load test, which is answered with itself\"}";
 /// The gateway's timeout for agents.
-const BOUND: Duration = Duration::from_secs(10);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much to measure. The defaults take about a minute.
 #[derive(clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct TransportsArgs {
     /// Rounds; each measures every transport once.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
@@ -43,26 +43,27 @@ pub(crate) struct Plan {
 }
 
 /// The result of one round for one transport.
-struct Seen {
+struct TransportRound {
     direct: [f64; 2],
-    through: [f64; 2],
+    through_gateway: [f64; 2],
     cpu: f64,
     per_second: f64,
     failed: u64,
 }
 
-pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
+pub(crate) fn run(args: &TransportsArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let broker = Broker::start(folder.path())?;
-    let addresses = places(folder.path(), &broker, None)?;
-    let _agents = peers(&addresses)?;
-    let program = args.gatepost.clone().map_or_else(gatepost::beside, Ok)?;
-    let launcher = Gateway::new(program, folder.path().to_owned(), addresses.http);
-    let gateway = launcher.over_everything(&addresses, BOUND)?;
-    let mut rows: Vec<(&str, Vec<Seen>)> = KINDS.map(|transport| (transport, Vec::new())).into();
+    let broker = Mosquitto::start(folder.path())?;
+    let addresses = allocate_addresses(folder.path(), &broker, None)?;
+    let _agents = start_agents(&addresses)?;
+    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
+    let launcher = GatewayLauncher::new(program, folder.path().to_owned(), addresses.http);
+    let gateway = launcher.start_with_all_transports(&addresses, AGENT_TIMEOUT)?;
+    let mut rows: Vec<(&str, Vec<TransportRound>)> = TRANSPORTS.map(|transport| (transport, Vec::new())).into();
     for (transport, _) in &rows {
         // The MQTT agent may not have connected to the broker yet.
-        settled(&asking(gateway.address, transport, BODY)).with_context(|| (*transport).to_owned())?;
+        wait_until_responding(&transport_target(gateway.address, transport, REQUEST_BODY))
+            .with_context(|| (*transport).to_owned())?;
     }
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
@@ -71,27 +72,31 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
             rounds.push(result.with_context(|| (*transport).to_owned())?);
         }
     }
-    println!("{}", report(&rows));
+    println!("{}", results_table(&rows));
     let failed: u64 = rows.iter().flat_map(|(_, rounds)| rounds).map(|round| round.failed).sum();
     ensure!(failed == 0, "{failed} calls failed: do not use the figures above");
     Ok(())
 }
 
 /// Allocates loopback addresses for all agents.
-pub(crate) fn places(folder: &Path, broker: &Broker, call_log: Option<PathBuf>) -> anyhow::Result<Places> {
+pub(crate) fn allocate_addresses(
+    folder: &Path,
+    broker: &Mosquitto,
+    call_log: Option<PathBuf>,
+) -> anyhow::Result<AgentAddresses> {
     let unix = folder.join("agent.sock");
-    Ok(Places { http: free_address()?, ws: free_address()?, unix, broker: broker.address, seen: call_log })
+    Ok(AgentAddresses { http: free_address()?, ws: free_address()?, unix, broker: broker.address, call_log })
 }
 
 /// Starts the agents, in a process of their own.
-pub(crate) fn peers(addresses: &Places) -> anyhow::Result<Process> {
+pub(crate) fn start_agents(addresses: &AgentAddresses) -> anyhow::Result<ServerProcess> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("peers").args(addresses.arguments());
-    Process::telling(command, Core::Load)
+    ServerProcess::start_announcing(command, CpuCore::Load)
 }
 
 /// Calls until a call succeeds. Fails after about five seconds.
-pub(crate) fn settled(target: &Target) -> anyhow::Result<()> {
+pub(crate) fn wait_until_responding(target: &CallTarget) -> anyhow::Result<()> {
     let mut attempts = 0;
     while let Err(error) = target.try_once() {
         attempts += 1;
@@ -103,11 +108,16 @@ pub(crate) fn settled(target: &Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(args: &Plan, transport: &str, addresses: &Places, gateway: &Process) -> anyhow::Result<Seen> {
-    let target = asking(gateway.address, transport, BODY);
-    let mut client = Direct::to(transport, addresses, BODY)?;
+fn measure(
+    args: &TransportsArgs,
+    transport: &str,
+    addresses: &AgentAddresses,
+    gateway: &ServerProcess,
+) -> anyhow::Result<TransportRound> {
+    let target = transport_target(gateway.address, transport, REQUEST_BODY);
+    let mut client = DirectClient::connect(transport, addresses, REQUEST_BODY)?;
     let direct = latencies(args.calls, || client.call())?;
-    let mut connection = Connection::open(gateway.address)?;
+    let mut connection = Http1Connection::connect_plain(gateway.address)?;
     let through_gateway = latencies(args.calls, || match connection.call(&target.request)? {
         200 => Ok(()),
         status => anyhow::bail!("status {status}"),
@@ -115,7 +125,7 @@ fn measure(args: &Plan, transport: &str, addresses: &Places, gateway: &Process) 
     let time = Duration::from_secs_f64(args.seconds);
     let saturated = load::saturate(&target, args.connections, time, Some(gateway))?;
     let cpu = saturated.cpu_per_call().context("the gateway's CPU time was not measured")?;
-    Ok(Seen { direct, through: through_gateway, cpu, per_second: saturated.per_second(), failed: saturated.failed })
+    Ok(TransportRound { direct, through_gateway, cpu, per_second: saturated.per_second(), failed: saturated.failed })
 }
 
 /// Returns the 50th and 99th percentile of the latency of calls one after the other, in µs.
@@ -126,15 +136,15 @@ fn latencies(calls: u64, mut call: impl FnMut() -> anyhow::Result<()>) -> anyhow
     }
     let mut latencies = Vec::new();
     for _ in 0..calls {
-        let started = now();
+        let started = monotonic_nanos();
         call()?;
-        latencies.push(now().saturating_sub(started));
+        latencies.push(monotonic_nanos().saturating_sub(started));
     }
     latencies.sort_unstable();
     Ok([percentile(&latencies, 0.50) / 1e3, percentile(&latencies, 0.99) / 1e3])
 }
 
-fn report(rows: &[(&str, Vec<Seen>)]) -> String {
+fn results_table(rows: &[(&str, Vec<TransportRound>)]) -> String {
     let header = [
         "one call at a time, µs",
         "direct p50",
@@ -146,19 +156,19 @@ fn report(rows: &[(&str, Vec<Seen>)]) -> String {
         "CPU µs/call",
         "calls/s",
     ];
-    let row = |(transport, rounds): &(&str, Vec<Seen>)| {
-        let median_of = |value: fn(&Seen) -> f64| format!("{:.0}", median(rounds.iter().map(value)));
+    let row = |(transport, rounds): &(&str, Vec<TransportRound>)| {
+        let median_of = |value: fn(&TransportRound) -> f64| format!("{:.0}", median(rounds.iter().map(value)));
         vec![
             (*transport).to_owned(),
             median_of(|round| round.direct[0]),
             median_of(|round| round.direct[1]),
-            median_of(|round| round.through[0]),
-            median_of(|round| round.through[1]),
-            median_of(|round| round.through[0] - round.direct[0]),
-            median_of(|round| round.through[1] - round.direct[1]),
+            median_of(|round| round.through_gateway[0]),
+            median_of(|round| round.through_gateway[1]),
+            median_of(|round| round.through_gateway[0] - round.direct[0]),
+            median_of(|round| round.through_gateway[1] - round.direct[1]),
             median_of(|round| round.cpu),
             median_of(|round| round.per_second),
         ]
     };
-    table(&header, &rows.iter().map(row).collect::<Vec<_>>())
+    markdown_table(&header, &rows.iter().map(row).collect::<Vec<_>>())
 }

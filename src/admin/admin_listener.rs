@@ -95,7 +95,11 @@ impl IdleTimeoutStream {
 }
 
 impl AsyncRead for IdleTimeoutStream {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.restart_idle_timer(result, context)
     }
@@ -118,7 +122,11 @@ impl AsyncWrite for IdleTimeoutStream {
 
 /// Requires a loopback host name if the listener is on loopback. A web page whose host name resolves to 127.0.0.1 (DNS
 /// rebinding) sends its own host name.
-pub(super) async fn require_loopback_host(State(is_on_loopback): State<bool>, request: Request, next: Next) -> Response {
+pub(super) async fn require_loopback_host(
+    State(is_on_loopback): State<bool>,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let is_loopback_name = hosts.all(|host| host.to_str().is_ok_and(is_loopback_host))
         && request.uri().authority().is_none_or(|name| is_loopback_host(name.as_str()));

@@ -17,7 +17,8 @@ pub trait AdminState: Send + Sync + 'static {
     fn list_agents(&self, after: Option<&str>, limit: usize) -> Vec<AgentRow>;
     /// Returns the first `limit` documents that were rejected.
     fn list_rejected_documents(&self, limit: usize) -> Vec<RejectedDocument>;
-    /// Returns every source of agents in the order of precedence. Must return quickly, because readiness probes call it.
+    /// Returns every source of agents in the order of precedence. Must return quickly, because readiness probes call
+    /// it.
     fn list_sources(&self) -> Vec<SourceRow>;
     /// Confirms the agent loss that the loss guard holds back for the source `name`. Returns whether there was one;
     /// `None` if there is no such source.

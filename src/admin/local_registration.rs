@@ -74,5 +74,6 @@ pub(super) async fn create_pairing_code(State(context): State<AdminContext>, hea
 /// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
 pub(super) fn refuse_browser_page(headers: &HeaderMap) -> Option<Response> {
     let is_from_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    is_from_page.then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
+    is_from_page
+        .then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
 }

@@ -41,7 +41,9 @@ pub async fn serve(
         // An error means that the sender was dropped: shutdown as well.
         let _ = shutdown.wait_for(|requested| *requested).await;
     };
-    let result = axum::serve(admin_listener::AdminListener::new(listener), router).with_graceful_shutdown(shutdown_requested).await;
+    let result = axum::serve(admin_listener::AdminListener::new(listener), router)
+        .with_graceful_shutdown(shutdown_requested)
+        .await;
     if let Err(why) = result {
         tracing::error!(%why, "admin listener failed");
     }

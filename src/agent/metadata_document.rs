@@ -91,7 +91,8 @@ impl DocumentReader<'_> {
         text.parse().map_err(|why| self.add_problem(format!("{field}: {why}"))).ok()
     }
 
-    /// Parses the version, which must be a string (R74): an unquoted `3.1` is a number. The problem has the correct form.
+    /// Parses the version, which must be a string (R74): an unquoted `3.1` is a number. The problem has the correct
+    /// form.
     fn parse_version(&mut self) -> Option<String> {
         if let Some(Value::Number(number)) = self.fields.get("version") {
             self.add_problem(format!("version: must be a string (write \"{number}\" in quotes)"));
@@ -124,7 +125,8 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Parses `authentication` (R12). A document with an unknown type is refused, because a guess could expose the agent.
+    /// Parses `authentication` (R12). A document with an unknown type is refused, because a guess could expose the
+    /// agent.
     fn parse_authentication(&mut self) -> Authentication {
         let fields = match self.fields.get("authentication") {
             None | Some(Value::Null) => return Authentication::default(),
@@ -188,8 +190,7 @@ impl DocumentReader<'_> {
     fn parse_date_time(&mut self, field: &str) -> Option<i64> {
         let text = self.parse_string(field, false)?;
         let time = time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339);
-        time
-            .map_err(|_| self.add_problem(format!("{field}: must be an RFC 3339 date-time")))
+        time.map_err(|_| self.add_problem(format!("{field}: must be an RFC 3339 date-time")))
             .ok()
             .map(|at| at.unix_timestamp())
     }

@@ -39,7 +39,8 @@ impl AgentVersions {
     /// an invalid location.
     pub fn from_document(own: Option<&str>, document: &Map<String, Value>) -> Self {
         let supported = ["supportedVersions", "supported_versions"].iter().find_map(|name| document.get(*name));
-        let mut versions: Vec<AgentVersion> = own.and_then(|label| build_version(label, None, true)).into_iter().collect();
+        let mut versions: Vec<AgentVersion> =
+            own.and_then(|label| build_version(label, None, true)).into_iter().collect();
         let supported: Vec<(&str, Option<&str>)> = match supported {
             Some(Value::Object(members)) => members
                 .iter()
@@ -80,8 +81,8 @@ impl AgentVersions {
         labels.join(", ")
     }
 
-    /// Returns the default version: the latest version that is not a pre-release, and of equal versions the agent's own.
-    /// If the agent's own version is not SemVer, it is the default. The second value is whether the version is the
+    /// Returns the default version: the latest version that is not a pre-release, and of equal versions the agent's
+    /// own. If the agent's own version is not SemVer, it is the default. The second value is whether the version is the
     /// agent's own, which is at the endpoint itself.
     pub fn default_version(&self) -> Option<(usize, bool)> {
         let own = self.0.iter().position(|version| version.is_own);
@@ -123,7 +124,12 @@ fn build_version(label: &str, location: Option<&str>, is_own: bool) -> Option<Ag
     let is_valid_label = (1..=MAX_VERSION_LEN).contains(&label.len())
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_+~".contains(&byte));
     let version = Version::parse(label.strip_prefix('v').unwrap_or(label)).ok().or_else(|| parse_abbreviated(label));
-    is_valid_label.then(|| AgentVersion { label: label.into(), location: location.map(Box::from), semver: version, is_own })
+    is_valid_label.then(|| AgentVersion {
+        label: label.into(),
+        location: location.map(Box::from),
+        semver: version,
+        is_own,
+    })
 }
 
 /// Parses a location: a path, or an object with a path.
@@ -140,8 +146,8 @@ fn parse_abbreviated(label: &str) -> Option<Version> {
     parts.next().is_none().then_some(version)
 }
 
-/// Parses a requirement: a full version matches only itself, a prefix matches every version that begins with it, and any
-/// other text is a SemVer range.
+/// Parses a requirement: a full version matches only itself, a prefix matches every version that begins with it, and
+/// any other text is a SemVer range.
 fn parse_requirement(requested: &str) -> Option<VersionReq> {
     if requested.is_empty() || requested.len() > MAX_VERSION_LEN {
         return None;

@@ -16,7 +16,7 @@ use crate::{
     },
     limit::CallLimiter,
     net::{self, AddressPolicy, FetchClient},
-    registry::{self, Catalogue, EmbeddedRegistry, LazyCatalogue, PublishConfig, SourceConfig, SourceManager},
+    registry::{self, Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceConfig, SourceManager},
     resolver::UriResolver,
     telemetry::{AccessLog, Metrics},
     transport::UpstreamClient,
@@ -47,7 +47,7 @@ pub struct GatewayAssembly {
 /// The registries that are queried on demand, with the settings that they were built from.
 #[derive(Clone)]
 struct OnDemandRegistries {
-    catalogue: Option<Arc<LazyCatalogue<Route>>>,
+    catalogue: Option<Arc<OnDemandCatalogue<Route>>>,
     sources: Vec<SourceConfig>,
     network: net::NetworkConfig,
 }
@@ -79,7 +79,8 @@ impl GatewayAssembly {
         };
         transport.set_resolver(Arc::clone(&resolver));
         let registry = open_registry(file, &policy).await.map_err(|problems| prefix_problems("registry", problems))?;
-        let sources = open_sources(file, &policy, registry.as_ref()).map_err(|problems| prefix_problems("agents", problems))?;
+        let sources =
+            open_sources(file, &policy, registry.as_ref()).map_err(|problems| prefix_problems("agents", problems))?;
         let limits = Arc::new(limits);
         let routes = build_routes(file, &auth, &limits, &transport, &metrics);
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
@@ -88,8 +89,8 @@ impl GatewayAssembly {
             let catalogue = Arc::clone(&catalogue);
             registry.set_reserved_ids(Arc::new(move |id| catalogue.load().get(id.as_str()).is_some()));
         }
-        let directory =
-            build_directory(file, &search_indexer, registry, &resolver).map_err(|problems| prefix_problems("directory", problems))?;
+        let directory = build_directory(file, &search_indexer, registry, &resolver)
+            .map_err(|problems| prefix_problems("directory", problems))?;
         let stores = tasks_wiring::open(file, &policy, &metrics).await?;
         let delegation = build_delegation(file, &directory)?;
         let on_demand = open_on_demand_registries(file, &policy, &catalogue)
@@ -101,7 +102,7 @@ impl GatewayAssembly {
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue.clone(), stores };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
-        let gateway = Gateway { config, catalogue, limits, transport, metrics, access_log, paired: pairings };
+        let gateway = Gateway { config, catalogue, limits, transport, metrics, access_log, browser_pairings: pairings };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let bridge = MqttBridge::new(&gateway, build_bridge_offers(file)?);
         Ok(Self {
@@ -129,16 +130,16 @@ impl GatewayAssembly {
         let sources = collect_problems(open_sources(file, &policy, registry.as_ref()), "agents", &mut problems);
         problems.extend(check_agent_settings(file, &gateway.transport));
         let previous = gateway.config.load_full();
-        let auth = build_auth(file, &policy, &gateway.paired, &gateway.metrics, Some(&previous.auth));
+        let auth = build_auth(file, &policy, &gateway.browser_pairings, &gateway.metrics, Some(&previous.auth));
         let auth = collect_problems(auth, "", &mut problems);
         let resolver = collect_problems(
             resolver_wiring::build_resolver(file, &policy, gateway.transport.resolver()),
             "",
             &mut problems,
         );
-        let search = resolver
-            .as_ref()
-            .and_then(|resolver| collect_problems(self.rebuild_directory(file, &registry, resolver), "", &mut problems));
+        let search = resolver.as_ref().and_then(|resolver| {
+            collect_problems(self.rebuild_directory(file, &registry, resolver), "", &mut problems)
+        });
         let on_demand = collect_problems(self.rebuild_on_demand_registries(file, &policy), "agents", &mut problems);
         let offers = collect_problems(build_bridge_offers(file), "", &mut problems);
         let parts = (auth, sources, search, on_demand, resolver, offers);
@@ -154,7 +155,9 @@ impl GatewayAssembly {
         let stores = tasks_wiring::reconfigure(file, &previous, &policy, &gateway.metrics)?;
         gateway.limits.reconfigure(&file.limits).map_err(|problems| prefix_problems("limits", problems))?;
         if let (Some(registry), Some(config)) = (&registry, &file.registry) {
-            registry.reconfigure(config, Arc::clone(&policy)).map_err(|problems| prefix_problems("registry", problems))?;
+            registry
+                .reconfigure(config, Arc::clone(&policy))
+                .map_err(|problems| prefix_problems("registry", problems))?;
         }
         // The rest cannot fail, so that no configuration is applied in part.
         *self.search_indexer.lock().unwrap_or_else(PoisonError::into_inner) = indexer;
@@ -176,11 +179,12 @@ impl GatewayAssembly {
         }
         let source_manager = SourceManager::start(&gateway.catalogue, sources).await;
         *self.source_manager.lock().unwrap_or_else(PoisonError::into_inner) = Some(source_manager);
-        self.bridge.set_offers(offers);
+        self.bridge.set_bridges(offers);
         Ok(())
     }
 
-    /// Returns the directory of a changed configuration with its search indexer, which is kept if its settings are equal.
+    /// Returns the directory of a changed configuration with its search indexer, which is kept if its settings are
+    /// equal.
     fn rebuild_directory(
         &self,
         file: &GatewayConfig,
@@ -238,7 +242,7 @@ fn open_on_demand_registries(
 ) -> Result<OnDemandRegistries, Vec<String>> {
     let lookups = registry::open_lookups(&file.agents.sources, &file.network, policy)?;
     let catalogue =
-        lookups.map(|(registries, ttl)| Arc::new(LazyCatalogue::new(Arc::clone(catalogue), registries, ttl)));
+        lookups.map(|(registries, ttl)| Arc::new(OnDemandCatalogue::new(Arc::clone(catalogue), registries, ttl)));
     Ok(OnDemandRegistries { catalogue, sources: file.agents.sources.clone(), network: file.network.clone() })
 }
 
@@ -247,7 +251,7 @@ struct SnapshotParts {
     auth: Arc<Authorizer>,
     directory: Arc<AgentDirectory>,
     delegation: Option<Arc<DelegationPolicy>>,
-    on_demand: Option<Arc<LazyCatalogue<Route>>>,
+    on_demand: Option<Arc<OnDemandCatalogue<Route>>>,
     stores: TasksAndIdempotency,
 }
 
@@ -340,8 +344,8 @@ async fn open_registry(
 fn agent_sources_config(file: &GatewayConfig) -> registry::AgentSourcesConfig {
     let agents = &file.agents;
     registry::AgentSourcesConfig {
-        from: agents.sources.clone(),
-        poll: agents.poll_interval,
+        sources: agents.sources.clone(),
+        poll_interval: agents.poll_interval,
         last_known_good: agents.last_known_good.as_ref().map(|folder| folder.to_path_buf()),
         cache: agents.cache,
         check_only: agents.check_only,

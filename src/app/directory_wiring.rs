@@ -100,7 +100,8 @@ pub(super) fn build_delegation(
     directory: &AgentDirectory,
 ) -> Result<Option<Arc<DelegationPolicy>>, Vec<String>> {
     let Some(config) = &file.delegation else { return Ok(None) };
-    let policy = DelegationPolicy::new(config, directory.signing_key.as_ref(), directory.config.external_url.as_deref());
+    let policy =
+        DelegationPolicy::new(config, directory.signing_key.as_ref(), directory.config.external_url.as_deref());
     policy.map(|policy| Some(Arc::new(policy))).map_err(|problems| prefix_problems("delegation", problems))
 }
 

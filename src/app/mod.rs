@@ -5,14 +5,14 @@ mod assembly;
 mod config_checks;
 mod directory_wiring;
 mod gateway_admin_state;
-mod lifecycle;
 mod mqtt_bridge_wiring;
 mod resolver_wiring;
-mod running_gateway;
+mod signals_and_reload;
+mod startup_and_shutdown;
 mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
-pub use running_gateway::RunningGateway;
+pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
     config::{self, LoadedConfig},

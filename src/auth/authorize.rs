@@ -137,9 +137,10 @@ impl Authorizer {
         // The required credential does not suffice. From here on, agents without a grant and missing agents look alike.
         let caller = self.authenticate_by_any(presented).await.map_err(refuse_unauthenticated)?;
         Err(match agent {
-            Some(requirements) if caller.grants.intersects(requirements.grants) => {
-                refuse_caller(&caller, self.challenges.insufficient_credential(result, requirements.authentication.kind))
-            }
+            Some(requirements) if caller.grants.intersects(requirements.grants) => refuse_caller(
+                &caller,
+                self.challenges.insufficient_credential(result, requirements.authentication.kind),
+            ),
             Some(_) => refuse_caller(&caller, challenges::ungranted_agent(self.grants.ungranted_response)),
             None => refuse_caller(&caller, challenges::agent_not_found()),
         })

@@ -29,11 +29,9 @@ impl CertificateAuthenticator {
             );
         }
         let names = config.callers.iter().flat_map(|(name, caller)| caller.groups.iter().chain([name]));
-        problems.extend(
-            names.filter(|name| !is_valid_name(name)).map(|name| {
-                format!("mtls.callers: {name:?} is not a valid name (1 to 256 bytes without control characters)")
-            }),
-        );
+        problems.extend(names.filter(|name| !is_valid_name(name)).map(|name| {
+            format!("mtls.callers: {name:?} is not a valid name (1 to 256 bytes without control characters)")
+        }));
         match problems.is_empty() {
             true => {
                 Ok(Self { config: config.clone(), grants, caller_cache: moka::sync::Cache::new(MAX_CACHED_CALLERS) })

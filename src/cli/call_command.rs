@@ -136,7 +136,8 @@ impl PreparedCall {
         let (endpoint, operation, version) = self.resolve_target(args).await?;
         let Self { body, headers: header_args, settings } = self;
         let document = json!({"id": "agent", "name": "agent", "endpoint": endpoint});
-        let agent = Agent::from_document(&document, [0; 32]).map_err(|problems| CommandError::Failed(problems.join("\n")))?;
+        let agent =
+            Agent::from_document(&document, [0; 32]).map_err(|problems| CommandError::Failed(problems.join("\n")))?;
         let transport = UpstreamClient::new(Arc::new(settings.network.policy()));
         transport.set_local_runtimes(settings.local_runtimes);
         let route = transport
@@ -175,7 +176,8 @@ impl PreparedCall {
             instruction: None,
         };
         let admission = CommandLineAdmission { route, deadline };
-        let reply = transport.call(&admission, request).await.map_err(|fault| CommandError::Failed(fault.to_string()))?;
+        let reply =
+            transport.call(&admission, request).await.map_err(|fault| CommandError::Failed(fault.to_string()))?;
         print_reply(reply).await
     }
 

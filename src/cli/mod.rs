@@ -65,7 +65,7 @@ pub fn history(config: &Path, id: &str) -> anyhow::Result<()> {
 
 fn history_entry(revision: &DocumentRevision) -> anyhow::Result<Value> {
     let document: Option<Value> = revision.document.as_deref().map(serde_json::from_str).transpose()?;
-    Ok(json!({"at": revision.at.format(&Rfc3339)?, "by": revision.by, "document": document}))
+    Ok(json!({"at": revision.at.format(&Rfc3339)?, "by": revision.writer, "document": document}))
 }
 
 /// Opens the registry of the configuration file `config` and runs `action` with it.
@@ -81,7 +81,8 @@ fn with_registry<T>(
     app::build_runtime()?.block_on(async {
         let registry = EmbeddedRegistry::open(section, policy).await;
         let with_section = |problems: Vec<String>| problems.into_iter().map(|why| format!("registry.{why}")).collect();
-        action(&registry.map_err(|problems| loaded.locate_problems(with_section(problems))).with_context(config_path)?).await
+        action(&registry.map_err(|problems| loaded.locate_problems(with_section(problems))).with_context(config_path)?)
+            .await
     })
 }
 

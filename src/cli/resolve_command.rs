@@ -121,9 +121,14 @@ impl ResolutionArgs {
     }
 
     /// Resolves `uri`.
-    pub(super) async fn resolve(&self, settings: &CommandSettings, uri: &AgentUri) -> Result<ResolvedAgent, CommandError> {
+    pub(super) async fn resolve(
+        &self,
+        settings: &CommandSettings,
+        uri: &AgentUri,
+    ) -> Result<ResolvedAgent, CommandError> {
         let usage_error = |problems: Vec<String>| CommandError::Usage(problems.join("\n"));
-        let resolver = UriResolver::new(&settings.resolver, &settings.network, &settings.network.policy()).map_err(usage_error)?;
+        let resolver =
+            UriResolver::new(&settings.resolver, &settings.network, &settings.network.policy()).map_err(usage_error)?;
         Ok(resolver.resolve(uri, self.version.as_deref(), "").await?)
     }
 

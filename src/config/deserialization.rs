@@ -2,7 +2,7 @@
 //! deserialises the rest again, and validates the whole against the JSON Schema, which has further rules such as
 //! minimum lengths. The modules check the meaning of their settings.
 
-use super::{ConfigProblem, GatewayConfig, config_text::ConfigText, locate_problem};
+use super::{ConfigProblem, GatewayConfig, locate_problem, yaml_text::ConfigText};
 use crate::{contract::CompiledSchema, values::ConfigPath};
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -35,7 +35,7 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
         let steps: Vec<Segment> = why.path().iter().cloned().collect();
         let (path, why) = (remaining.original_path(&steps), why.into_inner().to_string());
         let is_consequence = missing_field_name(&why)
-            .is_some_and(|name| remaining.removed_paths.contains(&super::config_text::join_path(&path, name)));
+            .is_some_and(|name| remaining.removed_paths.contains(&super::yaml_text::join_path(&path, name)));
         // The validation against the schema reports the sections that are missing.
         let is_reported_below = steps.is_empty() && missing_field_name(&why).is_some();
         if !is_consequence && !is_reported_below {
@@ -45,13 +45,14 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
             break;
         }
     }
-    let violations =
-        CompiledSchema::compile(&super::json_schema()).map(|schema| schema.validate_up_to(&config_text.value, MAX_PROBLEMS));
+    let violations = CompiledSchema::compile(&super::json_schema())
+        .map(|schema| schema.validate_up_to(&config_text.value, MAX_PROBLEMS));
     for violation in
         violations.map_err(|why| vec![locate_problem(config_text, "", format!("the schema is invalid ({why})"))])?
     {
         let path = super::pointer_to_path(&violation.pointer, &config_text.value);
-        let is_reported = unlocated_problems.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
+        let is_reported =
+            unlocated_problems.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
         let is_missing_section = path.is_empty() && violation.message.starts_with("required");
         if is_missing_section || !is_reported {
             unlocated_problems.push((path, violation.message));
@@ -85,9 +86,7 @@ impl RemainingValue {
                     let at = (0..).filter(|at| !is_removed(*at)).nth(*index).unwrap_or(*index);
                     path.push_str(&format!("[{at}]"));
                 }
-                Segment::Map { key } | Segment::Enum { variant: key } => {
-                    path = super::config_text::join_path(&path, key)
-                }
+                Segment::Map { key } | Segment::Enum { variant: key } => path = super::yaml_text::join_path(&path, key),
                 Segment::Unknown => {}
             }
         }

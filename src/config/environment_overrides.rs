@@ -2,8 +2,8 @@
 
 use super::{
     ConfigProblem,
-    config_text::{ConfigText, join_path},
     renamed_keys::current_name,
+    yaml_text::{ConfigText, join_path},
 };
 use serde_json::{Map, Value};
 

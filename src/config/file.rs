@@ -151,7 +151,7 @@ pub struct AgentsConfig {
     pub sources: Vec<registry::SourceConfig>,
     /// Folder for the last good document of each remote source and of the built-in registry, used at a start while the
     /// source is down. Created when needed; null keeps none. Default gatepost.state, beside the configuration file.
-    #[serde(default = "registry::usual_folder")]
+    #[serde(default = "default_last_known_good")]
     pub last_known_good: Option<ConfigPath>,
     /// Bounds on the cache lifetimes that sources declare (Cache-Control).
     #[serde(default)]
@@ -182,7 +182,7 @@ impl Default for AgentsConfig {
     fn default() -> Self {
         Self {
             sources: Vec::new(),
-            last_known_good: registry::usual_folder(),
+            last_known_good: default_last_known_good(),
             cache: registry::CacheBounds::default(),
             poll_interval: default_poll_interval(),
             defaults: TransportConfig::default(),
@@ -192,6 +192,10 @@ impl Default for AgentsConfig {
             check_only: false,
         }
     }
+}
+
+fn default_last_known_good() -> Option<ConfigPath> {
+    registry::default_last_known_good_folder()
 }
 
 fn default_poll_interval() -> ConfigDuration {

@@ -27,7 +27,8 @@ fn format_description(path: &str) -> Option<String> {
         };
         // An optional value is the first of two alternatives.
         let child = child.get("anyOf").and_then(|alternatives| alternatives.get(0)).unwrap_or(child);
-        let target = child.get("$ref").and_then(Value::as_str).and_then(|reference| root.pointer(reference.strip_prefix('#')?));
+        let target =
+            child.get("$ref").and_then(Value::as_str).and_then(|reference| root.pointer(reference.strip_prefix('#')?));
         schema = target.unwrap_or(child);
     }
     schema.get("pattern")?;

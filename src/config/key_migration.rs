@@ -1,7 +1,7 @@
 //! Rewrites the keys of a configuration file to their current names (`gatepost check --migrate`). Comments, order and
 //! layout stay. The result is parsed, and must have the same value as the former text.
 
-use super::{ConfigProblem, ConfigProblems, config_text::ConfigText};
+use super::{ConfigProblem, ConfigProblems, yaml_text::ConfigText};
 use std::{fs, io, ops::Range, path::Path};
 
 /// One use of a former name in a configuration text.
@@ -24,8 +24,8 @@ pub(super) struct RenamedKey {
 impl RenamedKey {
     /// Returns the warning for the operator.
     pub(super) fn warning(&self) -> ConfigProblem {
-        let path = super::config_text::join_path(&self.section, &self.former);
-        let current = super::config_text::join_path(&self.section, self.current);
+        let path = super::yaml_text::join_path(&self.section, &self.former);
+        let current = super::yaml_text::join_path(&self.section, self.current);
         ConfigProblem {
             path,
             line: Some(self.line),
@@ -99,7 +99,7 @@ fn rewrite(text: &str, config_text: &ConfigText) -> Result<String, ConfigProblem
     let renamed = config_text.renamed_keys();
     let cannot_rewrite = |key: &RenamedKey| {
         let warning = key.warning();
-        let current = super::config_text::join_path(&key.section, key.current);
+        let current = super::yaml_text::join_path(&key.section, key.current);
         ConfigProblem { message: format!("cannot be rewritten automatically (write it as '{current}')"), ..warning }
     };
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
@@ -112,8 +112,8 @@ fn rewrite(text: &str, config_text: &ConfigText) -> Result<String, ConfigProblem
     for (range, replacement) in edits.into_iter().rev() {
         rewritten.replace_range(range, &replacement);
     }
-    let is_equivalent =
-        ConfigText::parse(&rewritten).is_ok_and(|read| read.renamed_keys().is_empty() && read.value == config_text.value);
+    let is_equivalent = ConfigText::parse(&rewritten)
+        .is_ok_and(|read| read.renamed_keys().is_empty() && read.value == config_text.value);
     match (is_equivalent, renamed.first()) {
         (false, Some(first)) => Err(cannot_rewrite(first)),
         _ => Ok(rewritten),

@@ -2,21 +2,21 @@
 //! the gateway from a [`GatewayConfig`].
 
 mod config_problem;
-mod config_text;
 mod deserialization;
 mod environment_overrides;
 mod file;
 mod format_hint;
 mod key_migration;
 mod renamed_keys;
+mod yaml_text;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
 pub use file::{AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig};
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 
-use config_text::ConfigText;
 use serde_json::Value;
 use std::{io::ErrorKind, path::Path};
+use yaml_text::ConfigText;
 
 /// A well-formed configuration.
 #[derive(Debug)]
@@ -87,10 +87,10 @@ fn pointer_to_path(pointer: &str, root: &Value) -> String {
                 value = step.parse::<usize>().ok().and_then(|at| items.get(at));
             }
             Some(object) => {
-                path = config_text::join_path(&path, &step);
+                path = yaml_text::join_path(&path, &step);
                 value = object.get(&step);
             }
-            None => path = config_text::join_path(&path, &step),
+            None => path = yaml_text::join_path(&path, &step),
         }
     }
     path

@@ -93,7 +93,8 @@ fn every_kind_of_problem_is_reported_with_its_path_its_line_and_the_required_for
 #[test]
 fn missing_required_settings_are_reported_even_for_an_empty_file() {
     for text in ["", "\n# nothing\n", "---\n# nothing\n"] {
-        let messages: Vec<String> = expect_problems(parse(text, &[])).into_iter().map(|(_, _, message)| message).collect();
+        let messages: Vec<String> =
+            expect_problems(parse(text, &[])).into_iter().map(|(_, _, message)| message).collect();
         assert_eq!(messages.len(), 1, "{text:?}: {messages:?}");
         assert!(messages[0].contains("'listeners' is missing"));
     }
@@ -157,7 +158,10 @@ fn r130_a_literal_secret_is_refused_and_not_repeated() {
     for secret in ["hunter2", "'12345678'", "12345678", "[hunter2]", "{value: hunter2}", "true", "'env:'", "'file:'"] {
         let problems = expect_problems(parse_with(&format!("auth:\n  api_keys:\n    pepper: {secret}\n")));
         assert_eq!((problems[0].0.as_str(), problems[0].1), ("auth.api_keys.pepper", Some(7)), "{secret}");
-        assert!(!format!("{problems:?}").contains("hunter2") && !format!("{problems:?}").contains("12345678"), "{problems:?}");
+        assert!(
+            !format!("{problems:?}").contains("hunter2") && !format!("{problems:?}").contains("12345678"),
+            "{problems:?}"
+        );
     }
     parse_with("auth:\n  api_keys:\n    pepper: env:PEPPER\n").unwrap();
     parse_with("auth:\n  api_keys:\n    pepper: file:/run/pepper\n").unwrap();
@@ -262,7 +266,7 @@ fn the_schema_agrees_with_the_validation() {
     let schema = json_schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let check = crate::contract::CompiledSchema::compile(&schema).unwrap();
-    let value = |more: &str| config_text::ConfigText::parse(&format!("{REQUIRED_SECTIONS}{more}")).unwrap().value;
+    let value = |more: &str| yaml_text::ConfigText::parse(&format!("{REQUIRED_SECTIONS}{more}")).unwrap().value;
     for valid in ["", "limits: {per_address: null, per_caller: 10/s burst 20}\n", "auth: {mtls: {}}\n"] {
         assert_eq!(check.validate_up_to(&value(valid), 9), [], "{valid}");
     }

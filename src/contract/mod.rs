@@ -1,18 +1,18 @@
 //! Contract: validates inputs and outputs against the schemas that the agent declares (R13, R29, R32). Schemas are
 //! compiled once, when a document is read. This module fetches no references.
 
-mod compiled_schema;
 mod config;
 mod json_body;
 mod query_input;
-mod schema_graph;
+mod schema_validation;
+mod subschema_graph;
 mod validation_cost;
 mod violation_messages;
 
-pub use compiled_schema::CompiledSchema;
 pub use config::{BatchConfig, ContractConfig, ContractMode};
 pub use json_body::{JsonBounds, parse_json};
 pub use query_input::input_from_query;
+pub use schema_validation::CompiledSchema;
 
 use crate::{
     agent::Operation,
@@ -76,8 +76,10 @@ impl OperationContract {
         let violations = self.output.as_ref().map(|schema| schema.validate(output)).unwrap_or_default();
         match self.output_mode {
             ContractMode::Enforce if !violations.is_empty() => {
-                let lines: Vec<_> =
-                    violations.iter().map(|violation| format!("{}: {}", violation.pointer, violation.message)).collect();
+                let lines: Vec<_> = violations
+                    .iter()
+                    .map(|violation| format!("{}: {}", violation.pointer, violation.message))
+                    .collect();
                 let fault = Fault::new(FaultCode::AgentError, "The agent's response does not match its own schema");
                 Err(fault.with_detail(lines.join("; ")))
             }

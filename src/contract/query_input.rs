@@ -2,7 +2,7 @@
 //! schema. A text that does not fit its type stays a string, so that the validation reports the violation. Objects and
 //! nested arrays require a `POST`.
 
-use super::compiled_schema::in_place_subschemas;
+use super::schema_validation::in_place_subschemas;
 use crate::{
     fault::{Fault, FaultCode, Violation},
     values::json::{push_pointer_segment, truncate},
@@ -169,10 +169,12 @@ impl<'a> PropertyTypes<'a> {
             "false" if self.boolean => Value::Bool(false),
             "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
             // serde_json would accept whitespace around a number.
-            number_text if (self.integer || self.number) && number_text.trim() == number_text => match serde_json::from_str(number_text) {
-                Ok(Value::Number(number)) if self.number || !number.is_f64() => Value::Number(number),
-                _ => Value::String(text),
-            },
+            number_text if (self.integer || self.number) && number_text.trim() == number_text => {
+                match serde_json::from_str(number_text) {
+                    Ok(Value::Number(number)) if self.number || !number.is_f64() => Value::Number(number),
+                    _ => Value::String(text),
+                }
+            }
             _ => Value::String(text),
         })
     }

@@ -1,8 +1,8 @@
-//! Validation cost: an upper bound on the work to validate a value against a schema. References can double the work with
-//! every level of the value, although schema and value are small. Therefore the work per value at each depth is computed
-//! when the schema is compiled, and a body is weighed before it is validated.
+//! Validation cost: an upper bound on the work to validate a value against a schema. References can double the work
+//! with every level of the value, although schema and value are small. Therefore the work per value at each depth is
+//! computed when the schema is compiled, and a body is weighed before it is validated.
 
-use super::schema_graph::SchemaGraph;
+use super::subschema_graph::SchemaGraph;
 use crate::values::json::MAX_DEPTH;
 use serde_json::Value;
 

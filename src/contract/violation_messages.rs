@@ -1,5 +1,5 @@
-//! Violation messages for developers of clients: the property, the requirement and the actual value. The actual value is
-//! repeated only if it is short and does not look like a secret.
+//! Violation messages for developers of clients: the property, the requirement and the actual value. The actual value
+//! is repeated only if it is short and does not look like a secret.
 
 use crate::{
     fault::Violation,
@@ -73,9 +73,9 @@ fn violation_message(error: &ValidationError<'_>, source: &Value) -> String {
                 violation_message(inner, source)
             )
         }
-        other => {
-            comparison_message(other).map(|text| format!("{text}{}", actual_suffix())).unwrap_or_else(|| keyword_message(other))
-        }
+        other => comparison_message(other)
+            .map(|text| format!("{text}{}", actual_suffix()))
+            .unwrap_or_else(|| keyword_message(other)),
     }
 }
 
@@ -203,7 +203,8 @@ fn join_up_to_limit(items: impl Iterator<Item = String>) -> String {
 /// Returns `, not "fr"`, or an empty text for a value that must not be repeated.
 fn actual_value_suffix(value: &Value, pointer: &str) -> String {
     let property_name = pointer.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    let is_secret = ["pass", "secret", "token", "key", "credential", "auth"].iter().any(|word| property_name.contains(word));
+    let is_secret =
+        ["pass", "secret", "token", "key", "credential", "auth"].iter().any(|word| property_name.contains(word));
     match value {
         Value::String(text) if is_secret || text.chars().nth(MAX_QUOTED_CHARS).is_some() => String::new(),
         Value::Array(_) | Value::Object(_) => String::new(),

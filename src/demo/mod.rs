@@ -1,5 +1,5 @@
-//! `gatepost demo`: the gateway on loopback with three demo agents and a new API key, and commands to paste. Writes to a
-//! temporary folder only.
+//! `gatepost demo`: the gateway on loopback with three demo agents and a new API key, and commands to paste. Writes to
+//! a temporary folder only.
 
 mod agents;
 
@@ -80,8 +80,8 @@ Press Ctrl-C to stop; this removes the folder."#
         )
     }
 
-    /// Passes the instructions to `print`, and runs until Ctrl-C, SIGTERM or SIGHUP. Returns the folder: the caller drops
-    /// it after the runtime, which may still be reading the files.
+    /// Passes the instructions to `print`, and runs until Ctrl-C, SIGTERM or SIGHUP. Returns the folder: the caller
+    /// drops it after the runtime, which may still be reading the files.
     ///
     /// # Errors
     /// The signal handlers cannot be installed.

@@ -127,7 +127,7 @@ pub(super) fn history_entry(revision: &DocumentRevision) -> Value {
     let document = revision.document.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
     json!({
         "at": revision.at.format(&Rfc3339).ok(),
-        "by": revision.by,
+        "by": revision.writer,
         "removed": revision.document.is_none(),
         "document": document,
     })

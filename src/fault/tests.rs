@@ -92,8 +92,10 @@ fn r92_only_a_json_rpc_request_has_an_id_to_echo() {
     assert_eq!(id(r#" {"jsonrpc":"2.0","id":7,"method":"a"}"#), Some(7.into()));
     assert_eq!(id(r#"{"jsonrpc":"2.0","id":"x"}"#), Some("x".into()));
     let unusable_ids = [r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":null}"#, r#"{"jsonrpc":"2.0","id":{"a":1}}"#];
-    for body in
-        unusable_ids.map(str::to_owned).into_iter().chain([format!(r#"{{"jsonrpc":"2.0","id":"{}"}}"#, "x".repeat(300))])
+    for body in unusable_ids
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!(r#"{{"jsonrpc":"2.0","id":"{}"}}"#, "x".repeat(300))])
     {
         assert_eq!(id(&body), Some(serde_json::Value::Null), "{body}");
     }

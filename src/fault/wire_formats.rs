@@ -59,8 +59,8 @@ impl Fault {
         Value::Object(problem)
     }
 
-    /// Returns the event that ends a stream: `event: error`, or for the JSON-RPC request `json_rpc_id` an event with its
-    /// response. Includes the empty line that terminates the event.
+    /// Returns the event that ends a stream: `event: error`, or for the JSON-RPC request `json_rpc_id` an event with
+    /// its response. Includes the empty line that terminates the event.
     pub fn to_event(&self, request_id: &str, json_rpc_id: Option<&Value>) -> String {
         match json_rpc_id {
             Some(id) => format!("data: {}\n\n", self.to_json_rpc_response(id, request_id)),

@@ -41,7 +41,6 @@ impl Admitted {
         &self.route
     }
 
-
     /// Returns the operation that is called.
     pub(super) fn operation(&self) -> &CompiledOperation {
         self.route.operation(self.operation)
@@ -92,15 +91,7 @@ impl PermittedCall {
     /// Builds the proof (step 9), once the input has been validated.
     pub(super) fn admit(self, operation: usize, deadline: Instant) -> Admitted {
         let AuthorizedCall { route, session_hash, delegation_chain, version, .. } = self.authorized;
-        Admitted {
-            route,
-            operation,
-            version,
-            deadline,
-            session_hash,
-            delegation_chain,
-            permit: self.permit,
-        }
+        Admitted { route, operation, version, deadline, session_hash, delegation_chain, permit: self.permit }
     }
 }
 
@@ -130,7 +121,7 @@ pub(super) type RouteAndCaller = (Arc<Route>, Arc<Caller>);
 #[derive(Clone, Copy)]
 pub(super) struct CallerContext<'a> {
     pub(super) headers: &'a HeaderMap,
-    pub(super) peer: Option<&'a ClientCertificate>,
+    pub(super) client_certificate: Option<&'a ClientCertificate>,
     pub(super) address: IpAddr,
 }
 
@@ -166,15 +157,9 @@ impl Gateway {
         let rate_limit_status = self.limits.acquire_for_calls(&route.limits, &account, NonZeroU32::MIN)?;
         let session_hash = request_head::session_hash(context.headers, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: call.id() };
-        let delegation_chain = config.delegation.as_ref().map(|policy| policy.extend_chain(context.headers, &hop)).transpose()?;
-        Ok(AuthorizedCall {
-            route,
-            caller,
-            rate_limit_status,
-            version: None,
-            session_hash,
-            delegation_chain,
-        })
+        let delegation_chain =
+            config.delegation.as_ref().map(|policy| policy.extend_chain(context.headers, &hop)).transpose()?;
+        Ok(AuthorizedCall { route, caller, rate_limit_status, version: None, session_hash, delegation_chain })
     }
 
     /// Finds the agent and authorises its caller (steps 5 and 6). Records the caller in `call`, also when it is
@@ -204,7 +189,8 @@ impl Gateway {
         agent: &str,
         context: &CallerContext<'_>,
     ) -> std::result::Result<RouteAndCaller, (Option<Arc<Caller>>, Fault)> {
-        let presented = PresentedCredentials { headers: context.headers, client_certificate: context.peer };
+        let presented =
+            PresentedCredentials { headers: context.headers, client_certificate: context.client_certificate };
         let route = match self.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
             None => Box::pin(self.find_on_demand(config, agent, &presented)).await.map_err(|fault| (None, fault))?,

@@ -218,9 +218,7 @@ fn task_reply(headers: &HeaderMap, status: StatusCode, body: Bytes, truncated: b
 fn into_fault(error: CallError) -> Fault {
     match error {
         CallError::Fault(fault) => fault,
-        CallError::CallerGone => {
-            Fault::from(FaultCode::Internal).with_detail("a background call lost its caller")
-        }
+        CallError::CallerGone => Fault::from(FaultCode::Internal).with_detail("a background call lost its caller"),
     }
 }
 

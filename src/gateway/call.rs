@@ -252,7 +252,8 @@ impl Drop for Call {
         }
         if let Some(route) = route {
             entry.agent = route.agent.id.as_str();
-            entry.operation = operation.and_then(|index| route.operations.get(index)).map_or("", |operation| &operation.name);
+            entry.operation =
+                operation.and_then(|index| route.operations.get(index)).map_or("", |operation| &operation.name);
         }
         if let Some(caller) = &self.caller {
             entry.caller = &caller.id;

@@ -90,9 +90,11 @@ impl CorsPolicy {
         if config.allowed_origins.is_empty() {
             problems.push("allowed_origins: is empty (list at least one origin, or remove the section)".to_owned());
         }
-        for (index, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin)) {
-            problems
-                .push(format!("allowed_origins[{index}]: '{origin}' is invalid (write https://host or http://host:port)"));
+        for (index, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin))
+        {
+            problems.push(format!(
+                "allowed_origins[{index}]: '{origin}' is invalid (write https://host or http://host:port)"
+            ));
         }
         for (index, name) in config.allowed_headers.iter().enumerate() {
             if name.parse::<HeaderName>().is_err() {
@@ -178,7 +180,9 @@ pub(super) fn check_page_access(
     };
     let from_page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
     match cors {
-        None if from_page => refuse("web pages may not call agents on this machine (the configuration has no section cors)"),
+        None if from_page => {
+            refuse("web pages may not call agents on this machine (the configuration has no section cors)")
+        }
         Some(cors) if from_page && cors.allowed_origin(headers).is_none() => {
             refuse("the origin is not in cors.allowed_origins")
         }

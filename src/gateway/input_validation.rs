@@ -97,8 +97,9 @@ impl InputReader<'_> {
         if value.get("jsonrpc").is_some() {
             store_input();
         }
-        let accepts_array =
-            |index: usize| self.route.operations.get(index).is_some_and(|operation| operation.contract.accepts_array_input());
+        let accepts_array = |index: usize| {
+            self.route.operations.get(index).is_some_and(|operation| operation.contract.accepts_array_input())
+        };
         match value {
             Value::Array(items) if self.route.agent.accepts_batch => {
                 Ok((self.check_native_batch(items)?, CallInput::Complete(bytes)))
@@ -130,7 +131,9 @@ impl InputReader<'_> {
         let max_items = usize::from(self.contract_config.batch.max_items);
         match items <= max_items {
             true => Ok(()),
-            false => Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {max_items})"))),
+            false => {
+                Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {max_items})")))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod content_negotiation;
 mod cors;
 mod delegation;
 mod directory_handler;
+mod event_boundaries;
 pub mod http_server;
 mod idempotent_call;
 mod incoming_body;
@@ -32,7 +33,6 @@ mod response_normalization;
 mod response_writer;
 mod resumable_stream;
 mod route;
-mod server_sent_events;
 mod streamed_response;
 mod subrequest;
 mod task_handler;
@@ -52,7 +52,7 @@ use crate::{
     fault::{ErrorFormat, Fault, Violation},
     idempotency::IdempotencyStore,
     limit::CallLimiter,
-    registry::{Catalogue, LazyCatalogue},
+    registry::{Catalogue, OnDemandCatalogue},
     task::TaskManager,
     telemetry::{AccessLog, Event, Metrics, redact},
     transport::UpstreamClient,
@@ -67,7 +67,7 @@ pub struct ConfigSnapshot {
     /// Authentication and authorisation.
     pub auth: Arc<Authorizer>,
     /// Registries that are queried on demand for agents that the catalogue does not hold.
-    pub on_demand_registries: Option<Arc<LazyCatalogue<Route>>>,
+    pub on_demand_registries: Option<Arc<OnDemandCatalogue<Route>>>,
     /// The discovery API and documents.
     pub directory: Arc<AgentDirectory>,
     /// Tasks: calls that are answered asynchronously, and resumable streams. `None` disables both.
@@ -107,7 +107,7 @@ pub struct Gateway {
     /// The access log.
     pub access_log: Arc<AccessLog>,
     /// The pairing codes and the API keys of paired web pages.
-    pub paired: Arc<BrowserPairings>,
+    pub browser_pairings: Arc<BrowserPairings>,
 }
 
 impl Gateway {

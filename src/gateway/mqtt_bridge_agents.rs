@@ -68,10 +68,11 @@ impl MqttBridge {
     }
 
     /// Replaces the configurations. Agents of an unchanged configuration stay connected.
-    pub fn set_offers(&self, bridges: Vec<ResolvedBridgeConfig>) {
+    pub fn set_bridges(&self, bridges: Vec<ResolvedBridgeConfig>) {
         self.bridges.send_modify(|current| {
             let current = current.get_or_insert_default();
-            let find_unchanged = |bridge: &Arc<ResolvedBridgeConfig>| current.iter().find(|unchanged| **unchanged == *bridge).cloned();
+            let find_unchanged =
+                |bridge: &Arc<ResolvedBridgeConfig>| current.iter().find(|unchanged| **unchanged == *bridge).cloned();
             let bridges: Vec<Arc<ResolvedBridgeConfig>> =
                 bridges.into_iter().map(Arc::new).map(|bridge| find_unchanged(&bridge).unwrap_or(bridge)).collect();
             *current = Arc::new(bridges);
@@ -216,8 +217,10 @@ impl AgentAnnouncer {
         let (eligible, max_agents) = (routes.len(), usize::from(bridge.config.max_agents.get()));
         let problem = (eligible > max_agents)
             .then(|| format!("MQTT bridge announces only {max_agents} of {eligible} agents: limit reached (raise mqtt_bridge.max_agents)"));
-        let agents =
-            routes.into_iter().take(max_agents).map(|route| (route.agent.id.to_string(), Arc::new(status_details(route))));
+        let agents = routes
+            .into_iter()
+            .take(max_agents)
+            .map(|route| (route.agent.id.to_string(), Arc::new(status_details(route))));
         (agents.collect(), problem)
     }
 }

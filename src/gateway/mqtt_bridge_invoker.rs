@@ -40,7 +40,7 @@ impl AgentInvoker for BridgeInvoker {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let forwarding =
             HeaderMutations { api_key_header: config.api_key_header.as_ref(), ..HeaderMutations::default() };
-        let context = CallerContext { headers: &headers, peer: None, address };
+        let context = CallerContext { headers: &headers, client_certificate: None, address };
         // An instruction that equals the name of an operation selects it: gateways send the operation in that field.
         let is_operation = |name: &&str| {
             self.gateway.catalogue.load().get(agent).is_some_and(|route| route.operation_index(name).is_some())

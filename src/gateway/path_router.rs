@@ -64,7 +64,9 @@ static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     let mut router = Router::new();
     let directory_paths = DIRECTORY_PATHS.iter().map(|(path, request)| (*path, PathEntry::Directory(*request)));
     let task_paths = TASK_PATHS.iter().map(|(path, methods)| (*path, PathEntry::Task(methods)));
-    for (path, entry) in INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(directory_paths).chain(task_paths) {
+    for (path, entry) in
+        INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(directory_paths).chain(task_paths)
+    {
         // A duplicate path would be a defect; a test compares every path with the table.
         let _ = router.insert(path, entry);
     }
@@ -106,9 +108,12 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         PathEntry::Pair => {
             Err(Fault::new(FaultCode::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
         }
-        PathEntry::Directory(request) if request.allowed_methods().contains(method) => Ok(RequestKind::Directory(*request, id)),
+        PathEntry::Directory(request) if request.allowed_methods().contains(method) => {
+            Ok(RequestKind::Directory(*request, id))
+        }
         PathEntry::Directory(request) => {
-            let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {}", request.allow_header()));
+            let fault =
+                Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {}", request.allow_header()));
             Err(fault.with_header("Allow", request.allow_header()))
         }
         PathEntry::Pipeline if *method == Method::POST => Ok(RequestKind::Pipeline),

@@ -35,7 +35,8 @@ impl Preferences {
             if name.eq_ignore_ascii_case("respond-async") {
                 preferences.respond_async = true;
             } else if name.eq_ignore_ascii_case("wait") && preferences.wait.is_none() {
-                let is_number = !value.is_empty() && value.len() <= 9 && value.bytes().all(|byte| byte.is_ascii_digit());
+                let is_number =
+                    !value.is_empty() && value.len() <= 9 && value.bytes().all(|byte| byte.is_ascii_digit());
                 preferences.wait = value.parse().ok().filter(|_| is_number).map(Duration::from_secs);
             }
         }
@@ -65,7 +66,8 @@ impl Preferences {
 /// # Errors
 /// `InvalidInput` for two different URLs.
 pub(super) fn callback_url(head: &RequestHeader) -> Result<Option<String>> {
-    let from_headers = head.headers.get_all(CALLBACK_HEADER).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
+    let from_headers =
+        head.headers.get_all(CALLBACK_HEADER).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
     let query = head.uri.query().filter(|query| query.contains(CALLBACK_PARAMETER));
     // The scheme and host are placeholders: the parser needs a complete URL.
     let query_url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());

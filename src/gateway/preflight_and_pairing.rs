@@ -35,7 +35,7 @@ impl Gateway {
     /// Creates a code with which one page can be paired; returns it with its validity. `None` if pairing is disabled.
     pub fn create_pairing_code(&self) -> Option<(String, Duration)> {
         self.config.load().cors.as_ref()?.pairing_key_ttl?;
-        self.paired.create_code()
+        self.browser_pairings.create_code()
     }
 }
 
@@ -78,7 +78,7 @@ impl RequestContext<'_> {
         let PairingRequest { code } = serde_json::from_slice(&body).map_err(invalid_body)?;
         let invalid_code =
             || Fault::new(FaultCode::PermissionDenied, "The code is not valid (ask the operator for a new one)");
-        let key = self.gateway.paired.redeem_code(&code, &origin, key_ttl).ok_or_else(invalid_code)?;
+        let key = self.gateway.browser_pairings.redeem_code(&code, &origin, key_ttl).ok_or_else(invalid_code)?;
         let response_body = serde_json::json!({"key": key, "origin": origin, "expires_in": key_ttl.as_secs()});
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

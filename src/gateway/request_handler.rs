@@ -48,7 +48,8 @@ impl HttpService for Gateway {
             Ok(outcome) => return outcome,
             Err(error) => error,
         };
-        let written_status = session.response_written().map(|head| head.status.as_u16()).filter(|status| *status >= 200);
+        let written_status =
+            session.response_written().map(|head| head.status.as_u16()).filter(|status| *status >= 200);
         match (error, written_status) {
             (CallError::CallerGone, _) => {
                 call.state = CallState::CallerGone(0);
@@ -87,8 +88,7 @@ pub(super) fn catch_panic<T>(
 ) -> impl Future<Output = std::result::Result<T, CallError>> {
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         done.unwrap_or_else(|_| {
-            let fault =
-                Fault::from(FaultCode::Internal).with_detail("a panic; its message is on stderr");
+            let fault = Fault::from(FaultCode::Internal).with_detail("a panic; its message is on stderr");
             Err(CallError::Fault(fault))
         })
     })
@@ -139,7 +139,7 @@ impl RequestContext<'_> {
             };
         let context = CallerContext {
             headers: &head.headers,
-            peer: connection.client_identity(),
+            client_certificate: connection.client_identity(),
             address: connection.peer_address.ip(),
         };
         let mut authorized = gateway.authorize_and_limit(config, call, agent, context).await?;
@@ -224,20 +224,13 @@ impl RequestContext<'_> {
         };
         let head = UpstreamHead { call_id: call.id(), headers: &headers, forwarding, instruction: None };
         let rate_limit_status = rate_limit_status.as_ref();
-        let responder = Responder {
-            gateway,
-            config,
-            connection,
-            admitted: &admitted,
-            caller: &caller,
-            rate_limit_status,
-        };
+        let responder =
+            Responder { gateway, config, connection, admitted: &admitted, caller: &caller, rate_limit_status };
         let sent_at = Instant::now();
         if let CallInput::Batch(items) = input {
             let account = gateway.rate_limit_account(&caller, connection.peer_address.ip());
             let (contract_config, own_slot) = (&config.contract, tokio::sync::Mutex::default());
-            let batch =
-                BatchCall { gateway, admitted: &admitted, account, head, contract_config, own_slot };
+            let batch = BatchCall { gateway, admitted: &admitted, account, head, contract_config, own_slot };
             let response = tokio::select! {
                 biased;
                 response = batch.run(items, call.id()) => response,

@@ -91,7 +91,8 @@ pub(super) fn gateway_headers(call: &Call, admitted: &Admitted) -> impl Iterator
 pub(super) fn input_from_query(head: &RequestHeader, route: &Route, named_operation: Option<usize>) -> Result<Bytes> {
     let query = head.uri.query().unwrap_or_default();
     let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
-    let named_in_query = || pairs().find(|(name, _)| *name == "operation").and_then(|(_, name)| route.operation_index(name));
+    let named_in_query =
+        || pairs().find(|(name, _)| *name == "operation").and_then(|(_, name)| route.operation_index(name));
     let operation = named_operation.or_else(named_in_query).and_then(|at| route.agent.operations.get(at));
     let schema = operation.and_then(|operation| operation.inputs.as_deref());
     let mut input = contract::input_from_query(query, schema)?;
@@ -132,7 +133,8 @@ fn parse_timeout(text: &str) -> Result<Duration> {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
-    let is_decimal = !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let is_decimal =
+        !number.is_empty() && number.len() <= 12 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let seconds: f64 = number.parse().ok().filter(|_| is_decimal).ok_or_else(refuse)?;
     match Duration::try_from_secs_f64(seconds * unit) {
         Ok(timeout) if !timeout.is_zero() => Ok(timeout),

@@ -40,10 +40,12 @@ impl VersionTable {
             let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
             format!("{}{query}", url.path()).parse::<PathAndQuery>().ok()
         };
-        let versions =
-            agent.versions.filtered(|version| version.location.as_deref().is_none_or(|reference| path_of(reference).is_some()));
+        let versions = agent
+            .versions
+            .filtered(|version| version.location.as_deref().is_none_or(|reference| path_of(reference).is_some()));
         let compile = |label: &str, path| Arc::new(CompiledVersion { label: HeaderValue::from_str(label).ok(), path });
-        let compiled = versions.iter().map(|version| compile(&version.label, version.location.as_deref().and_then(path_of)));
+        let compiled =
+            versions.iter().map(|version| compile(&version.label, version.location.as_deref().and_then(path_of)));
         let compiled: Box<[Arc<CompiledVersion>]> = compiled.collect();
         let latest = versions.default_version().and_then(|(index, is_own_endpoint)| {
             let latest = compiled.get(index)?;
@@ -131,7 +133,7 @@ impl<'a> RequestedVersion<'a> {
     }
 
     /// Returns whether a version is requested.
-    pub(super) fn is_stated(&self) -> bool {
+    pub(super) fn is_specified(&self) -> bool {
         self.path.is_some() || self.query.is_some() || self.header.is_some()
     }
 }

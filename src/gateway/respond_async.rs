@@ -175,12 +175,7 @@ pub(super) fn owner_id(caller: &Caller, address: IpAddr) -> Arc<str> {
 }
 
 /// Runs a task until it ends or is cancelled.
-async fn run_task(
-    manager: Arc<TaskManager>,
-    task: Arc<RunningTask>,
-    mut background: BackgroundCall,
-    mut record: Call,
-) {
+async fn run_task(manager: Arc<TaskManager>, task: Arc<RunningTask>, mut background: BackgroundCall, mut record: Call) {
     let _running = background.gateway.metrics.track_task();
     // The agent must respond with the result, not with a task of its own.
     background.headers.remove("prefer");
@@ -217,7 +212,11 @@ fn complete_reply(reply: task::AgentReply, task: &RunningTask) -> CompleteReply 
 }
 
 /// Builds the 202 response: the task's URL, and when to poll it (R79).
-fn accepted_response(manager: &TaskManager, running_task: &RunningTask, preferences: Preferences) -> directory::DirectoryResponse {
+fn accepted_response(
+    manager: &TaskManager,
+    running_task: &RunningTask,
+    preferences: Preferences,
+) -> directory::DirectoryResponse {
     let poll_interval = manager.config().poll_interval.get();
     let task = running_task.record();
     let mut headers = HeaderMap::new();
@@ -230,5 +229,9 @@ fn accepted_response(manager: &TaskManager, running_task: &RunningTask, preferen
     if let Some(applied) = preferences.applied_value() {
         append_if_valid(&mut headers, "preference-applied", &applied);
     }
-    directory::DirectoryResponse { status: StatusCode::ACCEPTED, headers, body: Bytes::from(task.to_json(poll_interval)) }
+    directory::DirectoryResponse {
+        status: StatusCode::ACCEPTED,
+        headers,
+        body: Bytes::from(task.to_json(poll_interval)),
+    }
 }

@@ -64,7 +64,8 @@ impl Responder<'_> {
         }
         let enforces_output = self.admitted.operation().contract.enforces_output();
         // A non-JSON reply to a JSON contract violates it too; a message sequence has no single body to validate.
-        let enforces_output = enforces_output && reply.status != StatusCode::NO_CONTENT && !is_message_sequence(&reply.headers);
+        let enforces_output =
+            enforces_output && reply.status != StatusCode::NO_CONTENT && !is_message_sequence(&reply.headers);
         let is_small = reply.body.length().is_some_and(|length| length <= MAX_INSPECTED as u64);
         if enforces_output || (is_json && is_small) {
             let max_bytes = if enforces_output { self.config.contract.max_body_size.get() } else { MAX_INSPECTED };
@@ -151,7 +152,13 @@ impl Responder<'_> {
         head
     }
 
-    fn full_head(&self, call: &Call, status: StatusCode, mut headers: HeaderMap, length: Option<usize>) -> ResponseHeader {
+    fn full_head(
+        &self,
+        call: &Call,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        length: Option<usize>,
+    ) -> ResponseHeader {
         // R68; an agent that sets the header itself keeps its value.
         if let Some(label) = self.admitted.version().and_then(|version| version.label.clone()) {
             headers.entry(AGENT_VERSION_HEADER).or_insert(label);

@@ -4,9 +4,9 @@
 use super::{
     CallError,
     call::{Call, CallState},
+    event_boundaries::EventSplitter,
     http_server::{self, ServeOutcome},
     responder::Responder,
-    server_sent_events::EventSplitter,
     upstream_request::BodyPump,
 };
 use crate::{fault::Fault, transport::UpstreamReply};
@@ -120,7 +120,10 @@ impl StreamedResponse<'_> {
         let contract_config = &self.responder.config.contract;
         let is_json = super::route::is_json_content(self.reply.headers.get(header::CONTENT_TYPE));
         let is_recorded = is_json && self.responder.admitted.operation().contract.output.is_some();
-        OutputRecorder { max_bytes: if is_recorded { contract_config.max_body_size.get() } else { 0 }, bytes: Vec::new() }
+        OutputRecorder {
+            max_bytes: if is_recorded { contract_config.max_body_size.get() } else { 0 },
+            bytes: Vec::new(),
+        }
     }
 }
 

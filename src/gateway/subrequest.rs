@@ -140,14 +140,15 @@ impl Gateway {
         // the instruction is added in an object around it.
         let is_object_or_string = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
         let separate_instruction = is_object_or_string && permitted.authorized.route.upstream.accepts_instructions();
-        let (merged_instruction, instruction) = if separate_instruction { (None, instruction) } else { (instruction, None) };
+        let (merged_instruction, instruction) =
+            if separate_instruction { (None, instruction) } else { (instruction, None) };
         let (operation, input) = reader.check_complete(merge_instruction(input, merged_instruction))?;
         let CallInput::Complete(input) = input else {
             return Err(Fault::new(FaultCode::InvalidInput, "A batch is not accepted here (send one input)"));
         };
         call.set_operation(operation);
-        let admitted =
-            permitted.admit(operation, subrequest_deadline.map_or(agent_deadline, |deadline| deadline.min(agent_deadline)));
+        let admitted = permitted
+            .admit(operation, subrequest_deadline.map_or(agent_deadline, |deadline| deadline.min(agent_deadline)));
         let mut headers = caller_headers.clone();
         set_json_headers(&mut headers);
         headers.insert(header::ACCEPT, accept);

@@ -49,7 +49,8 @@ impl RequestContext<'_> {
         let caller = config.auth.authenticate_or_anonymous(&presented, allow_anonymous).await?;
         call.set_caller(&caller);
         let address = connection.peer_address.ip();
-        let rate_limit_status = gateway.limits.acquire_for_directory(&gateway.rate_limit_account(&caller, address), false)?;
+        let rate_limit_status =
+            gateway.limits.acquire_for_directory(&gateway.rate_limit_account(&caller, address), false)?;
         let owner = owner_id(&caller, address);
         match request {
             TaskRequest::State => {
@@ -85,7 +86,8 @@ impl RequestContext<'_> {
                 task = self.poll_remote_task(session, task_ref).await?;
             }
             let response = final_event_response(task_ref.manager, &task, after.unwrap_or_default())?;
-            return response_writer::write_local_response(session, self.connection, call, response, rate_limit_status).await;
+            return response_writer::write_local_response(session, self.connection, call, response, rate_limit_status)
+                .await;
         };
         let follower = match after {
             Some(after) => running.read_after(after),
@@ -104,11 +106,7 @@ impl RequestContext<'_> {
     }
 
     /// Polls a task that runs in another gateway until it ends or the longest wait is over.
-    async fn poll_remote_task(
-        &self,
-        session: &mut ServerSession,
-        task_ref: TaskRef<'_>,
-    ) -> Result<Task, CallError> {
+    async fn poll_remote_task(&self, session: &mut ServerSession, task_ref: TaskRef<'_>) -> Result<Task, CallError> {
         let deadline = tokio::time::Instant::now() + task_ref.manager.config().max_wait.get();
         loop {
             let (task, _) = task_ref.find().await?;

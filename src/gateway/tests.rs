@@ -28,7 +28,9 @@ fn r79_prefer_is_parsed_as_in_rfc_7240_and_unknown_values_are_ignored() {
     assert_eq!(parse(&["respond-async"]), (true, None));
     assert_eq!(parse(&["Respond-Async, wait=10"]), (true, Some(10)));
     assert_eq!(parse(&["wait = \"5\"; x=y", "wait=9, respond-async"]), (true, Some(5)));
-    for invalid in ["wait=-1", "wait=1.5", "wait=", "wait", "wait=99999999999999999999", "respond-asynchronously", ",,=;"] {
+    for invalid in
+        ["wait=-1", "wait=1.5", "wait=", "wait", "wait=99999999999999999999", "respond-asynchronously", ",,=;"]
+    {
         assert_eq!(parse(&[invalid]), (false, None), "{invalid}");
     }
     let both = Preferences { respond_async: true, wait: Some(Duration::from_secs(3)) };

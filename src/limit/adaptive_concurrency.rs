@@ -81,8 +81,8 @@ impl AdaptiveLimit {
         self.current.load(Relaxed)
     }
 
-    /// Decides whether to sample a call that starts now, while `waiting` calls wait for a response, and counts the call.
-    /// Calls that are not sampled do not read the clock.
+    /// Decides whether to sample a call that starts now, while `waiting` calls wait for a response, and counts the
+    /// call. Calls that are not sampled do not read the clock.
     pub(super) fn should_sample(&self, waiting: u32) -> bool {
         !self.has_baseline.load(Relaxed)
             || self.is_limit_reached(waiting)

@@ -105,7 +105,8 @@ impl AgentLimits {
             Some(limiter) if Some(limiter.max_concurrency) == max_concurrency && limiter.adaptive_range == range => {
                 Some(Arc::clone(limiter))
             }
-            _ => max_concurrency.map(|max_concurrency| Arc::new(ConcurrencyLimiter::new(max_concurrency, range, clock.clone()))),
+            _ => max_concurrency
+                .map(|max_concurrency| Arc::new(ConcurrencyLimiter::new(max_concurrency, range, clock.clone()))),
         };
         self.active.store(Arc::new(ActiveAgentLimits { buckets, concurrency: limiter }));
     }

@@ -1,6 +1,6 @@
-//! Concurrency limiter of one agent: a fixed maximum with a wait queue, and below the maximum an adaptive limit on calls
-//! that wait for the first byte of a response (see `adaptive_concurrency`). A streaming response counts against the
-//! maximum only. A cancelled call leaves the queue.
+//! Concurrency limiter of one agent: a fixed maximum with a wait queue, and below the maximum an adaptive limit on
+//! calls that wait for the first byte of a response (see `adaptive_concurrency`). A streaming response counts against
+//! the maximum only. A cancelled call leaves the queue.
 
 use super::{
     AgentLimits, CallLimiter, Permit,
@@ -270,8 +270,8 @@ impl CallLimiter {
     }
 }
 
-/// Returns the 503 for a call beyond the agent's concurrency. The fault names the agent as the cause, so that callers do
-/// not look for a limit of their own.
+/// Returns the 503 for a call beyond the agent's concurrency. The fault names the agent as the cause, so that callers
+/// do not look for a limit of their own.
 fn agent_overloaded_fault(text: &'static str, retry_after: Duration) -> Fault {
     Fault::new(FaultCode::Overloaded, text)
         .with_member("overloaded", "agent".into())

@@ -36,7 +36,7 @@ pub struct LimitConfig {
     /// Scheduling delay above which the gateway sheds load: how long its own work waits for a CPU core. While the delay
     /// is longer, the gateway refuses calls (503 `Overloaded`), first those of tiers with a low `priority`. 2ms to 10s;
     /// null disables load shedding. Default: 50ms.
-    pub load_shedding_threshold: Option<ConfigDuration>,
+    pub max_scheduling_delay: Option<ConfigDuration>,
     /// Maximum number of callers, addresses and caller-agent pairs that each kind of limit tracks; further keys share
     /// one bucket until others are idle. 1 to 100000000. Default: 1000000, about 40 MB for each kind.
     #[schemars(range(min = 1, max = 100_000_000))]
@@ -62,7 +62,7 @@ impl Default for LimitConfig {
             quota: QuotaConfig::default(),
             tiers: BTreeMap::new(),
             concurrency: ConcurrencyConfig::default(),
-            load_shedding_threshold: Some(ConfigDuration::from_millis(50)),
+            max_scheduling_delay: Some(ConfigDuration::from_millis(50)),
             max_tracked_keys: 1_000_000,
             quota_state_file: None,
         }
@@ -146,9 +146,9 @@ impl LimitConfig {
             ));
         }
         let bounds = Duration::from_millis(2)..=Duration::from_secs(10);
-        if self.load_shedding_threshold.is_some_and(|threshold| !bounds.contains(&threshold.get())) {
+        if self.max_scheduling_delay.is_some_and(|threshold| !bounds.contains(&threshold.get())) {
             problems
-                .push("load_shedding_threshold: is out of bounds (2ms to 10s; null disables load shedding)".to_owned());
+                .push("max_scheduling_delay: is out of bounds (2ms to 10s; null disables load shedding)".to_owned());
         }
         for (name, tier) in &self.tiers {
             if tier.priority.is_some_and(|priority| priority > 9) {

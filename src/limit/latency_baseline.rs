@@ -55,13 +55,7 @@ pub(super) struct SampleWindow {
 }
 
 impl SampleWindow {
-    pub(super) fn new(
-        statistics: SampleStatistics,
-        failures: u32,
-        reached: bool,
-        waiting: u32,
-        now: Duration,
-    ) -> Self {
+    pub(super) fn new(statistics: SampleStatistics, failures: u32, reached: bool, waiting: u32, now: Duration) -> Self {
         let SampleStatistics { samples, mean_level: level, deviation } = statistics;
         let standard_error = deviation / f64::from(samples.max(1)).sqrt();
         Self { samples, level, standard_error, failures, reached, waiting, now }

@@ -1,5 +1,5 @@
-//! Rate limits and quotas in force, resolved from the configuration: the buckets of addresses and of each tier. A bucket
-//! of the previous configuration is kept if its rate is unchanged.
+//! Rate limits and quotas in force, resolved from the configuration: the buckets of addresses and of each tier. A
+//! bucket of the previous configuration is kept if its rate is unchanged.
 
 use super::{
     bucket_store::{BucketStore as _, KeyedBucketStore},
@@ -78,7 +78,8 @@ impl LimitPolicy {
         );
         let tier = |(name, tier): (&String, &TierConfig)| {
             let previous_tier = previous.and_then(|policy| policy.tiers.get(&**name));
-            let tier_limits = tier_policy(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), previous_tier);
+            let tier_limits =
+                tier_policy(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), previous_tier);
             let with_defaults = TierPolicy {
                 priority: tier.priority.unwrap_or(DEFAULT_PRIORITY),
                 caller: tier_limits.caller.or_else(|| default_tier.caller.clone()),
@@ -88,8 +89,11 @@ impl LimitPolicy {
             (Box::from(&**name), with_defaults)
         };
         let tiers = config.tiers.iter().map(tier).collect();
-        let address =
-            reuse_or_create(LimitKind::Address, config.per_address, previous.and_then(|policy| policy.address.as_ref()));
+        let address = reuse_or_create(
+            LimitKind::Address,
+            config.per_address,
+            previous.and_then(|policy| policy.address.as_ref()),
+        );
         let search = reuse_or_create(
             LimitKind::Search,
             config.per_caller_search,

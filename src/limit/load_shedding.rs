@@ -64,7 +64,8 @@ impl LoadShedder {
         let next = match threshold {
             None => 0,
             Some(threshold) if delay > threshold => {
-                let step_count = u32::try_from(delay.as_micros() / threshold.as_micros().max(1)).unwrap_or(u32::MAX).clamp(1, 4);
+                let step_count =
+                    u32::try_from(delay.as_micros() / threshold.as_micros().max(1)).unwrap_or(u32::MAX).clamp(1, 4);
                 level
                     .saturating_add(step_count * (LEVEL_PER_RANK / 16))
                     .min(ranks.max(1).saturating_mul(LEVEL_PER_RANK).saturating_sub(ALWAYS_ADMITTED_SHARE))
@@ -121,8 +122,8 @@ impl CallLimiter {
         self.shed_by_priority(&policy, policy.tier(tier).priority)
     }
 
-    /// Sheds load before authentication if a request has the same credentials as the previous request on its connection.
-    /// Returns whether it has. [`CallLimiter::remember_connection_caller`] stores `last_caller`.
+    /// Sheds load before authentication if a request has the same credentials as the previous request on its
+    /// connection. Returns whether it has. [`CallLimiter::remember_connection_caller`] stores `last_caller`.
     ///
     /// # Errors
     /// 503 when the call is shed.
@@ -169,7 +170,7 @@ impl CallLimiter {
     /// Measures the run queue delay and updates the load shedding level. Never returns.
     pub async fn monitor_load(&self) -> Infallible {
         loop {
-            let threshold = self.policy.load().config().load_shedding_threshold.map(|threshold| threshold.get());
+            let threshold = self.policy.load().config().max_scheduling_delay.map(|threshold| threshold.get());
             let delay = match threshold {
                 Some(_) => measure_run_queue_delay().await,
                 None => {
@@ -180,7 +181,8 @@ impl CallLimiter {
             self.load_shedder.runtime_delayed.store(delay > DELAY_THRESHOLD, Relaxed);
             let ranks = self.policy.load().ranks.count();
             // With few calls in flight, other processes cause the delay, and a refusal of calls would not help.
-            let shedding_delay = if self.metrics.calls_in_flight() < MIN_CALLS_IN_FLIGHT { Duration::ZERO } else { delay };
+            let shedding_delay =
+                if self.metrics.calls_in_flight() < MIN_CALLS_IN_FLIGHT { Duration::ZERO } else { delay };
             self.load_shedder.update_level(shedding_delay, threshold, ranks);
             self.metrics.set_load(shedding_delay, self.load_shedder.level());
         }

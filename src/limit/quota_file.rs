@@ -31,7 +31,8 @@ struct QuotaRow(Box<str>, u32, u64, u32, u64);
 
 /// Loads the file into `quotas`; a missing file is like an empty one.
 pub(super) fn load_quotas(path: &Path, quotas: &QuotaCounters, key: impl Fn(&str) -> u64) -> Result<(), String> {
-    let cannot_read = |why: &dyn std::fmt::Display| format!("quota_state_file: {} cannot be read ({why})", path.display());
+    let cannot_read =
+        |why: &dyn std::fmt::Display| format!("quota_state_file: {} cannot be read ({why})", path.display());
     let file = match File::open(path) {
         Ok(file) => file,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -8,7 +8,7 @@ mod agent_session;
 mod agent_withdrawal;
 mod config;
 mod deduplication;
-mod instruction;
+mod merge_instruction;
 mod mqtt_topic;
 mod payload;
 mod task_envelope;
@@ -16,7 +16,7 @@ mod task_runner;
 
 pub use agent_presence::{AgentPresence, ResolvedBridgeConfig};
 pub use config::MqttBridgeConfig;
-pub use instruction::merge_instruction;
+pub use merge_instruction::merge_instruction;
 pub use payload::StatusDetails;
 
 use crate::fault::Fault;

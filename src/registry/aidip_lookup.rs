@@ -46,8 +46,8 @@ pub fn open_lookups(
         .map(|(_, remote)| remote.max_staleness.map_or(DEFAULT_STALE_TTL, crate::values::ConfigDuration::get))
         .max();
     let ttl = LookupTtl {
-        found: found_ttl,
-        missing: found_ttl.min(MAX_NEGATIVE_TTL),
+        positive: found_ttl,
+        negative: found_ttl.min(MAX_NEGATIVE_TTL),
         stale: stale_ttl.unwrap_or(DEFAULT_STALE_TTL),
     };
     let client = FetchClient::build(network, Arc::clone(policy))?;

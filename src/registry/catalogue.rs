@@ -3,12 +3,12 @@
 
 use super::{
     AgentSnapshot, DocumentRejection,
-    compile_documents::{
-        CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
-    },
     feed::RawDocument,
     ingest::{CatalogueState, IngestOutcome, SourcePoll},
     merge_sources::merge_sources,
+    route_compilation::{
+        CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
+    },
     source_health::SourceHealth,
     source_state::{SourceSpec, SourceState},
 };

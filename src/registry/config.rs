@@ -158,7 +158,7 @@ pub(super) struct SignaturePolicy {
     /// Trusted publishers: a document whose signature is not valid under one of their keys is rejected.
     pub(super) trusted_keys: Option<Arc<TrustedKeys>>,
     /// Whether a document without a signature is rejected too.
-    pub(super) require_signed: bool,
+    pub(super) require_signature: bool,
 }
 
 impl SourceKind {

@@ -4,7 +4,7 @@
 use super::{
     MAX_AGENTS,
     feed::{DocumentBody, RawDocument},
-    json_scanner,
+    json_document_ranges,
 };
 use crate::values::json::{self, StrictJsonValue};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -51,7 +51,7 @@ fn parse_json(bytes: Bytes) -> Result<Vec<RawDocument>, String> {
         true => bytes.slice(3..),
         false => bytes,
     };
-    let ranges = json_scanner::document_ranges(&bytes)?;
+    let ranges = json_document_ranges::document_ranges(&bytes)?;
     Ok(ranges.into_iter().map(|range| document_from_text(bytes.slice(range))).collect())
 }
 

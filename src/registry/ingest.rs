@@ -4,8 +4,8 @@
 use super::{
     MAX_AGENTS,
     catalogue::Generation,
-    compile_documents::{CompiledByDigest, SchemaInterner, SharedCompiler, compile_documents},
     feed::{PartUpdate, PollResult, RawDocument},
+    route_compilation::{CompiledByDigest, SchemaInterner, SharedCompiler, compile_documents},
     source_state::{CompiledParts, SourceState},
 };
 use foldhash::fast::RandomState;

@@ -97,7 +97,7 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
             if let Some((name, _)) = self.sources.get(index) {
                 let poll_outcome = match outcome {
                     IngestOutcome::Accepted { .. } | IngestOutcome::Outdated => PollOutcome::Success,
-                    IngestOutcome::Withheld => PollOutcome::Held,
+                    IngestOutcome::Withheld => PollOutcome::Withheld,
                     IngestOutcome::Failed => PollOutcome::Failure,
                     IngestOutcome::Rejected => PollOutcome::Rejected,
                 };

@@ -1,7 +1,7 @@
 //! Merges the sources into one snapshot. The earlier source wins an id; the other document is rejected and the winner
 //! named. Two documents of one source with the same id are both rejected, because either could be the intended one.
 
-use super::{AgentSnapshot, DocumentRejection, compile_documents::CompiledDocument, source_state::SourceState};
+use super::{AgentSnapshot, DocumentRejection, route_compilation::CompiledDocument, source_state::SourceState};
 use crate::{
     agent::{AgentId, AgentStatus},
     telemetry::AgentDocumentState,

@@ -6,7 +6,6 @@
 mod agent_snapshot;
 mod aidip_lookup;
 mod catalogue;
-mod compile_documents;
 mod conditional_get;
 mod config;
 mod document_parser;
@@ -16,14 +15,15 @@ mod file_feed;
 mod http_feed;
 mod ingest;
 mod ingest_worker;
-mod json_scanner;
+mod json_document_ranges;
 mod last_known_good;
-mod lazy_lookup;
 mod loss_guard;
 mod merge_sources;
 mod mqtt_feed;
+mod on_demand_lookup;
 mod open_sources;
 mod poller;
+mod route_compilation;
 mod source_health;
 mod source_manager;
 mod source_state;
@@ -33,7 +33,6 @@ mod test_feed;
 pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
 pub use catalogue::{Catalogue, Generation};
-pub use compile_documents::CompileRoute;
 pub use config::{CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind};
 pub use embedded::{
     DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
@@ -42,10 +41,11 @@ pub use embedded::{
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
 pub use ingest::{IngestOutcome, SourcePoll};
-pub use lazy_lookup::{AgentLookup, LazyCatalogue, LookupTtl};
 pub use loss_guard::LossGuardPolicy;
 pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
-pub use open_sources::{OpenedSources, SourceDependencies, usual_folder};
+pub use on_demand_lookup::{AgentLookup, LookupTtl, OnDemandCatalogue};
+pub use open_sources::{OpenedSources, SourceDependencies, default_last_known_good_folder};
+pub use route_compilation::CompileRoute;
 pub use source_health::SourceHealth;
 pub use source_manager::SourceManager;
 pub use source_state::SourceSpec;
@@ -60,9 +60,9 @@ pub const MAX_AGENTS: usize = 200_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentSourcesConfig {
     /// The sources in order of precedence: on a conflict of ids the earlier source wins.
-    pub from: Vec<SourceConfig>,
+    pub sources: Vec<SourceConfig>,
     /// Interval between two polls of a file or folder.
-    pub poll: ConfigDuration,
+    pub poll_interval: ConfigDuration,
     /// Folder of the last known good agents of remote sources; `None` stores nothing.
     pub last_known_good: Option<PathBuf>,
     /// Bounds on the cache lifetimes that servers declare.

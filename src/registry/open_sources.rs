@@ -72,11 +72,11 @@ impl OpenedSources {
                 is_local: false,
             }
         }));
-        for (at, source) in config.from.iter().enumerate() {
+        for (at, source) in config.sources.iter().enumerate() {
             match source {
                 // The agents of an on-demand source are looked up one at a time: it has no feed.
                 SourceConfig::Remote(remote) if remote.on_demand => {}
-                SourceConfig::Files(path) => opened.push(open_files(path, config.poll)),
+                SourceConfig::Files(path) => opened.push(open_files(path, config.poll_interval)),
                 SourceConfig::Remote(remote) => match remote.open_feed(config, dependencies.network, &client) {
                     Ok((spec, poll_interval, feed)) if !config.check_only => {
                         opened.push(OpenedSource {
@@ -111,7 +111,7 @@ impl SourceSpec {
     /// Returns the settings of a local source, which has no loss guard.
     fn local(name: Arc<str>, kind: &'static str) -> Self {
         // MAX_AGENTS alone bounds a local source.
-        Self { location: Arc::clone(&name), name, kind, loss_guard: None, stale_after: None, max_agents: usize::MAX }
+        Self { location: Arc::clone(&name), name, kind, loss_guard: None, max_staleness: None, max_agents: usize::MAX }
     }
 }
 
@@ -223,7 +223,7 @@ impl RemoteSourceConfig {
                 threshold: self.loss_guard.threshold,
                 confirm_after: self.loss_guard.confirm_after.get(),
             }),
-            stale_after: self.max_staleness.map(ConfigDuration::get),
+            max_staleness: self.max_staleness.map(ConfigDuration::get),
             max_agents: self.max_agents,
         }
     }
@@ -233,7 +233,7 @@ impl RemoteSourceConfig {
         let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
         let jwks = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
         let trusted_keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(SignaturePolicy { trusted_keys: Some(Arc::new(trusted_keys)), require_signed: self.require_signature })
+        Ok(SignaturePolicy { trusted_keys: Some(Arc::new(trusted_keys)), require_signature: self.require_signature })
     }
 }
 
@@ -246,7 +246,7 @@ impl AgentSourcesConfig {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut names: HashMap<String, usize> = HashMap::new();
-        for (at, source) in self.from.iter().enumerate() {
+        for (at, source) in self.sources.iter().enumerate() {
             let name = match source {
                 SourceConfig::Files(path) => {
                     if let Err(why) = std::fs::metadata(path) {
@@ -265,12 +265,12 @@ impl AgentSourcesConfig {
                 problems.push(format!("sources[{at}]: {name} is listed twice{hint}"));
             }
         }
-        if self.from.len() > MAX_SOURCES {
-            problems.push(format!("sources: has {} sources (at most {MAX_SOURCES})", self.from.len()));
+        if self.sources.len() > MAX_SOURCES {
+            problems.push(format!("sources: has {} sources (at most {MAX_SOURCES})", self.sources.len()));
         }
         let (hour, day) = (ConfigDuration::from_secs(3_600), ConfigDuration::from_secs(86_400));
-        if !(ConfigDuration::from_millis(50)..=hour).contains(&self.poll) {
-            problems.push(format!("poll_interval: must be 50ms to 1h, not {}", self.poll));
+        if !(ConfigDuration::from_millis(50)..=hour).contains(&self.poll_interval) {
+            problems.push(format!("poll_interval: must be 50ms to 1h, not {}", self.poll_interval));
         }
         if self.cache.min_ttl > hour || self.cache.max_ttl > day || self.cache.min_ttl > self.cache.max_ttl {
             problems.push(
@@ -282,15 +282,15 @@ impl AgentSourcesConfig {
 }
 
 /// Returns the default folder of the last known good agents.
-pub fn usual_folder() -> Option<ConfigPath> {
+pub fn default_last_known_good_folder() -> Option<ConfigPath> {
     "gatepost.state".parse().ok()
 }
 
 impl Default for AgentSourcesConfig {
     fn default() -> Self {
         Self {
-            from: Vec::new(),
-            poll: ConfigDuration::from_millis(500),
+            sources: Vec::new(),
+            poll_interval: ConfigDuration::from_millis(500),
             last_known_good: None::<PathBuf>,
             cache: super::CacheBounds::default(),
             check_only: false,

@@ -116,7 +116,7 @@ fn load_last_known_good<R: Send + Sync + 'static>(
             }
         };
         let age = SystemTime::now().duration_since(last_success).unwrap_or_default();
-        if spec.stale_after.is_some_and(|max_staleness| age > max_staleness) {
+        if spec.max_staleness.is_some_and(|max_staleness| age > max_staleness) {
             tracing::warn!(source = %spec.name, age_seconds = age.as_secs(), "last known good agents are too old");
             return None;
         }

@@ -2,10 +2,10 @@
 //! its last successful poll.
 
 use super::{
-    compile_documents::CompiledDocument,
     feed::{PartUpdate, PollResult},
     ingest::IngestOutcome,
     loss_guard::{LossGuardPolicy, WithheldLoss},
+    route_compilation::CompiledDocument,
     source_health::SourceHealth,
 };
 use crate::agent::AgentId;
@@ -29,7 +29,7 @@ pub struct SourceSpec {
     /// The loss guard; `None` accepts every loss at once.
     pub loss_guard: Option<LossGuardPolicy>,
     /// Time without a successful poll after which the source's agents are removed.
-    pub stale_after: Option<Duration>,
+    pub max_staleness: Option<Duration>,
     /// Maximum number of agents.
     pub max_agents: usize,
 }
@@ -238,7 +238,7 @@ impl<R> SourceState<R> {
 
     /// Marks the source stale if its last successful poll is too long ago; returns whether this removes agents.
     pub(super) fn mark_stale_if_expired(&mut self) -> bool {
-        let (Some(max_staleness), Some(last_success), false) = (self.spec.stale_after, self.last_success, self.stale)
+        let (Some(max_staleness), Some(last_success), false) = (self.spec.max_staleness, self.last_success, self.stale)
         else {
             return false;
         };

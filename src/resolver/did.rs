@@ -4,7 +4,7 @@
 use super::{
     document_cache::{DocumentCache, ResolverDocument},
     domain_documents::{check_endpoint_address, resolve_descriptor},
-    member_access::text_member,
+    json_member_access::text_member,
     resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep, alias_from_hint, endpoint_from_hint},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };

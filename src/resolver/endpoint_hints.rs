@@ -1,7 +1,7 @@
 //! Endpoint hints in descriptors (R53, R59): `agent://` descriptors and A2A cards of 0.3 and 1.0. Feeds and the
 //! resolver share this code.
 
-use super::member_access::{get_member, object_array, quote_name, text_member};
+use super::json_member_access::{get_member, object_array, quote_name, text_member};
 use crate::net::Url;
 use serde_json::{Map, Value};
 

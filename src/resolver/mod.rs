@@ -7,7 +7,7 @@ mod did;
 mod document_cache;
 mod domain_documents;
 pub mod endpoint_hints;
-pub mod member_access;
+pub mod json_member_access;
 mod operator_map;
 mod resolution_limiter;
 mod resolution_step;

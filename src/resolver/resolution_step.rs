@@ -4,7 +4,7 @@
 use super::{
     document_cache::ResolverDocument,
     endpoint_hints,
-    member_access::{get_member, text_member},
+    json_member_access::{get_member, text_member},
     url_join::{append_path_and_query, join_same_origin},
 };
 use crate::{

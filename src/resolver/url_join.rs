@@ -1,6 +1,6 @@
 //! Joining of URLs: references on an origin, and the rest of a name appended to an endpoint.
 
-use super::member_access::quote_name;
+use super::json_member_access::quote_name;
 use crate::{agent::AgentEndpoint, net::Url};
 
 /// Joins `reference` to `base`, if the result has the scheme, host and port of `base` (R67).

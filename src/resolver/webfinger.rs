@@ -4,7 +4,7 @@ use super::{
     did::resolve_to_endpoint,
     document_cache::DocumentCache,
     domain_documents::resolve_descriptor,
-    member_access::text_member,
+    json_member_access::text_member,
     resolution_step::{ResolutionRequest, ResolutionStep, alias_from_hint, endpoint_from_hint},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };

@@ -130,7 +130,7 @@ impl TrustedKeys {
     /// # Errors
     /// The card is unsigned, or no signature is valid: an unknown key, or changed content.
     pub fn verify_card(&self, card: &Value) -> Result<(), String> {
-        self.verified_card(card).map(drop)
+        self.extract_verified_card(card).map(drop)
     }
 
     /// As [`TrustedKeys::verify_card`]; returns the part of the card that the signature covers: all of it or, if the
@@ -138,7 +138,7 @@ impl TrustedKeys {
     ///
     /// # Errors
     /// As [`TrustedKeys::verify_card`].
-    pub fn verified_card(&self, card: &Value) -> Result<Value, String> {
+    pub fn extract_verified_card(&self, card: &Value) -> Result<Value, String> {
         let members = card.as_object().ok_or("signatures: only an object can be signed")?;
         let signatures = match members.get("signatures") {
             Some(Value::Array(signatures)) if signatures.len() > MAX_SIGNATURES => {

@@ -64,14 +64,18 @@ impl AccessLog {
     /// # Errors
     /// The file cannot be opened, or the thread cannot be started.
     pub fn new(target: AccessLogTarget, metrics: Arc<Metrics>) -> Result<Self, String> {
-        let writer =
-            target.open().map_err(|why| format!("output: {} cannot be opened ({why})", String::from(target.clone())))?;
+        let writer = target
+            .open()
+            .map_err(|why| format!("output: {} cannot be opened ({why})", String::from(target.clone())))?;
         let shared =
             Arc::new(SharedQueue { queue: Mutex::default(), wake: Condvar::new(), done: Condvar::new(), metrics });
         if target != AccessLogTarget::Off {
-            let log_writer = AccessLogWriter { writer, target: target.clone(), shared: Arc::clone(&shared), failing: false };
+            let log_writer =
+                AccessLogWriter { writer, target: target.clone(), shared: Arc::clone(&shared), failing: false };
             let thread = std::thread::Builder::new().name("access-log".to_owned());
-            thread.spawn(|| log_writer.run()).map_err(|why| format!("output: the thread of the access log cannot start ({why})"))?;
+            thread
+                .spawn(|| log_writer.run())
+                .map_err(|why| format!("output: the thread of the access log cannot start ({why})"))?;
         }
         Ok(Self { target, shared })
     }

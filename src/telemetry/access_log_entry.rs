@@ -162,8 +162,8 @@ impl JsonMemberWriter<'_> {
         let _ = serde_json::to_writer(&mut *self.0, truncate(text, max_len));
     }
 
-    /// Writes untrusted text. Redacts a longer prefix than is written, so that the truncation cannot cut a secret before
-    /// it is redacted.
+    /// Writes untrusted text. Redacts a longer prefix than is written, so that the truncation cannot cut a secret
+    /// before it is redacted.
     fn write_redacted(&mut self, name: &str, text: &str, max_len: usize) {
         self.write_string(name, &redact(truncate(text, 2 * max_len)), max_len);
     }

@@ -1,6 +1,6 @@
 //! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
-use super::agent_metrics::{AgentSeries, CREDENTIAL_CLASSES, CallSeries, OTHER_LABEL, lock};
+use super::call_counters::{AgentSeries, CREDENTIAL_CLASSES, CallSeries, OTHER_LABEL, lock};
 use crate::fault::FaultCode;
 use prometheus::{
     core::{Collector, Desc},
@@ -35,8 +35,12 @@ impl AgentMetricsCollector {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
             Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
         };
-        let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] = METRIC_DESCRIPTIONS.map(describe);
-        Ok(Self { calls, descriptions: [total?, call_duration?, upstream_duration?, open_breakers?, breaker_opens?, adaptive_limit?] })
+        let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] =
+            METRIC_DESCRIPTIONS.map(describe);
+        Ok(Self {
+            calls,
+            descriptions: [total?, call_duration?, upstream_duration?, open_breakers?, breaker_opens?, adaptive_limit?],
+        })
     }
 }
 
@@ -53,7 +57,8 @@ impl Collector for AgentMetricsCollector {
         for series in &all_series {
             self.calls.collect_calls(series, total);
             call_duration.extend(series.call_duration.collect().map(|histogram| histogram_metric(series, histogram)));
-            upstream_duration.extend(series.upstream_duration.collect().map(|histogram| histogram_metric(series, histogram)));
+            upstream_duration
+                .extend(series.upstream_duration.collect().map(|histogram| histogram_metric(series, histogram)));
             // Agents whose circuit breakers never opened have no such series.
             let opens = series.circuit_breaker_opens.load(Relaxed);
             if opens > 0 {

@@ -1,9 +1,9 @@
 //! The metrics of a gateway. They are created once and held as handles, so that a call needs no lookup.
 
 use super::{
-    agent_metrics::{AgentMetrics, CallSeries, CallerClass},
     agent_metrics_collector::AgentMetricsCollector,
-    metric_labels::{AgentDocumentState, ConnectionOutcome, LimitKind, label},
+    call_counters::{AgentMetrics, CallSeries, CallerClass},
+    fixed_label_values::{AgentDocumentState, ConnectionOutcome, LimitKind, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment, names},
     source_metrics::SourceMetrics,
 };

@@ -73,8 +73,8 @@ fn is_single_harmless_word(text: &str) -> bool {
         && (text.len() < MIN_SECRET_LEN || !text.split('/').any(has_secret_prefix))
 }
 
-/// Finds the next secret at or after `start_position`, which is never empty. Examines each character a bounded number of
-/// times.
+/// Finds the next secret at or after `start_position`, which is never empty. Examines each character a bounded number
+/// of times.
 fn find_next_secret(text: &str, start_position: usize) -> Option<Range<usize>> {
     let mut position = start_position;
     loop {
@@ -111,7 +111,9 @@ fn find_in_word(text: &str, word: Range<usize>) -> Option<Range<usize>> {
         let line_end = block.get(end_marker..).and_then(|rest| rest.find('\n'));
         return Some(word.start..line_end.map_or(text.len(), |line_end| word.start + end_marker + line_end));
     }
-    find_by_name(text, &word).or_else(|| find_by_auth_scheme(text, &word)).or_else(|| find_by_format(word_text, word.start))
+    find_by_name(text, &word)
+        .or_else(|| find_by_auth_scheme(text, &word))
+        .or_else(|| find_by_format(word_text, word.start))
 }
 
 /// Matches `name=value`, `name: value`, `"name": "value"`, and these forms inside a JSON string.
@@ -134,8 +136,14 @@ fn find_by_name(text: &str, word: &Range<usize>) -> Option<Range<usize>> {
     let secret = match unquoted.chars().next().filter(|c| "\"'`".contains(*c)) {
         Some(quote) => value_start + 1..value_start + 1 + quoted_len(unquoted.get(1..)?, quote, escaped),
         // The values of these fields have several words, up to the end of the line.
-        None if is_whole_line_field(name) => value_start..value_start + unquoted.find(['\n', '\r', '"', '\'']).unwrap_or(unquoted.len()),
-        None => value_start..value_start + unquoted.find(|c: char| c.is_whitespace() || ",;&)}]\"'<>".contains(c)).unwrap_or(unquoted.len()),
+        None if is_whole_line_field(name) => {
+            value_start..value_start + unquoted.find(['\n', '\r', '"', '\'']).unwrap_or(unquoted.len())
+        }
+        None => {
+            value_start
+                ..value_start
+                    + unquoted.find(|c: char| c.is_whitespace() || ",;&)}]\"'<>".contains(c)).unwrap_or(unquoted.len())
+        }
     };
     let is_redacted = text.get(secret.start..).is_some_and(|rest| rest.starts_with(REDACTED));
     (!secret.is_empty() && !is_redacted).then_some(secret)
@@ -186,7 +194,8 @@ fn find_by_auth_scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> 
     let rest = text.get(word.end..)?;
     let token = rest.trim_start_matches(' ');
     let length = token.find(|c: char| c.is_whitespace() || ",;\"'".contains(c)).unwrap_or(token.len());
-    let is_plain_word = token.bytes().take(length).all(|b| b.is_ascii_lowercase()) && !scheme_word.eq_ignore_ascii_case("bearer");
+    let is_plain_word =
+        token.bytes().take(length).all(|b| b.is_ascii_lowercase()) && !scheme_word.eq_ignore_ascii_case("bearer");
     let start = text.len() - token.len();
     (start > word.end && length > 0 && !is_plain_word && !token.starts_with(REDACTED)).then_some(start..start + length)
 }

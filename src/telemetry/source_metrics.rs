@@ -1,7 +1,7 @@
 //! Metrics of the sources of agents. The label is the configured name of a source, so that the configuration bounds the
 //! number of series.
 
-use super::metric_labels::label;
+use super::fixed_label_values::label;
 use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 use std::{collections::BTreeSet, sync::Mutex};
 
@@ -10,7 +10,7 @@ label! {
     PollOutcome {
         Success "success" "The poll succeeded and its result is in effect.";
         Failure "failure" "The source could not be polled, or its response is not reliable.";
-        Held "held" "The loss guard holds the result until it is confirmed, because too many agents would be removed.";
+        Withheld "held" "The loss guard holds the result until it is confirmed, because too many agents would be removed.";
         Rejected "rejected" "The source returned more than its limits allow.";
     }
 }

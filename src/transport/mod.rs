@@ -14,7 +14,7 @@ mod http;
 mod local;
 mod matrix;
 mod mqtt;
-mod reachability;
+mod reachability_check;
 mod session_affinity;
 mod upstream_body;
 mod upstream_compiler;

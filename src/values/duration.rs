@@ -42,7 +42,8 @@ impl FromStr for ConfigDuration {
             _ => return Err(invalid()),
         };
         let duration = number.checked_mul(millis).map(Duration::from_millis);
-        duration.filter(|duration| *duration <= MAX_DURATION)
+        duration
+            .filter(|duration| *duration <= MAX_DURATION)
             .map(Self)
             .ok_or_else(|| format!("'{text}' is too long (at most ten years)"))
     }

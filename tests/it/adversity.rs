@@ -3,12 +3,15 @@
 
 use crate::{
     support::{
-        agent::{Agent, Do, answer},
+        agent::{Agent, Step, http_response},
         eventually,
-        gateway::{Gate, gateway, send},
+        gateway::{Gateway, gateway, send},
         postgres::Postgres,
     },
-    tasks::{CALLBACKS, SECRET, ask, begin, crashed, place, until, with},
+    tasks::{
+        CALLBACK_SETTINGS, WEBHOOK_SECRET, call_with_prefer, gateway_with_tasks, request_as, restart_after_crash,
+        task_path, wait_for_status,
+    },
 };
 use serde_json::json;
 use std::time::Duration;
@@ -17,9 +20,10 @@ use std::time::Duration;
 async fn r41_r96_an_error_response_fails_the_task_in_any_media_type() {
     let body = "{\"error\":\"Traceback /srv/secret.py\"}\n";
     for media_type in ["application/x-ndjson", "application/jsonl", "text/event-stream", "text/plain"] {
-        let agent = Agent::doing(answer("500 Oops", media_type, body)).await;
-        let gate = with("").agent("odd", &agent).start().await;
-        let task = until(&gate, &place(&begin(&gate, "odd", "respond-async").await), "failed").await;
+        let agent = Agent::with_steps(http_response("500 Oops", media_type, body)).await;
+        let gate = gateway_with_tasks("").agent("odd", &agent).start().await;
+        let task =
+            wait_for_status(&gate, &task_path(&call_with_prefer(&gate, "odd", "respond-async").await), "failed").await;
         assert_eq!(task["error"]["code"], "AgentError", "{media_type}: {task}");
         assert!(!task.to_string().contains("secret"), "{media_type}: {task}");
     }
@@ -28,27 +32,27 @@ async fn r41_r96_an_error_response_fails_the_task_in_any_media_type() {
 #[tokio::test]
 async fn r79_a_deeply_nested_result_survives_a_crash_byte_for_byte() {
     let deep = format!("{}12345678901234567890.10{}", "[".repeat(300), "]".repeat(300));
-    let agent = Agent::doing(answer("200 OK", "application/json", &deep)).await;
-    let gate = with("").agent("deep", &agent).start().await;
-    let path = place(&begin(&gate, "deep", "respond-async").await);
-    let state = async |gate: &Gate| ask(gate, "team-a", "GET", &path).await;
+    let agent = Agent::with_steps(http_response("200 OK", "application/json", &deep)).await;
+    let gate = gateway_with_tasks("").agent("deep", &agent).start().await;
+    let path = task_path(&call_with_prefer(&gate, "deep", "respond-async").await);
+    let state = async |gate: &Gateway| request_as(gate, "team-a", "GET", &path).await;
     eventually("the task is completed", async || state(&gate).await.text().contains("\"completed\"")).await;
     assert!(state(&gate).await.text().contains(&deep));
     // The second task is stored after the first, so that the first is on disk when the second is accepted.
-    place(&begin(&gate, "deep", "respond-async").await);
-    let gate = crashed(gate).await;
+    task_path(&call_with_prefer(&gate, "deep", "respond-async").await);
+    let gate = restart_after_crash(gate).await;
     let after = state(&gate).await;
     assert!(after.status == 200 && after.text().contains(&deep), "{}", after.text());
 }
 
 #[tokio::test]
 async fn r80_the_events_of_a_task_whose_gateway_died_end_with_one_failure() {
-    let agent = Agent::doing(vec![Do::Hang]).await;
-    let gate = with("").agent("silent", &agent).start().await;
-    let path = place(&begin(&gate, "silent", "respond-async").await);
-    eventually("the agent is called", async || agent.calls() == 1).await;
-    let gate = crashed(gate).await;
-    until(&gate, &path, "failed").await;
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
+    let gate = gateway_with_tasks("").agent("silent", &agent).start().await;
+    let path = task_path(&call_with_prefer(&gate, "silent", "respond-async").await);
+    eventually("the agent is called", async || agent.call_count() == 1).await;
+    let gate = restart_after_crash(gate).await;
+    wait_for_status(&gate, &path, "failed").await;
     let events_after = async |id: &str| {
         let events = gate.request("GET", &format!("{path}/events")).header("x-api-key", gate.key("team-a"));
         send(events.header("last-event-id", id)).await
@@ -63,27 +67,29 @@ async fn r80_the_events_of_a_task_whose_gateway_died_end_with_one_failure() {
 #[tokio::test]
 async fn r79_webhooks_that_hang_do_not_delay_other_webhooks() {
     let agent = Agent::echo().await;
-    let (hanging_hook, working_hook) =
-        (Agent::doing(vec![Do::Hang]).await, Agent::doing(answer("204 No Content", "text/plain", "")).await);
-    let callbacks = CALLBACKS.replace("timeout: 1s", "timeout: 1m");
-    let gate = with(&callbacks).env("HOOK_SECRET", SECRET).agent("echo", &agent).start().await;
+    let (hanging_hook, working_hook) = (
+        Agent::with_steps(vec![Step::Hang]).await,
+        Agent::with_steps(http_response("204 No Content", "text/plain", "")).await,
+    );
+    let callbacks = CALLBACK_SETTINGS.replace("timeout: 1s", "timeout: 1m");
+    let gate = gateway_with_tasks(&callbacks).env("HOOK_SECRET", WEBHOOK_SECRET).agent("echo", &agent).start().await;
     let call_with_hook = async |hook: &Agent| {
         let call = gate.post("/agents/echo/invoke").header("x-callback-url", format!("http://{}/", hook.address));
-        place(&send(call.json(&json!({}))).await);
+        task_path(&send(call.json(&json!({}))).await);
     };
     for _ in 0..20 {
         call_with_hook(&hanging_hook).await;
     }
-    eventually("every hanging webhook is called", async || hanging_hook.calls() == 20).await;
+    eventually("every hanging webhook is called", async || hanging_hook.call_count() == 20).await;
     call_with_hook(&working_hook).await;
-    eventually("the working webhook is called", async || working_hook.calls() == 1).await;
+    eventually("the working webhook is called", async || working_hook.call_count() == 1).await;
 }
 
 #[tokio::test]
 async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_gateway() {
     let mut server = Postgres::start().await;
-    let address = server.database().await;
-    let silent = Agent::doing(vec![Do::Hang]).await;
+    let address = server.create_database().await;
+    let silent = Agent::with_steps(vec![Step::Hang]).await;
     let tasks =
         format!("tasks:\n  database: {address}\n  lease_ttl: 1s\n  poll_interval: 1s\n  max_tasks_per_caller: 8\n");
     let echo = Agent::echo().await;
@@ -91,42 +97,47 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
     let (one, two) = (build().start().await, build().start().await);
     let mut tasks = Vec::new();
     for gate in [&one, &two, &one, &two] {
-        tasks.push(place(&begin(gate, "silent", "respond-async").await));
+        tasks.push(task_path(&call_with_prefer(gate, "silent", "respond-async").await));
     }
-    eventually("all agents are called", async || silent.calls() == 4).await;
+    eventually("all agents are called", async || silent.call_count() == 4).await;
     for _ in 0..12 {
         // A caller has at most eight tasks, so each call has to wait for the end of an earlier one.
-        eventually("the task is accepted", async || begin(&one, "echo", "respond-async").await.status == 202).await;
+        eventually("the task is accepted", async || {
+            call_with_prefer(&one, "echo", "respond-async").await.status == 202
+        })
+        .await;
     }
     server.stop();
     // The outage must last longer than the lease.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    server.again().await;
+    server.restart().await;
     for path in &tasks {
         for gate in [&one, &two] {
-            eventually("the task can be read again", async || ask(gate, "team-a", "GET", path).await.status == 200)
-                .await;
+            eventually("the task can be read again", async || {
+                request_as(gate, "team-a", "GET", path).await.status == 200
+            })
+            .await;
         }
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     for path in &tasks {
         for gate in [&one, &two] {
-            assert_eq!(ask(gate, "team-a", "GET", path).await.json()["status"], "working");
+            assert_eq!(request_as(gate, "team-a", "GET", path).await.json()["status"], "working");
         }
     }
-    assert_eq!(silent.left(), 0, "no response was aborted");
+    assert_eq!(silent.aborted_responses(), 0, "no response was aborted");
 }
 
 #[tokio::test]
 async fn a_configuration_whose_callback_secret_is_missing_is_rejected_as_a_whole() {
     let agent = Agent::echo().await;
-    let build = with("  callbacks: {secret: file:secret}\n").section("limits:\n  per_caller: 1000/h\n");
-    std::fs::write(build.folder().join("secret"), SECRET).unwrap();
+    let build = gateway_with_tasks("  callbacks: {secret: file:secret}\n").section("limits:\n  per_caller: 1000/h\n");
+    std::fs::write(build.folder().join("secret"), WEBHOOK_SECRET).unwrap();
     let gate = build.agent("echo", &agent).start().await;
-    let text = gate.read("gatepost.yaml");
-    gate.write("gatepost.yaml", &text.replace("file:secret", "file:missing").replace("1000/h", "1/h"));
+    let text = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &text.replace("file:secret", "file:missing").replace("1000/h", "1/h"));
     eventually("the configuration is rejected", async || gate.stderr().contains("tasks.callbacks.secret")).await;
     for _ in 0..3 {
-        gate.invoke("echo", &json!({})).await.is_ok();
+        gate.invoke("echo", &json!({})).await.expect_ok();
     }
 }

@@ -1,9 +1,9 @@
 //! Agents from files and folders: documents are watched, and an invalid document affects no other agent.
 
 use crate::support::{
-    agent::{Agent, Do, json_answer, latch},
+    agent::{Agent, Step, json_response, latch},
     eventually,
-    gateway::{Build, Gate, gateway, send},
+    gateway::{Gateway, GatewayBuilder, gateway, send},
 };
 use serde_json::{Value, json};
 use std::{
@@ -13,19 +13,19 @@ use std::{
 
 const WATCHED: &str = "agents:\n  sources: [agents.json]\n  poll_interval: 50ms\n";
 
-fn watched_gateway() -> Build {
+fn watched_gateway() -> GatewayBuilder {
     gateway().section(WATCHED)
 }
 
-fn write_documents(gate: &Gate, documents: &Value) {
-    gate.write("agents.json", &documents.to_string());
+fn write_documents(gate: &Gateway, documents: &Value) {
+    gate.write_file("agents.json", &documents.to_string());
 }
 
-async fn call_status(gate: &Gate, id: &str) -> u16 {
+async fn call_status(gate: &Gateway, id: &str) -> u16 {
     gate.invoke(id, &json!({})).await.status
 }
 
-async fn wait_for_status(gate: &Gate, id: &str, expected: u16) {
+async fn wait_for_status(gate: &Gateway, id: &str, expected: u16) {
     eventually(&format!("{id} answers {expected}"), async || call_status(gate, id).await == expected).await;
 }
 
@@ -59,9 +59,9 @@ async fn r10_documents_are_read_from_files_and_folders_in_every_format() {
         assert_eq!(call_status(&gate, id).await, 200, "{id}");
     }
     for id in ["text", "hidden", "backup"] {
-        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
+        gate.invoke(id, &json!({})).await.expect_fault(404, "NotFound");
     }
-    let page = gate.admin("/agents").await.json();
+    let page = gate.admin_page("/agents").await.json();
     assert_eq!((page["total"].as_u64(), page["rejected_total"].as_u64()), (Some(10), Some(0)), "{page}");
 }
 
@@ -69,7 +69,7 @@ async fn r10_documents_are_read_from_files_and_folders_in_every_format() {
 async fn r10_an_added_agent_can_be_called_and_a_removed_agent_is_not_found() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("old", &echo).start().await;
-    gate.invoke("new", &json!({})).await.is_fault(404, "NotFound");
+    gate.invoke("new", &json!({})).await.expect_fault(404, "NotFound");
     let start = Instant::now();
     write_documents(&gate, &json!([echo.document("new")]));
     wait_for_status(&gate, "new", 200).await;
@@ -77,7 +77,7 @@ async fn r10_an_added_agent_can_be_called_and_a_removed_agent_is_not_found() {
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     std::fs::remove_file(gate.folder().join("agents.json")).unwrap();
     wait_for_status(&gate, "new", 404).await;
-    assert_eq!(gate.admin("/agents").await.json()["total"], 0);
+    assert_eq!(gate.admin_page("/agents").await.json()["total"], 0);
 }
 
 #[tokio::test]
@@ -89,10 +89,10 @@ async fn r10_a_missing_folder_is_reported_and_its_agents_stay() {
     std::fs::write(folder.join("a.json"), echo.document("a").to_string()).unwrap();
     let gate = build.start().await;
     std::fs::rename(&folder, gate.folder().join("moved")).unwrap();
-    eventually("the problem is reported", async || gate.admin("/readyz").await.text().contains("documents")).await;
+    eventually("the problem is reported", async || gate.admin_page("/readyz").await.text().contains("documents")).await;
     assert_eq!(call_status(&gate, "a").await, 200);
     std::fs::rename(gate.folder().join("moved"), &folder).unwrap();
-    eventually("the problem is gone", async || !gate.admin("/readyz").await.text().contains("documents")).await;
+    eventually("the problem is gone", async || !gate.admin_page("/readyz").await.text().contains("documents")).await;
     std::fs::remove_file(folder.join("a.json")).unwrap();
     wait_for_status(&gate, "a", 404).await;
 }
@@ -100,21 +100,21 @@ async fn r10_a_missing_folder_is_reported_and_its_agents_stay() {
 #[tokio::test]
 async fn a_call_in_flight_keeps_the_document_it_started_with() {
     let latch = latch();
-    let steps = [vec![Do::Until(Arc::clone(&latch))], json_answer(&json!({"old": true}))].concat();
-    let slow = Agent::doing(steps).await;
-    let fast = Agent::scripted(|_| json_answer(&json!({"new": true}))).await;
+    let steps = [vec![Step::WaitForLatch(Arc::clone(&latch))], json_response(&json!({"old": true}))].concat();
+    let slow = Agent::with_steps(steps).await;
+    let fast = Agent::scripted(|_| json_response(&json!({"new": true}))).await;
     let gate = watched_gateway().agent("changed", &slow).agent("removed", &slow).start().await;
     let call = |id: &str| tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({}))));
     let (changed, removed) = (call("changed"), call("removed"));
-    eventually("the agent has both calls", async || slow.calls() == 2).await;
+    eventually("the agent has both calls", async || slow.call_count() == 2).await;
     write_documents(&gate, &json!([fast.document("changed")]));
-    eventually("the new snapshot is published", async || gate.admin("/agents").await.json()["total"] == 1).await;
-    gate.invoke("removed", &json!({})).await.is_fault(404, "NotFound");
-    assert_eq!(gate.invoke("changed", &json!({})).await.is_ok()["new"], true);
+    eventually("the new snapshot is published", async || gate.admin_page("/agents").await.json()["total"] == 1).await;
+    gate.invoke("removed", &json!({})).await.expect_fault(404, "NotFound");
+    assert_eq!(gate.invoke("changed", &json!({})).await.expect_ok()["new"], true);
     assert!(!changed.is_finished() && !removed.is_finished());
     latch.close();
-    assert_eq!(changed.await.unwrap().is_ok()["old"], true);
-    assert_eq!(removed.await.unwrap().is_ok()["old"], true);
+    assert_eq!(changed.await.unwrap().expect_ok()["old"], true);
+    assert_eq!(removed.await.unwrap().expect_ok()["old"], true);
 }
 
 #[tokio::test]
@@ -139,12 +139,12 @@ async fn r74_r15_a_rejected_document_is_reported_everywhere_and_affects_no_other
     let gate = watched_gateway().start().await;
     // The draft's own example has `"version": 3.1.4`, which is not JSON; only this document is rejected.
     let text = documents.to_string().replace("3.1", "3.1.4");
-    gate.write("agents.json", &text);
+    gate.write_file("agents.json", &text);
     wait_for_status(&gate, "good", 200).await;
     for id in ["no-scheme", "number", "guess", "schema", "remote"] {
-        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
+        gate.invoke(id, &json!({})).await.expect_fault(404, "NotFound");
     }
-    let page = gate.admin("/agents").await.json();
+    let page = gate.admin_page("/agents").await.json();
     let rejected = page["rejected"].as_array().unwrap();
     let reasons = |index: u64| {
         let row = rejected.iter().find(|row| row["index"] == index).unwrap_or_else(|| panic!("{index}: {page}"));
@@ -158,7 +158,7 @@ async fn r74_r15_a_rejected_document_is_reported_everywhere_and_affects_no_other
     }
     assert_eq!(gate.metric("gatepost_agents{state=\"rejected\"}").await, Some(rejected.len() as f64));
     assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, page["total"].as_f64());
-    assert_eq!(gate.admin("/readyz").await.json()["rejected"], rejected.len());
+    assert_eq!(gate.admin_page("/readyz").await.json()["rejected"], rejected.len());
     assert!(gate.metric("gatepost_events_total{event=\"agent_rejected\"}").await.unwrap() >= rejected.len() as f64);
     for text in ["agent document rejected", "3.1.4", "basic"] {
         assert!(gate.stderr().contains(text), "{text}: {}", gate.stderr());
@@ -169,14 +169,14 @@ async fn r74_r15_a_rejected_document_is_reported_everywhere_and_affects_no_other
 async fn r10_two_documents_with_the_same_id_are_both_rejected_until_one_is_removed() {
     let (echo, other) = (Agent::echo().await, Agent::echo().await);
     let gate = watched_gateway().agent("twin", &echo).agent("single", &echo).agent("twin", &other).start().await;
-    gate.invoke("twin", &json!({})).await.is_fault(404, "NotFound");
+    gate.invoke("twin", &json!({})).await.expect_fault(404, "NotFound");
     assert_eq!(call_status(&gate, "single").await, 200);
-    let page = gate.admin("/agents").await.json();
+    let page = gate.admin_page("/agents").await.json();
     assert_eq!(page["rejected_total"], 2, "{page}");
     assert!(page["rejected"].to_string().contains("same id"), "{page}");
     write_documents(&gate, &json!([echo.document("single"), other.document("twin")]));
     wait_for_status(&gate, "twin", 200).await;
-    assert_eq!((echo.calls(), other.calls()), (1, 1));
+    assert_eq!((echo.call_count(), other.call_count()), (1, 1));
 }
 
 #[tokio::test]
@@ -191,13 +191,14 @@ async fn a_truncated_or_invalid_file_keeps_its_previous_agents() {
     for text in broken {
         // Written in place, not atomically.
         std::fs::write(&path, text).unwrap();
-        eventually("the problem is reported", async || gate.admin("/readyz").await.text().contains("agents.json"))
+        eventually("the problem is reported", async || gate.admin_page("/readyz").await.text().contains("agents.json"))
             .await;
         assert_eq!(call_status(&gate, "stays").await, 200);
-        let ready = gate.admin("/readyz").await;
+        let ready = gate.admin_page("/readyz").await;
         assert_eq!((ready.status, ready.json()["agents"].as_u64()), (200, Some(1)), "{}", ready.text());
         std::fs::write(&path, json!([echo.document("stays")]).to_string()).unwrap();
-        eventually("the problem is gone", async || !gate.admin("/readyz").await.text().contains("agents.json")).await;
+        eventually("the problem is gone", async || !gate.admin_page("/readyz").await.text().contains("agents.json"))
+            .await;
     }
     std::fs::write(&path, complete).unwrap();
     wait_for_status(&gate, "comes", 200).await;
@@ -220,24 +221,24 @@ async fn r35_r39_the_status_of_an_agent_decides_the_response() {
         with("odd", json!({"status": "retired"})),
         with("when", json!({"status": "deprecated", "sunset": "soon"})),
     ];
-    let gate = documents.into_iter().fold(watched_gateway(), Build::document).start().await;
-    gate.invoke("off", &json!({})).await.is_fault(503, "AgentUnavailable");
-    send(gate.request("POST", "/agents/off/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    let gate = documents.into_iter().fold(watched_gateway(), GatewayBuilder::document).start().await;
+    gate.invoke("off", &json!({})).await.expect_fault(503, "AgentUnavailable");
+    send(gate.request("POST", "/agents/off/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
     for id in ["odd", "when"] {
-        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
+        gate.invoke(id, &json!({})).await.expect_fault(404, "NotFound");
     }
-    assert_eq!(echo.calls(), 0);
+    assert_eq!(echo.call_count(), 0);
     let response = gate.invoke("old", &json!({})).await;
-    response.is_ok();
+    response.expect_ok();
     assert_eq!(response.header("deprecation"), Some("@1767323045"));
     assert_eq!(response.header("sunset"), Some("Sat, 02 Jan 2027 03:04:05 GMT"));
     assert_eq!(response.header("link"), Some("</agents/on/invoke>; rel=\"successor-version\""));
     let response = gate.invoke("on", &json!({})).await;
-    response.is_ok();
+    response.expect_ok();
     for field in ["deprecation", "sunset", "link"] {
         assert_eq!(response.header(field), None);
     }
-    gate.invoke("bare", &json!({})).await.is_ok();
+    gate.invoke("bare", &json!({})).await.expect_ok();
     let counts = ["served", "inactive", "deprecated", "rejected"];
     for (state, count) in counts.into_iter().zip([1.0, 1.0, 2.0, 2.0]) {
         assert_eq!(gate.metric(&format!("gatepost_agents{{state=\"{state}\"}}")).await, Some(count), "{state}");
@@ -262,11 +263,11 @@ async fn r10_thousands_of_agents_load_and_a_change_of_one_takes_effect() {
     let gate = build.start().await;
     let text = json!({"text": "x"});
     for id in ["agent-0", "agent-4999", "one"] {
-        gate.invoke(id, &text).await.is_ok();
+        gate.invoke(id, &text).await.expect_ok();
     }
-    gate.invoke("agent-7", &json!({})).await.is_fault(400, "InvalidInput");
-    gate.write("many.json", &documents("two").to_string());
+    gate.invoke("agent-7", &json!({})).await.expect_fault(400, "InvalidInput");
+    gate.write_file("many.json", &documents("two").to_string());
     eventually("the new agent is served", async || gate.invoke("two", &text).await.status == 200).await;
-    gate.invoke("one", &text).await.is_fault(404, "NotFound");
+    gate.invoke("one", &text).await.expect_fault(404, "NotFound");
     assert_eq!(gate.metric("gatepost_agents{state=\"served\"}").await, Some(5_001.0));
 }

@@ -2,11 +2,11 @@
 //! speaks only the protocol.
 
 use crate::support::{
-    agent::{Agent, Do, Latch, answer, json_answer, latch},
+    agent::{Agent, Latch, Step, http_response, json_response, latch},
     eventually,
-    gateway::{Build, Gate, gateway, new_key, translator},
-    mosquitto::{Mosquitto, status, topic},
-    worker::{Wire, wire},
+    gateway::{Gateway, GatewayBuilder, gateway, new_key, translator_document},
+    mosquitto::{Mosquitto, status_payload, status_topic},
+    mqtt_task_agent::{ProxyFault, start_broker_proxy},
 };
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS, SubscribeFilter};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ impl Peer {
 
     /// Waits until this is the last status of the agent, and returns the message.
     async fn wait_for_status(&self, agent: &str, status: &str) -> ReceivedMessage {
-        let last_status = || self.all_on(&topic(agent)).pop();
+        let last_status = || self.all_on(&status_topic(agent)).pop();
         eventually(&format!("{agent} is {status}"), async || {
             last_status().is_some_and(|message| message.payload["status"] == status)
         })
@@ -124,7 +124,7 @@ async fn latched_agent() -> (Agent, Latch) {
     let agent_latch = latch();
     let script_latch = agent_latch.clone();
     let agent = Agent::scripted(move |_| {
-        [vec![Do::Until(script_latch.clone())], json_answer(&json!("done"))].concat()
+        [vec![Step::WaitForLatch(script_latch.clone())], json_response(&json!("done"))].concat()
     })
     .await;
     (agent, agent_latch)
@@ -136,11 +136,11 @@ fn reply_topic(task: &Value, agent: &str) -> String {
 }
 
 /// A gateway that offers its agents at the broker. The bridge has its own API key.
-fn bridged(broker: &Mosquitto, bridge_settings: &str) -> Build {
+fn bridged(broker: &Mosquitto, bridge_settings: &str) -> GatewayBuilder {
     bridged_at(&broker.url(), bridge_settings)
 }
 
-fn bridged_at(url: &str, bridge_settings: &str) -> Build {
+fn bridged_at(url: &str, bridge_settings: &str) -> GatewayBuilder {
     let build = gateway();
     let key = new_key(build.folder(), "bridge", &[]);
     std::fs::write(build.folder().join("bridge.key"), key).unwrap();
@@ -156,7 +156,7 @@ async fn r118_r124_a_protocol_client_calls_an_http_agent_over_mqtt() {
     let mut document = agent.document("echo");
     document["description"] = json!("Says it again");
     document["capabilities"] = json!(["echo"]);
-    let gate = bridged(&broker, "").document(document).document(translator(&agent)).start().await;
+    let gate = bridged(&broker, "").document(document).document(translator_document(&agent)).start().await;
     let available = peer.wait_for_status("echo", "available").await.payload;
     assert_eq!((&available["agent_id"], &available["description"]), (&json!("echo"), &json!("Says it again")));
     assert_eq!(available["capabilities"], json!(["echo"]));
@@ -176,12 +176,12 @@ async fn r118_r124_a_protocol_client_calls_an_http_agent_over_mqtt() {
     peer.wait_for_status("agent-12345", "available").await;
     let response = peer.call("agent-12345", &operation_task).await;
     assert!(response["response"]["echo"].is_object(), "the instruction is an operation");
-    assert_eq!(agent.got()[2].header("x-operation"), Some("translateText"));
-    assert!(agent.got()[2].json().get("instruction").is_none());
+    assert_eq!(agent.requests()[2].header("x-operation"), Some("translateText"));
+    assert!(agent.requests()[2].json().get("instruction").is_none());
     let later_peer = Peer::connect(&broker).await;
     later_peer.wait_for_status("echo", "available").await;
     assert!(later_peer.all_on(&reply_topic(&plain_task, "echo")).is_empty(), "answers are not retained (R107)");
-    let entry = gate.log(2).await.remove(0);
+    let entry = gate.access_log(2).await.remove(0);
     assert_eq!(
         (&entry["caller"], &entry["agent"], &entry["request_id"]),
         (&json!("key:bridge"), &json!("echo"), &plain_task["task_id"])
@@ -196,7 +196,7 @@ async fn r118_an_unreachable_agent_is_announced_as_unavailable() {
     drop(agent);
     let _gate = bridged(&broker, "").document(document).start().await;
     peer.wait_for_status("echo", "unavailable").await;
-    assert!(peer.all_on(&topic("echo")).iter().all(|message| message.payload["status"] == "unavailable"));
+    assert!(peer.all_on(&status_topic("echo")).iter().all(|message| message.payload["status"] == "unavailable"));
     let listener = tokio::net::TcpListener::bind(address).await.unwrap();
     peer.wait_for_status("echo", "available").await;
     drop(listener);
@@ -207,13 +207,13 @@ async fn r118_an_unreachable_agent_is_announced_as_unavailable() {
 async fn an_agent_that_is_withdrawn_while_it_connects_can_be_announced_again() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::connect(&broker).await;
-    let slow_url = format!("mqtt://{}", wire(broker.port, Wire::Slow).await);
+    let slow_url = format!("mqtt://{}", start_broker_proxy(broker.port, ProxyFault::DelaysSuback).await);
     let gate = bridged_at(&slow_url, "").agent("echo", &agent).start().await;
-    gate.write("agents.json", "[]");
+    gate.write_file("agents.json", "[]");
     eventually("the agent is removed", async || gate.invoke("echo", &json!({})).await.status == 404).await;
     // The delayed SUBACK arrives in this time.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    gate.write("agents.json", &json!([agent.document("echo")]).to_string());
+    gate.write_file("agents.json", &json!([agent.document("echo")]).to_string());
     peer.wait_for_status("echo", "available").await;
 }
 
@@ -240,20 +240,20 @@ async fn r119_a_graceful_stop_announces_unavailable_first_and_finishes_running_t
     peer.wait_for_status("slow", "available").await;
     let sent_task = task("slow", json!({}));
     peer.send_task("slow", &sent_task).await;
-    eventually("the agent is called", async || agent.calls() == 1).await;
-    gate.signal(rustix::process::Signal::TERM);
+    eventually("the agent is called", async || agent.call_count() == 1).await;
+    gate.send_signal(rustix::process::Signal::TERM);
     peer.wait_for_status("slow", "unavailable").await;
     assert!(peer.all_on(&reply_topic(&sent_task, "slow")).is_empty());
     agent_latch.close();
     assert_eq!(peer.first_on(&reply_topic(&sent_task, "slow")).await.payload["response"], "done");
-    assert!(gate.ended().await.success());
-    let statuses = peer.all_on(&topic("slow"));
+    assert!(gate.wait_for_exit().await.success());
+    let statuses = peer.all_on(&status_topic("slow"));
     assert_eq!(statuses.iter().filter(|message| message.payload["status"] == "unavailable").count(), 1);
 }
 
 #[tokio::test]
 async fn r119_r122_a_task_that_outlasts_the_drain_timeout_fails() {
-    let (broker, agent) = (Mosquitto::start().await, Agent::doing(vec![Do::Hang]).await);
+    let (broker, agent) = (Mosquitto::start().await, Agent::with_steps(vec![Step::Hang]).await);
     let peer = Peer::connect(&broker).await;
     let build = bridged(&broker, "    max_concurrency: 1\n").section("shutdown:\n  drain_timeout: 1s\n");
     let mut gate = build.agent("slow", &agent).start().await;
@@ -262,15 +262,15 @@ async fn r119_r122_a_task_that_outlasts_the_drain_timeout_fails() {
     for task in &tasks {
         peer.send_task("slow", task).await;
     }
-    eventually("the agent is called", async || agent.calls() == 1).await;
-    gate.signal(rustix::process::Signal::TERM);
+    eventually("the agent is called", async || agent.call_count() == 1).await;
+    gate.send_signal(rustix::process::Signal::TERM);
     for task in &tasks {
         let reply = peer.first_on(&reply_topic(task, "slow")).await.payload;
         assert_eq!(reply["error"]["code"], "internal_error", "{reply}");
         assert_eq!(reply["task_id"], task["task_id"], "{reply}");
     }
-    gate.ended().await;
-    assert_eq!(agent.calls(), 1);
+    gate.wait_for_exit().await;
+    assert_eq!(agent.call_count(), 1);
 }
 
 #[tokio::test]
@@ -306,7 +306,7 @@ async fn r120_invalid_tasks_are_discarded_and_later_tasks_are_processed() {
     peer.publish("control/agents/echo/input", relative.to_string(), false).await;
     peer.first_on(&reply_topic(&relative, "echo")).await;
     peer.first_on(&reply_topic(&repeated, "echo")).await;
-    let inputs: Vec<Value> = agent.got().iter().map(|request| request.json()).collect();
+    let inputs: Vec<Value> = agent.requests().iter().map(|request| request.json()).collect();
     assert_eq!(inputs.len(), 3, "{inputs:?}");
     assert!(!inputs.contains(&json!({"early": true})), "{inputs:?}");
     assert_eq!(peer.all_on(&reply_topic(&repeated, "echo")).len(), 1);
@@ -318,7 +318,7 @@ async fn r120_invalid_tasks_are_discarded_and_later_tasks_are_processed() {
 #[tokio::test]
 async fn r112_a_pipeline_passes_each_result_on_and_only_the_last_agent_answers() {
     let broker = Mosquitto::start().await;
-    let first = Agent::doing(json_answer(&json!({"from": "first"}))).await;
+    let first = Agent::with_steps(json_response(&json!({"from": "first"}))).await;
     let second = Agent::echo().await;
     let peer = Peer::connect(&broker).await;
     let _gate = bridged(&broker, "").agent("first", &first).agent("second", &second).start().await;
@@ -335,17 +335,21 @@ async fn r112_a_pipeline_passes_each_result_on_and_only_the_last_agent_answers()
     let mut invalid_next = task("first", json!({}));
     invalid_next["next"] = json!({"topic": "/control/agents/+/input"});
     assert_eq!(peer.call("first", &invalid_next).await["error"]["code"], "invalid_input");
-    assert_eq!((first.calls(), second.calls()), (1, 1), "a pipeline with an invalid step is not started");
+    assert_eq!((first.call_count(), second.call_count()), (1, 1), "a pipeline with an invalid step is not started");
 }
 
 #[tokio::test]
 async fn r115_r117_failures_have_the_codes_of_the_protocol_and_leak_no_internals() {
     let broker = Mosquitto::start().await;
-    let failing =
-        Agent::doing(answer("500 Internal Server Error", "text/plain", "Traceback at /srv/app.py key sk-1")).await;
-    let dying = Agent::doing(vec![Do::Reset]).await;
-    let silent = Agent::doing(vec![Do::Hang]).await;
-    let large = Agent::doing(json_answer(&json!("x".repeat(300 << 10)))).await;
+    let failing = Agent::with_steps(http_response(
+        "500 Internal Server Error",
+        "text/plain",
+        "Traceback at /srv/app.py key sk-1",
+    ))
+    .await;
+    let dying = Agent::with_steps(vec![Step::Reset]).await;
+    let silent = Agent::with_steps(vec![Step::Hang]).await;
+    let large = Agent::with_steps(json_response(&json!("x".repeat(300 << 10)))).await;
     let strict = Agent::echo().await;
     let mut unreachable = strict.document("unreachable");
     unreachable["endpoint"] = json!("http://127.0.0.1:1/");
@@ -353,7 +357,7 @@ async fn r115_r117_failures_have_the_codes_of_the_protocol_and_leak_no_internals
     let agents = "agents:\n  sources: [agents.json]\n  defaults: {timeouts: {total: 500ms}}\n";
     let build = bridged(&broker, "").section(agents).agent("failing", &failing).agent("dying", &dying);
     let build = build.agent("silent", &silent).agent("large", &large).document(unreachable);
-    let _gate = build.document(translator(&strict)).start().await;
+    let _gate = build.document(translator_document(&strict)).start().await;
     for (agent, code) in [
         ("failing", "tool_execution_failed"),
         ("dying", "tool_execution_failed"),
@@ -372,7 +376,7 @@ async fn r115_r117_failures_have_the_codes_of_the_protocol_and_leak_no_internals
             assert!(!failure.to_string().contains(internal), "{failure}");
         }
     }
-    assert_eq!(strict.calls(), 0);
+    assert_eq!(strict.call_count(), 0);
 }
 
 #[tokio::test]
@@ -410,8 +414,8 @@ async fn r122_r123_hostile_messages_do_not_disturb_other_tasks() {
     }
     let valid = task("echo", json!({"still": "here"}));
     assert_eq!(peer.call("echo", &valid).await["response"]["echo"]["still"], "here");
-    assert_eq!(agent.calls(), 1);
-    assert_eq!(peer.all_on(&topic("echo")).len(), 1, "the agent stayed connected");
+    assert_eq!(agent.call_count(), 1);
+    assert_eq!(peer.all_on(&status_topic("echo")).len(), 1, "the agent stayed connected");
 }
 
 #[tokio::test]
@@ -423,10 +427,10 @@ async fn after_a_broker_restart_the_agents_return_and_a_running_task_is_answered
     peer.wait_for_status("slow", "available").await;
     let sent_task = task("slow", json!({}));
     peer.send_task("slow", &sent_task).await;
-    eventually("the agent is called", async || agent.calls() == 1).await;
+    eventually("the agent is called", async || agent.call_count() == 1).await;
     broker.kill();
     drop(peer);
-    broker.again().await;
+    broker.restart().await;
     let peer = Peer::connect(&broker).await;
     peer.wait_for_status("slow", "available").await;
     agent_latch.close();
@@ -434,14 +438,14 @@ async fn after_a_broker_restart_the_agents_return_and_a_running_task_is_answered
     peer.send_task("slow", &sent_task).await;
     let after = task("slow", json!({}));
     assert_eq!(peer.call("slow", &after).await["response"], "done");
-    assert_eq!(agent.calls(), 2, "a task is remembered over a lost connection (R125)");
+    assert_eq!(agent.call_count(), 2, "a task is remembered over a lost connection (R125)");
 }
 
 #[tokio::test]
 async fn r105_a_result_lost_with_its_connection_is_sent_over_the_next_one() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::connect(&broker).await;
-    let breaking_url = format!("mqtt://{}", wire(broker.port, Wire::Breaks).await);
+    let breaking_url = format!("mqtt://{}", start_broker_proxy(broker.port, ProxyFault::ClosesOnce).await);
     let _gate = bridged_at(&breaking_url, "").agent("echo", &agent).start().await;
     peer.wait_for_status("echo", "available").await;
     let sent_task = task("echo", json!({"n": 1}));
@@ -449,7 +453,7 @@ async fn r105_a_result_lost_with_its_connection_is_sent_over_the_next_one() {
     peer.wait_for_status("echo", "available").await;
     assert_eq!(peer.call("echo", &task("echo", json!({"n": 2}))).await["response"]["echo"]["n"], 2);
     assert_eq!(peer.all_on(&reply_topic(&sent_task, "echo")).len(), 1);
-    assert_eq!(agent.calls(), 2);
+    assert_eq!(agent.call_count(), 2);
 }
 
 #[tokio::test]
@@ -466,7 +470,7 @@ async fn tasks_beyond_the_queue_limit_fail_at_once() {
     let busy = peer.first_on(&reply_topic(&tasks[2], "slow")).await.payload;
     assert_eq!(busy["error"]["code"], "internal_error");
     // The first task holds its permit before the agent has read the call.
-    eventually("the first task is with the agent", async || agent.calls() == 1).await;
+    eventually("the first task is with the agent", async || agent.call_count() == 1).await;
     agent_latch.close();
     for task in &tasks[..2] {
         assert_eq!(peer.first_on(&reply_topic(task, "slow")).await.payload["response"], "done");
@@ -483,22 +487,24 @@ async fn r3_only_active_agents_that_the_key_may_call_are_offered_and_changes_tak
     let build = bridged(&broker, "").access(access).agent("granted", &agent).agent("hidden", &agent).document(idle);
     let gate = build.start().await;
     peer.wait_for_status("granted", "available").await;
-    assert!(peer.all_on(&topic("hidden")).is_empty() && peer.all_on(&topic("idle")).is_empty());
+    assert!(peer.all_on(&status_topic("hidden")).is_empty() && peer.all_on(&status_topic("idle")).is_empty());
     let (mut granted, mut idle) = (agent.document("granted"), agent.document("idle"));
     granted["description"] = json!("Better now");
     idle["status"] = json!("active");
-    gate.write("agents.json", &json!([granted, idle]).to_string());
+    gate.write_file("agents.json", &json!([granted, idle]).to_string());
     peer.wait_for_status("idle", "available").await;
     eventually("the new description is published", async || {
-        peer.all_on(&topic("granted")).last().is_some_and(|message| message.payload["description"] == "Better now")
+        peer.all_on(&status_topic("granted"))
+            .last()
+            .is_some_and(|message| message.payload["description"] == "Better now")
     })
     .await;
-    gate.write("agents.json", &json!([granted]).to_string());
+    gate.write_file("agents.json", &json!([granted]).to_string());
     peer.wait_for_status("idle", "unavailable").await;
-    let config = gate.read("gatepost.yaml");
-    gate.write("gatepost.yaml", &config.replace("agents: ['*']\n", "agents: ['nothing*']\n"));
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &config.replace("agents: ['*']\n", "agents: ['nothing*']\n"));
     peer.wait_for_status("granted", "unavailable").await;
-    gate.write("gatepost.yaml", &config);
+    gate.write_file("gatepost.yaml", &config);
     peer.wait_for_status("granted", "available").await;
     assert_eq!(peer.call("granted", &task("granted", json!({"a": 1}))).await["response"]["echo"]["a"], 1);
 }
@@ -509,7 +515,7 @@ async fn a_status_that_another_client_published_is_corrected() {
     let peer = Peer::connect(&broker).await;
     let _gate = bridged(&broker, "").agent("echo", &agent).start().await;
     peer.wait_for_status("echo", "available").await;
-    peer.publish(&topic("echo"), status("echo", "unavailable").to_string(), true).await;
+    peer.publish(&status_topic("echo"), status_payload("echo", "unavailable").to_string(), true).await;
     peer.wait_for_status("echo", "unavailable").await;
     peer.wait_for_status("echo", "available").await;
 }
@@ -521,8 +527,8 @@ async fn a_successor_takes_over_the_agents_and_each_task_runs_once() {
     let build = bridged(&broker, "").agent("echo", &agent).section("shutdown:\n  handover_socket: handover.sock\n");
     let mut predecessor = build.start().await;
     peer.wait_for_status("echo", "available").await;
-    let _successor: Gate = predecessor.hand_over().await;
-    assert!(predecessor.ended().await.success());
+    let _successor: Gateway = predecessor.start_successor().await;
+    assert!(predecessor.wait_for_exit().await.success());
     peer.wait_for_status("echo", "available").await;
     let tasks: Vec<Value> = (0..5).map(|_| task("echo", json!({}))).collect();
     for task in &tasks {
@@ -530,21 +536,20 @@ async fn a_successor_takes_over_the_agents_and_each_task_runs_once() {
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(tasks.iter().all(|task| peer.all_on(&reply_topic(task, "echo")).len() == 1));
-    assert_eq!(agent.calls(), tasks.len());
+    assert_eq!(agent.call_count(), tasks.len());
     peer.wait_for_status("echo", "available").await;
 }
 
 #[tokio::test]
 async fn r129_r130_problems_of_the_bridge_name_the_configuration_key() {
     let folder = tempfile::TempDir::new().unwrap();
-    let config =
-        "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\nauth:\n  api_keys: {files: [keys.jsonl]}\n";
+    let config = "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\nauth:\n  api_keys: {files: [keys.jsonl]}\n";
     std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
     new_key(folder.path(), "team-a", &[]);
     let path = folder.path().join("gatepost.yaml");
     let check = |bridge: &str| {
         std::fs::write(&path, format!("{config}{bridge}")).unwrap();
-        let output = crate::support::gateway::command().args(["check", "-c"]).arg(&path).output().unwrap();
+        let output = crate::support::gateway::gatepost_command().args(["check", "-c"]).arg(&path).output().unwrap();
         assert!(!output.status.success(), "{bridge}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };

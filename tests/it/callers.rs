@@ -1,13 +1,13 @@
 //! Authentication and grants, end to end: keys, tokens, certificates, and agents that a caller may not call.
 
 use crate::support::{
-    agent::{Agent, answer},
-    certs::{Authority, Issued},
+    agent::{Agent, http_response},
+    certs::{CertificateAuthority, IssuedCertificate},
     eventually,
-    gateway::{Build, Gate, command, gateway, new_key, send},
-    issuer::Issuer,
-    oidc::Provider,
-    reply::Answer,
+    gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, new_key, send},
+    gateway_response::GatewayResponse,
+    issuer::TokenIssuer,
+    oidc::OpenIdProvider,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use reqwest::tls::Version as TlsVersion;
@@ -22,12 +22,12 @@ fn document_with(agent: &Agent, id: &str, authentication: &Value) -> Value {
 }
 
 /// Calls the agent `id` with these headers and no other credential.
-async fn call_with(gate: &Gate, id: &str, headers: &[(&str, &str)]) -> Answer {
+async fn call_with(gate: &Gateway, id: &str, headers: &[(&str, &str)]) -> GatewayResponse {
     let call = gate.request("POST", &format!("/agents/{id}/invoke")).json(&json!({}));
     send(headers.iter().fold(call, |call, (name, value)| call.header(*name, *value))).await
 }
 
-async fn call_with_token(gate: &Gate, id: &str, token: &str) -> Answer {
+async fn call_with_token(gate: &Gateway, id: &str, token: &str) -> GatewayResponse {
     call_with(gate, id, &[("authorization", &format!("Bearer {token}"))]).await
 }
 
@@ -44,8 +44,8 @@ async fn r28_r37_a_missing_malformed_or_unknown_key_is_401_and_the_call_does_not
     let invalid_keys = ["", "x", "gp_", truncated, &altered, &unknown, &too_long, &uppercase, "a, b", "\u{e9}"];
     for value in invalid_keys {
         let response = call_with(&gate, "echo", &[("x-api-key", value)]).await;
-        response.is_fault(401, "Unauthorized");
-        response.hides(&[key, &key[3..15]]);
+        response.expect_fault(401, "Unauthorized");
+        response.assert_hides(&[key, &key[3..15]]);
         assert!(response.header("www-authenticate").unwrap().contains("ApiKey realm=\"gatepost\""), "{value}");
     }
     let misplaced: &[&[(&str, &str)]] = &[
@@ -58,15 +58,15 @@ async fn r28_r37_a_missing_malformed_or_unknown_key_is_401_and_the_call_does_not
     for headers in misplaced {
         let response = call_with(&gate, "echo", headers).await;
         assert!(matches!(response.status, 400 | 401), "{headers:?}: {}", response.text());
-        response.hides(&[key]);
+        response.assert_hides(&[key]);
     }
     send(gate.request("POST", &format!("/agents/echo/invoke?x-api-key={key}&api_key={key}")).json(&json!({})))
         .await
-        .is_fault(401, "Unauthorized");
-    call_with(&gate, "echo", &[("x-api-key", key), ("x-api-key", key)]).await.is_fault(400, "InvalidInput");
-    call_with(&gate, "echo", &[("x-api-key", key), ("X-API-KEY", "x")]).await.is_fault(400, "InvalidInput");
-    assert_eq!(echo.calls(), 0);
-    call_with(&gate, "echo", &[("x-api-key", key)]).await.is_ok();
+        .expect_fault(401, "Unauthorized");
+    call_with(&gate, "echo", &[("x-api-key", key), ("x-api-key", key)]).await.expect_fault(400, "InvalidInput");
+    call_with(&gate, "echo", &[("x-api-key", key), ("X-API-KEY", "x")]).await.expect_fault(400, "InvalidInput");
+    assert_eq!(echo.call_count(), 0);
+    call_with(&gate, "echo", &[("x-api-key", key)]).await.expect_ok();
 }
 
 #[tokio::test]
@@ -82,24 +82,24 @@ async fn r28_changes_of_the_key_file_take_effect_while_the_gateway_runs() {
         assert_eq!(status(key).await, 200);
     }
     let mut lines: Vec<Value> =
-        gate.read("keys.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        gate.read_file("keys.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     lines[2]["disabled"] = json!(true);
     lines[3]["expires"] = json!("2020-01-01T00:00:00Z");
     let file = |lines: &[Value]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-    gate.write("keys.jsonl", &file(&lines[1..4]));
+    gate.write_file("keys.jsonl", &file(&lines[1..4]));
     eventually("the removed keys are refused", async || status(&removed).await == 401).await;
     for key in [&old, &disabled, &expired] {
         assert_eq!(status(key).await, 401);
     }
     assert_eq!(status(&new).await, 200);
-    gate.write("keys.jsonl", "this is not a key file\n{\"prefix\":");
+    gate.write_file("keys.jsonl", "this is not a key file\n{\"prefix\":");
     eventually("the broken file is reported", async || gate.stderr().contains("API keys not reloaded")).await;
     assert_eq!((status(&new).await, status(&old).await), (200, 401));
     std::fs::remove_file(gate.folder().join("keys.jsonl")).unwrap();
     eventually("the missing file is reported", async || gate.stderr().matches("API keys not reloaded").count() > 1)
         .await;
     assert_eq!((status(&new).await, status(&old).await), (200, 401));
-    gate.write("keys.jsonl", &file(&lines[..1]));
+    gate.write_file("keys.jsonl", &file(&lines[..1]));
     eventually("the repaired file is loaded", async || status(&old).await == 200).await;
     assert_eq!(status(&new).await, 401);
     let stderr = gate.stderr();
@@ -114,18 +114,19 @@ async fn r28_the_key_is_read_from_the_configured_header() {
     let gate = gateway().agent("echo", &echo).section("    header: X-Team-Key\n").start().await;
     let key = gate.key("team-a");
     let response = call_with(&gate, "echo", &[("x-api-key", key)]).await;
-    response.is_fault(401, "Unauthorized");
+    response.expect_fault(401, "Unauthorized");
     assert!(response.header("www-authenticate").unwrap().contains("header=\"X-Team-Key\""));
-    assert_eq!(echo.calls(), 0);
-    call_with(&gate, "echo", &[("x-team-key", key)]).await.is_ok();
-    assert_eq!(echo.got()[0].header("x-team-key"), None);
-    assert!(!echo.got()[0].head.contains(key));
+    assert_eq!(echo.call_count(), 0);
+    call_with(&gate, "echo", &[("x-team-key", key)]).await.expect_ok();
+    assert_eq!(echo.requests()[0].header("x-team-key"), None);
+    assert!(!echo.requests()[0].head.contains(key));
 }
 
 #[test]
 fn r28_key_new_shows_the_key_once_and_stores_its_hash() {
     let folder = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| command().current_dir(folder.path()).args(["key", "new"]).args(args).output().unwrap();
+    let run =
+        |args: &[&str]| gatepost_command().current_dir(folder.path()).args(["key", "new"]).args(args).output().unwrap();
     let output = run(&[
         "--file",
         "keys",
@@ -177,7 +178,7 @@ async fn r28_a_key_created_for_a_configuration_uses_its_pepper() {
     let status = async |key: &str| call_with(&gate, "echo", &[("x-api-key", key)]).await.status;
     assert_eq!(status(gate.key("team-a")).await, 401, "created without the pepper");
     let run = |args: &[&str]| {
-        let output = command()
+        let output = gatepost_command()
             .env("PEPPER", "a pepper")
             .args(["key", "new", "--caller", "b", "-c"])
             .arg(gate.folder().join("gatepost.yaml"))
@@ -195,8 +196,8 @@ async fn r28_a_key_created_for_a_configuration_uses_its_pepper() {
 
 #[tokio::test]
 async fn r130_no_credential_appears_in_a_log_a_metric_or_a_response() {
-    let agent = Agent::doing(answer("500 Oops", "text/plain", "it broke")).await;
-    let issuer = Issuer::start().await;
+    let agent = Agent::with_steps(http_response("500 Oops", "text/plain", "it broke")).await;
+    let issuer = TokenIssuer::start().await;
     let oauth = document_with(&agent, "oauth", &json!({"type": "oauth2_bearer"}));
     let gate = gateway().agent("echo", &agent).document(oauth).section(&issuer.section()).start().await;
     let key = gate.key("team-a").to_owned();
@@ -220,8 +221,8 @@ async fn r130_no_credential_appears_in_a_log_a_metric_or_a_response() {
     {
         answers.push(send(gate.request("POST", &path).header("x-api-key", &key).json(&json!({}))).await);
     }
-    let log = gate.log(calls.len() + 3).await;
-    let metrics = gate.admin("/metrics").await.text();
+    let log = gate.access_log(calls.len() + 3).await;
+    let metrics = gate.admin_page("/metrics").await.text();
     let texts = [gate.stderr(), metrics, format!("{log:?}")];
     let secrets =
         [key.rsplit('_').next().unwrap(), valid.rsplit('.').next().unwrap(), expired.rsplit('.').next().unwrap()];
@@ -231,23 +232,23 @@ async fn r130_no_credential_appears_in_a_log_a_metric_or_a_response() {
         }
         // The request id is returned as the caller wrote it.
         for response in answers.iter().filter(|response| response.header("x-request-id") != Some(&*key)) {
-            response.hides(&[secret]);
+            response.assert_hides(&[secret]);
         }
     }
 }
 
 /// The keys of `auth` that make a gateway trust `provider`.
-fn provider_section(provider: &Provider) -> String {
+fn provider_section(provider: &OpenIdProvider) -> String {
     format!(
         "  bearer:\n    issuers:\n      - {{issuer: '{0}', audience: [gatepost], algorithms: [RS256, ES256, EdDSA], min_jwks_refetch_interval: 1s}}\n    introspection: {{endpoint: '{1}', issuer: '{0}', audience: [gatepost], client_id: gateway, client_secret: env:INTROSPECTION, cache_ttl: 1s}}\n",
         provider.issuer(),
-        provider.introspection()
+        provider.introspection_url()
     )
 }
 
 #[tokio::test]
 async fn r97_tokens_of_a_real_provider_are_verified() {
-    let mut provider = Provider::start().await;
+    let mut provider = OpenIdProvider::start().await;
     let echo = Agent::echo().await;
     let gate = gateway()
         .document(document_with(&echo, "reads", &json!({"type": "oauth2_bearer", "scopes": ["read"]})))
@@ -260,58 +261,58 @@ async fn r97_tokens_of_a_real_provider_are_verified() {
         .await;
     for format in ["RS256", "ES256", "EdDSA", "opaque"] {
         let token = provider.token(format).await;
-        call_with_token(&gate, "reads", &token).await.is_ok();
-        assert_eq!(echo.got().last().unwrap().header("authorization"), None);
+        call_with_token(&gate, "reads", &token).await.expect_ok();
+        assert_eq!(echo.requests().last().unwrap().header("authorization"), None);
         let response = call_with_token(&gate, "writes", &token).await;
-        response.is_fault(403, "PermissionDenied");
+        response.expect_fault(403, "PermissionDenied");
         let challenge = response.header("www-authenticate").unwrap();
         assert!(
             challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"read write\""),
             "{challenge}"
         );
         let response = call_with_token(&gate, "hidden", &token).await;
-        response.is_fault(404, "NotFound");
-        response.hides(&["admin"]);
+        response.expect_fault(404, "NotFound");
+        response.assert_hides(&["admin"]);
     }
-    assert_eq!(echo.calls(), 4);
+    assert_eq!(echo.call_count(), 4);
     for token in [provider.token("elsewhere").await.as_str(), "never-issued", "eyJ.eyJ.x", ""] {
         let response = call_with_token(&gate, "reads", token).await;
-        response.is_fault(401, "Unauthorized");
+        response.expect_fault(401, "Unauthorized");
         assert!(response.header("www-authenticate").unwrap().contains("error=\"invalid_token\""), "{token}");
     }
     // The key is valid, but this agent accepts bearer tokens only.
-    let error = call_with(&gate, "reads", &[("x-api-key", gate.key("team-a"))]).await.is_fault(401, "Unauthorized");
+    let error = call_with(&gate, "reads", &[("x-api-key", gate.key("team-a"))]).await.expect_fault(401, "Unauthorized");
     assert!(error["message"].as_str().unwrap().contains("a bearer token"), "{error}");
     let (opaque, fresh) = (provider.token("opaque").await, provider.token("ES256").await);
     provider.kill();
     let response = call_with_token(&gate, "reads", &opaque).await;
-    response.is_fault(503, "Overloaded");
+    response.expect_fault(503, "Overloaded");
     assert!(response.header("retry-after").is_some() && response.header("www-authenticate").is_none());
-    call_with_token(&gate, "reads", &fresh).await.is_ok();
-    assert_eq!(echo.calls(), 5);
-    provider.again().await;
-    call_with_token(&gate, "reads", &provider.token("EdDSA").await).await.is_ok();
+    call_with_token(&gate, "reads", &fresh).await.expect_ok();
+    assert_eq!(echo.call_count(), 5);
+    provider.restart().await;
+    call_with_token(&gate, "reads", &provider.token("EdDSA").await).await.expect_ok();
 }
 
 #[tokio::test]
 async fn r97_calls_with_tokens_of_an_unreachable_issuer_are_503() {
     let echo = Agent::echo().await;
-    let unreachable = Issuer::start().await;
+    let unreachable = TokenIssuer::start().await;
     let (section, token) = (unreachable.section(), unreachable.token(&json!({})));
     drop(unreachable);
     let document = document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"}));
     let gate = gateway().document(document).section(&section).start().await;
     let response = call_with_token(&gate, "oauth", &token).await;
-    response.is_fault(503, "Overloaded");
+    response.expect_fault(503, "Overloaded");
     assert!(response.header("retry-after").is_some());
-    call_with_token(&gate, "no-such-agent", &token).await.is_fault(503, "Overloaded");
-    assert_eq!(echo.calls(), 0);
+    call_with_token(&gate, "no-such-agent", &token).await.expect_fault(503, "Overloaded");
+    assert_eq!(echo.call_count(), 0);
 }
 
 #[tokio::test]
 async fn r97_forged_tokens_are_refused() {
     let echo = Agent::echo().await;
-    let (issuer, other) = (Issuer::start().await, Issuer::start().await);
+    let (issuer, other) = (TokenIssuer::start().await, TokenIssuer::start().await);
     let gate = gateway()
         .document(document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"})))
         .section(&issuer.section())
@@ -328,7 +329,9 @@ async fn r97_forged_tokens_are_refused() {
         format!("{}.{claims}.{signature}", encode_part(json!({"alg": "HS256", "kid": "one"}))),
         format!(
             "{head}.{}.{signature}",
-            encode_part(json!({"iss": issuer.url(), "aud": "gatepost", "exp": 9_999_999_999_u64, "client_id": "admin"}))
+            encode_part(
+                json!({"iss": issuer.url(), "aud": "gatepost", "exp": 9_999_999_999_u64, "client_id": "admin"})
+            )
         ),
         other.token(&json!({"iss": issuer.url()})),
         other.token(&json!({})),
@@ -341,45 +344,45 @@ async fn r97_forged_tokens_are_refused() {
         valid[..valid.len() - 2].to_owned(),
     ];
     for token in &forged {
-        call_with_token(&gate, "oauth", token).await.is_fault(401, "Unauthorized");
+        call_with_token(&gate, "oauth", token).await.expect_fault(401, "Unauthorized");
     }
     let two_authorizations = [("authorization", format!("Bearer {valid}")), ("authorization", "Basic YTpi".into())];
     call_with(&gate, "oauth", &two_authorizations.each_ref().map(|(name, value)| (*name, value.as_str())))
         .await
-        .is_fault(400, "InvalidInput");
-    assert_eq!(echo.calls(), 0);
-    call_with_token(&gate, "oauth", &valid).await.is_ok();
+        .expect_fault(400, "InvalidInput");
+    assert_eq!(echo.call_count(), 0);
+    call_with_token(&gate, "oauth", &valid).await.expect_ok();
 }
 
 /// A gateway with a TLS listener that requests client certificates of `authority`; `tls_settings` follow the others.
-fn with_tls_listener(build: Build, authority: &Authority, tls_settings: &str) -> Build {
+fn with_tls_listener(build: GatewayBuilder, authority: &CertificateAuthority, tls_settings: &str) -> GatewayBuilder {
     let folder = build.folder().to_owned();
     authority.server(&["localhost"]).write(&folder, "server");
     std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
-    build.listen(&format!(
+    build.listeners(&format!(
         "listeners:\n  - address: 127.0.0.1:0\n    tls: {{certificate: server.pem, key: server.key, client_ca: ca.pem{tls_settings}}}\n"
     ))
 }
 
-fn client(authority: &Authority, identity: Option<&Issued>) -> reqwest::ClientBuilder {
+fn client(authority: &CertificateAuthority, identity: Option<&IssuedCertificate>) -> reqwest::ClientBuilder {
     let root = reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([root]);
     match identity {
-        Some(Issued { certificate, key }) => {
+        Some(IssuedCertificate { certificate, key }) => {
             client.identity(reqwest::Identity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap())
         }
         None => client,
     }
 }
 
-fn invoke_over_tls(gate: &Gate, client: &reqwest::Client, id: &str) -> reqwest::RequestBuilder {
+fn invoke_over_tls(gate: &Gateway, client: &reqwest::Client, id: &str) -> reqwest::RequestBuilder {
     client.post(format!("https://localhost:{}/agents/{id}/invoke", gate.address().port())).json(&json!({}))
 }
 
 #[tokio::test]
 async fn r2_r97_a_client_certificate_identifies_the_caller() {
     let echo = Agent::echo().await;
-    let (authority, foreign) = (Authority::new("ours"), Authority::new("foreign"));
+    let (authority, foreign) = (CertificateAuthority::new("ours"), CertificateAuthority::new("foreign"));
     let build = gateway()
         .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
         .agent("keyed", &echo)
@@ -393,7 +396,7 @@ async fn r2_r97_a_client_certificate_identifies_the_caller() {
     );
     let response = invoke_over_tls(&gate, &robot, "mtls").send().await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2), "by ALPN");
-    assert_eq!(gate.log(1).await[0]["caller"], "cert:robot.example");
+    assert_eq!(gate.access_log(1).await[0]["caller"], "cert:robot.example");
     for (version, alpn) in [(TlsVersion::TLS_1_2, true), (TlsVersion::TLS_1_2, false), (TlsVersion::TLS_1_3, false)] {
         let builder = client(&authority, Some(&authority.client("robot.example"))).tls_version_max(version);
         let builder = if alpn { builder } else { builder.http1_only() };
@@ -401,46 +404,46 @@ async fn r2_r97_a_client_certificate_identifies_the_caller() {
         let expected = if alpn { http::Version::HTTP_2 } else { http::Version::HTTP_11 };
         assert_eq!((response.status().as_u16(), response.version()), (200, expected));
     }
-    let calls_so_far = echo.calls();
+    let calls_so_far = echo.call_count();
     // The certificate of the other caller is valid, but the caller has no grant.
-    send(invoke_over_tls(&gate, &other, "mtls")).await.is_fault(404, "NotFound");
-    send(invoke_over_tls(&gate, &anonymous, "mtls")).await.is_fault(401, "Unauthorized");
+    send(invoke_over_tls(&gate, &other, "mtls")).await.expect_fault(404, "NotFound");
+    send(invoke_over_tls(&gate, &anonymous, "mtls")).await.expect_fault(401, "Unauthorized");
     let error = send(invoke_over_tls(&gate, &anonymous, "mtls").header("x-api-key", gate.key("team-a")))
         .await
-        .is_fault(401, "Unauthorized");
+        .expect_fault(401, "Unauthorized");
     assert!(error["message"].as_str().unwrap().contains("a client certificate"), "{error}");
     // This agent accepts API keys only.
-    send(invoke_over_tls(&gate, &robot, "keyed")).await.is_fault(401, "Unauthorized");
+    send(invoke_over_tls(&gate, &robot, "keyed")).await.expect_fault(401, "Unauthorized");
     let untrusted = client(&authority, Some(&foreign.client("robot.example"))).build().unwrap();
     assert!(invoke_over_tls(&gate, &untrusted, "mtls").send().await.is_err());
     // A server certificate of the trusted authority is not a client certificate.
     let server_certificate = authority.server(&["robot.example"]);
     let server_as_client = client(&authority, Some(&server_certificate)).build().unwrap();
     assert!(invoke_over_tls(&gate, &server_as_client, "mtls").send().await.is_err());
-    assert_eq!(echo.calls(), calls_so_far);
-    send(invoke_over_tls(&gate, &anonymous, "keyed").header("x-api-key", gate.key("team-a"))).await.is_ok();
-    assert_eq!(echo.got().last().unwrap().header("x-api-key"), None);
+    assert_eq!(echo.call_count(), calls_so_far);
+    send(invoke_over_tls(&gate, &anonymous, "keyed").header("x-api-key", gate.key("team-a"))).await.expect_ok();
+    assert_eq!(echo.requests().last().unwrap().header("x-api-key"), None);
 }
 
 #[tokio::test]
 async fn r1_a_tls_listener_refuses_older_tls_versions_and_plain_http() {
     let echo = Agent::echo().await;
-    let authority = Authority::new("ours");
+    let authority = CertificateAuthority::new("ours");
     let gate = with_tls_listener(gateway().agent("echo", &echo), &authority, ", min_version: '1.3'").start().await;
     let tls12_client = client(&authority, None).tls_version_max(TlsVersion::TLS_1_2).build().unwrap();
     assert!(invoke_over_tls(&gate, &tls12_client, "echo").send().await.is_err());
-    let untrusting_client = client(&Authority::new("another"), None).build().unwrap();
+    let untrusting_client = client(&CertificateAuthority::new("another"), None).build().unwrap();
     assert!(invoke_over_tls(&gate, &untrusting_client, "echo").send().await.is_err());
     assert!(gate.post("/agents/echo/invoke").send().await.is_err(), "plain HTTP");
     let tls13_client = client(&authority, None).build().unwrap();
-    send(invoke_over_tls(&gate, &tls13_client, "echo").header("x-api-key", gate.key("team-a"))).await.is_ok();
-    assert_eq!(echo.calls(), 1);
+    send(invoke_over_tls(&gate, &tls13_client, "echo").header("x-api-key", gate.key("team-a"))).await.expect_ok();
+    assert_eq!(echo.call_count(), 1);
 }
 
 #[tokio::test]
 async fn r97_a_token_bound_to_a_certificate_is_valid_only_with_that_certificate() {
     let echo = Agent::echo().await;
-    let (authority, issuer) = (Authority::new("ours"), Issuer::start().await);
+    let (authority, issuer) = (CertificateAuthority::new("ours"), TokenIssuer::start().await);
     let document = document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"}));
     let build = gateway().document(document).section(&issuer.section());
     let gate = with_tls_listener(build, &authority, "").start().await;
@@ -455,11 +458,11 @@ async fn r97_a_token_bound_to_a_certificate_is_valid_only_with_that_certificate(
             status == 401
         );
     }
-    assert_eq!(echo.calls(), 2);
+    assert_eq!(echo.call_count(), 2);
 }
 
 /// The parts of a response that are visible to a caller, without the date and the request id.
-fn visible_parts(response: &Answer) -> (u16, Vec<(String, String)>, String) {
+fn visible_parts(response: &GatewayResponse) -> (u16, Vec<(String, String)>, String) {
     let id = response.header("x-request-id").unwrap().to_owned();
     let mut headers = response.headers.clone();
     headers.retain(|(name, _)| name != "date" && name != "x-request-id");
@@ -470,7 +473,7 @@ fn visible_parts(response: &Answer) -> (u16, Vec<(String, String)>, String) {
 #[tokio::test]
 async fn r3_an_agent_without_a_grant_looks_like_no_agent() {
     let echo = Agent::echo().await;
-    let issuer = Issuer::start().await;
+    let issuer = TokenIssuer::start().await;
     let mut inactive = echo.document("inactive");
     inactive["status"] = json!("inactive");
     let mut strict = echo.document("strict");
@@ -522,17 +525,17 @@ async fn r3_an_agent_without_a_grant_looks_like_no_agent() {
             }
         }
     }
-    assert_eq!(echo.calls(), 0);
+    assert_eq!(echo.call_count(), 0);
 }
 
 #[tokio::test]
 async fn r3_denied_calls_are_403_only_if_configured_and_only_for_authenticated_callers() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("hidden", &echo).access("access: {on_denied: forbidden, grants: []}\n").start().await;
-    gate.invoke("hidden", &json!({})).await.is_fault(403, "PermissionDenied");
-    gate.invoke("nothing", &json!({})).await.is_fault(404, "NotFound");
-    call_with(&gate, "hidden", &[]).await.is_fault(401, "Unauthorized");
-    assert_eq!(echo.calls(), 0);
+    gate.invoke("hidden", &json!({})).await.expect_fault(403, "PermissionDenied");
+    gate.invoke("nothing", &json!({})).await.expect_fault(404, "NotFound");
+    call_with(&gate, "hidden", &[]).await.expect_fault(401, "Unauthorized");
+    assert_eq!(echo.call_count(), 0);
 }
 
 #[tokio::test]
@@ -569,11 +572,11 @@ async fn r3_grants_match_by_id_glob_group_tag_and_capability() {
         }
     }
     // Anonymous calls need both: an agent that accepts them, and a grant to callers without a credential.
-    call_with(&gate, "open", &[]).await.is_ok();
+    call_with(&gate, "open", &[]).await.expect_ok();
     for id in ["shut", "plain", "tagged"] {
-        call_with(&gate, id, &[]).await.is_fault(401, "Unauthorized");
+        call_with(&gate, id, &[]).await.expect_fault(401, "Unauthorized");
     }
-    call_with(&gate, "open", &[("x-api-key", "gp_wrong")]).await.is_fault(401, "Unauthorized");
+    call_with(&gate, "open", &[("x-api-key", "gp_wrong")]).await.expect_fault(401, "Unauthorized");
 }
 
 #[tokio::test]
@@ -586,8 +589,8 @@ async fn r2_without_a_grant_no_call_is_allowed() {
         .start()
         .await;
     for id in ["echo", "open"] {
-        gate.invoke(id, &json!({})).await.is_fault(404, "NotFound");
-        call_with(&gate, id, &[]).await.is_fault(401, "Unauthorized");
+        gate.invoke(id, &json!({})).await.expect_fault(404, "NotFound");
+        call_with(&gate, id, &[]).await.expect_fault(401, "Unauthorized");
     }
-    assert_eq!(echo.calls(), 0);
+    assert_eq!(echo.call_count(), 0);
 }

@@ -1,13 +1,13 @@
 //! Error messages of the commands: one line for each problem, exit code 1, and no text for programmers.
 
-use crate::support::gateway::command;
+use crate::support::gateway::gatepost_command;
 use std::{fs, net::TcpListener, path::Path};
 use tempfile::TempDir;
 
 /// Runs a command in `folder` that must fail with exit code 1, and returns the messages on its standard error.
 #[track_caller]
 fn expect_failure(folder: &Path, args: &[&str]) -> String {
-    let output = command().current_dir(folder).args(args).env("RUST_BACKTRACE", "1").output().unwrap();
+    let output = gatepost_command().current_dir(folder).args(args).env("RUST_BACKTRACE", "1").output().unwrap();
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!((output.status.code(), stdout.as_str()), (Some(1), ""), "{stderr}");
     for word in ["panicked", "backtrace", "os error", "Error {", "Some(", "gatepost::", "\"level\""] {
@@ -123,7 +123,7 @@ fn a_rejected_document_is_a_note_and_the_configuration_is_valid() {
     let folder = folder(VALID_CONFIG.as_bytes());
     fs::write(folder.path().join("agents.json"), r#"[{"id":"a b","name":"x","endpoint":"http://a.example/"}]"#)
         .unwrap();
-    let output = command().current_dir(folder.path()).arg("check").output().unwrap();
+    let output = gatepost_command().current_dir(folder.path()).arg("check").output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(stdout.starts_with("note: not served: "), "{stdout}");
@@ -147,6 +147,6 @@ fn key_new_reports_why_it_failed() {
 fn a_closed_standard_output_is_not_an_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = command().arg("schema").stdout(writer).output().unwrap();
+    let output = gatepost_command().arg("schema").stdout(writer).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }

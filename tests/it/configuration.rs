@@ -4,8 +4,8 @@
 use crate::support::{
     agent::Agent,
     eventually,
-    gateway::{Gate, command, gateway, send},
-    reply::read_answer,
+    gateway::{Gateway, gatepost_command, gateway, send},
+    gateway_response::read_response,
 };
 use gatepost::contract::CompiledSchema;
 use rustix::process::Signal;
@@ -24,7 +24,12 @@ const VALID_CONFIG: &str = "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sou
 
 fn check(folder: &Path, yaml: &str, variables: &[(&str, &str)]) -> Output {
     std::fs::write(folder.join("gatepost.yaml"), yaml).unwrap();
-    command().args(["check", "-c"]).arg(folder.join("gatepost.yaml")).envs(variables.iter().copied()).output().unwrap()
+    gatepost_command()
+        .args(["check", "-c"])
+        .arg(folder.join("gatepost.yaml"))
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
 }
 
 fn folder() -> tempfile::TempDir {
@@ -109,9 +114,9 @@ fn invalid_yaml_and_missing_files_are_reported() {
     let duplicate = format!("{VALID_CONFIG}agents: {{}}\n");
     expect_problems(&check(folder.path(), &duplicate, &[]), &["line 5", "duplicate", "agents"]);
     expect_problems(&check(folder.path(), "", &[]), &["'listeners' is missing"]);
-    let missing = command().args(["check", "-c", "nowhere.yaml"]).output().unwrap();
+    let missing = gatepost_command().args(["check", "-c", "nowhere.yaml"]).output().unwrap();
     expect_problems(&missing, &["nowhere.yaml", "cannot be read"]);
-    let run = command().args(["run", "-c", "nowhere.yaml"]).output().unwrap();
+    let run = gatepost_command().args(["run", "-c", "nowhere.yaml"]).output().unwrap();
     expect_problems(&run, &["nowhere.yaml", "cannot be read"]);
 }
 
@@ -139,14 +144,14 @@ fn an_unrelated_variable_that_is_not_utf8_is_ignored() {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
     let folder = folder();
     std::fs::write(folder.path().join("gatepost.yaml"), VALID_CONFIG).unwrap();
-    let mut command = command();
+    let mut command = gatepost_command();
     command.args(["check", "-c"]).arg(folder.path().join("gatepost.yaml"));
     assert!(command.env("UNRELATED", OsStr::from_bytes(b"\xff\xfe")).status().unwrap().success());
 }
 
 #[test]
 fn the_schema_is_valid_and_accepts_every_example() {
-    let output = command().arg("schema").output().unwrap();
+    let output = gatepost_command().arg("schema").output().unwrap();
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
     let schema_check = CompiledSchema::compile(&schema).unwrap();
     let mut texts = vec![VALID_CONFIG.to_owned()];
@@ -168,7 +173,7 @@ fn the_schema_is_valid_and_accepts_every_example() {
 struct KeepAliveConnection(TcpStream, String);
 
 impl KeepAliveConnection {
-    async fn open(gate: &Gate) -> Self {
+    async fn open(gate: &Gateway) -> Self {
         let key = gate.key("team-a");
         let call = format!(
             "POST /agents/echo/invoke HTTP/1.1\r\nHost: a\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
@@ -178,7 +183,7 @@ impl KeepAliveConnection {
 
     async fn call(&mut self) -> u16 {
         self.0.write_all(self.1.as_bytes()).await.unwrap();
-        read_answer(&mut self.0).await.expect("the connection is open").status
+        read_response(&mut self.0).await.expect("the connection is open").status
     }
 }
 
@@ -188,12 +193,12 @@ async fn a_change_takes_effect_and_connections_stay_open() {
     let gate = gateway().agent("echo", &echo).start().await;
     let mut connection = KeepAliveConnection::open(&gate).await;
     assert_eq!(connection.call().await, 200);
-    let config = gate.read("gatepost.yaml");
-    gate.write("gatepost.yaml", &config.replace("agents: ['*']", "agents: ['other']"));
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &config.replace("agents: ['*']", "agents: ['other']"));
     eventually("the changed grants are in force", async || connection.call().await == 404).await;
     assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(1.0));
-    gate.write("gatepost.yaml", &config);
-    gate.signal(Signal::HUP);
+    gate.write_file("gatepost.yaml", &config);
+    gate.send_signal(Signal::HUP);
     eventually("the previous grants are in force again", async || connection.call().await == 200).await;
 }
 
@@ -202,7 +207,7 @@ async fn an_invalid_file_is_rejected_and_reported_and_the_last_valid_one_stays_i
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     let mut connection = KeepAliveConnection::open(&gate).await;
-    let config = gate.read("gatepost.yaml");
+    let config = gate.read_file("gatepost.yaml");
     let broken = [
         config.replace("access:", "acess:"),
         "listeners: [".to_owned(),
@@ -212,22 +217,22 @@ async fn an_invalid_file_is_rejected_and_reported_and_the_last_valid_one_stays_i
         format!("{config}limits: {{per_caller: 0/s}}\n"),
     ];
     for (number, text) in (1..).zip(&broken) {
-        gate.write("gatepost.yaml", text);
-        gate.signal(Signal::HUP);
+        gate.write_file("gatepost.yaml", text);
+        gate.send_signal(Signal::HUP);
         let rejections = || gate.stderr().matches("configuration reload failed").count();
         eventually("the invalid file is rejected", async || rejections() == number).await;
         assert_eq!(connection.call().await, 200, "{text}");
         assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
-        let ready = gate.admin("/readyz").await;
+        let ready = gate.admin_page("/readyz").await;
         assert_eq!(ready.status, 200, "the last valid configuration is in force");
         assert!(ready.json()["config"].as_str().unwrap().starts_with("rejected: "), "{}", ready.text());
     }
-    gate.write("gatepost.yaml", &config);
+    gate.write_file("gatepost.yaml", &config);
     eventually("the valid file is loaded", async || {
         gate.metric("gatepost_config_last_reload_successful").await == Some(1.0)
     })
     .await;
-    assert_eq!(gate.admin("/readyz").await.json()["config"], "ok");
+    assert_eq!(gate.admin_page("/readyz").await.json()["config"], "ok");
     assert_eq!(connection.call().await, 200);
 }
 
@@ -235,7 +240,10 @@ async fn an_invalid_file_is_rejected_and_reported_and_the_last_valid_one_stays_i
 async fn a_change_that_needs_a_restart_is_reported() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
-    gate.write("gatepost.yaml", &gate.read("gatepost.yaml").replace("admin:", "shutdown: {drain_timeout: 1s}\nadmin:"));
+    gate.write_file(
+        "gatepost.yaml",
+        &gate.read_file("gatepost.yaml").replace("admin:", "shutdown: {drain_timeout: 1s}\nadmin:"),
+    );
     let warning = "'shutdown' changed: takes effect at the next start";
     eventually("the warning is logged", async || gate.stderr().contains(warning)).await;
 }
@@ -257,12 +265,12 @@ async fn no_valid_call_is_denied_during_configuration_reloads() {
             })
         })
         .collect();
-    let config = gate.read("gatepost.yaml");
+    let config = gate.read_file("gatepost.yaml");
     for round in 1..=4 {
         // More grants come before the others, so that the index of each grant changes.
         let grants = "    - {callers: ['key:unused'], agents: ['*']}\n".repeat(round);
-        gate.write("gatepost.yaml", &config.replace("  grants:\n", &format!("  grants:\n{grants}")));
-        gate.signal(Signal::HUP);
+        gate.write_file("gatepost.yaml", &config.replace("  grants:\n", &format!("  grants:\n{grants}")));
+        gate.send_signal(Signal::HUP);
         let before = calls.load(Relaxed);
         let reloads = || gate.stderr().matches("configuration reloaded").count();
         eventually("the configuration is reloaded", async || reloads() >= round).await;
@@ -273,8 +281,8 @@ async fn no_valid_call_is_denied_during_configuration_reloads() {
         caller.await.unwrap();
     }
     // A removed grant is removed for the next call.
-    gate.write("gatepost.yaml", &config.replace("callers: ['*']", "callers: ['key:unused']"));
-    gate.signal(Signal::HUP);
+    gate.write_file("gatepost.yaml", &config.replace("callers: ['*']", "callers: ['key:unused']"));
+    gate.send_signal(Signal::HUP);
     eventually("the grant is removed", async || {
         send(gate.post("/agents/echo/invoke").json(&json!({}))).await.status == 404
     })

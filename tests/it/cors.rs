@@ -3,8 +3,8 @@
 
 use crate::support::{
     agent::Agent,
-    gateway::{Gate, gateway, send},
-    reply::Answer,
+    gateway::{Gateway, gateway, send},
+    gateway_response::GatewayResponse,
 };
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const PAGE: &str = "https://app.example.org";
 const CORS: &str = "cors:\n  allowed_origins: ['https://app.example.org', 'http://localhost:5173']\n  \
                     allowed_headers: [X-Custom]\n  pairing: {ttl: 1h}\n";
 
-async fn send_request(gate: &Gate, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn send_request(gate: &Gateway, method: &str, path: &str, headers: &[(&str, &str)]) -> GatewayResponse {
     let request =
         headers.iter().fold(gate.request(method, path), |request, (name, value)| request.header(*name, *value));
     send(request).await
@@ -20,14 +20,14 @@ async fn send_request(gate: &Gate, method: &str, path: &str, headers: &[(&str, &
 
 /// Asserts that the response has no CORS headers.
 #[track_caller]
-fn assert_no_cors_headers(response: &Answer) {
+fn assert_no_cors_headers(response: &GatewayResponse) {
     let headers: Vec<_> = response.headers.iter().filter(|(name, _)| name.starts_with("access-control-")).collect();
     assert!(headers.is_empty(), "{headers:?}");
 }
 
 #[tokio::test]
 async fn r88_a_page_of_an_allowed_origin_may_call_and_read_the_response() {
-    let echo = Agent::doing(crate::support::agent::answer(
+    let echo = Agent::with_steps(crate::support::agent::http_response(
         "200 OK\r\nAccess-Control-Allow-Origin: *\r\nAccess-Control-Allow-Credentials: true\r\nVary: Accept",
         "application/json",
         "{}",
@@ -50,10 +50,10 @@ async fn r88_a_page_of_an_allowed_origin_may_call_and_read_the_response() {
     }
     assert!(allowed.header("access-control-allow-methods").unwrap().contains("POST"));
     assert!(allowed.header("access-control-allow-credentials").is_none());
-    assert_eq!(echo.calls(), 0, "a preflight does not reach the agent");
+    assert_eq!(echo.call_count(), 0, "a preflight does not reach the agent");
 
     let response = send(gate.post("/agents/echo/invoke").header("origin", PAGE).json(&json!({}))).await;
-    response.is_ok();
+    response.expect_ok();
     assert_eq!(response.header("access-control-allow-origin"), Some(PAGE), "the agent's CORS headers are replaced");
     assert!(response.header("access-control-expose-headers").unwrap().contains("X-Request-ID"));
     assert!(response.header("access-control-allow-credentials").is_none());
@@ -87,7 +87,7 @@ async fn r88_a_page_of_another_origin_gets_no_cors_headers() {
         assert_eq!(refused.status, 405, "{origin}");
         assert_no_cors_headers(&refused);
         let response = send(gate.post("/agents/echo/invoke").header("origin", origin).json(&json!({}))).await;
-        response.is_ok();
+        response.expect_ok();
         assert_no_cors_headers(&response);
         assert_eq!(response.header("vary"), Some("Origin"), "a cache must not reuse it for other pages");
     }
@@ -108,17 +108,17 @@ async fn r88_without_the_section_there_are_no_cors_headers_and_no_pairing() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     let preflight = [("origin", PAGE), ("access-control-request-method", "POST")];
-    send_request(&gate, "OPTIONS", "/agents/echo/invoke", &preflight).await.is_fault(405, "MethodNotAllowed");
+    send_request(&gate, "OPTIONS", "/agents/echo/invoke", &preflight).await.expect_fault(405, "MethodNotAllowed");
     let response = send(gate.post("/agents/echo/invoke").header("origin", PAGE).json(&json!({}))).await;
-    response.is_ok();
+    response.expect_ok();
     assert_no_cors_headers(&response);
     assert_eq!(response.header("vary"), None);
-    send_request(&gate, "POST", "/pair", &[("origin", PAGE)]).await.is_fault(404, "NotFound");
+    send_request(&gate, "POST", "/pair", &[("origin", PAGE)]).await.expect_fault(404, "NotFound");
     assert_eq!(request_pairing_code(&gate).await.status, 404);
 }
 
 /// A gateway with this section and an agent behind a unix socket.
-async fn with_unix_agent(section: &str) -> (Gate, tokio::task::JoinHandle<()>) {
+async fn with_unix_agent(section: &str) -> (Gateway, tokio::task::JoinHandle<()>) {
     let build = gateway();
     let path = build.folder().join("agent.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -139,7 +139,7 @@ async fn with_unix_agent(section: &str) -> (Gate, tokio::task::JoinHandle<()>) {
     (build.start().await, task)
 }
 
-async fn call_unix_agent(gate: &Gate, headers: &[(&str, &str)]) -> Answer {
+async fn call_unix_agent(gate: &Gateway, headers: &[(&str, &str)]) -> GatewayResponse {
     let request = gate.post("/agents/local/invoke").json(&json!({}));
     send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
 }
@@ -147,8 +147,8 @@ async fn call_unix_agent(gate: &Gate, headers: &[(&str, &str)]) -> Answer {
 #[tokio::test]
 async fn r88_only_pages_of_allowed_origins_reach_agents_on_this_machine() {
     let (gate, _agent) = with_unix_agent(CORS).await;
-    call_unix_agent(&gate, &[]).await.is_ok();
-    call_unix_agent(&gate, &[("origin", PAGE)]).await.is_ok();
+    call_unix_agent(&gate, &[]).await.expect_ok();
+    call_unix_agent(&gate, &[("origin", PAGE)]).await.expect_ok();
     for origin in ["https://evil.example", "null", ""] {
         assert_eq!(call_unix_agent(&gate, &[("origin", origin)]).await.status, 403, "{origin}");
     }
@@ -156,7 +156,7 @@ async fn r88_only_pages_of_allowed_origins_reach_agents_on_this_machine() {
     for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)] {
         assert_eq!(call_unix_agent(&gate, &[("sec-fetch-site", site)]).await.status, status, "{site}");
     }
-    call_unix_agent(&gate, &[("origin", PAGE), ("sec-fetch-site", "cross-site")]).await.is_ok();
+    call_unix_agent(&gate, &[("origin", PAGE), ("sec-fetch-site", "cross-site")]).await.expect_ok();
     // DNS rebinding: the name of the page's host resolves to this machine.
     for (host, status) in [
         ("evil.example", 403),
@@ -170,12 +170,12 @@ async fn r88_only_pages_of_allowed_origins_reach_agents_on_this_machine() {
     }
     let cors = "cors:\n  allowed_origins: ['https://app.example.org']\n  allowed_hosts: [agents.example.org]\n";
     let (gate, _agent) = with_unix_agent(cors).await;
-    call_unix_agent(&gate, &[("host", "agents.example.org")]).await.is_ok();
+    call_unix_agent(&gate, &[("host", "agents.example.org")]).await.expect_ok();
     // Without the section no page is allowed.
     let (gate, _agent) = with_unix_agent("").await;
-    call_unix_agent(&gate, &[]).await.is_ok();
+    call_unix_agent(&gate, &[]).await.expect_ok();
     for page in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
-        call_unix_agent(&gate, &[page]).await.is_fault(403, "PermissionDenied");
+        call_unix_agent(&gate, &[page]).await.expect_fault(403, "PermissionDenied");
     }
 }
 
@@ -193,16 +193,16 @@ async fn r88_dns_rebinding_is_detected_over_http2_and_before_additional_endpoint
                   {additional_endpoints: ['agent+unix:///run/none.sock#/']}\n";
     let gate = gateway().agent("echo", &echo).section(CORS).section(agents).start().await;
     let call = gate.post("/agents/echo/invoke").header("origin", "https://evil.example").json(&json!({}));
-    send(call).await.is_fault(403, "PermissionDenied");
-    assert_eq!(echo.calls(), 0);
+    send(call).await.expect_fault(403, "PermissionDenied");
+    assert_eq!(echo.call_count(), 0);
 }
 
-async fn request_pairing_code(gate: &Gate) -> Answer {
+async fn request_pairing_code(gate: &Gateway) -> GatewayResponse {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    send(client.post(format!("http://{}/pairing", gate.admin))).await
+    send(client.post(format!("http://{}/pairing", gate.admin_address))).await
 }
 
-async fn pair(gate: &Gate, origin: &str, body: &Value) -> Answer {
+async fn pair(gate: &Gateway, origin: &str, body: &Value) -> GatewayResponse {
     send(gate.request("POST", "/pair").header("origin", origin).json(body)).await
 }
 
@@ -223,7 +223,7 @@ async fn r88_a_page_exchanges_a_code_for_a_key_once_and_only_that_page_may_use_t
     let paired = pair(&gate, PAGE, &json!({"code": code.to_lowercase()})).await;
     assert_eq!(paired.header("cache-control"), Some("no-store"));
     assert_eq!(paired.header("access-control-allow-origin"), Some(PAGE));
-    let paired = paired.is_ok();
+    let paired = paired.expect_ok();
     assert_eq!((&paired["origin"], &paired["expires_in"]), (&json!(PAGE), &json!(3600)));
     let key = paired["key"].as_str().unwrap();
     assert_eq!(pair(&gate, PAGE, &json!({"code": code})).await.status, 403, "a code is valid once");
@@ -236,14 +236,14 @@ async fn r88_a_page_exchanges_a_code_for_a_key_once_and_only_that_page_may_use_t
         })
         .await
     };
-    call("echo", Some(PAGE), key).await.is_ok();
+    call("echo", Some(PAGE), key).await.expect_ok();
     assert_eq!(call("other", Some(PAGE), key).await.status, 404, "the page has no grant for this agent");
     for origin in [None, Some("http://localhost:5173"), Some("https://evil.example")] {
         assert_eq!(call("echo", origin, key).await.status, 401, "{origin:?}");
     }
     assert_eq!(call("echo", Some(PAGE), &format!("{key}0")).await.status, 401);
     assert_eq!(call("echo", Some(PAGE), "gpb_").await.status, 401);
-    let log = gate.log(6).await;
+    let log = gate.access_log(6).await;
     let entry = log.iter().find(|entry| entry.to_string().contains("browser:https://app.example.org"));
     assert!(entry.is_some() && !format!("{log:?}{}", gate.stderr()).contains(key), "{log:?}");
 }
@@ -265,7 +265,7 @@ async fn r88_a_code_ends_with_five_wrong_guesses_or_the_next_code() {
     assert_eq!(pair(&gate, PAGE, &json!({"code": "x".repeat(2000)})).await.status, 413);
     assert_eq!(send_request(&gate, "GET", "/pair", &[]).await.status, 405);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let page = client.post(format!("http://{}/pairing", gate.admin)).header("origin", PAGE);
+    let page = client.post(format!("http://{}/pairing", gate.admin_address)).header("origin", PAGE);
     assert_eq!(send(page).await.status, 403, "a page cannot request a code");
 }
 
@@ -277,7 +277,7 @@ async fn r88_invalid_settings_are_reported_with_their_key() {
             format!("listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\ncors: {section}\n");
         std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
         std::fs::write(folder.path().join("gatepost.yaml"), text).unwrap();
-        let mut command = crate::support::gateway::command();
+        let mut command = crate::support::gateway::gatepost_command();
         let output = command.arg("check").arg("-c").arg(folder.path().join("gatepost.yaml")).output().unwrap();
         assert!(!output.status.success(), "{section}");
         String::from_utf8_lossy(&output.stderr).into_owned()

@@ -1,6 +1,6 @@
 //! `gatepost demo`: each command that it prints is run in a shell.
 
-use crate::support::gateway::command;
+use crate::support::gateway::gatepost_command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -28,7 +28,7 @@ struct Demo {
 impl Demo {
     fn start() -> Self {
         let (temporary, working) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        let mut child = command()
+        let mut child = gatepost_command()
             .arg("demo")
             .env("TMPDIR", temporary.path())
             .current_dir(working.path())
@@ -135,7 +135,7 @@ fn the_demo_writes_only_in_its_folder_which_only_its_owner_may_read() {
 
 #[test]
 fn without_a_temporary_folder_the_demo_fails_with_one_line() {
-    let output = command().arg("demo").env("TMPDIR", Path::new("/nonexistent")).output().unwrap();
+    let output = gatepost_command().arg("demo").env("TMPDIR", Path::new("/nonexistent")).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
     assert!(stderr.starts_with("gatepost: cannot create the folder /nonexistent/gatepost-demo-"), "{stderr}");

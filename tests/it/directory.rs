@@ -4,9 +4,9 @@
 use crate::support::{
     agent::Agent,
     eventually,
-    gateway::{Build, Gate, gateway, send},
+    gateway::{Gateway, GatewayBuilder, gateway, send},
+    gateway_response::GatewayResponse,
     postgres::Postgres,
-    reply::Answer,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -20,12 +20,12 @@ const PUBLISHERS: &str = "registry:
 ";
 
 /// A gateway where team-a and team-b may publish. The caller `reader` may not.
-fn registry() -> Build {
+fn registry() -> GatewayBuilder {
     gateway().section(PUBLISHERS).caller("team-b", &[]).caller("reader", &[])
 }
 
 /// Sends a request with the key of a caller.
-async fn send_as(gate: &Gate, caller: &str, (method, path): (&str, &str), body: Option<&Value>) -> Answer {
+async fn send_as(gate: &Gateway, caller: &str, (method, path): (&str, &str), body: Option<&Value>) -> GatewayResponse {
     let request = gate.request(method, path).header("x-api-key", gate.key(caller));
     send(match body {
         Some(body) => request.json(body),
@@ -34,11 +34,11 @@ async fn send_as(gate: &Gate, caller: &str, (method, path): (&str, &str), body: 
     .await
 }
 
-async fn publish(gate: &Gate, caller: &str, document: &Value) -> Answer {
+async fn publish(gate: &Gateway, caller: &str, document: &Value) -> GatewayResponse {
     send_as(gate, caller, ("POST", "/agents"), Some(document)).await
 }
 
-async fn get(gate: &Gate, caller: &str, path: &str) -> Answer {
+async fn get(gate: &Gateway, caller: &str, path: &str) -> GatewayResponse {
     send_as(gate, caller, ("GET", path), None).await
 }
 
@@ -60,22 +60,22 @@ async fn r17_r20_an_agent_is_published_called_changed_and_removed() {
     let updated = publish(&gate, "team-a", &document).await;
     assert_eq!(updated.status, 200, "{}", updated.text());
     let read = get(&gate, "team-a", "/agents/echo").await;
-    assert_eq!(read.is_ok(), document, "the publisher reads the document unchanged");
+    assert_eq!(read.expect_ok(), document, "the publisher reads the document unchanged");
     let etag = read.header("etag").unwrap().to_owned();
 
     let patch = gate.request("PATCH", "/agents/echo").header("x-api-key", gate.key("team-a"));
     let patch = patch.header("content-type", "application/merge-patch+json").header("if-match", &etag);
     let patched = send(patch.body(r#"{"version":"2.0.0","tags":["new"]}"#)).await;
-    assert_eq!(patched.is_ok()["version"], "2.0.0");
+    assert_eq!(patched.expect_ok()["version"], "2.0.0");
     let outdated = gate.request("PUT", "/agents/echo").header("x-api-key", gate.key("team-a"));
-    send(outdated.header("if-match", &etag).json(&document)).await.is_fault(412, "PreconditionFailed");
+    send(outdated.header("if-match", &etag).json(&document)).await.expect_fault(412, "PreconditionFailed");
 
-    let history = get(&gate, "team-a", "/agents/echo/history").await.is_ok();
+    let history = get(&gate, "team-a", "/agents/echo/history").await.expect_ok();
     assert!(history.to_string().contains("key:team-a"), "{history}");
     assert_eq!(send_as(&gate, "team-a", ("DELETE", "/agents/echo"), None).await.status, 204);
-    gate.invoke("echo", &json!({})).await.is_fault(404, "NotFound");
-    get(&gate, "team-a", "/agents/echo").await.is_fault(404, "NotFound");
-    send_as(&gate, "team-a", ("DELETE", "/agents/echo"), None).await.is_fault(404, "NotFound");
+    gate.invoke("echo", &json!({})).await.expect_fault(404, "NotFound");
+    get(&gate, "team-a", "/agents/echo").await.expect_fault(404, "NotFound");
+    send_as(&gate, "team-a", ("DELETE", "/agents/echo"), None).await.expect_fault(404, "NotFound");
 }
 
 #[tokio::test]
@@ -95,21 +95,21 @@ async fn r17_an_agent_without_an_id_gets_one() {
 async fn r17_r18_r32_an_invalid_document_is_refused_with_every_reason() {
     let gate = registry().start().await;
     let invalid = json!({"id": "a b", "endpoint": "ftp://x", "tags": "t", "status": "asleep", "version": 3.1});
-    let error = publish(&gate, "team-a", &invalid).await.is_fault(400, "InvalidInput");
+    let error = publish(&gate, "team-a", &invalid).await.expect_fault(400, "InvalidInput");
     let details = error["details"].to_string();
     for field in ["/id", "/endpoint", "/tags", "/status", "/version"] {
         assert!(details.contains(field), "{field}: {details}");
     }
     for malformed in ["", "{", "[]", "null", "3", "\"x\"", "{\"id\":\"a\",\"id\":\"b\"}"] {
         let request = gate.post("/agents").header("content-type", "application/json").body(malformed);
-        send(request).await.is_fault(400, "InvalidInput");
+        send(request).await.expect_fault(400, "InvalidInput");
     }
     let text = gate.post("/agents").header("content-type", "text/plain").body("{}");
-    send(text).await.is_fault(415, "UnsupportedMediaType");
+    send(text).await.expect_fault(415, "UnsupportedMediaType");
     let large = format!("{{\"id\":\"a\",\"x\":\"{}\"}}", "x".repeat(2 << 20));
     let large = gate.post("/agents").header("content-type", "application/json").body(large);
-    send(large).await.is_fault(413, "PayloadTooLarge");
-    assert_eq!(ids(&get(&gate, "team-a", "/agents").await.is_ok()), Vec::<String>::new());
+    send(large).await.expect_fault(413, "PayloadTooLarge");
+    assert_eq!(ids(&get(&gate, "team-a", "/agents").await.expect_ok()), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn r18_endpoints_are_checked_against_the_address_policy_on_publication() {
         &own_listener,
     ] {
         let document = json!({"id": "x", "name": "X", "endpoint": endpoint});
-        let error = publish(&gate, "team-a", &document).await.is_fault(400, "InvalidInput");
+        let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
         assert!(error.to_string().contains("endpoint"), "{endpoint}: {error}");
     }
 }
@@ -136,16 +136,16 @@ async fn r18_only_publishers_may_publish_and_change_only_their_own_documents() {
     let echo = Agent::echo().await;
     let gate = registry().agent("from-file", &echo).start().await;
     let anonymous = send(gate.request("POST", "/agents").json(&echo.document("x"))).await;
-    anonymous.is_fault(401, "Unauthorized");
-    publish(&gate, "reader", &echo.document("x")).await.is_fault(403, "PermissionDenied");
-    publish(&gate, "team-b", &echo.document("x")).await.is_fault(403, "PermissionDenied");
+    anonymous.expect_fault(401, "Unauthorized");
+    publish(&gate, "reader", &echo.document("x")).await.expect_fault(403, "PermissionDenied");
+    publish(&gate, "team-b", &echo.document("x")).await.expect_fault(403, "PermissionDenied");
     assert_eq!(publish(&gate, "team-b", &echo.document("b-1")).await.status, 201);
-    publish(&gate, "team-a", &echo.document("b-1")).await.is_fault(409, "Conflict");
+    publish(&gate, "team-a", &echo.document("b-1")).await.expect_fault(409, "Conflict");
     for method in ["PUT", "PATCH", "DELETE"] {
         let response = send_as(&gate, "team-a", (method, "/agents/b-1"), Some(&echo.document("b-1"))).await;
-        response.is_fault(403, "PermissionDenied");
+        response.expect_fault(403, "PermissionDenied");
     }
-    publish(&gate, "team-a", &echo.document("from-file")).await.is_fault(409, "Conflict");
+    publish(&gate, "team-a", &echo.document("from-file")).await.expect_fault(409, "Conflict");
     assert_eq!(gate.invoke("b-1", &json!({})).await.status, 200);
 }
 
@@ -154,8 +154,8 @@ async fn without_a_registry_nothing_can_be_published() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
     let refused = publish(&gate, "team-a", &echo.document("x")).await;
-    refused.is_fault(405, "MethodNotAllowed");
-    assert_eq!(ids(&get(&gate, "team-a", "/agents").await.is_ok()), ["echo"]);
+    refused.expect_fault(405, "MethodNotAllowed");
+    assert_eq!(ids(&get(&gate, "team-a", "/agents").await.expect_ok()), ["echo"]);
 }
 
 #[tokio::test]
@@ -178,8 +178,8 @@ async fn r3_every_discovery_path_shows_only_agents_that_the_caller_may_call() {
     ] {
         let response = get(&gate, "reader", path).await;
         assert_eq!(response.status, 200, "{path}: {}", response.text());
-        response.hides(&["secret"]);
-        send(gate.request("GET", path)).await.is_fault(401, "Unauthorized");
+        response.assert_hides(&["secret"]);
+        send(gate.request("GET", path)).await.expect_fault(401, "Unauthorized");
     }
     for (path, body) in [
         ("/agents/search", json!({"query": "secret", "top": 5})),
@@ -199,10 +199,10 @@ async fn r3_every_discovery_path_shows_only_agents_that_the_caller_may_call() {
         "/.well-known/agent-card.json",
         "/openapi.json",
     ] {
-        get(&gate, "reader", &format!("/agents/secret{path}")).await.is_fault(404, "NotFound");
+        get(&gate, "reader", &format!("/agents/secret{path}")).await.expect_fault(404, "NotFound");
     }
-    get(&gate, "reader", "/.well-known/agentframework/v1/agents/secret").await.is_fault(404, "NotFound");
-    assert_eq!(ids(&get(&gate, "team-a", "/agents").await.is_ok()), ["open", "secret"]);
+    get(&gate, "reader", "/.well-known/agentframework/v1/agents/secret").await.expect_fault(404, "NotFound");
+    assert_eq!(ids(&get(&gate, "team-a", "/agents").await.expect_ok()), ["open", "secret"]);
 }
 
 #[tokio::test]
@@ -210,17 +210,17 @@ async fn r2_r3_public_agents_are_discovered_without_a_credential_but_not_called(
     let echo = Agent::echo().await;
     let gate = gateway().section("directory:\n  public_agents: ['open*']\n");
     let gate = gate.agent("open-1", &echo).agent("closed", &echo).start().await;
-    let list = send(gate.request("GET", "/agents")).await.is_ok();
+    let list = send(gate.request("GET", "/agents")).await.expect_ok();
     assert_eq!(ids(&list), ["open-1"]);
     let endpoint = list[0]["endpoint"].as_str().unwrap();
     assert!(endpoint.ends_with("/agents/open-1/invoke"), "not the gateway's URL: {endpoint}");
-    send(gate.request("GET", "/agents/closed")).await.is_fault(404, "NotFound");
-    send(gate.request("POST", "/agents/open-1/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+    send(gate.request("GET", "/agents/closed")).await.expect_fault(404, "NotFound");
+    send(gate.request("POST", "/agents/open-1/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
     let publication = send(gate.request("POST", "/agents").json(&echo.document("open-2"))).await;
-    publication.is_fault(401, "Unauthorized");
+    publication.expect_fault(401, "Unauthorized");
     assert!(publication.header("www-authenticate").is_some());
     let unknown_key = gate.request("GET", "/agents").header("x-api-key", "gp_000000000000_wrong");
-    send(unknown_key).await.is_fault(401, "Unauthorized");
+    send(unknown_key).await.expect_fault(401, "Unauthorized");
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn r4_the_address_of_an_agent_is_not_disclosed() {
     ] {
         let response = get(&gate, "team-a", path).await;
         assert_eq!(response.status, 200, "{path}");
-        response.hides(&[echo.url().trim_start_matches("http://").trim_end_matches('/')]);
+        response.assert_hides(&[echo.url().trim_start_matches("http://").trim_end_matches('/')]);
     }
 }
 
@@ -247,11 +247,11 @@ async fn r5_searches_have_their_own_rate_limit() {
     let gate = gateway().section("limits:\n  per_caller_search: 1/min burst 3\n").agent("echo", &echo).start().await;
     let search = async || send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&json!({"query": "echo"}))).await;
     for _ in 0..3 {
-        search().await.is_ok();
+        search().await.expect_ok();
     }
     let refused = search().await;
-    refused.is_fault(429, "RateLimited");
-    get(&gate, "team-a", "/agents?%71=echo").await.is_fault(429, "RateLimited");
+    refused.expect_fault(429, "RateLimited");
+    get(&gate, "team-a", "/agents?%71=echo").await.expect_fault(429, "RateLimited");
     assert!(refused.header("retry-after").is_some());
     assert_eq!(gate.invoke("echo", &json!({})).await.status, 200, "calls are not limited");
     assert_eq!(get(&gate, "team-a", "/agents/echo").await.status, 200, "reading a document is not limited");
@@ -281,15 +281,15 @@ async fn r62_r149_unchanged_documents_are_answered_with_304() {
 async fn r8_requests_to_the_directory_are_logged_and_counted() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
-    get(&gate, "team-a", "/agents").await.is_ok();
-    let entry = gate.log(1).await.remove(0);
+    get(&gate, "team-a", "/agents").await.expect_ok();
+    let entry = gate.access_log(1).await.remove(0);
     assert_eq!((&entry["operation"], &entry["caller"]), (&json!("directory"), &json!("key:team-a")), "{entry}");
-    let page = gate.admin("/metrics").await.text();
+    let page = gate.admin_page("/metrics").await.text();
     assert!(page.lines().any(|line| line.starts_with("gatepost_calls_total") && line.contains("directory")), "{page}");
 }
 
 /// Publishes agents until the gateway is killed meanwhile, and returns the ids that were acknowledged.
-async fn publish_until_killed(gate: &mut Gate, agent: &Agent) -> Vec<String> {
+async fn publish_until_killed(gate: &mut Gateway, agent: &Agent) -> Vec<String> {
     let (url, key) = (gate.url("/agents"), gate.key("team-a").to_owned());
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let publishers: Vec<_> = (0..4)
@@ -311,8 +311,8 @@ async fn publish_until_killed(gate: &mut Gate, agent: &Agent) -> Vec<String> {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    gate.signal(Signal::KILL);
-    gate.ended().await;
+    gate.send_signal(Signal::KILL);
+    gate.wait_for_exit().await;
     let mut all = Vec::new();
     for publisher in publishers {
         all.extend(publisher.await.unwrap());
@@ -323,14 +323,14 @@ async fn publish_until_killed(gate: &mut Gate, agent: &Agent) -> Vec<String> {
 #[tokio::test]
 async fn r17_acknowledged_documents_survive_a_kill_in_both_stores() {
     let (echo, mut server) = (Agent::echo().await, Postgres::start().await);
-    let database = format!("  database: {}\n", server.database().await);
+    let database = format!("  database: {}\n", server.create_database().await);
     for store in ["", &database] {
         let mut gate = gateway().section(&format!("{PUBLISHERS}{store}")).start().await;
         let acknowledged = publish_until_killed(&mut gate, &echo).await;
         assert!(acknowledged.len() > 20, "{} agents are too few for this test", acknowledged.len());
         let keys = gate.keys.clone();
-        let (folder, _child) = gate.into_folder();
-        let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
+        let (folder, _child) = gate.into_folder_and_child();
+        let gate = tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap();
         for id in acknowledged {
             assert_eq!(gate.invoke(&id, &json!({})).await.status, 200, "{id} was acknowledged but is lost");
         }
@@ -349,25 +349,25 @@ async fn r21_r24_search_finds_a_newly_published_agent() {
     assert_eq!(publish(&gate, "team-a", &echo.document("other")).await.status, 201);
     eventually("the search finds the agent", async || {
         let body = json!({"filters": {"capabilities": ["summarization"], "supported_languages": ["zh"]}, "top": 5});
-        ids(&send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&body)).await.is_ok()) == ["brief"]
+        ids(&send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&body)).await.expect_ok()) == ["brief"]
     })
     .await;
-    let list = get(&gate, "team-a", "/agents?capabilities=summarization&language=en").await.is_ok();
+    let list = get(&gate, "team-a", "/agents?capabilities=summarization&language=en").await.expect_ok();
     assert_eq!(ids(&list), ["brief"]);
     let query = json!({"query": "shorten legal documents"});
-    let ranked = send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&query)).await.is_ok();
+    let ranked = send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&query)).await.expect_ok();
     assert_eq!(ranked[0]["id"], "brief", "{ranked}");
     assert!(ranked[0]["score"].as_f64().is_some_and(|score| (0.0..=1.0).contains(&score)), "{ranked}");
     for invalid in [json!({"top": 0}), json!({"top": "many"}), json!({"filters": []}), json!({"query": 3}), json!([])] {
         let response = send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&invalid)).await;
-        response.is_fault(400, "InvalidInput");
+        response.expect_fault(400, "InvalidInput");
     }
 }
 
 #[tokio::test]
 async fn r16_gateways_with_a_shared_database_apply_changes_of_each_other_within_a_second() {
     let (echo, mut database) = (Agent::echo().await, Postgres::start().await);
-    let address = database.database().await;
+    let address = database.create_database().await;
     let start = async || {
         let build = gateway().caller("team-b", &[]);
         build.section(&format!("{PUBLISHERS}  database: {address}\n")).start().await
@@ -375,10 +375,10 @@ async fn r16_gateways_with_a_shared_database_apply_changes_of_each_other_within_
     let (one, other) = (start().await, start().await);
     assert_eq!(publish(&one, "team-a", &echo.document("shared")).await.status, 201);
     let start_time = Instant::now();
-    let status = async |gate: &Gate| gate.invoke("shared", &json!({})).await.status;
+    let status = async |gate: &Gateway| gate.invoke("shared", &json!({})).await.status;
     eventually("the other gateway serves the agent", async || status(&other).await == 200).await;
     assert!(start_time.elapsed() < Duration::from_secs(1), "{:?}", start_time.elapsed());
-    publish(&other, "team-b", &echo.document("shared")).await.is_fault(403, "PermissionDenied");
+    publish(&other, "team-b", &echo.document("shared")).await.expect_fault(403, "PermissionDenied");
     assert_eq!(send_as(&other, "team-a", ("DELETE", "/agents/shared"), None).await.status, 204);
     let start_time = Instant::now();
     eventually("the agent is removed", async || status(&one).await == 404).await;
@@ -398,27 +398,28 @@ async fn r16_r20_a_gateway_is_a_registry_for_another_that_copies_it_or_looks_up_
         );
         let gate = gateway().section(&agents).env("SOURCE_KEY", source.key("team-a")).start().await;
         assert_eq!(gate.invoke("far", &json!({"a": 1})).await.status, 200, "on_demand: {on_demand}");
-        let document = get(&gate, "team-a", "/agents/far").await.is_ok();
+        let document = get(&gate, "team-a", "/agents/far").await.expect_ok();
         assert_eq!(document["endpoint"], gate.url("/agents/far/invoke"), "on_demand: {on_demand}");
-        gate.invoke("unknown", &json!({})).await.is_fault(404, "NotFound");
-        send(gate.request("POST", "/agents/far/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
-        let list = ids(&get(&gate, "team-a", "/agents").await.is_ok());
+        gate.invoke("unknown", &json!({})).await.expect_fault(404, "NotFound");
+        send(gate.request("POST", "/agents/far/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
+        let list = ids(&get(&gate, "team-a", "/agents").await.expect_ok());
         assert_eq!(list.len(), usize::from(!on_demand), "{list:?}");
     }
 }
 
 #[tokio::test]
 async fn r16_the_registry_is_asked_once_for_an_unknown_id_and_never_without_a_credential() {
-    let remote_registry = Agent::doing(crate::support::agent::answer("404 Not Found", "application/json", "{}")).await;
+    let remote_registry =
+        Agent::with_steps(crate::support::agent::http_response("404 Not Found", "application/json", "{}")).await;
     let url = remote_registry.url();
     let agents = format!("agents:\n  sources:\n    - {{kind: aidip, url: '{url}', on_demand: true}}\n");
     let gate = gateway().section(&agents).start().await;
     for _ in 0..5 {
-        send(gate.request("POST", "/agents/x/invoke").json(&json!({}))).await.is_fault(401, "Unauthorized");
+        send(gate.request("POST", "/agents/x/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
     }
-    assert_eq!(remote_registry.calls(), 0, "a call without a credential causes no lookup");
+    assert_eq!(remote_registry.call_count(), 0, "a call without a credential causes no lookup");
     for _ in 0..5 {
-        gate.invoke("x", &json!({})).await.is_fault(404, "NotFound");
+        gate.invoke("x", &json!({})).await.expect_fault(404, "NotFound");
     }
-    assert_eq!(remote_registry.calls(), 1, "an unknown id is looked up once");
+    assert_eq!(remote_registry.call_count(), 1, "an unknown id is looked up once");
 }

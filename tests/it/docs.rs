@@ -68,7 +68,8 @@ fn links_lead_to_files_and_headings_that_exist() {
             if !heading.is_empty() {
                 let text = fs::read_to_string(&target).unwrap();
                 let headings = text.lines().filter(|line| line.starts_with('#'));
-                let found = headings.map(|line| anchor(line.trim_start_matches(['#', ' ']))).any(|known| known == heading);
+                let found =
+                    headings.map(|line| anchor(line.trim_start_matches(['#', ' ']))).any(|known| known == heading);
                 assert!(found, "{}: {link}", path.display());
             }
         }
@@ -86,9 +87,10 @@ fn every_command_and_option_that_the_pages_name_exists() {
         for command in page.split("gatepost ").skip(1) {
             let line = command.split(['`', '\n', '#', '|', ';']).next().unwrap_or_default();
             let mut words = line.split_whitespace();
-            let Some(first) = words.next().filter(|word| {
-                ["run", "check", "schema", "demo", "resolve", "call", "key", "registry"].contains(word)
-            }) else {
+            let Some(first) = words
+                .next()
+                .filter(|word| ["run", "check", "schema", "demo", "resolve", "call", "key", "registry"].contains(word))
+            else {
                 continue;
             };
             let is_nested = matches!(first, "key" | "registry");

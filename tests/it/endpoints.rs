@@ -1,9 +1,9 @@
 //! Agents with several endpoints: load balancing, session affinity, failover, and the circuit breaker of each endpoint.
 
 use crate::support::{
-    agent::{Agent, Do, answer, json_answer},
+    agent::{Agent, Step, http_response, json_response},
     eventually,
-    gateway::{Gate, gateway, send},
+    gateway::{Gateway, gateway, send},
 };
 use serde_json::{Value, json};
 use std::{
@@ -16,7 +16,7 @@ use std::{
 
 /// An agent that answers with its name.
 async fn named_agent(name: &'static str) -> Agent {
-    Agent::scripted(move |_| json_answer(&json!({ "from": name }))).await
+    Agent::scripted(move |_| json_response(&json!({ "from": name }))).await
 }
 
 /// The section `agents` with additional endpoints for every agent, and more settings.
@@ -27,12 +27,12 @@ fn twin_rule(endpoints: &[String], more_settings: &str) -> String {
 }
 
 /// Calls the agent `twin`, and returns the name of the agent that answered.
-async fn answering_agent(gate: &Gate, session: Option<&str>) -> String {
+async fn answering_agent(gate: &Gateway, session: Option<&str>) -> String {
     let mut call = gate.post("/agents/twin/invoke").json(&json!({}));
     if let Some(session) = session {
         call = call.header("x-session-id", session);
     }
-    send(call).await.is_ok()["from"].as_str().unwrap().to_owned()
+    send(call).await.expect_ok()["from"].as_str().unwrap().to_owned()
 }
 
 /// A URL where nothing listens.
@@ -61,8 +61,8 @@ async fn r76_calls_are_balanced_and_a_session_stays_at_its_endpoint() {
     assert!(endpoints.values().collect::<BTreeSet<_>>().len() > 1, "{endpoints:?}");
     // The query may name the session instead of the header.
     let call = gate.post("/agents/twin/invoke?sessionId=s-1").json(&json!({}));
-    assert_eq!(send(call).await.is_ok()["from"], endpoints[&1].as_str());
-    let row = gate.admin("/agents").await.json()["agents"][0].clone();
+    assert_eq!(send(call).await.expect_ok()["from"], endpoints[&1].as_str());
+    let row = gate.admin_page("/agents").await.json()["agents"][0].clone();
     assert_eq!((row["endpoints"].as_array().unwrap().len(), &row["circuit_breaker"]), (3, &json!("closed")));
 }
 
@@ -77,9 +77,9 @@ async fn r76_an_invalid_session_id_is_refused_and_does_not_reach_an_agent() {
         ("mcp-session-id", "a\tb".to_owned()),
     ] {
         let call = gate.post("/agents/twin/invoke").header(name, value).json(&json!({}));
-        send(call).await.is_fault(400, "InvalidInput");
+        send(call).await.expect_fault(400, "InvalidInput");
     }
-    assert_eq!(a.calls(), 0);
+    assert_eq!(a.call_count(), 0);
     assert_eq!(answering_agent(&gate, Some("!~fine")).await, "a");
 }
 
@@ -92,15 +92,15 @@ async fn r45_with_one_endpoint_unreachable_every_call_is_answered_once_by_anothe
         assert_eq!(answering_agent(&gate, Some(&format!("s-{session}"))).await, "alive");
         assert_eq!(answering_agent(&gate, None).await, "alive");
     }
-    assert_eq!(alive.calls(), 24);
-    let row = gate.admin("/agents").await.json()["agents"][0].clone();
+    assert_eq!(alive.call_count(), 24);
+    let row = gate.admin_page("/agents").await.json()["agents"][0].clone();
     assert_ne!(row["circuit_breaker"], "closed", "{row}");
     assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"twin\"}").await, Some(1.0));
 }
 
 #[tokio::test]
 async fn r45_a_call_that_may_have_reached_the_agent_is_not_retried_without_a_key() {
-    let dying = Agent::doing(vec![Do::Close]).await;
+    let dying = Agent::with_steps(vec![Step::Close]).await;
     let alive = named_agent("alive").await;
     let settings = "        circuit_breaker: {consecutive_failures: 0}\n";
     let gate = gateway().agent("twin", &dying).section(&twin_rule(&[alive.url()], settings)).start().await;
@@ -108,14 +108,14 @@ async fn r45_a_call_that_may_have_reached_the_agent_is_not_retried_without_a_key
     for _ in 0..6 {
         let response = gate.invoke("twin", &json!({})).await;
         if response.status == 502 {
-            response.is_fault(502, "AgentError");
+            response.expect_fault(502, "AgentError");
             failed += 1;
         }
     }
-    assert_eq!((failed, dying.calls(), alive.calls()), (3, 3, 3));
+    assert_eq!((failed, dying.call_count(), alive.call_count()), (3, 3, 3));
     for number in 0..6 {
         let call = gate.post("/agents/twin/invoke").header("idempotency-key", format!("k-{number}")).json(&json!({}));
-        assert_eq!(send(call).await.is_ok()["from"], "alive");
+        assert_eq!(send(call).await.expect_ok()["from"], "alive");
     }
 }
 
@@ -124,39 +124,39 @@ async fn r35_the_breaker_opens_after_repeated_failures_and_closes_after_the_reco
     let recovered = Arc::new(AtomicBool::new(false));
     let has_recovered = Arc::clone(&recovered);
     let agent = Agent::scripted(move |_| match has_recovered.load(Ordering::SeqCst) {
-        true => json_answer(&Value::Null),
-        false => vec![Do::Close],
+        true => json_response(&Value::Null),
+        false => vec![Step::Close],
     })
     .await;
     let agents = "agents:\n  sources: [agents.json]\n  defaults:\n    circuit_breaker: {open_duration: 3s}\n";
     let gate = gateway().agent("a", &agent).section(agents).start().await;
     for _ in 0..5 {
-        gate.invoke("a", &json!({})).await.is_fault(502, "AgentError");
+        gate.invoke("a", &json!({})).await.expect_fault(502, "AgentError");
     }
     let refused = gate.invoke("a", &json!({})).await;
-    let error = refused.is_fault(503, "AgentUnavailable");
+    let error = refused.expect_fault(503, "AgentUnavailable");
     let wait = error["retry_after"].as_u64().unwrap();
     assert!((1..=3).contains(&wait) && refused.header("retry-after") == Some(&wait.to_string()), "{error}");
-    assert_eq!(agent.calls(), 5);
+    assert_eq!(agent.call_count(), 5);
     assert_eq!(gate.metric("gatepost_circuit_breaker_opens_total{agent=\"a\"}").await, Some(1.0));
     recovered.store(true, Ordering::SeqCst);
     eventually("the agent answers again", async || gate.invoke("a", &json!({})).await.status == 200).await;
     assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"a\"}").await, Some(0.0));
-    assert_eq!(gate.admin("/agents").await.json()["agents"][0]["circuit_breaker"], "closed");
+    assert_eq!(gate.admin_page("/agents").await.json()["agents"][0]["circuit_breaker"], "closed");
     assert!(gate.stderr().contains("endpoint recovered: circuit breaker closed"));
 }
 
 #[tokio::test]
 async fn error_responses_and_short_caller_timeouts_do_not_open_the_breaker() {
-    let failing = Agent::doing(answer("500 Internal Server Error", "text/plain", "no")).await;
-    let slow = Agent::doing(vec![Do::Hang]).await;
+    let failing = Agent::with_steps(http_response("500 Internal Server Error", "text/plain", "no")).await;
+    let slow = Agent::with_steps(vec![Step::Hang]).await;
     let gate = gateway().agent("failing", &failing).agent("slow", &slow).start().await;
     for _ in 0..8 {
-        gate.invoke("failing", &json!({})).await.is_fault(500, "AgentError");
+        gate.invoke("failing", &json!({})).await.expect_fault(500, "AgentError");
         let call = gate.post("/agents/slow/invoke").header("x-request-timeout", "20ms").json(&json!({}));
-        send(call).await.is_fault(504, "Timeout");
+        send(call).await.expect_fault(504, "Timeout");
     }
-    for row in gate.admin("/agents").await.json()["agents"].as_array().unwrap() {
+    for row in gate.admin_page("/agents").await.json()["agents"].as_array().unwrap() {
         assert_eq!(row["circuit_breaker"], "closed", "{row}");
     }
 }

@@ -2,8 +2,8 @@
 //! with its default, and the JSON Schema beside them is the one that the binary prints.
 
 use crate::support::{
-    certs::Authority,
-    gateway::{command, new_key},
+    certs::CertificateAuthority,
+    gateway::{gatepost_command, new_key},
 };
 use gatepost::config;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn prepared_folder() -> TempDir {
             }
         }
     }
-    let authority = Authority::new("examples");
+    let authority = CertificateAuthority::new("examples");
     for name in ["clients", "agents", "internal"] {
         fs::write(root.join(format!("tls/{name}.pem")), authority.pem()).unwrap();
     }
@@ -53,7 +53,12 @@ fn prepared_folder() -> TempDir {
 }
 
 fn check(folder: &Path, name: &str, environment: &[(&str, &str)]) -> Output {
-    command().current_dir(folder).args(["check", "-c", name]).envs(environment.iter().copied()).output().unwrap()
+    gatepost_command()
+        .current_dir(folder)
+        .args(["check", "-c", name])
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap()
 }
 
 #[test]

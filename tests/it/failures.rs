@@ -1,10 +1,10 @@
 //! Failures of agents, as the caller and the access log see them.
 
 use crate::support::{
-    agent::{Agent, Do, answer, json_answer, write},
+    agent::{Agent, Step, http_response, json_response, write},
     eventually,
-    gateway::{Gate, gateway, send},
-    reply::{Answer, raw},
+    gateway::{Gateway, gateway, send},
+    gateway_response::{GatewayResponse, send_raw},
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -16,30 +16,30 @@ const INTERNAL_WORD: &str = "kaboomed";
 /// A failure of an agent, and the expected response.
 struct Case {
     id: &'static str,
-    steps: Vec<Do>,
+    steps: Vec<Step>,
     status: u16,
     code: &'static str,
     /// A text that the access log entry must contain.
     logged: &'static str,
 }
 
-fn case(id: &'static str, steps: Vec<Do>, status: u16, code: &'static str, logged: &'static str) -> Case {
+fn case(id: &'static str, steps: Vec<Step>, status: u16, code: &'static str, logged: &'static str) -> Case {
     Case { id, steps, status, code, logged }
 }
 
 /// Writes the text and closes the connection.
-fn raw_response(text: &str) -> Vec<Do> {
-    vec![write(text), Do::Close]
+fn raw_response(text: &str) -> Vec<Step> {
+    vec![write(text), Step::Close]
 }
 
-fn json_with_status(status: &str, body: Value) -> Vec<Do> {
-    answer(status, "application/json", &body.to_string())
+fn json_with_status(status: &str, body: Value) -> Vec<Step> {
+    http_response(status, "application/json", &body.to_string())
 }
 
 /// Starts an agent that answers each path with the steps of the case of that name, and a gateway with an agent for each
 /// case.
-async fn start_cases(cases: &[Case], sections: &[&str]) -> (Gate, Agent) {
-    let steps: Vec<(String, Vec<Do>)> =
+async fn start_cases(cases: &[Case], sections: &[&str]) -> (Gateway, Agent) {
+    let steps: Vec<(String, Vec<Step>)> =
         cases.iter().map(|case| (format!("/{} ", case.id), case.steps.clone())).collect();
     let agent = Agent::scripted(move |request| {
         steps.iter().find(|(path, _)| request.head.contains(path)).map(|(_, steps)| steps.clone()).unwrap_or_default()
@@ -58,12 +58,12 @@ async fn start_cases(cases: &[Case], sections: &[&str]) -> (Gate, Agent) {
 }
 
 /// Calls the agent of each case, and checks the response and its access log entry.
-async fn check_cases(gate: &Gate, cases: &[Case]) {
+async fn check_cases(gate: &Gateway, cases: &[Case]) {
     for case in cases {
         let response = gate.invoke(case.id, &json!({})).await;
         assert_eq!(response.status, case.status, "{}: {}", case.id, response.text());
-        let error = response.is_fault(case.status, case.code);
-        response.hides(&[INTERNAL_WORD, "/srv/app", "127.0.0.1", "hyper", "Traceback", "<html"]);
+        let error = response.expect_fault(case.status, case.code);
+        response.assert_hides(&[INTERNAL_WORD, "/srv/app", "127.0.0.1", "hyper", "Traceback", "<html"]);
         let entry = entry_of(gate, error["request_id"].as_str().unwrap()).await;
         assert_eq!(entry["code"], case.code, "{}: {entry}", case.id);
         assert_eq!(entry["status"], case.status, "{}: {entry}", case.id);
@@ -74,10 +74,10 @@ async fn check_cases(gate: &Gate, cases: &[Case]) {
 }
 
 /// Waits for the access log entry with this request id.
-async fn entry_of(gate: &Gate, id: &str) -> Value {
+async fn entry_of(gate: &Gateway, id: &str) -> Value {
     let mut found = None;
     eventually("the call is in the access log", async || {
-        found = gate.log(0).await.into_iter().find(|entry| entry["request_id"] == id);
+        found = gate.access_log(0).await.into_iter().find(|entry| entry["request_id"] == id);
         found.is_some()
     })
     .await;
@@ -89,10 +89,10 @@ async fn r38_r41_invalid_http_of_an_agent_is_one_error_for_the_caller_and_detail
     let json_head = |fields: &str| format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{fields}\r\n");
     let large_header = format!("X-Large: {}\r\nContent-Length: 2\r\n", "x".repeat(100 << 10));
     let cases = [
-        case("closes", vec![Do::Close], 502, "AgentError", "connection"),
-        case("resets", vec![Do::Reset], 502, "AgentError", "connection"),
+        case("closes", vec![Step::Close], 502, "AgentError", "connection"),
+        case("resets", vec![Step::Reset], 502, "AgentError", "connection"),
         case("garbage", raw_response("SSH-2.0-OpenSSH_9.2p1 kaboomed\r\n\r\n"), 502, "AgentError", "invalid HTTP"),
-        case("binary", vec![write(vec![0, 255, 1, 13, 10, 13, 10]), Do::Close], 502, "AgentError", "HTTP"),
+        case("binary", vec![write(vec![0, 255, 1, 13, 10, 13, 10]), Step::Close], 502, "AgentError", "HTTP"),
         case("no-head-end", raw_response("HTTP/1.1 200 OK\r\nContent-Le"), 502, "AgentError", "connection"),
         case(
             "two-lengths",
@@ -140,8 +140,8 @@ async fn r38_r41_invalid_http_of_an_agent_is_one_error_for_the_caller_and_detail
     check_cases(&gate, &cases).await;
 }
 
-fn json_body(body: &str) -> Vec<Do> {
-    answer("200 OK", "application/json", body)
+fn json_body(body: &str) -> Vec<Step> {
+    http_response("200 OK", "application/json", body)
 }
 
 #[tokio::test]
@@ -156,10 +156,10 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let large = "kaboomed ".repeat(100_000);
     let cases = [
-        case("html", answer("502 Bad Gateway", "text/html", html), 502, "AgentError", INTERNAL_WORD),
+        case("html", http_response("502 Bad Gateway", "text/html", html), 502, "AgentError", INTERNAL_WORD),
         case(
             "plain",
-            answer("500 Internal Server Error", "text/plain", "Internal Server Error kaboomed"),
+            http_response("500 Internal Server Error", "text/plain", "Internal Server Error kaboomed"),
             500,
             "AgentError",
             INTERNAL_WORD,
@@ -178,8 +178,8 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
             "CapabilityNotFound",
             INTERNAL_WORD,
         ),
-        case("bare-404", answer("404 Not Found", "text/html", html), 502, "AgentError", INTERNAL_WORD),
-        case("bare-405", answer("405 Method Not Allowed", "text/html", html), 502, "AgentError", INTERNAL_WORD),
+        case("bare-404", http_response("404 Not Found", "text/html", html), 502, "AgentError", INTERNAL_WORD),
+        case("bare-405", http_response("405 Method Not Allowed", "text/html", html), 502, "AgentError", INTERNAL_WORD),
         case(
             "graphql",
             json_body(r#"{"errors":[{"message":"kaboomed","path":["a"]}],"data":null}"#),
@@ -216,7 +216,13 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
             "InvalidInput",
             INTERNAL_WORD,
         ),
-        case("agent-401", answer("401 Unauthorized", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
+        case(
+            "agent-401",
+            http_response("401 Unauthorized", "text/plain", "kaboomed"),
+            502,
+            "AgentError",
+            INTERNAL_WORD,
+        ),
         case(
             "agent-403",
             json_with_status("403 Forbidden", json!({"error": {"code": "PermissionDenied", "message": "kaboomed"}})),
@@ -224,7 +230,7 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
             "AgentError",
             INTERNAL_WORD,
         ),
-        case("agent-407", answer("407 Proxy", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
+        case("agent-407", http_response("407 Proxy", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
         case(
             "moved",
             raw_response("HTTP/1.1 302 Found\r\nLocation: http://kaboomed/\r\nContent-Length: 0\r\n\r\n"),
@@ -273,14 +279,8 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
             "AgentError",
             "500",
         ),
-        case(
-            "deep-500",
-            json_with_status("500 T", serde_json::from_str(&deep).unwrap()),
-            500,
-            "AgentError",
-            "500",
-        ),
-        case("large-500", answer("500 T", "text/plain", &large), 500, "AgentError", INTERNAL_WORD),
+        case("deep-500", json_with_status("500 T", serde_json::from_str(&deep).unwrap()), 500, "AgentError", "500"),
+        case("large-500", http_response("500 T", "text/plain", &large), 500, "AgentError", INTERNAL_WORD),
         case(
             "busy",
             json_with_status("409 Conflict", json!({"error": {"message": "kaboomed, see /srv/app/x.py"}})),
@@ -288,9 +288,9 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
             "Conflict",
             INTERNAL_WORD,
         ),
-        case("teapot", answer("418 T", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
-        case("limited", answer("429 T", "text/plain", "kaboomed"), 429, "RateLimited", INTERNAL_WORD),
-        case("away", answer("503 T", "text/plain", "kaboomed"), 503, "AgentUnavailable", INTERNAL_WORD),
+        case("teapot", http_response("418 T", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
+        case("limited", http_response("429 T", "text/plain", "kaboomed"), 429, "RateLimited", INTERNAL_WORD),
+        case("away", http_response("503 T", "text/plain", "kaboomed"), 503, "AgentUnavailable", INTERNAL_WORD),
     ];
     let (gate, _agent) = start_cases(&cases, &[]).await;
     check_cases(&gate, &cases).await;
@@ -307,9 +307,9 @@ async fn r36_error_messages_in_aidips_format_reach_the_caller() {
     ];
     let (gate, _agent) = start_cases(&cases, &[]).await;
     check_cases(&gate, &cases).await;
-    let error = gate.invoke("aidip", &json!({})).await.is_fault(400, "InvalidInput");
+    let error = gate.invoke("aidip", &json!({})).await.expect_fault(400, "InvalidInput");
     assert_eq!(error["message"], message);
-    let error = gate.invoke("fastapi", &json!({})).await.is_fault(400, "InvalidInput");
+    let error = gate.invoke("fastapi", &json!({})).await.expect_fault(400, "InvalidInput");
     assert_eq!(error["details"], json!([{"pointer": "/items/0", "message": "field required"}]));
 }
 
@@ -352,8 +352,8 @@ async fn r92_r94_errors_of_other_protocols_are_forwarded_byte_for_byte() {
     let result = r#"{"error": 0.25, "mean": 3}"#;
     let cases = [
         case("rpc", json_body(rpc), 200, "", ""),
-        case("rpc-400", answer("400 Bad", "application/json", rpc), 400, "", ""),
-        case("a2a", answer("404 Not Found", "application/json", a2a), 404, "", ""),
+        case("rpc-400", http_response("400 Bad", "application/json", rpc), 400, "", ""),
+        case("a2a", http_response("404 Not Found", "application/json", a2a), 404, "", ""),
         case("result", json_body(result), 200, "", ""),
     ];
     let (gate, _agent) = start_cases(&cases, &[]).await;
@@ -361,7 +361,7 @@ async fn r92_r94_errors_of_other_protocols_are_forwarded_byte_for_byte() {
         let response = gate.invoke(case.id, &json!({})).await;
         assert_eq!((response.status, response.text().as_str()), (case.status, body), "{}", case.id);
     }
-    for entry in gate.log(4).await {
+    for entry in gate.access_log(4).await {
         assert_eq!(entry["code"], "ok", "{entry}");
     }
 }
@@ -389,16 +389,16 @@ async fn r35_r96_unreachable_agents_are_503_and_slow_agents_are_504() {
         listener.local_addr().unwrap()
     };
     let (full, _queued) = full_listener().await;
-    let hangs = Agent::doing(vec![Do::Hang]).await;
-    let trickles = Agent::doing(
+    let hangs = Agent::with_steps(vec![Step::Hang]).await;
+    let trickles = Agent::with_steps(
         std::iter::once(write("HTTP/1.1 200 OK\r\nX-A: "))
-            .chain((0..100).flat_map(|_| [write("a"), Do::Wait(Duration::from_millis(50))]))
+            .chain((0..100).flat_map(|_| [write("a"), Step::Sleep(Duration::from_millis(50))]))
             .collect(),
     )
     .await;
-    let stalls = Agent::doing(vec![
+    let stalls = Agent::with_steps(vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"),
-        Do::Hang,
+        Step::Hang,
     ])
     .await;
     let agents = [
@@ -429,8 +429,8 @@ async fn r35_r96_unreachable_agents_are_503_and_slow_agents_are_504() {
         let start = Instant::now();
         let response = gate.invoke(id, &json!({})).await;
         assert_eq!(response.status, *status, "{id} {endpoint}: {}", response.text());
-        let error = response.is_fault(*status, code);
-        response.hides(&["127.0.0.1", "169.254", "kaboomed", ".invalid", "ec2::"]);
+        let error = response.expect_fault(*status, code);
+        response.assert_hides(&["127.0.0.1", "169.254", "kaboomed", ".invalid", "ec2::"]);
         assert!(start.elapsed() < Duration::from_secs(3), "{id} took {:?}", start.elapsed());
         let entry = entry_of(&gate, error["request_id"].as_str().unwrap()).await;
         assert!(entry["detail"].as_str().unwrap_or_default().contains(logged), "{id}: {entry}");
@@ -445,19 +445,19 @@ async fn r117_a_document_cannot_make_the_gateway_call_itself() {
     let mut looping = echo.document("loop");
     looping["endpoint"] = json!(format!("http://{}/agents/echo/invoke", gate.address()));
     let mut admin = echo.document("admin");
-    admin["endpoint"] = json!(format!("http://{}/metrics", gate.admin));
+    admin["endpoint"] = json!(format!("http://{}/metrics", gate.admin_address));
     let documents = json!([echo.document("echo"), looping, admin]);
     std::fs::write(gate.folder().join("agents.json"), documents.to_string()).unwrap();
     eventually("the new documents are served", async || gate.invoke("admin", &json!({})).await.status != 404).await;
     for id in ["loop", "admin"] {
-        gate.invoke(id, &json!({})).await.is_fault(503, "AgentUnavailable");
+        gate.invoke(id, &json!({})).await.expect_fault(503, "AgentUnavailable");
     }
-    assert_eq!(echo.calls(), 0);
+    assert_eq!(echo.call_count(), 0);
 }
 
 #[tokio::test]
 async fn r96_a_caller_may_shorten_the_timeout_but_not_extend_it() {
-    let hangs = Agent::doing(vec![Do::Hang]).await;
+    let hangs = Agent::with_steps(vec![Step::Hang]).await;
     let gate = gateway()
         .agent("hangs", &hangs)
         .section("agents:\n  sources: [agents.json]\n  defaults:\n    timeouts: {total: 700ms}\n")
@@ -466,16 +466,16 @@ async fn r96_a_caller_may_shorten_the_timeout_but_not_extend_it() {
     for (timeout, min, max) in [("0.1", 100, 600), ("150ms", 150, 600), ("0.2s", 200, 600), ("3600", 700, 2500)] {
         let start = Instant::now();
         let call = gate.post("/agents/hangs/invoke").header("x-request-timeout", timeout).json(&json!({}));
-        send(call).await.is_fault(504, "Timeout");
+        send(call).await.expect_fault(504, "Timeout");
         let elapsed = start.elapsed().as_millis();
         assert!((min - 20..max).contains(&elapsed), "{timeout} took {elapsed} ms");
     }
-    let calls = hangs.calls();
+    let calls = hangs.call_count();
     for invalid in ["", "soon", "-1", "0", "0ms", "1e3", "1,5", "NaN", "inf", "99999999999999999999", "1m", "1 s"] {
         let call = gate.post("/agents/hangs/invoke").header("x-request-timeout", invalid).json(&json!({}));
-        send(call).await.is_fault(400, "InvalidInput");
+        send(call).await.expect_fault(400, "InvalidInput");
     }
-    assert_eq!(hangs.calls(), calls, "a call with an invalid timeout reached the agent");
+    assert_eq!(hangs.call_count(), calls, "a call with an invalid timeout reached the agent");
 }
 
 #[tokio::test]
@@ -508,7 +508,7 @@ async fn r89_r90_errors_are_written_in_the_format_that_the_caller_accepts() {
     }
 }
 
-fn assert_error_format(response: &Answer, media_type: &str) {
+fn assert_error_format(response: &GatewayResponse, media_type: &str) {
     assert_eq!(response.status, 404);
     assert_eq!(response.header("content-type"), Some(media_type), "{}", response.text());
     assert_eq!(response.header("vary"), Some("Accept"));
@@ -521,22 +521,22 @@ fn assert_error_format(response: &Answer, media_type: &str) {
         assert_eq!((&problem["status"], &problem["code"]), (&json!(404), &json!("NotFound")));
         assert_eq!(problem["request_id"].as_str(), response.header("x-request-id"));
     } else {
-        response.is_fault(404, "NotFound");
+        response.expect_fault(404, "NotFound");
     }
 }
 
 #[tokio::test]
 async fn r33_a_response_that_violates_the_output_schema_is_502_if_enforced() {
     let agent = Agent::scripted(|request| match request.json()["want"].as_str() {
-        Some("good") => json_answer(&json!({"text": "x"})),
-        Some("bad") => json_answer(&json!({"text": 1})),
-        Some("not-json") => answer("200 OK", "application/json", "kaboomed"),
-        Some("html") => answer("200 OK", "text/html", "<html>kaboomed</html>"),
+        Some("good") => json_response(&json!({"text": "x"})),
+        Some("bad") => json_response(&json!({"text": 1})),
+        Some("not-json") => http_response("200 OK", "application/json", "kaboomed"),
+        Some("html") => http_response("200 OK", "text/html", "<html>kaboomed</html>"),
         Some("chunked") => vec![write(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\na\r\n{\"text\":1}\r\n0\r\n\r\n",
         )],
-        Some("large") => json_answer(&json!({"text": "x".repeat(2 << 20)})),
-        _ => vec![Do::Close],
+        Some("large") => json_response(&json!({"text": "x".repeat(2 << 20)})),
+        _ => vec![Step::Close],
     })
     .await;
     let mut document = agent.document("promises");
@@ -546,13 +546,13 @@ async fn r33_a_response_that_violates_the_output_schema_is_502_if_enforced() {
     for (mode, expected) in [("enforce", 502), ("report", 200), ("off", 200)] {
         let gate =
             gateway().document(document.clone()).section(&format!("contract:\n  output: {mode}\n")).start().await;
-        assert_eq!(gate.invoke("promises", &want("good")).await.is_ok(), json!({"text": "x"}));
+        assert_eq!(gate.invoke("promises", &want("good")).await.expect_ok(), json!({"text": "x"}));
         for invalid in ["bad", "chunked", "not-json"] {
             let response = gate.invoke("promises", &want(invalid)).await;
             assert_eq!(response.status, expected, "{mode} {invalid}: {}", response.text());
             if expected == 502 {
-                response.is_fault(502, "AgentError");
-                response.hides(&[INTERNAL_WORD]);
+                response.expect_fault(502, "AgentError");
+                response.assert_hides(&[INTERNAL_WORD]);
             }
         }
         let large = gate.invoke("promises", &want("large")).await;
@@ -564,26 +564,26 @@ async fn r33_a_response_that_violates_the_output_schema_is_502_if_enforced() {
 
 #[tokio::test]
 async fn a_call_whose_caller_disconnects_is_counted_and_logged_and_its_upstream_connection_is_closed() {
-    let agent = Agent::doing(vec![Do::Hang]).await;
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
     let gate = gateway().agent("hangs", &agent).start().await;
     for (calls, end) in [(1, "closes"), (2, "resets")] {
         let stream = open_call(&gate, "hangs", "{}").await;
-        eventually("the agent has the call", async || agent.calls() == calls).await;
+        eventually("the agent has the call", async || agent.call_count() == calls).await;
         if end == "resets" {
             stream.set_zero_linger().unwrap();
         }
         drop(stream);
         let start = Instant::now();
-        eventually("the agent's connection is ended", async || agent.left() == calls).await;
+        eventually("the agent's connection is ended", async || agent.aborted_responses() == calls).await;
         assert!(start.elapsed() < Duration::from_secs(3), "{end}: {:?}", start.elapsed());
     }
-    for entry in gate.log(2).await {
+    for entry in gate.access_log(2).await {
         assert_eq!(entry["aborted"], "caller gone", "{entry}");
         assert_eq!(entry["code"], "aborted", "{entry}");
         assert_eq!(entry["agent"], "hangs");
         assert!(entry["status"].is_u64());
     }
-    let metrics = gate.admin("/metrics").await.text();
+    let metrics = gate.admin_page("/metrics").await.text();
     assert!(
         metrics
             .lines()
@@ -594,7 +594,7 @@ async fn a_call_whose_caller_disconnects_is_counted_and_logged_and_its_upstream_
 }
 
 /// Sends a call on a new connection, without waiting for the response.
-async fn open_call(gate: &Gate, id: &str, body: &str) -> tokio::net::TcpStream {
+async fn open_call(gate: &Gateway, id: &str, body: &str) -> tokio::net::TcpStream {
     use tokio::io::AsyncWriteExt;
     let mut stream = tokio::net::TcpStream::connect(gate.address()).await.unwrap();
     let head = format!(
@@ -630,9 +630,9 @@ async fn r36_unknown_paths_and_methods_get_the_error_object() {
         ("PUT /agents/a/invoke HTTP/1.1\r\nHost: gate\r\nContent-Length: 0\r\n\r\n", 405, "MethodNotAllowed"),
         ("POST /agents/a/invoke HTTP/1.1\r\nHost: gate\r\nContent-Length: 0\r\n\r\n", 401, "Unauthorized"),
     ] {
-        raw(gate.address(), request.as_bytes()).await.unwrap().is_fault(status, code);
+        send_raw(gate.address(), request.as_bytes()).await.unwrap().expect_fault(status, code);
     }
-    assert_eq!(gate.log(3).await.len(), 3);
+    assert_eq!(gate.access_log(3).await.len(), 3);
 }
 
 #[tokio::test]
@@ -644,8 +644,8 @@ async fn r92_r94_json_rpc_calls_get_json_rpc_errors_and_other_calls_get_the_erro
     assert_eq!((response.status, &error["id"], &error["jsonrpc"]), (503, &json!("call-1"), &json!("2.0")), "{error}");
     assert_eq!(error["error"]["data"]["code"], "AgentUnavailable", "{error}");
     assert!(error["error"]["code"].is_number() && error["error"]["data"]["request_id"].is_string(), "{error}");
-    gate.invoke("rpc", &json!({"id": "call-1"})).await.is_fault(503, "AgentUnavailable");
+    gate.invoke("rpc", &json!({"id": "call-1"})).await.expect_fault(503, "AgentUnavailable");
     // The body is not read before authentication, so the gateway does not know that it is JSON-RPC.
     let unauthenticated = gate.request("POST", "/agents/rpc/invoke").header("x-api-key", "invalid").json(&body);
-    send(unauthenticated).await.is_fault(401, "Unauthorized");
+    send(unauthenticated).await.expect_fault(401, "Unauthorized");
 }

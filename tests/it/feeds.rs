@@ -2,15 +2,15 @@
 //! them.
 
 use crate::support::{
-    agent::{Agent, Do, answer, json_answer},
+    agent::{Agent, Step, http_response, json_response},
     eventually,
-    gateway::{Gate, gateway},
+    gateway::{Gateway, gateway},
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
 /// Starts a registry. Its response can be changed at any time.
-async fn registry(response: Vec<Do>) -> (Agent, Arc<Mutex<Vec<Do>>>) {
+async fn registry(response: Vec<Step>) -> (Agent, Arc<Mutex<Vec<Step>>>) {
     let response = Arc::new(Mutex::new(response));
     let current = Arc::clone(&response);
     (Agent::scripted(move |_| current.lock().unwrap().clone()).await, response)
@@ -29,49 +29,49 @@ fn documents(agent: &Agent, count: usize) -> Value {
 }
 
 /// The registry's row of the page of sources.
-async fn registry_row(gate: &Gate) -> Value {
-    gate.admin("/sources").await.json()["sources"][1].clone()
+async fn registry_row(gate: &Gateway) -> Value {
+    gate.admin_page("/sources").await.json()["sources"][1].clone()
 }
 
 #[tokio::test]
 async fn agents_of_a_registry_stay_while_it_fails_and_over_a_restart() {
     let echo = Agent::echo().await;
-    let (registry, response) = registry(json_answer(&documents(&echo, 12))).await;
+    let (registry, response) = registry(json_response(&documents(&echo, 12))).await;
     let gate = gateway().agent("near", &echo).section(&agents_section(&registry)).start().await;
     for id in ["near", "far-0", "far-11"] {
-        gate.invoke(id, &json!({})).await.is_ok();
+        gate.invoke(id, &json!({})).await.expect_ok();
     }
     assert_eq!(registry_row(&gate).await["agents"], 12);
     let stored = gate.folder().join("gatepost.state/reg.agents");
     eventually("the agents are stored on disk", async || stored.exists()).await;
 
-    *response.lock().unwrap() = json_answer(&json!([]));
+    *response.lock().unwrap() = json_response(&json!([]));
     eventually("the empty list is withheld", async || registry_row(&gate).await["withheld"] == 12).await;
     assert_eq!(gate.metric("gatepost_source_pending_removals{source=\"reg\"}").await, Some(12.0));
-    gate.invoke("far-0", &json!({})).await.is_ok();
-    *response.lock().unwrap() = answer("500 Internal Server Error", "text/plain", "boom");
+    gate.invoke("far-0", &json!({})).await.expect_ok();
+    *response.lock().unwrap() = http_response("500 Internal Server Error", "text/plain", "boom");
     eventually("the error is reported", async || {
-        let ready = gate.admin("/readyz").await;
+        let ready = gate.admin_page("/readyz").await;
         ready.status == 200 && ready.json()["sources"][0]["error"].as_str().is_some_and(|why| why.contains("500"))
     })
     .await;
-    gate.invoke("far-11", &json!({})).await.is_ok();
+    gate.invoke("far-11", &json!({})).await.expect_ok();
 
     let keys = gate.keys.clone();
-    let (folder, mut child) = gate.into_folder();
+    let (folder, mut child) = gate.into_folder_and_child();
     child.kill().unwrap();
     child.wait().unwrap();
-    let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, keys, &[], &[])).await.unwrap();
-    gate.invoke("far-0", &json!({})).await.is_ok();
+    let gate = tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap();
+    gate.invoke("far-0", &json!({})).await.expect_ok();
     assert_eq!(registry_row(&gate).await["from_last_known_good"], true);
 
-    *response.lock().unwrap() = json_answer(&json!([echo.document("far-0"), echo.document("near")]));
+    *response.lock().unwrap() = json_response(&json!([echo.document("far-0"), echo.document("near")]));
     eventually("the smaller list is withheld", async || registry_row(&gate).await["withheld"] == 11).await;
-    let confirm_url = format!("http://{}/sources/reg/confirm", gate.admin);
+    let confirm_url = format!("http://{}/sources/reg/confirm", gate.admin_address);
     let confirmation = reqwest::Client::builder().no_proxy().build().unwrap().post(confirm_url).send().await.unwrap();
     assert_eq!(confirmation.status(), 200);
-    gate.invoke("far-11", &json!({})).await.is_fault(404, "NotFound");
-    let rejected = gate.admin("/agents").await.json()["rejected"].clone();
+    gate.invoke("far-11", &json!({})).await.expect_fault(404, "NotFound");
+    let rejected = gate.admin_page("/agents").await.json()["rejected"].clone();
     assert!(rejected[0]["reasons"][0].as_str().unwrap().contains("has precedence"), "{rejected}");
 }
 
@@ -86,7 +86,7 @@ async fn r41_a_socket_outside_allowed_sockets_is_not_reached() {
         .section("network:\n  allowed_addresses: [127.0.0.0/8]\n  allowed_sockets: ['/run/agents/*']\n")
         .start()
         .await;
-    gate.invoke("local", &json!({})).await.is_fault(503, "AgentUnavailable");
+    gate.invoke("local", &json!({})).await.expect_fault(503, "AgentUnavailable");
     let connection = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
     assert!(connection.is_err(), "the gateway connected");
 }

@@ -1,6 +1,6 @@
 //! Former names of configuration keys: they load with a warning, and `gatepost check --migrate` rewrites the file.
 
-use crate::support::gateway::command;
+use crate::support::gateway::gatepost_command;
 use std::{fs, path::Path, process::Output};
 use tempfile::TempDir;
 
@@ -30,7 +30,7 @@ fn folder_with(yaml: &str) -> TempDir {
 }
 
 fn check(folder: &Path, options: &[&str]) -> (Output, String, String) {
-    let output = command().current_dir(folder).arg("check").args(options).output().unwrap();
+    let output = gatepost_command().current_dir(folder).arg("check").args(options).output().unwrap();
     let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
     (output, String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
@@ -56,10 +56,16 @@ fn migrate_rewrites_the_keys_and_keeps_the_rest() {
     let folder = folder_with(FORMER);
     let (output, stdout, stderr) = check(folder.path(), &["--migrate"]);
     assert!(output.status.success(), "{stderr}");
-    assert_eq!((stdout.as_str(), stderr.as_str()), ("gatepost.yaml: 4 keys renamed\ngatepost.yaml: valid, 0 agents\n", ""));
+    assert_eq!(
+        (stdout.as_str(), stderr.as_str()),
+        ("gatepost.yaml: 4 keys renamed\ngatepost.yaml: valid, 0 agents\n", "")
+    );
     assert_eq!(fs::read_to_string(folder.path().join("gatepost.yaml")).unwrap(), CURRENT);
     let (_, stdout, stderr) = check(folder.path(), &["--migrate"]);
-    assert_eq!((stdout.as_str(), stderr.as_str()), ("gatepost.yaml: 0 keys renamed\ngatepost.yaml: valid, 0 agents\n", ""));
+    assert_eq!(
+        (stdout.as_str(), stderr.as_str()),
+        ("gatepost.yaml: 0 keys renamed\ngatepost.yaml: valid, 0 agents\n", "")
+    );
 }
 
 #[test]

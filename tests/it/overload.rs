@@ -2,10 +2,10 @@
 //! refused calls get an immediate error that names the limiting side.
 
 use crate::support::{
-    agent::{Agent, Do, json_answer},
+    agent::{Agent, Step, json_response},
     eventually,
-    gateway::{Gate, command, gateway, send},
-    reply::{Answer, read_answer},
+    gateway::{Gateway, gatepost_command, gateway, send},
+    gateway_response::{GatewayResponse, read_response},
 };
 use serde_json::json;
 use std::{
@@ -24,13 +24,13 @@ async fn agent_with_capacity(capacity: usize, work: Duration) -> Agent {
         let mut slots = slots.lock().unwrap();
         let (now, slot) = (Instant::now(), slots.iter_mut().min().unwrap());
         *slot = now.max(*slot) + work;
-        [vec![Do::Wait(*slot - now)], json_answer(&json!({}))].concat()
+        [vec![Step::Sleep(*slot - now)], json_response(&json!({}))].concat()
     })
     .await
 }
 
 /// Sends `rate` calls a second at fixed times, as an open loop. Returns each answer with its duration, in order.
-async fn offer_load(gate: &Gate, rate: f64, duration: Duration) -> Vec<(Answer, Duration)> {
+async fn offer_load(gate: &Gateway, rate: f64, duration: Duration) -> Vec<(GatewayResponse, Duration)> {
     let started = tokio::time::Instant::now();
     let calls = (0..(rate * duration.as_secs_f64()) as u32).map(|index| async move {
         let due = started + Duration::from_secs_f64(f64::from(index) / rate);
@@ -52,7 +52,7 @@ async fn r35_an_agent_offered_twice_its_capacity_keeps_its_throughput_and_latenc
     let agent = agent_with_capacity(capacity, work).await;
     let gate = gateway().agent("worker", &agent).start().await;
     for (answer, _) in offer_load(&gate, rate * 0.7, Duration::from_secs(2)).await {
-        answer.is_ok();
+        answer.expect_ok();
     }
     let (warm_up, duration) = (Duration::from_secs(7), Duration::from_secs(4));
     let all = offer_load(&gate, rate * 2.0, warm_up + duration).await;
@@ -61,7 +61,7 @@ async fn r35_an_agent_offered_twice_its_capacity_keeps_its_throughput_and_latenc
     let share = served.len() as f64 / (rate * duration.as_secs_f64());
     assert!(share >= 0.9, "{share} of the capacity of the agent");
     for (answer, _) in &refused {
-        let error = answer.is_fault(503, "Overloaded");
+        let error = answer.expect_fault(503, "Overloaded");
         assert_eq!(error["overloaded"], "agent");
         assert_eq!(answer.header("retry-after"), Some("1"));
         assert_eq!(answer.header("ratelimit"), None, "the limit is not the caller's");
@@ -73,7 +73,7 @@ async fn r35_an_agent_offered_twice_its_capacity_keeps_its_throughput_and_latenc
     let learnt_limit =
         gate.metric("gatepost_adaptive_concurrency_limit{agent=\"worker\"}").await.expect("no limit was learnt");
     assert!((4.0..=24.0).contains(&learnt_limit), "{learnt_limit}");
-    let log = gate.log(1_000).await;
+    let log = gate.access_log(1_000).await;
     let refused_entry = log.iter().find(|line| line["status"] == 503).unwrap();
     assert!(refused_entry["detail"].as_str().unwrap().contains("adaptive concurrency limit"), "{refused_entry}");
 }
@@ -83,17 +83,18 @@ async fn an_agent_with_mixed_latency_is_not_limited() {
     let kinds = AtomicUsize::new(0);
     let agent = Agent::scripted(move |_| {
         let slow = kinds.fetch_add(1, Relaxed).is_multiple_of(4);
-        [vec![Do::Wait(Duration::from_millis(if slow { 2_000 } else { 10 }))], json_answer(&json!({}))].concat()
+        [vec![Step::Sleep(Duration::from_millis(if slow { 2_000 } else { 10 }))], json_response(&json!({}))].concat()
     })
     .await;
-    let gate = gateway().agent("worker", &agent).section("limits:\n  concurrency: {max_per_agent: 100}\n").start().await;
+    let gate =
+        gateway().agent("worker", &agent).section("limits:\n  concurrency: {max_per_agent: 100}\n").start().await;
     for (answer, _) in offer_load(&gate, 100.0, Duration::from_secs(8)).await {
-        answer.is_ok();
+        answer.expect_ok();
     }
 }
 
 /// Makes calls one after the other on one connection until `stop` is set. Returns how many succeeded and were refused.
-async fn call_until_stopped(gate: Arc<Gate>, name: &'static str, stop: Arc<AtomicBool>) -> (usize, usize) {
+async fn call_until_stopped(gate: Arc<Gateway>, name: &'static str, stop: Arc<AtomicBool>) -> (usize, usize) {
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
     let key = gate.key(name);
     let call = format!(
@@ -102,12 +103,12 @@ async fn call_until_stopped(gate: Arc<Gate>, name: &'static str, stop: Arc<Atomi
     let (mut served, mut refused) = (0, 0);
     while !stop.load(Relaxed) {
         stream.write_all(call.as_bytes()).await.unwrap();
-        let answer = read_answer(&mut stream).await.unwrap();
+        let answer = read_response(&mut stream).await.unwrap();
         if answer.status == 200 {
             served += 1;
             continue;
         }
-        let error = answer.is_fault(503, "Overloaded");
+        let error = answer.expect_fault(503, "Overloaded");
         assert_eq!((&error["overloaded"], answer.header("retry-after")), (&json!("gateway"), Some("1")));
         refused += 1;
     }
@@ -117,7 +118,7 @@ async fn call_until_stopped(gate: Arc<Gate>, name: &'static str, stop: Arc<Atomi
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_without_spare_cpu_refuses_the_lowest_tier_first() {
     let echo = Agent::echo().await;
-    let limits = "limits:\n  per_address: null\n  load_shedding_threshold: 2ms\n  concurrency: {adaptive: false}\n  tiers:\n    gold: {priority: 9}\n    tin: {priority: 0}\n";
+    let limits = "limits:\n  per_address: null\n  max_scheduling_delay: 2ms\n  concurrency: {adaptive: false}\n  tiers:\n    gold: {priority: 9}\n    tin: {priority: 0}\n";
     let gate = gateway()
         .agent("echo", &echo)
         .caller("gold", &["--tier", "gold"])
@@ -128,7 +129,9 @@ async fn a_gateway_without_spare_cpu_refuses_the_lowest_tier_first() {
     let (gate, stop) = (Arc::new(gate), Arc::new(AtomicBool::new(false)));
     let calls = |name| {
         let (gate, stop) = (Arc::clone(&gate), Arc::clone(&stop));
-        (0..100).map(move |_| tokio::spawn(call_until_stopped(Arc::clone(&gate), name, Arc::clone(&stop)))).collect::<Vec<_>>()
+        (0..100)
+            .map(move |_| tokio::spawn(call_until_stopped(Arc::clone(&gate), name, Arc::clone(&stop))))
+            .collect::<Vec<_>>()
     };
     let (gold, tin) = (calls("gold"), calls("tin"));
     let mut shed = (0.0, 0.0);
@@ -140,7 +143,7 @@ async fn a_gateway_without_spare_cpu_refuses_the_lowest_tier_first() {
         shed.0 >= 500.0
     })
     .await;
-    assert_eq!(gate.admin("/healthz").await.status, 200);
+    assert_eq!(gate.admin_page("/healthz").await.status, 200);
     stop.store(true, Relaxed);
     let sum = async |tasks: Vec<tokio::task::JoinHandle<(usize, usize)>>| {
         let (mut served, mut refused) = (0, 0);
@@ -164,8 +167,8 @@ fn invalid_overload_limits_are_refused_with_the_configuration_key() {
     std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
     let config = "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\n";
     for (limits, problem) in [
-        ("load_shedding_threshold: 1ms", "limits.load_shedding_threshold: is out of bounds (2ms to 10s"),
-        ("load_shedding_threshold: 11s", "limits.load_shedding_threshold: is out of bounds (2ms to 10s"),
+        ("max_scheduling_delay: 1ms", "limits.max_scheduling_delay: is out of bounds (2ms to 10s"),
+        ("max_scheduling_delay: 11s", "limits.max_scheduling_delay: is out of bounds (2ms to 10s"),
         ("concurrency: {min_concurrency: 0}", "limits.concurrency.min_concurrency"),
         ("concurrency: {min_concurrency: 1001}", "limits.concurrency.min_concurrency"),
         ("concurrency: {adaptive: 3}", "limits.concurrency.adaptive"),
@@ -173,7 +176,7 @@ fn invalid_overload_limits_are_refused_with_the_configuration_key() {
     ] {
         let file = folder.path().join("gatepost.yaml");
         std::fs::write(&file, format!("{config}limits:\n  {limits}\n")).unwrap();
-        let output = command().args(["check", "-c"]).arg(&file).output().unwrap();
+        let output = gatepost_command().args(["check", "-c"]).arg(&file).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(problem) && text.contains("line 6"), "{limits}: {text}");
     }

@@ -2,8 +2,8 @@
 //! as they are written.
 
 use crate::support::{
-    agent::{Agent, json_answer},
-    gateway::{Gate, new_key},
+    agent::{Agent, json_response},
+    gateway::{Gateway, new_key},
 };
 use gatepost::fault::FaultCode;
 use serde_json::json;
@@ -43,7 +43,7 @@ fn r37_the_documented_table_of_error_codes_is_current() {
 async fn the_first_steps_of_the_readme_work_as_they_are_written() {
     let greeter = Agent::scripted(|request| {
         let name = request.json()["name"].as_str().unwrap_or_default().to_owned();
-        json_answer(&json!({"greeting": format!("Hello, {name}!")}))
+        json_response(&json!({"greeting": format!("Hello, {name}!")}))
     })
     .await;
     let folder = TempDir::new().unwrap();
@@ -56,7 +56,8 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
     let key = new_key(folder.path(), "team-a", &[]);
     let addresses = ["GATEPOST__LISTENERS__0__ADDRESS", "GATEPOST__ADMIN__ADDRESS"];
     let environment = addresses.map(|name| (name.to_owned(), "127.0.0.1:0".to_owned()));
-    let gate = tokio::task::spawn_blocking(move || Gate::spawn(folder, Vec::new(), &environment, &[])).await.unwrap();
+    let gate =
+        tokio::task::spawn_blocking(move || Gateway::spawn(folder, Vec::new(), &environment, &[])).await.unwrap();
 
     let calls = format!("{}{}", readme_block("calls"), readme_block("directory"));
     let calls = calls.replace("127.0.0.1:8080", &gate.address().to_string());
@@ -74,5 +75,5 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
         assert_eq!(before_id(&stdout), before_id(documented), "{command}: {stderr}");
         count += 1;
     }
-    assert_eq!((count, greeter.calls()), (4, 1), "only the first call reaches the agent");
+    assert_eq!((count, greeter.call_count()), (4, 1), "only the first call reaches the agent");
 }

@@ -18,7 +18,7 @@ use std::{
 use tempfile::TempDir;
 use time::OffsetDateTime;
 
-mod registry;
+mod embedded_registry;
 
 fn database(address: &str) -> StoreLocation {
     StoreLocation::Database { address: address.parse().unwrap(), authorities: None }
@@ -89,7 +89,7 @@ async fn on_both(case: impl AsyncFn(&StoreLocation)) {
     let folder = TempDir::new().unwrap();
     case(&StoreLocation::File(folder.path().join("store.db"))).await;
     let mut server = Postgres::start().await;
-    case(&database(&server.database().await)).await;
+    case(&database(&server.create_database().await)).await;
 }
 
 #[tokio::test]
@@ -157,13 +157,25 @@ async fn r17_preconditions_and_ownership_are_checked_before_a_write() {
                 "{precondition:?}"
             );
             let removal_write = DocumentWrite { precondition: precondition.clone(), ..removal("a") };
-            assert_eq!(store.write(removal_write).await.unwrap(), Err(WriteRefusal::PreconditionFailed), "{precondition:?}");
+            assert_eq!(
+                store.write(removal_write).await.unwrap(),
+                Err(WriteRefusal::PreconditionFailed),
+                "{precondition:?}"
+            );
         }
         let other = DocumentWrite { writer: "key:two".into(), precondition: tags(&["\"0\""]), ..put("a", "{}") };
-        assert_eq!(store.write(other.clone()).await.unwrap(), Err(WriteRefusal::NotOwner), "ownership is checked before the precondition");
+        assert_eq!(
+            store.write(other.clone()).await.unwrap(),
+            Err(WriteRefusal::NotOwner),
+            "ownership is checked before the precondition"
+        );
         let removal_write = DocumentWrite { writer: "key:two".into(), ..removal("a") };
         assert_eq!(store.write(removal_write).await.unwrap(), Err(WriteRefusal::NotOwner));
-        assert_eq!(&*store.get_document("a").await.unwrap().unwrap().document, "{}", "a refused write changed the document");
+        assert_eq!(
+            &*store.get_document("a").await.unwrap().unwrap().document,
+            "{}",
+            "a refused write changed the document"
+        );
         assert_eq!(store.history("a", 10).await.unwrap().len(), 1);
         updated(&store, put_if(tags(&["\"0\"", &tag]))).await;
         let stored = updated(&store, DocumentWrite { any_owner: true, precondition: tags(&["*"]), ..other }).await;
@@ -180,7 +192,8 @@ async fn r17_of_concurrent_writes_with_the_same_etag_exactly_one_succeeds() {
         let precondition = WritePrecondition::Matches(vec![etag(b"{}")]);
         let writes = (0..32).map(|number| {
             let store = if number % 2 == 0 { &one } else { &two };
-            store.write(DocumentWrite { precondition: precondition.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
+            store
+                .write(DocumentWrite { precondition: precondition.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
         });
         let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
@@ -296,9 +309,9 @@ async fn tables_of_a_newer_gateway_are_left_alone() {
     let why = store::open_documents(&StoreLocation::File(path)).await.unwrap_err();
     assert!(why.contains("newer") && why.contains("99"), "{why}");
     let mut server = Postgres::start().await;
-    let address = server.database().await;
+    let address = server.create_database().await;
     drop(open(&database(&address)).await);
-    server.sql(&address, "update gatepost_state set version = 99").await;
+    server.run_sql(&address, "update gatepost_state set version = 99").await;
     assert!(store::open_documents(&database(&address)).await.unwrap_err().contains("newer"));
 }
 
@@ -366,11 +379,11 @@ async fn on_both_with_sql(case: impl AsyncFn(&StoreLocation, Sql<'_>)) {
     };
     case(&StoreLocation::File(path.clone()), &run).await;
     let mut server = Postgres::start().await;
-    let address = server.database().await;
+    let address = server.create_database().await;
     let server = &server;
     let name = &address;
     let run = move |text: &'static str| -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>> {
-        Box::pin(async move { server.sql(name, text).await })
+        Box::pin(async move { server.run_sql(name, text).await })
     };
     case(&database(&address), &run).await;
 }
@@ -426,7 +439,7 @@ fn store_kind(location: &StoreLocation) -> &'static str {
 #[tokio::test]
 async fn r16_a_change_reaches_other_gateways_in_under_a_second() {
     let mut server = Postgres::start().await;
-    let location = database(&server.database().await);
+    let location = database(&server.create_database().await);
     let (one, two) = (open(&location).await, open(&location).await);
     let mut notifications = two.watch_changes();
     created(&one, put("warm", "{}")).await;
@@ -457,7 +470,7 @@ async fn r16_a_change_reaches_other_gateways_in_under_a_second() {
 #[tokio::test]
 async fn r16_a_database_outage_fails_queries_until_the_database_is_back() {
     let mut server = Postgres::start().await;
-    let location = database(&server.database().await);
+    let location = database(&server.create_database().await);
     let store = open(&location).await;
     created(&store, put("a", "{}")).await;
     server.stop();
@@ -476,7 +489,7 @@ async fn r16_a_database_outage_fails_queries_until_the_database_is_back() {
     assert!(opened_while_down.get_document("a").await.is_err(), "a store opened during the outage fails too");
     let mut notifications = store.watch_changes();
     notifications.mark_unchanged();
-    server.again().await;
+    server.restart().await;
     for store in [&store, &opened_while_down] {
         eventually("the store answers again", async || store.get_document("a").await.is_ok()).await;
         assert!(store.get_document("a").await.unwrap().is_some(), "an acknowledged write was lost");

@@ -2,14 +2,15 @@
 //! violate the protocol, and each way in which a connection ends.
 
 use crate::support::{
-    agent::{Agent, Do, answer, json_answer, latch, write},
+    agent::{Agent, Step, http_response, json_response, latch, write},
     eventually,
-    gateway::{Build, Gate, gateway},
-    reply::{raw, read_answer},
-    served::Raw,
+    gateway::{Gateway, GatewayBuilder, gateway},
+    gateway_response::{read_response, send_raw},
+    servers::RawAgent,
     websocket::{
-        agent, answering, closed, closing, dial, document, echo, frame, hear, hear_json, hear_text, next, open,
-        raw_close, say,
+        close_frame, connect, connect_with_headers, echo_agent, masked_frame, read_close_code, receive,
+        receive_close_code, receive_json, receive_text, record_next, responding_agent, send_text, websocket_agent,
+        websocket_document,
     },
 };
 use futures_util::{SinkExt, StreamExt};
@@ -26,12 +27,12 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 const INVOKE: &str = "/agents/a/invoke";
 
-async fn start_gateway(agent: &Raw) -> Gate {
-    gateway().document(document(agent, "a")).start().await
+async fn start_gateway(agent: &RawAgent) -> Gateway {
+    gateway().document(websocket_document(agent, "a")).start().await
 }
 
-fn document_with_schema(agent: &Raw) -> Value {
-    let mut agent_document = document(agent, "a");
+fn document_with_schema(agent: &RawAgent) -> Value {
+    let mut agent_document = websocket_document(agent, "a");
     let inputs = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     agent_document["operations"] = json!([{"name": "count", "inputs": inputs}]);
     agent_document
@@ -39,29 +40,29 @@ fn document_with_schema(agent: &Raw) -> Value {
 
 #[tokio::test]
 async fn r43_r82_messages_pass_both_ways_and_the_connection_has_one_access_log_entry() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let gate = start_gateway(&peer).await;
     let fields =
         [("x-api-key", gate.key("team-a")), ("sec-websocket-protocol", "chat, other"), ("x-request-id", "r-9")];
-    let (mut socket, head) = dial(&gate, INVOKE, &fields).await.unwrap();
+    let (mut socket, head) = connect_with_headers(&gate, INVOKE, &fields).await.unwrap();
     assert_eq!(head.headers()["sec-websocket-protocol"], "chat");
     assert_eq!(head.headers()["x-request-id"], "r-9");
     assert!(!head.headers().contains_key("server"));
     for text in ["{\"n\":1}", "plain", "ünïcode"] {
-        say(&mut socket, text).await;
-        assert_eq!(hear_text(&mut socket).await, text);
+        send_text(&mut socket, text).await;
+        assert_eq!(receive_text(&mut socket).await, text);
     }
     socket.send(Message::binary(vec![0, 1, 2])).await.unwrap();
-    assert_eq!(hear(&mut socket).await.into_data().as_ref(), [0, 1, 2]);
+    assert_eq!(receive(&mut socket).await.into_data().as_ref(), [0, 1, 2]);
     let large = "x".repeat(300_000);
-    say(&mut socket, large.clone()).await;
-    assert_eq!(hear_text(&mut socket).await, large);
-    assert_eq!(agent_log.field("x-api-key"), None);
-    assert_eq!(agent_log.field("x-request-id").as_deref(), Some("r-9"));
-    socket.close(Some(closing(4321))).await.unwrap();
-    assert_eq!(closed(&mut socket).await, Some(4321));
-    eventually("the agent receives the caller's close code", async || agent_log.ends() == ["4321"]).await;
-    let line = gate.log(1).await.remove(0);
+    send_text(&mut socket, large.clone()).await;
+    assert_eq!(receive_text(&mut socket).await, large);
+    assert_eq!(agent_log.handshake_header("x-api-key"), None);
+    assert_eq!(agent_log.handshake_header("x-request-id").as_deref(), Some("r-9"));
+    socket.close(Some(close_frame(4321))).await.unwrap();
+    assert_eq!(receive_close_code(&mut socket).await, Some(4321));
+    eventually("the agent receives the caller's close code", async || agent_log.close_codes() == ["4321"]).await;
+    let line = gate.access_log(1).await.remove(0);
     assert_eq!(
         (&line["status"], &line["agent"], &line["request_id"]),
         (&json!(101), &json!("a"), &json!("r-9")),
@@ -73,8 +74,9 @@ async fn r43_r82_messages_pass_both_ways_and_the_connection_has_one_access_log_e
 
 #[tokio::test]
 async fn a_refused_handshake_gets_an_http_error_and_reaches_no_agent() {
-    let (peer, agent_log) = echo().await;
-    let gate = gateway().document(document(&peer, "a")).document(document(&peer, "b")).start().await;
+    let (peer, agent_log) = echo_agent().await;
+    let gate =
+        gateway().document(websocket_document(&peer, "a")).document(websocket_document(&peer, "b")).start().await;
     let key = gate.key("team-a").to_owned();
     let upgrade = "Upgrade: websocket\nConnection: keep-alive, Upgrade\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\n";
     let key_header = format!("X-API-Key: {key}\n");
@@ -99,24 +101,25 @@ async fn a_refused_handshake_gets_an_http_error_and_reaches_no_agent() {
     ];
     for (path, fields, status, code) in cases {
         let request = format!("GET {path} HTTP/1.1\nHost: g\n{fields}\n").replace('\n', "\r\n");
-        let refused = raw(gate.address(), request.as_bytes()).await.unwrap();
+        let refused = send_raw(gate.address(), request.as_bytes()).await.unwrap();
         let actual = (refused.status, refused.json()["error"]["code"].as_str().map(str::to_owned));
         assert_eq!(actual, (status, Some(code.to_owned())), "{fields}: {}", refused.text());
         if status == 426 {
             assert_eq!(refused.header("sec-websocket-version"), Some("13"));
         }
     }
-    assert_eq!(agent_log.heads.lock().unwrap().len(), 0, "a refused handshake reached the agent");
+    assert_eq!(agent_log.handshakes.lock().unwrap().len(), 0, "a refused handshake reached the agent");
     // Pages of the gateway's own origin are allowed, also with the default port written out.
     for origin in ["http://g", "https://G:443"] {
-        let request = format!("GET {INVOKE} HTTP/1.1\nHost: g\n{upgrade}Origin: {origin}\n{key_header}\n").replace('\n', "\r\n");
+        let request =
+            format!("GET {INVOKE} HTTP/1.1\nHost: g\n{upgrade}Origin: {origin}\n{key_header}\n").replace('\n', "\r\n");
         let mut stream = TcpStream::connect(gate.address()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = vec![0; 2048];
         let count = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await.unwrap();
         assert!(head[..count].starts_with(b"HTTP/1.1 101"), "{origin}: {}", String::from_utf8_lossy(&head[..count]));
     }
-    assert_eq!(agent_log.field("origin"), None);
+    assert_eq!(agent_log.handshake_header("origin"), None);
 }
 
 #[tokio::test]
@@ -138,10 +141,10 @@ async fn other_upgrades_are_ignored_and_the_connection_stays_http() {
         let mut stream = TcpStream::connect(gate.address()).await.unwrap();
         for _ in 0..2 {
             stream.write_all(request.as_bytes()).await.unwrap();
-            read_answer(&mut stream).await.unwrap().is_ok();
+            read_response(&mut stream).await.unwrap().expect_ok();
         }
     }
-    for got in echo.got() {
+    for got in echo.requests() {
         for field in ["upgrade", "sec-websocket-key", "sec-websocket-version", "http2-settings"] {
             assert_eq!(got.header(field), None);
         }
@@ -149,21 +152,21 @@ async fn other_upgrades_are_ignored_and_the_connection_stays_http() {
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let request =
         client.get(gate.url(INVOKE)).header("x-api-key", key).header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==");
-    crate::support::gateway::send(request).await.is_fault(400, "InvalidInput");
+    crate::support::gateway::send(request).await.expect_fault(400, "InvalidInput");
 }
 
 #[tokio::test]
 async fn bytes_after_a_handshake_are_frames_and_never_another_request() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let gate = start_gateway(&peer).await;
-    let head = |gate: &Gate| {
+    let head = |gate: &Gateway| {
         format!("GET {INVOKE} HTTP/1.1\r\nHost: g\r\nX-API-Key: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", gate.key("team-a")).into_bytes()
     };
     let mut early = head(&gate);
-    early.extend(frame(0x81, b"{\"early\":1}"));
+    early.extend(masked_frame(0x81, b"{\"early\":1}"));
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
     stream.write_all(&early).await.unwrap();
-    eventually("a frame in the same packet arrives", async || agent_log.texts() == ["{\"early\":1}"]).await;
+    eventually("a frame in the same packet arrives", async || agent_log.messages() == ["{\"early\":1}"]).await;
     let mut smuggled = head(&gate);
     smuggled.extend(b"GET /agents HTTP/1.1\r\nHost: g\r\n\r\n");
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();
@@ -177,16 +180,17 @@ async fn bytes_after_a_handshake_are_frames_and_never_another_request() {
 
 #[tokio::test]
 async fn r98_a_browser_script_may_send_its_key_as_a_subprotocol() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let gate = start_gateway(&peer).await;
     let offered = format!("gatepost.key.{}, gatepost", gate.key("team-a"));
-    let (mut socket, head) = dial(&gate, INVOKE, &[("sec-websocket-protocol", &offered)]).await.unwrap();
+    let (mut socket, head) =
+        connect_with_headers(&gate, INVOKE, &[("sec-websocket-protocol", &offered)]).await.unwrap();
     assert_eq!(head.headers()["sec-websocket-protocol"], "gatepost");
-    say(&mut socket, "{}").await;
-    assert_eq!(hear_text(&mut socket).await, "{}");
-    assert_eq!(agent_log.field("sec-websocket-protocol"), None);
+    send_text(&mut socket, "{}").await;
+    assert_eq!(receive_text(&mut socket).await, "{}");
+    assert_eq!(agent_log.handshake_header("sec-websocket-protocol"), None);
     let Err(Error::Http(refused)) =
-        dial(&gate, INVOKE, &[("sec-websocket-protocol", "gatepost.key.wrong, gatepost")]).await
+        connect_with_headers(&gate, INVOKE, &[("sec-websocket-protocol", "gatepost.key.wrong, gatepost")]).await
     else {
         panic!("the handshake succeeded with a wrong key")
     };
@@ -196,116 +200,117 @@ async fn r98_a_browser_script_may_send_its_key_as_a_subprotocol() {
 #[tokio::test]
 async fn r38_an_unreachable_agent_refuses_the_handshake() {
     let closed_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agent_document =
-        json!({"id": "a", "name": "a", "endpoint": format!("ws://{closed_address}/"), "authentication": {"type": "api_key"}});
+    let agent_document = json!({"id": "a", "name": "a", "endpoint": format!("ws://{closed_address}/"), "authentication": {"type": "api_key"}});
     let gate = gateway().document(agent_document).start().await;
-    let Err(Error::Http(refused)) = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await else {
+    let Err(Error::Http(refused)) = connect_with_headers(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await
+    else {
         panic!("the handshake succeeded without a reachable agent")
     };
     assert_eq!(refused.status(), 503);
-    let line = gate.log(1).await.remove(0);
+    let line = gate.access_log(1).await.remove(0);
     assert_eq!((&line["status"], &line["code"]), (&json!(503), &json!("AgentUnavailable")));
 }
 
 #[tokio::test]
 async fn r32_messages_are_validated_and_invalid_ones_are_not_forwarded() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let gate = gateway().document(document_with_schema(&peer)).start().await;
-    let mut socket = open(&gate, INVOKE).await;
+    let mut socket = connect(&gate, INVOKE).await;
     for invalid in ["{\"n\":\"one\"}", "{}", "nonsense", "{\"n\":1}\n{\"n\":\"two\"}"] {
-        say(&mut socket, invalid).await;
-        let error = hear_json(&mut socket).await;
+        send_text(&mut socket, invalid).await;
+        let error = receive_json(&mut socket).await;
         assert_eq!(error["error"]["code"], "InvalidInput", "{invalid}: {error}");
         for member in ["message", "type", "title", "status", "detail", "request_id"] {
             assert!(!error["error"][member].is_null(), "{member}: {error}");
         }
     }
     socket.send(Message::binary(vec![1])).await.unwrap();
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
-    assert_eq!(agent_log.texts(), Vec::<String>::new());
-    say(&mut socket, "{\"n\":1}").await;
-    assert_eq!(hear_text(&mut socket).await, "{\"n\":1}");
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
+    assert_eq!(agent_log.messages(), Vec::<String>::new());
+    send_text(&mut socket, "{\"n\":1}").await;
+    assert_eq!(receive_text(&mut socket).await, "{\"n\":1}");
     let unchecked = "agents:\n  sources: [agents.json]\n  defaults: {websocket: {validate_messages: false}}\n";
     let gate = gateway().document(document_with_schema(&peer)).section(unchecked).start().await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "nonsense").await;
-    assert_eq!(hear_text(&mut socket).await, "nonsense");
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "nonsense").await;
+    assert_eq!(receive_text(&mut socket).await, "nonsense");
 }
 
 #[tokio::test]
 async fn r94_json_rpc_params_are_validated_and_errors_are_json_rpc() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let section = "agents:\n  sources: [agents.json]\n  defaults: {websocket: {framing: json_rpc}}\n";
     let gate = gateway().document(document_with_schema(&peer)).section(section).start().await;
-    let mut socket = open(&gate, INVOKE).await;
+    let mut socket = connect(&gate, INVOKE).await;
     for (invalid, code) in [
         (json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": "x"}}), -32602),
         (json!({"jsonrpc": "2.0", "id": 7, "method": "other", "params": {"n": 1}}), -32601),
     ] {
-        say(&mut socket, invalid.to_string()).await;
-        let error = hear_json(&mut socket).await;
+        send_text(&mut socket, invalid.to_string()).await;
+        let error = receive_json(&mut socket).await;
         assert_eq!(
             (&error["id"], &error["error"]["code"], &error["jsonrpc"]),
             (&json!(7), &json!(code), &json!("2.0"))
         );
         assert!(error["error"]["data"]["title"].is_string(), "{error}");
     }
-    say(&mut socket, "{\"n\":1}").await;
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "InvalidInput");
+    send_text(&mut socket, "{\"n\":1}").await;
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "InvalidInput");
     let valid = json!({"jsonrpc": "2.0", "id": 7, "method": "count", "params": {"n": 1}}).to_string();
-    say(&mut socket, valid.clone()).await;
-    assert_eq!(hear_text(&mut socket).await, valid);
-    assert_eq!(agent_log.texts(), [valid]);
+    send_text(&mut socket, valid.clone()).await;
+    assert_eq!(receive_text(&mut socket).await, valid);
+    assert_eq!(agent_log.messages(), [valid]);
 }
 
 #[tokio::test]
 async fn r41_an_error_of_the_agent_is_replaced_by_the_gateways_error() {
     let leak = "{\"error\":{\"code\":\"Boom\",\"message\":\"Traceback at /srv/app\"}}";
-    let (peer, _) = answering(vec![Message::text(leak), Message::text("{\"ok\":1}")], None).await;
+    let (peer, _) = responding_agent(vec![Message::text(leak), Message::text("{\"ok\":1}")], None).await;
     let gate = start_gateway(&peer).await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "{}").await;
-    let message = hear_text(&mut socket).await;
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "{}").await;
+    let message = receive_text(&mut socket).await;
     assert!(message.contains("AgentError") && !message.contains("Traceback"), "{message}");
-    assert_eq!(hear_text(&mut socket).await, "{\"ok\":1}");
+    assert_eq!(receive_text(&mut socket).await, "{\"ok\":1}");
 }
 
 #[tokio::test]
 async fn frames_that_violate_the_protocol_close_the_connection_and_never_reach_the_agent() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let section = "websocket: {max_message_size: 4KiB}\n";
-    let gate = gateway().document(document(&peer, "a")).section(section).start().await;
+    let gate = gateway().document(websocket_document(&peer, "a")).section(section).start().await;
     let unmasked = vec![0x81, 2, b'h', b'i'];
-    let mut fragments = frame(0x01, &[b'x'; 3000]);
-    fragments.extend(frame(0x80, &[b'x'; 3000]));
+    let mut fragments = masked_frame(0x01, &[b'x'; 3000]);
+    fragments.extend(masked_frame(0x80, &[b'x'; 3000]));
     let mut huge = vec![0x81, 0x80 | 127];
     huge.extend(u64::MAX.to_be_bytes());
     huge.extend([0; 4]);
-    let mut interleaved = frame(0x01, b"a");
-    interleaved.extend(frame(0x81, b"b"));
-    let pings = frame(0x89, b"x").repeat(200);
+    let mut interleaved = masked_frame(0x01, b"a");
+    interleaved.extend(masked_frame(0x81, b"b"));
+    let pings = masked_frame(0x89, b"x").repeat(200);
     for (case, bytes, code) in [
-        ("a reserved bit", frame(0xc1, b"hi"), 1002),
-        ("a reserved opcode", frame(0x83, b"hi"), 1002),
-        ("a reserved control opcode", frame(0x8b, b""), 1002),
+        ("a reserved bit", masked_frame(0xc1, b"hi"), 1002),
+        ("a reserved opcode", masked_frame(0x83, b"hi"), 1002),
+        ("a reserved control opcode", masked_frame(0x8b, b""), 1002),
         ("an unmasked frame", unmasked, 1002),
-        ("a continuation without a start", frame(0x80, b"hi"), 1002),
+        ("a continuation without a start", masked_frame(0x80, b"hi"), 1002),
         ("a message within a message", interleaved, 1002),
-        ("a long control frame", frame(0x89, &[0; 126]), 1002),
-        ("a fragmented control frame", frame(0x09, b"hi"), 1002),
-        ("invalid UTF-8", frame(0x81, &[0xc3, 0x28]), 1007),
-        ("a large message", frame(0x81, &[b'x'; 5000]), 1009),
+        ("a long control frame", masked_frame(0x89, &[0; 126]), 1002),
+        ("a fragmented control frame", masked_frame(0x09, b"hi"), 1002),
+        ("invalid UTF-8", masked_frame(0x81, &[0xc3, 0x28]), 1007),
+        ("a large message", masked_frame(0x81, &[b'x'; 5000]), 1009),
         ("a message too large in fragments", fragments, 1009),
         ("a length of 2^64 - 1", huge, 1009),
         ("too many pings", pings, 1008),
     ] {
-        let mut stream = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.unwrap().0.into_inner();
+        let mut stream =
+            connect_with_headers(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.unwrap().0.into_inner();
         stream.write_all(&bytes).await.unwrap();
-        assert_eq!(raw_close(&mut stream).await, Some(code), "{case}");
+        assert_eq!(read_close_code(&mut stream).await, Some(code), "{case}");
     }
-    assert_eq!(agent_log.texts(), Vec::<String>::new());
-    eventually("all connections to the agent end", async || agent_log.ends().len() == 13).await;
-    let lines = gate.log(13).await;
+    assert_eq!(agent_log.messages(), Vec::<String>::new());
+    eventually("all connections to the agent end", async || agent_log.close_codes().len() == 13).await;
+    let lines = gate.access_log(13).await;
     assert!(lines.iter().all(|line| line["status"] == 101 && line["code"] != "ok"), "{lines:?}");
 }
 
@@ -318,137 +323,141 @@ async fn the_close_code_of_the_agent_reaches_the_caller_or_becomes_an_error() {
         (Some(1011), 1011, true),
         (Some(1008), 1011, true),
     ] {
-        let (peer, _) = answering(Vec::new(), code).await;
+        let (peer, _) = responding_agent(Vec::new(), code).await;
         let gate = start_gateway(&peer).await;
-        let mut socket = open(&gate, INVOKE).await;
-        say(&mut socket, "{}").await;
+        let mut socket = connect(&gate, INVOKE).await;
+        send_text(&mut socket, "{}").await;
         if error {
-            let error = hear_text(&mut socket).await;
+            let error = receive_text(&mut socket).await;
             assert!(error.contains("AgentError") && !error.contains("10.0.0.9"), "{error}");
         }
-        assert_eq!(closed(&mut socket).await, Some(caller_code), "{code:?}");
+        assert_eq!(receive_close_code(&mut socket).await, Some(caller_code), "{code:?}");
     }
-    let (peer, _) = agent(|mut socket, agent_log| async move {
-        next(&mut socket, &agent_log).await;
+    let (peer, _) = websocket_agent(|mut socket, agent_log| async move {
+        record_next(&mut socket, &agent_log).await;
         socket.get_ref().set_zero_linger().unwrap();
     })
     .await;
     let gate = start_gateway(&peer).await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "{}").await;
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "AgentError");
-    assert_eq!(closed(&mut socket).await, Some(1011));
-    let line = gate.log(1).await.remove(0);
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "{}").await;
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "AgentError");
+    assert_eq!(receive_close_code(&mut socket).await, Some(1011));
+    let line = gate.access_log(1).await.remove(0);
     assert_eq!((&line["code"], &line["aborted"]), (&json!("AgentError"), &json!("broken off")));
 }
 
 #[tokio::test]
 async fn a_caller_that_resets_the_connection_ends_the_connection_to_the_agent() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let gate = start_gateway(&peer).await;
-    let socket = open(&gate, INVOKE).await;
+    let socket = connect(&gate, INVOKE).await;
     let stream = socket.into_inner();
     stream.set_zero_linger().unwrap();
     drop(stream);
-    eventually("the connection to the agent ends", async || agent_log.ends() == ["1001"]).await;
-    let line = gate.log(1).await.remove(0);
+    eventually("the connection to the agent ends", async || agent_log.close_codes() == ["1001"]).await;
+    let line = gate.access_log(1).await.remove(0);
     assert_eq!(line["aborted"], "caller gone", "{line}");
 }
 
 #[tokio::test]
 async fn a_connection_without_messages_or_pongs_is_closed() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let idle = "websocket: {idle_timeout: 300ms}\n";
-    let gate = gateway().document(document(&peer, "a")).section(idle).start().await;
-    let mut socket = open(&gate, INVOKE).await;
-    assert_eq!(closed(&mut socket).await, Some(1001));
-    eventually("the connection to the agent ends", async || agent_log.ends().len() == 1).await;
+    let gate = gateway().document(websocket_document(&peer, "a")).section(idle).start().await;
+    let mut socket = connect(&gate, INVOKE).await;
+    assert_eq!(receive_close_code(&mut socket).await, Some(1001));
+    eventually("the connection to the agent ends", async || agent_log.close_codes().len() == 1).await;
     let pings = "websocket: {ping_interval: 100ms, pong_timeout: 1500ms}\n";
-    let gate = gateway().document(document(&peer, "a")).section(pings).start().await;
+    let gate = gateway().document(websocket_document(&peer, "a")).section(pings).start().await;
     // A client that reads answers pings, which keeps its connection open.
-    let mut alive = open(&gate, INVOKE).await;
+    let mut alive = connect(&gate, INVOKE).await;
     let reads = tokio::spawn(async move { while let Some(Ok(Message::Ping(_))) = alive.next().await {} });
-    let mut silent = open(&gate, INVOKE).await.into_inner();
-    assert_eq!(raw_close(&mut silent).await, Some(1001));
+    let mut silent = connect(&gate, INVOKE).await.into_inner();
+    assert_eq!(read_close_code(&mut silent).await, Some(1001));
     assert!(!reads.is_finished(), "a client that answers pings was disconnected");
     reads.abort();
 }
 
 #[tokio::test]
 async fn an_agent_that_answers_no_ping_is_disconnected() {
-    let (peer, _) = agent(|socket, _| async move {
+    let (peer, _) = websocket_agent(|socket, _| async move {
         let stream = socket.into_inner();
         let mut rest = [0; 1024];
         let mut stream = stream;
         while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await.is_ok_and(|count| count > 0) {}
     })
     .await;
-    let section = "agents:\n  sources: [agents.json]\n  defaults: {websocket: {ping_interval: 100ms, pong_timeout: 200ms}}\n";
-    let gate = gateway().document(document(&peer, "a")).section(section).start().await;
-    let mut socket = open(&gate, INVOKE).await;
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "Timeout");
-    assert_eq!(closed(&mut socket).await, Some(1011));
+    let section =
+        "agents:\n  sources: [agents.json]\n  defaults: {websocket: {ping_interval: 100ms, pong_timeout: 200ms}}\n";
+    let gate = gateway().document(websocket_document(&peer, "a")).section(section).start().await;
+    let mut socket = connect(&gate, INVOKE).await;
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "Timeout");
+    assert_eq!(receive_close_code(&mut socket).await, Some(1011));
 }
 
 #[tokio::test]
 async fn each_message_counts_as_a_call_and_a_connection_holds_its_permit() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let section = "limits:\n  per_caller: 3/min\n  concurrency: {max_per_agent: 1, max_queued: 0}\n";
-    let gate = gateway().document(document(&peer, "a")).section(section).start().await;
-    let mut socket = open(&gate, INVOKE).await;
+    let gate = gateway().document(websocket_document(&peer, "a")).section(section).start().await;
+    let mut socket = connect(&gate, INVOKE).await;
     for _ in 0..2 {
-        say(&mut socket, "{}").await;
-        assert_eq!(hear_text(&mut socket).await, "{}");
+        send_text(&mut socket, "{}").await;
+        assert_eq!(receive_text(&mut socket).await, "{}");
     }
-    say(&mut socket, "{}").await;
-    let refused = hear_json(&mut socket).await;
+    send_text(&mut socket, "{}").await;
+    let refused = receive_json(&mut socket).await;
     assert_eq!(refused["error"]["code"], "RateLimited");
     assert!(refused["error"]["retry_after"].is_number(), "{refused}");
-    assert_eq!(agent_log.texts().len(), 2);
-    let other = gateway().document(document(&peer, "a")).section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 0}\n");
+    assert_eq!(agent_log.messages().len(), 2);
+    let other = gateway()
+        .document(websocket_document(&peer, "a"))
+        .section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 0}\n");
     let gate = other.start().await;
-    let mut socket = open(&gate, INVOKE).await;
-    let Err(Error::Http(refused)) = dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await else {
+    let mut socket = connect(&gate, INVOKE).await;
+    let Err(Error::Http(refused)) = connect_with_headers(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await
+    else {
         panic!("two connections share one permit")
     };
     assert_eq!(refused.status(), 503);
     socket.close(None).await.unwrap();
     eventually("the permit is free again", async || {
-        dial(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.is_ok()
+        connect_with_headers(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await.is_ok()
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_revoked_key_ends_the_connections_opened_with_it() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let gate = start_gateway(&peer).await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "{}").await;
-    assert_eq!(hear_text(&mut socket).await, "{}");
-    gate.write("keys.jsonl", "");
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "{}").await;
+    assert_eq!(receive_text(&mut socket).await, "{}");
+    gate.write_file("keys.jsonl", "");
     let mut message = String::new();
     eventually("the caller is refused", async || {
         if message.contains("Unauthorized") {
             return true;
         }
-        say(&mut socket, "{}").await;
-        message = hear_text(&mut socket).await;
+        send_text(&mut socket, "{}").await;
+        message = receive_text(&mut socket).await;
         message.contains("Unauthorized")
     })
     .await;
-    assert_eq!(closed(&mut socket).await, Some(1008));
-    eventually("the connection to the agent ends", async || agent_log.ends().len() == 1).await;
+    assert_eq!(receive_close_code(&mut socket).await, Some(1008));
+    eventually("the connection to the agent ends", async || agent_log.close_codes().len() == 1).await;
 }
 
 #[tokio::test]
 async fn a_caller_that_does_not_read_blocks_its_agent() {
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
-    let (peer, _) = agent(move |mut socket, agent_log| {
+    let (peer, _) = websocket_agent(move |mut socket, agent_log| {
         let count = Arc::clone(&count);
         async move {
-            next(&mut socket, &agent_log).await;
+            record_next(&mut socket, &agent_log).await;
             while count.load(SeqCst) < 200 << 20 {
                 if socket.send(Message::text("x".repeat(64 << 10))).await.is_err() {
                     return;
@@ -459,8 +468,8 @@ async fn a_caller_that_does_not_read_blocks_its_agent() {
     })
     .await;
     let gate = start_gateway(&peer).await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "{}").await;
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "{}").await;
     let mut before = usize::MAX;
     eventually("the agent cannot send more", async || {
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -470,25 +479,25 @@ async fn a_caller_that_does_not_read_blocks_its_agent() {
     .await;
     assert!(before < 60 << 20, "{before} bytes were buffered");
     for _ in 0..20 {
-        assert_eq!(hear_text(&mut socket).await.len(), 64 << 10);
+        assert_eq!(receive_text(&mut socket).await.len(), 64 << 10);
     }
 }
 
 #[tokio::test]
 async fn on_sigterm_connections_are_closed_with_1001_and_the_process_exits() {
-    let (peer, agent_log) = echo().await;
+    let (peer, agent_log) = echo_agent().await;
     let http = Agent::echo().await;
-    let mut gate = gateway().document(document(&peer, "a")).agent("h", &http).start().await;
-    let (mut one, mut two) = (open(&gate, INVOKE).await, open(&gate, "/agents/h/invoke").await);
-    gate.signal(rustix::process::Signal::TERM);
-    assert_eq!(closed(&mut one).await, Some(1001));
-    assert_eq!(closed(&mut two).await, Some(1001));
+    let mut gate = gateway().document(websocket_document(&peer, "a")).agent("h", &http).start().await;
+    let (mut one, mut two) = (connect(&gate, INVOKE).await, connect(&gate, "/agents/h/invoke").await);
+    gate.send_signal(rustix::process::Signal::TERM);
+    assert_eq!(receive_close_code(&mut one).await, Some(1001));
+    assert_eq!(receive_close_code(&mut two).await, Some(1001));
     drop((one, two));
-    assert!(gate.ended().await.success());
-    eventually("the agent receives close code 1001", async || agent_log.ends() == ["1001"]).await;
+    assert!(gate.wait_for_exit().await.success());
+    eventually("the agent receives close code 1001", async || agent_log.close_codes() == ["1001"]).await;
 }
 
-fn gateway_for_http_agent(agent: &Agent) -> Build {
+fn gateway_for_http_agent(agent: &Agent) -> GatewayBuilder {
     gateway().agent("a", agent)
 }
 
@@ -496,56 +505,57 @@ fn gateway_for_http_agent(agent: &Agent) -> Build {
 async fn r80_each_message_is_a_call_to_an_agent_over_http() {
     let agent = Agent::echo().await;
     let gate = gateway_for_http_agent(&agent).start().await;
-    let mut socket = open(&gate, INVOKE).await;
+    let mut socket = connect(&gate, INVOKE).await;
     for n in 0..3 {
-        say(&mut socket, json!({ "n": n }).to_string()).await;
+        send_text(&mut socket, json!({ "n": n }).to_string()).await;
     }
     for n in 0..3 {
-        assert_eq!(hear_json(&mut socket).await, json!({"echo": {"n": n}}));
+        assert_eq!(receive_json(&mut socket).await, json!({"echo": {"n": n}}));
     }
-    say(&mut socket, "nonsense {").await;
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "InvalidInput");
+    send_text(&mut socket, "nonsense {").await;
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "InvalidInput");
     socket.send(Message::binary(vec![1])).await.unwrap();
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
-    say(&mut socket, json!({"jsonrpc": "2.0", "id": "x", "method": "invoke", "params": {"n": 9}}).to_string()).await;
-    assert_eq!(hear_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": "x", "result": {"echo": {"n": 9}}}));
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "UnsupportedMediaType");
+    send_text(&mut socket, json!({"jsonrpc": "2.0", "id": "x", "method": "invoke", "params": {"n": 9}}).to_string())
+        .await;
+    assert_eq!(receive_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": "x", "result": {"echo": {"n": 9}}}));
     // A request whose method is neither `invoke` nor an operation reaches the agent as it is.
-    say(&mut socket, json!({"jsonrpc": "2.0", "id": 1, "method": "message/send"}).to_string()).await;
-    let forwarded = hear_json(&mut socket).await;
+    send_text(&mut socket, json!({"jsonrpc": "2.0", "id": 1, "method": "message/send"}).to_string()).await;
+    let forwarded = receive_json(&mut socket).await;
     assert_eq!(forwarded["result"]["echo"]["method"], "message/send", "{forwarded}");
     socket.close(None).await.unwrap();
-    assert_eq!(closed(&mut socket).await, Some(1005));
-    assert_eq!(agent.calls(), 5);
-    assert_eq!(agent.got()[0].header("x-api-key"), None);
+    assert_eq!(receive_close_code(&mut socket).await, Some(1005));
+    assert_eq!(agent.call_count(), 5);
+    assert_eq!(agent.requests()[0].header("x-api-key"), None);
     // One access-log entry for each call, and one for the connection.
-    let lines = gate.log(7).await;
+    let lines = gate.access_log(7).await;
     assert_eq!(lines.iter().filter(|line| line["status"] == 101).count(), 1, "{lines:?}");
 }
 
 #[tokio::test]
 async fn r41_errors_of_agents_over_http_are_messages() {
     let cases = [
-        ("boom", answer("500 X", "application/json", "{\"error\":\"Traceback /srv\"}"), "AgentError"),
-        ("down", answer("503 X", "text/plain", ""), "AgentUnavailable"),
-        ("gone", vec![Do::Close], "AgentError"),
-        ("mute", vec![Do::Hang], "Timeout"),
-        ("hidden", json_answer(&json!({"error": {"code": "X", "message": "Traceback /srv"}})), "AgentError"),
+        ("boom", http_response("500 X", "application/json", "{\"error\":\"Traceback /srv\"}"), "AgentError"),
+        ("down", http_response("503 X", "text/plain", ""), "AgentUnavailable"),
+        ("gone", vec![Step::Close], "AgentError"),
+        ("mute", vec![Step::Hang], "Timeout"),
+        ("hidden", json_response(&json!({"error": {"code": "X", "message": "Traceback /srv"}})), "AgentError"),
     ];
     let (mut build, mut agents) = (gateway(), Vec::new());
     for (id, steps, _) in &cases {
-        let agent = Agent::doing(steps.clone()).await;
+        let agent = Agent::with_steps(steps.clone()).await;
         build = build.agent(id, &agent);
         agents.push(agent);
     }
     let section = "agents:\n  sources: [agents.json]\n  defaults: {timeouts: {first_byte: 1500ms}}\n";
     let gate = build.section(section).start().await;
     for (id, _, code) in cases {
-        let mut socket = open(&gate, &format!("/agents/{id}/invoke")).await;
-        say(&mut socket, "{}").await;
-        let message = hear_text(&mut socket).await;
+        let mut socket = connect(&gate, &format!("/agents/{id}/invoke")).await;
+        send_text(&mut socket, "{}").await;
+        let message = receive_text(&mut socket).await;
         assert!(message.contains(&format!("\"code\":\"{code}\"")) && !message.contains("Traceback"), "{id}: {message}");
-        say(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"invoke\"}").await;
-        let message = hear_json(&mut socket).await;
+        send_text(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"invoke\"}").await;
+        let message = receive_json(&mut socket).await;
         assert_eq!((&message["id"], &message["error"]["data"]["code"]), (&json!(1), &json!(code)), "{id}");
     }
 }
@@ -555,54 +565,66 @@ async fn r43_r80_each_part_of_a_streamed_answer_is_a_message() {
     let events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: hello\n\nid: 1\nevent: e\ndata: {\"n\":1}\r\n\r\ndata: two\ndata: lines\n\n";
     let lines = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n{\"n\":1}\n\n{\"n\":2}\r\n{\"n\":3}";
     let latch_to_close = latch();
-    let one = Agent::doing(vec![write(events), Do::Until(Arc::clone(&latch_to_close)), write("data: 3\n\n"), Do::Close]).await;
-    let two = Agent::doing(vec![write(lines), Do::Close]).await;
-    let cut = Agent::doing(vec![
+    let one = Agent::with_steps(vec![
+        write(events),
+        Step::WaitForLatch(Arc::clone(&latch_to_close)),
+        write("data: 3\n\n"),
+        Step::Close,
+    ])
+    .await;
+    let two = Agent::with_steps(vec![write(lines), Step::Close]).await;
+    let cut = Agent::with_steps(vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"),
-        Do::Close,
+        Step::Close,
     ])
     .await;
     let section = "websocket: {end_marker: '[DONE]'}\n";
     let gate = gateway().agent("a", &one).agent("b", &two).agent("c", &cut).section(section).start().await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "{}").await;
-    assert_eq!(hear_text(&mut socket).await, "{\"n\":1}");
-    assert_eq!(hear_text(&mut socket).await, "two\nlines");
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "{}").await;
+    assert_eq!(receive_text(&mut socket).await, "{\"n\":1}");
+    assert_eq!(receive_text(&mut socket).await, "two\nlines");
     latch_to_close.close();
-    assert_eq!(hear_text(&mut socket).await, "3");
-    assert_eq!(hear_text(&mut socket).await, "[DONE]");
-    assert!(one.got()[0].header("accept").is_some_and(|accept| accept.contains("text/event-stream")));
-    let mut socket = open(&gate, "/agents/b/invoke").await;
-    say(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"invoke\"}").await;
+    assert_eq!(receive_text(&mut socket).await, "3");
+    assert_eq!(receive_text(&mut socket).await, "[DONE]");
+    assert!(one.requests()[0].header("accept").is_some_and(|accept| accept.contains("text/event-stream")));
+    let mut socket = connect(&gate, "/agents/b/invoke").await;
+    send_text(&mut socket, "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"invoke\"}").await;
     for n in 1..=3 {
-        assert_eq!(hear_json(&mut socket).await["params"], json!({"id": 5, "data": {"n": n}}));
+        assert_eq!(receive_json(&mut socket).await["params"], json!({"id": 5, "data": {"n": n}}));
     }
-    assert_eq!(hear_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": 5, "result": null}));
-    let mut socket = open(&gate, "/agents/c/invoke").await;
-    say(&mut socket, "{}").await;
-    assert_eq!(hear_text(&mut socket).await, "1");
-    assert_eq!(hear_json(&mut socket).await["error"]["code"], "AgentError");
+    assert_eq!(receive_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": 5, "result": null}));
+    let mut socket = connect(&gate, "/agents/c/invoke").await;
+    send_text(&mut socket, "{}").await;
+    assert_eq!(receive_text(&mut socket).await, "1");
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], "AgentError");
 }
 
 #[tokio::test]
 async fn a_caller_that_disconnects_ends_the_call_in_flight() {
-    let agent = Agent::doing(vec![Do::Hang]).await;
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
     let gate = gateway_for_http_agent(&agent).start().await;
-    let mut socket = open(&gate, INVOKE).await;
-    say(&mut socket, "{}").await;
-    eventually("the agent receives the call", async || agent.calls() == 1).await;
+    let mut socket = connect(&gate, INVOKE).await;
+    send_text(&mut socket, "{}").await;
+    eventually("the agent receives the call", async || agent.call_count() == 1).await;
     drop(socket);
-    eventually("the connection to the agent ends", async || agent.left() == 1).await;
-    eventually("there is one entry for the call and one for the connection", async || gate.log(2).await.len() == 2).await;
+    eventually("the connection to the agent ends", async || agent.aborted_responses() == 1).await;
+    eventually("there is one entry for the call and one for the connection", async || {
+        gate.access_log(2).await.len() == 2
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn idle_connections_hold_no_permit_of_an_agent_over_http() {
     let agent = Agent::echo().await;
-    let gate = gateway_for_http_agent(&agent).section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 0}\n").start().await;
-    let (mut one, mut two) = (open(&gate, INVOKE).await, open(&gate, INVOKE).await);
+    let gate = gateway_for_http_agent(&agent)
+        .section("limits:\n  concurrency: {max_per_agent: 1, max_queued: 0}\n")
+        .start()
+        .await;
+    let (mut one, mut two) = (connect(&gate, INVOKE).await, connect(&gate, INVOKE).await);
     for socket in [&mut one, &mut two] {
-        say(socket, "{}").await;
-        assert_eq!(hear_json(socket).await, json!({"echo": {}}));
+        send_text(socket, "{}").await;
+        assert_eq!(receive_json(socket).await, json!({"echo": {}}));
     }
 }

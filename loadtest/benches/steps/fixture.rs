@@ -90,8 +90,7 @@ impl Fixture {
         headers: &HeaderMap,
         agent: &AgentWithGrants,
     ) -> Result<Arc<Caller>, AuthRefusal> {
-        let requirements =
-            AgentAuthRequirements { authentication: &agent.agent.authentication, grants: &agent.grants };
+        let requirements = AgentAuthRequirements { authentication: &agent.agent.authentication, grants: &agent.grants };
         self.authorizer.authorize(&PresentedCredentials { headers, client_certificate: None }, Some(requirements)).await
     }
 }
@@ -151,8 +150,7 @@ fn authorizer_and_key(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, Strin
         }] },
     });
     let grants = json!({ "grants": [{ "callers": ["*"], "agents": ["*"] }] });
-    let network: net::NetworkConfig =
-        serde_json::from_value(json!({ "allowed_addresses": ["127.0.0.0/8"] })).unwrap();
+    let network: net::NetworkConfig = serde_json::from_value(json!({ "allowed_addresses": ["127.0.0.0/8"] })).unwrap();
     let client = net::FetchClient::build(&network, Arc::new(network.policy())).unwrap();
     let services = AuthServices { client, metrics };
     let config = serde_json::from_value(config).unwrap();

@@ -76,10 +76,7 @@ fn bench_limits(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     steps.bench_function("rate limit of an address", |bencher| {
         bencher.iter(|| limits.acquire_for_address(black_box(peer)));
     });
-    let agent = limits.register_agent(
-        &fixture.api_key_agent.agent.id,
-        gatepost::limit::AgentLimitSettings::default(),
-    );
+    let agent = limits.register_agent(&fixture.api_key_agent.agent.id, gatepost::limit::AgentLimitSettings::default());
     let acquire =
         || limits.acquire_for_calls(&agent, &limits.caller_key(black_box("key:bench"), None), NonZeroU32::MIN);
     let rate_limit_status = acquire().unwrap().unwrap();

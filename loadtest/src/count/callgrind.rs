@@ -14,8 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 /// callgrind counts a copy by one repeated instruction (`rep movsb`) as one instruction per byte, where a processor
 /// moves about thirty bytes at a time. These settings keep the C library from copying that way. They also remove a
 /// difference between processors.
-const COPY_TUNABLES: &str =
-    "glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86_rep_stosb_threshold=1000000000";
+const COPY_TUNABLES: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86_rep_stosb_threshold=1000000000";
 
 /// Part of the name of the assembly function that computes SHA-256. The processor that callgrind simulates has no
 /// instructions for SHA-256, so the digest of a key or a token costs many times what it costs on a current processor.
@@ -82,7 +81,10 @@ impl CallgrindSession {
     /// Returns what the gateway executes during `work`, in its busiest thread: the one worker, which serves calls from
     /// the first byte to the last. The other threads run on timers (they sweep, check files for changes, and write the
     /// access log at most a hundred times a second), so their share per call would grow on a slower machine.
-    pub(crate) fn count_during(&mut self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<InstructionTotals> {
+    pub(crate) fn count_during(
+        &mut self,
+        work: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<InstructionTotals> {
         self.send_command("zero")?;
         work()?;
         self.send_command("dump")?;

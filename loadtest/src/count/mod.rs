@@ -5,7 +5,7 @@ mod callgrind;
 mod cases;
 mod instruction_record;
 
-use crate::{figures, gatepost, request_body, token_issuer};
+use crate::{gatepost, request_body, statistics, token_issuer};
 use anyhow::Context as _;
 use cases::CaseCount;
 use instruction_record::{BuildInfo, InstructionRecord};
@@ -17,7 +17,7 @@ const MAX_TOKEN_EXCESS: f64 = 0.05;
 
 /// What to count.
 #[derive(clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct CountArgs {
     /// Builds of the gateway; each is compared with the first. Default: the gateway beside this program.
     programs: Vec<PathBuf>,
     /// Calls in each of the three windows of a case.
@@ -38,8 +38,8 @@ pub(crate) struct Plan {
     renew: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
-    let programs = if args.programs.is_empty() { vec![gatepost::beside()?] } else { args.programs.clone() };
+pub(crate) fn run(args: &CountArgs) -> anyhow::Result<()> {
+    let programs = if args.programs.is_empty() { vec![gatepost::sibling_program()?] } else { args.programs.clone() };
     let build = BuildInfo::read(programs.first().context("no build to count")?, &args.profile)?;
     let temporary = tempfile::tempdir()?;
     let folder = args.dumps.as_deref().unwrap_or_else(|| temporary.path());
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
     };
     let columns = (1..).zip(&programs).map(count).collect::<anyhow::Result<Vec<_>>>()?;
     let counts = columns.first().context("no build to count")?;
-    println!("{}", table(&programs, &columns));
+    println!("{}", comparison_table(&programs, &columns));
     if let Some(file) = &args.renew {
         InstructionRecord::read(file)?.update(file, &build, counts)?;
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Plan) -> anyhow::Result<()> {
 }
 
 /// Formats a row for each case, with the count of each build and its ratio to the first build's.
-fn table(programs: &[PathBuf], columns: &[Vec<CaseCount>]) -> String {
+fn comparison_table(programs: &[PathBuf], columns: &[Vec<CaseCount>]) -> String {
     let names: Vec<String> = programs.iter().map(|program| program.display().to_string()).collect();
     let mut header = vec!["instructions of a call"];
     for name in &names {
@@ -77,5 +77,5 @@ fn table(programs: &[PathBuf], columns: &[Vec<CaseCount>]) -> String {
         }
         row
     };
-    figures::table(&header, &first.iter().enumerate().map(row).collect::<Vec<_>>())
+    statistics::markdown_table(&header, &first.iter().enumerate().map(row).collect::<Vec<_>>())
 }

@@ -2,11 +2,11 @@
 //! that sleeps by the kernel's timer sends the moments at which calls are due, because the runtime's timer has steps of
 //! a millisecond.
 
-use super::{Paced, SOON, Saturated, Target, wait_until};
-use crate::agent::now;
-use crate::client::PATIENCE;
-use crate::process::Process;
-use crate::wire::{Caller, config, server_name};
+use super::{CallTarget, PacedResult, START_DELAY_NANOS, SaturationResult, wait_until};
+use crate::agent::monotonic_nanos;
+use crate::client_stream::{ClientProtocol, server_name, tls_config};
+use crate::http1_client::RESPONSE_TIMEOUT;
+use crate::process::ServerProcess;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -22,11 +22,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// Concurrent calls of a connection at saturation, so that there are as many in total as over HTTP/1.1.
-const AT_ONCE: u64 = 8;
+const CALLS_PER_CONNECTION: u64 = 8;
 
-type Sender = SendRequest<Bytes>;
+type RequestSender = SendRequest<Bytes>;
 
-pub(super) fn try_once(target: &Target) -> anyhow::Result<()> {
+pub(super) fn try_once(target: &CallTarget) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let sender = connect(target).await?;
         let status = call(sender, target).await?;
@@ -36,35 +36,35 @@ pub(super) fn try_once(target: &Target) -> anyhow::Result<()> {
 }
 
 pub(super) fn saturate(
-    target: &Target,
+    target: &CallTarget,
     concurrent_calls: u64,
     time: Duration,
-    process: Option<&Process>,
-) -> anyhow::Result<Saturated> {
+    process: Option<&ServerProcess>,
+) -> anyhow::Result<SaturationResult> {
     runtime()?.block_on(async {
         let senders = connect_all(target, concurrent_calls).await?;
-        let cpu = || process.map(Process::cpu).transpose();
+        let cpu = || process.map(ServerProcess::cpu_time).transpose();
         let (cpu_before, started) = (cpu()?, Instant::now());
         let mut tasks = JoinSet::new();
         for sender in senders {
-            for _ in 0..AT_ONCE.min(concurrent_calls) {
-                tasks.spawn(busy(sender.clone(), target.clone(), started + time));
+            for _ in 0..CALLS_PER_CONNECTION.min(concurrent_calls) {
+                tasks.spawn(run_saturated_stream(sender.clone(), target.clone(), started + time));
             }
         }
-        let mut result = Saturated { calls: 0, failed: 0, took: time, cpu: None };
+        let mut result = SaturationResult { calls: 0, failed: 0, elapsed: time, cpu: None };
         while let Some(task) = tasks.join_next().await {
             let (calls, failed) = task?;
             result.calls += calls;
             result.failed += failed;
         }
         let cpu = cpu()?.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
-        Ok(Saturated { took: started.elapsed(), cpu, ..result })
+        Ok(SaturationResult { elapsed: started.elapsed(), cpu, ..result })
     })
 }
 
 /// Calls one after the other until `end`. Returns the number of calls, and of those that failed. Stops at the first
 /// failure: the connection may be gone, and the run does not count.
-async fn busy(sender: Sender, target: Target, end: Instant) -> (u64, u64) {
+async fn run_saturated_stream(sender: RequestSender, target: CallTarget, end: Instant) -> (u64, u64) {
     let mut calls = 0;
     while Instant::now() < end {
         calls += 1;
@@ -76,42 +76,47 @@ async fn busy(sender: Sender, target: Target, end: Instant) -> (u64, u64) {
 }
 
 /// Makes a call every `period` for `time`. Each begins when it is due, however many are under way.
-pub(super) fn pace(target: &Target, concurrent_calls: u64, period: Duration, time: Duration) -> anyhow::Result<Paced> {
+pub(super) fn run_at_rate(
+    target: &CallTarget,
+    concurrent_calls: u64,
+    period: Duration,
+    time: Duration,
+) -> anyhow::Result<PacedResult> {
     runtime()?.block_on(async {
         let senders = connect_all(target, concurrent_calls).await?;
-        let mut due = moments(period, time)?;
+        let mut due = send_due_moments(period, time)?;
         let mut calls = JoinSet::new();
         let mut rotation = senders.iter().cycle();
         while let Some(moment) = due.recv().await {
             let (sender, target) = (rotation.next().context("no connection")?.clone(), target.clone());
             calls.spawn(async move {
-                let late = now().saturating_sub(moment);
+                let late = monotonic_nanos().saturating_sub(moment);
                 let status = call(sender, &target).await;
-                (late, matches!(status, Ok(200)).then(|| now().saturating_sub(moment)))
+                (late, matches!(status, Ok(200)).then(|| monotonic_nanos().saturating_sub(moment)))
             });
         }
-        let mut result = Paced::default();
+        let mut result = PacedResult::default();
         while let Some(call) = calls.join_next().await {
             let (late, latency) = call?;
-            result.late.push(late);
+            result.lateness.push(late);
             match latency {
                 Some(latency) => result.latencies.push(latency),
                 None => result.failed += 1,
             }
         }
         result.latencies.sort_unstable();
-        result.late.sort_unstable();
+        result.lateness.sort_unstable();
         Ok(result)
     })
 }
 
 /// Sends each moment at which a call is due, when that moment comes.
-fn moments(period: Duration, time: Duration) -> anyhow::Result<mpsc::UnboundedReceiver<u64>> {
+fn send_due_moments(period: Duration, time: Duration) -> anyhow::Result<mpsc::UnboundedReceiver<u64>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (period, time) = (u64::try_from(period.as_nanos())?.max(1), u64::try_from(time.as_nanos())?);
     std::thread::spawn(move || -> anyhow::Result<()> {
         set_current_timer_slack(NonZeroU64::new(1))?;
-        let first = now() + SOON;
+        let first = monotonic_nanos() + START_DELAY_NANOS;
         for moment in (first..first + time).step_by(usize::try_from(period)?) {
             wait_until(moment)?;
             sender.send(moment)?;
@@ -125,19 +130,19 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-async fn connect_all(target: &Target, concurrent_calls: u64) -> anyhow::Result<Vec<Sender>> {
+async fn connect_all(target: &CallTarget, concurrent_calls: u64) -> anyhow::Result<Vec<RequestSender>> {
     let mut senders = Vec::new();
-    for _ in 0..concurrent_calls.div_ceil(AT_ONCE) {
+    for _ in 0..concurrent_calls.div_ceil(CALLS_PER_CONNECTION) {
         senders.push(connect(target).await?);
     }
     Ok(senders)
 }
 
-async fn connect(target: &Target) -> anyhow::Result<Sender> {
+async fn connect(target: &CallTarget) -> anyhow::Result<RequestSender> {
     let stream = TcpStream::connect(target.address).await.context("connect")?;
     stream.set_nodelay(true)?;
-    let tls = TlsConnector::from(Arc::new(config(Caller::H2, Resumption::disabled())?));
-    let stream = timeout(PATIENCE, tls.connect(server_name()?, stream)).await??;
+    let tls = TlsConnector::from(Arc::new(tls_config(ClientProtocol::Http2Tls, Resumption::disabled())?));
+    let stream = timeout(RESPONSE_TIMEOUT, tls.connect(server_name()?, stream)).await??;
     let (sender, connection) = h2::client::handshake(stream).await?;
     // The calls over the connection see its error.
     tokio::spawn(async move { drop(connection.await) });
@@ -145,7 +150,7 @@ async fn connect(target: &Target) -> anyhow::Result<Sender> {
 }
 
 /// Makes one call, reads the complete response, and returns its status.
-async fn call(sender: Sender, target: &Target) -> anyhow::Result<u16> {
+async fn call(sender: RequestSender, target: &CallTarget) -> anyhow::Result<u16> {
     let exchange = async {
         let mut sender = sender.ready().await?;
         let body = target.request.body.clone();
@@ -159,5 +164,5 @@ async fn call(sender: Sender, target: &Target) -> anyhow::Result<u16> {
         }
         anyhow::Ok(head.status.as_u16())
     };
-    timeout(PATIENCE, exchange).await?
+    timeout(RESPONSE_TIMEOUT, exchange).await?
 }

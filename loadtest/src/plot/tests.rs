@@ -1,7 +1,7 @@
 //! The plot is well-formed.
 
-use super::svg;
-use crate::record::tests::record;
+use super::render_svg;
+use crate::run_record::tests::record;
 
 /// Whether every element that is opened is closed, in nested order.
 fn is_well_formed(text: &str) -> bool {
@@ -22,7 +22,7 @@ fn is_well_formed(text: &str) -> bool {
 
 #[test]
 fn the_plot_escapes_the_names_of_rows() {
-    let text = svg(&record());
+    let text = render_svg(&record());
     assert!(is_well_formed(&text), "{text}");
     assert!(text.contains("Gatepost &lt; &amp; 1"));
     assert!(!is_well_formed("<svg><text></svg>"));
@@ -30,13 +30,13 @@ fn the_plot_escapes_the_names_of_rows() {
 
 #[test]
 fn rows_without_cpu_have_no_bar() {
-    assert_eq!(svg(&record()).matches("class=\"own\"").count(), 1);
-    assert!(!svg(&record()).contains(">direct<"));
+    assert_eq!(render_svg(&record()).matches("class=\"own\"").count(), 1);
+    assert!(!render_svg(&record()).contains(">direct<"));
 }
 
 #[test]
 fn a_run_without_rows_has_a_well_formed_plot() {
     let mut record = record();
     record.rows.clear();
-    assert!(is_well_formed(&svg(&record)));
+    assert!(is_well_formed(&render_svg(&record)));
 }

@@ -1,13 +1,13 @@
 //! The configurations of the other proxies.
 
-use super::{CHECKED_PATH, Fronts, API_KEY, Setting, Work};
-use crate::certificate::Certificate;
+use super::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings};
+use crate::certificate::TestCertificate;
 use crate::{envoy, haproxy, nginx};
 use std::path::Path;
 
-fn settings(folder: &Path) -> Setting {
-    let certificate = Certificate::new(folder).unwrap();
-    Setting {
+fn settings(folder: &Path) -> ProxySettings {
+    let certificate = TestCertificate::new(folder).unwrap();
+    ProxySettings {
         folder: folder.to_owned(),
         agent: "127.0.0.1:9".parse().unwrap(),
         certificate,
@@ -19,17 +19,17 @@ fn settings(folder: &Path) -> Setting {
 #[test]
 fn proxies_with_checks_know_the_key_and_the_path() {
     let folder = tempfile::tempdir().unwrap();
-    let (settings, addresses) = (settings(folder.path()), Fronts::free().unwrap());
-    let nginx = nginx::text(&settings, Work::Check, (addresses, folder.path()));
-    let envoy = envoy::config(&settings, Work::Check, addresses).to_string();
+    let (settings, addresses) = (settings(folder.path()), ListenAddresses::allocate().unwrap());
+    let nginx = nginx::config(&settings, ProxyMode::Checked, (addresses, folder.path()));
+    let envoy = envoy::config(&settings, ProxyMode::Checked, addresses).to_string();
     assert!([&nginx, &envoy].into_iter().all(|text| text.contains(API_KEY) && text.contains(CHECKED_PATH)));
-    assert!(haproxy::text(&settings, Work::Check, addresses).contains(CHECKED_PATH));
+    assert!(haproxy::config(&settings, ProxyMode::Checked, addresses).contains(CHECKED_PATH));
 }
 
 #[test]
 fn only_unbuffered_proxies_send_events_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (settings, addresses) = (settings(folder.path()), Fronts::free().unwrap());
-    assert!(haproxy::text(&settings, Work::Prompt, addresses).contains("http-no-delay"));
-    assert!(!haproxy::text(&settings, Work::Pass, addresses).contains("http-no-delay"));
+    let (settings, addresses) = (settings(folder.path()), ListenAddresses::allocate().unwrap());
+    assert!(haproxy::config(&settings, ProxyMode::Unbuffered, addresses).contains("http-no-delay"));
+    assert!(!haproxy::config(&settings, ProxyMode::PassThrough, addresses).contains("http-no-delay"));
 }

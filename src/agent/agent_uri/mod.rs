@@ -60,7 +60,10 @@ impl AgentUri {
             return Err(error(MAX_URI_LEN, "the name is too long (at most 8192 bytes)"));
         }
         if let Some(offset) = text.bytes().position(|byte| !byte.is_ascii_graphic()) {
-            return Err(error(offset, "a name must be printable ASCII without spaces (percent-encode other characters)"));
+            return Err(error(
+                offset,
+                "a name must be printable ASCII without spaces (percent-encode other characters)",
+            ));
         }
         let scheme_end = text.find("://").ok_or_else(|| error(0, "the name must begin with agent:// or agent+…://"))?;
         let transport = parse_transport(text.get(..scheme_end).unwrap_or_default())?;
@@ -81,7 +84,13 @@ impl AgentUri {
             validate_chars(fragment, UriPart::Query).map_err(|why| shift_after(why, without_fragment.len()))?;
         }
         let to_owned_part = |part: Option<&str>| part.map(Box::from);
-        Ok(Self { transport, authority, path: path.into(), query: to_owned_part(query), fragment: to_owned_part(fragment) })
+        Ok(Self {
+            transport,
+            authority,
+            path: path.into(),
+            query: to_owned_part(query),
+            fragment: to_owned_part(fragment),
+        })
     }
 
     /// Returns the transport that the name requests, in lower case; `None` leaves the choice to the resolver (R52).
@@ -188,7 +197,9 @@ fn validate_path(path: &str) -> Result<(), UriParseError> {
         match percent_encoding::is_dot_segment(segment) {
             true => return error("the path has a dot segment ('.' or '..')"),
             false if index > MAX_PATH_SEGMENTS => return error("the path has more than 64 segments"),
-            false if segment.is_empty() && index > 0 && !is_last => return error("the path has an empty segment ('//')"),
+            false if segment.is_empty() && index > 0 && !is_last => {
+                return error("the path has an empty segment ('//')");
+            }
             false => offset += segment.len() + 1,
         }
     }

@@ -85,7 +85,8 @@ fn random_alphanumeric(count: usize) -> Result<String, String> {
     while text.len() < count {
         let mut bytes = [0; 64];
         rand::fill(&mut bytes).map_err(|_| "the system has no randomness")?;
-        let characters = bytes.iter().filter(|byte| **byte < 248).filter_map(|byte| ALPHANUMERIC.get(usize::from(byte % 62)));
+        let characters =
+            bytes.iter().filter(|byte| **byte < 248).filter_map(|byte| ALPHANUMERIC.get(usize::from(byte % 62)));
         text.extend(characters.map(|byte| char::from(*byte)).take(count - text.len()));
     }
     Ok(text)

@@ -136,9 +136,8 @@ impl CallerMapper {
             .unwrap_or_default();
         let mut scopes = Vec::new();
         for path in ["scope", "scp"] {
-            scopes.extend(
-                claims.find_claim(path).map(|value| string_list(value, true)).transpose()?.unwrap_or_default(),
-            );
+            scopes
+                .extend(claims.find_claim(path).map(|value| string_list(value, true)).transpose()?.unwrap_or_default());
         }
         let tier = self.mapping.tier.as_deref().and_then(|path| claims.find_claim(path)).and_then(Value::as_str);
         Ok(Arc::new(Caller {
@@ -161,7 +160,8 @@ fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<Arc<str>>, Inval
         Value::Array(items) => items.iter().map(Value::as_str).collect(),
         _ => None,
     };
-    let strings = strings.filter(|strings| strings.len() <= MAX_LIST_ITEMS && strings.iter().all(|string| is_valid_name(string)));
+    let strings =
+        strings.filter(|strings| strings.len() <= MAX_LIST_ITEMS && strings.iter().all(|string| is_valid_name(string)));
     Ok(strings
         .ok_or_else(|| InvalidCredential::new("the token's groups or scopes are malformed"))?
         .into_iter()

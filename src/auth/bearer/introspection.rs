@@ -4,9 +4,9 @@
 use super::{
     TokenError, VerifiedToken,
     claims::{CallerMapper, TokenClaims},
-    jwt::DuplicateFreeJson,
+    jwt_parser::DuplicateFreeJson,
+    jwt_validation::as_seconds,
     token_check_unavailable,
-    token_issuer::as_seconds,
 };
 use crate::{
     auth::{

@@ -1,5 +1,5 @@
 //! JWKS cache: an issuer's keys, with at most one fetch at a time. A failed fetch keeps the previous keys.
-//! `token_issuer` decides when to fetch, and how to respond until then.
+//! `jwt_validation` decides when to fetch, and how to respond until then.
 
 use super::verification_key::{self, VerificationKey};
 use crate::{
@@ -175,7 +175,8 @@ impl JwksCache {
             return Err(format!("{url}: names the issuer {:?}, expected {issuer:?}", document.issuer));
         }
         let document_origin = self.client.check_url(url).map(|url| url.origin());
-        let jwks_origin = self.client.check_url(&document.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
+        let jwks_origin =
+            self.client.check_url(&document.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
         // A key set on the document's own origin is trusted like the configured URL; any other URL is not.
         let trust = if document_origin == Ok(jwks_origin) { UrlTrust::Operator } else { UrlTrust::Untrusted };
         Ok((document.jwks_uri, trust))

@@ -4,8 +4,8 @@
 mod claims;
 mod introspection;
 mod jwks;
-mod jwt;
-mod token_issuer;
+mod jwt_parser;
+mod jwt_validation;
 mod verification_key;
 
 use super::{
@@ -18,12 +18,12 @@ use crate::fault::{Fault, FaultCode};
 use aws_lc_rs::digest;
 use http::{HeaderMap, header};
 use introspection::TokenIntrospector;
+use jwt_validation::TokenIssuer;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
-use token_issuer::TokenIssuer;
 
 /// Maximum length of a token; longer ones are refused before they are hashed.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
@@ -107,12 +107,7 @@ impl BearerAuthenticator {
         let cache_ttl = config.token_cache_ttl.get();
         let token_cache =
             moka::sync::Cache::builder().max_capacity(config.max_cached_tokens).time_to_live(cache_ttl).build();
-        Ok(Self {
-            issuers,
-            introspector,
-            token_cache,
-            max_cache_seconds: cache_ttl.as_secs().try_into().unwrap_or(0),
-        })
+        Ok(Self { issuers, introspector, token_cache, max_cache_seconds: cache_ttl.as_secs().try_into().unwrap_or(0) })
     }
 
     /// Starts background fetches of issuers' keys that are due, so that calls do not wait for them.
@@ -140,7 +135,7 @@ impl BearerAuthenticator {
             return AuthenticationResult::NotPresented;
         };
         let hash = sha256(token);
-        let verified = match jwt::is_jwt(token) {
+        let verified = match jwt_parser::is_jwt(token) {
             true => self.verify_jwt(token).await,
             false => self.introspect(token, hash).await,
         };
@@ -154,7 +149,7 @@ impl BearerAuthenticator {
     }
 
     async fn verify_jwt(&self, token: &str) -> Result<Arc<VerifiedToken>, TokenError> {
-        let jws = jwt::SignedJwt::parse(token)?;
+        let jws = jwt_parser::SignedJwt::parse(token)?;
         let issuer = jws.claims.text("iss").and_then(|name| self.issuers.iter().find(|issuer| issuer.has_name(name)));
         let issuer = issuer.ok_or_else(|| InvalidCredential::new("the token's issuer is not accepted"))?;
         let mut verified = issuer.verify(&jws).await?;
@@ -199,7 +194,8 @@ fn has_distinct_labels(config: &config::BearerConfig) -> bool {
     let issuers = config.issuers.iter().map(|issuer| (Some(issuer.issuer.as_str()), issuer.label.as_deref()));
     let introspection =
         config.introspection.iter().map(|endpoint| (endpoint.issuer.as_deref(), endpoint.label.as_deref()));
-    let is_consistent = issuers.chain(introspection).all(|(issuer, label)| *sources.entry(issuer).or_insert(label) == label);
+    let is_consistent =
+        issuers.chain(introspection).all(|(issuer, label)| *sources.entry(issuer).or_insert(label) == label);
     let labels: HashSet<_> = sources.values().collect();
     is_consistent && labels.len() == sources.len() && (sources.len() < 2 || !labels.contains(&None))
 }

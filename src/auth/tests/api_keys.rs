@@ -252,5 +252,8 @@ async fn r28_lookup_time_does_not_depend_on_the_number_of_keys() {
     let memory = std::fs::read_to_string("/proc/self/status").unwrap();
     let memory = memory.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     println!("{count} keys: loaded in {load_time:?}, {time_per_call:?} a call, {memory}");
-    assert!(load_time < Duration::from_secs(60) && time_per_call < Duration::from_millis(5), "{load_time:?} {time_per_call:?}");
+    assert!(
+        load_time < Duration::from_secs(60) && time_per_call < Duration::from_millis(5),
+        "{load_time:?} {time_per_call:?}"
+    );
 }

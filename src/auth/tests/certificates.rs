@@ -98,7 +98,8 @@ async fn r97_a_bound_token_is_valid_only_with_its_certificate() {
     let auth = build(json!({"bearer": {"issuers": [issuer.settings()]}}));
     let (ours, theirs) = (certificate_with_dns_name("a.example"), certificate_with_dns_name("a.example"));
     let headers = bearer(
-        &issuer.token(&issuer.claims_with("cnf", json!({"x5t#S256": test_signer::encode_base64url(ours.fingerprint())}))),
+        &issuer
+            .token(&issuer.claims_with("cnf", json!({"x5t#S256": test_signer::encode_base64url(ours.fingerprint())}))),
     );
     let agent = agent_with_auth("oauth2_bearer");
     // Twice, so that the cached token is checked as well.

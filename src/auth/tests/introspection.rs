@@ -62,7 +62,8 @@ async fn r97_inactive_tokens_are_401_and_briefly_cached() {
 #[tokio::test]
 async fn r97_responses_with_invalid_claims_are_401() {
     let now = caller::unix_now();
-    let valid_response = json!({"active": true, "client_id": "app-1", "aud": "gatepost", "iss": "https://issuer.example"});
+    let valid_response =
+        json!({"active": true, "client_id": "app-1", "aud": "gatepost", "iss": "https://issuer.example"});
     let wrong = [
         ("exp", json!(now - 1)),
         ("exp", json!("soon")),

@@ -185,7 +185,8 @@ async fn keys_that_are_weak_or_not_for_signatures_are_ignored() {
 #[tokio::test]
 async fn a_response_without_usable_keys_keeps_the_previous_keys() {
     let issuer = IssuerFixture::new().await;
-    let auth = authorizer_with(issuer.settings(), &json!({"jwks_refresh_interval": "1s", "min_jwks_refetch_interval": "1s"}));
+    let auth =
+        authorizer_with(issuer.settings(), &json!({"jwks_refresh_interval": "1s", "min_jwks_refetch_interval": "1s"}));
     assert_eq!(status(&auth, &issuer.token(&issuer.claims())).await, 200);
     for (code, body) in [
         (200, "{\"keys\":[]}"),
@@ -360,8 +361,12 @@ async fn callers_of_two_token_sources_never_share_an_id() {
     let introspection_settings = |name: Value, label: Value| json!({"endpoint": issuer.web.url("/introspect"), "client_id": "a", "client_secret": format!("file:{}", secret.path().display()), "issuer": name, "label": label});
     let is_valid = |bearer: Value| try_build(json!({"bearer": bearer}), grant_everything()).is_ok();
     assert!(is_valid(json!({"issuers": [issuer_settings("a", json!("a")), issuer_settings("b", json!("b"))]})));
-    assert!(is_valid(json!({"issuers": [issuer_settings("a", Value::Null)], "introspection": introspection_settings(json!("a"), Value::Null)})));
-    assert!(is_valid(json!({"issuers": [issuer_settings("a", json!("x"))], "introspection": introspection_settings(json!("b"), json!("y"))})));
+    assert!(is_valid(
+        json!({"issuers": [issuer_settings("a", Value::Null)], "introspection": introspection_settings(json!("a"), Value::Null)})
+    ));
+    assert!(is_valid(
+        json!({"issuers": [issuer_settings("a", json!("x"))], "introspection": introspection_settings(json!("b"), json!("y"))})
+    ));
     for bearer in [
         json!({"issuers": [issuer_settings("a", json!("a")), issuer_settings("b", json!("a"))]}),
         json!({"issuers": [issuer_settings("a", json!("a")), issuer_settings("b", Value::Null)]}),

@@ -71,7 +71,8 @@ async fn call(
     agent: Option<&Agent>,
 ) -> Result<Arc<Caller>, AuthRefusal> {
     let grants = agent.map(|agent| auth.grants_for_agent(agent)).unwrap_or_default();
-    let requirements = agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
+    let requirements =
+        agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
     auth.authorize(&PresentedCredentials { headers, client_certificate: peer }, requirements).await
 }
 

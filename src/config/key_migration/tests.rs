@@ -1,6 +1,6 @@
 //! Tests of former key names: how they load, how files are rewritten, and which keys the operator must rewrite.
 
-use crate::config::{ConfigProblems, MigratedConfig, config_text::ConfigText, migrate_file, migrate_text};
+use crate::config::{ConfigProblems, MigratedConfig, migrate_file, migrate_text, yaml_text::ConfigText};
 
 fn rewritten(text: &str) -> String {
     migrate_text(text).unwrap().text

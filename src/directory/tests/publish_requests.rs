@@ -130,7 +130,7 @@ fn an_invalid_precondition_is_refused_instead_of_ignored() {
 fn r8_a_history_entry_has_time_publisher_and_document() {
     let revision = |document: Option<&str>| DocumentRevision {
         at: OffsetDateTime::UNIX_EPOCH,
-        by: "key:team-a".into(),
+        writer: "key:team-a".into(),
         document: document.map(Into::into),
     };
     assert_eq!(

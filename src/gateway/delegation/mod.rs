@@ -102,8 +102,9 @@ impl DelegationPolicy {
                 Err(why) => problems.push(format!("trusted_issuers[{index}].jwks: {why}")),
             }
             if own_issuer == Some(&gateway.issuer) {
-                problems
-                    .push(format!("trusted_issuers[{index}].issuer: is this gateway's own issuer (name another gateway)"));
+                problems.push(format!(
+                    "trusted_issuers[{index}].issuer: is this gateway's own issuer (name another gateway)"
+                ));
             }
         }
         let Some((signer, own_issuer)) = signer.zip(own_issuer) else {
@@ -156,8 +157,7 @@ impl DelegationPolicy {
             jti: hop.call.to_owned(),
             chain,
         };
-        let signing_failed =
-            || Fault::from(FaultCode::Internal).with_detail("signing the delegation chain failed");
+        let signing_failed = || Fault::from(FaultCode::Internal).with_detail("signing the delegation chain failed");
         let claims = serde_json::to_value(&claims).map_err(|_| signing_failed())?;
         let token = self.signer.sign_token(TOKEN_TYPE, &claims).ok_or_else(signing_failed)?;
         if token.len() > MAX_CHAIN_BYTES {
@@ -171,8 +171,8 @@ impl DelegationPolicy {
     /// Verifies a chain and that the caller may continue it; returns the calls in it.
     fn verify_chain(&self, token: &str, hop: &ChainHop<'_>, now: i64) -> Result<Vec<ChainActor>> {
         let not_trusted = || chain_denied("The X-Delegation-Chain is not signed by a trusted gateway");
-        let issuers =
-            std::iter::once((&self.own_issuer, None)).chain(self.trusted_issuers.iter().map(|(issuer, presenters)| (issuer, Some(presenters))));
+        let issuers = std::iter::once((&self.own_issuer, None))
+            .chain(self.trusted_issuers.iter().map(|(issuer, presenters)| (issuer, Some(presenters))));
         for (issuer, presenters) in issuers {
             let claims = match issuer.keys.verify_claims(TOKEN_TYPE, token) {
                 Ok(claims) => claims,

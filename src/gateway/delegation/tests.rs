@@ -56,7 +56,10 @@ fn r87_a_chain_begins_with_the_caller_and_grows_by_each_call() {
     let policy = policy(&signer, &DelegationConfig::default());
     let first = text(policy.extend_chain(&HeaderMap::new(), &hop("key:app", "planner")).unwrap());
     let claims_of_chain = claims(&signer, &first);
-    assert_eq!((&claims_of_chain["sub"], &claims_of_chain["aud"], &claims_of_chain["chain"]), (&json!("key:app"), &json!("planner"), &json!([])));
+    assert_eq!(
+        (&claims_of_chain["sub"], &claims_of_chain["aud"], &claims_of_chain["chain"]),
+        (&json!("key:app"), &json!("planner"), &json!([]))
+    );
     assert_eq!(claims_of_chain["exp"].as_i64().unwrap() - claims_of_chain["iat"].as_i64().unwrap(), 600);
     let second = text(policy.extend_chain(&chain_headers(&first), &hop("key:planner", "writer")).unwrap());
     let claims_of_chain = claims(&signer, &second);
@@ -184,7 +187,8 @@ fn r87_chains_of_a_trusted_gateway_are_continued_by_the_configured_callers() {
         serde_json::from_value::<DelegationConfig>(json!({"trusted_issuers": trusted})).unwrap()
     };
     let policy = policy(&own_signer, &config_with_issuer("https://branch.example"));
-    let foreign_chain = signed_with(&other_signer, TOKEN_TYPE, |claims| claims["iss"] = json!("https://branch.example"));
+    let foreign_chain =
+        signed_with(&other_signer, TOKEN_TYPE, |claims| claims["iss"] = json!("https://branch.example"));
     let chain = text(policy.extend_chain(&foreign_chain, &hop("cert:branch-1", "planner")).unwrap());
     // Their planner is another agent than this gateway's planner, so this is not a loop.
     assert_eq!(claims(&own_signer, &chain)["chain"][0]["iss"], "https://branch.example");
@@ -198,7 +202,9 @@ fn r87_chains_of_a_trusted_gateway_are_continued_by_the_configured_callers() {
     let problems = DelegationPolicy::new(&config_with_issuer(ISSUER), Some(&own_signer), Some(ISSUER)).unwrap_err();
     assert!(problems[0].contains("trusted_issuers[0].issuer"), "{problems:?}");
     fs::write(&path, "{}").unwrap();
-    let problems = DelegationPolicy::new(&config_with_issuer("https://branch.example"), Some(&own_signer), Some(ISSUER)).unwrap_err();
+    let problems =
+        DelegationPolicy::new(&config_with_issuer("https://branch.example"), Some(&own_signer), Some(ISSUER))
+            .unwrap_err();
     assert!(problems[0].starts_with("trusted_issuers[0].jwks:"), "{problems:?}");
 }
 

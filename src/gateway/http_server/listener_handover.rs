@@ -132,7 +132,8 @@ pub fn take_over_listeners(path: &Path) -> io::Result<InheritedListeners> {
     let mut sockets: Vec<OwnedFd> = Vec::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rx::recvmsg(&predecessor, &mut [IoSliceMut::new(&mut message)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received =
+        rx::recvmsg(&predecessor, &mut [IoSliceMut::new(&mut message)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     for control_message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = control_message {
             sockets.extend(descriptors);
@@ -142,7 +143,8 @@ pub fn take_over_listeners(path: &Path) -> io::Result<InheritedListeners> {
     while message != b"\n" && !message.ends_with(b"\n\n") {
         let mut more = [0; 1 << 10];
         let read = predecessor.read(&mut more)?;
-        message.extend_from_slice(more.get(..read).filter(|more| !more.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        message
+            .extend_from_slice(more.get(..read).filter(|more| !more.is_empty()).ok_or(io::ErrorKind::UnexpectedEof)?);
     }
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the running process sent an invalid handover message");
     let labels = String::from_utf8(message).map_err(|_| invalid())?;

@@ -91,7 +91,9 @@ pub fn bind_listeners(
     for (index, config) in configs.iter().enumerate() {
         match BoundListener::open(config, inherited.as_deref_mut()) {
             Ok(listener) => listeners.push(listener),
-            Err(listener_problems) => problems.extend(listener_problems.into_iter().map(|problem| format!("listeners[{index}].{problem}"))),
+            Err(listener_problems) => {
+                problems.extend(listener_problems.into_iter().map(|problem| format!("listeners[{index}].{problem}")))
+            }
         }
     }
     if problems.is_empty() { Ok(listeners) } else { Err(problems) }

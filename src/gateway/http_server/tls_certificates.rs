@@ -113,9 +113,14 @@ fn ok_or_record<T>(result: Result<T, String>, key: &str, problems: &mut Vec<Stri
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let unreadable = |error: &dyn Display| format!("{} cannot be read as certificates ({error})", path.display());
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
     let certificates = certificates.map_err(|error| unreadable(&error))?;
-    if certificates.is_empty() { Err(format!("{} has no certificate (PEM is required)", path.display())) } else { Ok(certificates) }
+    if certificates.is_empty() {
+        Err(format!("{} has no certificate (PEM is required)", path.display()))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// Builds the verifier of client certificates. It requests a certificate without requiring one, because each agent

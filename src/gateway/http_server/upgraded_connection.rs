@@ -23,7 +23,8 @@ impl UpgradedConnection {
     pub(super) async fn serve(self, mut session: ServerSession) {
         // Bytes that were read after the head are available at once; well-behaved clients send none.
         let read_ahead = session.read_request_body().now_or_never();
-        let read_ahead = read_ahead.and_then(|read| read.ok().flatten()).map(|bytes| bytes.to_vec()).unwrap_or_default();
+        let read_ahead =
+            read_ahead.and_then(|read| read.ok().flatten()).map(|bytes| bytes.to_vec()).unwrap_or_default();
         let ServerSession::H1(session) = session else { return };
         if let Some(mut stream) = ConnectionStream::from_stream(session.into_inner()) {
             stream.store_read_ahead(Default::default());

@@ -90,7 +90,8 @@ impl RequestContext<'_> {
 fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) {
     match result {
         Ok(CompleteReply { status, headers, body }) => {
-            let content_type = headers.get(header::CONTENT_TYPE).map(|content_type| (header::CONTENT_TYPE, content_type.clone()));
+            let content_type =
+                headers.get(header::CONTENT_TYPE).map(|content_type| (header::CONTENT_TYPE, content_type.clone()));
             let headers = HeaderMap::from_iter(content_type);
             claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() });
         }

@@ -64,8 +64,7 @@ impl RequestContext<'_> {
         let deadline = deadline_within(call, max_duration, &head.headers)?;
         call.set_caller(&caller);
         let forwarded = self.connection.forwarded_header(requested_host(&head));
-        let run =
-            PipelineRun { call_id: call.id().to_owned(), headers: head.headers.clone(), forwarded, deadline };
+        let run = PipelineRun { call_id: call.id().to_owned(), headers: head.headers.clone(), forwarded, deadline };
         let key = if self.config.idempotency.is_enabled() {
             idempotency::parse_key(&run.headers)?.map(str::to_owned)
         } else {
@@ -131,9 +130,7 @@ impl RequestContext<'_> {
                 false => input = next_input(reply).map_err(in_step)?,
             }
         }
-        final_reply.ok_or_else(|| {
-            Fault::from(FaultCode::Internal).with_detail("a pipeline without steps")
-        })
+        final_reply.ok_or_else(|| Fault::from(FaultCode::Internal).with_detail("a pipeline without steps"))
     }
 
     async fn run_step(
@@ -167,7 +164,11 @@ impl RequestContext<'_> {
     }
 
     fn caller_context<'a>(&'a self, headers: &'a HeaderMap) -> CallerContext<'a> {
-        CallerContext { headers, peer: self.connection.client_identity(), address: self.connection.peer_address.ip() }
+        CallerContext {
+            headers,
+            client_certificate: self.connection.client_identity(),
+            address: self.connection.peer_address.ip(),
+        }
     }
 }
 

@@ -103,7 +103,12 @@ impl PipelineStep {
     }
 }
 
-fn report_unknown_members(members: &Map<String, Value>, allowed: &[&str], pointer: &str, violations: &mut Vec<Violation>) {
+fn report_unknown_members(
+    members: &Map<String, Value>,
+    allowed: &[&str],
+    pointer: &str,
+    violations: &mut Vec<Violation>,
+) {
     for name in members.keys().filter(|name| !allowed.contains(&name.as_str())).take(8) {
         let name = json::truncate(name, 60);
         violations.push(violation(pointer, &format!("unknown member '{name}' (known are {})", allowed.join(", "))));

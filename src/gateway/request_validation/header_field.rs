@@ -87,7 +87,9 @@ impl SingletonFields {
         }
         let is_named = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         match name.len() {
-            4 if is_named("host") => self.record_once(HOST, "The request has several Host headers (exactly one is required)"),
+            4 if is_named("host") => {
+                self.record_once(HOST, "The request has several Host headers (exactly one is required)")
+            }
             6 if is_named("expect") => {
                 self.record_once(EXPECT, "The request has several Expect headers")?;
                 let is_supported = value.eq_ignore_ascii_case(b"100-continue");
@@ -98,7 +100,9 @@ impl SingletonFields {
                 }
             }
             10 if is_named("connection") => validate_connection_options(value),
-            12 if is_named("content-type") => self.record_once(CONTENT_TYPE, "The request has several Content-Type headers"),
+            12 if is_named("content-type") => {
+                self.record_once(CONTENT_TYPE, "The request has several Content-Type headers")
+            }
             13 if is_named("authorization") => {
                 self.record_once(AUTHORIZATION, "The request has several Authorization headers")
             }
@@ -131,15 +135,21 @@ impl SingletonFields {
 /// Validates that `value` is one number of bytes, in digits only. A list of equal numbers is refused as well.
 pub(super) fn validate_content_length(value: &[u8]) -> Result<(), Fault> {
     let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let is_in_range = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));
-    if is_decimal && is_in_range() { Ok(()) } else { Err(invalid_request("The Content-Length header is not one number of bytes")) }
+    let is_in_range =
+        || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));
+    if is_decimal && is_in_range() {
+        Ok(())
+    } else {
+        Err(invalid_request("The Content-Length header is not one number of bytes"))
+    }
 }
 
 /// Refuses a `Connection` that declares end-to-end fields hop-by-hop: the next hop would see a different request.
 fn validate_connection_options(value: &[u8]) -> Result<(), Fault> {
     const KEPT: &[&str] =
         &["host", "content-length", "content-type", "authorization", "x-api-key", "forwarded", "cookie"];
-    let is_end_to_end = |option: &[u8]| KEPT.iter().any(|name| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
+    let is_end_to_end =
+        |option: &[u8]| KEPT.iter().any(|name| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
     if value.split(|b| *b == b',').any(is_end_to_end) {
         return Err(invalid_request("The Connection header names a header that is not hop-by-hop"));
     }

@@ -53,7 +53,9 @@ pub(super) fn find_embedded_error(response: &AgentResponse<'_>) -> Option<Fault>
     }
     let body = parse_complete_object(response)?;
     let is_failure = !is_json_rpc(&body)
-        && (is_langgraph_error(&body) || is_graphql_error(&body) || (!response.declares_error && is_error_object(&body)));
+        && (is_langgraph_error(&body)
+            || is_graphql_error(&body)
+            || (!response.declares_error && is_error_object(&body)));
     is_failure.then(|| {
         let error = ParsedErrorBody::parse(&body);
         build_fault(error.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError), &error)
@@ -98,7 +100,8 @@ fn is_graphql_error(body: &Map<String, Value>) -> bool {
     let has_errors = body.get("errors").and_then(Value::as_array).is_some_and(|errors| {
         !errors.is_empty() && errors.iter().all(|error| error.get("message").is_some_and(Value::is_string))
     });
-    let has_no_data = body.iter().all(|(name, value)| matches!(name.as_str(), "errors" | "extensions") || value.is_null());
+    let has_no_data =
+        body.iter().all(|(name, value)| matches!(name.as_str(), "errors" | "extensions") || value.is_null());
     has_errors && has_no_data
 }
 
@@ -121,7 +124,8 @@ fn is_error_object(body: &Map<String, Value>) -> bool {
     let status = body.get("status").and_then(Value::as_str).unwrap_or_default();
     let has_failed =
         flag("success") == Some(false) || flag("ok") == Some(false) || matches!(status, "error" | "failed" | "failure");
-    let has_no_result = || body.iter().all(|(name, value)| ERROR_COMPANION_MEMBERS.contains(&name.as_str()) || value.is_null());
+    let has_no_result =
+        || body.iter().all(|(name, value)| ERROR_COMPANION_MEMBERS.contains(&name.as_str()) || value.is_null());
     has_error && !succeeded && (has_failed || has_no_result())
 }
 

@@ -382,7 +382,8 @@ fn r92_r94_json_rpc_and_a2a_errors_pass() {
             response(status, body.to_string()).assert_passes();
         }
     }
-    let a2a_error = |code: u64, name: &str| json!({"error": {"code": code, "status": name, "message": "m"}}).to_string();
+    let a2a_error =
+        |code: u64, name: &str| json!({"error": {"code": code, "status": name, "message": "m"}}).to_string();
     response(404, a2a_error(404, "NOT_FOUND")).assert_passes();
     response(400, a2a_error(400, "INVALID_ARGUMENT")).assert_passes();
     response(200, a2a_error(404, "NOT_FOUND")).assert_passes();

@@ -48,7 +48,8 @@ impl CallerWebSocketConfig {
         let mut problems = Vec::new();
         for (index, origin) in self.allowed_origins.iter().enumerate() {
             if origin != "*" && !is_origin(origin) {
-                problems.push(format!("allowed_origins[{index}]: is not an origin (write https://app.example.com, or *)"));
+                problems
+                    .push(format!("allowed_origins[{index}]: is not an origin (write https://app.example.com, or *)"));
             }
         }
         if !(1 << 10..=64 << 20).contains(&self.max_message_size.get()) {

@@ -91,7 +91,8 @@ impl WebSocketHandshake {
                 (_, Some(key)) => (key_header.cloned().unwrap_or(HeaderName::from_static("x-api-key")), key.to_owned()),
                 _ => continue,
             };
-            if let (false, Ok(value)) = (self.headers.contains_key(&credential.0), HeaderValue::try_from(credential.1)) {
+            if let (false, Ok(value)) = (self.headers.contains_key(&credential.0), HeaderValue::try_from(credential.1))
+            {
                 self.headers.insert(credential.0, value);
             }
         }
@@ -120,7 +121,8 @@ fn check_origin(headers: &HeaderMap, config: &CallerWebSocketConfig) -> Result<(
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let is_own_host = origin.split_once("://").is_some_and(|(scheme, authority)| {
         let default_port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
-        let without_default_port = |authority: &str| authority.strip_suffix(default_port).unwrap_or(authority).to_ascii_lowercase();
+        let without_default_port =
+            |authority: &str| authority.strip_suffix(default_port).unwrap_or(authority).to_ascii_lowercase();
         host.is_some_and(|host| without_default_port(host) == without_default_port(authority))
     });
     let allowed = config.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));

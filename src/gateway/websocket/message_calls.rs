@@ -3,7 +3,7 @@
 
 use super::{
     GOING_AWAY, MAX_TIMER, SessionEnd, WebSocketSession,
-    caller_message::{self, ResponseFormat, CallerMessage},
+    caller_message::{self, CallerMessage, ResponseFormat},
     message_policy::reply_too_large,
     message_splitter::MessageSplitter,
 };
@@ -132,10 +132,15 @@ impl WebSocketSession {
         };
         let format = message.format.clone();
         let response = match watched_caller.watch_during(self.send_call(&config, message)).await? {
-            Ok(subrequest_reply) if is_message_sequence(&subrequest_reply.reply.headers) && subrequest_reply.reply.status.is_success() => {
+            Ok(subrequest_reply)
+                if is_message_sequence(&subrequest_reply.reply.headers)
+                    && subrequest_reply.reply.status.is_success() =>
+            {
                 return self.stream_response(&config, subrequest_reply, &format, watched_caller).await;
             }
-            Ok(subrequest_reply) => watched_caller.watch_during(self.read_response(&config, subrequest_reply, &format)).await?,
+            Ok(subrequest_reply) => {
+                watched_caller.watch_during(self.read_response(&config, subrequest_reply, &format)).await?
+            }
             Err(fault) => Err(fault),
         };
         match response {
@@ -152,7 +157,8 @@ impl WebSocketSession {
         let address = self.connection.peer_address.ip();
         // A message counts as a request for the limit by address.
         self.gateway.limits.acquire_for_address(address)?;
-        let context = CallerContext { headers: &self.headers, peer: self.connection.client_identity(), address };
+        let context =
+            CallerContext { headers: &self.headers, client_certificate: self.connection.client_identity(), address };
         let subrequest = Subrequest {
             context,
             forwarding: HeaderMutations {
@@ -242,8 +248,11 @@ impl WebSocketSession {
         }
         let body = ReplyBody::from(Bytes::new());
         let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
-        let validator =
-            ReplyValidator { gateway: &self.gateway, contract_config: &config.contract, admitted: &subrequest_reply.admitted };
+        let validator = ReplyValidator {
+            gateway: &self.gateway,
+            contract_config: &config.contract,
+            admitted: &subrequest_reply.admitted,
+        };
         validator.reject_failure(&reply, part.as_bytes(), true).err()
     }
 }

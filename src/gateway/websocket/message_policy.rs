@@ -79,7 +79,7 @@ impl WebSocketSession {
     fn caller_context(&self) -> CallerContext<'_> {
         CallerContext {
             headers: &self.headers,
-            peer: self.connection.client_identity(),
+            client_certificate: self.connection.client_identity(),
             address: self.connection.peer_address.ip(),
         }
     }
@@ -117,9 +117,8 @@ impl WebSocketSession {
                 None => Ok(()),
             },
             MessageFraming::Bare => check_input(named_operation_index, Bytes::from(text.to_owned())),
-            MessageFraming::Ndjson => {
-                message_lines(text).try_for_each(|line| check_input(named_operation_index, Bytes::from(line.to_owned())))
-            }
+            MessageFraming::Ndjson => message_lines(text)
+                .try_for_each(|line| check_input(named_operation_index, Bytes::from(line.to_owned()))),
         }
     }
 

@@ -23,9 +23,7 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode},
     gateway::admission::Admitted,
-    transport::{
-        UpstreamWebSocket, WebSocketConnection, WebSocketError, WebSocketIo, WebSocketLimits, WebSocketPeer,
-    },
+    transport::{UpstreamWebSocket, WebSocketConnection, WebSocketError, WebSocketIo, WebSocketLimits, WebSocketPeer},
 };
 use http::{HeaderMap, HeaderValue};
 use std::{sync::Arc, time::Duration};
@@ -66,7 +64,7 @@ impl WebSocketSession {
         agent: Option<(Box<UpstreamWebSocket>, Admitted)>,
     ) {
         let limits = WebSocketLimits {
-            max_message: self.config.max_message_size.get(),
+            max_message_size: self.config.max_message_size.get(),
             ping_interval: self.config.ping_interval.get(),
             pong_timeout: self.config.pong_timeout.get(),
             write_timeout: self.connection.limits.body_idle_timeout.get(),

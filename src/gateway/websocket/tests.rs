@@ -40,7 +40,11 @@ fn r43_events_and_lines_are_split_correctly_for_every_chunk_size() {
                 "{chunk_size} {line_end:?}"
             );
         }
-        assert_eq!(split("application/x-ndjson", "{\"a\":1}\r\n\n\u{1e}2\n3", chunk_size), ["{\"a\":1}", "2", "3"], "{chunk_size}");
+        assert_eq!(
+            split("application/x-ndjson", "{\"a\":1}\r\n\n\u{1e}2\n3", chunk_size),
+            ["{\"a\":1}", "2", "3"],
+            "{chunk_size}"
+        );
     }
 }
 

@@ -50,8 +50,11 @@ impl RequestContext<'_> {
         let head = session.req_header().clone();
         let handshake = WebSocketHandshake::parse(&head, &config.websockets, config.api_key_header.as_ref())?;
         let headers = &handshake.headers;
-        let context =
-            CallerContext { headers, peer: connection.client_identity(), address: connection.peer_address.ip() };
+        let context = CallerContext {
+            headers,
+            client_certificate: connection.client_identity(),
+            address: connection.peer_address.ip(),
+        };
         let mut permitted = gateway.authorize_and_acquire_permit(config, call, &agent, context).await?;
         let authorized = &mut permitted.authorized;
         let named_operation = input_validation::named_operation(&authorized.route, operation.as_deref(), headers)?;
@@ -61,7 +64,7 @@ impl RequestContext<'_> {
         let requested = RequestedVersion::from_request(version.as_deref(), query, headers, declares_version)?;
         authorized.version = authorized.route.versions.select(&requested)?;
         let requested_label =
-            authorized.version.as_ref().filter(|_| requested.is_stated()).and_then(|version| version.label.clone());
+            authorized.version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
         if let Some(operation) = named_operation {
             call.set_operation(operation);
         }

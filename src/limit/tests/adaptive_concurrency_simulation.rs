@@ -189,7 +189,12 @@ fn a_slow_agent_without_overload_is_not_limited() {
     ] {
         let mut agent = SimulatedAgent::new(usize::MAX, 1000);
         let outcomes = agent.send_calls((rate, duration), two_kinds(slow_share, kinds));
-        assert!(outcomes.refused * 100 <= outcomes.completed, "{slow_share} {kinds:?} {} of {}", outcomes.refused, outcomes.completed);
+        assert!(
+            outcomes.refused * 100 <= outcomes.completed,
+            "{slow_share} {kinds:?} {} of {}",
+            outcomes.refused,
+            outcomes.completed
+        );
     }
 }
 

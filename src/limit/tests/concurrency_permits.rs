@@ -3,7 +3,9 @@
 use super::*;
 
 fn limits_with_queue(max_per_agent: u32, max_queued: u32, queue_timeout: &str) -> LimitFixture {
-    fixture(json!({"concurrency": {"max_per_agent": max_per_agent, "max_queued": max_queued, "queue_timeout": queue_timeout}}))
+    fixture(
+        json!({"concurrency": {"max_per_agent": max_per_agent, "max_queued": max_queued, "queue_timeout": queue_timeout}}),
+    )
 }
 
 #[track_caller]

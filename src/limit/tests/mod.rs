@@ -91,7 +91,8 @@ fn the_documented_configuration_is_accepted_and_unknown_or_invalid_keys_are_refu
 
 #[test]
 fn all_problems_of_a_configuration_are_reported_at_once_and_nothing_is_applied() {
-    let invalid = config(json!({"max_tracked_keys": 0, "tiers": {"": {}}, "concurrency": {"max_per_agent": 2_000_000}}));
+    let invalid =
+        config(json!({"max_tracked_keys": 0, "tiers": {"": {}}, "concurrency": {"max_per_agent": 2_000_000}}));
     let problems = CallLimiter::new(&invalid, Metrics::new().unwrap()).unwrap_err();
     for path in ["max_tracked_keys:", "tiers.:", "concurrency.max_per_agent:"] {
         assert!(problems.iter().any(|problem| problem.starts_with(path)), "{path} {problems:?}");

@@ -128,7 +128,8 @@ fn an_unreadable_quota_file_stops_the_start_and_is_not_changed() {
     let path = folder.path().join("quotas.json");
     for content in ["", "{", "[]", r#"{"format":9,"callers":[]}"#, r#"{"format":1,"callers":[["a",1]]}"#] {
         std::fs::write(&path, content).unwrap();
-        let problems = CallLimiter::new(&config(json!({"quota_state_file": path})), Metrics::new().unwrap()).unwrap_err();
+        let problems =
+            CallLimiter::new(&config(json!({"quota_state_file": path})), Metrics::new().unwrap()).unwrap_err();
         assert!(problems[0].starts_with("quota_state_file: ") && problems[0].contains("quotas.json"), "{problems:?}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
     }

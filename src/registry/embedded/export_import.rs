@@ -120,7 +120,7 @@ impl EmbeddedRegistry {
         let history = self.store.history(id.as_str(), crate::store::MAX_HISTORY_CHANGES).await?;
         Ok(history
             .into_iter()
-            .map(|change| DocumentRevision { at: change.at, by: change.writer, document: change.document })
+            .map(|change| DocumentRevision { at: change.at, writer: change.writer, document: change.document })
             .collect())
     }
 

@@ -69,7 +69,7 @@ pub struct DocumentRevision {
     /// When the change was made.
     pub at: OffsetDateTime,
     /// Id of the caller that made the change.
-    pub by: Arc<str>,
+    pub writer: Arc<str>,
     /// The document after the change; `None` where it was removed.
     pub document: Option<Arc<str>>,
 }
@@ -194,7 +194,7 @@ impl EmbeddedRegistry {
             self.config.load().rules_for(publisher).any(|rule| rule.any_owner && rule.allows_id(id.as_str()));
         let visible = changes.into_iter().take_while(|change| reads_all || change.document.is_some());
         Ok(visible
-            .map(|change| DocumentRevision { at: change.at, by: change.writer, document: change.document })
+            .map(|change| DocumentRevision { at: change.at, writer: change.writer, document: change.document })
             .collect())
     }
 

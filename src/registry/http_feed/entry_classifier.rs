@@ -223,12 +223,12 @@ impl EntryClassifier {
             return Ok(members);
         };
         if !members.contains_key("signatures") {
-            return match self.signature_policy.require_signed {
+            return match self.signature_policy.require_signature {
                 true => Err("signatures: the document is not signed (require_signature is set)".to_owned()),
                 false => Ok(members),
             };
         }
-        match trusted_keys.verified_card(&Value::Object(members))? {
+        match trusted_keys.extract_verified_card(&Value::Object(members))? {
             Value::Object(verified) => Ok(verified),
             other => Err(format!("signatures: cover {} instead of an object", type_name(&other))),
         }

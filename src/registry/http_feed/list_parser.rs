@@ -5,7 +5,7 @@
 
 use crate::{
     net::Url,
-    registry::{MAX_AGENTS, json_scanner},
+    registry::{MAX_AGENTS, json_document_ranges},
     values::json,
 };
 use bytes::Bytes;
@@ -79,7 +79,7 @@ fn check_count<T>(entries: Vec<T>) -> Result<Vec<T>, String> {
 /// # Errors
 /// The text is not an object, or the object is not closed.
 pub(super) fn member_ranges(text: &Bytes) -> Result<MemberRanges, String> {
-    let ranges = check_count(json_scanner::member_ranges(text)?)?;
+    let ranges = check_count(json_document_ranges::member_ranges(text)?)?;
     let members = ranges.into_iter().map(|(name, range)| {
         let raw = text.slice(name);
         let name = serde_json::from_slice(&raw).unwrap_or_else(|_| String::from_utf8_lossy(&raw).into_owned());
@@ -89,7 +89,7 @@ pub(super) fn member_ranges(text: &Bytes) -> Result<MemberRanges, String> {
 }
 
 fn parse_items(text: &Bytes) -> Result<Vec<RawEntry>, String> {
-    let ranges = check_count(json_scanner::item_ranges(text)?)?;
+    let ranges = check_count(json_document_ranges::item_ranges(text)?)?;
     Ok(ranges.into_iter().map(|range| RawEntry { name: None, text: text.slice(range), error: None }).collect())
 }
 

@@ -10,7 +10,7 @@ fn folder() -> TempDir {
 
 fn config(paths: &[PathBuf], poll: ConfigDuration) -> AgentSourcesConfig {
     let from = paths.iter().map(|path| SourceConfig::Files(path.clone().into())).collect();
-    AgentSourcesConfig { from, poll, ..AgentSourcesConfig::default() }
+    AgentSourcesConfig { sources: from, poll_interval: poll, ..AgentSourcesConfig::default() }
 }
 
 fn open(config: &AgentSourcesConfig) -> Result<OpenedSources, Vec<String>> {

@@ -4,8 +4,8 @@ mod catalogue;
 mod conditional_get;
 mod file_feed;
 mod last_known_good;
-mod lazy_lookup;
 mod malformed_documents;
+mod on_demand_lookup;
 mod precedence_and_loss_guard;
 mod remote_feeds;
 mod scale;
@@ -69,7 +69,7 @@ fn test_spec(name: &str) -> SourceSpec {
         kind: "test",
         location: name.into(),
         loss_guard: None,
-        stale_after: None,
+        max_staleness: None,
         max_agents: usize::MAX,
     }
 }

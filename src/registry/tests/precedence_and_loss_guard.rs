@@ -232,7 +232,7 @@ fn the_first_poll_of_a_generation_removes_parts_it_does_not_report() {
 
 #[test]
 fn stale_agents_are_removed_and_return_with_an_empty_successful_poll() {
-    let spec = SourceSpec { stale_after: Some(Duration::from_millis(200)), ..test_spec("a") };
+    let spec = SourceSpec { max_staleness: Some(Duration::from_millis(200)), ..test_spec("a") };
     let fixture = catalogue_with(vec![spec, test_spec("b")]);
     fixture.poll(0, vec![part_with_agents("1", &["same", "a"])]);
     fixture.poll(1, vec![part_with_agents("2", &["same", "b"])]);

@@ -267,7 +267,7 @@ fn problems(change: impl FnOnce(&mut RemoteSourceConfig)) -> Vec<String> {
     let mut remote = remote("https://a.example/");
     change(&mut remote);
     let config =
-        AgentSourcesConfig { from: vec![SourceConfig::Remote(Box::new(remote))], ..AgentSourcesConfig::default() };
+        AgentSourcesConfig { sources: vec![SourceConfig::Remote(Box::new(remote))], ..AgentSourcesConfig::default() };
     let network = net::NetworkConfig::default();
     OpenedSources::open(&config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
         .err()
@@ -302,7 +302,7 @@ fn every_invalid_setting_is_reported_by_its_path() {
         assert!(problems.len() == 1 && problems[0].starts_with(path), "{path}: {problems:?}");
     }
     let twice = SourceConfig::Remote(Box::new(remote("https://a.example/")));
-    let twice = AgentSourcesConfig { from: vec![twice.clone(), twice], ..AgentSourcesConfig::default() };
+    let twice = AgentSourcesConfig { sources: vec![twice.clone(), twice], ..AgentSourcesConfig::default() };
     let network = net::NetworkConfig::default();
     let dependencies = SourceDependencies { network: &network, policy: Arc::default(), registry: None };
     assert!(OpenedSources::open(&twice, dependencies).err().unwrap_or_default()[0].contains("listed twice"));
@@ -312,7 +312,7 @@ fn every_invalid_setting_is_reported_by_its_path() {
 async fn a_configuration_check_contacts_no_source_and_writes_nothing() {
     let (server, folder) = (ScriptedServer::with_body(&list(2)).await, tempfile::tempdir().unwrap());
     let config = AgentSourcesConfig {
-        from: vec![SourceConfig::Remote(Box::new(remote(&server.url("/"))))],
+        sources: vec![SourceConfig::Remote(Box::new(remote(&server.url("/"))))],
         last_known_good: Some(PathBuf::from(folder.path())),
         check_only: true,
         ..AgentSourcesConfig::default()

@@ -21,7 +21,7 @@ fn card_signed_with_header(signer: &SigningKey, header: &Value) -> Value {
 fn r59_a_card_signed_by_the_gateway_is_verified_completely() {
     for signer in signers() {
         let card = signed_card(&signer);
-        assert_eq!(trusted_keys_of(&signer).verified_card(&card), Ok(card.clone()));
+        assert_eq!(trusted_keys_of(&signer).extract_verified_card(&card), Ok(card.clone()));
         let header = decode_protected_header(card["signatures"][0]["protected"].as_str().unwrap()).unwrap();
         assert_eq!(header["kid"], signer.jwks()["keys"][0]["kid"]);
         assert_eq!(header["jku"], "https://gateway.example/.well-known/jwks.json");
@@ -64,7 +64,7 @@ fn r59_a_field_that_only_some_forms_cover_is_removed() {
     let [signer, _] = signers();
     let mut card = signed_card(&signer);
     card["url"] = json!("https://evil.example/");
-    let verified = trusted_keys_of(&signer).verified_card(&card).unwrap();
+    let verified = trusted_keys_of(&signer).extract_verified_card(&card).unwrap();
     assert_eq!(verified.get("url"), None);
     assert_eq!(verified["name"], "Planner");
     assert!(verified["signatures"].is_array());

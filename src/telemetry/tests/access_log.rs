@@ -57,8 +57,14 @@ fn an_entry_records_the_caller_the_request_and_the_outcome() {
         ..test_entry("r1")
     });
     assert_eq!(entry["time"], "2026-08-01T12:00:00.042Z");
-    assert_eq!((&entry["status"], &entry["code"], &entry["blame"]), (&502.into(), &"AgentError".into(), &"agent".into()));
-    assert_eq!((entry["duration_ms"].as_f64(), entry["upstream_duration_ms"].as_f64()), (Some(1203.004), Some(1000.05)));
+    assert_eq!(
+        (&entry["status"], &entry["code"], &entry["blame"]),
+        (&502.into(), &"AgentError".into(), &"agent".into())
+    );
+    assert_eq!(
+        (entry["duration_ms"].as_f64(), entry["upstream_duration_ms"].as_f64()),
+        (Some(1203.004), Some(1000.05))
+    );
     assert_eq!(entry["peer"], "2001:db8::1");
     assert_eq!(entry["query_bytes"], 12);
     assert_eq!(entry["detail"], "agent said password=[redacted] at https://a.example/x?[redacted]");

@@ -27,7 +27,10 @@ fn r131_credentials_are_redacted_by_the_name_before_them() {
         "Basic czNjcjN0OnMzY3IzdA== s",
     ] {
         let redacted = redact(text);
-        assert!(!redacted.contains("s3cr3t") && !redacted.contains("czNj") && !redacted.contains("dXNl"), "{text} -> {redacted}");
+        assert!(
+            !redacted.contains("s3cr3t") && !redacted.contains("czNj") && !redacted.contains("dXNl"),
+            "{text} -> {redacted}"
+        );
         assert!(redacted.contains("[redacted]"), "{redacted}");
     }
 }

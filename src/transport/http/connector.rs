@@ -5,7 +5,7 @@ use super::{
     client_connection::{Http1Connection, Http2Connection, Http2Stream},
     connection_pool::{ConnectAddress, ConnectionPool, PoolTls},
     counted_stream::{CountedStream, TransportStream},
-    faults,
+    error_mapping,
 };
 use crate::{
     fault::{CallProgress, Fault},
@@ -58,7 +58,7 @@ pub(super) async fn connect(
     let pool = &target.pool;
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = || {
-        let fault = faults::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
+        let fault = error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
         // A timeout that the caller shortened says nothing about the agent.
         if until < deadline { fault.with_progress(CallProgress::NotSent) } else { fault }
     };
@@ -91,10 +91,12 @@ pub(super) async fn connect_dedicated(
 ) -> Result<CountedStream, Fault> {
     let pool = &target.pool;
     let until = deadline.min(Instant::now() + target.timeouts.connect);
-    let late = |_| faults::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
+    let late = |_| error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
     let attempt = async {
         let ConnectAddress::Tcp { host, port } = &pool.key.address else {
-            return Err(faults::unresolvable_fault(&ResolveError::SocketDenied { path: pool.key.address.to_string() }));
+            return Err(error_mapping::unresolvable_fault(&ResolveError::SocketDenied {
+                path: pool.key.address.to_string(),
+            }));
         };
         let socket = dial_tcp(host, *port, policy, until).await?;
         let Some(tls) = &pool.tls else {
@@ -103,7 +105,7 @@ pub(super) async fn connect_dedicated(
         let mut config = ClientConfig::clone(&tls.profile.loaded().config);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let stream = TlsConnector::from(Arc::new(config)).connect(tls.server_name.clone(), socket).await;
-        let stream = stream.map_err(|error| faults::tls_fault(&pool.key.address, &error))?;
+        let stream = stream.map_err(|error| error_mapping::tls_fault(&pool.key.address, &error))?;
         Ok(CountedStream::new(TransportStream::Tls(Box::new(stream))).0)
     };
     timeout_at(until, attempt).await.map_err(late)?
@@ -119,12 +121,13 @@ async fn open_connection(
     match &pool.key.address {
         ConnectAddress::Unix(path) => {
             if !policy.permits_unix_socket(path) {
-                return Err(faults::unresolvable_fault(&ResolveError::SocketDenied {
+                return Err(error_mapping::unresolvable_fault(&ResolveError::SocketDenied {
                     path: path.display().to_string(),
                 }));
             }
-            let socket =
-                UnixStream::connect(path).await.map_err(|error| faults::connect_fault(&pool.key.address, &error))?;
+            let socket = UnixStream::connect(path)
+                .await
+                .map_err(|error| error_mapping::connect_fault(&pool.key.address, &error))?;
             handshake_http(pool, TransportStream::Unix(socket), generation, pool.key.h2c).await
         }
         ConnectAddress::Tcp { host, port } => {
@@ -139,7 +142,8 @@ async fn open_connection(
 
 /// Tries the addresses in order; each has its share of the remaining time.
 async fn dial_tcp(host: &str, port: u16, policy: &AddressPolicy, until: Instant) -> Result<TcpStream, Fault> {
-    let addresses = net::resolve_host(host, port, policy).await.map_err(|error| faults::unresolvable_fault(&error))?;
+    let addresses =
+        net::resolve_host(host, port, policy).await.map_err(|error| error_mapping::unresolvable_fault(&error))?;
     let mut remaining = addresses.len() as u32;
     let mut last_fault = None;
     for address in addresses {
@@ -154,10 +158,10 @@ async fn dial_tcp(host: &str, port: u16, policy: &AddressPolicy, until: Instant)
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "timed out"),
         };
-        last_fault = Some(faults::connect_fault(&address, &error));
+        last_fault = Some(error_mapping::connect_fault(&address, &error));
         remaining -= 1;
     }
-    Err(last_fault.unwrap_or_else(|| faults::timeout_fault(format_args!("{host} has no address"))))
+    Err(last_fault.unwrap_or_else(|| error_mapping::timeout_fault(format_args!("{host} has no address"))))
 }
 
 async fn handshake_tls(
@@ -169,7 +173,7 @@ async fn handshake_tls(
     let generation = pool.generation_under(tls.generation);
     let connector = TlsConnector::from(Arc::clone(&tls.config));
     let stream = connector.connect(pool_tls.server_name.clone(), socket).await;
-    let stream = stream.map_err(|error| faults::tls_fault(&pool.key.address, &error))?;
+    let stream = stream.map_err(|error| error_mapping::tls_fault(&pool.key.address, &error))?;
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     handshake_http(pool, TransportStream::Tls(Box::new(stream)), generation, h2).await
 }
@@ -184,7 +188,7 @@ async fn handshake_http(
     if !h2 {
         pool.shares_http2.store(false, Ordering::Relaxed);
         let connection = Http1Connection::handshake(counted, counters, generation).await;
-        return connection.map(HttpConnection::Http1).map_err(|error| faults::no_response_fault(&error));
+        return connection.map(HttpConnection::Http1).map_err(|error| error_mapping::no_response_fault(&error));
     }
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -195,12 +199,12 @@ async fn handshake_http(
         .keep_alive_timeout(PING_TIMEOUT)
         .handshake(TokioIo::new(counted))
         .await
-        .map_err(|error| faults::no_response_fault(&error))?;
+        .map_err(|error| error_mapping::no_response_fault(&error))?;
     // The task ends when the agent closes the connection, or when the last sender is dropped. Calls in progress then
     // receive the error themselves.
     tokio::spawn(async move { drop(connection.await) });
     let stream = pool.add_http2(Http2Connection::new(sender, generation));
     stream
         .map(|stream| HttpConnection::Http2(stream, false))
-        .ok_or_else(|| faults::invalid_response_fault("a new connection had no free stream"))
+        .ok_or_else(|| error_mapping::invalid_response_fault("a new connection had no free stream"))
 }

@@ -5,7 +5,7 @@ use super::{
     HttpTarget, HttpUpstreamClient,
     client_connection::{Http1Connection, Http2Stream},
     connector::{HttpConnection, connect},
-    faults,
+    error_mapping,
     reply_body::{HttpReplyBody, PooledConnection, ReplyConnection},
     request_message::{HttpExchange, HyperRequest, validate_response_head},
 };
@@ -92,7 +92,7 @@ impl HttpUpstreamClient {
     async fn acquire_connection(&self, target: &Arc<HttpTarget>, deadline: Instant) -> Result<HttpConnection, Fault> {
         let now = Instant::now();
         if deadline <= now {
-            return Err(faults::timeout_fault("the call's deadline passed before the agent was called"));
+            return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
         }
         if let Some(stream) = target.pool.open_http2_stream() {
             return Ok(HttpConnection::Http2(stream, true));
@@ -179,7 +179,7 @@ impl HttpExchange<'_> {
                 Ok(self.build_reply(response, ReplyConnection::Http2(stream)))
             }
             Err(failed) => {
-                let delivery = match faults::is_unprocessed(failed.error()) {
+                let delivery = match error_mapping::is_unprocessed(failed.error()) {
                     true => Delivery::NotDelivered,
                     false => Delivery::Unknown,
                 };
@@ -200,12 +200,14 @@ impl HttpExchange<'_> {
             match timeout_at(until.min(self.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
                 Err(_) if until >= self.deadline => {
-                    return Err(faults::timeout_fault("the call's deadline passed before the response head"));
+                    return Err(error_mapping::timeout_fault("the call's deadline passed before the response head"));
                 }
                 Err(_) if progress.is_some_and(BodyProgress::take_sent_chunk) => {}
                 Err(_) => {
                     let timeout = self.target.timeouts.first_byte;
-                    return Err(faults::timeout_fault(format_args!("no complete response head within {timeout:?}")));
+                    return Err(error_mapping::timeout_fault(format_args!(
+                        "no complete response head within {timeout:?}"
+                    )));
                 }
             }
         }
@@ -219,7 +221,7 @@ impl HttpExchange<'_> {
 }
 
 fn failed_attempt(mut failed: TrySendError<HyperRequest>, delivery: Delivery) -> FailedAttempt {
-    let fault = faults::no_response_fault(failed.error());
+    let fault = error_mapping::no_response_fault(failed.error());
     let fault = if delivery == Delivery::NotDelivered { fault.with_progress(CallProgress::NotSent) } else { fault };
     FailedAttempt { fault, unsent: failed.take_message(), delivery }
 }

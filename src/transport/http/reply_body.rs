@@ -4,7 +4,7 @@
 use super::{
     client_connection::{Http1Connection, Http2Stream},
     connection_pool::ConnectionPool,
-    faults,
+    error_mapping,
 };
 use crate::fault::Fault;
 use bytes::Bytes;
@@ -85,8 +85,11 @@ impl HttpReplyBody {
     fn finish_with_timeout(&mut self, until: Instant) -> Fault {
         self.source = ReplyConnection::Finished;
         match until < self.deadline {
-            true => faults::timeout_fault(format_args!("no further chunk of the reply within {:?}", self.idle_timeout)),
-            false => faults::timeout_fault("the call's deadline passed before the reply was complete"),
+            true => error_mapping::timeout_fault(format_args!(
+                "no further chunk of the reply within {:?}",
+                self.idle_timeout
+            )),
+            false => error_mapping::timeout_fault("the call's deadline passed before the reply was complete"),
         }
     }
 
@@ -124,7 +127,7 @@ impl HttpReplyBody {
                 Ok(())
             }
             ReplyConnection::Http2(_) if !self.body.is_end_stream() => {
-                Err(faults::invalid_response_fault("the stream was reset within the body"))
+                Err(error_mapping::invalid_response_fault("the stream was reset within the body"))
             }
             ReplyConnection::Http2(_) | ReplyConnection::Finished => Ok(()),
         }
@@ -143,7 +146,7 @@ fn poll_http1_frame(body: &mut Incoming, connection: &mut Http1Connection, cx: &
     let ended = connection.drive(cx).is_ready();
     match Pin::new(body).poll_frame(&mut noop_context) {
         Poll::Pending if ended => {
-            Poll::Ready(Some(Err(faults::invalid_response_fault("the connection ended within the body"))))
+            Poll::Ready(Some(Err(error_mapping::invalid_response_fault("the connection ended within the body"))))
         }
         Poll::Pending => Poll::Pending,
         Poll::Ready(frame) => Poll::Ready(map_frame_error(frame)),
@@ -151,5 +154,5 @@ fn poll_http1_frame(body: &mut Incoming, connection: &mut Http1Connection, cx: &
 }
 
 fn map_frame_error(frame: Option<hyper::Result<hyper::body::Frame<Bytes>>>) -> FrameResult {
-    frame.map(|frame| frame.map_err(|error| faults::truncated_body_fault(&error)))
+    frame.map(|frame| frame.map_err(|error| error_mapping::truncated_body_fault(&error)))
 }

@@ -1,6 +1,6 @@
 //! The request as it is sent to the agent, and the validation of response heads.
 
-use super::{HttpTarget, faults};
+use super::{HttpTarget, error_mapping};
 use crate::{
     fault::Fault,
     transport::{headers, upstream_body::HyperBody},
@@ -47,7 +47,7 @@ impl HttpExchange<'_> {
             (parts.scheme, parts.authority) = (Some(self.target.scheme.clone()), Some(self.target.authority.clone()));
         }
         let uri = Uri::from_parts(parts)
-            .map_err(|error| faults::invalid_response_fault(format_args!("the path {path}: {error}")))?;
+            .map_err(|error| error_mapping::invalid_response_fault(format_args!("the path {path}: {error}")))?;
         let mut request = HyperRequest::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
@@ -60,7 +60,7 @@ impl HttpExchange<'_> {
 pub(super) fn validate_response_head(response: &Response<Incoming>) -> Result<(), Fault> {
     let (status, headers) = (response.status(), response.headers());
     if status == StatusCode::SWITCHING_PROTOCOLS || !(200..600).contains(&status.as_u16()) {
-        return Err(faults::invalid_response_fault(format_args!("unexpected status {status}")));
+        return Err(error_mapping::invalid_response_fault(format_args!("unexpected status {status}")));
     }
     if response.version() > Version::HTTP_11 {
         return Ok(());
@@ -70,10 +70,10 @@ pub(super) fn validate_response_head(response: &Response<Incoming>) -> Result<()
         return Ok(());
     };
     if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || codings.next().is_some() {
-        return Err(faults::invalid_response_fault("a transfer coding other than chunked"));
+        return Err(error_mapping::invalid_response_fault("a transfer coding other than chunked"));
     }
     match headers.contains_key(header::CONTENT_LENGTH) {
-        true => Err(faults::invalid_response_fault("both Content-Length and Transfer-Encoding")),
+        true => Err(error_mapping::invalid_response_fault("both Content-Length and Transfer-Encoding")),
         false => Ok(()),
     }
 }

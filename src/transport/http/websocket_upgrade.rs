@@ -2,7 +2,7 @@
 //! with the same header fields as a call. The connection is not shared, and its messages are not interpreted here.
 
 use super::{
-    HttpTarget, HttpUpstreamClient, connector, faults,
+    HttpTarget, HttpUpstreamClient, connector, error_mapping,
     request_message::{HttpExchange, validate_response_head},
 };
 use crate::{
@@ -61,7 +61,7 @@ impl HttpUpstreamClient {
         deadline: Instant,
     ) -> Result<UpgradeOutcome, Fault> {
         if deadline <= Instant::now() {
-            return Err(faults::timeout_fault("the call's deadline passed before the agent was called"));
+            return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
         }
         let stream = connector::connect_dedicated(target, &self.policy(), deadline).await?;
         let until = deadline.min(Instant::now() + target.timeouts.first_byte);
@@ -70,12 +70,13 @@ impl HttpUpstreamClient {
             .max_buf_size(2 * super::MAX_RESPONSE_HEAD)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| faults::no_response_fault(&error))?;
+            .map_err(|error| error_mapping::no_response_fault(&error))?;
         let key = generate_key();
         let handshake = build_handshake(target, &request, &key, deadline)?;
         let mut connection = pin!(connection.with_upgrades());
         let mut outcome = pin!(async {
-            let response = sender.send_request(handshake).await.map_err(|error| faults::no_response_fault(&error))?;
+            let response =
+                sender.send_request(handshake).await.map_err(|error| error_mapping::no_response_fault(&error))?;
             read_handshake_response(response, &key, request.subprotocols).await
         });
         let exchange = async {
@@ -85,7 +86,7 @@ impl HttpUpstreamClient {
                 _ = &mut connection => outcome.await,
             }
         };
-        let late = |_| faults::timeout_fault("no complete response to the WebSocket handshake in time");
+        let late = |_| error_mapping::timeout_fault("no complete response to the WebSocket handshake in time");
         timeout_at(until, exchange).await.map_err(late)?
     }
 }
@@ -129,7 +130,7 @@ async fn read_handshake_response(
         return read_refusal(response).await.map(UpgradeOutcome::Refused);
     }
     let protocol = validate_handshake(response.headers(), key, offered)?;
-    let io = hyper::upgrade::on(&mut response).await.map_err(|error| faults::no_response_fault(&error))?;
+    let io = hyper::upgrade::on(&mut response).await.map_err(|error| error_mapping::no_response_fault(&error))?;
     Ok(UpgradeOutcome::Upgraded(Box::new(TokioIo::new(io)), protocol))
 }
 

@@ -1,7 +1,7 @@
 //! An agent's room: the gateway resolves its alias, joins it where that is allowed, and checks it before it sends a
 //! message. An encrypted room is refused: the gateway has no keys, and would send confidential messages in plain text.
 
-use super::{faults, homeserver_account::MatrixAccount};
+use super::{error_mapping, homeserver_account::MatrixAccount};
 use crate::{agent::MatrixAddress, fault::Fault, net::ApiRequest};
 use http::Method;
 use serde::Deserialize;
@@ -78,13 +78,15 @@ impl AgentRoom {
         let path = [&CLIENT_API[..], &["directory", "room", &self.id_or_alias]].concat();
         let reply = account.send_with_retry(get_request(&path), until).await?;
         if reply.status != 200 {
-            return Err(faults::homeserver_fault("resolving the room's alias", &reply));
+            return Err(error_mapping::homeserver_fault("resolving the room's alias", &reply));
         }
         let response: AliasResponse = serde_json::from_slice(&reply.body)
-            .map_err(|error| faults::invalid_response_fault("resolving the room's alias", error))?;
+            .map_err(|error| error_mapping::invalid_response_fault("resolving the room's alias", error))?;
         match response.room_id.starts_with('!') && MatrixAddress::is_room_id(&response.room_id) {
             true => Ok(response.room_id.into()),
-            false => Err(faults::invalid_response_fault("resolving the room's alias", "room_id is not a room id")),
+            false => {
+                Err(error_mapping::invalid_response_fault("resolving the room's alias", "room_id is not a room id"))
+            }
         }
     }
 
@@ -101,27 +103,27 @@ impl AgentRoom {
             };
             let joined = account.send_with_retry(request, until).await?;
             if joined.status != 200 {
-                return Err(faults::homeserver_fault("joining the agent's room", &joined));
+                return Err(error_mapping::homeserver_fault("joining the agent's room", &joined));
             }
             reply = account.send_with_retry(get_request(&path), until).await?;
         }
         match reply.status {
-            404 if faults::is_not_found(&reply) => {}
+            404 if error_mapping::is_not_found(&reply) => {}
             200 => {
-                return Err(faults::unavailable_fault(
+                return Err(error_mapping::unavailable_fault(
                     "The agent's room is encrypted, and the gateway does not support encrypted rooms",
                     format_args!("{id} is encrypted (use a room without m.room.encryption)"),
                 ));
             }
             403 if !is_account_error(&reply.body) => {
-                return Err(faults::unavailable_fault(
+                return Err(error_mapping::unavailable_fault(
                     "The gateway's account is not in the agent's room",
                     format_args!(
                         "the account is not in {id} (invite it and set matrix.auto_join: true, or join manually)"
                     ),
                 ));
             }
-            _ => return Err(faults::homeserver_fault("checking the agent's room", &reply)),
+            _ => return Err(error_mapping::homeserver_fault("checking the agent's room", &reply)),
         }
         let path = [&state[..], &["m.room.member", &self.agent_user]].concat();
         let reply = account.send_with_retry(get_request(&path), until).await?;
@@ -132,10 +134,10 @@ impl AgentRoom {
             return if is_member {
                 Ok(())
             } else {
-                Err(faults::homeserver_fault("checking the agent's membership", &reply))
+                Err(error_mapping::homeserver_fault("checking the agent's membership", &reply))
             };
         }
-        Err(faults::unavailable_fault(
+        Err(error_mapping::unavailable_fault(
             "The agent is not in its room",
             format_args!("{} is not in {id}", self.agent_user),
         ))

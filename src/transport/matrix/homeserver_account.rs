@@ -1,7 +1,7 @@
 //! One account on one homeserver, shared by all agents reached through it: requests within the homeserver's rate
 //! limits, retried where that is safe, and the calls that await replies. `sync` receives the replies.
 
-use super::{agent_room::AgentRoom, faults, pending_calls::PendingCalls, sync};
+use super::{agent_room::AgentRoom, error_mapping, pending_calls::PendingCalls, sync};
 use crate::{
     fault::Fault,
     net::{ApiClient, ApiReply, ApiRequest, FetchLimits},
@@ -89,8 +89,8 @@ impl MatrixAccount {
         self.wake_sync.notify_one();
         match timeout_at(until, state.wait_for(|state| state.receiving || state.syncs > syncs)).await {
             Ok(Ok(state)) if state.receiving => Ok(()),
-            Ok(Ok(state)) => Err(state.fault.clone().unwrap_or_else(faults::timeout_fault)),
-            _ => Err(faults::timeout_fault()),
+            Ok(Ok(state)) => Err(state.fault.clone().unwrap_or_else(error_mapping::timeout_fault)),
+            _ => Err(error_mapping::timeout_fault()),
         }
     }
 
@@ -110,7 +110,7 @@ impl MatrixAccount {
         }
         if rooms.len() >= MAX_ROOMS {
             let detail = format!("one Matrix account serves at most {MAX_ROOMS} agents");
-            return Err(faults::unavailable_fault("The agent cannot be reached", detail));
+            return Err(error_mapping::unavailable_fault("The agent cannot be reached", detail));
         }
         rooms.push(Arc::downgrade(room));
         self.wake_sync.notify_one();
@@ -125,9 +125,9 @@ impl MatrixAccount {
             let remaining = until.saturating_duration_since(Instant::now()).min(REQUEST_TIMEOUT);
             if remaining.is_zero() {
                 return Err(if rate_limit_waits > 0 {
-                    faults::rate_limited_fault(faults::RETRY_SOON)
+                    error_mapping::rate_limited_fault(error_mapping::RETRY_SOON)
                 } else {
-                    faults::timeout_fault()
+                    error_mapping::timeout_fault()
                 });
             }
             let limits = FetchLimits {
@@ -135,23 +135,23 @@ impl MatrixAccount {
                 time: ConfigDuration::from_millis(remaining.as_millis().max(1) as u64),
             };
             let fault = match self.api.send(request.clone(), limits).await {
-                Ok(reply) => match faults::rate_limit_delay(&reply) {
+                Ok(reply) => match error_mapping::rate_limit_delay(&reply) {
                     Some(wait) => {
                         self.record_rate_limit(wait);
                         rate_limit_waits += 1;
                         if rate_limit_waits > MAX_RATE_LIMIT_WAITS {
-                            return Err(faults::rate_limited_fault(wait));
+                            return Err(error_mapping::rate_limited_fault(wait));
                         }
                         continue;
                     }
                     None if reply.status < 500 => return Ok(reply),
-                    None => faults::homeserver_fault("a request", &reply),
+                    None => error_mapping::homeserver_fault("a request", &reply),
                 },
-                Err(error) => faults::unreachable_fault(&error),
+                Err(error) => error_mapping::unreachable_fault(&error),
             };
             // The call's deadline ended the request, not the homeserver.
             if Instant::now() + DEADLINE_MARGIN >= until {
-                return Err(faults::timeout_fault());
+                return Err(error_mapping::timeout_fault());
             }
             attempts += 1;
             let pause = Duration::from_millis(100 << attempts);
@@ -174,7 +174,9 @@ impl MatrixAccount {
         let limited_until = *self.rate_limited_until.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         match limited_until.filter(|limited_until| *limited_until > now) {
-            Some(limited_until) if limited_until >= until => Err(faults::rate_limited_fault(limited_until - now)),
+            Some(limited_until) if limited_until >= until => {
+                Err(error_mapping::rate_limited_fault(limited_until - now))
+            }
             Some(limited_until) => {
                 // The jitter keeps the delayed calls from resuming all at once.
                 sleep(limited_until - now + random_duration(Duration::from_millis(50))).await;

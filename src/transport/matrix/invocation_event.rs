@@ -1,7 +1,7 @@
 //! The event that carries a call: a text for people, and the input for programs under a key of its own. The ids are
 //! part of the event (R78), because Matrix has no header fields.
 
-use super::faults::TOO_LARGE_MESSAGE;
+use super::error_mapping::TOO_LARGE_MESSAGE;
 use crate::{
     fault::{Fault, FaultCode},
     transport::UpstreamCall,

@@ -4,7 +4,7 @@
 
 mod agent_room;
 mod config;
-mod faults;
+mod error_mapping;
 mod homeserver_account;
 mod invocation_event;
 mod pending_calls;
@@ -132,7 +132,9 @@ impl Transport for MatrixTransport {
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
         // The deadline is reported as a timeout, in every phase of the call.
-        timeout_at(until, self.send_and_wait(request, until)).await.unwrap_or_else(|_| Err(faults::timeout_fault()))
+        timeout_at(until, self.send_and_wait(request, until))
+            .await
+            .unwrap_or_else(|_| Err(error_mapping::timeout_fault()))
     }
 }
 
@@ -160,7 +162,7 @@ impl MatrixTransport {
             // The agent may have replied to the first sending of a repeated call.
             sync::deliver_page(&self.account, &room, &[]).await?;
         }
-        let reply_content = receiver.await.map_err(|_| faults::timeout_fault())??;
+        let reply_content = receiver.await.map_err(|_| error_mapping::timeout_fault())??;
         Ok(reply_content.into())
     }
 
@@ -171,12 +173,12 @@ impl MatrixTransport {
         let reply = self.account.send_with_retry(request, until).await?;
         if reply.status != 200 {
             self.room.invalidate_check().await;
-            return Err(faults::homeserver_fault("sending a message", &reply));
+            return Err(error_mapping::homeserver_fault("sending a message", &reply));
         }
         let response: serde_json::Value = serde_json::from_slice(&reply.body)
-            .map_err(|error| faults::invalid_response_fault("sending a message", error))?;
+            .map_err(|error| error_mapping::invalid_response_fault("sending a message", error))?;
         let event_id = response.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
-        event_id.ok_or_else(|| faults::invalid_response_fault("sending a message", "event_id is missing"))
+        event_id.ok_or_else(|| error_mapping::invalid_response_fault("sending a message", "event_id is missing"))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     agent_room::get_request,
-    faults,
+    error_mapping,
     homeserver_account::{MatrixAccount, SyncState, random_duration},
     reply_message::RoomMessage,
 };
@@ -152,26 +152,28 @@ impl SyncCursor {
                     // Ask for fewer events; the events left out are fetched in pages.
                     (self.events, self.filter) = ((self.events / 4).max(1), None);
                 }
-                return Err(faults::unreachable_fault(&error));
+                return Err(error_mapping::unreachable_fault(&error));
             }
         };
         match reply.status {
-            200 => serde_json::from_slice(&reply.body).map_err(|error| faults::invalid_response_fault("a sync", error)),
+            200 => serde_json::from_slice(&reply.body)
+                .map_err(|error| error_mapping::invalid_response_fault("a sync", error)),
             401 | 403 => {
-                let fault = faults::homeserver_fault("a sync", &reply);
+                let fault = error_mapping::homeserver_fault("a sync", &reply);
                 account.pending.fail_all(&fault);
                 Err(fault)
             }
             429 => {
-                sleep(faults::rate_limit_delay(&reply).unwrap_or(faults::RETRY_SOON).min(LONG_POLL)).await;
-                Err(faults::homeserver_fault("a sync", &reply))
+                sleep(error_mapping::rate_limit_delay(&reply).unwrap_or(error_mapping::RETRY_SOON).min(LONG_POLL))
+                    .await;
+                Err(error_mapping::homeserver_fault("a sync", &reply))
             }
             400 | 404 => {
                 // The homeserver has lost the filter or the position, for example after a restore from a backup.
                 (self.since, self.filter, self.own_user) = (None, None, None);
-                Err(faults::homeserver_fault("a sync", &reply))
+                Err(error_mapping::homeserver_fault("a sync", &reply))
             }
-            _ => Err(faults::homeserver_fault("a sync", &reply)),
+            _ => Err(error_mapping::homeserver_fault("a sync", &reply)),
         }
     }
 
@@ -234,12 +236,12 @@ async fn request_member(
 ) -> Result<String, Fault> {
     let reply = account.send_with_retry(request, until).await?;
     if reply.status != 200 {
-        return Err(faults::homeserver_fault("setting up a sync", &reply));
+        return Err(error_mapping::homeserver_fault("setting up a sync", &reply));
     }
     let response: Value = serde_json::from_slice(&reply.body)
-        .map_err(|error| faults::invalid_response_fault("setting up a sync", error))?;
+        .map_err(|error| error_mapping::invalid_response_fault("setting up a sync", error))?;
     let value = response.get(name).and_then(Value::as_str).map(str::to_owned);
-    value.ok_or_else(|| faults::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
+    value.ok_or_else(|| error_mapping::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
 }
 
 /// Fetches the messages between `since` and `before` that one sync left out.
@@ -276,10 +278,10 @@ pub(super) async fn deliver_page(
         200 => {}
         // The account has left the room meanwhile; the other rooms are still read.
         403 | 404 => return Ok(None),
-        _ => return Err(faults::homeserver_fault("reading a room's messages", &reply)),
+        _ => return Err(error_mapping::homeserver_fault("reading a room's messages", &reply)),
     }
     let page: MessagesPage = serde_json::from_slice(&reply.body)
-        .map_err(|error| faults::invalid_response_fault("reading a room's messages", error))?;
+        .map_err(|error| error_mapping::invalid_response_fault("reading a room's messages", error))?;
     deliver_events(account, room, &page.chunk);
     Ok(page.end.filter(|_| !page.chunk.is_empty()))
 }

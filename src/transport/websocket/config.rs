@@ -15,7 +15,7 @@ pub struct UpstreamWebSocketConfig {
     /// With ndjson, the line that is the reply for a caller that wants one document: the `first`, after which the
     /// gateway closes, or the `last` before the agent closes or sends `end_marker`. Default: first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub single_result: Option<DocumentSelection>,
+    pub result_message: Option<DocumentSelection>,
     /// With ndjson, a line with which the agent ends its reply, such as `[DONE]`. Default: none, the agent closes the
     /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ impl UpstreamWebSocketConfig {
     pub(in crate::transport) fn with_fallback(&self, base: &Self) -> Self {
         Self {
             framing: self.framing.or(base.framing),
-            single_result: self.single_result.or(base.single_result),
+            result_message: self.result_message.or(base.result_message),
             end_marker: self.end_marker.clone().or_else(|| base.end_marker.clone()),
             max_message_size: self.max_message_size.or(base.max_message_size),
             max_messages: self.max_messages.or(base.max_messages),
@@ -111,7 +111,7 @@ impl From<&UpstreamWebSocketConfig> for WebSocketOptions {
     fn from(config: &UpstreamWebSocketConfig) -> Self {
         Self {
             framing: config.framing.unwrap_or_default(),
-            single_result: config.single_result.unwrap_or_default(),
+            single_result: config.result_message.unwrap_or_default(),
             end_marker: config.end_marker.clone(),
             max_message_size: config.max_message_size.unwrap_or(ByteSize::from_kib(1 << 10)).get(),
             max_messages: config.max_messages.unwrap_or(1000),

@@ -150,12 +150,8 @@ impl Transport for WebSocketTransport {
 impl WebSocketTransport {
     async fn open_connection(&self, io: Box<dyn WebSocketIo>) -> WebSocketConnection {
         let WebSocketOptions { max_message_size, ping_interval, pong_timeout, .. } = self.options;
-        let limits = WebSocketLimits {
-            max_message: max_message_size,
-            ping_interval,
-            pong_timeout,
-            write_timeout: self.timeouts().idle,
-        };
+        let limits =
+            WebSocketLimits { max_message_size, ping_interval, pong_timeout, write_timeout: self.timeouts().idle };
         WebSocketConnection::new(io, WebSocketPeer::Agent, Vec::new(), limits).await
     }
 

@@ -79,7 +79,7 @@ async fn read_parts(framing: MessageFraming, messages: &[&str]) -> Vec<String> {
     }
     agent.close(None).await.unwrap();
     let limits = WebSocketLimits {
-        max_message: 1 << 20,
+        max_message_size: 1 << 20,
         ping_interval: Duration::ZERO,
         pong_timeout: Duration::from_secs(9),
         write_timeout: Duration::from_secs(9),

@@ -45,7 +45,7 @@ const MAX_LINGER_BYTES: usize = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct WebSocketLimits {
     /// The maximum size of a message and of each of its frames, in bytes.
-    pub max_message: usize,
+    pub max_message_size: usize,
     /// The silence after which the peer is sent a ping; zero disables pings.
     pub ping_interval: Duration,
     /// How long the peer may take to answer a ping.
@@ -89,9 +89,9 @@ impl WebSocketConnection {
         let mut config = WebSocketConfig::default();
         config.read_buffer_size = BUFFER_SIZE;
         config.write_buffer_size = BUFFER_SIZE;
-        config.max_write_buffer_size = limits.max_message.saturating_add(WRITE_BUFFER_SLACK);
-        config.max_message_size = Some(limits.max_message);
-        config.max_frame_size = Some(limits.max_message);
+        config.max_write_buffer_size = limits.max_message_size.saturating_add(WRITE_BUFFER_SLACK);
+        config.max_message_size = Some(limits.max_message_size);
+        config.max_frame_size = Some(limits.max_message_size);
         let role = match peer {
             WebSocketPeer::Agent => Role::Client,
             WebSocketPeer::Caller => Role::Server,
@@ -134,7 +134,7 @@ impl WebSocketConnection {
 
     /// Whether a message of `bytes` bytes is within the limit; larger messages must not be sent to this peer.
     pub fn is_within_limit(&self, bytes: usize) -> bool {
-        bytes <= self.limits.max_message
+        bytes <= self.limits.max_message_size
     }
 
     /// The number of messages that the peer has not accepted yet.

@@ -44,9 +44,9 @@ pub fn latch() -> Latch {
 
 /// One step of a response.
 #[derive(Clone, Debug)]
-pub enum Do {
+pub enum Step {
     Write(Vec<u8>),
-    Wait(Duration),
+    Sleep(Duration),
     /// Ends the connection with a reset instead of a FIN.
     Reset,
     /// Ends the connection with a FIN.
@@ -54,28 +54,26 @@ pub enum Do {
     /// Sends nothing more, and keeps the connection open until the other side ends it; see [`Agent::left`].
     Hang,
     /// Continues once the latch is closed.
-    Until(Latch),
+    WaitForLatch(Latch),
     /// Repeats the steps until the other side ends the connection.
-    Again(Vec<Do>),
+    Repeat(Vec<Step>),
 }
 
-pub fn write(bytes: impl Into<Vec<u8>>) -> Do {
-    Do::Write(bytes.into())
+pub fn write(bytes: impl Into<Vec<u8>>) -> Step {
+    Step::Write(bytes.into())
 }
 
 /// A complete response with a length.
-pub fn answer(status: &str, media_type: &str, body: &str) -> Vec<Do> {
+pub fn http_response(status: &str, media_type: &str, body: &str) -> Vec<Step> {
     let length = body.len();
-    vec![write(format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n{body}"
-    ))]
+    vec![write(format!("HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n{body}"))]
 }
 
-pub fn json_answer(body: &Value) -> Vec<Do> {
-    answer("200 OK", "application/json", &body.to_string())
+pub fn json_response(body: &Value) -> Vec<Step> {
+    http_response("200 OK", "application/json", &body.to_string())
 }
 
-type Script = dyn Fn(&ReceivedRequest) -> Vec<Do> + Send + Sync;
+type Script = dyn Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync;
 
 /// An agent on loopback. Its listener closes when it is dropped.
 pub struct Agent {
@@ -87,7 +85,7 @@ pub struct Agent {
 
 impl Agent {
     /// Starts an agent that answers each request with the steps that `script` returns.
-    pub async fn scripted(script: impl Fn(&ReceivedRequest) -> Vec<Do> + Send + Sync + 'static) -> Self {
+    pub async fn scripted(script: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -109,7 +107,7 @@ impl Agent {
     }
 
     /// Starts an agent that answers every request with these steps.
-    pub async fn doing(steps: Vec<Do>) -> Self {
+    pub async fn with_steps(steps: Vec<Step>) -> Self {
         Self::scripted(move |_| steps.clone()).await
     }
 
@@ -117,23 +115,23 @@ impl Agent {
     pub async fn echo() -> Self {
         Self::scripted(|request| {
             let body = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
-            json_answer(&json!({ "echo": body }))
+            json_response(&json!({ "echo": body }))
         })
         .await
     }
 
     /// The requests received so far.
-    pub fn got(&self) -> Vec<ReceivedRequest> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.requests.lock().unwrap().clone()
     }
 
     /// Number of connections that the other side ended during a response.
-    pub fn left(&self) -> usize {
+    pub fn aborted_responses(&self) -> usize {
         self.aborted_responses.load(Ordering::SeqCst)
     }
 
     /// Number of requests received so far.
-    pub fn calls(&self) -> usize {
+    pub fn call_count(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
@@ -171,23 +169,23 @@ async fn serve_connection(
 }
 
 /// Performs the steps. Returns whether the connection stays open.
-async fn perform_steps(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<bool> {
+async fn perform_steps(stream: &mut TcpStream, steps: &[Step]) -> std::io::Result<bool> {
     for step in steps {
         match step {
-            Do::Write(bytes) => stream.write_all(bytes).await?,
-            Do::Until(latch) => drop(latch.acquire().await),
-            Do::Wait(time) => tokio::time::sleep(*time).await,
-            Do::Close => return Ok(false),
-            Do::Reset => {
+            Step::Write(bytes) => stream.write_all(bytes).await?,
+            Step::WaitForLatch(latch) => drop(latch.acquire().await),
+            Step::Sleep(time) => tokio::time::sleep(*time).await,
+            Step::Close => return Ok(false),
+            Step::Reset => {
                 let _ = stream.set_zero_linger();
                 return Ok(false);
             }
-            Do::Hang => {
+            Step::Hang => {
                 let mut rest = [0; 1024];
                 while stream.read(&mut rest).await? > 0 {}
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
-            Do::Again(steps) => while Box::pin(perform_steps(stream, steps)).await? {},
+            Step::Repeat(steps) => while Box::pin(perform_steps(stream, steps)).await? {},
         }
     }
     Ok(true)
@@ -196,7 +194,7 @@ async fn perform_steps(stream: &mut TcpStream, steps: &[Do]) -> std::io::Result<
 /// Reads one HTTP/1.1 request with a length or a chunked body.
 async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
     let head_end = loop {
-        if let Some(at) = find(buffer, b"\r\n\r\n") {
+        if let Some(at) = find_bytes(buffer, b"\r\n\r\n") {
             break at + 4;
         }
         read_more(stream, buffer).await?;
@@ -212,7 +210,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
     } else if request.header("transfer-encoding").is_some() {
         loop {
             let line_end = loop {
-                if let Some(at) = find(buffer, b"\r\n") {
+                if let Some(at) = find_bytes(buffer, b"\r\n") {
                     break at;
                 }
                 read_more(stream, buffer).await?;
@@ -242,6 +240,6 @@ async fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+pub fn find_bytes(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }

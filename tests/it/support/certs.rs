@@ -6,16 +6,16 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 use std::path::{Path, PathBuf};
 
 /// A certificate authority.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its private key, in PEM.
 #[derive(Clone)]
-pub struct Issued {
+pub struct IssuedCertificate {
     pub certificate: String,
     pub key: String,
 }
 
-impl Authority {
+impl CertificateAuthority {
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -27,26 +27,26 @@ impl Authority {
         self.0.pem()
     }
 
-    pub fn server(&self, names: &[&str]) -> Issued {
+    pub fn server(&self, names: &[&str]) -> IssuedCertificate {
         self.issue(names, "server", ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    pub fn client(&self, name: &str) -> Issued {
+    pub fn client(&self, name: &str) -> IssuedCertificate {
         self.issue(&[name], name, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    fn issue(&self, names: &[&str], common_name: &str, purpose: ExtendedKeyUsagePurpose) -> Issued {
+    fn issue(&self, names: &[&str], common_name: &str, purpose: ExtendedKeyUsagePurpose) -> IssuedCertificate {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.extended_key_usages.push(purpose);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+        IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// The `x5t#S256` of the certificate (RFC 8705).
     pub fn thumbprint(&self) -> String {
         let der = CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap();

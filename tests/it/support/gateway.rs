@@ -1,7 +1,7 @@
 //! The gateway under test: the real binary on free ports, with its configuration in a temporary folder. The process is
 //! killed when its handle is dropped.
 
-use super::{agent::Agent, reply::Answer};
+use super::{agent::Agent, gateway_response::GatewayResponse};
 use serde_json::{Value, json};
 use std::{
     fs::OpenOptions,
@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Builds the configuration of a gateway under test.
-pub struct Build {
+pub struct GatewayBuilder {
     documents: Vec<Value>,
     sections: Vec<String>,
     listeners: String,
@@ -26,8 +26,8 @@ pub struct Build {
 }
 
 /// Builds a gateway without agents. The caller `team-a` has a key, and every caller may call every agent.
-pub fn gateway() -> Build {
-    Build {
+pub fn gateway() -> GatewayBuilder {
+    GatewayBuilder {
         documents: Vec::new(),
         sections: Vec::new(),
         listeners: "listeners:\n  - address: 127.0.0.1:0\n".into(),
@@ -38,7 +38,7 @@ pub fn gateway() -> Build {
     }
 }
 
-impl Build {
+impl GatewayBuilder {
     pub fn agent(self, id: &str, agent: &Agent) -> Self {
         let document = agent.document(id);
         self.document(document)
@@ -57,7 +57,7 @@ impl Build {
         self
     }
 
-    pub fn listen(mut self, yaml: &str) -> Self {
+    pub fn listeners(mut self, yaml: &str) -> Self {
         self.listeners = yaml.to_owned();
         self
     }
@@ -84,7 +84,7 @@ impl Build {
     }
 
     /// Starts the binary and waits until it listens.
-    pub async fn start(self) -> Gate {
+    pub async fn start(self) -> Gateway {
         let folder = self.folder.path().to_owned();
         std::fs::write(folder.join("agents.json"), serde_json::to_vec(&self.documents).unwrap()).unwrap();
         let (listeners, access) = (&self.listeners, &self.access);
@@ -104,13 +104,13 @@ impl Build {
         }
         std::fs::write(folder.join("gatepost.yaml"), &config).unwrap();
         let keys = self.keys.iter().map(|(name, args)| (name.clone(), new_key(&folder, name, args))).collect();
-        tokio::task::spawn_blocking(move || Gate::spawn(self.folder, keys, &self.environment, &[])).await.unwrap()
+        tokio::task::spawn_blocking(move || Gateway::spawn(self.folder, keys, &self.environment, &[])).await.unwrap()
     }
 }
 
 /// Creates a key of `caller` with `gatepost key new`, and returns it.
 pub fn new_key(folder: &Path, caller: &str, args: &[String]) -> String {
-    let output = command()
+    let output = gatepost_command()
         .args(["key", "new", "--file"])
         .arg(folder.join("keys.jsonl"))
         .args(["--caller", caller])
@@ -121,14 +121,14 @@ pub fn new_key(folder: &Path, caller: &str, args: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-pub fn command() -> Command {
+pub fn gatepost_command() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gatepost"))
 }
 
 /// A gateway process.
-pub struct Gate {
+pub struct Gateway {
     pub addresses: Vec<SocketAddr>,
-    pub admin: SocketAddr,
+    pub admin_address: SocketAddr,
     pub keys: Vec<(String, String)>,
     pub child: Child,
     folder_path: PathBuf,
@@ -137,7 +137,7 @@ pub struct Gate {
     client: reqwest::Client,
 }
 
-impl Gate {
+impl Gateway {
     /// Runs the binary in `folder`. Blocks until it has printed its addresses.
     pub fn spawn(
         folder: TempDir,
@@ -152,13 +152,13 @@ impl Gate {
 
     /// Starts a second process with the same configuration, which takes over the listeners of this process. The folder
     /// is removed with this process.
-    pub async fn hand_over(&self) -> Self {
+    pub async fn start_successor(&self) -> Self {
         let (folder, keys) = (self.folder(), self.keys.clone());
         tokio::task::spawn_blocking(move || Self::run(&folder, keys, &[], &["--take-over"])).await.unwrap()
     }
 
     fn run(folder: &Path, keys: Vec<(String, String)>, environment: &[(String, String)], args: &[&str]) -> Self {
-        let mut child = command()
+        let mut child = gatepost_command()
             .args(["run", "-c"])
             .arg(folder.join("gatepost.yaml"))
             .args(args)
@@ -191,7 +191,7 @@ impl Gate {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let folder_path = folder.to_owned();
-        Self { addresses, admin: admin.unwrap(), keys, child, folder_path, folder: None, client }
+        Self { addresses, admin_address: admin.unwrap(), keys, child, folder_path, folder: None, client }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -220,17 +220,17 @@ impl Gate {
     }
 
     /// Invokes an agent with the key of `team-a`.
-    pub async fn invoke(&self, id: &str, input: &Value) -> Answer {
+    pub async fn invoke(&self, id: &str, input: &Value) -> GatewayResponse {
         send(self.post(&format!("/agents/{id}/invoke")).json(input)).await
     }
 
     /// Gets a page of the admin listener.
-    pub async fn admin(&self, path: &str) -> Answer {
-        send(self.client.get(format!("http://{}{path}", self.admin))).await
+    pub async fn admin_page(&self, path: &str) -> GatewayResponse {
+        send(self.client.get(format!("http://{}{path}", self.admin_address))).await
     }
 
     /// Waits until the access log has at least `count` entries, and returns them.
-    pub async fn log(&self, count: usize) -> Vec<Value> {
+    pub async fn access_log(&self, count: usize) -> Vec<Value> {
         let path = self.folder().join("access.log");
         let mut lines = Vec::new();
         super::eventually("the access log contains the calls", async || {
@@ -249,29 +249,29 @@ impl Gate {
 
     /// The value of a metric, by its name and labels as on the page.
     pub async fn metric(&self, name: &str) -> Option<f64> {
-        let page = self.admin("/metrics").await.text();
+        let page = self.admin_page("/metrics").await.text();
         page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
     /// Replaces a file in the folder of the configuration atomically.
-    pub fn write(&self, name: &str, text: &str) {
+    pub fn write_file(&self, name: &str, text: &str) {
         let folder = self.folder();
         std::fs::write(folder.join("replacement"), text).unwrap();
         std::fs::rename(folder.join("replacement"), folder.join(name)).unwrap();
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub fn read_file(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder().join(name)).unwrap()
     }
 
     /// Sends a signal to the process.
-    pub fn signal(&self, signal: rustix::process::Signal) {
+    pub fn send_signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).unwrap();
     }
 
     /// Waits until the process ends by itself, and returns its exit status.
-    pub async fn ended(&mut self) -> std::process::ExitStatus {
+    pub async fn wait_for_exit(&mut self) -> std::process::ExitStatus {
         let mut status = None;
         super::eventually("the process ends", async || {
             status = self.child.try_wait().unwrap();
@@ -282,14 +282,14 @@ impl Gate {
     }
 
     /// Returns the folder and the process, for a second process with the same configuration.
-    pub fn into_folder(mut self) -> (TempDir, Child) {
+    pub fn into_folder_and_child(mut self) -> (TempDir, Child) {
         let folder = self.folder.take().unwrap();
         let child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
         (folder, child)
     }
 }
 
-impl Drop for Gate {
+impl Drop for Gateway {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -300,7 +300,7 @@ impl Drop for Gate {
 }
 
 /// Sends a request and reads the whole response.
-pub async fn send(request: reqwest::RequestBuilder) -> Answer {
+pub async fn send(request: reqwest::RequestBuilder) -> GatewayResponse {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     let to_text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
@@ -308,11 +308,11 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
     };
     let headers = response.headers().iter().map(to_text).collect();
     let body = response.bytes().await.map(|bytes| bytes.to_vec()).unwrap_or_default();
-    Answer { status, headers, body }
+    GatewayResponse { status, headers, body }
 }
 
 /// The translator of the AIDIP draft as a document: its schema requires a text and two languages.
-pub fn translator(agent: &Agent) -> Value {
+pub fn translator_document(agent: &Agent) -> Value {
     let languages = json!({"type": "string", "enum": ["en", "zh"]});
     let mut document = agent.document("agent-12345");
     document["operations"] = json!([{

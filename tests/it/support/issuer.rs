@@ -1,6 +1,6 @@
 //! An issuer of access tokens with the claims that a test chooses, such as tokens bound to a certificate.
 
-use super::agent::{Agent, json_answer};
+use super::agent::{Agent, json_response};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rcgen::KeyPair;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An issuer with one ES256 key, and the server of its JWK Set.
-pub struct Issuer {
+pub struct TokenIssuer {
     key: EncodingKey,
     server: Agent,
 }
 
-impl Issuer {
+impl TokenIssuer {
     pub async fn start() -> Self {
         let pair = KeyPair::generate().unwrap();
         let (x, y) = pair.public_key_raw()[1..].split_at(32);
         let jwk = json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": "one",
             "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)});
-        let server = Agent::scripted(move |_| json_answer(&json!({"keys": [jwk]}))).await;
+        let server = Agent::scripted(move |_| json_response(&json!({"keys": [jwk]}))).await;
         Self { key: EncodingKey::from_ec_der(&pair.serialize_der()), server }
     }
 

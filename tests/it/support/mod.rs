@@ -4,25 +4,25 @@
 pub mod agent;
 pub mod certs;
 pub mod gateway;
+pub mod gateway_response;
 pub mod issuer;
 pub mod mosquitto;
+pub mod mqtt_task_agent;
 pub mod oidc;
 pub mod postgres;
-pub mod reply;
-pub mod served;
+pub mod servers;
 pub mod site;
 pub mod synapse;
 pub mod websocket;
-pub mod worker;
 
 use std::time::Duration;
 
 /// How long a test waits for a condition, a message or a response before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until `condition` holds.
 pub async fn eventually<F: AsyncFnMut() -> bool>(description: &str, mut condition: F) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
     while !condition().await {
         assert!(tokio::time::Instant::now() < deadline, "did not happen in time: {description}");
         tokio::time::sleep(Duration::from_millis(20)).await;

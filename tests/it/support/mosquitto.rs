@@ -1,7 +1,7 @@
 //! A real MQTT broker (mosquitto) on a free port of loopback, which can be killed and restarted, and agents that
 //! publish their status as the reference agent does.
 
-use super::{certs::Issued, eventually};
+use super::{certs::IssuedCertificate, eventually};
 use rumqttc_v5::{AsyncClient, Event, LastWill, MqttOptions, Packet, PublishOptions, QoS};
 use serde_json::{Value, json};
 use std::{
@@ -30,39 +30,38 @@ impl Drop for Mosquitto {
 impl Mosquitto {
     /// Starts a broker that accepts anonymous clients.
     pub async fn start() -> Self {
-        let mut broker = Self::configured("allow_anonymous true\n");
-        broker.again().await;
+        let mut broker = Self::stopped("allow_anonymous true\n");
+        broker.restart().await;
         broker
     }
 
     /// Starts a broker with a single user.
-    pub async fn guarded(user: &str, password: &str) -> Self {
-        let mut broker = Self::configured("allow_anonymous false\npassword_file FOLDER/users\n");
+    pub async fn start_with_user(user: &str, password: &str) -> Self {
+        let mut broker = Self::stopped("allow_anonymous false\npassword_file FOLDER/users\n");
         let users = broker.folder.path().join("users");
         let output = Command::new("mosquitto_passwd").args(["-b", "-c"]).arg(&users).args([user, password]).output();
         let output = output.unwrap_or_else(|why| panic_missing_package(why.kind()));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        broker.again().await;
+        broker.restart().await;
         broker
     }
 
     /// Starts a broker that speaks TLS with this certificate.
-    pub async fn secure(issued: &Issued) -> Self {
-        let mut broker =
-            Self::configured("allow_anonymous true\ncertfile FOLDER/server.pem\nkeyfile FOLDER/server.key\n");
+    pub async fn start_with_tls(issued: &IssuedCertificate) -> Self {
+        let mut broker = Self::stopped("allow_anonymous true\ncertfile FOLDER/server.pem\nkeyfile FOLDER/server.key\n");
         issued.write(broker.folder.path(), "server");
-        broker.again().await;
+        broker.restart().await;
         broker
     }
 
     /// A broker with this configuration that is not running yet; `FOLDER` stands for its folder.
-    pub fn configured(config_lines: &str) -> Self {
+    pub fn stopped(config_lines: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Self { port, config_lines: config_lines.to_owned(), folder: TempDir::new().unwrap(), process: None }
     }
 
     /// Starts or restarts the broker on its port, without retained messages.
-    pub async fn again(&mut self) {
+    pub async fn restart(&mut self) {
         self.kill();
         let lines = self.config_lines.replace("FOLDER", &self.folder.path().display().to_string());
         // Started by root, mosquitto would switch to a user that cannot read this folder.
@@ -90,13 +89,13 @@ impl Mosquitto {
     }
 
     /// Connects an agent that sets its last will and publishes that it is available (R118).
-    pub async fn player(&self, id: &str) -> Player {
-        Player::connect(self.port, id).await
+    pub async fn connect_agent(&self, id: &str) -> StatusAgent {
+        StatusAgent::connect(self.port, id).await
     }
 
     /// Publishes one message.
     pub async fn publish(&self, topic: &str, payload: impl Into<Vec<u8>>, retain: bool) {
-        let client = Player::connect_client(self.port, "publisher", None).await;
+        let client = StatusAgent::connect_client(self.port, "publisher", None).await;
         client.publish(topic, payload.into(), retain).await;
     }
 }
@@ -106,17 +105,17 @@ fn panic_missing_package<T>(why: ErrorKind) -> T {
 }
 
 /// The topic of an agent's status.
-pub fn topic(id: &str) -> String {
+pub fn status_topic(id: &str) -> String {
     format!("/control/agents/{id}/status")
 }
 
 /// The payload of a status message.
-pub fn status(id: &str, status: &str) -> Value {
+pub fn status_payload(id: &str, status: &str) -> Value {
     json!({"agent_id": id, "status": status, "timestamp": "2026-11-22T03:00:00Z"})
 }
 
 /// An agent that publishes its status at a broker.
-pub struct Player {
+pub struct StatusAgent {
     id: String,
     client: AsyncClient,
     acknowledged_count: tokio::sync::watch::Receiver<usize>,
@@ -124,20 +123,26 @@ pub struct Player {
     connection: JoinHandle<()>,
 }
 
-impl Drop for Player {
+impl Drop for StatusAgent {
     fn drop(&mut self) {
         self.connection.abort();
     }
 }
 
-impl Player {
+impl StatusAgent {
     async fn connect(port: u16, id: &str) -> Self {
-        let will = LastWill::new(topic(id), status(id, "unavailable").to_string(), QoS::AtLeastOnce, true, None);
+        let will = LastWill::new(
+            status_topic(id),
+            status_payload(id, "unavailable").to_string(),
+            QoS::AtLeastOnce,
+            true,
+            None,
+        );
         let agent = Self::connect_client(port, id, Some(will)).await;
-        let mut available = status(id, "available");
+        let mut available = status_payload(id, "available");
         available["capabilities"] = json!(["plan", "write_file"]);
         available["description"] = json!("Plans things");
-        agent.publish(&topic(id), available.to_string().into_bytes(), true).await;
+        agent.publish(&status_topic(id), available.to_string().into_bytes(), true).await;
         agent
     }
 
@@ -172,8 +177,9 @@ impl Player {
     }
 
     /// Publishes this status and stays connected (R119).
-    pub async fn says(&self, new_status: &str) {
-        self.publish(&topic(&self.id), status(&self.id, new_status).to_string().into_bytes(), true).await;
+    pub async fn publish_status(&self, new_status: &str) {
+        self.publish(&status_topic(&self.id), status_payload(&self.id, new_status).to_string().into_bytes(), true)
+            .await;
     }
 
     /// Ends like a killed process: the connection breaks, and the broker publishes the last will.

@@ -12,18 +12,18 @@ use std::{
 };
 
 /// A provider that runs until it is dropped.
-pub struct Provider {
+pub struct OpenIdProvider {
     port: u16,
     process: Child,
 }
 
-impl Drop for Provider {
+impl Drop for OpenIdProvider {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-impl Provider {
+impl OpenIdProvider {
     /// Starts a provider; installs its packages the first time.
     pub async fn start() -> Self {
         let (port, process) = start(0).await;
@@ -34,7 +34,7 @@ impl Provider {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub fn introspection(&self) -> String {
+    pub fn introspection_url(&self) -> String {
         format!("{}/token/introspection", self.issuer())
     }
 
@@ -45,7 +45,7 @@ impl Provider {
     }
 
     /// Restarts the provider on its port, with new keys.
-    pub async fn again(&mut self) {
+    pub async fn restart(&mut self) {
         self.kill();
         (self.port, self.process) = start(self.port).await;
     }

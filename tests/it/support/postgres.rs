@@ -1,6 +1,6 @@
 //! A real PostgreSQL server on a free port, with its data in a temporary folder. It is stopped when it is dropped.
 
-use super::certs::Issued;
+use super::certs::IssuedCertificate;
 use std::{
     fs,
     net::TcpListener,
@@ -29,15 +29,15 @@ impl Postgres {
     }
 
     /// Creates a database, and returns its URL.
-    pub async fn database(&mut self) -> String {
+    pub async fn create_database(&mut self) -> String {
         self.databases += 1;
         let name = format!("test{}", self.databases);
-        self.sql("postgres", &format!("create database {name}")).await;
+        self.run_sql("postgres", &format!("create database {name}")).await;
         format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
     }
 
     /// Runs statements in the database with this name or URL.
-    pub async fn sql(&self, database: &str, statements: &str) {
+    pub async fn run_sql(&self, database: &str, statements: &str) {
         let name = database.rsplit('/').next().unwrap();
         let address = format!("host=127.0.0.1 port={} user=postgres dbname={name}", self.port);
         let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.unwrap();
@@ -48,7 +48,7 @@ impl Postgres {
     }
 
     /// Enables TLS with this certificate, besides plain text.
-    pub async fn secure(&self, issued: &Issued) {
+    pub async fn enable_tls(&self, issued: &IssuedCertificate) {
         let (certificate, key) = issued.write(self.folder.path(), "server");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         if is_root() {
@@ -56,10 +56,10 @@ impl Postgres {
             chown(&key, Some(user), Some(group)).unwrap();
         }
         for (setting, path) in [("ssl_cert_file", &certificate), ("ssl_key_file", &key)] {
-            self.sql("postgres", &format!("alter system set {setting} = '{}'", path.display())).await;
+            self.run_sql("postgres", &format!("alter system set {setting} = '{}'", path.display())).await;
         }
-        self.sql("postgres", "alter system set ssl = on").await;
-        self.sql("postgres", "select pg_reload_conf()").await;
+        self.run_sql("postgres", "alter system set ssl = on").await;
+        self.run_sql("postgres", "select pg_reload_conf()").await;
     }
 
     /// Stops the server at once, like a crash of its machine.
@@ -73,7 +73,7 @@ impl Postgres {
     }
 
     /// Restarts the server on its port, with its data.
-    pub async fn again(&mut self) {
+    pub async fn restart(&mut self) {
         self.process = run(self.folder.path(), self.port).await;
     }
 }

@@ -2,8 +2,8 @@
 //! start with `/agent` and have no page belong to an agent that answers with a description of the request.
 
 use super::{
-    certs::Authority,
-    served::{Raw, tls},
+    certs::CertificateAuthority,
+    servers::{RawAgent, server_tls_config},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -26,27 +26,27 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub status: u16,
-    pub fields: Vec<(&'static str, String)>,
+    pub headers: Vec<(&'static str, String)>,
     pub body: Bytes,
-    pub wait: Duration,
+    pub delay: Duration,
 }
 
 impl Page {
     pub fn json(value: &Value) -> Self {
-        Self::new(200, value.to_string()).field("content-type", "application/json")
+        Self::new(200, value.to_string()).header("content-type", "application/json")
     }
 
     pub fn new(status: u16, body: impl Into<Bytes>) -> Self {
         Self { status, body: body.into(), ..Self::default() }
     }
 
-    pub fn field(mut self, name: &'static str, value: &str) -> Self {
-        self.fields.push((name, value.to_owned()));
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
         self
     }
 
-    pub fn after(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+    pub fn delayed_by(mut self, wait: Duration) -> Self {
+        self.delay = wait;
         self
     }
 }
@@ -66,10 +66,10 @@ pub struct Site {
 
 impl Site {
     /// Starts the site with a certificate of `authority` for localhost.
-    pub async fn start(authority: &Authority) -> Self {
+    pub async fn start(authority: &CertificateAuthority) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let acceptor = TlsAcceptor::from(tls(&authority.server(&["localhost", "127.0.0.1"]), None, &[]));
+        let acceptor = TlsAcceptor::from(server_tls_config(&authority.server(&["localhost", "127.0.0.1"]), None, &[]));
         let state = Arc::new(Mutex::new(SiteState::default()));
         let shared = Arc::clone(&state);
         let task = tokio::spawn(async move {
@@ -98,7 +98,7 @@ impl Site {
         format!("https://{}{path}", self.host())
     }
 
-    pub fn name(&self, path: &str) -> String {
+    pub fn agent_uri(&self, path: &str) -> String {
         format!("agent://{}{path}", self.host())
     }
 
@@ -111,7 +111,7 @@ impl Site {
     }
 
     /// Number of requests for `path`, which includes the query.
-    pub fn asked(&self, path: &str) -> usize {
+    pub fn request_count(&self, path: &str) -> usize {
         self.state.lock().unwrap().requested_targets.iter().filter(|target| target.as_str() == path).count()
     }
 }
@@ -144,21 +144,21 @@ async fn respond(request: Request<Incoming>, state: &Mutex<SiteState>) -> Respon
         }
         None => Page::new(404, ""),
     };
-    tokio::time::sleep(page.wait).await;
-    let etag = page.fields.iter().find(|(name, _)| *name == "etag").map(|(_, etag)| etag.clone());
+    tokio::time::sleep(page.delay).await;
+    let etag = page.headers.iter().find(|(name, _)| *name == "etag").map(|(_, etag)| etag.clone());
     let not_modified = etag.is_some() && header("if-none-match") == etag;
     let mut response = Response::builder().status(if not_modified { 304 } else { page.status });
-    for (name, value) in page.fields {
+    for (name, value) in page.headers {
         response = response.header(name, value);
     }
     response.body(Full::new(if not_modified { Bytes::new() } else { page.body })).unwrap()
 }
 
 /// A listener that counts its connections and closes each without a response.
-pub async fn trap() -> (Raw, Arc<std::sync::atomic::AtomicUsize>) {
+pub async fn connection_counter() -> (RawAgent, Arc<std::sync::atomic::AtomicUsize>) {
     let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    let raw = Raw::new(move |stream, _| {
+    let raw = RawAgent::start(move |stream, _| {
         count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         async move { drop(stream) }
     })

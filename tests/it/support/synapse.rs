@@ -33,11 +33,11 @@ impl Drop for Synapse {
 impl Synapse {
     /// Starts a homeserver without rate limits.
     pub async fn start() -> Self {
-        Self::limited("rc_message: {per_second: 10000, burst_count: 10000}\n").await
+        Self::start_with_config("rc_message: {per_second: 10000, burst_count: 10000}\n").await
     }
 
     /// Starts a homeserver with additional configuration lines.
-    pub async fn limited(config_lines: &str) -> Self {
+    pub async fn start_with_config(config_lines: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -46,12 +46,12 @@ impl Synapse {
         std::fs::write(folder.path().join("homeserver.yaml"), config).unwrap();
         let mut server = Self { port, folder, process: None, client };
         tokio::task::spawn_blocking(install).await.unwrap();
-        server.again().await;
+        server.restart().await;
         server
     }
 
     /// Starts or restarts the homeserver, with its data.
-    pub async fn again(&mut self) {
+    pub async fn restart(&mut self) {
         self.kill();
         let mut command = python(&["-m", "synapse.app.homeserver", "-c"]);
         command.arg(self.folder.path().join("homeserver.yaml")).current_dir(self.folder.path());
@@ -80,13 +80,18 @@ impl Synapse {
     }
 
     /// Registers a user.
-    pub async fn user(&self, name: &str) -> User {
+    pub async fn register_user(&self, name: &str) -> MatrixUser {
         let body = json!({"username": name, "password": "pass", "auth": {"type": "m.login.dummy"}});
         let url = format!("{}/_matrix/client/v3/register", self.url());
         let response = self.client.post(url).json(&body).send().await.unwrap();
         let user: Value = response.json().await.unwrap();
         let member = |name: &str| user[name].as_str().unwrap_or_else(|| panic!("no user: {user}")).to_owned();
-        User { base_url: self.url(), id: member("user_id"), token: member("access_token"), client: self.client.clone() }
+        MatrixUser {
+            base_url: self.url(),
+            id: member("user_id"),
+            token: member("access_token"),
+            client: self.client.clone(),
+        }
     }
 }
 
@@ -140,16 +145,16 @@ const NOT_INSTALLED: &str =
 
 /// A user of the homeserver.
 #[derive(Clone)]
-pub struct User {
+pub struct MatrixUser {
     base_url: String,
     pub id: String,
     pub token: String,
     client: reqwest::Client,
 }
 
-impl User {
+impl MatrixUser {
     /// Sends a request below `/_matrix/client/v3`, and returns the response, which must be a success.
-    pub async fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+    pub async fn request(&self, method: &str, path: &str, body: &Value) -> Value {
         let (status, response) = self.try_request(method, path, body).await;
         assert_eq!(status, 200, "{method} {path}: {response}");
         response
@@ -166,20 +171,20 @@ impl User {
     }
 
     /// Creates a room and invites these users.
-    pub async fn room(&self, with: &[&User], more: &Value) -> String {
+    pub async fn create_room(&self, with: &[&MatrixUser], more: &Value) -> String {
         let invited: Vec<&str> = with.iter().map(|user| user.id.as_str()).collect();
         let mut body = json!({"invite": invited, "preset": "private_chat"});
         body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
-        self.ask("POST", "/createRoom", &body).await["room_id"].as_str().unwrap().to_owned()
+        self.request("POST", "/createRoom", &body).await["room_id"].as_str().unwrap().to_owned()
     }
 
     pub async fn join(&self, room: &str) {
-        self.ask("POST", &format!("/join/{}", percent_encode(room)), &json!({})).await;
+        self.request("POST", &format!("/join/{}", percent_encode(room)), &json!({})).await;
     }
 
     pub async fn send(&self, room: &str, content: &Value) {
         let path = format!("/rooms/{}/send/m.room.message/{}", percent_encode(room), uuid::Uuid::new_v4().simple());
-        let deadline = Instant::now() + super::PATIENCE;
+        let deadline = Instant::now() + super::TEST_TIMEOUT;
         while self.try_request("PUT", &path, content).await.0 != 200 {
             assert!(Instant::now() < deadline, "the homeserver does not accept a message");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -187,11 +192,11 @@ impl User {
     }
 
     /// Makes the user an agent: `script` returns the contents of the events that answer an invocation in its room.
-    pub fn answers(&self, script: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static) -> Bot {
+    pub fn answer_with(&self, script: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static) -> MatrixAgent {
         let invocations = Arc::new(Mutex::new(Vec::new()));
         let (user, received) = (self.clone(), Arc::clone(&invocations));
         let task = tokio::spawn(async move { user.answer_invocations(script, received).await });
-        Bot { invocations, task }
+        MatrixAgent { invocations, task }
     }
 
     async fn answer_invocations(&self, script: impl Fn(&Value) -> Vec<Value>, received: Arc<Mutex<Vec<Value>>>) {
@@ -228,26 +233,26 @@ fn percent_encode(text: &str) -> String {
 }
 
 /// A user that answers invocations until it is dropped.
-pub struct Bot {
+pub struct MatrixAgent {
     invocations: Arc<Mutex<Vec<Value>>>,
     task: JoinHandle<()>,
 }
 
-impl Bot {
+impl MatrixAgent {
     /// The invocations received so far.
-    pub fn heard(&self) -> Vec<Value> {
+    pub fn invocations(&self) -> Vec<Value> {
         self.invocations.lock().unwrap().clone()
     }
 }
 
-impl Drop for Bot {
+impl Drop for MatrixAgent {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// The content of a reply to `event`, with these members added.
-pub fn reply(event: &Value, content: Value) -> Value {
+pub fn reply_content(event: &Value, content: Value) -> Value {
     let mut reply = json!({
         "msgtype": "m.notice",
         "body": "done",

@@ -1,6 +1,6 @@
 //! Agents and callers over WebSocket: tungstenite for those that follow the protocol, raw frames for those that do not.
 
-use super::{PATIENCE, gateway::Gate, served::Raw};
+use super::{TEST_TIMEOUT, gateway::Gateway, servers::RawAgent};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -22,36 +22,36 @@ pub type Socket = WebSocketStream<TcpStream>;
 /// What an agent received: the headers of each handshake, each message, and the close code of each connection, or
 /// `gone` for a connection without a close frame.
 #[derive(Clone, Default)]
-pub struct Heard {
-    pub heads: Arc<Mutex<Vec<HandshakeHeaders>>>,
-    pub texts: Arc<Mutex<Vec<String>>>,
-    pub ends: Arc<Mutex<Vec<String>>>,
+pub struct AgentRecord {
+    pub handshakes: Arc<Mutex<Vec<HandshakeHeaders>>>,
+    pub messages: Arc<Mutex<Vec<String>>>,
+    pub close_codes: Arc<Mutex<Vec<String>>>,
 }
 
-impl Heard {
-    pub fn texts(&self) -> Vec<String> {
-        self.texts.lock().unwrap().clone()
+impl AgentRecord {
+    pub fn messages(&self) -> Vec<String> {
+        self.messages.lock().unwrap().clone()
     }
 
-    pub fn ends(&self) -> Vec<String> {
-        self.ends.lock().unwrap().clone()
+    pub fn close_codes(&self) -> Vec<String> {
+        self.close_codes.lock().unwrap().clone()
     }
 
     /// A header of the last handshake.
-    pub fn field(&self, name: &str) -> Option<String> {
-        let heads = self.heads.lock().unwrap();
+    pub fn handshake_header(&self, name: &str) -> Option<String> {
+        let heads = self.handshakes.lock().unwrap();
         heads.last()?.iter().find(|(header, _)| header == name).map(|(_, value)| value.clone())
     }
 }
 
 /// Starts an agent that serves each connection with `serve` after the handshake. It accepts the first subprotocol that
 /// the client offers.
-pub async fn agent<F: Future<Output = ()> + Send + 'static>(
-    serve: impl Fn(Socket, Heard) -> F + Send + Sync + 'static,
-) -> (Raw, Heard) {
-    let record = Heard::default();
+pub async fn websocket_agent<F: Future<Output = ()> + Send + 'static>(
+    serve: impl Fn(Socket, AgentRecord) -> F + Send + Sync + 'static,
+) -> (RawAgent, AgentRecord) {
+    let record = AgentRecord::default();
     let (serve, shared) = (Arc::new(serve), record.clone());
-    let raw = Raw::new(move |stream, _| {
+    let raw = RawAgent::start(move |stream, _| {
         let (serve, record) = (Arc::clone(&serve), shared.clone());
         async move {
             let handshake_record = record.clone();
@@ -60,7 +60,7 @@ pub async fn agent<F: Future<Output = ()> + Send + 'static>(
                 let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
                 let headers = request.headers().iter().map(|(name, value)| (name.to_string(), text(value)));
                 let path = (":path".to_owned(), request.uri().to_string());
-                handshake_record.heads.lock().unwrap().push(headers.chain([path]).collect());
+                handshake_record.handshakes.lock().unwrap().push(headers.chain([path]).collect());
                 if let Some(offered) = request.headers().get("sec-websocket-protocol") {
                     let first = text(offered).split(',').next().unwrap().trim().to_owned();
                     response.headers_mut().insert("sec-websocket-protocol", first.parse().unwrap());
@@ -77,83 +77,83 @@ pub async fn agent<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// Starts an agent that answers the first message with these messages, and then closes the connection if `code` is set.
-pub async fn answering(messages: Vec<Message>, code: Option<u16>) -> (Raw, Heard) {
-    agent(move |mut socket, record| {
+pub async fn responding_agent(messages: Vec<Message>, code: Option<u16>) -> (RawAgent, AgentRecord) {
+    websocket_agent(move |mut socket, record| {
         let messages = messages.clone();
         async move {
-            if next(&mut socket, &record).await.is_none() {
+            if record_next(&mut socket, &record).await.is_none() {
                 return;
             }
             for message in messages {
                 let _ = socket.send(message).await;
             }
             if let Some(code) = code {
-                let _ = socket.close(Some(closing(code))).await;
+                let _ = socket.close(Some(close_frame(code))).await;
             }
-            until_end(&mut socket, &record).await;
+            record_until_end(&mut socket, &record).await;
         }
     })
     .await
 }
 
 /// Starts an agent that echoes every message.
-pub async fn echo() -> (Raw, Heard) {
-    agent(|mut socket, record| async move {
-        while let Some(message) = next(&mut socket, &record).await {
+pub async fn echo_agent() -> (RawAgent, AgentRecord) {
+    websocket_agent(|mut socket, record| async move {
+        while let Some(message) = record_next(&mut socket, &record).await {
             let _ = socket.send(message).await;
         }
-        until_end(&mut socket, &record).await;
+        record_until_end(&mut socket, &record).await;
     })
     .await
 }
 
-pub fn closing(code: u16) -> tokio_tungstenite::tungstenite::protocol::CloseFrame {
+pub fn close_frame(code: u16) -> tokio_tungstenite::tungstenite::protocol::CloseFrame {
     tokio_tungstenite::tungstenite::protocol::CloseFrame { code: code.into(), reason: "db at 10.0.0.9 is down".into() }
 }
 
 /// Receives the next message, and records it or the end of the connection.
-pub async fn next(socket: &mut Socket, record: &Heard) -> Option<Message> {
+pub async fn record_next(socket: &mut Socket, record: &AgentRecord) -> Option<Message> {
     loop {
         match socket.next().await {
             Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {
-                record.texts.lock().unwrap().push(message.to_text().unwrap_or("binary").to_owned());
+                record.messages.lock().unwrap().push(message.to_text().unwrap_or("binary").to_owned());
                 return Some(message);
             }
             Some(Ok(Message::Close(frame))) => {
                 let code = frame.map_or(1005, |frame| u16::from(frame.code));
-                record.ends.lock().unwrap().push(code.to_string());
+                record.close_codes.lock().unwrap().push(code.to_string());
                 return None;
             }
             Some(Ok(_)) => {}
             Some(Err(_)) | None => {
-                record.ends.lock().unwrap().push("gone".into());
+                record.close_codes.lock().unwrap().push("gone".into());
                 return None;
             }
         }
     }
 }
 
-pub async fn until_end(socket: &mut Socket, record: &Heard) {
-    if record.ends().is_empty() {
-        while next(socket, record).await.is_some() {}
+pub async fn record_until_end(socket: &mut Socket, record: &AgentRecord) {
+    if record.close_codes().is_empty() {
+        while record_next(socket, record).await.is_some() {}
     }
     while let Some(Ok(_)) = socket.next().await {}
 }
 
-pub fn document(agent: &Raw, id: &str) -> Value {
+pub fn websocket_document(agent: &RawAgent, id: &str) -> Value {
     let mut document = agent.document(id);
     document["endpoint"] = json!(format!("agent+ws://{}/talk?x=1", agent.address));
     document
 }
 
 /// Connects a caller with the key of `team-a`.
-pub async fn open(gate: &Gate, path: &str) -> Socket {
-    dial(gate, path, &[("x-api-key", gate.key("team-a"))]).await.unwrap().0
+pub async fn connect(gate: &Gateway, path: &str) -> Socket {
+    connect_with_headers(gate, path, &[("x-api-key", gate.key("team-a"))]).await.unwrap().0
 }
 
 /// Performs a handshake with these headers.
-pub async fn dial(
-    gate: &Gate,
+pub async fn connect_with_headers(
+    gate: &Gateway,
     path: &str,
     headers: &[(&'static str, &str)],
 ) -> Result<(Socket, http::Response<Option<Vec<u8>>>), Error> {
@@ -162,17 +162,17 @@ pub async fn dial(
         request.headers_mut().insert(*name, value.parse().unwrap());
     }
     let stream = TcpStream::connect(gate.address()).await.unwrap();
-    timeout(PATIENCE, client_async(request, stream)).await.expect("no handshake response in time")
+    timeout(TEST_TIMEOUT, client_async(request, stream)).await.expect("no handshake response in time")
 }
 
-pub async fn say(socket: &mut Socket, text: impl Into<String>) {
+pub async fn send_text(socket: &mut Socket, text: impl Into<String>) {
     socket.send(Message::text(text.into())).await.unwrap();
 }
 
 /// Receives the next message other than pings and pongs.
-pub async fn hear(socket: &mut Socket) -> Message {
+pub async fn receive(socket: &mut Socket) -> Message {
     loop {
-        match timeout(PATIENCE, socket.next()).await.expect("no message in time") {
+        match timeout(TEST_TIMEOUT, socket.next()).await.expect("no message in time") {
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
             Some(Ok(message)) => return message,
             end => panic!("the connection ended: {end:?}"),
@@ -180,21 +180,21 @@ pub async fn hear(socket: &mut Socket) -> Message {
     }
 }
 
-pub async fn hear_text(socket: &mut Socket) -> String {
-    match hear(socket).await {
+pub async fn receive_text(socket: &mut Socket) -> String {
+    match receive(socket).await {
         Message::Text(text) => text.to_string(),
         other => panic!("not a text message: {other:?}"),
     }
 }
 
-pub async fn hear_json(socket: &mut Socket) -> Value {
-    serde_json::from_str(&hear_text(socket).await).unwrap()
+pub async fn receive_json(socket: &mut Socket) -> Value {
+    serde_json::from_str(&receive_text(socket).await).unwrap()
 }
 
 /// Reads until the gateway closes the connection, and returns the close code, if there is a close frame.
-pub async fn closed(socket: &mut Socket) -> Option<u16> {
+pub async fn receive_close_code(socket: &mut Socket) -> Option<u16> {
     loop {
-        match timeout(PATIENCE, socket.next()).await.expect("no close in time") {
+        match timeout(TEST_TIMEOUT, socket.next()).await.expect("no close in time") {
             Some(Ok(Message::Close(frame))) => return Some(frame.map_or(1005, |frame| frame.code.into())),
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return None,
@@ -203,7 +203,7 @@ pub async fn closed(socket: &mut Socket) -> Option<u16> {
 }
 
 /// A frame of a client, with a masking key of zeros.
-pub fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
+pub fn masked_frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first_byte];
     match payload.len() {
         short @ 0..=125 => frame.push(0x80 | short as u8),
@@ -222,7 +222,7 @@ pub fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Reads frames from a raw connection until a close frame, and returns its code.
-pub async fn raw_close(stream: &mut TcpStream) -> Option<u16> {
+pub async fn read_close_code(stream: &mut TcpStream) -> Option<u16> {
     let mut bytes = Vec::new();
     loop {
         if let [first_byte, length, rest @ ..] = bytes.as_slice() {
@@ -240,7 +240,7 @@ pub async fn raw_close(stream: &mut TcpStream) -> Option<u16> {
             }
         }
         let mut chunk = [0; 4096];
-        match timeout(PATIENCE, stream.read(&mut chunk)).await.expect("no close frame in time") {
+        match timeout(TEST_TIMEOUT, stream.read(&mut chunk)).await.expect("no close frame in time") {
             Ok(0) | Err(_) => return None,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
         }

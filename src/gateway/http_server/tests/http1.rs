@@ -219,8 +219,10 @@ async fn a_panic_ends_only_its_own_connection() {
     assert_eq!(client.read_to_end().await, "");
     other.send(GET).await;
     assert_eq!(other.read_response().await.unwrap().status, 200);
-    until("it is no longer counted", || server.http_server.open_connections() == 1 && server.http_server.active_calls() == 0)
-        .await;
+    until("it is no longer counted", || {
+        server.http_server.open_connections() == 1 && server.http_server.active_calls() == 0
+    })
+    .await;
 }
 
 #[test]

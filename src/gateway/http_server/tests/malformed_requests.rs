@@ -166,7 +166,8 @@ async fn invalid_chunks_are_refused_and_no_bytes_after_them_become_a_request() {
         "3 a\x01\r\n",
     ] {
         let mut client = server.connect().await;
-        client.send(format!("{HOST}Transfer-Encoding: chunked\r\n\r\n{body}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"))
+        client
+            .send(format!("{HOST}Transfer-Encoding: chunked\r\n\r\n{body}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"))
             .await;
         let response = client.read_response().await.unwrap_or_else(|| panic!("no response to {body:?}"));
         assert_eq!(response.status, 400, "{body:?}");

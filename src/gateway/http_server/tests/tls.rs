@@ -130,7 +130,8 @@ async fn get_facts(connection: &mut RawClient<TlsStream<TcpStream>>) -> Option<s
 async fn r1_tls_is_served_and_the_handler_sees_its_facts() {
     let pki = TestPki::new();
     let server = start_server(&pki.config(), ConnectionLimits::default());
-    for (versions, protocol_version) in [(&[&rustls::version::TLS12][..], "TLSv1_2"), (&[&rustls::version::TLS13][..], "TLSv1_3")]
+    for (versions, protocol_version) in
+        [(&[&rustls::version::TLS12][..], "TLSv1_2"), (&[&rustls::version::TLS13][..], "TLSv1_3")]
     {
         let mut connection = connect_tls(&server, &pki.client(versions, &[b"http/1.1"], None)).await.unwrap();
         let facts = get_facts(&mut connection).await.unwrap();

@@ -32,7 +32,7 @@ async fn r16_an_export_is_a_readable_feed_and_imports_with_its_owners() {
     assert_eq!((&own.document, own.created), (&first.document, first.created));
     assert!(other.registry.owned_document(TWO, &id("a")).await.unwrap().is_none());
     assert!(other.registry.owned_document(TEAM, &id("team-b")).await.unwrap().is_some());
-    assert_eq!(&*other.registry.full_history(&id("a")).await.unwrap()[0].by, "import");
+    assert_eq!(&*other.registry.full_history(&id("a")).await.unwrap()[0].writer, "import");
     assert!(fixture.registry.export(&out).await.unwrap_err().contains("empty"));
 }
 

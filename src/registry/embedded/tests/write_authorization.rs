@@ -80,7 +80,7 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
         .unwrap();
     assert_eq!(&*patched.owner, "key:one");
     let history = fixture.registry.history(ONE, &id("a"), 10).await.unwrap();
-    assert_eq!(history.iter().map(|change| &*change.by).collect::<Vec<_>>(), ["oauth:admin", "key:one"]);
+    assert_eq!(history.iter().map(|change| &*change.writer).collect::<Vec<_>>(), ["oauth:admin", "key:one"]);
     fixture.registry.remove(admin, &id("a"), &WritePrecondition::Always).await.unwrap();
     assert!(fixture.registry.history(admin, &id("a"), 10).await.unwrap()[0].document.is_none());
     assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
@@ -93,7 +93,7 @@ async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
     fixture.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
     fixture.publish_new(TWO, document("a")).await;
     let history = fixture.registry.history(TWO, &id("a"), 10).await.unwrap();
-    assert_eq!(history.iter().map(|change| &*change.by).collect::<Vec<_>>(), ["key:two"]);
+    assert_eq!(history.iter().map(|change| &*change.writer).collect::<Vec<_>>(), ["key:two"]);
 }
 
 #[tokio::test]

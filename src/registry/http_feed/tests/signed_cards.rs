@@ -40,12 +40,12 @@ async fn r59_only_cards_with_a_valid_signature_are_accepted() {
         "foreign": sign(&stranger, card_1_0("foreign")), "bare": card_1_0("bare")
     });
     let result =
-        poll_cards(&server, SignaturePolicy { trusted_keys: trusted.clone(), require_signed: false }, cards.clone())
+        poll_cards(&server, SignaturePolicy { trusted_keys: trusted.clone(), require_signature: false }, cards.clone())
             .await;
     assert_eq!(ids(&result), ["bare", "good"]);
     let reasons = rejection_reasons(&result);
     assert!(reasons.iter().all(|why| why.contains("signatures")), "{reasons:?}");
-    let result = poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, cards).await;
+    let result = poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signature: true }, cards).await;
     assert_eq!(ids(&result), ["good"]);
     assert!(
         super::rejection_reasons(&result).iter().any(|why| why.contains("'bare'") && why.contains("require_signature"))
@@ -61,7 +61,7 @@ async fn r59_a_card_with_stripped_signatures_is_rejected_where_required() {
         card["signatures"] = signatures;
         let result = poll_cards(
             &server,
-            SignaturePolicy { trusted_keys: trusted.clone(), require_signed: true },
+            SignaturePolicy { trusted_keys: trusted.clone(), require_signature: true },
             json!({"a": card}),
         )
         .await;
@@ -77,7 +77,8 @@ async fn r59_members_outside_the_signature_are_dropped() {
     card["authentication"] = json!({"schemes": ["none"]});
     card["url"] = json!("https://evil.example/");
     let result =
-        poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signed: true }, json!({"a": card})).await;
+        poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signature: true }, json!({"a": card}))
+            .await;
     let document = poll_documents(&result)[0].clone().unwrap();
     assert_eq!(document["endpoint"], "https://m.example/");
     assert_eq!(document["agent_card"].get("url"), None);

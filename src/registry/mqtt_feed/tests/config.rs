@@ -86,7 +86,7 @@ fn every_invalid_value_is_reported_at_once() {
 fn an_mqtt_source_has_its_own_settings() {
     let problems = |source: Value| {
         let sources = vec![serde_json::from_value(source).unwrap()];
-        crate::registry::AgentSourcesConfig { from: sources, ..Default::default() }.problems()
+        crate::registry::AgentSourcesConfig { sources, ..Default::default() }.problems()
     };
     let url = "mqtts://broker.example";
     assert!(problems(json!({"kind": "mqtt", "url": url})).is_empty());

@@ -1,0 +1,138 @@
+//! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
+
+use super::{RunningGateway, startup_and_shutdown::StopReason};
+use crate::{config::LoadedConfig, gateway::http_server::listener_handover};
+use std::{
+    convert::Infallible,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::MissedTickBehavior,
+};
+
+/// Interval of file checks and of the removal of idle state.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Identifies the content of a file: modification time, size and inode, which changes when a symlink is replaced.
+type FileIdentity = Option<(SystemTime, u64, u64)>;
+
+impl RunningGateway {
+    /// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners. Then drains the calls.
+    ///
+    /// # Errors
+    /// Signal handlers cannot be installed.
+    pub async fn run_until_stopped(self, config: &Path) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let hangup = signal(SignalKind::hangup())?;
+        // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
+        // and a reload in progress must not delay the shutdown.
+        let reason = tokio::select! {
+            biased;
+            _ = terminate.recv() => StopReason::Requested,
+            _ = interrupt.recv() => StopReason::Requested,
+            () = self.serve_listener_handover() => StopReason::HandedOver,
+            never = self.run_maintenance(config, hangup) => match never {},
+        };
+        tracing::info!(?reason, "draining");
+        self.shut_down(reason).await;
+        Ok(())
+    }
+
+    /// Performs periodic maintenance, and reloads a changed configuration. Never returns.
+    async fn run_maintenance(&self, config: &Path, mut hangup: Signal) -> Infallible {
+        let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut loaded_identity = file_identity(config);
+        loop {
+            let identity = tokio::select! {
+                _ = hangup.recv() => {
+                    self.assembly.gateway.access_log.reopen();
+                    loaded_identity = None;
+                    file_identity(config)
+                }
+                _ = tick.tick() => {
+                    self.run_periodic_tasks().await;
+                    file_identity(config)
+                }
+            };
+            if identity.is_some() && identity != loaded_identity {
+                loaded_identity = identity;
+                self.reload(config).await;
+            }
+        }
+    }
+
+    /// Returns when a second process has taken over the listeners. Never returns without a handover socket.
+    async fn serve_listener_handover(&self) {
+        let Some(path) = self.handover_socket_path() else { return std::future::pending().await };
+        let quotas = async || {
+            let limits = Arc::clone(&self.assembly.gateway.limits);
+            if let Ok(Err(why)) = tokio::task::spawn_blocking(move || limits.hand_over_quotas()).await {
+                tracing::error!("quota handover failed: {why}");
+            }
+        };
+        let result = match self.handover_sockets() {
+            Ok(sockets) => listener_handover::offer_listeners(&path, sockets, quotas).await,
+            Err(why) => Err(why),
+        };
+        if let Err(why) = result {
+            tracing::error!("listener handover is unavailable: {why}");
+            std::future::pending().await
+        }
+    }
+
+    /// Applies the configuration file, or logs its problems and keeps the current configuration.
+    pub async fn reload(&self, config: &Path) {
+        let gateway = &self.assembly.gateway;
+        let result = match LoadedConfig::read(config) {
+            Ok(loaded) => {
+                for section in loaded.file.changed_startup_sections(&self.startup_config) {
+                    tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
+                }
+                self.assembly.reconfigure(&loaded.file).await.map_err(|problems| loaded.locate_problems(problems))
+            }
+            Err(problems) => Err(problems),
+        };
+        match result {
+            Ok(()) => {
+                gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
+                self.admin_state.clear_config_problems();
+                tracing::info!("configuration reloaded");
+            }
+            Err(problems) => {
+                gateway.metrics.record_config_rejected();
+                tracing::error!("configuration reload failed, the previous configuration stays in effect: {problems}");
+                self.admin_state.set_config_problems(problems.to_string());
+            }
+        }
+    }
+
+    async fn run_periodic_tasks(&self) {
+        let gateway = &self.assembly.gateway;
+        for problem in self.server.reload_changed_certificates() {
+            tracing::error!("certificate reload failed, the previous certificates stay in effect: {problem}");
+        }
+        let auth = gateway.config.load().auth.clone();
+        auth.tick().await;
+        let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
+        let maintenance = tokio::task::spawn_blocking(move || {
+            limits.evict_idle();
+            let snapshot = catalogue.snapshot();
+            metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());
+            limits.save_quotas(false)
+        });
+        if let Ok(Err(why)) = maintenance.await {
+            tracing::error!("quotas could not be saved: {why}");
+        }
+    }
+}
+
+fn file_identity(path: &Path) -> FileIdentity {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}

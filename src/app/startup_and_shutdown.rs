@@ -1,0 +1,205 @@
+//! A running gateway: its listeners, its admin listener, and shutdown.
+
+use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState};
+use crate::{
+    admin,
+    config::{GatewayConfig, LoadedConfig},
+    gateway::http_server::{self, HttpServer, listener_handover},
+};
+use anyhow::{Context, anyhow};
+use std::{
+    io::{self, Write as _},
+    net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::Arc,
+};
+use tokio::sync::watch;
+
+/// A running gateway.
+pub struct RunningGateway {
+    pub(super) assembly: GatewayAssembly,
+    pub(super) server: HttpServer,
+    pub(super) admin_state: Arc<GatewayAdminState>,
+    /// Configuration at startup, which stays in force for the settings that a reload does not change.
+    pub(super) startup_config: GatewayConfig,
+    admin: AdminSocket,
+    listener_uses_tls: Vec<bool>,
+}
+
+/// The admin listener. It is part of the handover, because a new process cannot bind the address while this one drains.
+struct AdminSocket {
+    label: String,
+    address: SocketAddr,
+    socket: TcpListener,
+    stop: watch::Sender<bool>,
+}
+
+/// Why a gateway stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopReason {
+    /// A signal, or a call of [`RunningGateway::stop`].
+    Requested,
+    /// Another process has taken over the listeners.
+    HandedOver,
+}
+
+impl RunningGateway {
+    /// Starts all parts. With `take_over`, takes the listeners over from the gateway that runs with the same
+    /// configuration, which then drains and exits.
+    ///
+    /// # Errors
+    /// Every problem with its position in the file, or an error of the operating system.
+    pub async fn start(loaded: LoadedConfig, take_over: bool) -> anyhow::Result<Self> {
+        let file = &loaded.file;
+        let assembly = GatewayAssembly::build(file).await.map_err(|problems| loaded.locate_problems(problems))?;
+        let handover_socket = file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf());
+        let mut inherited = match (take_over, &handover_socket) {
+            (false, _) => None,
+            (true, None) => return Err(anyhow!("--take-over requires shutdown.handover_socket in the configuration")),
+            (true, Some(path)) => {
+                let path = path.clone();
+                let inherited =
+                    tokio::task::spawn_blocking(move || listener_handover::take_over_listeners(&path)).await?;
+                Some(inherited.context("the listeners could not be taken over from the running gateway")?)
+            }
+        };
+        // Everything that can fail precedes the first accepted connection; on failure the old process keeps serving.
+        let listeners = http_server::bind_listeners(&file.listeners, inherited.as_mut())
+            .map_err(|problems| loaded.locate_problems(problems))?;
+        let admin = AdminSocket::open(file.admin.address, inherited.as_mut())?;
+        let gateway = &assembly.gateway;
+        if inherited.is_some() {
+            let limits = Arc::clone(&gateway.limits);
+            let read = tokio::task::spawn_blocking(move || limits.reload_quotas()).await?;
+            read.map_err(|why| anyhow!("quota handover failed: limits.{why}"))?;
+        }
+        let server = HttpServer::start(listeners, file.connections.clone(), gateway, &gateway.metrics)?;
+        // Documents must not make the gateway call itself or its admin listener.
+        assembly.policy.load().set_own_listeners([server.addresses(), &[admin.address]].concat());
+        let admin_state = Arc::new(GatewayAdminState::new(gateway));
+        admin.serve(&admin_state, &assembly)?;
+        gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
+        if let Some(inherited) = inherited
+            && let Err(why) = tokio::task::spawn_blocking(move || inherited.signal_ready()).await?
+        {
+            tracing::warn!("listener handover: the previous process is already gone ({why})");
+        }
+        let limits = Arc::clone(&gateway.limits);
+        // A task of its own waits for a core like the tasks of calls. It keeps running while calls drain.
+        tokio::spawn(async move { limits.monitor_load().await });
+        // Last, because the previous process must first withdraw the agents it announced.
+        assembly.bridge.start();
+        for warning in assembly.warnings() {
+            tracing::warn!("{warning}");
+        }
+        let listener_uses_tls = file.listeners.iter().map(|listener| listener.tls.is_some()).collect();
+        Ok(Self { server, admin_state, startup_config: loaded.file, admin, listener_uses_tls, assembly })
+    }
+
+    /// Returns the addresses of the callers' listeners.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.server.addresses()
+    }
+
+    /// Returns the address of the admin listener.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin.address
+    }
+
+    /// Prints the listening addresses on stdout, for people and for programs that configured port 0.
+    pub fn print_addresses(&self) {
+        let mut lines = String::new();
+        for (address, uses_tls) in self.addresses().iter().zip(&self.listener_uses_tls) {
+            lines.push_str(&format!("listening on {}://{address}\n", if *uses_tls { "https" } else { "http" }));
+        }
+        lines.push_str(&format!("admin on http://{}\n", self.admin.address));
+        // A closed stdout must not stop the gateway.
+        let _ = std::io::stdout().write_all(lines.as_bytes());
+    }
+
+    /// Returns the path of the socket over which a second process requests the listeners.
+    pub(super) fn handover_socket_path(&self) -> Option<PathBuf> {
+        self.startup_config.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf())
+    }
+
+    /// Returns the sockets for a listener handover, with their labels.
+    pub(super) fn handover_sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let mut sockets = self.server.clone_listening_sockets()?;
+        sockets.push((self.admin.label.clone(), self.admin.socket.try_clone()?.into()));
+        Ok(sockets)
+    }
+
+    /// Stops the gateway: readiness fails, the listeners close, and calls in flight finish within the drain timeout.
+    pub async fn stop(self) {
+        self.shut_down(StopReason::Requested).await;
+    }
+
+    /// Stops the gateway. After a handover, the admin listener closes at once, because the new process serves it, and
+    /// the listeners do not stay open.
+    pub(super) async fn shut_down(self, reason: StopReason) {
+        let Self { assembly, server, admin_state, startup_config: config, admin, .. } = self;
+        admin_state.set_draining();
+        let drain_timeout = config.shutdown.drain_timeout.get();
+        let server_drain = async {
+            match reason {
+                StopReason::Requested => tokio::time::sleep(config.shutdown.listener_close_delay.get()).await,
+                StopReason::HandedOver => drop(admin.stop.send_replace(true)),
+            }
+            server.drain(drain_timeout).await
+        };
+        let tasks = assembly.gateway.config.load().tasks.clone();
+        let tasks = async {
+            if let Some(task_manager) = tasks {
+                task_manager.drain(drain_timeout).await;
+            }
+        };
+        // The bridge withdraws its agents at once, so that callers on the broker see that they are unavailable.
+        let (report, (), ()) = tokio::join!(server_drain, tasks, assembly.bridge.stop(drain_timeout));
+        if report.aborted_calls > 0 {
+            tracing::warn!(
+                "drain timeout: {} calls did not finish within {}",
+                report.aborted_calls,
+                config.shutdown.drain_timeout
+            );
+        }
+        let gateway = Arc::clone(&assembly.gateway);
+        let cleanup = tokio::task::spawn_blocking(move || {
+            // After a handover the file belongs to the new process.
+            if reason == StopReason::Requested
+                && let Err(why) = gateway.limits.save_quotas(true)
+            {
+                tracing::error!("quotas could not be saved: {why}");
+            }
+            gateway.access_log.close();
+        });
+        // The runtime reports a panic.
+        drop(cleanup.await);
+        admin.stop.send_replace(true);
+    }
+}
+
+impl AdminSocket {
+    /// Takes over the previous process's socket of this address, or binds a new one.
+    fn open(
+        address: SocketAddr,
+        inherited: Option<&mut listener_handover::InheritedListeners>,
+    ) -> anyhow::Result<Self> {
+        let label = format!("admin {address}");
+        let socket = match inherited.and_then(|inherited| inherited.take_listener(&label)) {
+            Some(socket) => Ok(socket),
+            None => TcpListener::bind(address),
+        };
+        let socket = socket.with_context(|| format!("admin.address: cannot listen on {address}"))?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok(Self { label, address, socket, stop: watch::channel(false).0 })
+    }
+
+    fn serve(&self, admin_state: &Arc<GatewayAdminState>, assembly: &GatewayAssembly) -> anyhow::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.socket.try_clone()?)?;
+        let state: Arc<dyn admin::AdminState> = Arc::clone(admin_state) as _;
+        tokio::spawn(admin::serve(listener, state, Arc::clone(&assembly.gateway.metrics), self.stop.subscribe()));
+        Ok(())
+    }
+}

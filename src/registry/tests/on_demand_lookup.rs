@@ -1,0 +1,155 @@
+//! On-demand lookup: agents are looked up once, cached, and kept while their registry is down.
+
+use super::*;
+use crate::{agent::AgentId, fault::FaultCode};
+use std::collections::HashMap;
+
+/// A registry that the test controls.
+#[derive(Default)]
+struct FakeLookup {
+    documents: Mutex<HashMap<String, String>>,
+    down: Mutex<bool>,
+    lookups: AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl AgentLookup for FakeLookup {
+    async fn fetch_document(&self, id: &AgentId) -> Result<Option<RawDocument>, String> {
+        self.lookups.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if *self.down.lock().unwrap() {
+            return Err("down".to_owned());
+        }
+        let document = self.documents.lock().unwrap().get(id.as_str()).cloned();
+        Ok(document.map(|document| RawDocument {
+            digest: document_parser::sha256(document.as_bytes()),
+            body: DocumentBody::Text(document.into()),
+        }))
+    }
+}
+
+impl FakeLookup {
+    fn put_document(&self, id: &str, document: &Value) {
+        self.documents.lock().unwrap().insert(id.to_owned(), document.to_string());
+    }
+
+    fn lookups(&self) -> usize {
+        self.lookups.load(Ordering::SeqCst)
+    }
+}
+
+fn on_demand(fixture: &TestCatalogue, ttl: LookupTtl) -> (Arc<FakeLookup>, Arc<OnDemandCatalogue<TestRoute>>) {
+    let lookup = Arc::new(FakeLookup::default());
+    let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), vec![Arc::clone(&lookup) as _], ttl);
+    (lookup, Arc::new(on_demand))
+}
+
+fn hour_ttl() -> LookupTtl {
+    let hour = Duration::from_secs(3_600);
+    LookupTtl { positive: hour, negative: hour, stale: hour }
+}
+
+fn id(text: &str) -> AgentId {
+    text.parse().unwrap()
+}
+
+#[tokio::test]
+async fn concurrent_misses_share_one_lookup() {
+    let (lookup, on_demand) = on_demand(&TestCatalogue::new(), hour_ttl());
+    lookup.put_document("a", &agent("a"));
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let on_demand = Arc::clone(&on_demand);
+            tokio::spawn(async move { on_demand.look_up(&id("a")).await.unwrap().unwrap().agent.id.to_string() })
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.await.unwrap(), "a");
+    }
+    assert_eq!(lookup.lookups(), 1);
+    assert!(on_demand.cached_route("a").is_some());
+}
+
+#[tokio::test]
+async fn unknown_ids_are_cached_too() {
+    let (lookup, on_demand) = on_demand(&TestCatalogue::new(), hour_ttl());
+    for _ in 0..10 {
+        assert!(on_demand.look_up(&id("unknown")).await.unwrap().is_none());
+    }
+    assert_eq!(lookup.lookups(), 1);
+    let short = LookupTtl { negative: Duration::ZERO, ..hour_ttl() };
+    let (lookup, on_demand) = self::on_demand(&TestCatalogue::new(), short);
+    assert!(on_demand.look_up(&id("late")).await.unwrap().is_none());
+    lookup.put_document("late", &agent("late"));
+    assert!(
+        on_demand.look_up(&id("late")).await.unwrap().is_some(),
+        "a new agent is found once the negative entry expires"
+    );
+}
+
+#[tokio::test]
+async fn agents_found_before_stay_while_the_registry_is_down() {
+    let ttl = LookupTtl { positive: Duration::ZERO, ..hour_ttl() };
+    let fixture = TestCatalogue::new();
+    let (lookup, on_demand) = on_demand(&fixture, ttl);
+    lookup.put_document("a", &agent("a"));
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some());
+    *lookup.down.lock().unwrap() = true;
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "an agent found before stays");
+    let fault = on_demand.look_up(&id("b")).await.unwrap_err();
+    assert_eq!(fault.code(), FaultCode::Overloaded);
+    assert!(fault.retry_after_secs().is_some());
+}
+
+#[tokio::test]
+async fn rejected_documents_and_documents_of_other_agents_are_not_found() {
+    let (lookup, on_demand) = on_demand(&TestCatalogue::new(), hour_ttl());
+    lookup.put_document("a", &agent("b"));
+    lookup.put_document("c", &json!({"id": "c"}));
+    lookup.put_document("d", &json!(["not", "a", "document"]));
+    lookup.put_document("e", &json!({"id": "e", "name": "panics", "endpoint": "https://e.example/"}));
+    for name in ["a", "c", "d", "e"] {
+        assert!(on_demand.look_up(&id(name)).await.unwrap().is_none(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_compiler_recompiles_cached_routes_while_the_registry_is_down() {
+    let fixture = TestCatalogue::new();
+    let (lookup, on_demand) = on_demand(&fixture, hour_ttl());
+    lookup.put_document("a", &agent("a"));
+    assert_eq!(on_demand.look_up(&id("a")).await.unwrap().unwrap().compiler_number, 0);
+    *lookup.down.lock().unwrap() = true;
+    fixture.catalogue.recompile(Arc::new(CountingCompiler { number: 7, ..CountingCompiler::default() }));
+    assert!(on_demand.cached_route("a").is_none());
+    assert_eq!(on_demand.look_up(&id("a")).await.unwrap().unwrap().compiler_number, 7);
+}
+
+#[tokio::test]
+async fn a_later_registry_is_not_asked_while_an_earlier_one_is_down() {
+    let fixture = TestCatalogue::new();
+    let (first, second) = (Arc::new(FakeLookup::default()), Arc::new(FakeLookup::default()));
+    second.put_document("a", &agent("a"));
+    let lookups = vec![Arc::clone(&first) as Arc<dyn AgentLookup>, Arc::clone(&second) as _];
+    let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), lookups, hour_ttl());
+    *first.down.lock().unwrap() = true;
+    assert_eq!(on_demand.look_up(&id("a")).await.unwrap_err().code(), FaultCode::Overloaded);
+    assert_eq!(second.lookups(), 0);
+    *first.down.lock().unwrap() = false;
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "the first registry does not have it");
+}
+
+#[tokio::test]
+async fn an_invalid_document_never_replaces_a_cached_agent() {
+    let fixture = TestCatalogue::new();
+    let (lookup, on_demand) = on_demand(&fixture, LookupTtl { positive: Duration::ZERO, ..hour_ttl() });
+    lookup.put_document("a", &agent("a"));
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_some());
+    for broken in [json!({"id": "a"}), json!("half"), agent("b")] {
+        lookup.put_document("a", &broken);
+        assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "{broken}");
+    }
+    lookup.documents.lock().unwrap().remove("a");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert!(on_demand.look_up(&id("a")).await.unwrap().is_none(), "a 404 removes the agent");
+}

@@ -1,0 +1,270 @@
+//! Observability: metrics, health, the admin page of agents, and one access-log entry for each call.
+
+use crate::support::{
+    agent::{Agent, Step, http_response},
+    certs::CertificateAuthority,
+    eventually,
+    gateway::{Gateway, gateway, send, translator_document},
+    gateway_response::send_raw,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+fn check_with_promtool(page: &str) {
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = promtool.expect("promtool is missing (apt-get install prometheus)");
+    promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && text.is_empty(), "{}\n{page}", String::from_utf8_lossy(&text));
+}
+
+async fn call_count(gate: &Gateway, agent: &str, code: &str, caller_class: &str, operation: &str) -> f64 {
+    let labels = format!("agent=\"{agent}\",code=\"{code}\",caller_class=\"{caller_class}\",operation=\"{operation}\"");
+    gate.metric(&format!("gatepost_calls_total{{{labels}}}")).await.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_outcome_and_the_metrics_page_passes_promtool() {
+    let echo = Agent::echo().await;
+    let broken = Agent::scripted(|_| http_response("500 Internal Server Error", "text/plain", "boom")).await;
+    let silent = Agent::with_steps(vec![Step::Hang]).await;
+    let dead = Agent::with_steps(vec![Step::Reset]).await;
+    let gate = gateway()
+        .document(translator_document(&echo))
+        .agent("dead", &dead)
+        .agent("echo", &echo)
+        .agent("broken", &broken)
+        .agent("silent", &silent)
+        .agent("scarce", &echo)
+        .section("agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [scarce], rate_limit: 1/h}\n")
+        .start()
+        .await;
+    check_with_promtool(&gate.admin_page("/metrics").await.text());
+    let input = json!({"text": "x", "source_language": "en", "target_language": "zh"});
+    gate.invoke("agent-12345", &input).await.expect_ok();
+    gate.invoke("agent-12345", &json!({})).await.expect_fault(400, "InvalidInput");
+    gate.invoke("echo", &json!({})).await.expect_ok();
+    send(gate.request("POST", "/agents/echo/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
+    gate.invoke("unknown", &json!({})).await.expect_fault(404, "NotFound");
+    gate.invoke("scarce", &json!({})).await.expect_ok();
+    assert_eq!(gate.invoke("scarce", &json!({})).await.status, 429);
+    assert_eq!(gate.invoke("dead", &json!({})).await.status, 502);
+    let failed = gate.invoke("broken", &json!({})).await;
+    let failed = failed.json()["error"]["code"].as_str().unwrap().to_owned();
+    let short_timeout = gate.post("/agents/silent/invoke").header("x-request-timeout", "150ms").json(&json!({}));
+    send(short_timeout).await.expect_fault(504, "Timeout");
+    let disconnected =
+        gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(300)).send().await;
+    assert!(disconnected.unwrap_err().is_timeout());
+    eventually("the aborted call is counted", async || {
+        call_count(&gate, "silent", "aborted", "key", "invoke").await == 1.0
+    })
+    .await;
+    let codes = [
+        ("agent-12345", "ok", "key", "translateText", 1.0),
+        ("agent-12345", "InvalidInput", "key", "-", 1.0),
+        ("echo", "ok", "key", "invoke", 1.0),
+        ("scarce", "ok", "key", "invoke", 1.0),
+        ("silent", "Timeout", "key", "invoke", 1.0),
+        ("broken", &failed, "key", "invoke", 1.0),
+        ("-", "Unauthorized", "none", "-", 1.0),
+        ("-", "NotFound", "key", "-", 1.0),
+    ];
+    let page = gate.admin_page("/metrics").await.text();
+    for (agent, code, caller_class, operation, count) in codes {
+        assert_eq!(call_count(&gate, agent, code, caller_class, operation).await, count, "{agent} {code}: {page}");
+    }
+    assert_eq!(gate.metric("gatepost_limited_requests_total{limit=\"agent\"}").await, Some(1.0));
+    assert_eq!(gate.metric("gatepost_calls_in_flight").await, Some(0.0));
+    assert_eq!(gate.metric("gatepost_call_duration_seconds_count{agent=\"scarce\"}").await, Some(2.0));
+    check_with_promtool(&page);
+}
+
+#[tokio::test]
+async fn callers_cannot_create_metric_labels() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    for n in 0..20 {
+        gate.invoke(&format!("made-up-{n}"), &json!({})).await.expect_fault(404, "NotFound");
+        send(gate.post(&format!("/made-up/{n}")).json(&json!({}))).await;
+        send(gate.post(&format!("/agents/echo/made-up-{n}")).json(&json!({}))).await;
+        send(gate.request(&format!("MADEUP{n}"), "/agents/echo/invoke").header("x-api-key", gate.key("team-a"))).await;
+        let call = gate.request("POST", "/agents/echo/invoke").header("x-api-key", format!("made-up-{n}"));
+        send(call.json(&json!({}))).await.expect_fault(401, "Unauthorized");
+    }
+    let page = gate.admin_page("/metrics").await.text();
+    assert!(!page.to_ascii_lowercase().contains("made-up") && !page.contains("MADEUP"), "{page}");
+    let series = page.lines().filter(|line| line.starts_with("gatepost_calls_total{")).count();
+    assert!(series <= 8, "{page}");
+    check_with_promtool(&page);
+}
+
+#[tokio::test]
+async fn connections_are_counted_by_outcome() {
+    let authority = CertificateAuthority::new("tests");
+    let build =
+        gateway().listeners("listeners:\n  - address: 127.0.0.1:0\n    tls: {certificate: s.pem, key: s.key}\n");
+    authority.server(&["localhost"]).write(build.folder(), "s");
+    let gate = build.start().await;
+    let open = tokio::net::TcpStream::connect(gate.address()).await.unwrap();
+    eventually("the connection is counted", async || gate.metric("gatepost_connections_open").await == Some(1.0)).await;
+    drop(open);
+    send_raw(gate.address(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    eventually("both handshakes failed", async || {
+        gate.metric("gatepost_connections_total{result=\"handshake_failed\"}").await == Some(2.0)
+    })
+    .await;
+    assert_eq!(gate.metric("gatepost_connections_total{result=\"accepted\"}").await, Some(2.0));
+    eventually("none is open", async || gate.metric("gatepost_connections_open").await == Some(0.0)).await;
+    assert!(
+        !gate.admin_page("/metrics").await.text().contains("connection_accepted"),
+        "accepted connections are counted as events too"
+    );
+}
+
+#[tokio::test]
+async fn health_and_readiness_report_the_reason() {
+    let echo = Agent::echo().await;
+    let mut gate = gateway().agent("echo", &echo).section("shutdown:\n  listener_close_delay: 500ms\n").start().await;
+    assert_eq!(gate.admin_page("/healthz").await.text(), "ok\n");
+    let ready = gate.admin_page("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["config"]), (200, &json!("ok")));
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &format!("{config}surprise: 1\n"));
+    gate.send_signal(Signal::HUP);
+    eventually("the rejection is reported", async || gate.admin_page("/readyz").await.text().contains("surprise"))
+        .await;
+    let ready = gate.admin_page("/readyz").await;
+    assert_eq!(ready.status, 200, "the previous configuration is not in effect");
+    assert!(ready.json()["config"].as_str().unwrap().starts_with("rejected: "), "{}", ready.text());
+    assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
+    gate.write_file("gatepost.yaml", &config);
+    eventually("the valid configuration is in effect", async || {
+        gate.admin_page("/readyz").await.json()["config"] == "ok"
+    })
+    .await;
+    assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(1.0));
+    gate.send_signal(Signal::TERM);
+    eventually("readiness drops before the listeners close", async || gate.admin_page("/readyz").await.status == 503)
+        .await;
+    assert_eq!(gate.admin_page("/readyz").await.json()["reasons"], json!(["draining"]));
+    gate.invoke("echo", &json!({})).await.expect_ok();
+    assert_eq!(gate.admin_page("/healthz").await.status, 200);
+    assert!(gate.wait_for_exit().await.success());
+}
+
+#[tokio::test]
+async fn agents_are_listed_in_pages() {
+    let echo = Agent::echo().await;
+    let build = (0..25).fold(gateway(), |build, at| build.agent(&format!("a{at:02}"), &echo));
+    let mut secret = echo.document("zz");
+    secret["endpoint"] = json!(format!("http://{}/x?token=s3cret-token-value", echo.address));
+    let gate = build.document(secret).start().await;
+    let (mut seen, mut path) = (Vec::new(), "/agents?limit=10".to_owned());
+    loop {
+        let page = gate.admin_page(&path).await.json();
+        assert_eq!(page["total"], 26);
+        seen.extend(page["agents"].as_array().unwrap().iter().map(|agent| agent["id"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => path = format!("/agents?limit=10&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 26);
+    assert!(seen.is_sorted());
+    assert!(!gate.admin_page("/agents").await.text().contains("s3cret-token-value"));
+    for wrong in ["/agents?limit=0", "/agents?limit=1001", "/agents?limit=x", "/agents?surprise=1"] {
+        assert_eq!(gate.admin_page(wrong).await.status, 400, "{wrong}");
+    }
+    assert_eq!(gate.admin_page("/surprise").await.status, 404);
+}
+
+#[tokio::test]
+async fn r131_a_call_has_one_access_log_entry_without_secrets() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator_document(&echo)).agent("echo", &echo).start().await;
+    let key = gate.key("team-a").to_owned();
+    let input = json!({"text": "x", "source_language": "en", "target_language": "zh"});
+    let call = gate.post("/agents/agent-12345/invoke?api_key=in-the-query&text=hi").header("x-request-id", "mine-1");
+    send(call.json(&input)).await.expect_ok();
+    let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl";
+    let call = gate.request("POST", "/agents/echo/invoke").header("authorization", format!("Bearer {token}"));
+    send(call.header("x-request-id", "mine-2").json(&json!({}))).await.expect_fault(401, "Unauthorized");
+    send(gate.post(&format!("/agents/{key}/invoke")).json(&json!({}))).await.expect_fault(404, "NotFound");
+    send(gate.post("/agents/echo/invoke").header("user-agent", format!("x {key}")).body("{")).await;
+    let lines = gate.access_log(4).await;
+    assert_eq!(lines.len(), 4);
+    let first = &lines[0];
+    let expected = [
+        ("request_id", json!("mine-1")),
+        ("method", json!("POST")),
+        ("path", json!("/agents/agent-12345/invoke")),
+        ("agent", json!("agent-12345")),
+        ("operation", json!("translateText")),
+        ("caller", json!("key:team-a")),
+        ("credential", json!("key")),
+        ("status", json!(200)),
+        ("code", json!("ok")),
+        ("query_bytes", json!(28)),
+    ];
+    for (field, value) in expected {
+        assert_eq!(first[field], value, "{field}: {first}");
+    }
+    assert!(first["duration_ms"].as_f64().unwrap() >= first["upstream_duration_ms"].as_f64().unwrap(), "{first}");
+    assert!(first["time"].as_str().unwrap().ends_with('Z'));
+    assert_eq!((&lines[1]["status"], &lines[1]["code"]), (&json!(401), &json!("Unauthorized")));
+    assert!(lines[1].get("caller").is_none() && lines[1].get("agent").is_none(), "{}", lines[1]);
+    let text = gate.read_file("access.log") + &gate.stderr() + &gate.admin_page("/metrics").await.text();
+    let secret = key.rsplit('_').next().unwrap();
+    for secret_text in [key.as_str(), secret, token, "c2lnbmF0dXJl", "in-the-query", "text=hi"] {
+        assert!(!text.contains(secret_text), "'{secret_text}' is logged: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_logged_however_it_ends() {
+    let silent = Agent::with_steps(vec![Step::Hang]).await;
+    let gate = gateway().agent("silent", &silent).start().await;
+    let disconnected =
+        gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_millis(200)).send().await;
+    assert!(disconnected.is_err());
+    let line = gate.access_log(1).await.remove(0);
+    assert_eq!(
+        (&line["status"], &line["code"], &line["aborted"]),
+        (&json!(0), &json!("aborted"), &json!("caller gone"))
+    );
+    assert_eq!((&line["agent"], &line["caller"]), (&json!("silent"), &json!("key:team-a")));
+    send_raw(gate.address(), b"nonsense\r\n\r\n").await.unwrap();
+    send_raw(gate.address(), b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let lines: Vec<Value> = gate.access_log(3).await;
+    for line in &lines[1..] {
+        assert_eq!((&line["status"], &line["code"]), (&json!(400), &json!("InvalidInput")), "{line}");
+        assert!(line["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn sighup_reopens_the_access_log() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    gate.invoke("echo", &json!({})).await.expect_ok();
+    gate.access_log(1).await;
+    std::fs::rename(gate.folder().join("access.log"), gate.folder().join("access.log.1")).unwrap();
+    gate.send_signal(Signal::HUP);
+    eventually("the new file is there", async || gate.folder().join("access.log").exists()).await;
+    gate.invoke("echo", &json!({})).await.expect_ok();
+    gate.access_log(1).await;
+    assert_eq!(gate.read_file("access.log.1").lines().count(), 1);
+    assert_eq!(gate.read_file("access.log").lines().count(), 1);
+}
