@@ -14,7 +14,7 @@
 //! 4. **Route the path.** Method and path select a call, a directory request, a pipeline or a task
 //!    (`gateway/path_router.rs`); the following steps apply to each of them.
 //! 5. **Find the agent** and its operation in the snapshot, without I/O or locks (`registry::Catalogue`). Agents of a
-//!    registry that is queried on demand are looked up (`registry::LazyCatalogue`). A miss is answered only after
+//!    registry that is queried on demand are looked up (`registry::OnDemandCatalogue`). A miss is answered only after
 //!    authentication.
 //! 6. **Authenticate** as the agent's `authentication` requires, then **authorise** by grants and scopes
 //!    (`auth::Authorizer`). `gateway/admission.rs` runs steps 5 to 7 and makes the `AuthorizedCall`.
@@ -39,7 +39,7 @@
 //! (`gateway/background_call.rs`).
 //!
 //! # Modules
-//! A module imports only modules that the table in `tests/it/tidy.rs` lists for it, so modules form no cycles.
+//! A module imports only modules that the table in `tests/it/code_structure.rs` lists for it, so modules form no cycles.
 
 pub mod admin;
 pub mod agent;

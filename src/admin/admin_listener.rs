@@ -58,7 +58,7 @@ impl Listener for AdminListener {
                     Err(_) => continue,
                 },
                 Err(why) => {
-                    tracing::warn!(%why, "admin listener: accepting a connection failed");
+                    tracing::warn!(error = %why, "admin listener: accepting a connection failed");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }

@@ -45,7 +45,7 @@ pub async fn serve(
         .with_graceful_shutdown(shutdown_requested)
         .await;
     if let Err(why) = result {
-        tracing::error!(%why, "admin listener failed");
+        tracing::error!(error = %why, "admin listener failed");
     }
 }
 

@@ -61,7 +61,7 @@ impl AgentVersions {
 
     /// Returns the versions for which `is_usable` returns true.
     #[must_use]
-    pub fn filtered(&self, is_usable: impl Fn(&AgentVersion) -> bool) -> Self {
+    pub fn filter(&self, is_usable: impl Fn(&AgentVersion) -> bool) -> Self {
         Self(self.0.iter().filter(|version| is_usable(version)).cloned().collect())
     }
 

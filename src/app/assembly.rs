@@ -2,8 +2,11 @@
 
 use super::{
     config_checks::{check_agent_settings, check_sections, prefix_problems},
-    directory_wiring::{SearchIndexer, build_delegation, build_directory},
+    directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
+    registry_wiring::{
+        OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
+    },
     resolver_wiring,
     tasks_wiring::{self, TasksAndIdempotency},
 };
@@ -15,8 +18,8 @@ use crate::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
     },
     limit::CallLimiter,
-    net::{self, AddressPolicy, FetchClient},
-    registry::{self, Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceConfig, SourceManager},
+    net::{AddressPolicy, FetchClient},
+    registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     telemetry::{AccessLog, Metrics},
     transport::UpstreamClient,
@@ -42,14 +45,6 @@ pub struct GatewayAssembly {
     source_manager: Mutex<Option<SourceManager>>,
     search_indexer: Mutex<Arc<SearchIndexer>>,
     on_demand_registries: Mutex<OnDemandRegistries>,
-}
-
-/// The registries that are queried on demand, with the settings that they were built from.
-#[derive(Clone)]
-struct OnDemandRegistries {
-    catalogue: Option<Arc<OnDemandCatalogue<Route>>>,
-    sources: Vec<SourceConfig>,
-    network: net::NetworkConfig,
 }
 
 impl GatewayAssembly {
@@ -226,26 +221,6 @@ impl GatewayAssembly {
     }
 }
 
-fn create_search_indexer(
-    file: &GatewayConfig,
-    catalogue: &Arc<Catalogue<Route>>,
-) -> Result<Arc<SearchIndexer>, Vec<String>> {
-    SearchIndexer::new(&file.directory.search, catalogue)
-        .map(Arc::new)
-        .map_err(|problems| prefix_problems("directory.search", problems))
-}
-
-fn open_on_demand_registries(
-    file: &GatewayConfig,
-    policy: &Arc<AddressPolicy>,
-    catalogue: &Arc<Catalogue<Route>>,
-) -> Result<OnDemandRegistries, Vec<String>> {
-    let lookups = registry::open_lookups(&file.agents.sources, &file.network, policy)?;
-    let catalogue =
-        lookups.map(|(registries, ttl)| Arc::new(OnDemandCatalogue::new(Arc::clone(catalogue), registries, ttl)));
-    Ok(OnDemandRegistries { catalogue, sources: file.agents.sources.clone(), network: file.network.clone() })
-}
-
 /// The parts of a config snapshot that are built from several sections or can fail.
 struct SnapshotParts {
     auth: Arc<Authorizer>,
@@ -314,41 +289,6 @@ fn build_routes(
         limits: Arc::clone(limits),
         transport: transport.clone(),
         metrics: Arc::clone(metrics),
-    }
-}
-
-/// Opens the sources of agents; `registry` is the built-in registry, if there is one.
-fn open_sources(
-    file: &GatewayConfig,
-    policy: &Arc<AddressPolicy>,
-    registry: Option<&Arc<EmbeddedRegistry>>,
-) -> Result<registry::OpenedSources, Vec<String>> {
-    let registry = registry.map(|registry| Box::new(registry.feed()) as _);
-    let dependencies = registry::SourceDependencies { network: &file.network, policy: Arc::clone(policy), registry };
-    registry::OpenedSources::open(&agent_sources_config(file), dependencies)
-}
-
-/// Opens the built-in registry; with `check_only` validates its settings only.
-async fn open_registry(
-    file: &GatewayConfig,
-    policy: &Arc<AddressPolicy>,
-) -> Result<Option<Arc<EmbeddedRegistry>>, Vec<String>> {
-    let Some(config) = &file.registry else { return Ok(None) };
-    if file.agents.check_only {
-        let problems = config.problems();
-        return if problems.is_empty() { Ok(None) } else { Err(problems) };
-    }
-    EmbeddedRegistry::open(config, Arc::clone(policy)).await.map(|registry| Some(Arc::new(registry)))
-}
-
-fn agent_sources_config(file: &GatewayConfig) -> registry::AgentSourcesConfig {
-    let agents = &file.agents;
-    registry::AgentSourcesConfig {
-        sources: agents.sources.clone(),
-        poll_interval: agents.poll_interval,
-        last_known_good: agents.last_known_good.as_ref().map(|folder| folder.to_path_buf()),
-        cache: agents.cache,
-        check_only: agents.check_only,
     }
 }
 

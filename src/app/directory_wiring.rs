@@ -105,6 +105,15 @@ pub(super) fn build_delegation(
     policy.map(|policy| Some(Arc::new(policy))).map_err(|problems| prefix_problems("delegation", problems))
 }
 
+pub(super) fn create_search_indexer(
+    file: &GatewayConfig,
+    catalogue: &Arc<Catalogue<Route>>,
+) -> Result<Arc<SearchIndexer>, Vec<String>> {
+    SearchIndexer::new(&file.directory.search, catalogue)
+        .map(Arc::new)
+        .map_err(|problems| prefix_problems("directory.search", problems))
+}
+
 /// Updates the index after each change of the catalogue. Changes during an update are applied together.
 async fn follow_catalogue(
     catalogue: Arc<Catalogue<Route>>,

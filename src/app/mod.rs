@@ -6,6 +6,7 @@ mod config_checks;
 mod directory_wiring;
 mod gateway_admin_state;
 mod mqtt_bridge_wiring;
+mod registry_wiring;
 mod resolver_wiring;
 mod signals_and_reload;
 mod startup_and_shutdown;
@@ -97,11 +98,11 @@ pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
 pub fn check(config: &Path) -> anyhow::Result<()> {
     let result = build_runtime()?.block_on(async {
         let mut loaded = LoadedConfig::read(config)?;
-        let log = std::mem::replace(&mut loaded.file.access_log.output, telemetry::AccessLogTarget::Off);
-        loaded.file.agents.check_only = true;
-        let assembly = GatewayAssembly::build(&loaded.file).await;
+        let log = std::mem::replace(&mut loaded.config.access_log.output, telemetry::AccessLogTarget::Off);
+        loaded.config.agents.check_only = true;
+        let assembly = GatewayAssembly::build(&loaded.config).await;
         let mut problems: Vec<String> =
-            http_server::check_listener_files(&loaded.file.listeners).err().unwrap_or_default();
+            http_server::check_listener_files(&loaded.config.listeners).err().unwrap_or_default();
         problems.extend(check_log_folder(&log));
         match assembly {
             Ok(assembly) if problems.is_empty() => Ok(assembly),
@@ -133,7 +134,7 @@ fn check_log_folder(log: &telemetry::AccessLogTarget) -> Option<String> {
 /// The configuration cannot be read, or has no section for API keys.
 pub fn load_key_file_and_pepper(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
     let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?;
-    let keys = loaded.file.auth.api_keys.as_ref();
+    let keys = loaded.config.auth.api_keys.as_ref();
     let keys = keys.with_context(|| {
         format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())
     })?;

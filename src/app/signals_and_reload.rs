@@ -91,10 +91,10 @@ impl RunningGateway {
         let gateway = &self.assembly.gateway;
         let result = match LoadedConfig::read(config) {
             Ok(loaded) => {
-                for section in loaded.file.changed_startup_sections(&self.startup_config) {
+                for section in loaded.config.changed_startup_sections(&self.startup_config) {
                     tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
                 }
-                self.assembly.reconfigure(&loaded.file).await.map_err(|problems| loaded.locate_problems(problems))
+                self.assembly.reconfigure(&loaded.config).await.map_err(|problems| loaded.locate_problems(problems))
             }
             Err(problems) => Err(problems),
         };

@@ -51,7 +51,7 @@ impl RunningGateway {
     /// # Errors
     /// Every problem with its position in the file, or an error of the operating system.
     pub async fn start(loaded: LoadedConfig, take_over: bool) -> anyhow::Result<Self> {
-        let file = &loaded.file;
+        let file = &loaded.config;
         let assembly = GatewayAssembly::build(file).await.map_err(|problems| loaded.locate_problems(problems))?;
         let handover_socket = file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf());
         let mut inherited = match (take_over, &handover_socket) {
@@ -94,7 +94,7 @@ impl RunningGateway {
             tracing::warn!("{warning}");
         }
         let listener_uses_tls = file.listeners.iter().map(|listener| listener.tls.is_some()).collect();
-        Ok(Self { server, admin_state, startup_config: loaded.file, admin, listener_uses_tls, assembly })
+        Ok(Self { server, admin_state, startup_config: loaded.config, admin, listener_uses_tls, assembly })
     }
 
     /// Returns the addresses of the callers' listeners.

@@ -75,9 +75,9 @@ fn with_registry<T>(
 ) -> anyhow::Result<T> {
     let config_path = || config.display().to_string();
     let loaded = LoadedConfig::read(config).with_context(config_path)?;
-    let section = loaded.file.registry.as_ref();
+    let section = loaded.config.registry.as_ref();
     let section = section.with_context(|| format!("{} has no section 'registry'", config.display()))?;
-    let policy = Arc::new(AddressPolicy::new(loaded.file.network.allowed_addresses.clone()));
+    let policy = Arc::new(AddressPolicy::new(loaded.config.network.allowed_addresses.clone()));
     app::build_runtime()?.block_on(async {
         let registry = EmbeddedRegistry::open(section, policy).await;
         let with_section = |problems: Vec<String>| problems.into_iter().map(|why| format!("registry.{why}")).collect();

@@ -99,12 +99,12 @@ impl ResolutionArgs {
             Some(path) => {
                 let config = LoadedConfig::read(path)
                     .map_err(|why| CommandError::Usage(format!("{}: {why}", path.display())))?;
-                let agent_settings = TransportConfig { credential: None, ..config.file.agents.defaults };
+                let agent_settings = TransportConfig { credential: None, ..config.config.agents.defaults };
                 CommandSettings {
-                    resolver: config.file.resolver,
-                    network: config.file.network,
+                    resolver: config.config.resolver,
+                    network: config.config.network,
                     agent_settings,
-                    local_runtimes: config.file.local_runtimes,
+                    local_runtimes: config.config.local_runtimes,
                 }
             }
         };

@@ -4,14 +4,14 @@
 mod config_problem;
 mod deserialization;
 mod environment_overrides;
-mod file;
 mod format_hint;
+mod gateway_config;
 mod key_migration;
 mod renamed_keys;
 mod yaml_text;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
-pub use file::{AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig};
+pub use gateway_config::{AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig};
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 
 use serde_json::Value;
@@ -22,7 +22,7 @@ use yaml_text::ConfigText;
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The settings.
-    pub file: GatewayConfig,
+    pub config: GatewayConfig,
     config_text: ConfigText,
 }
 
@@ -55,7 +55,7 @@ impl LoadedConfig {
             tracing::warn!("configuration key has a former name: {warning}");
         }
         match deserialization::deserialize(&config_text, folder) {
-            Ok(file) => Ok(Self { file, config_text }),
+            Ok(file) => Ok(Self { config: file, config_text }),
             Err(problems) => Err(ConfigProblems(problems)),
         }
     }

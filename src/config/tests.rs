@@ -28,7 +28,7 @@ fn expect_problems(result: Result<LoadedConfig, ConfigProblems>) -> Vec<(String,
 
 #[test]
 fn a_minimal_configuration_has_four_lines_and_denies_by_default() {
-    let file = parse_with("").unwrap().file;
+    let file = parse_with("").unwrap().config;
     assert_eq!(file.access.grants, []);
     assert_eq!((file.auth.api_keys, file.auth.bearer, file.auth.mtls), (None, None, None));
     assert!(file.admin.address.ip().is_loopback());
@@ -200,7 +200,7 @@ fn the_environment_overrides_the_file_and_problems_name_the_variable() {
         ("OTHER__LIMITS__PER_CALLER", "1/s"),
     ];
     let text = format!("{REQUIRED_SECTIONS}limits:\n  per_caller: 1/s\n  tiers:\n    Gold: {{per_caller: 2/s}}\n");
-    let file = parse(&text, &variables).unwrap().file;
+    let file = parse(&text, &variables).unwrap().config;
     assert_eq!(file.limits.per_caller.unwrap().count.get(), 7);
     assert_eq!(file.listeners.iter().map(|listener| listener.address.port()).collect::<Vec<_>>(), [81, 82]);
     assert_eq!(file.agents.sources.len(), 2);
@@ -224,7 +224,7 @@ fn the_environment_overrides_the_file_and_problems_name_the_variable() {
 #[test]
 fn relative_paths_are_resolved_against_the_folder_of_the_file() {
     let more = "limits: {quota_state_file: quotas.json}\naccess_log: {output: access.log}\nauth: {api_keys: {files: [keys, /abs/keys], pepper: 'file:pepper'}}\n";
-    let file = parse_with(more).unwrap().file;
+    let file = parse_with(more).unwrap().config;
     let in_folder = |name: &str| Path::new("/etc/gatepost").join(name);
     assert_eq!(file.agents.sources, [registry::SourceConfig::Files(in_folder("agents.json").into())]);
     assert_eq!(file.agents.last_known_good.as_deref(), Some(&*in_folder("gatepost.state")));
@@ -253,7 +253,7 @@ fn problems_found_after_parsing_are_located_in_the_file() {
 
 #[test]
 fn changes_that_need_a_restart_are_detected() {
-    let file = |more: &str| parse_with(more).unwrap().file;
+    let file = |more: &str| parse_with(more).unwrap().config;
     assert_eq!(file("limits: {per_caller: 1/s}\n").changed_startup_sections(&file("")), [""; 0]);
     assert_eq!(
         file("admin: {address: '127.0.0.1:1'}\nshutdown: {drain_timeout: 1s}\n").changed_startup_sections(&file("")),
@@ -291,7 +291,7 @@ fn parse_with_source(members: &str) -> Result<LoadedConfig, ConfigProblems> {
 
 #[test]
 fn a_remote_source_is_an_object_whose_settings_have_defaults() {
-    let file = parse_with_source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().file;
+    let file = parse_with_source("{kind: aidip, url: 'https://registry.example.com/agents'}").unwrap().config;
     let registry::SourceConfig::Remote(remote) = &file.agents.sources[0] else { panic!("{:?}", file.agents.sources) };
     assert_eq!(
         (remote.kind, remote.effective_name().as_str()),

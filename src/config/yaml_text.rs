@@ -61,7 +61,7 @@ impl ConfigText {
                     let value = self.flatten(member, member_path.clone());
                     let steps = current.map_or_else(|| vec![&*key.value], |current| current.split('.').collect());
                     if !insert_at(&mut object, &steps, value) {
-                        let message = format!("'{}' is its former name, and both are present (remove one)", key.value);
+                        let message = "is present twice, once with a former name (remove one)".to_owned();
                         self.conflicts.push(ConfigProblem { path: member_path, line: Some(line), message });
                     }
                 }

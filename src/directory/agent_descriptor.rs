@@ -223,7 +223,7 @@ fn version_negotiation() -> Value {
 /// Returns the URL of every version that callers can select (R67).
 fn supported_versions(base: &str, agent: &Agent) -> Option<Value> {
     let is_at_endpoint = |location: &str| version_url(&agent.endpoint, location).is_some();
-    let versions = agent.versions.filtered(|version| version.location.as_deref().is_none_or(is_at_endpoint));
+    let versions = agent.versions.filter(|version| version.location.as_deref().is_none_or(is_at_endpoint));
     let url_of = |label: &str| Value::from(invoke_url(base, &format!("{}@{label}", agent.id), ""));
     let urls: Map<_, _> = versions.iter().map(|version| (version.label.to_string(), url_of(&version.label))).collect();
     (versions.iter().any(|version| version.location.is_some()) || urls.len() > 1).then(|| urls.into())

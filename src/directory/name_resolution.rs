@@ -91,7 +91,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
     };
     // Only versions that calls can reach.
     let is_reachable = |location: &str| version_url(&agent.endpoint, location).is_some();
-    let versions = agent.versions.filtered(|candidate| candidate.location.as_deref().is_none_or(is_reachable));
+    let versions = agent.versions.filter(|candidate| candidate.location.as_deref().is_none_or(is_reachable));
     // As for calls: a version parameter that the agent declares as its input is passed through.
     let is_gateway_parameter = !agent_takes_version && !versions.is_empty();
     let query_version = || is_gateway_parameter.then(|| uri.query_parameter("version")).flatten();

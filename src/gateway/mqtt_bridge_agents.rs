@@ -185,7 +185,7 @@ impl AgentAnnouncer {
         match problem {
             None => drop(self.last_problems.remove(&broker)),
             Some(problem) if self.last_problems.get(&broker) != Some(&problem) => {
-                tracing::warn!(broker, "{problem}");
+                tracing::warn!(broker, problem, "MQTT bridge has a problem with this broker");
                 self.last_problems.insert(broker, problem);
             }
             Some(_) => {}

@@ -42,7 +42,7 @@ impl VersionTable {
         };
         let versions = agent
             .versions
-            .filtered(|version| version.location.as_deref().is_none_or(|reference| path_of(reference).is_some()));
+            .filter(|version| version.location.as_deref().is_none_or(|reference| path_of(reference).is_some()));
         let compile = |label: &str, path| Arc::new(CompiledVersion { label: HeaderValue::from_str(label).ok(), path });
         let compiled =
             versions.iter().map(|version| compile(&version.label, version.location.as_deref().and_then(path_of)));

@@ -118,8 +118,12 @@ impl CompileRoute for AgentRouteCompiler {
         let concurrency = concurrency.or(upstream.max_concurrency());
         let metrics = self.metrics.for_agent(&agent);
         upstream.set_metrics(&metrics);
-        let limit_settings =
-            limit::AgentLimitSettings { declared_rates: agent.rate_limits.clone(), rate, concurrency, adaptive };
+        let limit_settings = limit::AgentLimitSettings {
+            declared_rates: agent.rate_limits.clone(),
+            rate_limit: rate,
+            max_concurrency: concurrency,
+            adaptive_concurrency: adaptive,
+        };
         let limits = self.limits.register_agent(&agent.id, limit_settings);
         limits.set_metrics(&metrics);
         Ok(Route {

@@ -30,11 +30,11 @@ pub struct AgentLimitSettings {
     /// Rates that the agent's document declares (`Agent.rates`).
     pub declared_rates: Vec<Rate>,
     /// Rate limit of this agent, instead of `limits.per_agent`.
-    pub rate: Option<Rate>,
+    pub rate_limit: Option<Rate>,
     /// Maximum concurrency of this agent, instead of `limits.concurrency.max_per_agent`.
-    pub concurrency: Option<NonZeroU32>,
+    pub max_concurrency: Option<NonZeroU32>,
     /// Whether the concurrency limit adapts to the latency, instead of `limits.concurrency.adaptive`.
-    pub adaptive: Option<bool>,
+    pub adaptive_concurrency: Option<bool>,
 }
 
 /// Limits and calls in flight of one agent; a route holds them.
@@ -89,15 +89,16 @@ impl AgentLimits {
             *settings = new_settings;
         }
         let previous = self.active.load();
-        let buckets = settings.rate.or(config.per_agent).into_iter().chain(settings.declared_rates.iter().copied());
-        let max_concurrency = settings.concurrency.or(config.concurrency.max_per_agent);
+        let buckets =
+            settings.rate_limit.or(config.per_agent).into_iter().chain(settings.declared_rates.iter().copied());
+        let max_concurrency = settings.max_concurrency.or(config.concurrency.max_per_agent);
         let mut reusable = previous.buckets.clone();
         let mut reuse_or_create = |rate: Rate| match reusable.iter().position(|bucket| bucket.rate == rate) {
             Some(at) => reusable.swap_remove(at),
             None => Arc::new(TokenBucket::new_single(LimitKind::Agent, rate, clock)),
         };
         let buckets: Vec<_> = buckets.map(&mut reuse_or_create).collect();
-        let adaptive = settings.adaptive.unwrap_or(config.concurrency.adaptive);
+        let adaptive = settings.adaptive_concurrency.unwrap_or(config.concurrency.adaptive);
         let range = max_concurrency
             .filter(|_| adaptive)
             .and_then(|max_concurrency| ConcurrencyRange::new(config.concurrency.min_concurrency, max_concurrency));

@@ -187,7 +187,7 @@ fn select_version(
     let parsed = Url::parse(endpoint).ok();
     let location_url = |reference: &str| join_same_origin(parsed.as_ref()?, reference).map(String::from);
     let usable = versions
-        .filtered(|version| version.location.as_deref().is_none_or(|reference| location_url(reference).is_some()));
+        .filter(|version| version.location.as_deref().is_none_or(|reference| location_url(reference).is_some()));
     let index = match &request.version {
         None => usable.default_version().filter(|(_, is_current)| !is_current).map(|(index, _)| index),
         Some(_) if usable.is_empty() && !request.requires_version => None,

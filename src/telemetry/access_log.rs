@@ -192,7 +192,7 @@ impl AccessLogWriter {
         match self.target.open() {
             Ok(writer) => self.writer = writer,
             Err(why) => {
-                tracing::error!(%why, "access log cannot be reopened: still writing to the previous file")
+                tracing::error!(error = %why, "access log cannot be reopened: still writing to the previous file")
             }
         }
     }
@@ -201,7 +201,7 @@ impl AccessLogWriter {
     fn record_write_failure(&mut self, count: u64, why: &io::Error) {
         self.shared.metrics.record_dropped_log_entries(count);
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%why, "access log cannot be written: entries are dropped");
+            tracing::error!(error = %why, "access log cannot be written: entries are dropped");
         }
     }
 }

@@ -20,7 +20,7 @@ const MAX_DETAIL_LEN: usize = 2_048;
 #[derive(Clone, Debug)]
 pub struct AccessLogEntry<'a> {
     /// When the call arrived.
-    pub arrived: SystemTime,
+    pub arrived_at: SystemTime,
     /// The request id that was sent to the caller.
     pub request_id: &'a str,
     /// The peer's address.
@@ -67,7 +67,7 @@ impl<'a> AccessLogEntry<'a> {
     /// Creates an entry with the arrival time and the request id.
     pub const fn new(arrived: SystemTime, request_id: &'a str) -> Self {
         Self {
-            arrived,
+            arrived_at: arrived,
             request_id,
             peer: None,
             method: "",
@@ -94,7 +94,7 @@ impl<'a> AccessLogEntry<'a> {
     /// Appends the entry as one JSON line.
     pub(super) fn write(&self, buffer: &mut Vec<u8>) {
         buffer.extend_from_slice(b"{\"time\":\"");
-        write_timestamp(self.arrived, buffer);
+        write_timestamp(self.arrived_at, buffer);
         buffer.extend_from_slice(b"\"");
         let mut members = JsonMemberWriter(buffer);
         // The caller may have chosen the id, and may even have sent its API key as the id.

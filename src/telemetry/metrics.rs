@@ -1,10 +1,10 @@
 //! The metrics of a gateway. They are created once and held as handles, so that a call needs no lookup.
 
 use super::{
-    agent_metrics_collector::AgentMetricsCollector,
-    call_counters::{AgentMetrics, CallSeries, CallerClass},
+    call_metrics::{AgentMetrics, CallSeries, CallerClass},
     fixed_label_values::{AgentDocumentState, ConnectionOutcome, LimitKind, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment, names},
+    scrape_collector::AgentMetricsCollector,
     source_metrics::SourceMetrics,
 };
 use crate::agent::{Agent, AgentId};

@@ -105,3 +105,19 @@ fn every_command_and_option_that_the_pages_name_exists() {
         }
     }
 }
+
+#[test]
+fn every_source_file_that_the_architecture_names_exists() {
+    let crate_doc = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let architecture = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    for text in [crate_doc, architecture] {
+        let quoted = text.split('`').skip(1).step_by(2);
+        let mut count = 0;
+        for path in quoted.filter(|quoted| quoted.ends_with(".rs") || quoted.ends_with('/')) {
+            let exists = ["", "src", "src/gateway"].iter().any(|base| root().join(base).join(path).exists());
+            assert!(exists, "{path} does not exist");
+            count += 1;
+        }
+        assert!(count > 5, "only {count} paths were found");
+    }
+}

@@ -500,7 +500,7 @@ async fn r51_invalid_accounts_are_refused_with_the_configuration_key() {
         ("{homeserver: 'http://matrix.example.org', access_token: 'env:PATH'}", "must be https"),
         ("{homeserver: 'https://matrix.example.org'}", "matrix.access_token"),
         ("{access_token: 'env:PATH'}", "matrix.homeserver"),
-        ("{homeserver: 'https://a:b@matrix.example.org', access_token: 'env:PATH'}", "user or password"),
+        ("{homeserver: 'https://a:b@matrix.example.org', access_token: 'env:PATH'}", "user name or password"),
         ("{homeserver: 'https://matrix.example.org', access_token: 'env:NO_SUCH'}", "NO_SUCH is not set"),
         ("{default_room: 'work'}", "matrix.default_room"),
         ("{token: x}", "token"),

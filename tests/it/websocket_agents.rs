@@ -67,7 +67,7 @@ async fn r80_messages_are_streamed_as_lines_or_events() {
 #[tokio::test]
 async fn r80_the_last_line_and_an_end_marker_can_be_configured() {
     let (peer, _) = responding_agent(vec![text("{\"n\":1}"), text("{\"n\":2}"), text("[DONE]")], None).await;
-    let gate = start_gateway(&peer, "websocket: {single_result: last, end_marker: '[DONE]'}").await;
+    let gate = start_gateway(&peer, "websocket: {result_message: last, end_marker: '[DONE]'}").await;
     assert_eq!(invoke_accepting(&gate, "application/json").await.expect_ok(), json!({"n": 2}));
     assert_eq!(invoke_accepting(&gate, "application/x-ndjson").await.text(), "{\"n\":1}\n{\"n\":2}\n");
 }

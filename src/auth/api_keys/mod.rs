@@ -3,9 +3,9 @@
 mod api_key_authenticator;
 mod api_key_file;
 mod api_key_table;
-mod generate;
+mod key_generation;
 
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
-pub use generate::{NewApiKey, append_api_key, generate_api_key};
+pub use key_generation::{NewApiKey, append_api_key, generate_api_key};
 
 use api_key_authenticator::{KeyHasher, SECRET_LENGTH};

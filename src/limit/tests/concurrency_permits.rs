@@ -76,7 +76,7 @@ async fn a_full_queue_refuses_at_once() {
 #[tokio::test]
 async fn each_agent_has_its_own_limit_and_its_settings_may_lower_it() {
     let limits = limits_with_queue(2, 0, "0s");
-    let settings = AgentLimitSettings { concurrency: NonZeroU32::new(1), ..AgentLimitSettings::default() };
+    let settings = AgentLimitSettings { max_concurrency: NonZeroU32::new(1), ..AgentLimitSettings::default() };
     let (a, b) = (limits.agent("a"), limits.limits.register_agent(&"b".parse().unwrap(), settings));
     let _permits = [
         limits.limits.acquire_permit(&a).await.unwrap(),

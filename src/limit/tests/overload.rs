@@ -146,7 +146,7 @@ async fn a_fixed_limit_does_not_adapt() {
         (json!({"max_per_agent": 100, "adaptive": false, "max_queued": 0}), AgentLimitSettings::default()),
         (
             json!({"max_per_agent": 100, "max_queued": 0}),
-            AgentLimitSettings { adaptive: Some(false), ..AgentLimitSettings::default() },
+            AgentLimitSettings { adaptive_concurrency: Some(false), ..AgentLimitSettings::default() },
         ),
         (json!({"max_per_agent": null, "max_queued": 0}), AgentLimitSettings::default()),
         (json!({"min_concurrency": 100, "max_per_agent": 100, "max_queued": 0}), AgentLimitSettings::default()),

@@ -86,7 +86,7 @@ fn r5_a_call_that_one_bucket_refuses_costs_nothing_in_the_others() {
     assert_eq!(limits.call(&b, "c").unwrap().unwrap().remaining, 0, "the agent's bucket is the tightest");
     let free = limits.limits.register_agent(
         &"f".parse().unwrap(),
-        AgentLimitSettings { rate: Some(rate("1000/s")), ..AgentLimitSettings::default() },
+        AgentLimitSettings { rate_limit: Some(rate("1000/s")), ..AgentLimitSettings::default() },
     );
     assert_eq!(limits.admitted_calls(&free, "c", 100), 8);
 }

@@ -152,7 +152,7 @@ async fn every_server_failure_is_an_error_within_bounded_time() {
         ("by its name", response("302 Found", "location: http://localhost:1/\r\n", ""), "may not be reached"),
         ("plain http elsewhere", response("302 Found", "location: http://10.0.0.1/\r\n", ""), "must be https"),
         ("a file", response("302 Found", "location: file:///etc/passwd\r\n", ""), "has no host"),
-        ("a password", response("302 Found", "location: https://a:b@example.org/\r\n", ""), "user or password"),
+        ("a password", response("302 Found", "location: https://a:b@example.org/\r\n", ""), "user name or password"),
     ];
     for (name, scripted, expected) in cases {
         let server = ScriptedServer::new(move |_| scripted.clone()).await;

@@ -1,12 +1,12 @@
 //! Upstreams over HTTP/1.1 and HTTP/2: TCP, TLS and Unix sockets, with connection pools. Plain text beyond this machine
 //! is refused unless the configuration allows it, and connections go only to addresses that the policy permits.
 
+mod call_with_retry;
 mod client_connection;
 mod connection_pool;
 mod connector;
 mod counted_stream;
 mod error_mapping;
-mod exchange;
 mod http_target;
 mod reply_body;
 mod request_message;

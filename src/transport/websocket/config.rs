@@ -98,7 +98,7 @@ impl UpstreamWebSocketConfig {
 #[derive(Clone, Debug)]
 pub(super) struct WebSocketOptions {
     pub(super) framing: MessageFraming,
-    pub(super) single_result: DocumentSelection,
+    pub(super) result_message: DocumentSelection,
     pub(super) end_marker: Option<String>,
     pub(super) max_message_size: usize,
     pub(super) max_messages: u32,
@@ -111,7 +111,7 @@ impl From<&UpstreamWebSocketConfig> for WebSocketOptions {
     fn from(config: &UpstreamWebSocketConfig) -> Self {
         Self {
             framing: config.framing.unwrap_or_default(),
-            single_result: config.result_message.unwrap_or_default(),
+            result_message: config.result_message.unwrap_or_default(),
             end_marker: config.end_marker.clone(),
             max_message_size: config.max_message_size.unwrap_or(ByteSize::from_kib(1 << 10)).get(),
             max_messages: config.max_messages.unwrap_or(1000),

@@ -157,7 +157,7 @@ impl WebSocketTransport {
 
     /// Reads one document, by the framing: the only message, a line, or the response.
     async fn read_document(&self, mut reader: ReplyReader) -> Result<UpstreamReply, Fault> {
-        let takes_last = self.options.single_result == DocumentSelection::Last;
+        let takes_last = self.options.result_message == DocumentSelection::Last;
         let mut last_line = None;
         let reply = loop {
             match reader.next_part().await? {

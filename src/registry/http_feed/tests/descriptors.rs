@@ -108,7 +108,7 @@ fn r65_r74_an_invalid_descriptor_is_rejected_with_the_reason() {
         ("capabilities", json!([{"description": "x"}]), "capabilities[0].name: is required"),
         ("authentication", json!({"schemes": ["Riddle"]}), "'Riddle'"),
         ("authentication", json!({"schemes": [7]}), "array of strings"),
-        ("authentication", json!({"type": "riddle"}), "'riddle' is not known"),
+        ("authentication", json!({"type": "riddle"}), "'riddle' is unknown"),
         ("authentication", json!("OAuth2"), "must be an object"),
     ] {
         let why = convert(&descriptor_with(field, value)).unwrap_err();

@@ -1,6 +1,6 @@
 //! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
-use super::call_counters::{AgentSeries, CREDENTIAL_CLASSES, CallSeries, OTHER_LABEL, lock};
+use super::call_metrics::{AgentSeries, CREDENTIAL_CLASSES, CallSeries, OTHER_LABEL, lock};
 use crate::fault::FaultCode;
 use prometheus::{
     core::{Collector, Desc},
