@@ -45,7 +45,7 @@ pub struct TaskInvocation<'a> {
     pub agent: &'a str,
     /// Id of the task.
     pub task_id: &'a str,
-    /// Instruction for the agent, if the task has one; see [`merge_instruction`].
+    /// Instruction for the agent, if the task has one; see [`merge_instruction()`].
     pub instruction: Option<&'a str>,
     /// The input, one JSON text.
     pub input: Bytes,

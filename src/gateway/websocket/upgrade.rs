@@ -95,6 +95,9 @@ impl RequestContext<'_> {
         let mut response_headers = switching_protocols_headers(&handshake.accept_key, protocol);
         add_call_headers(&mut response_headers, call, rate_limit_status.as_ref());
         add_agent_headers(&mut response_headers, &admitted);
+        // Without a WebSocket of the agent each message is a call, which acquires its own concurrency permit: the permit
+        // of the handshake is released before the caller learns that it may send.
+        let agent_socket = socket.map(|socket| (socket, admitted));
         self.write_switching_protocols(session, response_headers).await?;
         let websocket_session = WebSocketSession {
             gateway: Arc::clone(gateway),
@@ -108,8 +111,6 @@ impl RequestContext<'_> {
             expires_at: Instant::now() + config.websockets.max_connection_age.get(),
             agent_close: None,
         };
-        // Without a WebSocket of the agent each message is a call, which acquires its own concurrency permit.
-        let agent_socket = socket.map(|socket| (socket, admitted));
         let upgraded = UpgradedConnection::new(move |io, read_ahead| {
             Box::pin(websocket_session.run(io, read_ahead, agent_socket))
         });
