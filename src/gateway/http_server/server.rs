@@ -222,6 +222,6 @@ fn is_peer_error(error: &io::Error) -> bool {
 /// Logs a panic of a connection's task. It ends only that connection, but is a defect.
 fn log_panic(result: Result<(), tokio::task::JoinError>) {
     if result.is_err_and(|error| error.is_panic()) {
-        tracing::error!("the task of a connection panicked");
+        tracing::error!("connection handler panicked");
     }
 }

@@ -39,7 +39,7 @@ impl RevisionTracker {
         let mut applied = self.applied_revision.subscribe();
         let reached = applied.wait_for(|applied| *applied >= revision);
         if tokio::time::timeout(APPLY_TIMEOUT, reached).await.is_err() {
-            tracing::warn!(revision, "published agent is durable but not yet in force");
+            tracing::warn!(revision, "published agent stored, but not served yet (the next poll serves it)");
         }
     }
 
