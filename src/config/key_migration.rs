@@ -2,7 +2,13 @@
 //! layout stay. The result is parsed, and must have the same value as the former text.
 
 use super::{ConfigProblem, ConfigProblems, yaml_text::ConfigText};
-use std::{fs, io, ops::Range, path::Path};
+use std::{
+    fs,
+    io::{self, Write as _},
+    ops::Range,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
 
 /// One use of a former name in a configuration text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +91,11 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut file_name = path.file_name().unwrap_or_default().to_owned();
     file_name.push(".migrating");
     let migrated_path = path.with_file_name(file_name);
-    let result = fs::write(&migrated_path, text)
+    // Private until it has the permissions of the file, which its owner alone may be allowed to read.
+    let mut options = fs::OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&migrated_path);
+    let result = opened
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::set_permissions(&migrated_path, fs::metadata(&path)?.permissions()))
         .and_then(|()| fs::rename(&migrated_path, &path));
     result.inspect_err(|_| drop(fs::remove_file(&migrated_path)))
