@@ -26,10 +26,8 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use http::HeaderName;
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
 
 /// How long startup waits for the search index.
 const INDEX_STARTUP_WAIT: Duration = Duration::from_secs(2);
@@ -155,8 +153,8 @@ impl GatewayAssembly {
                 .map_err(|problems| prefix_problems("registry", problems))?;
         }
         // The rest cannot fail, so that no configuration is applied in part.
-        *self.search_indexer.lock().unwrap_or_else(PoisonError::into_inner) = indexer;
-        *self.on_demand_registries.lock().unwrap_or_else(PoisonError::into_inner) = on_demand.clone();
+        *self.search_indexer.lock() = indexer;
+        *self.on_demand_registries.lock() = on_demand.clone();
         policy.set_own_listeners(self.policy.load().own_listeners());
         gateway.transport.set_address_policy(Arc::clone(&policy));
         gateway.transport.set_resolver(resolver);
@@ -173,7 +171,7 @@ impl GatewayAssembly {
             tracing::error!("agents could not be recompiled after the reload: {why}");
         }
         let source_manager = SourceManager::start(&gateway.catalogue, sources).await;
-        *self.source_manager.lock().unwrap_or_else(PoisonError::into_inner) = Some(source_manager);
+        *self.source_manager.lock() = Some(source_manager);
         self.bridge.set_bridges(offers);
         Ok(())
     }
@@ -186,7 +184,7 @@ impl GatewayAssembly {
         registry: &Option<Arc<EmbeddedRegistry>>,
         resolver: &Arc<UriResolver>,
     ) -> Result<(Arc<SearchIndexer>, Arc<AgentDirectory>), Vec<String>> {
-        let previous = Arc::clone(&self.search_indexer.lock().unwrap_or_else(PoisonError::into_inner));
+        let previous = Arc::clone(&self.search_indexer.lock());
         let indexer = match previous.has_config(&file.directory.search) {
             true => previous,
             false => create_search_indexer(file, &self.gateway.catalogue)?,
@@ -203,7 +201,7 @@ impl GatewayAssembly {
         file: &GatewayConfig,
         policy: &Arc<AddressPolicy>,
     ) -> Result<OnDemandRegistries, Vec<String>> {
-        let current = self.on_demand_registries.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self.on_demand_registries.lock().clone();
         if current.sources == file.agents.sources && current.network == file.network {
             return Ok(current);
         }

@@ -5,9 +5,10 @@ use crate::{
     fault::Fault,
     gateway::{Gateway, Route},
 };
+use parking_lot::Mutex;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -30,11 +31,11 @@ impl GatewayAdminState {
     }
 
     pub(super) fn clear_config_problems(&self) {
-        *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.config_problems.lock() = None;
     }
 
     pub(super) fn set_config_problems(&self, problems: String) {
-        *self.config_problems.lock().unwrap_or_else(PoisonError::into_inner) = Some(problems);
+        *self.config_problems.lock() = Some(problems);
     }
 }
 
@@ -45,7 +46,7 @@ impl AdminState for GatewayAdminState {
             draining: self.draining.load(Relaxed),
             agents: Some(snapshot.len()),
             rejected_documents: snapshot.rejected.len(),
-            config_error: self.config_problems.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            config_error: self.config_problems.lock().clone(),
             problems: snapshot.unreadable_parts.iter().map(|(part, why)| format!("{part}: {why}")).collect(),
         }
     }

@@ -8,8 +8,9 @@ use super::{
 };
 use aws_lc_rs::{digest, rand};
 use http::{HeaderMap, HeaderName, header};
+use parking_lot::Mutex;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use subtle::ConstantTimeEq;
@@ -62,7 +63,7 @@ impl BrowserPairings {
         let letter = |byte: &u8| CODE_ALPHABET.get(usize::from(byte & 31)).copied().map(char::from);
         let code: String = bytes.iter().filter_map(letter).collect();
         let pairing = PairingCode { hash: sha256(&code), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).code = Some(pairing);
+        self.0.lock().code = Some(pairing);
         let (first, last) = code.split_at(4);
         Some((format!("{first}-{last}"), CODE_LIFETIME))
     }
@@ -74,7 +75,7 @@ impl BrowserPairings {
         let mut bytes = [0; 32];
         rand::fill(&mut bytes).ok()?;
         let now = Instant::now();
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let mut pending = state.code.take().filter(|pending| pending.expires_at > now)?;
         if !bool::from(pending.hash.ct_eq(&sha256(&normalized))) {
             pending.wrong_guesses += 1;
@@ -92,7 +93,7 @@ impl BrowserPairings {
 
     fn is_valid_key(&self, key: &str, origin: &str) -> bool {
         let (hash, now) = (sha256(key), Instant::now());
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.lock();
         let page = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
         page.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
     }

@@ -10,10 +10,11 @@ use super::{
 use crate::{fault::Violation, values::json::is_deeper_than};
 use aws_lc_rs::digest::{SHA256, digest};
 use jsonschema::{PatternOptions, Validator};
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+    sync::{Arc, LazyLock, Weak},
 };
 
 /// Maximum size of a schema, in bytes of compact JSON.
@@ -168,12 +169,12 @@ static SCHEMA_CACHE: LazyLock<SchemaCache> = LazyLock::new(|| SchemaCache(Mutex:
 
 impl SchemaCache {
     fn get(&self, key: &[u8; 32]) -> Option<Arc<CompiledSchema>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).schemas.get(key)?.upgrade()
+        self.0.lock().schemas.get(key)?.upgrade()
     }
 
     /// Inserts `schema`, or returns the equal schema that another thread has inserted.
     fn insert(&self, key: [u8; 32], schema: CompiledSchema) -> Arc<CompiledSchema> {
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.0.lock();
         if let Some(existing) = cached.schemas.get(&key).and_then(Weak::upgrade) {
             return existing;
         }

@@ -13,11 +13,8 @@ use crate::{
     mqtt_bridge::{AgentPresence, ResolvedBridgeConfig, StatusDetails},
     values::json,
 };
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::{Id, JoinHandle, JoinSet},
@@ -64,7 +61,7 @@ impl MqttBridge {
             last_problems: HashMap::new(),
         };
         let task = tokio::spawn(announcer.run(self.bridges.subscribe()));
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        *self.task.lock() = Some(task);
     }
 
     /// Replaces the configurations. Agents of an unchanged configuration stay connected.
@@ -83,7 +80,7 @@ impl MqttBridge {
     pub async fn stop(&self, drain_timeout: Duration) {
         self.drain_timeout.send_replace(drain_timeout);
         self.bridges.send_replace(None);
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         let Some(mut task) = task else { return };
         if tokio::time::timeout(drain_timeout + DISCONNECT_TIMEOUT, &mut task).await.is_err() {
             // Aborting drops the connections, so that the brokers publish the last wills.

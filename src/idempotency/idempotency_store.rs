@@ -5,9 +5,10 @@ use crate::fault::{Fault, FaultCode, Result};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -179,7 +180,7 @@ impl IdempotencyStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, KeyTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     #[cfg(test)]

@@ -7,12 +7,10 @@
 //! a lock that no call waits for. Callers of this module pass the time.
 
 use super::latency_baseline::{LatencyBaseline, SampleStatistics, SampleWindow};
+use parking_lot::Mutex;
 use std::{
     num::NonZeroU32,
-    sync::{
-        Mutex, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -110,7 +108,7 @@ impl AdaptiveLimit {
 
     /// Returns the baseline latency, once it is known.
     pub(super) fn baseline_latency(&self) -> Option<Duration> {
-        let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        let baseline = self.baseline.lock();
         baseline.baseline_level().map(|octaves| Duration::from_secs_f64(octaves.exp2() / 1e6))
     }
 
@@ -137,12 +135,8 @@ impl AdaptiveLimit {
         if !self.is_window_complete(window, now) {
             return None;
         }
-        let mut baseline = match self.baseline.try_lock() {
-            Ok(baseline) => baseline,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another call closes the window.
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        // While the lock is held, another call closes the window.
+        let mut baseline = self.baseline.try_lock()?;
         // Another call may have closed the window between the two checks.
         if !self.is_window_complete(self.window.load(Relaxed), now) {
             return None;

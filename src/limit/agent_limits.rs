@@ -15,10 +15,11 @@ use crate::{
     values::Rate,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use std::{
     num::NonZeroU32,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -84,7 +85,7 @@ impl AgentLimits {
         new_settings: Option<AgentLimitSettings>,
         clock: &LimitClock,
     ) {
-        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settings = self.settings.lock();
         if let Some(new_settings) = new_settings {
             *settings = new_settings;
         }

@@ -6,12 +6,13 @@ use governor::{
     nanos::Nanos,
     state::{StateStore, keyed::ShrinkableKeyedStateStore},
 };
+use parking_lot::RwLock;
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     num::NonZeroU64,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed},
@@ -105,20 +106,20 @@ impl KeyedBucketStore {
 
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().unwrap().capacity()).sum()
+        self.shards.iter().map(|shard| shard.read().capacity()).sum()
     }
 }
 
 impl BucketStore for KeyedBucketStore {
     fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
         let shard = self.shard(key)?;
-        if let Some(state) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(state) = shard.read().get(&key) {
             return Some(visit(state));
         }
         if !create {
             return None;
         }
-        let mut states = shard.write().unwrap_or_else(PoisonError::into_inner);
+        let mut states = shard.write();
         if !states.contains_key(&key) {
             if self.key_count.load(Relaxed) >= self.max_keys.load(Relaxed) {
                 drop(states);
@@ -136,7 +137,7 @@ impl BucketStore for KeyedBucketStore {
             let Some(shard) = self.shards.get(at % SHARDS) else {
                 continue;
             };
-            let mut states = shard.write().unwrap_or_else(PoisonError::into_inner);
+            let mut states = shard.write();
             let count_before = states.len();
             states.retain(|_, full_at| *full_at.get_mut() > cutoff);
             let count_after = states.len();

@@ -28,6 +28,7 @@ use arc_swap::ArcSwap;
 use clock::LimitClock;
 use limit_policy::LimitPolicy;
 use load_shedding::LoadShedder;
+use parking_lot::{Mutex, MutexGuard};
 use quota::QuotaCounters;
 use quota_file::QuotaFile;
 use rate_limit_key::{RateLimitPrincipal, mask_ipv6_to_64};
@@ -37,7 +38,7 @@ use std::{
     net::IpAddr,
     num::NonZeroU32,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -287,7 +288,7 @@ impl CallLimiter {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use super::{
     rate_limit_status::RateLimitStatus, token_bucket::LimitExceeded,
 };
 use crate::telemetry::{Event, LimitKind, Metrics};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     num::NonZeroU32,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -188,5 +189,5 @@ impl QuotaCounters {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -4,10 +4,8 @@
 use super::{ConnectOptions, packet_limit};
 use crate::{net::ByteStream, values::json};
 use bytes::Bytes;
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{io, sync::Arc};
 
 /// Why connecting failed.
 #[derive(Debug)]
@@ -80,7 +78,7 @@ type ConnectionSlot = Arc<Mutex<Option<Box<dyn ByteStream>>>>;
 
 /// Hands the established connection to the library, once.
 fn take_connection(slot: &ConnectionSlot) -> io::Result<packet_limit::PacketTruncator<Box<dyn ByteStream>>> {
-    let stream = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let stream = slot.lock().take();
     stream.map(packet_limit::PacketTruncator::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 

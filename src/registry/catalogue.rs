@@ -18,10 +18,11 @@ use crate::{
 };
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{
             AtomicU64,
             Ordering::{AcqRel, Acquire},
@@ -137,7 +138,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Removes the agents of sources whose last successful poll is too long ago.
     pub fn remove_stale_agents(&self, generation: Generation) {
         // The holder of the lock is changing the state; the next call checks again.
-        let Ok(mut state) = self.state.try_lock() else { return };
+        let Some(mut state) = self.state.try_lock() else { return };
         if state.generation != generation {
             return;
         }
@@ -191,7 +192,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, CatalogueState<R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn publish_or_update_health(&self, state: &mut CatalogueState<R>, changed: bool) {

@@ -5,9 +5,9 @@ use super::{config::CacheBounds, document_parser::sha256};
 use crate::net::{FinalReply, SourceClient, Url, freshness_lifetime, retry_after};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -182,7 +182,7 @@ impl ConditionalClient {
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, ValidatorCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 }
 

@@ -7,12 +7,13 @@ use crate::{
     values::json::truncate,
 };
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -39,7 +40,7 @@ pub(super) struct SchemaInterner(Mutex<HashSet<Arc<Value>, RandomState>>);
 impl SchemaInterner {
     fn intern(&self, schema: &mut Option<Arc<Value>>) {
         let Some(schema) = schema else { return };
-        let mut schemas = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut schemas = self.0.lock();
         match schemas.get(schema) {
             Some(shared) => *schema = Arc::clone(shared),
             None => {
@@ -50,7 +51,7 @@ impl SchemaInterner {
 
     /// Drops the schemas that no agent uses.
     pub(super) fn remove_unused(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|schema| Arc::strong_count(schema) > 1);
+        self.0.lock().retain(|schema| Arc::strong_count(schema) > 1);
     }
 }
 
@@ -184,6 +185,6 @@ pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> 
 
 fn take_batch<T>(batches: &[Mutex<Vec<T>>], next: &AtomicUsize) -> Option<(usize, Vec<T>)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
-    let mut batch = batches.get(at)?.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut batch = batches.get(at)?.lock();
     Some((at, std::mem::take(&mut *batch)))
 }

@@ -1,9 +1,10 @@
 //! Concurrency limit of the resolver, of which one caller may use half, so that no caller starves the others.
 
 use crate::fault::{Fault, FaultCode, Result};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -45,7 +46,7 @@ impl ResolutionLimiter {
     }
 
     fn caller_semaphore(&self, caller: &str) -> Arc<Semaphore> {
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = self.callers.lock();
         if let Some(share) = callers.get(caller).and_then(Weak::upgrade) {
             return share;
         }
@@ -77,7 +78,7 @@ mod tests {
         assert!(acquired.is_ok(), "{freed:?}");
         drop((acquired, other_permits));
         limiter.acquire("e").await.unwrap();
-        assert_eq!(limiter.callers.lock().unwrap().len(), 1);
+        assert_eq!(limiter.callers.lock().len(), 1);
         assert!(ResolutionLimiter::new(1).acquire("a").await.is_ok());
     }
 }

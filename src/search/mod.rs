@@ -24,12 +24,9 @@ use crate::agent::Agent;
 use arc_swap::ArcSwap;
 use embedding::EmbeddingModel;
 use index_snapshot::IndexSnapshot;
+use parking_lot::Mutex;
 use scoring::{PreparedQuery, ScoredSlot, ScoringMode};
-use std::{
-    collections::BinaryHeap,
-    fmt, iter,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BinaryHeap, fmt, iter, sync::Arc};
 
 /// Filters of a search; an agent must match all of them (R22).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,7 +119,7 @@ impl SearchIndex {
     /// Replaces the indexed agents; unchanged agents cost next to nothing. This may take long: call it on a thread that
     /// may block.
     pub fn update(&self, agents: Vec<Arc<Agent>>) {
-        let _guard = self.update_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.update_lock.lock();
         let next = self.snapshot.load_full().rebuild(agents, self.model.as_deref());
         self.snapshot.store(Arc::new(next));
     }

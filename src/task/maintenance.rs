@@ -15,7 +15,7 @@ use crate::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::{
     collections::HashSet,
-    sync::{Arc, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use time::OffsetDateTime;
@@ -46,7 +46,7 @@ const CLAIM_MARGIN: Duration = Duration::from_secs(3);
 
 impl TaskManager {
     pub(super) fn spawn_maintenance(self: &Arc<Self>) {
-        let mut background_tasks = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut background_tasks = self.maintenance.lock();
         background_tasks.spawn(run_heartbeat(Arc::downgrade(self)));
         background_tasks.spawn(run_callbacks(Arc::downgrade(self), Arc::clone(&self.callback_due)));
     }
@@ -194,7 +194,7 @@ impl TaskManager {
             Ok(Err(error)) => tracing::warn!(%error, "cannot end the lease in the task store on shutdown"),
             Err(_) => tracing::warn!("cannot end the lease in the task store on shutdown: timed out"),
         }
-        self.maintenance.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.maintenance.lock().abort_all();
     }
 }
 

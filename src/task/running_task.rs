@@ -7,8 +7,9 @@ use super::{
     task_record::{Task, TaskOutcome, TaskState},
 };
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -62,7 +63,7 @@ impl RunningTask {
     }
 
     fn lock(&self) -> MutexGuard<'_, RunningTaskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn notify(&self) {

@@ -14,13 +14,9 @@ use crate::{
     telemetry::{Event, Metrics},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 use tokio::{
     sync::{Notify, Semaphore},
@@ -295,6 +291,6 @@ impl TaskManager {
     }
 
     pub(super) fn lock_running(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<RunningTask>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 }

@@ -3,10 +3,11 @@
 //! a slow disk loses entries but delays no call.
 
 use super::{AccessLogEntry, AccessLogTarget, Metrics};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     cell::RefCell,
     io::{self, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -37,7 +38,7 @@ struct SharedQueue {
 
 impl SharedQueue {
     fn lock(&self) -> MutexGuard<'_, AccessLogQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 
@@ -127,8 +128,7 @@ impl AccessLog {
         let mut queue = self.shared.lock();
         queue.closing = true;
         self.shared.wake.notify_one();
-        let result = self.shared.done.wait_timeout_while(queue, CLOSE_TIMEOUT, |queue| !queue.closed);
-        let (queue, _) = result.unwrap_or_else(PoisonError::into_inner);
+        self.shared.done.wait_while_for(&mut queue, |queue| !queue.closed, CLOSE_TIMEOUT);
         if !queue.closed {
             tracing::warn!(entries = queue.entries, "access log not flushed at shutdown: the target accepts no data");
         }
@@ -177,13 +177,13 @@ impl AccessLogWriter {
     /// to reopen the file, and whether to stop.
     fn collect_batch(&self, batch: &mut Vec<u8>) -> (u64, bool, bool) {
         let is_idle = |queue: &mut AccessLogQueue| queue.buffer.is_empty() && !queue.closing && !queue.reopen;
-        let queue = self.shared.wake.wait_while(self.shared.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.shared.lock();
+        self.shared.wake.wait_while(&mut queue, is_idle);
         let started_at = Instant::now();
         let may_accumulate = |queue: &mut AccessLogQueue| {
             queue.buffer.len() < FLUSH_BYTES && !queue.closing && started_at.elapsed() < FLUSH_INTERVAL
         };
-        let result = self.shared.wake.wait_timeout_while(queue, FLUSH_INTERVAL, may_accumulate);
-        let (mut queue, _) = result.unwrap_or_else(PoisonError::into_inner);
+        self.shared.wake.wait_while_for(&mut queue, may_accumulate, FLUSH_INTERVAL);
         std::mem::swap(&mut queue.buffer, batch);
         (std::mem::take(&mut queue.entries), std::mem::take(&mut queue.reopen), queue.closing)
     }

@@ -2,8 +2,9 @@
 //! number of series.
 
 use super::fixed_label_values::label;
+use parking_lot::Mutex;
 use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
-use std::{collections::BTreeSet, sync::Mutex};
+use std::collections::BTreeSet;
 
 label! {
     /// The outcome of a poll of a source.
@@ -53,7 +54,7 @@ impl SourceMetrics {
 
     /// Sets the names of the configured sources and removes the series of all others.
     pub fn set_sources(&self, names: impl Iterator<Item = Box<str>>) {
-        let mut current = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut current = self.names.lock();
         let configured: BTreeSet<Box<str>> = names.collect();
         for removed in current.difference(&configured) {
             // An error means that there is no such series.
@@ -93,6 +94,6 @@ impl SourceMetrics {
     }
 
     fn is_configured(&self, name: &str) -> bool {
-        self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(name)
+        self.names.lock().contains(name)
     }
 }

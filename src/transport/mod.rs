@@ -46,7 +46,8 @@ use self::{circuit_breaker::BreakerPolicy, http::HttpUpstreamClient, upstream_co
 use crate::{fault::Fault, net::AddressPolicy, resolver::UriResolver};
 use ::http::{HeaderMap, Method, uri::PathAndQuery};
 use arc_swap::ArcSwapOption;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Proof that a call was admitted. Only one type in `gateway` implements this trait, and only one function there

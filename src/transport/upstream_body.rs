@@ -4,10 +4,11 @@
 use crate::fault::{Fault, FaultCode};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -137,7 +138,7 @@ impl BodySender {
 
     /// Aborts the body; the call ends with `fault`.
     pub fn fail(self, fault: Fault) {
-        *self.progress.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        *self.progress.fault.lock() = Some(fault);
     }
 }
 
@@ -172,7 +173,7 @@ impl BodyProgress {
 
     /// Takes the fault that truncated the body, if it was truncated.
     pub(super) fn take_fault(&self) -> Option<Fault> {
-        let recorded = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let recorded = self.fault.lock().take();
         let truncated_fault = || Fault::new(FaultCode::InvalidInput, "The request body ended before it was complete");
         recorded.or_else(|| self.truncated.load(Ordering::Relaxed).then(truncated_fault))
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::agent::{Agent, AgentEndpoint};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 /// The maximum number of additional endpoints of an agent.
@@ -96,7 +96,7 @@ impl UpstreamClient {
     /// Returns the circuit breaker of one agent's endpoint. The key contains the agent, because another agent at the
     /// same address has other timeouts.
     fn get_or_create_breaker(&self, agent: &Agent, address: &str) -> Arc<CircuitBreaker> {
-        let mut breakers = self.breakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut breakers = self.breakers.lock();
         let key = format!("{} {address}", agent.id).into_boxed_str();
         if let Some(breaker) = breakers.breakers.get(&key).and_then(Weak::upgrade) {
             return breaker;

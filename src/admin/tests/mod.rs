@@ -6,10 +6,11 @@ use crate::{
     registry::SourceHealth,
     telemetry::Metrics,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 use tokio::{
@@ -29,7 +30,7 @@ struct FakeState {
 
 impl AdminState for FakeState {
     fn health(&self) -> GatewayHealth {
-        self.health.lock().unwrap().clone()
+        self.health.lock().clone()
     }
 
     fn list_agents(&self, after: Option<&str>, limit: usize) -> Vec<AgentRow> {
@@ -44,13 +45,13 @@ impl AdminState for FakeState {
     }
 
     fn list_sources(&self) -> Vec<SourceRow> {
-        self.sources.lock().unwrap().iter().map(SourceRow::new).collect()
+        self.sources.lock().iter().map(SourceRow::new).collect()
     }
 
     fn confirm_agent_loss(&self, name: &str) -> Option<bool> {
-        let sources = self.sources.lock().unwrap();
+        let sources = self.sources.lock();
         let source = sources.iter().find(|source| &*source.name == name)?;
-        self.confirmed.lock().unwrap().push(name.to_owned());
+        self.confirmed.lock().push(name.to_owned());
         Some(source.withheld_loss.is_some())
     }
 }
@@ -128,18 +129,18 @@ async fn every_page_responds() {
 #[tokio::test]
 async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_for_a_rejected_configuration() {
     let admin = start_on_loopback(&["a"]).await;
-    admin.state.health.lock().unwrap().config_error = Some("limits: 'x' is not a rate".to_owned());
-    admin.state.health.lock().unwrap().problems = vec!["agents.json cannot be read".to_owned()];
+    admin.state.health.lock().config_error = Some("limits: 'x' is not a rate".to_owned());
+    admin.state.health.lock().problems = vec!["agents.json cannot be read".to_owned()];
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, &body["config"]), (200, &json!("rejected: limits: 'x' is not a rate")));
     assert_eq!(body["problems"][0], "agents.json cannot be read");
 
-    admin.state.health.lock().unwrap().draining = true;
+    admin.state.health.lock().draining = true;
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, &body["ready"], &body["reasons"]), (503, &json!(false), &json!(["draining"])));
     assert_eq!(admin.get("/healthz").await.0, 200, "the gateway is alive");
 
-    *admin.state.health.lock().unwrap() = GatewayHealth::default();
+    *admin.state.health.lock() = GatewayHealth::default();
     assert_eq!(admin.get("/readyz").await.0, 503);
 }
 
@@ -314,7 +315,7 @@ async fn sources_are_listed_with_their_age_and_warnings() {
     let admin = start_on_loopback(&["a"]).await;
     let failing =
         SourceHealth { error: Some("https://r.example: answers 500".to_owned()), ..source_health("failing", Some(90)) };
-    *admin.state.sources.lock().unwrap() = vec![
+    *admin.state.sources.lock() = vec![
         source_health("well", Some(3)),
         SourceHealth { from_disk: true, ..failing.clone() },
         SourceHealth { stale: true, ..failing.clone() },
@@ -336,7 +337,7 @@ async fn sources_are_listed_with_their_age_and_warnings() {
 #[tokio::test]
 async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
     let admin = start_on_loopback(&["a"]).await;
-    *admin.state.sources.lock().unwrap() = vec![
+    *admin.state.sources.lock() = vec![
         SourceHealth { withheld_loss: Some(10), ..source_health("aidip:r.example", Some(1)) },
         source_health("well", Some(1)),
     ];
@@ -351,7 +352,7 @@ async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
     assert_eq!(post("unknown", "").await, 404);
     let (status, head, _) = admin.request("GET", "/sources/well/confirm", "localhost").await;
     assert!(status == 405 && head.contains("allow: post"), "{head}");
-    assert!(admin.state.confirmed.lock().unwrap().is_empty());
+    assert!(admin.state.confirmed.lock().is_empty());
     assert_eq!(post("aidip:r.example", "").await, 200);
-    assert_eq!(*admin.state.confirmed.lock().unwrap(), ["aidip:r.example"]);
+    assert_eq!(*admin.state.confirmed.lock(), ["aidip:r.example"]);
 }

@@ -7,12 +7,13 @@ use crate::{
     telemetry::{Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use std::{
     fs::File,
     io::Read,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 /// Maximum size of a file, which is enough for about three million keys.
@@ -60,7 +61,7 @@ impl ApiKeyFile {
 
     /// Reloads the file if it changed. Logs invalid content once, not at every check.
     pub(super) fn reload_if_changed(&self, grants: &GrantIndex, metrics: &Metrics) {
-        let mut last_stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_stamp = self.stamp.lock();
         let current_stamp = std::fs::metadata(&self.path).ok().map(|metadata| FileStamp::from_metadata(&metadata));
         if current_stamp == *last_stamp {
             return;

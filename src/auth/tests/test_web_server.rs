@@ -1,11 +1,8 @@
 //! Local web server with configurable responses; counts requests, and can delay or drop them.
 
+use parking_lot::Mutex;
 use serde_json::Value;
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -48,26 +45,26 @@ impl TestWebServer {
     }
 
     pub(super) fn serve_text(&self, path: &str, status: u16, body: &str) {
-        self.state.lock().unwrap().responses.insert(path.to_owned(), (status, body.to_owned()));
+        self.state.lock().responses.insert(path.to_owned(), (status, body.to_owned()));
     }
 
     /// Closes connections without a response while set.
     pub(super) fn set_down(&self, down: bool) {
-        self.state.lock().unwrap().down = down;
+        self.state.lock().down = down;
     }
 
     /// Delays responses while set.
     pub(super) fn set_delayed(&self, delayed: bool) {
-        self.state.lock().unwrap().delayed = delayed;
+        self.state.lock().delayed = delayed;
     }
 
     pub(super) fn request_count(&self, path: &str) -> usize {
-        self.state.lock().unwrap().requests.iter().filter(|(requested, _)| requested == path).count()
+        self.state.lock().requests.iter().filter(|(requested, _)| requested == path).count()
     }
 
     /// Returns the last request as text.
     pub(super) fn last_request(&self) -> String {
-        self.state.lock().unwrap().requests.last().unwrap().1.clone()
+        self.state.lock().requests.last().unwrap().1.clone()
     }
 
     async fn respond(&self, mut stream: TcpStream) {
@@ -81,14 +78,14 @@ impl TestWebServer {
         }
         let path = text.split(' ').nth(1).unwrap().to_owned();
         let (down, response) = {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock();
             state.requests.push((path.clone(), text));
             (state.down, state.responses.get(&path).cloned())
         };
         if down {
             return;
         }
-        while self.state.lock().unwrap().delayed {
+        while self.state.lock().delayed {
             tokio::task::yield_now().await;
         }
         let (status, body) = response.unwrap_or((404, String::new()));

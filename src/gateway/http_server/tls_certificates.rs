@@ -3,18 +3,14 @@
 
 use super::config::{ListenerTlsConfig, TlsVersion};
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, aws_lc_rs},
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::{
-    fmt::Display,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{fmt::Display, path::Path, sync::Arc, time::SystemTime};
 
 /// The TLS configuration of one listener, reloaded when its files change.
 #[derive(Debug)]
@@ -43,7 +39,7 @@ impl ReloadableTlsConfig {
     /// Reloads the files if they have changed since the last attempt; `None` if they have not.
     pub(super) fn reload_changed(&self) -> Option<Result<(), Vec<String>>> {
         let now = file_stamps(&self.files);
-        let mut last = self.file_stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.file_stamps.lock();
         if *last == now {
             return None;
         }

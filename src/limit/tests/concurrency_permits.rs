@@ -40,7 +40,7 @@ async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
         let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
         queued_calls.push(tokio::spawn(async move {
             let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
-            order.lock().unwrap().push(name);
+            order.lock().push(name);
         }));
         tokio::task::yield_now().await;
     }
@@ -48,7 +48,7 @@ async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
     for task in queued_calls {
         task.await.unwrap();
     }
-    assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+    assert_eq!(*order.lock(), ["first", "second"]);
 }
 
 #[tokio::test(start_paused = true)]

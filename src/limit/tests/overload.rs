@@ -86,7 +86,7 @@ async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
         let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
             let call = limits.limits.acquire_permit(&agent).await.unwrap();
-            order.lock().unwrap().push(name);
+            order.lock().push(name);
             call
         }));
         tokio::task::yield_now().await;
@@ -97,7 +97,7 @@ async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
     for task in tasks {
         permits.push(task.await.unwrap());
     }
-    assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+    assert_eq!(*order.lock(), ["first", "second"]);
     drop(permits);
     // A cancelled call leaves the queue.
     let (others, agent) = (Arc::clone(&limits), Arc::clone(&agent));

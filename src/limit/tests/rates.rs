@@ -191,7 +191,7 @@ fn an_agents_buckets_survive_its_removal_until_they_are_idle() {
     limits.clock.advance(Duration::from_secs(61));
     limits.evict_all_idle();
     limits.evict_all_idle();
-    assert!(limits.limits.agents.lock().unwrap().is_empty());
+    assert!(limits.limits.agents.lock().is_empty());
 }
 
 #[test]

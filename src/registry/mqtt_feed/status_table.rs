@@ -13,9 +13,10 @@ use crate::{
     },
     values::json::truncate,
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
@@ -58,7 +59,7 @@ impl StatusTable {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, StatusTableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Records a new connection.

@@ -106,10 +106,10 @@ fn r10_two_documents_with_one_id_are_both_rejected_until_one_is_removed() {
 #[test]
 fn r10_a_document_that_fails_to_compile_still_claims_its_id() {
     let fixture = TestCatalogue::new();
-    *fixture.compiler.refused_id.lock().unwrap() = Some("a".to_owned());
+    *fixture.compiler.refused_id.lock() = Some("a".to_owned());
     fixture.put("a.json", agent("a").to_string()).unwrap();
     assert_eq!(fixture.rejections()[0].reasons, ["no credential"]);
-    *fixture.compiler.refused_id.lock().unwrap() = None;
+    *fixture.compiler.refused_id.lock() = None;
     fixture
         .put("b.json", json!([{"id": "a", "name": "other", "endpoint": "https://evil.example/"}]).to_string())
         .unwrap();
@@ -123,7 +123,7 @@ fn a_new_compiler_recompiles_every_route_and_keeps_every_agent() {
     fixture.put("broken.json", "[{\"id\": 1}]").unwrap();
     let before = Arc::clone(fixture.catalogue.load().get("a").unwrap());
     let second = Arc::new(CountingCompiler { number: 2, ..CountingCompiler::default() });
-    *second.refused_id.lock().unwrap() = Some("b".to_owned());
+    *second.refused_id.lock() = Some("b".to_owned());
     fixture.catalogue.recompile(Arc::clone(&second) as _);
     assert_eq!((second.count(), fixture.compiler.count()), (2, 2));
     let after = Arc::clone(fixture.catalogue.load().get("a").unwrap());

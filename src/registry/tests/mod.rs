@@ -13,11 +13,12 @@ mod scripted_server;
 
 use super::*;
 use crate::{agent::Agent, telemetry::Metrics};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -49,7 +50,7 @@ impl CompileRoute for CountingCompiler {
     fn compile(&self, agent: Arc<Agent>) -> Result<TestRoute, Vec<String>> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
         assert!(agent.name != "panics", "a compiler that panics");
-        match self.refused_id.lock().unwrap().as_deref() == Some(agent.id.as_str()) {
+        match self.refused_id.lock().as_deref() == Some(agent.id.as_str()) {
             true => Err(vec!["no credential".to_owned()]),
             false => Ok(TestRoute { agent, compiler_number: self.number }),
         }

@@ -17,10 +17,10 @@ impl AgentLookup for FakeLookup {
     async fn fetch_document(&self, id: &AgentId) -> Result<Option<RawDocument>, String> {
         self.lookups.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(10)).await;
-        if *self.down.lock().unwrap() {
+        if *self.down.lock() {
             return Err("down".to_owned());
         }
-        let document = self.documents.lock().unwrap().get(id.as_str()).cloned();
+        let document = self.documents.lock().get(id.as_str()).cloned();
         Ok(document.map(|document| RawDocument {
             digest: document_parser::sha256(document.as_bytes()),
             body: DocumentBody::Text(document.into()),
@@ -30,7 +30,7 @@ impl AgentLookup for FakeLookup {
 
 impl FakeLookup {
     fn put_document(&self, id: &str, document: &Value) {
-        self.documents.lock().unwrap().insert(id.to_owned(), document.to_string());
+        self.documents.lock().insert(id.to_owned(), document.to_string());
     }
 
     fn lookups(&self) -> usize {
@@ -94,7 +94,7 @@ async fn agents_found_before_stay_while_the_registry_is_down() {
     let (lookup, on_demand) = on_demand(&fixture, ttl);
     lookup.put_document("a", &agent("a"));
     assert!(on_demand.look_up(&id("a")).await.unwrap().is_some());
-    *lookup.down.lock().unwrap() = true;
+    *lookup.down.lock() = true;
     assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "an agent found before stays");
     let fault = on_demand.look_up(&id("b")).await.unwrap_err();
     assert_eq!(fault.code(), FaultCode::Overloaded);
@@ -119,7 +119,7 @@ async fn a_new_compiler_recompiles_cached_routes_while_the_registry_is_down() {
     let (lookup, on_demand) = on_demand(&fixture, hour_ttl());
     lookup.put_document("a", &agent("a"));
     assert_eq!(on_demand.look_up(&id("a")).await.unwrap().unwrap().compiler_number, 0);
-    *lookup.down.lock().unwrap() = true;
+    *lookup.down.lock() = true;
     fixture.catalogue.recompile(Arc::new(CountingCompiler { number: 7, ..CountingCompiler::default() }));
     assert!(on_demand.cached_route("a").is_none());
     assert_eq!(on_demand.look_up(&id("a")).await.unwrap().unwrap().compiler_number, 7);
@@ -132,10 +132,10 @@ async fn a_later_registry_is_not_asked_while_an_earlier_one_is_down() {
     second.put_document("a", &agent("a"));
     let lookups = vec![Arc::clone(&first) as Arc<dyn AgentLookup>, Arc::clone(&second) as _];
     let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), lookups, hour_ttl());
-    *first.down.lock().unwrap() = true;
+    *first.down.lock() = true;
     assert_eq!(on_demand.look_up(&id("a")).await.unwrap_err().code(), FaultCode::Overloaded);
     assert_eq!(second.lookups(), 0);
-    *first.down.lock().unwrap() = false;
+    *first.down.lock() = false;
     assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "the first registry does not have it");
 }
 
@@ -149,7 +149,7 @@ async fn an_invalid_document_never_replaces_a_cached_agent() {
         lookup.put_document("a", &broken);
         assert!(on_demand.look_up(&id("a")).await.unwrap().is_some(), "{broken}");
     }
-    lookup.documents.lock().unwrap().remove("a");
+    lookup.documents.lock().remove("a");
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert!(on_demand.look_up(&id("a")).await.unwrap().is_none(), "a 404 removes the agent");
 }

@@ -1,10 +1,7 @@
 //! Scripted HTTP server: responds byte for byte as scripted, and records the requests.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -67,7 +64,7 @@ impl ScriptedServer {
 
     /// Replaces the script.
     pub(super) fn set_script(&self, script: impl FnMut(&str) -> ScriptedResponse + Send + 'static) {
-        *self.script.lock().unwrap() = Box::new(script);
+        *self.script.lock() = Box::new(script);
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -76,7 +73,7 @@ impl ScriptedServer {
 
     /// Returns the heads of all requests so far.
     pub(super) fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 }
 
@@ -96,8 +93,8 @@ async fn serve(mut stream: TcpStream, script: ResponseScript, requests: Arc<Mute
         }
     }
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
-    let scripted = (script.lock().unwrap())(&head);
-    requests.lock().unwrap().push(head);
+    let scripted = (script.lock())(&head);
+    requests.lock().push(head);
     match scripted {
         ScriptedResponse::Send(bytes) => {
             let _ = stream.write_all(&bytes).await;

@@ -4,10 +4,11 @@ use super::counted_stream::{ByteCounters, CountedStream};
 use crate::transport::upstream_body::HyperBody;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -87,7 +88,7 @@ impl Http2Connection {
     /// Returns when the last call ended, if the connection carries none.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let unused = self.active_streams.load(Ordering::Relaxed) == 0;
-        unused.then(|| *self.last_used.lock().unwrap_or_else(PoisonError::into_inner))
+        unused.then(|| *self.last_used.lock())
     }
 
     /// Opens a stream, if the bound allows it. Called only under the lock of the pool, so that the bound holds.
@@ -110,7 +111,7 @@ impl Http2Stream {
 
 impl Drop for Http2Stream {
     fn drop(&mut self) {
-        *self.0.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.last_used.lock() = Instant::now();
         self.0.active_streams.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -6,12 +6,13 @@ use super::{
     tls_profile::TlsProfile,
 };
 use crate::transport::config::UpstreamTlsConfig;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::pki_types::ServerName;
 use std::{
     fmt,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -79,7 +80,7 @@ impl ConnectionPool {
 
     fn lock_connections(&self) -> MutexGuard<'_, PooledConnections> {
         // A panic cannot leave the connections half changed.
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 
     /// The generation of connections that may be used now.

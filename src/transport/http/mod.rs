@@ -29,9 +29,10 @@ use arc_swap::ArcSwap;
 use connection_pool::{ConnectionPool, PoolKey, PoolTls};
 use http::{HeaderValue, uri::Scheme};
 use http_target::{EndpointParts, check_plaintext, load_credential, split_endpoint};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tls_profile::TlsProfile;
@@ -136,7 +137,7 @@ impl HttpUpstreamClient {
             max_idle: settings.max_idle_connections.unwrap_or(256),
         };
         let tls = is_https.then(|| self.get_or_create_tls(parts, &settings.tls)).transpose()?;
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             return Ok(pool);
         }
@@ -149,7 +150,7 @@ impl HttpUpstreamClient {
         let name = tls_profile::parse_server_name(settings, parts.authority.host()).map_err(|problem| vec![problem])?;
         // The server name is verified per pool; a profile depends on the files alone.
         let files = UpstreamTlsConfig { server_name: None, ..settings.clone() };
-        let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut profiles = self.profiles.lock();
         let profile = match profiles.get(&files).and_then(Weak::upgrade) {
             Some(profile) => profile,
             None => {
@@ -162,13 +163,13 @@ impl HttpUpstreamClient {
     }
 
     fn live_pools(&self) -> Vec<Arc<ConnectionPool>> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         pools.retain(|_, pool| pool.strong_count() > 0);
         pools.values().filter_map(Weak::upgrade).collect()
     }
 
     fn live_profiles(&self) -> Vec<Arc<TlsProfile>> {
-        let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut profiles = self.profiles.lock();
         profiles.retain(|_, profile| profile.strong_count() > 0);
         profiles.values().filter_map(Weak::upgrade).collect()
     }

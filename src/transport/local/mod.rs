@@ -17,9 +17,10 @@ use crate::{
     values::{ConfigDuration, ConfigPath, Glob},
 };
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use runtime_folder::RuntimeAddress;
 use runtime_lease::RuntimeLeases;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Where runtimes on this machine register.
@@ -158,7 +159,7 @@ struct LocalRuntimeTransport {
 
 impl LocalRuntimeTransport {
     fn target(&self, address: RuntimeAddress) -> Result<Arc<HttpTarget>, Fault> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some((last_address, target)) = &*last
             && *last_address == address
         {

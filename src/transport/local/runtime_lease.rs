@@ -9,12 +9,8 @@ use crate::{
     fault::{Fault, FaultCode},
     values::ConfigDuration,
 };
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
 /// The maximum number of leases.
@@ -67,7 +63,7 @@ pub(super) struct RuntimeLeases(Mutex<HashMap<AgentId, (RuntimeAddress, Instant)
 impl RuntimeLeases {
     pub(super) fn grant(&self, name: &AgentId, address: RuntimeAddress, ttl: Duration) -> Result<LeaseGrant, Fault> {
         let now = Instant::now();
-        let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.0.lock();
         leases.retain(|_, (_, expires_at)| *expires_at > now);
         if leases.len() >= MAX_LEASES && !leases.contains_key(name.as_str()) {
             return Err(Fault::new(FaultCode::Overloaded, "Too many runtimes are registered"));
@@ -77,12 +73,12 @@ impl RuntimeLeases {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<RuntimeAddress> {
-        let leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let leases = self.0.lock();
         leases.get(name).filter(|(_, expires_at)| *expires_at > Instant::now()).map(|(address, _)| address.clone())
     }
 
     pub(super) fn remove(&self, name: &str) -> bool {
-        let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.0.lock();
         leases.remove(name).is_some_and(|(_, expires_at)| expires_at > Instant::now())
     }
 }

@@ -4,11 +4,9 @@
 use super::{error_mapping, homeserver_account::MatrixAccount};
 use crate::{agent::MatrixAddress, fault::Fault, net::ApiRequest};
 use http::Method;
+use parking_lot::Mutex;
 use serde::Deserialize;
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long a check of the room stays valid.
@@ -34,7 +32,7 @@ impl AgentRoom {
 
     /// The room's id, once it is resolved.
     pub(super) fn id(&self) -> Option<Arc<str>> {
-        self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.id.lock().clone()
     }
 
     pub(super) fn id_or_alias(&self) -> &str {
@@ -56,7 +54,7 @@ impl AgentRoom {
         }
         let id = self.resolve_alias(account, until).await?;
         self.check_access(account, &id, until).await?;
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
+        *self.id.lock() = Some(id.clone());
         account.add_room(self)?;
         *checked_at = Some(Instant::now());
         Ok(id)

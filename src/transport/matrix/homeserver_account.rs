@@ -7,9 +7,10 @@ use crate::{
     net::{ApiClient, ApiReply, ApiRequest, FetchLimits},
     values::{ByteSize, ConfigDuration},
 };
+use parking_lot::Mutex;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -96,14 +97,14 @@ impl MatrixAccount {
 
     /// The rooms in which calls are made.
     pub(super) fn rooms(&self) -> Vec<Arc<AgentRoom>> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         rooms.retain(|room| room.strong_count() > 0);
         rooms.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Adds `room` to the rooms whose messages are received.
     pub(super) fn add_room(&self, room: &Arc<AgentRoom>) -> Result<(), Fault> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         rooms.retain(|existing| existing.strong_count() > 0);
         if rooms.iter().any(|existing| existing.as_ptr() == Arc::as_ptr(room)) {
             return Ok(());
@@ -165,13 +166,13 @@ impl MatrixAccount {
     /// Records the homeserver's rate limit, which applies to every call of the account.
     fn record_rate_limit(&self, wait: Duration) {
         let until = Instant::now() + wait;
-        let mut rate_limited_until = self.rate_limited_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rate_limited_until = self.rate_limited_until.lock();
         *rate_limited_until = Some(rate_limited_until.map_or(until, |current| current.max(until)));
     }
 
     /// Waits while the homeserver limits the rate; fails where the limit lasts longer than the call may.
     async fn wait_for_rate_limit(&self, until: Instant) -> Result<(), Fault> {
-        let limited_until = *self.rate_limited_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let limited_until = *self.rate_limited_until.lock();
         let now = Instant::now();
         match limited_until.filter(|limited_until| *limited_until > now) {
             Some(limited_until) if limited_until >= until => {

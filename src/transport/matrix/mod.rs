@@ -24,8 +24,9 @@ use agent_room::AgentRoom;
 use homeserver_account::MatrixAccount;
 use http::Method;
 use invocation_event::{InvocationEvent, MAX_CONTENT_BYTES};
+use parking_lot::Mutex;
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tokio::time::{Instant, timeout_at};
@@ -103,7 +104,7 @@ impl MatrixAccounts {
 
     fn get_or_create_account(&self, settings: &TransportConfig) -> Result<Arc<MatrixAccount>, Vec<String>> {
         let login = MatrixLogin::load(settings)?;
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.lock();
         accounts.retain(|(_, account)| account.strong_count() > 0);
         let existing = accounts.iter().find(|(key, _)| *key == login).and_then(|(_, account)| account.upgrade());
         if let Some(existing) = existing {

@@ -3,9 +3,10 @@
 
 use super::reply_message::{ReplyContent, RoomMessage};
 use crate::fault::{Fault, FaultCode};
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 use tokio::sync::oneshot;
 
@@ -62,7 +63,7 @@ impl PendingCalls {
     ) -> Result<(PendingCallGuard, oneshot::Receiver<Result<ReplyContent, Fault>>), Fault> {
         let (reply, receiver) = oneshot::channel();
         let call = PendingCall { room: room.to_owned(), user: user.to_owned(), event: None, reply };
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.0.lock();
         if calls.waiting.len() >= MAX_PENDING_CALLS {
             return Err(Fault::new(FaultCode::Overloaded, "Too many calls wait for agents on Matrix"));
         }
@@ -72,7 +73,7 @@ impl PendingCalls {
 
     /// Delivers a message of `room` to the calls that it answers.
     pub(super) fn deliver(&self, room: &str, message: RoomMessage) {
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.0.lock();
         let answered: Vec<String> = calls
             .waiting
             .iter()
@@ -96,7 +97,7 @@ impl PendingCalls {
 
     /// Ends every waiting call with `fault`.
     pub(super) fn fail_all(&self, fault: &Fault) {
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.0.lock();
         for (_, call) in calls.waiting.drain() {
             let _ = call.reply.send(Err(fault.clone()));
         }
@@ -107,7 +108,7 @@ impl PendingCalls {
 impl PendingCallGuard {
     /// Records the id of the call's event, and delivers a reply that arrived earlier.
     pub(super) fn set_event(&self, event: String) {
-        let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.0.lock();
         if let Some(call) = calls.waiting.get_mut(&self.token) {
             call.event = Some(event);
         }
@@ -127,7 +128,7 @@ impl PendingCallGuard {
 
 impl Drop for PendingCallGuard {
     fn drop(&mut self) {
-        let mut calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.0.lock();
         calls.waiting.remove(&self.token);
         if calls.waiting.values().all(|slot| slot.event.is_some()) {
             calls.early_replies.clear();

@@ -8,10 +8,8 @@ use crate::{
     net::TlsClientSettings,
     transport::http,
 };
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -90,7 +88,7 @@ impl BrokerConnection {
 
     /// Starts the reconnect task, and restarts it if a defect has ended it.
     fn ensure_started(&self) {
-        let mut reconnect_task = self.reconnect_task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reconnect_task = self.reconnect_task.lock();
         if reconnect_task.try_join_next().is_some() {
             tracing::error!("MQTT reconnect task ended unexpectedly, restarting (a defect of the gateway)");
         }

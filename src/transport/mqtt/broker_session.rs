@@ -7,10 +7,11 @@ use crate::{
     fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{MqttReceiver, MqttSendError, MqttSender},
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -50,7 +51,7 @@ struct ProgressSubscription {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 fn conversation_filter(id: &str) -> String {

@@ -23,9 +23,10 @@ use crate::{
 use arc_swap::ArcSwap;
 use broker_connection::BrokerConnection;
 use http::Uri;
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use task_call::MqttTransport;
@@ -102,7 +103,7 @@ impl MqttConnections {
     }
 
     fn get_or_create_connection(&self, key: BrokerKey) -> Arc<BrokerConnection> {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock();
         connections.retain(|_, connection| connection.strong_count() > 0);
         if let Some(connection) = connections.get(&key).and_then(Weak::upgrade) {
             return connection;

@@ -14,11 +14,9 @@ use crate::{
     agent::Agent,
     registry::{DocumentBody, FeedPart, PartUpdate, PollResult, document_parser},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -66,7 +64,7 @@ impl FakeRegistryServer {
     }
 
     fn put(&self, path: &str, response: CannedResponse) -> &Self {
-        self.responses.lock().unwrap().insert(path.to_owned(), response);
+        self.responses.lock().insert(path.to_owned(), response);
         self
     }
 
@@ -80,7 +78,7 @@ impl FakeRegistryServer {
 
     /// Returns the requests since the last call.
     fn take_requests(&self) -> Vec<String> {
-        let mut requests = std::mem::take(&mut *self.requests.lock().unwrap());
+        let mut requests = std::mem::take(&mut *self.requests.lock());
         requests.sort();
         requests
     }
@@ -99,7 +97,7 @@ async fn serve(
     }
     let head = String::from_utf8(head).unwrap();
     let path = head.split(' ').nth(1).unwrap().to_owned();
-    let response = responses.lock().unwrap().get(&path).cloned();
+    let response = responses.lock().get(&path).cloned();
     let is_conditional = |tag: &str| head.to_ascii_lowercase().contains(&format!("if-none-match: {tag}"));
     let http_response = |status: &str, extra: &str, body: &str| {
         let length = body.len();
@@ -123,7 +121,7 @@ async fn serve(
             format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{half}", text.len())
         }
     };
-    requests.lock().unwrap().push(request);
+    requests.lock().push(request);
     // The client may hang up early.
     let _ = stream.write_all(bytes.as_bytes()).await;
 }
