@@ -6,7 +6,7 @@ use super::{
     resolution_step::{ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
-use crate::{fault::Fault, net::Url};
+use crate::{agent::SchemeSplit, fault::Fault, net::Url};
 use serde_json::{Map, Value};
 
 /// Maximum number of descriptors fetched along one path, the longest path first.
@@ -197,15 +197,12 @@ fn has_signature(document: &ResolverDocument) -> bool {
 /// Checks an endpoint from a document against the address policy of fetches: a name must not give access to this
 /// machine, or to networks that only this machine reaches.
 pub(super) async fn check_endpoint_address(documents: &DocumentCache, endpoint: &str) -> Result<(), String> {
-    let (scheme, rest) = endpoint.split_once("://").unwrap_or_default();
-    let http_url = match scheme {
-        "https" | "http" => endpoint.to_owned(),
-        "wss" => format!("https://{rest}"),
-        "ws" => format!("http://{rest}"),
-        // The default port of MQTT differs, which matters only for the gateway's own listeners.
-        "mqtts" => format!("https://{rest}"),
-        _ => return Ok(()),
+    let Some(SchemeSplit { scheme, rest, .. }) = SchemeSplit::parse(endpoint).filter(|split| split.scheme.has_host())
+    else {
+        return Ok(());
     };
-    let url = Url::parse(&http_url).map_err(|_| "is not a URL".to_owned())?;
+    // The default ports of other schemes differ, which matters only for the gateway's own listeners.
+    let http_scheme = if scheme.is_encrypted_or_local() { "https" } else { "http" };
+    let url = Url::parse(&format!("{http_scheme}://{rest}")).map_err(|_| "is not a URL".to_owned())?;
     documents.client().check_address(&url).await.map_err(|why| why.to_string())
 }

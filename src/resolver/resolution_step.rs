@@ -8,7 +8,7 @@ use super::{
     url_join::{append_path_and_query, join_same_origin},
 };
 use crate::{
-    agent::{AgentUri, AgentVersions, VersionSelectionError},
+    agent::{AddressSyntax, AgentUri, AgentVersions, SchemeSplit, VersionSelectionError},
     fault::{Fault, FaultCode},
     net::Url,
     values::json::truncate,
@@ -161,21 +161,29 @@ pub(super) fn endpoint_from_hint(hint: &str, base: &Url) -> Result<String, Strin
     if hint.len() > 2_048 || hint.contains('#') {
         return reject("which is longer than 2048 characters or has a fragment");
     }
-    match hint.split_once("://") {
-        None => {
-            let url = base.join(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
-            let url = url.filter(|url| matches!(url.scheme(), "https" | "http"));
-            url.map_or_else(|| reject("which is not an http(s) URL, or has a user"), |url| Ok(String::from(url)))
-        }
-        Some(("https" | "http" | "wss" | "ws" | "mqtts", _)) => {
-            let url = Url::parse(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
-            url.map_or_else(|| reject("which is not a URL, or has a user"), |_| Ok(hint.to_owned()))
-        }
-        Some(("agent+https", rest)) => endpoint_from_hint(&format!("https://{rest}"), base),
-        Some(("agent+wss", rest)) => endpoint_from_hint(&format!("wss://{rest}"), base),
-        Some(("agent+matrix", _)) => Ok(hint.to_owned()),
-        Some(_) => reject("which has a scheme that documents may not use"),
+    let has_no_user = |url: &Url| url.username().is_empty() && url.password().is_none();
+    if !hint.contains("://") {
+        let url = base.join(hint).ok().filter(|url| has_no_user(url) && is_http(url));
+        return url.map_or_else(|| reject("which is not an http(s) URL, or has a user"), |url| Ok(String::from(url)));
     }
+    match SchemeSplit::parse(hint) {
+        // The prefix `agent+` is for encrypted transports.
+        Some(SchemeSplit { scheme, is_prefixed, rest })
+            if scheme.may_be_in_documents() && (!is_prefixed || scheme.is_encrypted_or_local()) =>
+        {
+            if !scheme.has_host() {
+                return Ok(hint.to_owned());
+            }
+            let endpoint = format!("{}://{rest}", scheme.as_str());
+            let is_valid = Url::parse(&endpoint).is_ok_and(|url| has_no_user(&url));
+            if is_valid { Ok(endpoint) } else { reject("which is not a URL, or has a user") }
+        }
+        Some(_) | None => reject("which has a scheme that documents may not use"),
+    }
+}
+
+fn is_http(url: &Url) -> bool {
+    SchemeSplit::parse(url.as_str()).is_some_and(|split| split.scheme.syntax() == AddressSyntax::HttpUrl)
 }
 
 /// Returns the endpoint of the requested version, or of the latest one, and the version's label.

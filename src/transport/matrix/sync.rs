@@ -2,9 +2,9 @@
 //! upstream uses the account. Messages sent during an outage are received afterwards.
 
 use super::{
-    agent_room::get_request,
     error_mapping,
-    homeserver_account::{MatrixAccount, SyncState, random_duration},
+    homeserver_account::{MatrixAccount, SyncState},
+    homeserver_api::{get_request, random_duration},
     reply_message::RoomMessage,
 };
 use crate::{
@@ -17,10 +17,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long the homeserver may hold a sync open, and how long the whole request may take.
 const LONG_POLL: Duration = Duration::from_secs(30);
@@ -40,15 +40,24 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// The position of the sync loop.
 struct SyncCursor {
     since: Option<String>,
-    /// The filter's id at the homeserver, and the scope that it was created for.
-    filter: Option<(String, SyncScope)>,
+    filter: Option<SyncFilter>,
     own_user: Option<String>,
     events: u32,
     failures: u32,
 }
 
 /// The rooms and senders whose messages are received.
-type SyncScope = (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>);
+#[derive(PartialEq)]
+struct SyncScope {
+    rooms: BTreeSet<Arc<str>>,
+    users: BTreeSet<Arc<str>>,
+}
+
+/// A filter that was created at the homeserver, and the scope that it was created for.
+struct SyncFilter {
+    id: String,
+    scope: SyncScope,
+}
 
 #[derive(Deserialize)]
 struct SyncResponse {
@@ -79,8 +88,29 @@ struct RoomTimeline {
     prev_batch: Option<String>,
 }
 
+/// Starts the sync loop if necessary, and waits until it receives replies.
+pub(super) async fn ensure_receiving(account: &Arc<MatrixAccount>, until: Instant) -> Result<(), Fault> {
+    let mut state = account.sync_state.subscribe();
+    if !account.sync_started.swap(true, Ordering::AcqRel) {
+        tokio::spawn(run_sync_loop(Arc::downgrade(account)));
+    }
+    let syncs = {
+        let state = state.borrow();
+        if state.receiving {
+            return Ok(());
+        }
+        state.syncs
+    };
+    account.rooms.wake_sync.notify_one();
+    match timeout_at(until, state.wait_for(|state| state.receiving || state.syncs > syncs)).await {
+        Ok(Ok(state)) if state.receiving => Ok(()),
+        Ok(Ok(state)) => Err(state.fault.clone().unwrap_or_else(error_mapping::timeout_fault)),
+        _ => Err(error_mapping::timeout_fault()),
+    }
+}
+
 /// Runs the sync loop until the account is dropped.
-pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
+async fn run_sync_loop(account: Weak<MatrixAccount>) {
     let mut cursor = SyncCursor { since: None, filter: None, own_user: None, events: EVENTS_PER_ROOM, failures: 0 };
     loop {
         let Some(account) = account.upgrade() else { return };
@@ -100,7 +130,7 @@ pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
         sleep(MIN_BACKOFF + random_duration(MIN_BACKOFF)).await;
         tokio::select! {
             () = sleep(pause) => {}
-            () = account.wake_sync.notified() => {}
+            () = account.rooms.wake_sync.notified() => {}
         }
     }
 }
@@ -120,20 +150,20 @@ impl SyncCursor {
             biased;
             reply = long_poll => reply,
             // Nothing is lost: the next sync begins at the same position.
-            () = account.wake_sync.notified(), if since.is_some() => return Ok(()),
+            () = account.rooms.wake_sync.notified(), if since.is_some() => return Ok(()),
         };
         let response = self.handle_response(account, reply).await?;
         let mut gaps = Vec::new();
         for (room, joined) in response.rooms.join {
             let RoomTimeline { events, limited, prev_batch } = joined.timeline;
             deliver_events(account, &room, &events);
-            gaps.extend(prev_batch.filter(|_| limited).map(|before| (room, before)));
+            if let (Some(before), Some(since)) = (prev_batch.filter(|_| limited), &since) {
+                gaps.push(TimelineGap { room, before, since: since.clone() });
+            }
         }
         // Gaps are backfilled last, so that a busy room delays no other room.
-        for (room, before) in gaps {
-            if let Some(since) = &since {
-                backfill(account, &room, (&before, since)).await?;
-            }
+        for gap in gaps {
+            backfill(account, &gap).await?;
         }
         self.since = Some(response.next_batch);
         self.events = EVENTS_PER_ROOM;
@@ -179,15 +209,13 @@ impl SyncCursor {
 
     /// Returns the id of the filter for the current scope: messages of the agents in their rooms, and nothing else.
     async fn ensure_filter(&mut self, account: &MatrixAccount) -> Result<String, Fault> {
-        let rooms = account.rooms();
-        let scope: SyncScope = (
-            rooms.iter().filter_map(|room| room.id()).collect(),
-            rooms.iter().map(|room| room.agent_user.clone()).collect(),
-        );
-        if let Some((id, filter_scope)) = &self.filter
-            && *filter_scope == scope
-        {
-            return Ok(id.clone());
+        let rooms = account.rooms.list();
+        let scope = SyncScope {
+            rooms: rooms.iter().filter_map(|room| room.id()).collect(),
+            users: rooms.iter().map(|room| room.agent_user.clone()).collect(),
+        };
+        if let Some(filter) = self.filter.as_ref().filter(|filter| filter.scope == scope) {
+            return Ok(filter.id.clone());
         }
         let until = Instant::now() + Duration::from_secs(10);
         if self.own_user.is_none() {
@@ -206,12 +234,13 @@ impl SyncCursor {
         let path = ["_matrix", "client", "v3", "user", &own_user, "filter"];
         let request = ApiRequest { method: Method::POST, path: &path, query: &[], body: Some(&body) };
         let id = request_member(account, request, "filter_id", until).await?;
-        self.filter = Some((id.clone(), scope));
+        self.filter = Some(SyncFilter { id: id.clone(), scope });
         Ok(id)
     }
 }
 
-fn filter_definition((rooms, users): &SyncScope, events: u32) -> Value {
+fn filter_definition(scope: &SyncScope, events: u32) -> Value {
+    let SyncScope { rooms, users } = scope;
     let nothing = json!({"types": []});
     let senders: Vec<&str> = users.iter().map(|user| &**user).collect();
     json!({
@@ -234,7 +263,7 @@ async fn request_member(
     name: &str,
     until: Instant,
 ) -> Result<String, Fault> {
-    let reply = account.send_with_retry(request, until).await?;
+    let reply = account.api.send_with_retry(request, until).await?;
     if reply.status != 200 {
         return Err(error_mapping::homeserver_fault("setting up a sync", &reply));
     }
@@ -244,11 +273,18 @@ async fn request_member(
     value.ok_or_else(|| error_mapping::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
 }
 
-/// Fetches the messages between `since` and `before` that one sync left out.
-async fn backfill(account: &MatrixAccount, room: &str, (before, since): (&str, &str)) -> Result<(), Fault> {
-    let mut from = before.to_owned();
+/// The messages that one sync left out of a room's timeline: those between two positions.
+struct TimelineGap {
+    room: String,
+    before: String,
+    since: String,
+}
+
+/// Fetches the messages of a gap, and delivers them.
+async fn backfill(account: &MatrixAccount, gap: &TimelineGap) -> Result<(), Fault> {
+    let mut from = gap.before.clone();
     for _ in 0..MAX_BACKFILL_PAGES {
-        let next = deliver_page(account, room, &[("from", &from), ("to", since)]).await?;
+        let next = deliver_page(account, &gap.room, &[("from", &from), ("to", &gap.since)]).await?;
         let Some(next) = next else { return Ok(()) };
         from = next;
     }
@@ -273,7 +309,7 @@ pub(super) async fn deliver_page(
     let query = [&[("dir", "b"), ("limit", "50"), ("filter", filter)], range].concat();
     let path = ["_matrix", "client", "v3", "rooms", room, "messages"];
     let request = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
-    let reply = account.send_with_retry(request, Instant::now() + Duration::from_secs(10)).await?;
+    let reply = account.api.send_with_retry(request, Instant::now() + Duration::from_secs(10)).await?;
     match reply.status {
         200 => {}
         // The account has left the room meanwhile; the other rooms are still read.

@@ -178,6 +178,6 @@ async fn sweep_until_idle(transport: &UpstreamClient) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while transport.idle_connections() > 0 {
         assert!(Instant::now() < deadline, "idle connections are never closed");
-        transport.http.sweep().await;
+        transport.kinds.http.sweep().await;
     }
 }
