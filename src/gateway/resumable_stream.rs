@@ -47,7 +47,7 @@ impl Responder<'_> {
             callback_url: None,
         };
         let Some(task) = manager.start_stream(&new_task) else { return Err(Box::new(reply)) };
-        let Some(follower) = task.read_after(0) else { return Err(Box::new(reply)) };
+        let Some(follower) = EventReader::after(&task, 0) else { return Err(Box::new(reply)) };
         let id = task.id();
         // A task id that the agent set itself is kept.
         if !head.headers.contains_key(&TASK_ID) {
@@ -146,7 +146,7 @@ impl FollowerResponse<'_> {
             };
             let bytes = match next {
                 Some(NextEvent::Bytes(bytes, ends_event)) => {
-                    let (bytes, ends_event) = self.follower.coalesce((bytes, ends_event), MAX_WRITE);
+                    let (bytes, ends_event) = self.follower.coalesce(bytes, ends_event, MAX_WRITE);
                     between_events = ends_event;
                     bytes
                 }

@@ -17,7 +17,7 @@ use crate::{
     directory,
     fault::{Fault, FaultCode},
     limit::RateLimitStatus,
-    task::{RunningTask, Task, TaskManager, TaskState, parse_event_id},
+    task::{EventReader, RunningTask, Task, TaskManager, TaskState, parse_event_id},
     telemetry::Event,
 };
 use bytes::Bytes;
@@ -90,9 +90,9 @@ impl RequestContext<'_> {
                 .await;
         };
         let follower = match after {
-            Some(after) => running.read_after(after),
+            Some(after) => EventReader::after(&running, after),
             // Without `Last-Event-ID` the client gets every event that is stored.
-            None => Some(running.read_all()),
+            None => EventReader::from_oldest(&running),
         };
         let follower = follower.ok_or_else(events_expired)?;
         if after.is_some() {

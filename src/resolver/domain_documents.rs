@@ -3,7 +3,7 @@
 
 use super::{
     document_cache::{DocumentCache, ResolverDocument},
-    resolution_step::{ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
+    resolution_step::{DescriptorError, ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
 use crate::{agent::SchemeSplit, fault::Fault, net::Url};
@@ -161,10 +161,11 @@ pub(super) async fn resolve_descriptor(
         trace.record_with_reason("agent.json", url, StepOutcome::Unusable, Some(why));
         Ok(None)
     };
-    let (step, signed) = (step_from_descriptor(&document, request, prefix_len)?, has_signature(&document));
+    let (step, signed) = (step_from_descriptor(&document, request, prefix_len), has_signature(&document));
     drop(document);
     match step {
-        Err(why) => unusable(trace, why),
+        Err(DescriptorError::Refused(fault)) => Err(fault),
+        Err(DescriptorError::Unusable(why)) => unusable(trace, why),
         // A descriptor may name itself, which does not resolve anything.
         Ok(ResolutionStep::Alias(name))
             if name.without_query_and_fragment() == request.uri.without_query_and_fragment() =>

@@ -242,8 +242,8 @@ fn may_be_chosen_by_documents(transport: &str) -> bool {
 /// Returns the fault for a name without a result. It distinguishes "no agent" from "a source could not be read".
 #[cold]
 fn unresolved_fault(trace: &ResolutionTrace) -> Fault {
-    match trace.is_inconclusive() {
-        true => Fault::new(FaultCode::AgentUnavailable, "The name cannot be resolved now: a source did not respond"),
-        false => Fault::new(FaultCode::NotFound, "The name does not resolve to an agent"),
+    if trace.is_inconclusive() {
+        return Fault::new(FaultCode::AgentUnavailable, "The name cannot be resolved now: a source did not respond");
     }
+    Fault::new(FaultCode::NotFound, "The name does not resolve to an agent")
 }

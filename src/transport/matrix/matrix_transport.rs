@@ -6,7 +6,7 @@ use super::{
     homeserver_account::MatrixAccount,
     invocation_event::{self, InvocationEvent, MAX_CONTENT_BYTES},
     pending_calls::RegisteredCall,
-    sync,
+    room_timeline, sync,
 };
 use crate::{
     fault::Fault,
@@ -66,7 +66,7 @@ impl MatrixTransport {
         guard.set_event(event_id);
         if transaction.is_some() {
             // The agent may have replied to the first sending of a repeated call.
-            sync::deliver_page(&self.account, &room, &[]).await?;
+            room_timeline::deliver_page(&self.account, &room, &[]).await?;
         }
         let reply_content = reply.await.map_err(|_| error_mapping::timeout_fault())??;
         Ok(reply_content.into())

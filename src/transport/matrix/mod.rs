@@ -12,6 +12,7 @@ mod matrix_accounts;
 mod matrix_transport;
 mod pending_calls;
 mod reply_message;
+mod room_timeline;
 mod sync;
 
 pub use config::MatrixConfig;

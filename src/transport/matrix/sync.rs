@@ -5,7 +5,7 @@ use super::{
     error_mapping,
     homeserver_account::{MatrixAccount, SyncState},
     homeserver_api::{get_request, random_duration},
-    reply_message::RoomMessage,
+    room_timeline::{TimelineGap, backfill, deliver_events},
 };
 use crate::{
     fault::Fault,
@@ -29,9 +29,8 @@ const SYNC_TIMEOUT: ConfigDuration = ConfigDuration::from_secs(45);
 /// The maximum size of a sync response: 200 rooms with one full event each fit into it.
 const MAX_SYNC_RESPONSE: ByteSize = ByteSize::from_kib(16 << 10);
 
-/// Events per room and sync, and pages of further events where a room has more.
+/// Events per room and sync; where a room has more, they are fetched in pages.
 const EVENTS_PER_ROOM: u32 = 50;
-const MAX_BACKFILL_PAGES: usize = 20;
 
 /// The backoff between two attempts; doubled up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(200);
@@ -271,59 +270,4 @@ async fn request_member(
         .map_err(|error| error_mapping::invalid_response_fault("setting up a sync", error))?;
     let value = response.get(name).and_then(Value::as_str).map(str::to_owned);
     value.ok_or_else(|| error_mapping::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
-}
-
-/// The messages that one sync left out of a room's timeline: those between two positions.
-struct TimelineGap {
-    room: String,
-    before: String,
-    since: String,
-}
-
-/// Fetches the messages of a gap, and delivers them.
-async fn backfill(account: &MatrixAccount, gap: &TimelineGap) -> Result<(), Fault> {
-    let mut from = gap.before.clone();
-    for _ in 0..MAX_BACKFILL_PAGES {
-        let next = deliver_page(account, &gap.room, &[("from", &from), ("to", &gap.since)]).await?;
-        let Some(next) = next else { return Ok(()) };
-        from = next;
-    }
-    tracing::warn!("Matrix room has more messages than one sync reads, replies among them may be lost");
-    Ok(())
-}
-
-/// Delivers one page of a room's messages, newest first. Returns the token of the next page, if there is one.
-pub(super) async fn deliver_page(
-    account: &MatrixAccount,
-    room: &str,
-    range: &[(&str, &str)],
-) -> Result<Option<String>, Fault> {
-    #[derive(Deserialize)]
-    struct MessagesPage {
-        #[serde(default)]
-        chunk: Vec<Value>,
-        #[serde(default)]
-        end: Option<String>,
-    }
-    let filter = r#"{"types":["m.room.message"]}"#;
-    let query = [&[("dir", "b"), ("limit", "50"), ("filter", filter)], range].concat();
-    let path = ["_matrix", "client", "v3", "rooms", room, "messages"];
-    let request = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
-    let reply = account.api.send_with_retry(request, Instant::now() + Duration::from_secs(10)).await?;
-    match reply.status {
-        200 => {}
-        // The account has left the room meanwhile; the other rooms are still read.
-        403 | 404 => return Ok(None),
-        _ => return Err(error_mapping::homeserver_fault("reading a room's messages", &reply)),
-    }
-    let page: MessagesPage = serde_json::from_slice(&reply.body)
-        .map_err(|error| error_mapping::invalid_response_fault("reading a room's messages", error))?;
-    deliver_events(account, room, &page.chunk);
-    Ok(page.end.filter(|_| !page.chunk.is_empty()))
-}
-
-fn deliver_events(account: &MatrixAccount, room: &str, events: &[Value]) {
-    for message in events.iter().filter_map(RoomMessage::parse) {
-        account.pending.deliver(room, message);
-    }
 }
