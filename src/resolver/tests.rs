@@ -3,7 +3,7 @@
 
 use super::{
     document_cache::ResolverDocument,
-    resolution_step::{ResolutionRequest, ResolutionStep, step_from_descriptor},
+    resolution_step::{DescriptorError, ResolutionRequest, ResolutionStep, step_from_descriptor},
     url_join::append_path_and_query,
     *,
 };
@@ -26,6 +26,10 @@ fn url(text: &str) -> Url {
 /// Resolves `uri` through a descriptor at `https://a.example/p/agent.json`; its first segment is the agent's own name.
 fn resolve_hint(descriptor: Value, uri: &str) -> Result<String, String> {
     let document = ResolverDocument { url: url("https://a.example/p/agent.json"), value: descriptor };
+    let describe = |error| match error {
+        DescriptorError::Unusable(reason) => reason,
+        DescriptorError::Refused(fault) => fault.to_string(),
+    };
     match step_from_descriptor(&document, &request(uri, None), 1).map_err(describe)? {
         ResolutionStep::Location(location) => Ok(location.endpoint),
         ResolutionStep::Alias(name) => Ok(name.to_string()),

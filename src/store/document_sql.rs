@@ -5,7 +5,7 @@
 //! the transaction is visible, so changes become visible in the order of their numbers, and a reader that has read up
 //! to one number has missed none before it.
 
-use super::{
+use super::document_store::{
     ChangeBatch, ChangeCursor, DocumentChange, DocumentWrite, HistoryEntry, MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES,
     MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal,
 };

@@ -2,9 +2,11 @@
 //! Queued writes are committed in batches, and each write is answered after its commit.
 
 use super::{
-    ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument, WriteEffect,
-    WriteRefusal,
     document_sql::{self, MIGRATIONS, SqlValue, WriteContext},
+    document_store::{
+        ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument,
+        WriteEffect, WriteOutcome, WriteRefusal,
+    },
 };
 use crate::fault::{Fault, FaultCode, Result};
 use rusqlite::{
@@ -88,10 +90,10 @@ impl SqliteDocumentStore {
 
 #[async_trait::async_trait]
 impl DocumentStore for SqliteDocumentStore {
-    async fn write(&self, write: DocumentWrite) -> Result<WriteResult> {
+    async fn write(&self, write: DocumentWrite) -> Result<WriteOutcome> {
         let (reply, receiver) = oneshot::channel();
         self.writes.try_send(WriteJob { write, reply }).map_err(|_| overloaded())?;
-        receiver.await.map_err(|_| overloaded())?.map_err(store_failed)
+        receiver.await.map_err(|_| overloaded())?.map(WriteOutcome::from).map_err(store_failed)
     }
 
     async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {

@@ -28,7 +28,7 @@ async fn file() -> (TempDir, PathBuf, Arc<dyn DocumentStore>) {
 async fn r17_writes_of_one_batch_are_refused_individually() {
     let (_folder, _, store) = file().await;
     let writes = (0..200).map(|number| store.write(put(format!("a-{}", number % 100))));
-    let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
+    let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap().into_result()).collect();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 100);
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(WriteRefusal::PreconditionFailed)).count(), 100);
     let mut revisions: Vec<u64> = outcomes

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    store::{StoreLocation, WriteRefusal, open_tasks},
+    store::{StoreLocation, TaskLimits, WriteRefusal, open_tasks},
     telemetry::Event,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -115,19 +115,19 @@ impl TaskManager {
         task.expires =
             now + new.time_limit + DEADLINE_GRACE + self.registry.retention(&config, task.callback.is_some());
         let stored = task.to_stored(&new.owner, &self.registry.gateway_id, None);
-        let limits = (config.max_tasks_per_caller, config.max_tasks);
-        let mut inserted = self.registry.store.insert(&stored, limits).await?;
-        if inserted == Err(WriteRefusal::OwnerLimit)
+        let limits = TaskLimits { per_owner: config.max_tasks_per_caller, total: config.max_tasks };
+        let mut refusal = self.registry.store.insert(&stored, limits).await?;
+        if refusal == Some(WriteRefusal::OwnerLimit)
             && self.registry.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
         {
-            inserted = self.registry.store.insert(&stored, limits).await?;
+            refusal = self.registry.store.insert(&stored, limits).await?;
         }
-        match inserted {
-            Ok(()) => {}
-            Err(WriteRefusal::OwnerLimit) => {
+        match refusal {
+            None => {}
+            Some(WriteRefusal::OwnerLimit) => {
                 return Err(refuse(FaultCode::RateLimited, "The caller has too many tasks"));
             }
-            Err(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
+            Some(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
         }
         let running = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
         running.push_gateway_event("status", &running.record().to_json(config.poll_interval.get()));

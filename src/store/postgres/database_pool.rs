@@ -1,7 +1,11 @@
 //! Connection pool of a PostgreSQL database, with a timeout for each query. The first connection migrates the schema.
 
-use super::{DatabaseError, DatabaseUrl, QUERY_TIMEOUT, connection_settings::ConnectionSettings};
+use super::{
+    connection_settings::ConnectionSettings,
+    database_error::{DatabaseError, QUERY_TIMEOUT},
+};
 use crate::store::{
+    database_url::DatabaseUrl,
     document_sql::{self, MIGRATIONS},
     sqlite_documents::newer_schema_error,
 };
