@@ -32,6 +32,7 @@ mod parent_death;
 mod plot;
 mod process;
 mod proxy;
+mod proxy_settings;
 mod report;
 mod request_body;
 mod run;

@@ -272,3 +272,8 @@ fn to_u64(revision: i64) -> u64 {
 pub(super) fn to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
+
+/// Error for a schema of a newer gateway.
+pub(super) fn newer_schema_error(version: usize) -> String {
+    format!("its schema has version {version}, of a newer gateway (this one supports {})", MIGRATIONS.len())
+}
