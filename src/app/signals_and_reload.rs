@@ -1,7 +1,7 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{RunningGateway, startup_and_shutdown::StopReason};
-use crate::{config::LoadedConfig, gateway::http_server::listener_handover};
+use crate::{config::LoadedConfig, http_server::listener_handover};
 use std::{
     convert::Infallible,
     os::unix::fs::MetadataExt,
