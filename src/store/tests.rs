@@ -3,6 +3,7 @@
 use super::*;
 use crate::fault::FaultCode;
 use futures_util::future::join_all;
+use std::{path::PathBuf, sync::Arc};
 use tempfile::TempDir;
 
 fn put(id: String) -> DocumentWrite {

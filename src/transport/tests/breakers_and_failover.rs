@@ -1,6 +1,7 @@
 //! Circuit breakers, failover, and session affinity.
 
 use super::*;
+use crate::transport::failover::FailoverCall;
 use crate::{
     fault::{self, FaultCode},
     transport::{circuit_breaker::CallAttempt, config::CircuitBreakerConfig},
@@ -350,7 +351,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is
             instruction: None,
         };
         answering_agent(
-            upstream.client.call_with_failover(&upstream.upstream_set, request, Some(session), deadline).await,
+            FailoverCall { upstream: &upstream.upstream_set, session: Some(session), deadline }.send(request).await,
         )
     };
     let mut used = BTreeSet::new();

@@ -10,9 +10,8 @@ mod upstream_config;
 mod upstream_tls;
 
 use super::*;
-use crate::agent::Agent;
-use crate::values::ConfigDuration;
-use ::http::{HeaderName, HeaderValue};
+use crate::{agent::Agent, fault::Fault, net::AddressPolicy, values::ConfigDuration};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use serde_json::json;
 use std::{
@@ -26,6 +25,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    time::Instant,
 };
 
 struct TestAdmission {
