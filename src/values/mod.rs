@@ -1,5 +1,6 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
-//! secrets. Also entity tags, SHA-256 and strict JSON. Only [`SecretRef::load`] does I/O.
+//! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
+//! hosts, entity tags, SHA-256. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
 mod byte_size;
 mod config_path;
@@ -7,6 +8,7 @@ mod duration;
 mod etag;
 mod glob;
 pub mod json;
+mod percent_encoding;
 mod rate;
 mod secret_ref;
 mod sha256;
@@ -16,6 +18,7 @@ pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;
 pub use etag::etag;
 pub use glob::Glob;
+pub use percent_encoding::{decode_octet, form_decode, percent_decode, percent_encode, percent_encode_fragment};
 pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};
 pub use sha256::{encode_hex, sha256};
