@@ -2,6 +2,7 @@
 //! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
 //! hosts, entity tags, SHA-256. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
+mod accept_header;
 mod byte_size;
 mod config_path;
 mod duration;
@@ -13,6 +14,7 @@ mod rate;
 mod secret_ref;
 mod sha256;
 
+pub use accept_header::AcceptHeader;
 pub use byte_size::ByteSize;
 pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;
