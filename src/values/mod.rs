@@ -3,6 +3,7 @@
 //! hosts, entity tags, SHA-256. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
 mod accept_header;
+mod backoff;
 mod byte_size;
 mod config_path;
 mod duration;
@@ -15,6 +16,7 @@ mod secret_ref;
 mod sha256;
 
 pub use accept_header::AcceptHeader;
+pub use backoff::{Backoff, jittered, random_duration};
 pub use byte_size::ByteSize;
 pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;
