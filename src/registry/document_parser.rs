@@ -6,8 +6,10 @@ use super::{
     feed::{DocumentBody, RawDocument},
     json_document_ranges,
 };
-use crate::values::json::{self, StrictJsonValue};
-use aws_lc_rs::digest::{SHA256, digest};
+use crate::values::{
+    json::{self, StrictJsonValue},
+    sha256,
+};
 use bytes::Bytes;
 use serde_json::Value;
 use std::path::Path;
@@ -67,10 +69,6 @@ fn document_from_text(text: Bytes) -> RawDocument {
 
 fn size_error(bytes: usize) -> String {
     format!("the document has {bytes} bytes (at most {MAX_DOCUMENT_SIZE})")
-}
-
-pub(super) fn sha256(text: &[u8]) -> [u8; 32] {
-    digest(&SHA256, text).as_ref().try_into().unwrap_or_default()
 }
 
 /// Parses YAML. An alias may expand to a whole tree, so the budget for expansion is far below the maximum file size.

@@ -11,13 +11,9 @@ use super::{
 };
 use crate::{
     net::Url,
-    registry::{
-        DocumentBody, RawDocument, SourceKind,
-        config::SignaturePolicy,
-        document_parser::{self, sha256},
-    },
+    registry::{DocumentBody, RawDocument, SourceKind, config::SignaturePolicy, document_parser},
     resolver::endpoint_hints,
-    values::json::type_name,
+    values::{json::type_name, sha256},
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
