@@ -1,7 +1,7 @@
 //! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
 //! reported at once, each with its JSON Pointer. Only a missing id is repaired.
 
-use super::PublishConfig;
+use super::{PublishConfig, document_parser::MAX_DOCUMENT_SIZE};
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, metadata_schema},
     contract::CompiledSchema,
@@ -18,8 +18,6 @@ use std::{
     time::Duration,
 };
 
-/// Maximum size of one document in bytes, as in feeds.
-const MAX_DOCUMENT_SIZE: usize = 1 << 20;
 /// Maximum nesting depth of arrays and objects in one document, as in feeds.
 const MAX_DEPTH: usize = 100;
 /// Maximum number of violations that are reported.
