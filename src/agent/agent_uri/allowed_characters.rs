@@ -1,6 +1,7 @@
-//! Allowed characters in each part of a name (RFC 3986 §3), and percent-decoding.
+//! Allowed characters in each part of a name (RFC 3986 §3).
 
 use super::UriParseError;
+use crate::values::decode_octet;
 
 /// A part of a name, which determines the allowed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,23 +55,4 @@ pub(super) fn is_dot_segment(segment: &str) -> bool {
     let decoded = segment.replace("%2e", ".").replace("%2E", ".");
     let name = decoded.split(';').next().unwrap_or_default();
     matches!(name, "." | "..")
-}
-
-fn decode_octet(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    Some(digit(high)? << 4 | digit(low)?)
-}
-
-/// Percent-decodes `text`. With `plus_is_space`, a `+` is a space. Returns `None` if `text` is malformed or not UTF-8.
-pub(super) fn percent_decode(text: &str, plus_is_space: bool) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut encoded = text.bytes();
-    while let Some(byte) = encoded.next() {
-        bytes.push(match byte {
-            b'+' if plus_is_space => b' ',
-            b'%' => decode_octet(encoded.next()?, encoded.next()?)?,
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
