@@ -123,7 +123,7 @@ async fn r75_a_call_whose_accept_excludes_every_format_is_406_and_does_not_reach
     let invoke_accepting = async |id: &str, accept: &str| {
         send(gate.post(&format!("/agents/{id}/invoke")).header("accept", accept).json(&input)).await
     };
-    for refused in ["image/png", "text/html, text/*", "application/json;q=0", "*/*;q=0"] {
+    for refused in ["image/png", "text/html, image/*", "application/json;q=0", "*/*;q=0"] {
         let error = invoke_accepting("agent-12345", refused).await.expect_fault(406, "NotAcceptable");
         assert!(error["message"].as_str().unwrap().contains("application/json"), "{refused}: {error}");
     }

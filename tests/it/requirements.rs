@@ -136,6 +136,10 @@ fn citation_violations(files: &[TextFile], clauses: &[Clause]) -> Vec<String> {
 
 /// The clauses that a line cites: `R` and one to three digits, as a word.
 fn cited_clauses(line: &str) -> Vec<u32> {
+    // Most lines cite nothing, and a search for one character is quick.
+    if !line.contains('R') {
+        return Vec::new();
+    }
     let is_word_character = |character: char| character.is_alphanumeric() || character == '_';
     line.split(|character| !is_word_character(character))
         .filter_map(|word| word.strip_prefix('R'))
@@ -226,7 +230,8 @@ fn every_cited_clause_is_in_the_document() {
     files.extend(files_below(&root().join("docs"), "md"));
     files.extend(files_below(&root().join("config"), "json"));
     files.extend(DOCUMENTS.iter().map(|path| read(&root().join(path))));
-    let citation_count: usize = files.iter().map(|file| cited_clauses(&file.text).len()).sum();
+    let lines = files.iter().flat_map(|file| file.text.lines());
+    let citation_count: usize = lines.map(|line| cited_clauses(line).len()).sum();
     assert!(citation_count > 300, "only {citation_count} citations were found");
     assert_none(&citation_violations(&files, &clauses()));
 }
