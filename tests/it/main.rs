@@ -38,6 +38,7 @@ mod overload;
 mod pipelines;
 mod readme;
 mod registry_store;
+mod requirements;
 mod resolver;
 mod stream_resumption;
 mod streaming;
