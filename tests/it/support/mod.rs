@@ -6,13 +6,9 @@ pub mod certs;
 pub mod gateway;
 pub mod gateway_response;
 pub mod issuer;
-pub mod mosquitto;
-pub mod mqtt_task_agent;
-pub mod oidc;
-pub mod postgres;
+pub mod ports;
 pub mod servers;
 pub mod site;
-pub mod synapse;
 pub mod websocket;
 
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Agents on Matrix: a real homeserver for calls, rooms, restarts and rate limits, and a scripted one for responses
 //! that violate the protocol.
 
+use super::support::synapse::{MatrixAgent, MatrixUser, Synapse, reply_content};
 use crate::support::{
     agent::{Agent, Step, http_response, latch, write},
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, send},
-    synapse::{MatrixAgent, MatrixUser, Synapse, reply_content},
 };
 use serde_json::{Value, json};
 use std::{

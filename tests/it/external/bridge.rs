@@ -1,12 +1,14 @@
 //! The MQTT bridge: agents of the gateway as agents of the 2389 protocol, at a real broker, called by a client that
 //! speaks only the protocol.
 
+use super::support::{
+    mosquitto::{Mosquitto, status_payload, status_topic},
+    mqtt_task_agent::{ProxyFault, start_broker_proxy},
+};
 use crate::support::{
     agent::{Agent, Latch, Step, http_response, json_response, latch},
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, new_key, translator_document},
-    mosquitto::{Mosquitto, status_payload, status_topic},
-    mqtt_task_agent::{ProxyFault, start_broker_proxy},
 };
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS, SubscribeFilter};
 use serde_json::{Value, json};

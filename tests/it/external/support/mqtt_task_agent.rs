@@ -1,6 +1,7 @@
 //! An agent of the 2389 protocol at a real broker that answers each task by a script, and a proxy between clients and
 //! the broker that misbehaves in one of several ways.
 
+use crate::support::TEST_TIMEOUT;
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS};
 use serde_json::{Value, json};
 use std::{
@@ -109,7 +110,7 @@ impl TaskAgent {
                 }
             }
         });
-        tokio::time::timeout(super::TEST_TIMEOUT, subscription.recv()).await.unwrap().unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, subscription.recv()).await.unwrap().unwrap();
         Self { tasks, connection }
     }
 
