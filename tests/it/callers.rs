@@ -239,9 +239,8 @@ async fn r130_no_credential_appears_in_a_log_a_metric_or_a_response() {
 #[tokio::test]
 async fn r97_calls_with_tokens_of_an_unreachable_issuer_are_503() {
     let echo = Agent::echo().await;
-    let unreachable = TokenIssuer::start().await;
+    let unreachable = TokenIssuer::unreachable();
     let (section, token) = (unreachable.section(), unreachable.token(&json!({})));
-    drop(unreachable);
     let document = document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"}));
     let gate = gateway().document(document).section(&section).start().await;
     let response = call_with_token(&gate, "oauth", &token).await;

@@ -35,6 +35,7 @@ mod stream_resumption;
 mod streaming;
 mod support;
 mod tasks;
+mod test_groups;
 mod websocket_agents;
 mod websocket_callers;
 mod websocket_limits;

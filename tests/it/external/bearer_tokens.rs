@@ -3,7 +3,7 @@
 use super::support::oidc::OpenIdProvider;
 use crate::{
     callers::{call_with, call_with_token, document_with},
-    support::{agent::Agent as AgentServer, gateway::gateway},
+    support::{agent::Agent as AgentServer, eventually_within, gateway::gateway},
 };
 use gatepost::{
     agent::Agent,
@@ -13,7 +13,7 @@ use gatepost::{
 };
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Builds an authorizer that trusts `provider`, with discovery and introspection.
 fn build_authorizer(provider: &OpenIdProvider, changes: &Value) -> Authorizer {
@@ -59,11 +59,10 @@ async fn authorization_status(auth: &Authorizer, token: &str) -> u16 {
 }
 
 async fn wait_for_status(auth: &Authorizer, token: &str, expected: u16) {
-    let started = Instant::now();
-    while authorization_status(auth, token).await != expected {
-        assert!(started.elapsed() < Duration::from_secs(30), "the status did not become {expected}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_within(Duration::from_secs(30), &format!("the status is {expected}"), async || {
+        authorization_status(auth, token).await == expected
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -11,22 +11,33 @@ use crate::{
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 /// Publishes agents until the gateway is killed meanwhile, and returns the ids that were acknowledged.
 async fn publish_until_killed(gate: &mut Gateway, agent: &Agent) -> Vec<String> {
     let (url, key) = (gate.url("/agents"), gate.key("team-a").to_owned());
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let acknowledged_count = Arc::new(AtomicUsize::new(0));
     let publishers: Vec<_> = (0..4)
         .map(|publisher| {
             let (url, key, client) = (url.clone(), key.clone(), client.clone());
+            let count = Arc::clone(&acknowledged_count);
             let documents: Vec<Value> = (0..10_000).map(|n| agent.document(&format!("a-{publisher}-{n}"))).collect();
             tokio::spawn(async move {
                 let mut acknowledged = Vec::new();
                 for document in documents {
                     let response = client.post(&url).header("x-api-key", &key).json(&document).send().await;
                     match response.map(|response| response.status().as_u16()) {
-                        Ok(201) => acknowledged.push(document["id"].as_str().unwrap().to_owned()),
+                        Ok(201) => {
+                            acknowledged.push(document["id"].as_str().unwrap().to_owned());
+                            count.fetch_add(1, Ordering::SeqCst);
+                        }
                         Ok(status) => panic!("{status}"),
                         Err(_) => break,
                     }
@@ -35,7 +46,7 @@ async fn publish_until_killed(gate: &mut Gateway, agent: &Agent) -> Vec<String> 
             })
         })
         .collect();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    eventually("many documents are acknowledged", async || acknowledged_count.load(Ordering::SeqCst) > 100).await;
     gate.send_signal(Signal::KILL);
     gate.wait_for_exit().await;
     let mut all = Vec::new();
@@ -52,7 +63,7 @@ async fn r17_acknowledged_documents_survive_a_kill_in_both_stores() {
     for store in ["", &database] {
         let mut gate = gateway().section(&format!("{PUBLISHERS}{store}")).start().await;
         let acknowledged = publish_until_killed(&mut gate, &echo).await;
-        assert!(acknowledged.len() > 20, "{} agents are too few for this test", acknowledged.len());
+        assert!(acknowledged.len() > 100, "{} agents are too few for this test", acknowledged.len());
         let keys = gate.keys.clone();
         let (folder, _child) = gate.into_folder_and_child();
         let gate = tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap();

@@ -53,11 +53,13 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
     let mut server = Postgres::start().await;
     let address = server.create_database().await;
     let silent = Agent::with_steps(vec![Step::Hang]).await;
+    let abandoned = Agent::with_steps(vec![Step::Hang]).await;
     let tasks =
         format!("tasks:\n  database: {address}\n  lease_ttl: 1s\n  poll_interval: 1s\n  max_tasks_per_caller: 8\n");
     let echo = Agent::echo().await;
-    let build = || gateway().section(&tasks).agent("silent", &silent).agent("echo", &echo);
-    let (one, two) = (build().start().await, build().start().await);
+    let build =
+        || gateway().section(&tasks).agent("silent", &silent).agent("echo", &echo).agent("abandoned", &abandoned);
+    let (one, two, dying) = (build().start().await, build().start().await, build().start().await);
     let mut tasks = Vec::new();
     for gate in [&one, &two, &one, &two] {
         tasks.push(task_path(&call_with_prefer(gate, "silent", "respond-async").await));
@@ -70,9 +72,11 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
         })
         .await;
     }
+    let lost = task_path(&call_with_prefer(&dying, "abandoned", "respond-async").await);
+    eventually("the agent is called", async || abandoned.call_count() == 1).await;
     server.stop();
-    // The outage must last longer than the lease.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // The outage has to last longer than the lease of a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     server.restart().await;
     for path in &tasks {
         for gate in [&one, &two] {
@@ -82,7 +86,9 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
             .await;
         }
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The task of a gateway that dies now fails, so the tasks whose lease has ended have been looked for again.
+    dying.send_signal(Signal::KILL);
+    assert_eq!(wait_for_status(&one, &lost, "failed").await["error"]["code"], "AgentUnavailable");
     for path in &tasks {
         for gate in [&one, &two] {
             assert_eq!(request_as(gate, "team-a", "GET", path).await.json()["status"], "working");

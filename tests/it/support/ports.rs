@@ -1,14 +1,13 @@
-//! Ports of loopback for tests: for servers that must know their port before they start, and ports that refuse
-//! connections. No other test gets the same port while the handle exists.
+//! Ports of loopback for servers that must know their port before they start. No other test gets the same port while
+//! the handle exists.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, TcpListener},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixSocketAddr, UnixListener},
     },
 };
-use tokio::net::TcpSocket;
 
 /// Below the ports that the kernel gives to sockets without a port of their own.
 const RESERVABLE: std::ops::Range<u16> = 20_000..32_000;
@@ -39,19 +38,5 @@ impl ReservedPort {
 
     pub fn number(&self) -> u16 {
         self.number
-    }
-}
-
-/// A port that refuses connections, because its socket does not listen.
-pub struct ClosedPort {
-    pub address: SocketAddr,
-    _socket: TcpSocket,
-}
-
-impl ClosedPort {
-    pub fn new() -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        Self { address: socket.local_addr().unwrap(), _socket: socket }
     }
 }
