@@ -60,7 +60,7 @@ check:
 		$(CARGO) install --locked --debug cargo-deny; \
 	}
 	$(CARGO) deny --locked check licenses bans sources
-	$(MAKE) test PACKAGES=--workspace
+	$(MAKE) --no-print-directory test PACKAGES=--workspace
 
 # What a call costs beside other proxies; see loadtest/README.md. One build for both programs, so that they share crates.
 loadtest:
