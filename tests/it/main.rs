@@ -20,6 +20,7 @@ mod examples;
 mod external;
 mod failures;
 mod feeds;
+mod front_ends;
 mod idempotency;
 mod key_migration;
 mod lifecycle;
