@@ -11,7 +11,7 @@ mod metadata_schema;
 mod version_selection;
 
 pub use agent_id::AgentId;
-pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError, decode_segment};
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
 pub use endpoint::{AgentEndpoint, EndpointUrl};
 pub use endpoint_scheme::{AddressSyntax, EndpointAccess, EndpointScheme, SchemeSplit};
 pub use matrix_address::MatrixAddress;

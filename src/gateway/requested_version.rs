@@ -7,7 +7,7 @@ use crate::{
     agent::{Agent, AgentVersions, Operation, VersionSelectionError},
     fault::{Fault, FaultCode, Result},
     resolver::version_url,
-    values::json::truncate,
+    values::{form_decode, json::truncate, percent_decode},
 };
 use http::{HeaderMap, HeaderValue, uri::PathAndQuery};
 use std::sync::Arc;
@@ -115,11 +115,11 @@ impl<'a> RequestedVersion<'a> {
         declared: bool,
     ) -> Result<Self> {
         let not_text = || Fault::new(FaultCode::InvalidInput, "The version is not text");
-        let path = path.map(|path| crate::agent::decode_segment(path).ok_or_else(not_text)).transpose()?;
+        let path = path.map(|path| percent_decode(path).ok_or_else(not_text)).transpose()?;
         let query = query
             .filter(|_| !declared)
             .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("version=")));
-        let decode = |query: &str| crate::agent::decode_segment(&query.replace('+', "%20")).ok_or_else(not_text);
+        let decode = |query: &str| form_decode(query).ok_or_else(not_text);
         let query = query.map(decode).transpose()?;
         let mut values = headers.get_all(&AGENT_VERSION).into_iter();
         let header = values.next().map(|value| value.to_str().map_err(|_| not_text())).transpose()?;

@@ -2,6 +2,7 @@
 //! If a changed certificate does not load, the problem is reported and the previous certificate stays in use.
 
 use super::config::{ListenerTlsConfig, TlsVersion};
+use crate::values::FileStamp;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::{
@@ -10,18 +11,15 @@ use rustls::{
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::{fmt::Display, path::Path, sync::Arc, time::SystemTime};
+use std::{fmt::Display, path::Path, sync::Arc};
 
 /// The TLS configuration of one listener, reloaded when its files change.
 #[derive(Debug)]
 pub(super) struct ReloadableTlsConfig {
     files: ListenerTlsConfig,
     current: ArcSwap<ServerConfig>,
-    file_stamps: Mutex<FileStamps>,
+    file_stamps: Mutex<Vec<Option<FileStamp>>>,
 }
-
-/// Modification time, size and inode of each file; a difference means that the file has changed.
-type FileStamps = Vec<Option<(SystemTime, u64, u64)>>;
 
 impl ReloadableTlsConfig {
     /// Loads the files.
@@ -48,16 +46,9 @@ impl ReloadableTlsConfig {
     }
 }
 
-fn file_stamps(files: &ListenerTlsConfig) -> FileStamps {
-    use std::os::unix::fs::MetadataExt;
-    let stamp = |path: &Path| {
-        std::fs::metadata(path).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len(), meta.ino())))
-    };
-    [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(|path| stamp(path))
-        .collect()
+fn file_stamps(files: &ListenerTlsConfig) -> Vec<Option<FileStamp>> {
+    let files = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
+    files.into_iter().flatten().map(|path| FileStamp::read(path)).collect()
 }
 
 fn build_server_config(files: &ListenerTlsConfig) -> Result<ServerConfig, Vec<String>> {

@@ -1,10 +1,7 @@
 //! One fetch with limits on size and time: what the HTTP clients of this module have in common.
 
-use super::{
-    AddressPolicy, FetchError, NetworkConfig,
-    dns::{parse_ip_literal, resolve_host},
-};
-use crate::values::{ByteSize, ConfigDuration};
+use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host};
+use crate::values::{ByteSize, ConfigDuration, is_loopback_host};
 use reqwest::{Url, dns, header, redirect};
 use std::sync::Arc;
 
@@ -78,10 +75,6 @@ pub(super) fn parse_allowed_url(url: &str, allow_plaintext: bool) -> Result<Url,
         "http" => Err("must be https (http only to this machine, or with network.allow_plaintext: true)".to_owned()),
         _ => Err("must be https".to_owned()),
     }
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    host == "localhost" || parse_ip_literal(host).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// Formats an error with its causes, because the outermost often says only that something failed.

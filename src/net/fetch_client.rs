@@ -6,11 +6,11 @@ use super::{
     bounded_fetch::{
         FetchLimits, PolicyResolver, builder_with_authorities, error_chain, parse_allowed_url, send_and_read,
     },
-    dns::{parse_ip_literal, resolve_host},
+    dns::resolve_host,
     install_crypto_provider,
     redirect::{self, FinalReply},
 };
-use crate::values::{ConfigDuration, Secret};
+use crate::values::{ConfigDuration, Secret, parse_ip_literal};
 use reqwest::{Url, header};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

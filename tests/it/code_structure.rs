@@ -111,6 +111,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("axum", &["admin", "demo"]),
     ("serde_saphyr", &["registry", "config"]),
     ("clap", &["main", "cli", "app"]),
+    ("percent_encoding", &["values"]),
+    ("backon", &["values"]),
+    ("fastrand", &["values"]),
 ];
 
 /// Macros that mark unfinished code.

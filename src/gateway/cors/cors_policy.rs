@@ -4,7 +4,7 @@
 
 use crate::{
     fault::{Fault, FaultCode, Result},
-    values::ConfigDuration,
+    values::{ConfigDuration, host_without_port, is_loopback_authority, strip_brackets},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use schemars::JsonSchema;
@@ -113,7 +113,7 @@ impl CorsPolicy {
         let allowed_headers =
             HeaderValue::from_str(&allowed_headers).map_err(|why| problems.push(format!("allowed_headers: {why}")));
         let origins = config.allowed_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
-        let local_hosts = config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let local_hosts = config.allowed_hosts.clone();
         let max_age = HeaderValue::from(config.max_age.get().as_secs());
         match (allowed_headers, problems.is_empty()) {
             (Ok(allowed_headers), true) => {
@@ -204,14 +204,9 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
 
 impl CorsPolicy {
     fn is_local_host(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
-            None => host.split_once(':').map_or(&*host, |(name, _)| name),
-        };
-        name == "localhost"
-            || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-            || self.local_hosts.iter().any(|allowed| *allowed == host || *allowed == name)
+        let name = strip_brackets(host_without_port(host));
+        let is_allowed = |allowed: &String| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name);
+        is_loopback_authority(host) || self.local_hosts.iter().any(is_allowed)
     }
 }
 

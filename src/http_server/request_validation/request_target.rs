@@ -1,7 +1,7 @@
 //! Request targets: the supported forms, and refusal of paths that servers interpret differently.
 
 use super::{head_rules::invalid_request, header_field};
-use crate::fault::Fault;
+use crate::{fault::Fault, values::decode_octet};
 use std::ops::Range;
 
 /// Validates `target` and returns the range of its authority if it has one (absolute form, RFC 9112 §3.2.2).
@@ -75,11 +75,10 @@ fn validate_characters(text: &[u8], in_path: bool) -> Result<(), Fault> {
 }
 
 fn validate_escape(high: Option<u8>, low: Option<u8>, in_path: bool) -> Result<(), Fault> {
-    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-    let (Some(high), Some(low)) = (digit(high), digit(low)) else {
+    let Some(octet) = high.zip(low).and_then(|(high, low)| decode_octet(high, low)) else {
         return Err(invalid_request("The request target has a '%' without two hexadecimal digits (write %25)"));
     };
-    match high << 4 | low {
+    match octet {
         0 => Err(invalid_request("The request target has an encoded NUL")),
         0x2e | 0x2f | 0x5c if in_path => {
             Err(invalid_request("The request path has an encoded dot, slash or backslash"))

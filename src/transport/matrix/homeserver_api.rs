@@ -4,7 +4,7 @@ use super::error_mapping;
 use crate::{
     fault::Fault,
     net::{ApiClient, ApiReply, ApiRequest, FetchError, FetchLimits},
-    values::{ByteSize, ConfigDuration},
+    values::{ByteSize, ConfigDuration, random_duration},
 };
 use http::Method;
 use parking_lot::Mutex;
@@ -120,10 +120,4 @@ impl HomeserverApi {
 /// A GET of the path.
 pub(super) fn get_request<'a>(path: &'a [&'a str]) -> ApiRequest<'a> {
     ApiRequest { method: Method::GET, path, query: &[], body: None }
-}
-
-/// Returns a random duration up to `max`.
-pub(super) fn random_duration(max: Duration) -> Duration {
-    let random = uuid::Uuid::new_v4().as_u128() as u16;
-    max.mul_f64(f64::from(random) / f64::from(u16::MAX))
 }

@@ -1,6 +1,8 @@
 //! The upstream client against well-behaved and misbehaving agents, all on loopback, most of them written byte by byte.
 
 mod breakers_and_failover;
+#[path = "../../../tests/it/support/closed_port.rs"]
+mod closed_port;
 mod connection_reuse;
 mod header_filtering;
 mod http2_upstream;
@@ -13,6 +15,7 @@ use super::*;
 use crate::{agent::Agent, fault::Fault, net::AddressPolicy, values::ConfigDuration};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
+use closed_port::ClosedPort;
 use serde_json::json;
 use std::{
     net::SocketAddr,

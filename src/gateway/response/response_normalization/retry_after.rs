@@ -1,15 +1,12 @@
 //! Parser of `Retry-After` in both of its forms (RFC 9110 §10.2.3).
 
+use crate::values::parse_http_date;
 use http::{HeaderMap, header};
 use std::time::Duration;
-use time::{OffsetDateTime, PrimitiveDateTime, format_description::FormatItem, macros::format_description};
+use time::OffsetDateTime;
 
 /// Maximum delay that is accepted from an agent.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
-
-/// The date format that senders must use (RFC 9110 §5.6.7).
-const IMF_FIXDATE: &[FormatItem<'_>] =
-    format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 
 /// Returns the delay that the agent asks for.
 pub(super) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
@@ -25,8 +22,4 @@ pub(super) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
         .and_then(|now| parse_http_date(now.to_str().ok()?))
         .unwrap_or_else(OffsetDateTime::now_utc);
     Some(Duration::try_from(retry_at - now).unwrap_or_default().min(MAX_RETRY_AFTER))
-}
-
-fn parse_http_date(text: &str) -> Option<OffsetDateTime> {
-    PrimitiveDateTime::parse(text, IMF_FIXDATE).ok().map(PrimitiveDateTime::assume_utc)
 }

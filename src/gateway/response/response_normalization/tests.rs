@@ -1,7 +1,8 @@
 //! Tables of agent responses and what callers get for them; no response reveals an agent's internals.
 
 use super::*;
-use http::{HeaderName, HeaderValue};
+use crate::fault::Fault;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
