@@ -2,20 +2,19 @@
 //! and the memory that the proxy uses for them.
 
 use crate::agent::BYTES_PATH;
+use crate::body_lengths::BODY_LENGTHS;
 use crate::environment::{ProgramPaths, TestEnvironment};
 use crate::gatepost::invoke_path;
 use crate::http1_client::PreparedRequest;
 use crate::load::{self, CallTarget, LoadLimit};
 use crate::process::ServerProcess;
-use crate::proxy::{ProxyKind, ProxyMode};
+use crate::proxy::ProxyKind;
+use crate::proxy_settings::ProxyMode;
 use crate::report::{PINGORA, format_number};
 use crate::statistics::{markdown_table, median};
 use anyhow::{Context as _, ensure};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// The measured body lengths, in bytes.
-pub(crate) const BODY_LENGTHS: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 64 << 20];
 
 /// How much to measure. The defaults take about a minute and a half.
 #[derive(clap::Args)]

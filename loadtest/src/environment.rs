@@ -5,9 +5,9 @@ use crate::client_stream::ClientProtocol;
 use crate::gatepost::{self, GatewayLauncher, anonymous_target, api_key_target, token_target};
 use crate::load::CallTarget;
 use crate::process::{CpuCore, ServerProcess};
-use crate::proxy::{self, ProxyKind, ProxyMode, ProxySettings, RunningProxy};
+use crate::proxy::{ProxyKind, RunningProxy};
+use crate::proxy_settings::{self, ProxyMode, ProxySettings};
 use crate::report::ReportRow;
-use crate::run::RunArgs;
 use crate::token_issuer::TokenIssuer;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
@@ -114,8 +114,13 @@ pub(crate) struct RunSetup {
 }
 
 impl RunSetup {
-    pub(crate) fn start(args: &RunArgs, idle: u64) -> anyhow::Result<Self> {
-        let environment = Rc::new(TestEnvironment::start(&args.programs, idle + 1000)?);
+    /// Starts the agent, the proxies and the gateways, and keeps the rows whose names `includes_row` accepts.
+    pub(crate) fn start(
+        programs: &ProgramPaths,
+        idle: u64,
+        includes_row: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<Self> {
+        let environment = Rc::new(TestEnvironment::start(programs, idle + 1000)?);
         let mut setup = Self {
             direct: ReportRow::new("direct", anonymous_target(environment.settings.agent, "/invoke"), None),
             rows: Vec::new(),
@@ -127,7 +132,7 @@ impl RunSetup {
             setup.add_other_proxy(name, &environment, (kind, mode))?;
         }
         setup.add_gateways(&environment.gateway, &environment.issuer)?;
-        setup.rows.retain(|row| args.includes_row(row.name));
+        setup.rows.retain(|row| includes_row(row.name));
         // The tables are by protocol.
         setup.rows.sort_by_key(|row| ClientProtocol::ALL.iter().position(|protocol| *protocol == row.target.protocol));
         for row in setup.rows.iter().chain([&setup.direct]) {
@@ -144,7 +149,7 @@ impl RunSetup {
     ) -> anyhow::Result<()> {
         let target_through = |proxy: &RunningProxy| match mode {
             ProxyMode::PassThrough | ProxyMode::Unbuffered => anonymous_target(proxy.process.address, "/invoke"),
-            ProxyMode::Checked => api_key_target(proxy.process.address, proxy::API_KEY),
+            ProxyMode::Checked => api_key_target(proxy.process.address, proxy_settings::API_KEY),
         };
         let start =
             || anyhow::Ok(kind.start(&environment.settings, mode)?.map(|proxy| (target_through(&proxy), proxy)));

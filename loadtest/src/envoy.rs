@@ -1,6 +1,6 @@
 //! Arguments and configuration of Envoy, with one worker.
 
-use crate::proxy::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
+use crate::proxy_settings::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;

@@ -10,7 +10,8 @@ use crate::http1_client::Http1Connection;
 use crate::load::{CallTarget, join_all};
 use crate::memory;
 use crate::process::ServerProcess;
-use crate::proxy::{ProxyKind, ProxyMode};
+use crate::proxy::ProxyKind;
+use crate::proxy_settings::ProxyMode;
 use crate::report::format_number;
 use crate::statistics::{markdown_table, median, percentile};
 use anyhow::Context as _;
@@ -158,7 +159,7 @@ fn read_stream(target: &CallTarget) -> anyhow::Result<Vec<u64>> {
     let mut first_line = None;
     for line in BufReader::new(stream).lines() {
         let line = line.context("the stream broke")?;
-        if let Some(sent) = parse_sending_time(&line) {
+        if let Some(sent) = open_streams::parse_sending_time(&line) {
             delays.push(monotonic_nanos().saturating_sub(sent));
         }
         first_line.get_or_insert(line);
@@ -167,11 +168,6 @@ fn read_stream(target: &CallTarget) -> anyhow::Result<Vec<u64>> {
         }
     }
     anyhow::bail!("{} of {EVENTS_PER_STREAM} events arrived (first line: {:?})", delays.len(), first_line)
-}
-
-/// Parses the moment in `data: {"sent":…}`. Chunk sizes and the blank lines between events contain none.
-fn parse_sending_time(line: &str) -> Option<u64> {
-    line.strip_prefix("data: {\"sent\":")?.strip_suffix('}')?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Arguments and configuration of HAProxy, with one thread. `no strict-limits` lets it start although it could not open
 //! two files for each of the callers: an idle caller takes only one.
 
-use crate::proxy::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
+use crate::proxy_settings::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
 use std::path::Path;
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 //! Arguments and configuration of nginx.
 
-use crate::proxy::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
+use crate::proxy_settings::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings, RATE_LIMIT, write_file};
 use std::path::Path;
 use std::process::Command;
 

@@ -4,7 +4,7 @@
 
 mod setup;
 
-use self::setup::{create_key, gateway_config, start_queueing_agent};
+use self::setup::{TIERS, create_key, gateway_config, start_queueing_agent};
 use crate::agent::monotonic_nanos;
 use crate::gatepost;
 use crate::http1_client::{Http1Connection, PreparedRequest};
@@ -20,9 +20,6 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-/// The tiers, lowest first, each with its priority.
-const TIERS: [(&str, u8); 3] = [("low", 1), ("middle", 5), ("high", 9)];
 
 /// How much to measure. The defaults take about a minute and a half.
 #[derive(clap::Args)]

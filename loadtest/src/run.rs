@@ -69,7 +69,7 @@ impl RunArgs {
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let idle = memory::raise_open_file_limit(args.idle)?;
-    let mut setup = RunSetup::start(args, idle)?;
+    let mut setup = RunSetup::start(&args.programs, idle, |name| args.includes_row(name))?;
     args.print_header();
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);

@@ -1,18 +1,17 @@
 //! Endpoint URLs of agents. The parser refuses every address that the gateway cannot call.
 
-use super::{AgentId, AgentUri, MatrixAddress};
+use super::{
+    AgentId, AgentUri, MatrixAddress,
+    endpoint_scheme::{AddressSyntax, EndpointScheme, SchemeSplit},
+};
 use http::Uri;
 use std::{fmt, path::PathBuf, str::FromStr};
-
-/// The supported endpoint schemes, for error messages.
-const SUPPORTED_SCHEMES: &str =
-    "http, https, agent, agent+https, agent+unix, agent+local, agent+matrix, ws, wss, agent+ws, agent+wss, mqtt, mqtts";
 
 /// The address of an agent's own server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEndpoint {
-    /// `http://` or `https://`, with a host, an optional port, a path and a query.
-    Http(Uri),
+    /// A URL with a host: `https://`, `wss://` (R51, RFC 6455 §3), `mqtts://` (R107).
+    Url(EndpointUrl),
     /// `agent+unix:///socket/path#/http/path`: HTTP over a unix socket (R51).
     Unix {
         /// The absolute path of the socket.
@@ -20,10 +19,6 @@ pub enum AgentEndpoint {
         /// The HTTP path; `/` by default.
         path: String,
     },
-    /// `ws://` or `wss://`, optionally prefixed with `agent+` (R51, RFC 6455 §3). The URI is stored without the prefix.
-    WebSocket(Uri),
-    /// `mqtt://` or `mqtts://`: a broker, with the agent's input topic as the path (R107).
-    Mqtt(Uri),
     /// `agent://name/path`: resolved when a call is made (R52).
     AgentUri(AgentUri),
     /// `agent+matrix://`: a user and a room (R51).
@@ -32,16 +27,48 @@ pub enum AgentEndpoint {
     Local(AgentId),
 }
 
+/// A URL with a host, an optional port, a path and a query, without the prefix `agent+`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointUrl {
+    scheme: EndpointScheme,
+    uri: Uri,
+}
+
+impl EndpointUrl {
+    /// The scheme.
+    pub fn scheme(&self) -> EndpointScheme {
+        self.scheme
+    }
+
+    /// The whole URL.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+}
+
 impl AgentEndpoint {
+    /// The scheme, which determines the transport.
+    pub fn scheme(&self) -> EndpointScheme {
+        match self {
+            Self::Url(url) => url.scheme,
+            Self::Unix { .. } => EndpointScheme::Unix,
+            Self::AgentUri(_) => EndpointScheme::AgentUri,
+            Self::Matrix(_) => EndpointScheme::Matrix,
+            Self::Local(_) => EndpointScheme::Local,
+        }
+    }
+
+    /// Returns the URL of an endpoint that speaks HTTP at a network address; `None` for every other endpoint.
+    pub fn http_url(&self) -> Option<&Uri> {
+        match self {
+            Self::Url(url) if url.scheme.syntax() == AddressSyntax::HttpUrl => Some(&url.uri),
+            _ => None,
+        }
+    }
+
     /// Returns whether traffic to the endpoint is encrypted or does not leave the machine.
     pub fn is_encrypted_or_local(&self) -> bool {
-        match self {
-            Self::Http(uri) => uri.scheme_str() == Some("https"),
-            Self::WebSocket(uri) => uri.scheme_str() == Some("wss"),
-            Self::Mqtt(uri) => uri.scheme_str() == Some("mqtts"),
-            // `agent://` resolves to https or to an address of the operator. A homeserver is https or local.
-            Self::Unix { .. } | Self::Local(_) | Self::Matrix(_) | Self::AgentUri(_) => true,
-        }
+        self.scheme().is_encrypted_or_local()
     }
 }
 
@@ -52,25 +79,32 @@ impl FromStr for AgentEndpoint {
         if text.len() > 2048 || text.bytes().any(|b| b.is_ascii_control() || b == b' ' || !b.is_ascii()) {
             return Err("the endpoint must have at most 2048 printable ASCII characters and no spaces".to_owned());
         }
-        match text.split_once("://") {
-            Some(("agent+unix", rest)) => parse_unix(rest),
-            Some(("agent", _)) => parse_agent_uri(text),
-            Some(("agent+matrix", rest)) => MatrixAddress::parse(rest).map(AgentEndpoint::Matrix),
-            Some(("agent+local", name)) => parse_local(name),
-            Some(("agent+https", rest)) => parse_http(&format!("https://{rest}")),
-            Some(("http" | "https", _)) => parse_http(text),
-            Some(("agent+wss" | "wss", rest)) => parse_websocket(&format!("wss://{rest}")),
-            Some(("agent+ws" | "ws", rest)) => parse_websocket(&format!("ws://{rest}")),
-            Some(("mqtt" | "mqtts", _)) => parse_mqtt(text),
-            Some((scheme, _)) => Err(format!("the endpoint scheme '{scheme}' is not supported ({SUPPORTED_SCHEMES})")),
-            None => Err(format!("the endpoint must be an absolute URL ({SUPPORTED_SCHEMES})")),
+        let Some(SchemeSplit { scheme, rest, .. }) = SchemeSplit::parse(text) else {
+            return Err(unsupported_scheme(text));
+        };
+        match scheme.syntax() {
+            AddressSyntax::HttpUrl => parse_http(scheme, rest),
+            AddressSyntax::WebSocketUrl => parse_websocket(scheme, rest),
+            AddressSyntax::TopicUrl => parse_topic_url(scheme, rest),
+            AddressSyntax::UnixSocket => parse_unix(rest),
+            AddressSyntax::RuntimeName => parse_local(rest),
+            AddressSyntax::MatrixRoom => MatrixAddress::parse(rest).map(Self::Matrix),
+            AddressSyntax::AgentUri => parse_agent_uri(text),
         }
     }
 }
 
-fn parse_http(text: &str) -> Result<AgentEndpoint, String> {
-    let (text, _fragment) = text.split_once('#').unwrap_or((text, ""));
-    Ok(AgentEndpoint::Http(parse_url(text)?))
+fn unsupported_scheme(text: &str) -> String {
+    let supported = EndpointScheme::supported_spellings();
+    match text.split_once("://") {
+        Some((scheme, _)) => format!("the endpoint scheme '{scheme}' is not supported ({supported})"),
+        None => format!("the endpoint must be an absolute URL ({supported})"),
+    }
+}
+
+fn parse_http(scheme: EndpointScheme, rest: &str) -> Result<AgentEndpoint, String> {
+    let (rest, _fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    parse_url(scheme, rest).map(AgentEndpoint::Url)
 }
 
 /// Parses an `agent://` name without a fragment, which only callers may add.
@@ -83,29 +117,30 @@ fn parse_agent_uri(text: &str) -> Result<AgentEndpoint, String> {
 }
 
 /// Parses a WebSocket URI, which has no fragment (RFC 6455 §3).
-fn parse_websocket(text: &str) -> Result<AgentEndpoint, String> {
-    if text.contains('#') {
+fn parse_websocket(scheme: EndpointScheme, rest: &str) -> Result<AgentEndpoint, String> {
+    if rest.contains('#') {
         return Err("a WebSocket endpoint must have no fragment (wss://host/path)".to_owned());
     }
-    Ok(AgentEndpoint::WebSocket(parse_url(text)?))
+    parse_url(scheme, rest).map(AgentEndpoint::Url)
 }
 
 /// Parses an MQTT URL. A topic name has no wildcard (`+`, `#`), and a query has no meaning.
-fn parse_mqtt(text: &str) -> Result<AgentEndpoint, String> {
-    if text.contains(['#', '?', '+']) {
+fn parse_topic_url(scheme: EndpointScheme, rest: &str) -> Result<AgentEndpoint, String> {
+    if rest.contains(['#', '?', '+']) {
         return Err(
             "an MQTT endpoint must end with a topic without wildcards (mqtts://host/control/agents/id/input)".into()
         );
     }
-    let uri = parse_url(text)?;
-    match uri.path().split('/').all(str::is_empty) {
-        true => Err("an MQTT endpoint must name a topic (mqtts://host/control/agents/id/input)".to_owned()),
-        false => Ok(AgentEndpoint::Mqtt(uri)),
+    let url = parse_url(scheme, rest)?;
+    if url.uri.path().split('/').all(str::is_empty) {
+        return Err("an MQTT endpoint must name a topic (mqtts://host/control/agents/id/input)".to_owned());
     }
+    Ok(AgentEndpoint::Url(url))
 }
 
 /// Parses a URL that has a host and no userinfo.
-fn parse_url(text: &str) -> Result<Uri, String> {
+fn parse_url(scheme: EndpointScheme, rest: &str) -> Result<EndpointUrl, String> {
+    let text = format!("{}://{rest}", scheme.as_str());
     let uri: Uri = text.parse().map_err(|why| format!("the endpoint is not a URL ({why})"))?;
     let authority = uri.authority().ok_or("the endpoint has no host")?;
     if authority.as_str().contains('@') {
@@ -116,7 +151,7 @@ fn parse_url(text: &str) -> Result<Uri, String> {
     if authority.host().is_empty() || authority.port_u16() == Some(0) || authority.as_str().ends_with(':') {
         return Err("the endpoint's host or port is invalid".to_owned());
     }
-    Ok(uri)
+    Ok(EndpointUrl { scheme, uri })
 }
 
 fn parse_unix(rest: &str) -> Result<AgentEndpoint, String> {
@@ -141,7 +176,7 @@ fn parse_local(name: &str) -> Result<AgentEndpoint, String> {
 impl fmt::Display for AgentEndpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(uri) | Self::WebSocket(uri) | Self::Mqtt(uri) => uri.fmt(formatter),
+            Self::Url(url) => url.uri.fmt(formatter),
             Self::AgentUri(uri) => uri.fmt(formatter),
             Self::Matrix(address) => address.fmt(formatter),
             Self::Local(name) => write!(formatter, "agent+local://{name}"),

@@ -4,6 +4,7 @@
 mod agent_id;
 mod agent_uri;
 mod endpoint;
+mod endpoint_scheme;
 mod matrix_address;
 mod metadata_document;
 mod metadata_schema;
@@ -11,7 +12,8 @@ mod version_selection;
 
 pub use agent_id::AgentId;
 pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
-pub use endpoint::AgentEndpoint;
+pub use endpoint::{AgentEndpoint, EndpointUrl};
+pub use endpoint_scheme::{AddressSyntax, EndpointAccess, EndpointScheme, SchemeSplit};
 pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
 pub use version_selection::{AgentVersion, AgentVersions, VersionSelectionError};

@@ -34,16 +34,13 @@ impl<'a> AddressRedactor<'a> {
     /// use to a caller and is always redacted.
     pub(super) fn new(agent: &'a Agent, base: &'a str, endpoints: EndpointExposure) -> Self {
         let host = match &agent.endpoint {
-            AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) | AgentEndpoint::Mqtt(uri) => {
-                Cow::Borrowed(uri.host().unwrap_or_default().trim_end_matches('.'))
-            }
+            AgentEndpoint::Url(url) => Cow::Borrowed(url.uri().host().unwrap_or_default().trim_end_matches('.')),
             AgentEndpoint::Unix { socket, .. } => socket.to_string_lossy(),
             AgentEndpoint::AgentUri(uri) => Cow::Borrowed(uri.authority().host_name()),
             AgentEndpoint::Matrix(address) => Cow::Borrowed(address.user()),
             local @ AgentEndpoint::Local(_) => Cow::Owned(local.to_string()),
         };
-        let exposes_endpoint =
-            endpoints == EndpointExposure::Direct && matches!(agent.endpoint, AgentEndpoint::Http(_));
+        let exposes_endpoint = endpoints == EndpointExposure::Direct && agent.endpoint.http_url().is_some();
         Self { agent, base, exposes_endpoint, host, replacement: invoke_url(base, agent.id.as_str(), "") }
     }
 
@@ -54,8 +51,8 @@ impl<'a> AddressRedactor<'a> {
 
     /// Returns the address to call.
     pub(super) fn public_endpoint(&self) -> Cow<'_, str> {
-        match &self.agent.endpoint {
-            AgentEndpoint::Http(uri) if self.exposes_endpoint => uri.to_string().into(),
+        match self.agent.endpoint.http_url() {
+            Some(url) if self.exposes_endpoint => url.to_string().into(),
             _ => Cow::Borrowed(&self.replacement),
         }
     }
@@ -107,9 +104,9 @@ impl<'a> AddressRedactor<'a> {
         }
         // A host may be a common word, as in agent://planner: only URLs are redacted for it.
         let is_url = match &self.agent.endpoint {
-            AgentEndpoint::Http(_) | AgentEndpoint::WebSocket(_) | AgentEndpoint::Mqtt(_) => true,
+            AgentEndpoint::Url(_) => true,
             AgentEndpoint::AgentUri(uri) => uri.authority().host_and_port().is_some(),
-            _ => false,
+            AgentEndpoint::Unix { .. } | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => false,
         };
         if !is_url && text.contains(&*self.host) {
             // The text around a path may reveal it too, so the whole text is replaced.

@@ -2,15 +2,18 @@
 //! last will belongs to one connection, and reconnects whenever the connection ends. Its task ids outlive connections.
 
 use super::{
-    AgentInvoker, MqttBridgeConfig, StatusDetails, agent_health,
+    AgentInvoker, StatusDetails,
+    agent_connection::AgentConnection,
+    agent_health,
     agent_session::{AgentSession, AgentSessionEnd},
+    config::ResolvedBridgeConfig,
     deduplication::RecentTaskIds,
     mqtt_topic, payload,
     task_envelope::TaskValidator,
 };
 use crate::{
-    mqtt_client::{self, BrokerAddress, ConnectOptions, MqttReceiver, MqttSender, WillMessage},
-    values::{Backoff, Secret, encode_hex, jittered},
+    mqtt_client::{ConnectOptions, WillMessage},
+    values::{Backoff, encode_hex, jittered},
 };
 use aws_lc_rs::hmac;
 use std::{sync::Arc, time::Duration};
@@ -25,17 +28,6 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(15);
 const RECONNECT_JITTER: f64 = 0.5;
 /// An attempt and its connection that lasted at least this long reset the delay to the shortest one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-
-/// One entry of the bridge configuration, with its address parsed and its key loaded.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ResolvedBridgeConfig {
-    /// Address of the broker.
-    pub address: BrokerAddress,
-    /// The configuration entry: connection settings and limits.
-    pub config: MqttBridgeConfig,
-    /// API key for the calls to agents; the MQTT client ids are derived from it.
-    pub key: Secret,
-}
 
 /// One agent on one broker.
 pub struct AgentPresence {
@@ -84,13 +76,13 @@ impl AgentPresence {
                 tracing::warn!(agent, %broker, reason, "no MQTT connection for the agent");
                 let delay = jittered(backoff.next_delay(), RECONNECT_JITTER);
                 tokio::select! {
-                    () = session.wait_reaping_tasks(delay) => {}
+                    () = session.tasks.wait_reaping_tasks(delay) => {}
                     () = wait_for_withdrawal(&mut withdrawn) => break,
                 }
             }
         }
         // Another gateway took the connection over, or it was lost: results of running tasks go over a new connection.
-        if session.has_running_tasks()
+        if !session.tasks.is_empty()
             && let Ok(connection) = self.connect_anonymously().await
         {
             let drain_timeout = *self.drain_timeout.borrow();
@@ -103,19 +95,20 @@ impl AgentPresence {
     }
 
     /// Connects with a last will that announces the agent as unavailable (R118).
-    async fn connect_with_will(&self) -> Result<(MqttSender, MqttReceiver), String> {
+    async fn connect_with_will(&self) -> Result<AgentConnection, String> {
         let options = self.bridge.config.mqtt.connect_options(&self.bridge.address, CONNECT_TIMEOUT).await?;
         let will = WillMessage {
             topic: mqtt_topic::status_topic(&self.agent),
             payload: payload::status_payload(&self.agent, None).into(),
         };
-        mqtt_client::connect(&ConnectOptions { will: Some(will), client_id: Some(self.client_id()), ..options }).await
+        let options = ConnectOptions { will: Some(will), client_id: Some(self.client_id()), ..options };
+        AgentConnection::open(&options).await
     }
 
     /// Connects with a random client id and without a last will.
-    async fn connect_anonymously(&self) -> Result<(MqttSender, MqttReceiver), String> {
-        mqtt_client::connect(&self.bridge.config.mqtt.connect_options(&self.bridge.address, CONNECT_TIMEOUT).await?)
-            .await
+    async fn connect_anonymously(&self) -> Result<AgentConnection, String> {
+        let options = self.bridge.config.mqtt.connect_options(&self.bridge.address, CONNECT_TIMEOUT).await?;
+        AgentConnection::open(&options).await
     }
 
     /// Derives the MQTT client id from the key. The id is stable, so that a gateway that takes over ends the connection

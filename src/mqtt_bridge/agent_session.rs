@@ -4,12 +4,13 @@
 
 use super::{
     AgentInvoker, StatusDetails,
+    agent_connection::AgentConnection,
     agent_health::AgentHealth,
-    agent_presence::ResolvedBridgeConfig,
-    mqtt_topic,
-    payload::{self, TaskError, TaskErrorCode},
-    task_envelope::{IncomingTask, OutgoingMessage, TaskValidator, TaskVerdict},
-    task_runner::{TaskRunner, log_panic, publish_result},
+    config::ResolvedBridgeConfig,
+    mqtt_topic, payload,
+    running_tasks::RunningTasks,
+    task_envelope::{IncomingTask, TaskValidator, TaskVerdict},
+    task_runner::log_panic,
 };
 use crate::mqtt_client::{IncomingMessage, MqttReceiver, MqttSender};
 use serde_json::Value;
@@ -17,17 +18,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinSet,
-};
+use tokio::sync::watch;
 
-/// Maximum number of concurrent publications besides tasks; further messages are dropped.
-const MAX_PUBLICATIONS: usize = 64;
 /// Minimum interval between two publications of the status, which corrects a status that another client published.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of discarded messages that are logged a second.
-const MAX_LOGGED: u32 = 10;
 
 /// How a session ended.
 #[derive(Debug)]
@@ -43,20 +37,12 @@ type DetailsWatch = watch::Receiver<Option<Arc<StatusDetails>>>;
 /// State of an agent that outlives connections: running tasks, and the ids of recent ones.
 pub(super) struct AgentSession {
     validator: TaskValidator,
-    pub(super) agent: String,
-    pub(super) broker: String,
-    invoker: Arc<dyn AgentInvoker>,
-    permits: Arc<Semaphore>,
-    max_tasks: usize,
-    pub(super) tasks: JoinSet<()>,
-    /// Becomes true when the drain timeout has passed.
-    pub(super) drain_expired: watch::Sender<bool>,
-    /// The sender of the current connection, for results.
-    pub(super) current_sender: watch::Sender<Option<MqttSender>>,
+    agent: String,
+    broker: String,
+    pub(super) tasks: RunningTasks,
     health: AgentHealth,
     /// The availability that was announced last.
     announced: Option<bool>,
-    discard_log: (Instant, u32),
 }
 
 impl AgentSession {
@@ -66,30 +52,24 @@ impl AgentSession {
         invoker: &Arc<dyn AgentInvoker>,
         health: AgentHealth,
     ) -> Self {
-        let concurrency = usize::from(bridge.config.max_concurrency.get());
         Self {
             agent: validator.agent().to_owned(),
-            validator,
             broker: bridge.address.base_url(),
-            invoker: Arc::clone(invoker),
-            permits: Arc::new(Semaphore::new(concurrency)),
-            max_tasks: concurrency + usize::from(bridge.config.max_queued),
-            tasks: JoinSet::new(),
-            drain_expired: watch::channel(false).0,
-            current_sender: watch::channel(None).0,
+            tasks: RunningTasks::new(validator.agent(), bridge, invoker),
+            validator,
             health,
             announced: None,
-            discard_log: (Instant::now(), 0),
         }
     }
 
     /// Runs the session on one connection until it ends.
     pub(super) async fn run(
         &mut self,
-        (sender, mut receiver): (MqttSender, MqttReceiver),
+        connection: AgentConnection,
         details: &mut DetailsWatch,
         drain_timeout: &watch::Receiver<Duration>,
     ) -> AgentSessionEnd {
+        let AgentConnection { sender, mut receiver } = connection;
         self.announced = None;
         let end = match self.subscribe_and_announce(&sender, &mut receiver, details).await {
             Ok(true) => self.receive_tasks(&sender, &mut receiver, details).await,
@@ -100,7 +80,7 @@ impl AgentSession {
             let drain_timeout = *drain_timeout.borrow();
             self.withdraw(&sender, &mut receiver, drain_timeout).await;
         }
-        self.current_sender.send_replace(None);
+        self.tasks.set_sender(None);
         end
     }
 
@@ -119,7 +99,7 @@ impl AgentSession {
         if granted.first() != Some(&true) {
             return Err(format!("MQTT broker refused the subscription to {input} (check the broker's ACL)"));
         }
-        self.current_sender.send_replace(Some(sender.clone()));
+        self.tasks.set_sender(Some(sender.clone()));
         let (mut health, agent) = (self.health.clone(), self.agent.clone());
         let announcement = async {
             let is_reachable =
@@ -185,7 +165,7 @@ impl AgentSession {
                     let is_reachable = *self.health.borrow_and_update() == Some(true);
                     self.record_announcement(Some(is_reachable));
                     let status = payload::status_payload(&self.agent, is_reachable.then_some(&*status_details));
-                    self.publish_status(sender.clone(), status);
+                    self.tasks.publish_status(sender.clone(), status);
                 }
                 Some(result) = self.tasks.join_next() => log_panic(result),
             }
@@ -193,7 +173,7 @@ impl AgentSession {
     }
 
     /// Handles one message. Returns whether the agent's status has to be published again.
-    pub(super) fn handle_message(&mut self, message: &IncomingMessage) -> bool {
+    fn handle_message(&mut self, message: &IncomingMessage) -> bool {
         let topic = String::from_utf8_lossy(&message.topic);
         if *topic == mqtt_topic::status_topic(&self.agent) {
             return !message.retained
@@ -201,54 +181,45 @@ impl AgentSession {
         }
         let incoming = IncomingTask { topic: &topic, payload: &message.payload, retained: message.retained };
         match self.validator.validate_and_deduplicate(&incoming, Instant::now()) {
-            TaskVerdict::Discard(reason) => self.log_discarded(reason),
-            TaskVerdict::Refuse(outgoing) => self.publish_in_background(outgoing),
-            TaskVerdict::Process(task) if self.tasks.len() >= self.max_tasks => {
-                self.publish_in_background(task.result_message(Err(TaskError::new(
-                    TaskErrorCode::InternalError,
-                    "Too many tasks; try again later",
-                ))));
-            }
-            TaskVerdict::Process(task) => {
-                let runner = TaskRunner {
-                    agent: self.agent.clone(),
-                    invoker: Arc::clone(&self.invoker),
-                    permits: Arc::clone(&self.permits),
-                    drain_expired: self.drain_expired.subscribe(),
-                    current_sender: self.current_sender.subscribe(),
-                };
-                self.tasks.spawn(runner.run(task));
-            }
+            TaskVerdict::Discard(reason) => self.tasks.log_discarded(reason),
+            TaskVerdict::Refuse(outgoing) => self.tasks.publish_in_background(outgoing),
+            TaskVerdict::Process(task) => self.tasks.start(task),
         }
         false
     }
 
-    fn publish_in_background(&mut self, outgoing: OutgoingMessage) {
-        if self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
-            self.tasks.spawn(publish_result(self.current_sender.subscribe(), outgoing));
-        } else {
-            self.log_discarded("too many pending publications");
+    /// Announces the agent as unavailable, finishes running tasks and disconnects (R119).
+    async fn withdraw(&mut self, sender: &MqttSender, receiver: &mut MqttReceiver, drain_timeout: Duration) {
+        let deadline = tokio::time::Instant::now() + drain_timeout;
+        let (status, input) = (mqtt_topic::status_topic(&self.agent), mqtt_topic::input_topic(&self.agent));
+        let unavailable = payload::status_payload(&self.agent, None);
+        let announcement = async {
+            sender.publish(&status, unavailable, true).await?;
+            sender.unsubscribe(&[&input]).await?;
+            sender.unsubscribe(&[input.trim_start_matches('/')]).await
+        };
+        let mut announcement = std::pin::pin!(announcement);
+        // Messages that arrive before the unsubscription were sent to an available agent.
+        while let Some(message) = tokio::select! {
+            announcement = &mut announcement => {
+                if let Err(error) = announcement {
+                    tracing::debug!(%error, "cannot announce the withdrawal of the agent");
+                }
+                None
+            },
+            message = receiver.next() => message.ok(),
+        } {
+            self.handle_message(&message);
         }
+        self.tasks.drain(sender, receiver, deadline).await;
+        tracing::info!(agent = self.agent, broker = self.broker, "agent withdrawn from the MQTT broker");
     }
 
-    fn publish_status(&mut self, sender: MqttSender, status: Vec<u8>) {
-        let topic = mqtt_topic::status_topic(&self.agent);
-        self.tasks.spawn(async move {
-            if let Err(error) = sender.publish(&topic, status, true).await {
-                tracing::debug!(%error, "cannot publish the agent's status");
-            }
-        });
-    }
-
-    /// Logs a discarded message, with a rate limit.
-    fn log_discarded(&mut self, reason: &str) {
-        if self.discard_log.0.elapsed() >= Duration::from_secs(1) {
-            self.discard_log = (Instant::now(), 0);
-        }
-        self.discard_log.1 += 1;
-        if self.discard_log.1 <= MAX_LOGGED {
-            tracing::info!(agent = self.agent, broker = self.broker, "MQTT message discarded: {reason}");
-        }
+    /// Finishes running tasks on another connection.
+    pub(super) async fn drain_on(&mut self, connection: AgentConnection, drain_timeout: Duration) {
+        let AgentConnection { sender, mut receiver } = connection;
+        self.tasks.set_sender(Some(sender.clone()));
+        self.tasks.drain(&sender, &mut receiver, tokio::time::Instant::now() + drain_timeout).await;
     }
 }
 

@@ -1,8 +1,8 @@
 //! Configuration of the MQTT bridge: the brokers, and the agents that are exposed on them.
 
 use crate::{
-    mqtt_client::BrokerSettings,
-    values::{ConfigDuration, Glob, SecretRef},
+    mqtt_client::{BrokerAddress, BrokerSettings},
+    values::{ConfigDuration, Glob, Secret, SecretRef},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,4 +81,15 @@ impl MqttBridgeConfig {
         }
         problems
     }
+}
+
+/// One entry of the bridge configuration, with its address parsed and its key loaded.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ResolvedBridgeConfig {
+    /// Address of the broker.
+    pub address: BrokerAddress,
+    /// The configuration entry: connection settings and limits.
+    pub config: MqttBridgeConfig,
+    /// API key for the calls to agents; the MQTT client ids are derived from it.
+    pub key: Secret,
 }

@@ -2,20 +2,21 @@
 //! incoming tasks in the order of the protocol's steps and builds the published messages. Its [`AgentInvoker`] calls the
 //! agents and checks grants; its users choose which agents are exposed.
 
+mod agent_connection;
 mod agent_health;
 mod agent_presence;
 mod agent_session;
-mod agent_withdrawal;
 mod config;
 mod deduplication;
 mod merge_instruction;
 mod mqtt_topic;
 mod payload;
+mod running_tasks;
 mod task_envelope;
 mod task_runner;
 
-pub use agent_presence::{AgentPresence, ResolvedBridgeConfig};
-pub use config::MqttBridgeConfig;
+pub use agent_presence::AgentPresence;
+pub use config::{MqttBridgeConfig, ResolvedBridgeConfig};
 pub use merge_instruction::merge_instruction;
 pub use payload::StatusDetails;
 

@@ -4,6 +4,7 @@
 
 mod broker_address;
 mod broker_settings;
+mod connect_options;
 mod mqtt_connect;
 mod mqtt_session;
 mod packet_limit;
@@ -11,7 +12,8 @@ mod protocol_versions;
 
 pub use broker_address::BrokerAddress;
 pub use broker_settings::BrokerSettings;
-pub use mqtt_connect::{ConnectOptions, WillMessage, connect};
+pub use connect_options::{ConnectOptions, WillMessage};
+pub use mqtt_connect::connect;
 pub use mqtt_session::{MqttReceiver, MqttSendError, MqttSender};
 pub use protocol_versions::{IncomingMessage, PublishAck};
 

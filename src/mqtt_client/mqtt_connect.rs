@@ -3,66 +3,11 @@
 
 use super::{
     BrokerAddress,
+    connect_options::ConnectOptions,
     mqtt_session::{self, MqttReceiver, MqttSender},
     protocol_versions::{ConnectError, MqttConnection, v4, v5},
 };
-use crate::{
-    net::{self, AddressPolicy, ByteStream, TlsClientSettings},
-    values::Secret,
-};
-use bytes::Bytes;
-use std::{sync::Arc, time::Duration};
-
-/// Last will: the message that the broker publishes when the connection ends without DISCONNECT; retained, QoS 1.
-#[derive(Clone, Debug)]
-pub struct WillMessage {
-    /// Topic of the message.
-    pub topic: String,
-    /// Payload of the message.
-    pub payload: Bytes,
-}
-
-/// Options for connecting to a broker.
-#[derive(Clone, Debug)]
-pub struct ConnectOptions {
-    /// Address of the broker.
-    pub address: BrokerAddress,
-    /// User name and optional password.
-    pub credentials: Option<(Secret, Option<Secret>)>,
-    /// Certificate authorities to trust; required for an address with TLS.
-    pub authorities: Option<TlsClientSettings>,
-    /// Name that the broker's certificate must be valid for, if it differs from the host.
-    pub server_name: Option<String>,
-    /// Restricts the addresses to connect to; `None` where the operator configured the broker.
-    pub policy: Option<Arc<AddressPolicy>>,
-    /// Interval of inactivity after which the client sends a PINGREQ; whole seconds.
-    pub keep_alive: Duration,
-    /// Timeout of each step of connecting. An acknowledgement by the broker may take as long, and at least 10 s; after
-    /// that the connection is closed.
-    pub timeout: Duration,
-    /// The last will. Default: none.
-    pub will: Option<WillMessage>,
-    /// The client identifier: at most 23 letters and digits that others cannot guess. With a fixed identifier, a client
-    /// that reconnects ends its own previous session. Default: random.
-    pub client_id: Option<String>,
-}
-
-impl ConnectOptions {
-    /// Options for `address` without credentials and last will, and with a keep-alive of 30 s.
-    pub fn new(address: BrokerAddress, timeout: Duration) -> Self {
-        Self {
-            address,
-            credentials: None,
-            authorities: None,
-            server_name: None,
-            policy: None,
-            keep_alive: Duration::from_secs(30),
-            timeout,
-            will: None,
-            client_id: None,
-        }
-    }
-}
+use crate::net::{self, ByteStream};
 
 /// Connects to a broker with a clean session, under a client identifier that others cannot guess and take over.
 ///

@@ -176,10 +176,10 @@ impl MqttSender {
             result = ack => match result {
                 Ok(Ok(result)) => Ok(result),
                 // The library reports only a dropped channel; the end of the session has the reason.
-                Ok(Err(error)) => Err(match self.is_closed() {
-                    true => MqttSendError::ConnectionLost(wait_until_closed(self.closed.clone()).await),
-                    false => MqttSendError::Refused(error),
-                }),
+                Ok(Err(_)) if self.is_closed() => {
+                    Err(MqttSendError::ConnectionLost(wait_until_closed(self.closed.clone()).await))
+                }
+                Ok(Err(error)) => Err(MqttSendError::Refused(error)),
                 Err(_) => {
                     self.abort.notify_one();
                     Err(MqttSendError::ConnectionLost(ACK_TIMED_OUT.to_owned()))

@@ -1,7 +1,7 @@
 //! One MQTT connection, in MQTT 5 or 3.1.1 (R104): one interface over two crates with nearly the same API. It sends the
 //! packets that the protocol requires (such as PINGREQ and PUBACK), and does not reconnect.
 
-use super::{ConnectOptions, packet_limit};
+use super::{connect_options::ConnectOptions, packet_limit};
 use crate::{net::ByteStream, values::json};
 use bytes::Bytes;
 use parking_lot::Mutex;

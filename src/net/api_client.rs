@@ -2,7 +2,7 @@
 //! no retries. Callers interpret the responses.
 
 use super::{
-    FetchError, FetchLimits, NetworkConfig, fetch_client,
+    FetchError, FetchLimits, NetworkConfig, bounded_fetch,
     source_client::{bearer_value, retry_after},
 };
 use crate::values::{ConfigPath, Secret};
@@ -50,15 +50,16 @@ impl ApiClient {
     /// Returns every unusable value.
     pub fn build(base: &str, ca: Option<&ConfigPath>, token: &Secret) -> Result<Self, Vec<String>> {
         super::install_crypto_provider();
-        let base = fetch_client::parse_allowed_url(base, false).map_err(|reason| vec![format!("'{base}' {reason}")])?;
+        let base =
+            bounded_fetch::parse_allowed_url(base, false).map_err(|reason| vec![format!("'{base}' {reason}")])?;
         if base.query().is_some() || base.fragment().is_some() {
             return Err(vec!["the URL must not contain a query or fragment".to_owned()]);
         }
         let token = bearer_value(token).map_err(|reason| vec![format!("the token {reason}")])?;
         let config = NetworkConfig { ca: ca.cloned(), ..NetworkConfig::default() };
-        let client = fetch_client::builder_with_authorities(&config)?.build();
+        let client = bounded_fetch::builder_with_authorities(&config)?.build();
         let client = client
-            .map_err(|error| vec![format!("cannot build a TLS client ({})", fetch_client::error_chain(&error))])?;
+            .map_err(|error| vec![format!("cannot build a TLS client ({})", bounded_fetch::error_chain(&error))])?;
         Ok(Self { client, base, token })
     }
 
@@ -85,7 +86,7 @@ impl ApiClient {
         if let Some(body) = request.body {
             builder = builder.header(header::CONTENT_TYPE, "application/json").body(body.to_vec());
         }
-        let (head, body) = fetch_client::send_and_read(&base_url, builder, limits).await?;
+        let (head, body) = bounded_fetch::send_and_read(&base_url, builder, limits).await?;
         Ok(ApiReply { status: head.status, retry_after: retry_after(&head.headers), body })
     }
 }

@@ -74,9 +74,10 @@ fn filter_permitted(
     let mut permitted = Vec::with_capacity(ips.len());
     for ip in ips {
         let address = SocketAddr::new(*ip, port);
-        match policy.permits_address(address) {
-            true => permitted.push(address),
-            false => denied = denied.or(Some(address)),
+        if policy.permits_address(address) {
+            permitted.push(address);
+        } else {
+            denied = denied.or(Some(address));
         }
     }
     match (permitted.is_empty(), denied) {

@@ -1,9 +1,17 @@
-//! HTTP client for bounded fetches: limits on size and total time, no redirects, TLS unless configured otherwise.
+//! HTTP client for bounded fetches: limits on size and total time, a bounded number of redirects, TLS unless configured otherwise.
 //! Bodies are untrusted bytes.
 
-use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host, install_crypto_provider};
-use crate::values::{ByteSize, ConfigDuration, Secret, is_loopback_host, parse_ip_literal};
-use reqwest::{Url, dns, header, redirect};
+use super::{
+    AddressPolicy, FetchError, NetworkConfig,
+    bounded_fetch::{
+        FetchLimits, PolicyResolver, builder_with_authorities, error_chain, parse_allowed_url, send_and_read,
+    },
+    dns::resolve_host,
+    install_crypto_provider,
+    redirect::{self, FinalReply},
+};
+use crate::values::{ConfigDuration, Secret, parse_ip_literal};
+use reqwest::{Url, header};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
@@ -19,15 +27,6 @@ pub enum UrlTrust {
     Operator,
     /// Another party, for example in a document: the address policy applies.
     Untrusted,
-}
-
-/// Limits of one fetch.
-#[derive(Clone, Copy, Debug)]
-pub struct FetchLimits {
-    /// Maximum size of the body.
-    pub size: ByteSize,
-    /// Maximum time from the DNS lookup to the last byte of the body.
-    pub time: ConfigDuration,
 }
 
 /// Form to post (RFC 7662 §2.1), with the client's own credential.
@@ -159,10 +158,66 @@ impl FetchClient {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
         let is_localhost = host == "localhost" || host.ends_with(".localhost");
-        match is_localhost && !loopback.into_iter().any(|ip| self.permits(ip, &parsed)) {
-            true => Err(ADDRESS_DENIED.to_owned()),
-            false => Ok(()),
+        if is_localhost && !loopback.into_iter().any(|ip| self.permits(ip, &parsed)) {
+            return Err(ADDRESS_DENIED.to_owned());
         }
+        Ok(())
+    }
+
+    /// Sends a GET with these headers to `url`, follows redirects, and returns the final response. `limits` applies to
+    /// all requests together.
+    ///
+    /// # Errors
+    /// One of the URLs is denied, or there was no complete response within the limits.
+    pub async fn get_following_redirects(
+        &self,
+        url: &Url,
+        fields: &header::HeaderMap,
+        limits: FetchLimits,
+    ) -> Result<FinalReply, FetchError> {
+        let late =
+            |_| FetchError::Failed { url: url.to_string(), reason: format!("takes longer than {}", limits.time) };
+        tokio::time::timeout(limits.time.get(), self.follow_redirects(url, fields, limits)).await.map_err(late)?
+    }
+
+    async fn follow_redirects(
+        &self,
+        start: &Url,
+        fields: &header::HeaderMap,
+        limits: FetchLimits,
+    ) -> Result<FinalReply, FetchError> {
+        let mut url = start.clone();
+        for _ in 0..=redirect::MAX_REDIRECTS {
+            let reply = self.get_once(&url, fields, limits).await?;
+            let Some(next) = redirect::redirect_target(&reply)? else { return Ok(reply) };
+            url = next;
+        }
+        Err(redirect::too_many_redirects(start))
+    }
+
+    /// Checks that `url` and its addresses may be fetched from.
+    ///
+    /// # Errors
+    /// The URL or its addresses are denied, or it has no address.
+    pub async fn check_address(&self, url: &Url) -> Result<(), FetchError> {
+        let denied = |reason| FetchError::Denied { url: url.to_string(), reason };
+        self.check_url(url.as_str()).map_err(denied)?;
+        // The client's DNS resolver does not know the port, so the gateway's own listeners are detected here.
+        let port = url.port_or_known_default().unwrap_or(443);
+        let addresses = resolve_host(url.host_str().unwrap_or_default(), port, &self.policy).await;
+        addresses.map(drop).map_err(|error| denied(error.to_string()))
+    }
+
+    /// Fetches once, without following a redirect.
+    pub(super) async fn get_once(
+        &self,
+        url: &Url,
+        fields: &header::HeaderMap,
+        limits: FetchLimits,
+    ) -> Result<FinalReply, FetchError> {
+        self.check_address(url).await?;
+        redirect::read_uncompressed(url, self.build_get(url, UrlTrust::Untrusted)?.headers(fields.clone()), limits)
+            .await
     }
 
     /// Builds a GET request to `url` after checking the URL.
@@ -195,96 +250,7 @@ impl FetchClient {
     }
 }
 
-pub(super) fn builder_with_authorities(config: &NetworkConfig) -> Result<reqwest::ClientBuilder, Vec<String>> {
-    let builder = reqwest::Client::builder()
-        .no_proxy()
-        .referer(false)
-        .redirect(redirect::Policy::none())
-        .user_agent(concat!("gatepost/", env!("CARGO_PKG_VERSION")));
-    let Some(path) = &config.ca else {
-        return Ok(builder);
-    };
-    let unusable = |reason: String| vec![format!("ca: {} cannot be used ({reason})", path.display())];
-    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-    let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error_chain(&error)))?;
-    if authorities.is_empty() {
-        return Err(unusable("it contains no certificate in PEM".to_owned()));
-    }
-    Ok(builder.tls_certs_merge(authorities))
-}
-
 async fn fetch(url: &str, request: reqwest::RequestBuilder, limits: FetchLimits) -> Result<FetchReply, FetchError> {
     let (head, body) = send_and_read(url, request, limits).await?;
     Ok(FetchReply { status: head.status, body })
-}
-
-/// Status and headers of a response.
-pub(super) struct FetchedHead {
-    pub(super) status: u16,
-    pub(super) headers: header::HeaderMap,
-}
-
-/// Sends `request` and reads the whole response.
-pub(super) async fn send_and_read(
-    url: &str,
-    request: reqwest::RequestBuilder,
-    limits: FetchLimits,
-) -> Result<(FetchedHead, Vec<u8>), FetchError> {
-    let failed =
-        |error: reqwest::Error| FetchError::Failed { url: url.to_owned(), reason: error_chain(&error.without_url()) };
-    let mut response = request.timeout(limits.time.get()).send().await.map_err(failed)?;
-    let too_large = || FetchError::TooLarge { url: url.to_owned(), limit: limits.size };
-    let max_bytes = limits.size.get();
-    if response.content_length().is_some_and(|length| length > max_bytes as u64) {
-        return Err(too_large());
-    }
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if body.len() + chunk.len() > max_bytes {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok((FetchedHead { status: response.status().as_u16(), headers: std::mem::take(response.headers_mut()) }, body))
-}
-
-/// Checks the text of a URL and parses it.
-pub(super) fn parse_allowed_url(url: &str, allow_plaintext: bool) -> Result<Url, String> {
-    let parsed = Url::parse(url).map_err(|_| "is not a URL (write https://host/path)".to_owned())?;
-    let host = parsed.host_str().ok_or("has no host")?;
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err("must not contain a user name or password".to_owned());
-    }
-    match parsed.scheme() {
-        "https" => Ok(parsed),
-        "http" if allow_plaintext || is_loopback_host(host) => Ok(parsed),
-        "http" => Err("must be https (http only to this machine, or with network.allow_plaintext: true)".to_owned()),
-        _ => Err("must be https".to_owned()),
-    }
-}
-
-/// Formats an error with its causes, because the outermost often says only that something failed.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        cause = source.source();
-    }
-    text
-}
-
-/// DNS resolver for reqwest that applies the address policy.
-struct PolicyResolver(Arc<AddressPolicy>);
-
-impl dns::Resolve for PolicyResolver {
-    fn resolve(&self, name: dns::Name) -> dns::Resolving {
-        let policy = Arc::clone(&self.0);
-        Box::pin(async move {
-            // reqwest sets the port later; only the address is checked here.
-            let addresses = resolve_host(name.as_str(), 0, &policy).await?;
-            Ok(Box::new(addresses.into_iter()) as dns::Addrs)
-        })
-    }
 }

@@ -3,6 +3,7 @@
 
 mod address_policy;
 mod api_client;
+mod bounded_fetch;
 mod cidr;
 mod dns;
 mod error;
@@ -13,14 +14,15 @@ mod tls_connect;
 
 pub use address_policy::AddressPolicy;
 pub use api_client::{ApiClient, ApiReply, ApiRequest};
+pub use bounded_fetch::{FetchLimits, error_chain};
 pub use cidr::Cidr;
 pub use dns::{ResolveError, resolve_host};
 pub use error::FetchError;
-pub use fetch_client::{FetchClient, FetchLimits, FetchReply, FormRequest, UrlTrust, error_chain};
+pub use fetch_client::{FetchClient, FetchReply, FormRequest, UrlTrust};
+pub use redirect::FinalReply;
 pub use reqwest::Url;
 pub use source_client::{
-    ClientCredentials, FinalReply, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime,
-    retry_after,
+    ClientCredentials, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime, retry_after,
 };
 pub use tls_connect::{ByteStream, ConnectTarget, TlsClientSettings};
 

@@ -1,67 +1,26 @@
-//! Redirects: fetches from URLs that other parties choose, follows a bounded number of redirects, and applies the
-//! address policy with the port to each hop. Sends no credentials.
+//! Redirects: the response that a redirect leads to, the target of a redirect, and the bound on their number.
 
-use super::{FetchClient, FetchError, FetchLimits, FinalReply, Url, UrlTrust, dns::resolve_host, fetch_client};
+use super::{
+    FetchError, Url,
+    bounded_fetch::{self, FetchLimits},
+};
+use bytes::Bytes;
 use http::{HeaderMap, header};
 
 /// Maximum number of redirects.
 pub(super) const MAX_REDIRECTS: usize = 3;
 
-impl FetchClient {
-    /// Sends a GET with these headers to `url`, follows redirects, and returns the final response. `limits` applies to
-    /// all requests together.
-    ///
-    /// # Errors
-    /// One of the URLs is denied, or there was no complete response within the limits.
-    pub async fn get_following_redirects(
-        &self,
-        url: &Url,
-        fields: &HeaderMap,
-        limits: FetchLimits,
-    ) -> Result<FinalReply, FetchError> {
-        let late =
-            |_| FetchError::Failed { url: url.to_string(), reason: format!("takes longer than {}", limits.time) };
-        tokio::time::timeout(limits.time.get(), self.follow_redirects(url, fields, limits)).await.map_err(late)?
-    }
-
-    async fn follow_redirects(
-        &self,
-        start: &Url,
-        fields: &HeaderMap,
-        limits: FetchLimits,
-    ) -> Result<FinalReply, FetchError> {
-        let mut url = start.clone();
-        for _ in 0..=MAX_REDIRECTS {
-            let reply = self.get_once(&url, fields, limits).await?;
-            let Some(next) = redirect_target(&reply)? else { return Ok(reply) };
-            url = next;
-        }
-        Err(too_many_redirects(start))
-    }
-
-    /// Checks that `url` and its addresses may be fetched from.
-    ///
-    /// # Errors
-    /// The URL or its addresses are denied, or it has no address.
-    pub async fn check_address(&self, url: &Url) -> Result<(), FetchError> {
-        let denied = |reason| FetchError::Denied { url: url.to_string(), reason };
-        self.check_url(url.as_str()).map_err(denied)?;
-        // The client's DNS resolver does not know the port, so the gateway's own listeners are detected here.
-        let port = url.port_or_known_default().unwrap_or(443);
-        let addresses = resolve_host(url.host_str().unwrap_or_default(), port, &self.policy).await;
-        addresses.map(drop).map_err(|error| denied(error.to_string()))
-    }
-
-    /// Fetches once, without following a redirect.
-    pub(super) async fn get_once(
-        &self,
-        url: &Url,
-        fields: &HeaderMap,
-        limits: FetchLimits,
-    ) -> Result<FinalReply, FetchError> {
-        self.check_address(url).await?;
-        read_uncompressed(url, self.build_get(url, UrlTrust::Untrusted)?.headers(fields.clone()), limits).await
-    }
+/// Complete response, regardless of its status, after following redirects.
+#[derive(Debug)]
+pub struct FinalReply {
+    /// URL of the final response.
+    pub url: Url,
+    /// HTTP status.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body, within the size limit.
+    pub body: Bytes,
 }
 
 /// Returns the target of a redirect; `None` if the response is not a redirect.
@@ -90,7 +49,7 @@ pub(super) async fn read_uncompressed(
     request: reqwest::RequestBuilder,
     limits: FetchLimits,
 ) -> Result<FinalReply, FetchError> {
-    let (parts, body) = fetch_client::send_and_read(url.as_str(), request, limits).await?;
+    let (parts, body) = bounded_fetch::send_and_read(url.as_str(), request, limits).await?;
     if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         let reason = "is compressed, although no compression was requested".to_owned();
         return Err(FetchError::Invalid { url: url.to_string(), reason });

@@ -1,7 +1,7 @@
 //! Configuration of the `agent://` resolver. An invalid value is reported by its key; none is corrected.
 
 use crate::{
-    agent::AgentUri,
+    agent::{AddressSyntax, AgentUri, SchemeSplit},
     net::Url,
     values::{ByteSize, ConfigDuration},
 };
@@ -156,19 +156,29 @@ fn parse_map_entry(name: &str, target: &str) -> Result<(AgentUri, MapTarget), St
     if target.len() > 2_048 {
         return Err("target is longer than 2048 characters".to_owned());
     }
-    let target = match target.split_once("://") {
-        Some(("agent", _)) => MapTarget::Name(target.parse()?),
-        Some(("https" | "http", _)) => {
+    Ok((name, parse_map_target(target)?))
+}
+
+fn parse_map_target(target: &str) -> Result<MapTarget, String> {
+    if !target.contains("://") {
+        return Err("target must be a URL or another agent:// name".to_owned());
+    }
+    let endpoint = || MapTarget::Endpoint(target.to_owned());
+    let Some(SchemeSplit { scheme, is_prefixed, .. }) = SchemeSplit::parse(target) else { return Ok(endpoint()) };
+    match scheme.syntax() {
+        AddressSyntax::AgentUri => Ok(MapTarget::Name(target.parse()?)),
+        AddressSyntax::HttpUrl if !is_prefixed => {
             let url = Url::parse(target).map_err(|_| "target is not a URL".to_owned())?;
-            let is_plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
-            match is_plain {
-                true if url.path().ends_with(".json") => MapTarget::Descriptor(url),
-                true => MapTarget::Endpoint(target.to_owned()),
-                false => return Err("target URL has a user, a password or a fragment".to_owned()),
+            if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+                return Err("target URL has a user, a password or a fragment".to_owned());
             }
+            Ok(if url.path().ends_with(".json") { MapTarget::Descriptor(url) } else { endpoint() })
         }
-        Some(_) => MapTarget::Endpoint(target.to_owned()),
-        None => return Err("target must be a URL or another agent:// name".to_owned()),
-    };
-    Ok((name, target))
+        AddressSyntax::HttpUrl
+        | AddressSyntax::WebSocketUrl
+        | AddressSyntax::TopicUrl
+        | AddressSyntax::UnixSocket
+        | AddressSyntax::RuntimeName
+        | AddressSyntax::MatrixRoom => Ok(endpoint()),
+    }
 }

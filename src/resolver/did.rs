@@ -47,9 +47,10 @@ pub(super) async fn resolve_did(
         trace.record_with_reason("did", did, StepOutcome::Unusable, Some("only did:web is supported".to_owned()));
         return Ok(None);
     };
-    let path = match root.path.is_empty() {
-        true => "/.well-known/did.json".to_owned(),
-        false => format!("/{}/did.json", root.path.join("/")),
+    let path = if root.path.is_empty() {
+        "/.well-known/did.json".to_owned()
+    } else {
+        format!("/{}/did.json", root.path.join("/"))
     };
     let Ok(url) = root.origin.join(&path) else { return Ok(None) };
     let Some(document) = documents.get_document(&url, "did", trace).await else { return Ok(None) };

@@ -3,10 +3,10 @@
 
 use super::{
     document_cache::{DocumentCache, ResolverDocument},
-    resolution_step::{ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
+    resolution_step::{DescriptorError, ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
-use crate::{fault::Fault, net::Url, values::percent_decode};
+use crate::{agent::SchemeSplit, fault::Fault, net::Url, values::percent_decode};
 use serde_json::{Map, Value};
 
 /// Maximum number of descriptors fetched along one path, the longest path first.
@@ -161,10 +161,11 @@ pub(super) async fn resolve_descriptor(
         trace.record_with_reason("agent.json", url, StepOutcome::Unusable, Some(why));
         Ok(None)
     };
-    let (step, signed) = (step_from_descriptor(&document, request, prefix_len)?, has_signature(&document));
+    let (step, signed) = (step_from_descriptor(&document, request, prefix_len), has_signature(&document));
     drop(document);
     match step {
-        Err(why) => unusable(trace, why),
+        Err(DescriptorError::Refused(fault)) => Err(fault),
+        Err(DescriptorError::Unusable(why)) => unusable(trace, why),
         // A descriptor may name itself, which does not resolve anything.
         Ok(ResolutionStep::Alias(name))
             if name.without_query_and_fragment() == request.uri.without_query_and_fragment() =>
@@ -197,15 +198,12 @@ fn has_signature(document: &ResolverDocument) -> bool {
 /// Checks an endpoint from a document against the address policy of fetches: a name must not give access to this
 /// machine, or to networks that only this machine reaches.
 pub(super) async fn check_endpoint_address(documents: &DocumentCache, endpoint: &str) -> Result<(), String> {
-    let (scheme, rest) = endpoint.split_once("://").unwrap_or_default();
-    let http_url = match scheme {
-        "https" | "http" => endpoint.to_owned(),
-        "wss" => format!("https://{rest}"),
-        "ws" => format!("http://{rest}"),
-        // The default port of MQTT differs, which matters only for the gateway's own listeners.
-        "mqtts" => format!("https://{rest}"),
-        _ => return Ok(()),
+    let Some(SchemeSplit { scheme, rest, .. }) = SchemeSplit::parse(endpoint).filter(|split| split.scheme.has_host())
+    else {
+        return Ok(());
     };
-    let url = Url::parse(&http_url).map_err(|_| "is not a URL".to_owned())?;
+    // The default ports of other schemes differ, which matters only for the gateway's own listeners.
+    let http_scheme = if scheme.is_encrypted_or_local() { "https" } else { "http" };
+    let url = Url::parse(&format!("{http_scheme}://{rest}")).map_err(|_| "is not a URL".to_owned())?;
     documents.client().check_address(&url).await.map_err(|why| why.to_string())
 }

@@ -6,7 +6,7 @@ use super::{
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
 use crate::{
-    agent::{AgentUri, AgentUriAuthority},
+    agent::{AgentUri, AgentUriAuthority, EndpointScheme},
     fault::{Fault, FaultCode},
     net::Url,
 };
@@ -21,16 +21,15 @@ pub(super) fn resolve_explicit_transport(
     trace: &mut ResolutionTrace,
 ) -> Result<ResolutionStep, Fault> {
     let invalid_input = |why: String| Fault::new(FaultCode::InvalidInput, why);
-    let url = |scheme: &str| match uri.authority() {
-        AgentUriAuthority::Host { .. } => Ok(format!("{scheme}://{}{}", uri.authority(), uri.path_and_query())),
-        _ => Err(invalid_input(format!("A DID has no address for agent+{protocol} (omit the transport)"))),
+    let Some(scheme) = EndpointScheme::from_name_transport(protocol) else {
+        let supported = EndpointScheme::in_names().map(EndpointScheme::as_str).collect::<Vec<_>>().join(", ");
+        return Err(invalid_input(format!("The transport '{protocol}' is not supported (supported: {supported})")));
     };
-    let endpoint = match protocol {
-        "https" | "http" | "wss" | "ws" => url(protocol)?,
-        "unix" | "local" | "matrix" => uri.to_string(),
-        other => {
-            let supported = "https, http, wss, ws, unix, local, matrix";
-            return Err(invalid_input(format!("The transport '{other}' is not supported (supported: {supported})")));
+    let endpoint = match uri.authority() {
+        _ if !scheme.has_host() => uri.to_string(),
+        AgentUriAuthority::Host { .. } => format!("{protocol}://{}{}", uri.authority(), uri.path_and_query()),
+        AgentUriAuthority::Did(_) | AgentUriAuthority::TransportAddress(_) => {
+            return Err(invalid_input(format!("A DID has no address for agent+{protocol} (omit the transport)")));
         }
     };
     trace.record("explicit", uri.without_query_and_fragment(), StepOutcome::Found);

@@ -8,7 +8,7 @@ use super::{
     url_join::{append_path_and_query, join_same_origin},
 };
 use crate::{
-    agent::{AgentUri, AgentVersions, VersionSelectionError},
+    agent::{AddressSyntax, AgentUri, AgentVersions, SchemeSplit, VersionSelectionError},
     fault::{Fault, FaultCode},
     net::Url,
     values::{json::truncate, percent_decode},
@@ -84,66 +84,77 @@ fn split_version(segment: &str) -> Option<(&str, String)> {
     (first.is_ascii_digit() || "^~<>=*".contains(first) || version == "latest").then_some((name, version))
 }
 
+/// Why a descriptor leads to no endpoint.
+#[derive(Debug)]
+pub(super) enum DescriptorError {
+    /// The document has no usable endpoint, for this reason; another step may find the agent.
+    Unusable(String),
+    /// The agent lacks the requested version: a fault for the caller.
+    Refused(Fault),
+}
+
+impl From<String> for DescriptorError {
+    fn from(reason: String) -> Self {
+        Self::Unusable(reason)
+    }
+}
+
+impl From<Fault> for DescriptorError {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(fault)
+    }
+}
+
 /// Determines the endpoint of the agent that `document` describes. The first `prefix_len` segments of the name are the
 /// agent's own name.
 ///
 /// # Errors
-/// The outer error is a fault for the caller: the agent lacks the requested version. The inner error says why the
-/// document has no usable endpoint.
+/// The document has no usable endpoint, or the agent lacks the requested version.
 pub(super) fn step_from_descriptor(
     document: &ResolverDocument,
     request: &ResolutionRequest,
     prefix_len: usize,
-) -> Result<Result<ResolutionStep, String>, Fault> {
+) -> Result<ResolutionStep, DescriptorError> {
     let Value::Object(members) = &document.value else {
-        return Ok(Err("is not an object".to_owned()));
+        return Err(DescriptorError::Unusable("is not an object".to_owned()));
     };
     let base = &document.url;
     let is_card = endpoint_hints::is_a2a_card(members);
-    let hint = match is_card {
-        true => endpoint_hints::card_interface_url(members, base),
-        false => {
-            endpoint_hints::endpoint_hint(members).map(str::to_owned).ok_or_else(|| "names no endpoint".to_owned())
-        }
-    };
-    let hint = match hint {
-        Ok(hint) => hint,
-        Err(why) => return Ok(Err(why)),
+    let hint = if is_card {
+        endpoint_hints::card_interface_url(members, base)?
+    } else {
+        endpoint_hints::endpoint_hint(members).map(str::to_owned).ok_or_else(|| "names no endpoint".to_owned())?
     };
     if hint.starts_with("agent://") {
-        return Ok(alias_from_hint(&hint, request, prefix_len).map(ResolutionStep::Alias));
+        return Ok(ResolutionStep::Alias(alias_from_hint(&hint, request, prefix_len)?));
     }
-    let endpoint = match endpoint_from_hint(&hint, base) {
-        Ok(endpoint) => endpoint,
-        Err(why) => return Ok(Err(why)),
-    };
+    let current_endpoint = endpoint_from_hint(&hint, base)?;
     let versions = AgentVersions::from_document(text_member(members, "version"), members);
-    let (version_endpoint, version) = select_version(&endpoint, &versions, request)?;
+    let (endpoint, version) = select_version(&current_endpoint, &versions, request)?;
     let rest = request.segments_from(prefix_len);
     // A capability's own endpoint serves the agent's current version; other versions have their own locations only.
-    let is_current = version_endpoint == endpoint && !is_card;
+    let is_current = endpoint == current_endpoint && !is_card;
     let capability = capability_endpoint(members, &rest)
         .filter(|_| is_current)
         .and_then(|endpoint| endpoint_from_hint(endpoint, base).ok());
-    let endpoint = version_endpoint;
-    let (endpoint, operation) = match (capability, is_card) {
-        (Some(endpoint), _) => (append_path_and_query(&endpoint, &[], request.uri.query()), None),
-        (None, true) => (append_path_and_query(&endpoint, &[], request.uri.query()), Some(rest.join("/"))),
-        (None, false) => (request.append_rest(&endpoint, prefix_len), None),
+    let mut operation = None;
+    let endpoint = match capability {
+        Some(endpoint) => append_path_and_query(&endpoint, &[], request.uri.query())?,
+        None if is_card => {
+            // Operations of a card have no paths of their own.
+            operation = Some(rest.join("/")).filter(|operation| !operation.is_empty());
+            append_path_and_query(&endpoint, &[], request.uri.query())?
+        }
+        None => request.append_rest(&endpoint, prefix_len)?,
     };
-    let versions = versions.iter().map(|version| version.label.to_string()).collect();
-    let operation = operation.filter(|operation| !operation.is_empty());
-    let descriptor = Some(base.clone());
-    Ok(endpoint.map(|endpoint| {
-        ResolutionStep::Location(Box::new(AgentLocation {
-            endpoint,
-            descriptor,
-            version,
-            versions,
-            operation,
-            has_signature: false,
-        }))
-    }))
+    Ok(ResolutionStep::Location(Box::new(AgentLocation {
+        endpoint,
+        descriptor: Some(base.clone()),
+        version,
+        versions: versions.iter().map(|version| version.label.to_string()).collect(),
+        operation,
+        has_signature: false,
+    })))
 }
 
 /// Returns the name in a hint, with the rest of the requested name appended.
@@ -161,21 +172,29 @@ pub(super) fn endpoint_from_hint(hint: &str, base: &Url) -> Result<String, Strin
     if hint.len() > 2_048 || hint.contains('#') {
         return reject("which is longer than 2048 characters or has a fragment");
     }
-    match hint.split_once("://") {
-        None => {
-            let url = base.join(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
-            let url = url.filter(|url| matches!(url.scheme(), "https" | "http"));
-            url.map_or_else(|| reject("which is not an http(s) URL, or has a user"), |url| Ok(String::from(url)))
-        }
-        Some(("https" | "http" | "wss" | "ws" | "mqtts", _)) => {
-            let url = Url::parse(hint).ok().filter(|url| url.username().is_empty() && url.password().is_none());
-            url.map_or_else(|| reject("which is not a URL, or has a user"), |_| Ok(hint.to_owned()))
-        }
-        Some(("agent+https", rest)) => endpoint_from_hint(&format!("https://{rest}"), base),
-        Some(("agent+wss", rest)) => endpoint_from_hint(&format!("wss://{rest}"), base),
-        Some(("agent+matrix", _)) => Ok(hint.to_owned()),
-        Some(_) => reject("which has a scheme that documents may not use"),
+    let has_no_user = |url: &Url| url.username().is_empty() && url.password().is_none();
+    if !hint.contains("://") {
+        let url = base.join(hint).ok().filter(|url| has_no_user(url) && is_http(url));
+        return url.map_or_else(|| reject("which is not an http(s) URL, or has a user"), |url| Ok(String::from(url)));
     }
+    match SchemeSplit::parse(hint) {
+        // The prefix `agent+` is for encrypted transports.
+        Some(SchemeSplit { scheme, is_prefixed, rest })
+            if scheme.may_be_in_documents() && (!is_prefixed || scheme.is_encrypted_or_local()) =>
+        {
+            if !scheme.has_host() {
+                return Ok(hint.to_owned());
+            }
+            let endpoint = format!("{}://{rest}", scheme.as_str());
+            let is_valid = Url::parse(&endpoint).is_ok_and(|url| has_no_user(&url));
+            if is_valid { Ok(endpoint) } else { reject("which is not a URL, or has a user") }
+        }
+        Some(_) | None => reject("which has a scheme that documents may not use"),
+    }
+}
+
+fn is_http(url: &Url) -> bool {
+    SchemeSplit::parse(url.as_str()).is_some_and(|split| split.scheme.syntax() == AddressSyntax::HttpUrl)
 }
 
 /// Returns the endpoint of the requested version, or of the latest one, and the version's label.

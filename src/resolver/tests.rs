@@ -3,7 +3,7 @@
 
 use super::{
     document_cache::ResolverDocument,
-    resolution_step::{ResolutionRequest, ResolutionStep, step_from_descriptor},
+    resolution_step::{DescriptorError, ResolutionRequest, ResolutionStep, step_from_descriptor},
     url_join::append_path_and_query,
     *,
 };
@@ -26,7 +26,11 @@ fn url(text: &str) -> Url {
 /// Resolves `uri` through a descriptor at `https://a.example/p/agent.json`; its first segment is the agent's own name.
 fn resolve_hint(descriptor: Value, uri: &str) -> Result<String, String> {
     let document = ResolverDocument { url: url("https://a.example/p/agent.json"), value: descriptor };
-    match step_from_descriptor(&document, &request(uri, None), 1).map_err(|fault| fault.to_string())?? {
+    let describe = |error| match error {
+        DescriptorError::Unusable(reason) => reason,
+        DescriptorError::Refused(fault) => fault.to_string(),
+    };
+    match step_from_descriptor(&document, &request(uri, None), 1).map_err(describe)? {
         ResolutionStep::Location(location) => Ok(location.endpoint),
         ResolutionStep::Alias(name) => Ok(name.to_string()),
     }
@@ -183,14 +187,14 @@ proptest! {
             value: json!({"endpoint": format!("{scheme}{rest}"), "version": "1.0.0"}),
         };
         match step_from_descriptor(&document, &ResolutionRequest::new(&uri, None), 1) {
-            Ok(Ok(ResolutionStep::Location(location))) => {
+            Ok(ResolutionStep::Location(location)) => {
                 let scheme = location.endpoint.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
                 let allowed = ["https", "http", "wss", "ws", "mqtts", "agent+matrix"];
                 prop_assert!(scheme.is_some_and(|scheme| allowed.contains(&&*scheme)), "{}", location.endpoint);
                 prop_assert!(!location.endpoint.contains('#'), "{}", location.endpoint);
             }
-            Ok(Ok(ResolutionStep::Alias(name))) => prop_assert!(name.transport().is_none() && name.fragment().is_none()),
-            Ok(Err(_)) | Err(_) => {}
+            Ok(ResolutionStep::Alias(name)) => prop_assert!(name.transport().is_none() && name.fragment().is_none()),
+            Err(_) => {}
         }
     }
 }

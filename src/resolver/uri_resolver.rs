@@ -14,7 +14,7 @@ use super::{
     webfinger,
 };
 use crate::{
-    agent::{AgentUri, AgentUriAuthority},
+    agent::{AgentUri, AgentUriAuthority, EndpointAccess, EndpointScheme},
     fault::{Fault, FaultCode, Result},
     net::{self, AddressPolicy, FetchClient, Url},
 };
@@ -135,7 +135,7 @@ impl UriResolver {
                     "The name resolves through a loop or too many other names",
                 ));
             }
-            if next.transport().is_some_and(|protocol| protocol != "https" && protocol != "wss")
+            if next.transport().is_some_and(|transport| !may_be_chosen_by_documents(transport))
                 && has_earlier_steps(trace)
             {
                 trace.record("name", &name, StepOutcome::Unusable);
@@ -228,11 +228,22 @@ impl UriResolver {
     }
 }
 
+/// Whether a document may lead to a name with this transport: to an encrypted address in the network.
+fn may_be_chosen_by_documents(transport: &str) -> bool {
+    EndpointScheme::from_name_transport(transport).is_some_and(|scheme| match scheme.access() {
+        EndpointAccess::Network => scheme.is_encrypted_or_local(),
+        EndpointAccess::MessageBroker
+        | EndpointAccess::GatewayAccount
+        | EndpointAccess::ThisMachine
+        | EndpointAccess::Resolution => false,
+    })
+}
+
 /// Returns the fault for a name without a result. It distinguishes "no agent" from "a source could not be read".
 #[cold]
 fn unresolved_fault(trace: &ResolutionTrace) -> Fault {
-    match trace.is_inconclusive() {
-        true => Fault::new(FaultCode::AgentUnavailable, "The name cannot be resolved now: a source did not respond"),
-        false => Fault::new(FaultCode::NotFound, "The name does not resolve to an agent"),
+    if trace.is_inconclusive() {
+        return Fault::new(FaultCode::AgentUnavailable, "The name cannot be resolved now: a source did not respond");
     }
+    Fault::new(FaultCode::NotFound, "The name does not resolve to an agent")
 }

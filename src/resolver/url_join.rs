@@ -14,10 +14,10 @@ pub fn join_same_origin(base: &Url, reference: &str) -> Option<Url> {
 /// only absolute paths are valid there. Endpoints other than HTTP have no locations of versions.
 pub fn version_url(endpoint: &AgentEndpoint, reference: &str) -> Option<Url> {
     let base = match endpoint {
-        AgentEndpoint::Http(uri) => uri.to_string(),
+        AgentEndpoint::Url(_) => endpoint.http_url()?.to_string(),
         AgentEndpoint::Unix { path, .. } => format!("http://localhost{path}"),
         AgentEndpoint::AgentUri(_) if reference.starts_with('/') => "https://localhost/".to_owned(),
-        _ => return None,
+        AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => return None,
     };
     join_same_origin(&Url::parse(&base).ok()?, reference)
 }

@@ -5,7 +5,7 @@
 //! the transaction is visible, so changes become visible in the order of their numbers, and a reader that has read up
 //! to one number has missed none before it.
 
-use super::{
+use super::document_store::{
     ChangeBatch, ChangeCursor, DocumentChange, DocumentWrite, HistoryEntry, MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES,
     MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal,
 };
@@ -271,4 +271,9 @@ fn to_u64(revision: i64) -> u64 {
 /// Converts a count to a statement value.
 pub(super) fn to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Error for a schema of a newer gateway.
+pub(super) fn newer_schema_error(version: usize) -> String {
+    format!("its schema has version {version}, of a newer gateway (this one supports {})", MIGRATIONS.len())
 }

@@ -2,9 +2,11 @@
 //! Queued writes are committed in batches, and each write is answered after its commit.
 
 use super::{
-    ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument, WriteEffect,
-    WriteRefusal,
     document_sql::{self, MIGRATIONS, SqlValue, WriteContext},
+    document_store::{
+        ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument,
+        WriteEffect, WriteOutcome, WriteRefusal,
+    },
 };
 use crate::fault::{Fault, FaultCode, Result};
 use rusqlite::{
@@ -88,10 +90,10 @@ impl SqliteDocumentStore {
 
 #[async_trait::async_trait]
 impl DocumentStore for SqliteDocumentStore {
-    async fn write(&self, write: DocumentWrite) -> Result<WriteResult> {
+    async fn write(&self, write: DocumentWrite) -> Result<WriteOutcome> {
         let (reply, receiver) = oneshot::channel();
         self.writes.try_send(WriteJob { write, reply }).map_err(|_| overloaded())?;
-        receiver.await.map_err(|_| overloaded())?.map_err(store_failed)
+        receiver.await.map_err(|_| overloaded())?.map(WriteOutcome::from).map_err(store_failed)
     }
 
     async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {
@@ -175,7 +177,7 @@ pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), St
     let version: i64 = transaction.query_row(document_sql::SELECT_VERSION, (), |row| row.get(0)).map_err(error_text)?;
     let version = usize::try_from(version).unwrap_or(usize::MAX);
     let Some(missing) = MIGRATIONS.get(version..) else {
-        return Err(newer_schema_error(version));
+        return Err(document_sql::newer_schema_error(version));
     };
     for step in missing {
         transaction.execute_batch(step).map_err(error_text)?;
@@ -184,11 +186,6 @@ pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), St
         .execute(&to_sqlite_placeholders(document_sql::UPDATE_VERSION), [document_sql::to_i64(MIGRATIONS.len())])
         .map_err(error_text)?;
     transaction.commit().map_err(error_text)
-}
-
-/// Error for a schema of a newer gateway.
-pub(super) fn newer_schema_error(version: usize) -> String {
-    format!("its schema has version {version}, of a newer gateway (this one supports {})", MIGRATIONS.len())
 }
 
 /// Replaces `$1` by SQLite's `?1`.

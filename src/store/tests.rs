@@ -4,7 +4,11 @@ use super::*;
 use crate::fault::FaultCode;
 use futures_util::future::join_all;
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tempfile::TempDir;
@@ -32,7 +36,7 @@ async fn file() -> (TempDir, PathBuf, Arc<dyn DocumentStore>) {
 async fn r17_writes_of_one_batch_are_refused_individually() {
     let (_folder, _, store) = file().await;
     let writes = (0..200).map(|number| store.write(put(format!("a-{}", number % 100))));
-    let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
+    let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap().into_result()).collect();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 100);
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(WriteRefusal::PreconditionFailed)).count(), 100);
     let mut revisions: Vec<u64> = outcomes

@@ -7,6 +7,7 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 /// Tasks: calls that the gateway answers with a task to poll. Without this section every call is answered directly.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -99,29 +100,18 @@ impl TaskConfig {
     /// Returns every unusable value, by its path within this section; checks nothing outside of it.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut check_duration = |path: &str, value: ConfigDuration, (min, max): (ConfigDuration, ConfigDuration)| {
-            if !(min..=max).contains(&value) {
-                problems.push(format!("{path}: must be {min} to {max}, not {value}"));
+        let secs = ConfigDuration::from_secs;
+        let mut check_duration = |path: &str, value: ConfigDuration, range: RangeInclusive<ConfigDuration>| {
+            if !range.contains(&value) {
+                problems.push(format!("{path}: must be {} to {}, not {value}", range.start(), range.end()));
             }
         };
-        check_duration(
-            "result_ttl",
-            self.result_ttl,
-            (ConfigDuration::from_secs(1), ConfigDuration::from_secs(30 * 86_400)),
-        );
-        check_duration(
-            "poll_interval",
-            self.poll_interval,
-            (ConfigDuration::from_secs(1), ConfigDuration::from_secs(3_600)),
-        );
-        check_duration("max_wait", self.max_wait, (ConfigDuration::from_secs(0), ConfigDuration::from_secs(600)));
-        check_duration("lease_ttl", self.lease_ttl, (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)));
+        check_duration("result_ttl", self.result_ttl, secs(1)..=secs(30 * 86_400));
+        check_duration("poll_interval", self.poll_interval, secs(1)..=secs(3_600));
+        check_duration("max_wait", self.max_wait, secs(0)..=secs(600));
+        check_duration("lease_ttl", self.lease_ttl, secs(1)..=secs(600));
         if let Some(resume) = &self.resume {
-            check_duration(
-                "resume.window",
-                resume.window,
-                (ConfigDuration::from_secs(1), ConfigDuration::from_secs(600)),
-            );
+            check_duration("resume.window", resume.window, secs(1)..=secs(600));
         }
         let mut check_size = |path: &str, value: ByteSize| {
             if !(ByteSize::from_kib(1)..=ByteSize::from_kib(16 << 10)).contains(&value) {
@@ -133,16 +123,16 @@ impl TaskConfig {
             check_size("resume.max_size", resume.max_size);
         }
         let resume = self.resume.clone().unwrap_or_default();
-        let mut check_count = |path: &str, value: u32, (min, max): (u32, u32)| {
-            if !(min..=max).contains(&value) {
-                problems.push(format!("{path}: must be {min} to {max}, not {value}"));
+        let mut check_count = |path: &str, value: u32, range: RangeInclusive<u32>| {
+            if !range.contains(&value) {
+                problems.push(format!("{path}: must be {} to {}, not {value}", range.start(), range.end()));
             }
         };
-        check_count("max_tasks_per_caller", self.max_tasks_per_caller, (1, 100_000));
-        check_count("max_tasks", self.max_tasks, (1, 1_000_000));
-        check_count("max_running", self.max_running, (1, 100_000));
-        check_count("resume.max_events", resume.max_events, (1, 100_000));
-        check_count("resume.max_streams", resume.max_streams, (0, 100_000));
+        check_count("max_tasks_per_caller", self.max_tasks_per_caller, 1..=100_000);
+        check_count("max_tasks", self.max_tasks, 1..=1_000_000);
+        check_count("max_running", self.max_running, 1..=100_000);
+        check_count("resume.max_events", resume.max_events, 1..=100_000);
+        check_count("resume.max_streams", resume.max_streams, 0..=100_000);
         if self.database_ca.is_some() && self.database.is_none() {
             problems.push("database_ca: has no effect without database (set database as well)".to_owned());
         }

@@ -15,6 +15,17 @@ pub(super) struct EventLimits {
     pub(super) lossless: bool,
 }
 
+/// The result of reading one chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BufferRead {
+    /// The chunk, and whether the event ends with it.
+    Chunk { bytes: Bytes, ends_event: bool },
+    /// The chunk has not arrived yet.
+    Pending,
+    /// The chunk was evicted.
+    Evicted,
+}
+
 /// The buffer.
 #[derive(Debug)]
 pub(super) struct EventBuffer {
@@ -92,15 +103,12 @@ impl EventBuffer {
         self.first_index + partial as u64
     }
 
-    /// Returns the chunk at an index, or `None` if it has not arrived yet.
-    ///
-    /// # Errors
-    /// The chunk was evicted.
-    pub(super) fn get(&mut self, index: u64) -> Result<Option<(Bytes, bool)>, ()> {
-        let offset = index.checked_sub(self.first_index).ok_or(())?;
+    /// Reads the chunk at an index, which may then be evicted.
+    pub(super) fn read_at(&mut self, index: u64) -> BufferRead {
+        let Some(offset) = index.checked_sub(self.first_index) else { return BufferRead::Evicted };
         let chunk = usize::try_from(offset).ok().and_then(|position| self.chunks.get(position));
-        let Some(chunk) = chunk else { return Ok(None) };
+        let Some(chunk) = chunk else { return BufferRead::Pending };
         self.read_up_to = self.read_up_to.max(index + 1);
-        Ok(Some((chunk.bytes.clone(), chunk.ends_event)))
+        BufferRead::Chunk { bytes: chunk.bytes.clone(), ends_event: chunk.ends_event }
     }
 }

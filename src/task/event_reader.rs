@@ -1,6 +1,9 @@
 //! Reader of a stream's events, at its own pace.
 
-use super::RunningTask;
+use super::{
+    event_buffer::{BufferRead, EventBuffer},
+    running_task::{RunningTask, TaskRead},
+};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -25,8 +28,20 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    pub(super) fn new(task: Arc<RunningTask>, next_index: u64, changed: watch::Receiver<u64>) -> Self {
-        Self { task, next_index, changed }
+    /// Creates a reader that starts after event `after`; 0 is the start. `None` if the next event was evicted, or there
+    /// was no such event.
+    pub fn after(task: &Arc<RunningTask>, after: u64) -> Option<Self> {
+        Self::register(task, |buffer| buffer.index_after(after))
+    }
+
+    /// Creates a reader that starts with the oldest complete event.
+    pub fn from_oldest(task: &Arc<RunningTask>) -> Option<Self> {
+        Self::register(task, |buffer| Some(buffer.oldest_index()))
+    }
+
+    fn register(task: &Arc<RunningTask>, find_start: impl FnOnce(&EventBuffer) -> Option<u64>) -> Option<Self> {
+        let next_index = task.register_reader(find_start)?;
+        Some(Self { task: Arc::clone(task), next_index, changed: task.watch_changes() })
     }
 
     /// Waits for the next event. Cancel-safe.
@@ -43,8 +58,9 @@ impl EventReader {
         }
     }
 
-    /// Appends the available events to `first`, up to about `max_bytes`, so that they need one write.
-    pub fn coalesce(&mut self, (first, mut ends_event): (Bytes, bool), max_bytes: usize) -> (Bytes, bool) {
+    /// Appends the available events to `first`, up to about `max_bytes`, so that they need one write. Returns the bytes,
+    /// and whether they end an event, as `ends_event` says of `first`.
+    pub fn coalesce(&mut self, first: Bytes, mut ends_event: bool, max_bytes: usize) -> (Bytes, bool) {
         let mut coalesced = BytesMut::new();
         while first.len().max(coalesced.len()) < max_bytes {
             // An end or a gap is found again by the next read.
@@ -59,13 +75,14 @@ impl EventReader {
     }
 
     fn try_next(&mut self) -> Option<NextEvent> {
-        match self.task.read_at(self.next_index) {
-            (Ok(Some((bytes, ends_event))), _) => {
+        let TaskRead { chunk, has_ended } = self.task.read_at(self.next_index);
+        match chunk {
+            BufferRead::Chunk { bytes, ends_event } => {
                 self.next_index += 1;
                 Some(NextEvent::Bytes(bytes, ends_event))
             }
-            (Ok(None), has_ended) => has_ended.then_some(NextEvent::End),
-            (Err(()), _) => Some(NextEvent::Evicted),
+            BufferRead::Pending => has_ended.then_some(NextEvent::End),
+            BufferRead::Evicted => Some(NextEvent::Evicted),
         }
     }
 

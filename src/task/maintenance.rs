@@ -2,17 +2,9 @@
 //! unsaved ends and due callbacks. Each part fails on its own and is retried.
 
 use super::{
-    callback::CallbackSender,
-    task_builder::fail_orphaned_record,
-    task_manager::TaskManager,
-    task_record::{Task, TaskOutcome},
+    callback::CallbackSender, task_builder::fail_orphaned_record, task_record::Task, task_registry::TaskRegistry,
 };
-use crate::{
-    fault::{Fault, FaultCode, Result},
-    store::StoredTask,
-    telemetry::Event,
-};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use crate::{fault::Result, store::StoredTask, telemetry::Event};
 use std::{
     collections::HashSet,
     sync::{Arc, Weak},
@@ -22,19 +14,15 @@ use time::OffsetDateTime;
 use tokio::{
     sync::Notify,
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
 /// Interval of maintenance.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of concurrent callbacks; a slow receiver delays no other.
 const MAX_CONCURRENT_CALLBACKS: usize = 64;
-/// Maximum number of concurrent writes of ended tasks.
-const MAX_CONCURRENT_SAVES: usize = 64;
 /// Maximum number of pages of expired tasks that are deleted in one round.
 const MAX_EXPIRED_PAGES: usize = 10;
-/// How long a gateway that stops waits for the task store.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum time that other gateways get for a heartbeat after the store was unreachable: it may have been unreachable
 /// for them as well.
 const MIN_GRACE: Duration = Duration::from_secs(10);
@@ -44,29 +32,35 @@ const INFINITE_LEASE: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// meanwhile, the callback is delivered twice, with the same id.
 const CLAIM_MARGIN: Duration = Duration::from_secs(3);
 
-impl TaskManager {
-    pub(super) fn spawn_maintenance(self: &Arc<Self>) {
-        let mut background_tasks = self.maintenance.lock();
-        background_tasks.spawn(run_heartbeat(Arc::downgrade(self)));
-        background_tasks.spawn(run_callbacks(Arc::downgrade(self), Arc::clone(&self.callback_due)));
-    }
+/// Starts the maintenance of the tasks of `registry`. Dropping the returned set ends it.
+pub(super) fn spawn_maintenance(registry: &Arc<TaskRegistry>) -> JoinSet<()> {
+    let mut background_tasks = JoinSet::new();
+    background_tasks.spawn(run_heartbeat(Arc::downgrade(registry)));
+    background_tasks.spawn(run_callbacks(Arc::downgrade(registry), Arc::clone(&registry.callback_due)));
+    background_tasks
+}
 
+/// One round of maintenance.
+#[derive(Clone)]
+struct TaskMaintenance(Arc<TaskRegistry>);
+
+impl TaskMaintenance {
     /// Sends this gateway's heartbeat, ends the tasks of dead gateways, and cancels tasks that another gateway ended.
     async fn heartbeat(&self, monitor: &mut LeaseMonitor) -> Result<()> {
-        let lease = self.config().lease_ttl.get();
-        let orphans = self.store.heartbeat(&self.gateway_id, monitor.lease_of_others(lease)).await;
+        let lease = self.0.config().lease_ttl.get();
+        let orphans = self.0.store.heartbeat(&self.0.gateway_id, monitor.lease_of_others(lease)).await;
         monitor.record_heartbeat(orphans.is_ok(), lease);
         for orphan in orphans? {
             self.fail_orphan(&orphan).await?;
         }
         let running: Vec<_> = {
-            let tasks = self.lock_running();
+            let tasks = self.0.lock_running();
             tasks.values().filter(|task| task.is_working() && !task.is_stream()).cloned().collect()
         };
         if running.is_empty() {
             return Ok(());
         }
-        let open: HashSet<Arc<str>> = self.store.running_on(&self.gateway_id).await?.into_iter().collect();
+        let open: HashSet<Arc<str>> = self.0.store.running_on(&self.0.gateway_id).await?.into_iter().collect();
         // Read after the list of running tasks: a task that started since is not in that list.
         for task in running {
             if !open.contains(&task.id()) && task.is_working() {
@@ -79,52 +73,45 @@ impl TaskManager {
     /// Marks a task of a dead gateway as failed. The task is not repeated, because the agent may have executed it.
     async fn fail_orphan(&self, orphan: &StoredTask) -> Result<()> {
         let has_callback = Task::from_stored(orphan).is_some_and(|task| task.callback.is_some());
-        let Some(task) = fail_orphaned_record(orphan, self.retention(&self.config(), has_callback)) else {
+        let Some(task) = fail_orphaned_record(orphan, self.0.retention(&self.0.config(), has_callback)) else {
             return Ok(());
         };
         let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
-        if self.store.record_end(&task.to_stored(&orphan.owner, &self.gateway_id, due)).await? {
-            self.metrics.record_event(Event::TaskLost);
+        if self.0.store.record_end(&task.to_stored(&orphan.owner, &self.0.gateway_id, due)).await? {
+            self.0.metrics.record_event(Event::TaskLost);
             tracing::warn!(task = %task.id, agent = %task.agent, "task marked as failed: its gateway is gone");
-            self.callback_due.notify_one();
+            self.0.callback_due.notify_one();
         }
         Ok(())
     }
 
     /// Saves unsaved ends, and deletes expired tasks and streams.
     async fn save_and_expire(&self) -> Result<()> {
-        let window = self.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
-        let saved = self.save_unsaved().await;
+        let window = self.0.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
+        let saved = self.0.save_unsaved().await;
         // Deleting streams needs no store.
-        self.lock_running().retain(|_, task| !task.can_be_dropped(window));
+        self.0.lock_running().retain(|_, task| !task.can_be_dropped(window));
         saved?;
         for _ in 0..MAX_EXPIRED_PAGES {
-            if !self.store.delete_expired(OffsetDateTime::now_utc()).await? {
+            if !self.0.store.delete_expired(OffsetDateTime::now_utc()).await? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Saves the ends that could not be saved before. Stops at the first error, because the others would fail as well.
-    async fn save_unsaved(&self) -> Result<()> {
-        let unsaved: Vec<_> = self.lock_running().values().filter(|task| task.is_unsaved()).cloned().collect();
-        let saves = unsaved.into_iter().map(|task| async move { self.save_end(&task, &task.record()).await });
-        stream::iter(saves).buffer_unordered(MAX_CONCURRENT_SAVES).try_collect().await
-    }
-
     /// Starts to deliver due callbacks, up to the limit of concurrent ones.
-    async fn deliver_due_callbacks(self: &Arc<Self>, deliveries: &mut JoinSet<()>) -> Result<()> {
-        let Some(sender) = self.callback_sender.load_full() else { return Ok(()) };
+    async fn deliver_due_callbacks(&self, deliveries: &mut JoinSet<()>) -> Result<()> {
+        let Some(sender) = self.0.callback_sender.load_full() else { return Ok(()) };
         let free = MAX_CONCURRENT_CALLBACKS.saturating_sub(deliveries.len());
         if free == 0 {
             return Ok(());
         }
         let now = OffsetDateTime::now_utc();
         let until = now + sender.config.attempt_timeout.get() + CLAIM_MARGIN;
-        for stored in self.store.claim_due_callbacks(now, until, free).await? {
-            let (manager, sender) = (Arc::clone(self), Arc::clone(&sender));
-            deliveries.spawn(async move { log_store_error(manager.deliver_callback(&sender, stored).await) });
+        for stored in self.0.store.claim_due_callbacks(now, until, free).await? {
+            let (maintenance, sender) = (self.clone(), Arc::clone(&sender));
+            deliveries.spawn(async move { log_store_error(maintenance.deliver_callback(&sender, stored).await) });
         }
         Ok(())
     }
@@ -132,10 +119,10 @@ impl TaskManager {
     async fn deliver_callback(&self, sender: &CallbackSender, stored: StoredTask) -> Result<()> {
         let task = Task::from_stored(&stored);
         let Some((mut task, (url, attempts))) = task.and_then(|task| Some((task.clone(), task.callback?))) else {
-            return self.store.record_callback_attempt(&StoredTask { callback_due: None, ..stored }).await;
+            return self.0.store.record_callback_attempt(&StoredTask { callback_due: None, ..stored }).await;
         };
         let (state, timestamp) = (task.state.as_str(), task.updated.unix_timestamp());
-        let task_json = task.to_json(self.config().poll_interval.get());
+        let task_json = task.to_json(self.0.config().poll_interval.get());
         let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{timestamp},\"data\":{task_json}}}").into_bytes();
         let delivered = match sender.check_url(&url) {
             Ok(()) => sender.deliver(&url, &format!("msg_{}", task.id), body).await,
@@ -143,12 +130,12 @@ impl TaskManager {
         };
         let next_attempt = match delivered {
             Ok(()) => {
-                self.metrics.record_event(Event::CallbackDelivered);
+                self.0.metrics.record_event(Event::CallbackDelivered);
                 None
             }
             Err(error) => {
                 let next_attempt = sender.next_attempt(attempts, task.updated);
-                self.metrics.record_event(if next_attempt.is_some() {
+                self.0.metrics.record_event(if next_attempt.is_some() {
                     Event::CallbackFailed
                 } else {
                     Event::CallbackAbandoned
@@ -164,53 +151,23 @@ impl TaskManager {
             }
         };
         task.callback = Some((url, attempts + 1));
-        self.store.record_callback_attempt(&task.to_stored(&stored.owner, &stored.gateway_id, next_attempt)).await
-    }
-
-    /// Shuts down: waits up to `drain_timeout` for running tasks, then marks the others as failed.
-    pub async fn drain(&self, drain_timeout: Duration) {
-        let running: Vec<_> =
-            self.lock_running().values().filter(|task| task.is_working() && !task.is_stream()).cloned().collect();
-        let all_ended = async {
-            for task in &running {
-                task.wait_until_ended().await;
-            }
-        };
-        if timeout(drain_timeout, all_ended).await.is_err() {
-            for task in running.iter().filter(|task| task.is_working()) {
-                let fault =
-                    Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the agent finished");
-                self.record_end(task, &TaskOutcome::Failed(fault));
-                task.cancel();
-            }
-        }
-        let shutdown = async {
-            self.save_unsaved().await?;
-            self.store.end_lease(&self.gateway_id).await
-        };
-        // Another gateway ends the tasks whose ends are not saved now, as tasks of a dead gateway.
-        match timeout(SHUTDOWN_TIMEOUT, shutdown).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "cannot end the lease in the task store on shutdown"),
-            Err(_) => tracing::warn!("cannot end the lease in the task store on shutdown: timed out"),
-        }
-        self.maintenance.lock().abort_all();
+        self.0.store.record_callback_attempt(&task.to_stored(&stored.owner, &stored.gateway_id, next_attempt)).await
     }
 }
 
-async fn run_heartbeat(manager: Weak<TaskManager>) {
+async fn run_heartbeat(registry: Weak<TaskRegistry>) {
     let mut tick = interval(INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut monitor) = (None::<Instant>, LeaseMonitor::default());
     loop {
         tick.tick().await;
-        let Some(manager) = manager.upgrade() else { return };
-        let lease = manager.config().lease_ttl.get();
+        let Some(maintenance) = registry.upgrade().map(TaskMaintenance) else { return };
+        let lease = maintenance.0.config().lease_ttl.get();
         if last.is_none_or(|last| last.elapsed() >= lease / 5) {
             last = Some(Instant::now());
-            log_store_error(manager.heartbeat(&mut monitor).await);
+            log_store_error(maintenance.heartbeat(&mut monitor).await);
         }
-        log_store_error(manager.save_and_expire().await);
+        log_store_error(maintenance.save_and_expire().await);
     }
 }
 
@@ -235,20 +192,21 @@ impl LeaseMonitor {
     /// Records whether the heartbeat reached the store.
     pub(super) fn record_heartbeat(&mut self, reached_store: bool, lease: Duration) {
         let now = Instant::now();
-        match reached_store {
-            true => self.last_heartbeat = Some(now),
-            false => self.grace_until = Some(now + lease.max(MIN_GRACE)),
+        if reached_store {
+            self.last_heartbeat = Some(now);
+        } else {
+            self.grace_until = Some(now + lease.max(MIN_GRACE));
         }
     }
 }
 
-async fn run_callbacks(manager: Weak<TaskManager>, due: Arc<Notify>) {
+async fn run_callbacks(registry: Weak<TaskRegistry>, due: Arc<Notify>) {
     let mut deliveries = JoinSet::new();
-    while let Some(manager) = manager.upgrade() {
+    while let Some(maintenance) = registry.upgrade().map(TaskMaintenance) {
         while deliveries.try_join_next().is_some() {}
-        log_store_error(manager.deliver_due_callbacks(&mut deliveries).await);
-        // Released while idle, so that the manager can be dropped.
-        drop(manager);
+        log_store_error(maintenance.deliver_due_callbacks(&mut deliveries).await);
+        // Released while idle, so that the registry can be dropped.
+        drop(maintenance);
         let is_full = deliveries.len() >= MAX_CONCURRENT_CALLBACKS;
         tokio::select! {
             () = due.notified() => {}

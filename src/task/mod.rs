@@ -12,13 +12,15 @@ mod sse_splitter;
 mod task_builder;
 mod task_manager;
 mod task_record;
+mod task_registry;
 
 pub use callback::CallbackConfig;
 pub use config::{StreamResumeConfig, TaskConfig};
 pub use event_reader::{EventReader, NextEvent};
 pub use running_task::RunningTask;
 pub use sse_splitter::parse_event_id;
-pub use task_manager::{NewTask, TaskManager, TaskServices};
+pub use task_builder::{NewTask, TaskServices};
+pub use task_manager::TaskManager;
 pub use task_record::{AgentReply, Task, TaskOutcome, TaskState};
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! A running task or stream: its event buffer, its readers and its outcome.
 
 use super::{
-    EventReader,
-    event_buffer::{EventBuffer, EventLimits},
+    event_buffer::{BufferRead, EventBuffer, EventLimits},
     sse_splitter::{EventChunk, SseSplitter, gateway_event},
     task_record::{Task, TaskOutcome, TaskState},
 };
-use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     sync::Arc,
@@ -37,6 +35,14 @@ struct RunningTaskState {
     unread_since: Instant,
     ended: Option<Instant>,
     saved: bool,
+}
+
+/// The result of reading one chunk of a task's events.
+#[derive(Debug)]
+pub(super) struct TaskRead {
+    pub(super) chunk: BufferRead,
+    /// Whether the task ended, so that no further chunk arrives.
+    pub(super) has_ended: bool,
 }
 
 impl RunningTask {
@@ -225,16 +231,16 @@ impl RunningTask {
         state.saved && state.readers == 0 && state.ended.is_some() && !is_needed
     }
 
-    /// Returns the chunk at an index (`None` if it has not arrived, an error if it was evicted), and whether it ended.
-    pub(super) fn read_at(&self, index: u64) -> (Result<Option<(Bytes, bool)>, ()>, bool) {
+    /// Reads the chunk at an index.
+    pub(super) fn read_at(&self, index: u64) -> TaskRead {
         let mut state = self.lock();
-        let chunk = state.buffer.get(index);
+        let chunk = state.buffer.read_at(index);
         let has_ended = state.ended.is_some();
         drop(state);
-        if matches!(chunk, Ok(Some(_))) {
+        if matches!(chunk, BufferRead::Chunk { .. }) {
             self.notify();
         }
-        (chunk, has_ended)
+        TaskRead { chunk, has_ended }
     }
 
     /// Unregisters a reader.
@@ -246,25 +252,18 @@ impl RunningTask {
         self.notify();
     }
 
-    /// Creates a reader that starts after event `after`; 0 is the start. `None` if the next event was evicted, or there
-    /// was no such event.
-    pub fn read_after(self: &Arc<Self>, after: u64) -> Option<EventReader> {
-        let state = self.lock();
-        let next = state.buffer.index_after(after)?;
-        Some(self.register_reader(state, next))
-    }
-
-    /// Creates a reader that starts with the oldest complete event.
-    pub fn read_all(self: &Arc<Self>) -> EventReader {
-        let state = self.lock();
-        let next = state.buffer.oldest_index();
-        self.register_reader(state, next)
-    }
-
-    fn register_reader(self: &Arc<Self>, mut state: MutexGuard<'_, RunningTaskState>, next: u64) -> EventReader {
+    /// Registers a reader at the index that `find_start` returns; `None` if it returns none.
+    pub(super) fn register_reader(&self, find_start: impl FnOnce(&EventBuffer) -> Option<u64>) -> Option<u64> {
+        let mut state = self.lock();
+        let start = find_start(&state.buffer)?;
         state.readers += 1;
         drop(state);
         self.notify();
-        EventReader::new(Arc::clone(self), next, self.changed.subscribe())
+        Some(start)
+    }
+
+    /// Watches for changes: events, readers, the end.
+    pub(super) fn watch_changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 }

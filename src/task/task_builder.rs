@@ -1,16 +1,16 @@
-//! Builders for the parts of a task: its record, the limits of its event buffer, its final event.
+//! Parameters of tasks, and builders for their parts: the record, the limits of the event buffer, the final event.
 
 use super::{
     callback::CallbackSender,
     config::TaskConfig,
     event_buffer::EventLimits,
-    task_manager::{NewTask, TaskServices},
     task_record::{Task, TaskOutcome, TaskState},
 };
 use crate::{
     fault::{Fault, FaultCode},
-    net::{self, FetchClient},
+    net::{self, AddressPolicy, FetchClient},
     store::StoredTask,
+    telemetry::Metrics,
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -18,6 +18,34 @@ use time::OffsetDateTime;
 
 /// Maximum size of a result that the final event includes, in bytes.
 const MAX_RESULT_IN_EVENT: usize = 64 << 10;
+
+/// Dependencies of the task manager.
+#[derive(Clone, Debug)]
+pub struct TaskServices<'a> {
+    /// Network configuration, for callbacks.
+    pub network: &'a net::NetworkConfig,
+    /// Addresses that callbacks may reach.
+    pub policy: Arc<AddressPolicy>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Parameters of a new task.
+#[derive(Debug)]
+pub struct NewTask<'a> {
+    /// The caller that owns it.
+    pub owner: Arc<str>,
+    /// Id of the agent.
+    pub agent: &'a str,
+    /// Operation; empty for the agent's default operation.
+    pub operation: &'a str,
+    /// Id of the call.
+    pub request_id: &'a str,
+    /// Total timeout of the agent.
+    pub time_limit: Duration,
+    /// URL of the callback.
+    pub callback_url: Option<&'a str>,
+}
 
 /// Builds the callback sender, if callbacks are configured.
 ///

@@ -1,80 +1,46 @@
 //! Task manager: starts, finds, cancels and ends tasks. The store outlives the process; running tasks are in memory.
 
 use super::{
-    callback::CallbackSender,
     config::TaskConfig,
+    maintenance,
     running_task::RunningTask,
-    task_builder::{build_callback_sender, event_limits, final_event_data, new_record, no_such_task},
+    task_builder::{
+        NewTask, TaskServices, build_callback_sender, event_limits, final_event_data, new_record, no_such_task,
+    },
     task_record::{Task, TaskOutcome, TaskState},
+    task_registry::TaskRegistry,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    net::{self, AddressPolicy},
-    store::{StoreLocation, TaskStore, WriteRefusal, open_tasks},
-    telemetry::{Event, Metrics},
+    store::{StoreLocation, TaskLimits, WriteRefusal, open_tasks},
+    telemetry::Event,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use time::OffsetDateTime;
-use tokio::{
-    sync::{Notify, Semaphore},
-    task::JoinSet,
-};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 /// How long beyond its deadline a task may run before it expires.
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);
+/// How long a gateway that stops waits for the task store.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of a task id.
 const ID_LENGTH: usize = 32;
 
-/// Dependencies of the task manager.
-#[derive(Clone, Debug)]
-pub struct TaskServices<'a> {
-    /// Network configuration, for callbacks.
-    pub network: &'a net::NetworkConfig,
-    /// Addresses that callbacks may reach.
-    pub policy: Arc<AddressPolicy>,
-    /// Metrics.
-    pub metrics: Arc<Metrics>,
-}
-
-/// Parameters of a new task.
-#[derive(Debug)]
-pub struct NewTask<'a> {
-    /// The caller that owns it.
-    pub owner: Arc<str>,
-    /// Id of the agent.
-    pub agent: &'a str,
-    /// Operation; empty for the agent's default operation.
-    pub operation: &'a str,
-    /// Id of the call.
-    pub request_id: &'a str,
-    /// Total timeout of the agent.
-    pub time_limit: Duration,
-    /// URL of the callback.
-    pub callback_url: Option<&'a str>,
-}
-
 /// Manages all tasks of this gateway.
 pub struct TaskManager {
-    pub(super) config: ArcSwap<TaskConfig>,
-    pub(super) store: Arc<dyn TaskStore>,
-    /// Id of this process among those that share the store.
-    pub(super) gateway_id: Arc<str>,
-    pub(super) running: Mutex<HashMap<Arc<str>, Arc<RunningTask>>>,
-    pub(super) callback_sender: ArcSwapOption<CallbackSender>,
-    pub(super) metrics: Arc<Metrics>,
-    /// Notified when a callback may be due.
-    pub(super) callback_due: Arc<Notify>,
+    pub(super) registry: Arc<TaskRegistry>,
     running_permits: Arc<Semaphore>,
     streams: Arc<Semaphore>,
-    pub(super) maintenance: Mutex<JoinSet<()>>,
+    /// Ends with the manager.
+    maintenance: Mutex<JoinSet<()>>,
 }
 
 impl fmt::Debug for TaskManager {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("TaskManager").field("store", &self.store).finish_non_exhaustive()
+        to.debug_struct("TaskManager").field("store", &self.registry.store).finish_non_exhaustive()
     }
 }
 
@@ -93,7 +59,7 @@ impl TaskManager {
             .await
             .map_err(|problem| vec![format!("sqlite_file: {problem}")])?;
         let semaphore = |max: u32| Arc::new(Semaphore::new(max as usize));
-        let manager = Arc::new(Self {
+        let registry = Arc::new(TaskRegistry {
             config: ArcSwap::from_pointee(config.clone()),
             store,
             gateway_id: uuid::Uuid::new_v4().simple().to_string().into(),
@@ -101,12 +67,13 @@ impl TaskManager {
             callback_sender: ArcSwapOption::from(callback_sender),
             metrics: Arc::clone(&services.metrics),
             callback_due: Arc::default(),
+        });
+        Ok(Arc::new(Self {
+            maintenance: Mutex::new(maintenance::spawn_maintenance(&registry)),
+            registry,
             running_permits: semaphore(config.max_running),
             streams: semaphore(config.resume.as_ref().map_or(0, |resume| resume.max_streams)),
-            maintenance: Mutex::default(),
-        });
-        manager.spawn_maintenance();
-        Ok(manager)
+        }))
     }
 
     /// Applies a changed configuration. The store, and the limits on running tasks and streams, do not change.
@@ -119,14 +86,14 @@ impl TaskManager {
         services: &TaskServices<'_>,
     ) -> std::result::Result<(), Vec<String>> {
         let callback_sender = build_callback_sender(config, services)?;
-        self.callback_sender.store(callback_sender);
-        self.config.store(Arc::new(config.clone()));
+        self.registry.callback_sender.store(callback_sender);
+        self.registry.config.store(Arc::new(config.clone()));
         Ok(())
     }
 
     /// Returns the configuration in force.
     pub fn config(&self) -> Arc<TaskConfig> {
-        self.config.load_full()
+        self.registry.config()
     }
 
     /// Starts a task and stores it.
@@ -145,25 +112,26 @@ impl TaskManager {
         let permit = permit.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running"))?;
         let now = OffsetDateTime::now_utc();
         let mut task = new_record(&new, now);
-        task.expires = now + new.time_limit + DEADLINE_GRACE + self.retention(&config, task.callback.is_some());
-        let stored = task.to_stored(&new.owner, &self.gateway_id, None);
-        let limits = (config.max_tasks_per_caller, config.max_tasks);
-        let mut inserted = self.store.insert(&stored, limits).await?;
-        if inserted == Err(WriteRefusal::OwnerLimit)
-            && self.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
+        task.expires =
+            now + new.time_limit + DEADLINE_GRACE + self.registry.retention(&config, task.callback.is_some());
+        let stored = task.to_stored(&new.owner, &self.registry.gateway_id, None);
+        let limits = TaskLimits { per_owner: config.max_tasks_per_caller, total: config.max_tasks };
+        let mut refusal = self.registry.store.insert(&stored, limits).await?;
+        if refusal == Some(WriteRefusal::OwnerLimit)
+            && self.registry.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
         {
-            inserted = self.store.insert(&stored, limits).await?;
+            refusal = self.registry.store.insert(&stored, limits).await?;
         }
-        match inserted {
-            Ok(()) => {}
-            Err(WriteRefusal::OwnerLimit) => {
+        match refusal {
+            None => {}
+            Some(WriteRefusal::OwnerLimit) => {
                 return Err(refuse(FaultCode::RateLimited, "The caller has too many tasks"));
             }
-            Err(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
+            Some(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
         }
         let running = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
         running.push_gateway_event("status", &running.record().to_json(config.poll_interval.get()));
-        self.lock_running().insert(running.id(), Arc::clone(&running));
+        self.registry.lock_running().insert(running.id(), Arc::clone(&running));
         Ok(running)
     }
 
@@ -177,7 +145,7 @@ impl TaskManager {
         let running = Arc::new(RunningTask::new(task, Arc::clone(&new.owner), event_limits(&config, true), permit));
         // A stream is not stored.
         running.set_saved();
-        self.lock_running().insert(running.id(), Arc::clone(&running));
+        self.registry.lock_running().insert(running.id(), Arc::clone(&running));
         Some(running)
     }
 
@@ -196,37 +164,10 @@ impl TaskManager {
 
     /// Ends a task and saves its end; later calls for an ended task have no effect.
     pub async fn end_and_save(&self, running: &RunningTask, outcome: &TaskOutcome) {
-        let Some(task) = self.record_end(running, outcome) else { return };
-        if let Err(error) = self.save_end(running, &task).await {
+        let Some(task) = self.registry.record_end(running, outcome) else { return };
+        if let Err(error) = self.registry.save_end(running, &task).await {
             tracing::warn!(%error, "cannot save the end of a task yet; trying again");
         }
-    }
-
-    /// As [`TaskManager::end_and_save`], without saving: maintenance does that.
-    pub(super) fn record_end(&self, running: &RunningTask, outcome: &TaskOutcome) -> Option<Task> {
-        let config = self.config();
-        let has_callback = running.record().callback.is_some();
-        let poll_interval = config.poll_interval.get();
-        let task = running.end(outcome, self.retention(&config, has_callback), |task| {
-            Some(("status", final_event_data(task, poll_interval)))
-        })?;
-        self.metrics.record_event(match task.state {
-            TaskState::Completed => Event::TaskCompleted,
-            TaskState::Canceled => Event::TaskCanceled,
-            _ => Event::TaskFailed,
-        });
-        Some(task)
-    }
-
-    /// Saves how a task ended; maintenance retries if that fails.
-    pub(super) async fn save_end(&self, running: &RunningTask, task: &Task) -> Result<()> {
-        let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
-        self.store.record_end(&task.to_stored(&running.owner, &self.gateway_id, due)).await?;
-        running.set_saved();
-        if due.is_some() {
-            self.callback_due.notify_one();
-        }
-        Ok(())
     }
 
     /// Finds the task with this id, if it belongs to `owner`.
@@ -237,10 +178,11 @@ impl TaskManager {
         if id.len() != ID_LENGTH || !id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()) {
             return Err(no_such_task());
         }
-        if let Some(running) = self.lock_running().get(id).cloned() {
+        if let Some(running) = self.registry.lock_running().get(id).cloned() {
             return if *running.owner == *owner { Ok((running.record(), Some(running))) } else { Err(no_such_task()) };
         }
         let stored = self
+            .registry
             .store
             .get(id)
             .await?
@@ -260,15 +202,17 @@ impl TaskManager {
         }
         let Some(running) = running else {
             // Another gateway runs the task, and will find the end in the store.
-            task.record_outcome(&TaskOutcome::Canceled, self.retention(&self.config(), task.callback.is_some()));
+            task.record_outcome(
+                &TaskOutcome::Canceled,
+                self.registry.retention(&self.config(), task.callback.is_some()),
+            );
             let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
-            return match self.store.record_end(&task.to_stored(owner, &self.gateway_id, due)).await? {
-                true => {
-                    self.metrics.record_event(Event::TaskCanceled);
-                    Ok(task)
-                }
-                false => Ok(self.find(owner, id).await?.0),
-            };
+            let stored = task.to_stored(owner, &self.registry.gateway_id, due);
+            if !self.registry.store.record_end(&stored).await? {
+                return Ok(self.find(owner, id).await?.0);
+            }
+            self.registry.metrics.record_event(Event::TaskCanceled);
+            return Ok(task);
         };
         running.cancel();
         running.wait_until_ended().await;
@@ -277,20 +221,44 @@ impl TaskManager {
 
     /// Checks a callback URL.
     fn check_callback_url(&self, url: &str) -> Result<()> {
-        match &*self.callback_sender.load() {
+        match &*self.registry.callback_sender.load() {
             Some(sender) => sender.check_url(url),
             None => Err(Fault::new(FaultCode::InvalidInput, "Callbacks are not offered here (poll the task instead)")),
         }
     }
 
-    /// Returns how long a task is kept after its end.
-    pub(super) fn retention(&self, config: &TaskConfig, has_callback: bool) -> Duration {
-        let delivery_timeout =
-            config.callbacks.as_ref().filter(|_| has_callback).map(|callbacks| callbacks.delivery_timeout.get());
-        config.result_ttl.get().max(delivery_timeout.unwrap_or_default())
-    }
-
-    pub(super) fn lock_running(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<RunningTask>>> {
-        self.running.lock()
+    /// Shuts down: waits up to `drain_timeout` for running tasks, then marks the others as failed.
+    pub async fn drain(&self, drain_timeout: Duration) {
+        let running: Vec<_> = self
+            .registry
+            .lock_running()
+            .values()
+            .filter(|task| task.is_working() && !task.is_stream())
+            .cloned()
+            .collect();
+        let all_ended = async {
+            for task in &running {
+                task.wait_until_ended().await;
+            }
+        };
+        if timeout(drain_timeout, all_ended).await.is_err() {
+            for task in running.iter().filter(|task| task.is_working()) {
+                let fault =
+                    Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the agent finished");
+                self.registry.record_end(task, &TaskOutcome::Failed(fault));
+                task.cancel();
+            }
+        }
+        let shutdown = async {
+            self.registry.save_unsaved().await?;
+            self.registry.store.end_lease(&self.registry.gateway_id).await
+        };
+        // Another gateway ends the tasks whose ends are not saved now, as tasks of a dead gateway.
+        match timeout(SHUTDOWN_TIMEOUT, shutdown).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot end the lease in the task store on shutdown"),
+            Err(_) => tracing::warn!("cannot end the lease in the task store on shutdown: timed out"),
+        }
+        self.maintenance.lock().abort_all();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     callback::{CallbackConfig, CallbackSender},
-    event_buffer::{EventBuffer, EventLimits},
+    event_buffer::{BufferRead, EventBuffer, EventLimits},
     sse_splitter::{EventChunk, SseSplitter},
     *,
 };
@@ -94,7 +94,8 @@ fn r80_a_reader_never_skips_evicted_events_silently() {
     assert_eq!(buffer.index_after(1), None);
     assert_eq!(buffer.index_after(0), None);
     assert_eq!(buffer.index_after(7), None, "no such event");
-    assert!(buffer.get(1).is_err() && buffer.get(2).unwrap().is_some() && buffer.get(6).unwrap().is_none());
+    assert_eq!((buffer.read_at(1), buffer.read_at(6)), (BufferRead::Evicted, BufferRead::Pending));
+    assert!(matches!(buffer.read_at(2), BufferRead::Chunk { .. }));
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn r80_a_lossless_buffer_evicts_no_unread_event() {
         buffer.push(chunk(number, 10));
     }
     assert!(!buffer.fits(&chunk(4, 10)));
-    buffer.get(0).unwrap();
+    buffer.read_at(0);
     assert!(buffer.fits(&chunk(4, 10)) && !buffer.fits(&chunk(4, 11)));
     let mut empty = EventBuffer::new(EventLimits { max_bytes: 30, max_events: 100, lossless: true });
     assert!(empty.fits(&chunk(1, 1_000)), "a single chunk always fits");
@@ -166,10 +167,11 @@ async fn r79_ended_tasks_make_room_for_new_ones_and_running_ones_do_not() {
         let task = manager.start_task(new_task("one")).await.unwrap();
         manager.end_and_save(&task, &TaskOutcome::Canceled).await;
         if let Some(before) = before.replace(task.id()) {
-            assert!(manager.store.get(&before).await.unwrap().is_none(), "the previous task was deleted");
+            assert!(manager.registry.store.get(&before).await.unwrap().is_none(), "the previous task was deleted");
         }
         assert!(
-            manager.store.get(&task.id()).await.unwrap().is_some() && manager.find("two", &other.id()).await.is_ok()
+            manager.registry.store.get(&task.id()).await.unwrap().is_some()
+                && manager.find("two", &other.id()).await.is_ok()
         );
     }
     let _second = manager.start_task(new_task("one")).await.unwrap();
@@ -213,14 +215,14 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
     ];
     for (body, media, expected) in cases {
         let task = manager.start_task(new_task("one")).await.unwrap();
-        let (id, mut reader) = (task.id(), task.read_after(1).unwrap());
+        let (id, mut reader) = (task.id(), EventReader::after(&task, 1).unwrap());
         let reply =
             AgentReply { status: 200, media_type: media.into(), body: body.to_owned().into(), truncated: false };
         manager.end_and_save(&task, &TaskOutcome::Completed(reply)).await;
         let expected = if expected.is_empty() { body.replace(['\n', '\r'], " ") } else { expected.to_owned() };
         let NextEvent::Bytes(event, true) = reader.next().await else { panic!("no final event for {media}") };
         assert_eq!(event.iter().filter(|byte| **byte == b'\n').count(), 4, "one line of data: {event:?}");
-        let stored = manager.store.get(&id).await.unwrap().unwrap();
+        let stored = manager.registry.store.get(&id).await.unwrap().unwrap();
         let stored =
             Task::from_stored(&stored).unwrap_or_else(|| panic!("the stored task with {media} cannot be parsed"));
         for json in [task.record(), stored].map(|task| task.to_json(Duration::from_secs(2))) {
@@ -233,7 +235,7 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
 async fn r94_a_failed_json_rpc_stream_ends_with_a_json_rpc_error() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
     let task = manager.start_stream(&new_task("one")).unwrap();
-    let mut reader = task.read_after(0).unwrap();
+    let mut reader = EventReader::after(&task, 0).unwrap();
     manager.end_stream(&task, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), Some(&7.into()));
     let NextEvent::Bytes(error, true) = reader.next().await else { panic!("no final event") };
     let error = String::from_utf8(error.to_vec()).unwrap();
@@ -245,7 +247,7 @@ async fn r80_a_reader_of_a_dead_gateways_task_can_resume_before_its_end() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
     let task = manager.start_task(new_task("one")).await.unwrap();
     task.push_agent_bytes(b"data: a\n\n").await;
-    let stored = manager.store.get(&task.id()).await.unwrap().unwrap();
+    let stored = manager.registry.store.get(&task.id()).await.unwrap().unwrap();
     let orphan = task_builder::fail_orphaned_record(&stored, Duration::from_secs(60)).unwrap();
     assert!(orphan.last > task.record().last.max(2) && parse_event_id(&orphan.last.to_string()) == Some(orphan.last));
 }
@@ -268,15 +270,15 @@ async fn r80_a_reader_gets_all_events_after_its_position() {
     let (_folder, manager) = manager(TaskConfig::default()).await;
     let task = manager.start_stream(&new_task("one")).unwrap();
     task.push_agent_bytes(b"data: a\n\ndata: b\n\n").await;
-    let mut first = task.read_after(0).unwrap();
+    let mut first = EventReader::after(&task, 0).unwrap();
     assert_eq!(first.next().await, NextEvent::Bytes("id: 1\ndata: a\n\n".into(), true));
     drop(first);
     task.push_agent_bytes(b"data: c\n\n").await;
-    let mut coalesced = task.read_after(0).unwrap();
+    let mut coalesced = EventReader::after(&task, 0).unwrap();
     let NextEvent::Bytes(bytes, true) = coalesced.next().await else { panic!("no event") };
-    let all = coalesced.coalesce((bytes, true), 1 << 10);
+    let all = coalesced.coalesce(bytes, true, 1 << 10);
     assert_eq!(all, ("id: 1\ndata: a\n\nid: 2\ndata: b\n\nid: 3\ndata: c\n\n".into(), true));
-    let mut second = task.read_after(1).unwrap();
+    let mut second = EventReader::after(&task, 1).unwrap();
     assert_eq!(second.next().await, NextEvent::Bytes("id: 2\ndata: b\n\n".into(), true));
     assert_eq!(second.next().await, NextEvent::Bytes("id: 3\ndata: c\n\n".into(), true));
     manager.end_stream(&task, &TaskOutcome::Failed(Fault::new(FaultCode::AgentError, "died")), None);
@@ -300,12 +302,12 @@ async fn r80_the_agents_stream_waits_while_its_events_are_unread() {
             task.finish_agent_stream().await;
         }
     });
-    let mut reader = task.read_after(0).unwrap();
+    let mut reader = EventReader::after(&task, 0).unwrap();
     for number in 1..=10 {
         assert_eq!(reader.next().await, NextEvent::Bytes(format!("id: {number}\n{event}").into(), true));
     }
     pushed.await.unwrap();
-    assert!(task.read_after(0).is_none(), "the start was evicted, and the reader is refused");
+    assert!(EventReader::after(&task, 0).is_none(), "the start was evicted, and the reader is refused");
 }
 
 fn sender(allow: &[&str], secret: &str) -> Result<CallbackSender, Vec<String>> {

@@ -4,15 +4,21 @@
 //! transports use an account of the gateway or sockets of this machine.
 
 use super::{
-    EndpointTransport, Transport, TransportConfig, UpstreamCall, UpstreamClient, UpstreamReply, UpstreamTimeouts,
+    config::{TransportConfig, UpstreamTimeouts},
+    endpoint_transport::EndpointTransport,
+    transport_kind::{TransportBuilder, TransportKind, unsuitable_endpoint},
+    upstream_call::UpstreamCall,
+    upstream_reply::UpstreamReply,
+    upstream_transport::Transport,
 };
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentUri},
+    agent::{Agent, AgentEndpoint, AgentUri, EndpointAccess},
     fault::{Blame, CallProgress, Fault, FaultCode},
+    resolver::UriResolver,
 };
 use arc_swap::ArcSwapOption;
 use std::{
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 use tokio::sync::Mutex;
@@ -23,15 +29,53 @@ const MAX_STALE: Duration = Duration::from_secs(600);
 /// How long to wait before the next attempt to resolve the name then.
 const STALE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Builds the transports to agents by their names.
+#[derive(Debug)]
+pub(super) struct AgentUriTransports {
+    /// Builds the transports to the endpoints to which the names resolve.
+    builder: Weak<dyn TransportBuilder>,
+    resolver: Arc<ArcSwapOption<UriResolver>>,
+}
+
+impl AgentUriTransports {
+    pub(super) fn new(builder: Weak<dyn TransportBuilder>, resolver: Arc<ArcSwapOption<UriResolver>>) -> Self {
+        Self { builder, resolver }
+    }
+}
+
+impl TransportKind for AgentUriTransports {
+    fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {
+        let AgentEndpoint::AgentUri(uri) = &agent.endpoint else { return Err(unsuitable_endpoint(&agent.endpoint)) };
+        let builder =
+            self.builder.upgrade().ok_or_else(|| vec!["endpoint: the upstream client has ended".to_owned()])?;
+        // The endpoint to which the name resolves may be of any kind.
+        let problems = builder.problems(settings);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(EndpointTransport::Other(Arc::new(AgentUriTransport {
+            uri: uri.clone(),
+            agent: agent.clone(),
+            settings: settings.clone(),
+            timeouts: UpstreamTimeouts::from(&settings.timeouts),
+            builder,
+            resolver: Arc::clone(&self.resolver),
+            cached: ArcSwapOption::empty(),
+            resolving: Mutex::default(),
+        })))
+    }
+}
+
 /// The transport to an agent by its `agent://` name.
 #[derive(Debug)]
-pub(super) struct AgentUriTransport {
+struct AgentUriTransport {
     uri: AgentUri,
     /// The agent's record, for the transport of the resolved endpoint.
     agent: Agent,
     settings: TransportConfig,
     timeouts: UpstreamTimeouts,
-    client: UpstreamClient,
+    builder: Arc<dyn TransportBuilder>,
+    resolver: Arc<ArcSwapOption<UriResolver>>,
     cached: ArcSwapOption<ResolvedTransport>,
     /// Held by the call that resolves the name; holds the time and fault of the last failed resolution.
     resolving: Mutex<Option<(Instant, Fault)>>,
@@ -46,18 +90,6 @@ struct ResolvedTransport {
 }
 
 impl AgentUriTransport {
-    pub(super) fn new(uri: &AgentUri, agent: &Agent, settings: &TransportConfig, client: &UpstreamClient) -> Arc<Self> {
-        Arc::new(Self {
-            uri: uri.clone(),
-            agent: agent.clone(),
-            settings: settings.clone(),
-            timeouts: UpstreamTimeouts::from(&settings.timeouts),
-            client: client.clone(),
-            cached: ArcSwapOption::empty(),
-            resolving: Mutex::default(),
-        })
-    }
-
     async fn resolve_transport(&self, deadline: tokio::time::Instant) -> Result<EndpointTransport, Fault> {
         let call_start = Instant::now();
         if let Some(transport) = self.cached_transport(call_start) {
@@ -123,7 +155,7 @@ impl AgentUriTransport {
     async fn resolve(&self) -> Result<ResolvedTransport, Fault> {
         let no_resolver =
             || Fault::new(FaultCode::AgentUnavailable, NAME_UNRESOLVABLE).with_detail("no resolver is configured");
-        let resolver = self.client.resolver().ok_or_else(no_resolver)?;
+        let resolver = self.resolver.load_full().ok_or_else(no_resolver)?;
         let resolved = resolver.resolve_agent_endpoint(&self.uri).await.map_err(remove_caller_blame)?;
         let unusable = |reason: String| {
             let detail = format!("{} resolves to {}: {reason}", self.uri, resolved.endpoint);
@@ -131,16 +163,19 @@ impl AgentUriTransport {
                 .with_detail(detail)
         };
         let endpoint: AgentEndpoint = resolved.endpoint.parse().map_err(unusable)?;
-        match endpoint {
-            AgentEndpoint::Http(_) | AgentEndpoint::WebSocket(_) => {}
-            AgentEndpoint::AgentUri(_) => return Err(unusable("is another agent:// name".to_owned())),
-            _ if resolved.is_operator_defined() => {}
+        match endpoint.scheme().access() {
+            EndpointAccess::Network => {}
+            EndpointAccess::Resolution => return Err(unusable("is another agent:// name".to_owned())),
             // The author of a remote document must not use the gateway's accounts or receive their secrets.
-            _ => return Err(unusable("only the operator's map may name an endpoint of this kind".to_owned())),
+            EndpointAccess::MessageBroker | EndpointAccess::GatewayAccount | EndpointAccess::ThisMachine => {
+                if !resolved.is_operator_defined() {
+                    return Err(unusable("only the operator's map may name an endpoint of this kind".to_owned()));
+                }
+            }
         }
-        let agent = Agent { endpoint, ..self.agent.clone() };
+        let agent = self.agent.with_endpoint(endpoint);
         let transport =
-            self.client.build_transport(&agent, &self.settings).map_err(|errors| unusable(errors.join("; ")))?;
+            self.builder.build_transport(&agent, &self.settings).map_err(|errors| unusable(errors.join("; ")))?;
         let fresh_until = resolved.expires.unwrap_or_else(|| resolver.default_expiry());
         Ok(ResolvedTransport { fresh_until, resolved_at: Instant::now(), transport })
     }
@@ -170,14 +205,14 @@ impl Transport for AgentUriTransport {
 
     async fn is_reachable(&self) -> bool {
         match self.resolve_transport(tokio::time::Instant::now() + self.timeouts.connect).await {
-            Ok(transport) => self.client.is_transport_reachable(&transport).await,
+            Ok(transport) => transport.is_reachable().await,
             Err(_) => false,
         }
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: tokio::time::Instant) -> Result<UpstreamReply, Fault> {
         let transport = self.resolve_transport(deadline).await?;
-        let result = self.client.call_transport(&transport, request, deadline).await;
+        let result = transport.call(request, deadline).await;
         let is_unavailable = |fault: &Fault| {
             fault.code() == FaultCode::AgentUnavailable || fault.progress() == Some(CallProgress::NotSent)
         };

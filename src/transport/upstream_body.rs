@@ -76,6 +76,17 @@ impl RequestBody {
     }
 }
 
+impl RequestBody {
+    /// Returns a copy for another attempt; `None` for a body that is sent only once.
+    pub(super) fn try_clone(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Whole(bytes) => Some(Self::Whole(bytes.clone())),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
 impl From<Bytes> for RequestBody {
     fn from(bytes: Bytes) -> Self {
         if bytes.is_empty() { Self::Empty } else { Self::Whole(bytes) }

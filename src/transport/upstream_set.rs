@@ -5,9 +5,8 @@
 use super::{
     circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
     config::UpstreamTimeouts,
-    http::HttpTarget,
+    endpoint_transport::EndpointTransport,
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
-    upstream_transport::Transport,
 };
 use crate::{agent::AgentId, fault::Fault, telemetry::AgentMetrics};
 use std::{
@@ -41,41 +40,13 @@ pub(super) struct UpstreamEndpoint {
     pub(super) breaker: Arc<CircuitBreaker>,
     /// The endpoint's URL, as text.
     pub(super) address: Box<str>,
-}
-
-/// The transport to one endpoint.
-#[derive(Clone, Debug)]
-pub enum EndpointTransport {
-    /// HTTP over TCP, TLS or a Unix socket.
-    Http(Arc<HttpTarget>),
-    /// Any other transport.
-    Other(Arc<dyn Transport>),
-}
-
-impl EndpointTransport {
-    /// The timeouts in force.
-    pub fn timeouts(&self) -> &UpstreamTimeouts {
-        match self {
-            Self::Http(target) => target.timeouts(),
-            Self::Other(transport) => transport.timeouts(),
-        }
-    }
-
-    fn max_concurrency(&self) -> Option<NonZeroU32> {
-        match self {
-            Self::Http(_) => None,
-            Self::Other(transport) => transport.max_concurrency(),
-        }
-    }
+    /// Whether the endpoint is a socket on this machine.
+    pub(super) is_local: bool,
 }
 
 impl UpstreamEndpoint {
     pub(super) fn affinity_hash(&self) -> u64 {
         stable_hash(&[self.address.as_bytes()])
-    }
-
-    fn is_local(&self) -> bool {
-        ["agent+unix:", "agent+local:"].iter().any(|scheme| self.address.starts_with(scheme))
     }
 }
 
@@ -86,7 +57,7 @@ impl UpstreamSet {
         additional: Vec<UpstreamEndpoint>,
         breaker_policy: BreakerPolicy,
     ) -> Self {
-        let is_local = std::iter::once(&primary).chain(&additional).any(UpstreamEndpoint::is_local);
+        let is_local = std::iter::once(&primary).chain(&additional).any(|endpoint| endpoint.is_local);
         Self(Arc::new(UpstreamSetInner {
             agent: agent.clone(),
             primary,
@@ -110,15 +81,7 @@ impl UpstreamSet {
 
     /// Whether every endpoint's transport carries an instruction beside the input.
     pub fn accepts_instructions(&self) -> bool {
-        self.transports().all(|transport| match transport {
-            EndpointTransport::Http(_) => false,
-            EndpointTransport::Other(transport) => transport.accepts_instructions(),
-        })
-    }
-
-    /// The transport to the agent's primary endpoint.
-    pub fn primary_transport(&self) -> &EndpointTransport {
-        &self.0.primary.transport
+        self.endpoints().all(|endpoint| endpoint.transport.accepts_instructions())
     }
 
     /// Whether any endpoint is a socket on this machine, reached without a port.
@@ -137,9 +100,15 @@ impl UpstreamSet {
         self.endpoints().map(|endpoint| (&*endpoint.address, endpoint.breaker.state()))
     }
 
-    /// Returns the transport to each endpoint.
-    pub(super) fn transports(&self) -> impl Iterator<Item = &EndpointTransport> {
-        self.endpoints().map(|endpoint| &endpoint.transport)
+    /// Whether any endpoint accepts connections now, tested without a call. Transports that cannot tell count as
+    /// reachable. The result affects no call: the circuit breakers record the outcomes of calls only.
+    pub(super) async fn is_reachable(&self) -> bool {
+        for endpoint in self.endpoints() {
+            if endpoint.transport.is_reachable().await {
+                return true;
+            }
+        }
+        false
     }
 
     fn endpoints(&self) -> impl Iterator<Item = &UpstreamEndpoint> {

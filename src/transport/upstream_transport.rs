@@ -1,6 +1,8 @@
 //! The trait of a kind of transport: how calls reach one endpoint of one agent.
 
-use super::{UpstreamCall, UpstreamReply, UpstreamTimeouts, WebSocketOutcome};
+use super::{
+    config::UpstreamTimeouts, upstream_call::UpstreamCall, upstream_reply::UpstreamReply, websocket::WebSocketOutcome,
+};
 use crate::fault::Fault;
 use std::{fmt, num::NonZeroU32};
 use tokio::time::Instant;

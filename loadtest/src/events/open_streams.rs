@@ -1,6 +1,5 @@
 //! Reads thousands of concurrent streams on one thread, measures the proxy's memory with all of them open, and checks
 //! that none breaks.
-use super::parse_sending_time;
 use crate::agent::{ENDLESS_EVENT_INTERVAL, monotonic_nanos};
 use crate::http1_client::RESPONSE_TIMEOUT;
 use crate::load::CallTarget;
@@ -121,4 +120,9 @@ async fn read_stream(readings: &RefCell<StreamReadings>, number: usize, stream: 
             }
         }
     }
+}
+
+/// Parses the moment in `data: {"sent":…}`. Chunk sizes and the blank lines between events contain none.
+pub(super) fn parse_sending_time(line: &str) -> Option<u64> {
+    line.strip_prefix("data: {\"sent\":")?.strip_suffix('}')?.parse().ok()
 }

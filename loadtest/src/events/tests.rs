@@ -1,6 +1,6 @@
 //! Which lines of a stream are events.
 
-use super::parse_sending_time;
+use super::open_streams::parse_sending_time;
 
 #[test]
 fn the_sending_time_of_an_event_is_parsed() {

@@ -1,6 +1,5 @@
 //! The setup of `overload`: an agent with a queue, the gateway's configuration, and API keys.
 
-use super::TIERS;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -14,6 +13,9 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// The tiers, lowest first, each with its priority.
+pub(super) const TIERS: [(&str, u8); 3] = [("low", 1), ("middle", 5), ("high", 9)];
 
 /// Starts an agent that works on `slots` calls at once, each for `work`. The other calls queue in order of their
 /// arrival.

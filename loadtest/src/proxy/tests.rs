@@ -1,7 +1,7 @@
 //! The configurations of the other proxies.
 
-use super::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings};
 use crate::certificate::TestCertificate;
+use crate::proxy_settings::{API_KEY, CHECKED_PATH, ListenAddresses, ProxyMode, ProxySettings};
 use crate::{envoy, haproxy, nginx};
 use std::path::Path;
 

@@ -4,6 +4,7 @@ use super::{
     UriParseError,
     allowed_characters::{UriPart, validate_chars},
 };
+use crate::agent::endpoint_scheme::{AddressSyntax, EndpointScheme};
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr},
@@ -13,8 +14,6 @@ use std::{
 const MAX_ADDRESS_LEN: usize = 512;
 /// Maximum length of a host in bytes (RFC 1035 §2.3.4).
 const MAX_HOST_LEN: usize = 253;
-/// Transports whose addresses are not hosts: unix sockets have no authority, and Matrix has users and rooms.
-const TRANSPORTS_WITHOUT_HOST: &[&str] = &["unix", "matrix"];
 
 /// The authority of an `agent://` name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +34,7 @@ pub enum AgentUriAuthority {
 impl AgentUriAuthority {
     pub(super) fn parse(text: &str, protocol: Option<&str>) -> Result<Self, UriParseError> {
         let error = |offset, why| Err(UriParseError { offset, reason: why });
-        if protocol.is_some_and(|protocol| TRANSPORTS_WITHOUT_HOST.contains(&protocol)) {
+        if protocol.and_then(EndpointScheme::from_name_transport).is_some_and(has_own_address_format) {
             validate_chars(text, UriPart::TransportAddress)?;
             return match text.len() {
                 0..=MAX_ADDRESS_LEN => Ok(Self::TransportAddress(text.into())),
@@ -87,6 +86,18 @@ impl fmt::Display for AgentUriAuthority {
                 formatter.write_str(text)
             }
         }
+    }
+}
+
+/// Whether names of the scheme have no host: Unix sockets have no authority, and Matrix has users and rooms.
+fn has_own_address_format(scheme: EndpointScheme) -> bool {
+    match scheme.syntax() {
+        AddressSyntax::UnixSocket | AddressSyntax::MatrixRoom => true,
+        AddressSyntax::HttpUrl
+        | AddressSyntax::WebSocketUrl
+        | AddressSyntax::TopicUrl
+        | AddressSyntax::RuntimeName
+        | AddressSyntax::AgentUri => false,
     }
 }
 

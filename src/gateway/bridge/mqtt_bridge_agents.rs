@@ -3,7 +3,7 @@
 
 use super::mqtt_bridge_invoker::{BridgeInvoker, bridge_credentials};
 use crate::{
-    agent::{AgentEndpoint, AgentStatus},
+    agent::{AgentStatus, EndpointAccess},
     auth::{Caller, PresentedCredentials},
     gateway::{
         admission::may_call,
@@ -226,7 +226,7 @@ impl AgentAnnouncer {
 fn may_be_announced(config: &ConfigSnapshot, caller: &Caller, route: &Route) -> bool {
     let agent = &route.agent;
     agent.status != AgentStatus::Inactive
-        && !matches!(agent.endpoint, AgentEndpoint::Mqtt(_))
+        && agent.endpoint.scheme().access() != EndpointAccess::MessageBroker
         && may_call(&config.auth, caller, route)
 }
 

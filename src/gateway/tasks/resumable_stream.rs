@@ -42,7 +42,7 @@ pub(in crate::gateway) fn detach_stream(
         callback_url: None,
     };
     let Some(task) = manager.start_stream(&new_task) else { return Err(Box::new(reply)) };
-    let Some(follower) = task.read_after(0) else { return Err(Box::new(reply)) };
+    let Some(follower) = EventReader::after(&task, 0) else { return Err(Box::new(reply)) };
     let id = task.id();
     // A task id that the agent set itself is kept.
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -122,7 +122,7 @@ impl FollowerResponse<'_, '_> {
             };
             let bytes = match next {
                 Some(NextEvent::Bytes(bytes, ends_event)) => {
-                    let (bytes, ends_event) = self.follower.coalesce((bytes, ends_event), MAX_WRITE);
+                    let (bytes, ends_event) = self.follower.coalesce(bytes, ends_event, MAX_WRITE);
                     between_events = ends_event;
                     bytes
                 }

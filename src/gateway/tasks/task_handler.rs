@@ -15,7 +15,7 @@ use crate::{
     },
     http_server::{ResponseHead, ServeOutcome},
     limit::RateLimitStatus,
-    task::{RunningTask, Task, TaskManager, TaskState, parse_event_id},
+    task::{EventReader, RunningTask, Task, TaskManager, TaskState, parse_event_id},
     telemetry::Event,
 };
 use bytes::Bytes;
@@ -73,9 +73,9 @@ async fn respond_with_task_events(
         return exchange.respond_locally(response, rate_limit_status).await;
     };
     let follower = match after {
-        Some(after) => running.read_after(after),
+        Some(after) => EventReader::after(&running, after),
         // Without `Last-Event-ID` the client gets every event that is stored.
-        None => Some(running.read_all()),
+        None => EventReader::from_oldest(&running),
     };
     let follower = follower.ok_or_else(events_expired)?;
     if after.is_some() {

@@ -2,6 +2,7 @@
 //! redirects and links to other origins are subject to the address policy. All fetches are bounded.
 
 mod freshness;
+mod loaded_credential;
 mod oauth_token_cache;
 mod source_credential;
 
@@ -9,12 +10,14 @@ pub use freshness::{freshness_lifetime, retry_after};
 pub(super) use source_credential::bearer_value;
 pub use source_credential::{ClientCredentials, SourceCredential, SourceHeader, SourceMtls};
 
-use super::{FetchClient, FetchError, FetchLimits, NetworkConfig, fetch_client, redirect};
+use super::{
+    FetchClient, FetchError, FetchLimits, NetworkConfig, bounded_fetch,
+    redirect::{self, FinalReply},
+};
 use crate::values::ConfigDuration;
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
+use loaded_credential::LoadedCredential;
 use reqwest::Url;
-use source_credential::LoadedCredential;
 
 /// Longer than the timeout of any fetch.
 const UNLIMITED: ConfigDuration = ConfigDuration::from_secs(3_600);
@@ -29,19 +32,6 @@ pub struct SourceClient {
     url: Url,
     credential: LoadedCredential,
     limits: FetchLimits,
-}
-
-/// Complete response, regardless of its status, after following redirects.
-#[derive(Debug)]
-pub struct FinalReply {
-    /// URL of the final response.
-    pub url: Url,
-    /// HTTP status.
-    pub status: u16,
-    /// Headers.
-    pub headers: HeaderMap,
-    /// Body, within the size limit.
-    pub body: Bytes,
 }
 
 impl SourceClient {
@@ -132,7 +122,7 @@ impl SourceClient {
 }
 
 fn build_own_client(config: &NetworkConfig, mtls: Option<&SourceMtls>) -> Result<reqwest::Client, Vec<String>> {
-    let mut builder = fetch_client::builder_with_authorities(config)?;
+    let mut builder = bounded_fetch::builder_with_authorities(config)?;
     if let Some(mtls) = mtls {
         let (identity, authorities) = mtls.load()?;
         builder = builder.identity(identity);
@@ -142,5 +132,5 @@ fn build_own_client(config: &NetworkConfig, mtls: Option<&SourceMtls>) -> Result
     }
     builder
         .build()
-        .map_err(|error| vec![format!("mtls: cannot build a TLS client ({})", fetch_client::error_chain(&error))])
+        .map_err(|error| vec![format!("mtls: cannot build a TLS client ({})", bounded_fetch::error_chain(&error))])
 }

@@ -1,12 +1,8 @@
-//! Credential of a source, as configured and as loaded. Secrets are referenced in the configuration and read once; a
-//! source may have its own certificate authority.
+//! Credential of a source, as configured. Secrets are referenced in the configuration and read once; a source may have
+//! its own certificate authority.
 
-use super::oauth_token_cache::TokenCache;
-use crate::{
-    net::FetchClient,
-    values::{ConfigPath, Secret, SecretRef},
-};
-use http::{HeaderName, HeaderValue};
+use crate::values::{ConfigPath, Secret, SecretRef};
+use http::HeaderValue;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,53 +61,11 @@ pub struct SourceMtls {
     pub ca: Option<ConfigPath>,
 }
 
-/// Loaded credential, added to each request to the source.
-#[derive(Debug)]
-pub(super) enum LoadedCredential {
-    Absent,
-    Header(HeaderName, HeaderValue),
-    Tokens(Box<TokenCache>),
-}
-
-impl LoadedCredential {
-    /// Loads the secrets of a credential.
-    ///
-    /// # Errors
-    /// Returns every unusable part, by its path in the credential.
-    pub(super) fn load(credential: &SourceCredential, client: &FetchClient) -> Result<Self, Vec<String>> {
-        match (&credential.bearer, &credential.header, &credential.client_credentials) {
-            (None, None, None) => Ok(Self::Absent),
-            (Some(bearer), None, None) => {
-                let value = bearer.load().and_then(|token| bearer_value(&token));
-                let value = value.map_err(|error| vec![format!("bearer: {error}")])?;
-                Ok(Self::Header(http::header::AUTHORIZATION, value))
-            }
-            (None, Some(header), None) => load_header(header).map_err(|problem| vec![format!("header.{problem}")]),
-            (None, None, Some(credentials)) => {
-                let with_field =
-                    |errors: Vec<String>| errors.iter().map(|error| format!("client_credentials.{error}")).collect();
-                TokenCache::load(credentials, client).map(Box::new).map(Self::Tokens).map_err(with_field)
-            }
-            _ => Err(vec!["bearer: only one of bearer, header and client_credentials can be set".to_owned()]),
-        }
-    }
-}
-
-fn load_header(header: &SourceHeader) -> Result<LoadedCredential, String> {
-    let name = HeaderName::try_from(header.name.as_str()).map_err(|_| "name: is not a header name".to_owned())?;
-    let reserved = ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade"];
-    if reserved.contains(&name.as_str()) {
-        return Err(format!("name: '{name}' is set by the gateway itself (choose another header)"));
-    }
-    let secret = header.value.load().map_err(|error| format!("value: {error}"))?;
-    Ok(LoadedCredential::Header(name, sensitive_value(secret.expose()).map_err(|error| format!("value: {error}"))?))
-}
-
 pub(in crate::net) fn bearer_value(token: &Secret) -> Result<HeaderValue, String> {
     sensitive_value(&format!("Bearer {}", token.expose()))
 }
 
-fn sensitive_value(text: &str) -> Result<HeaderValue, String> {
+pub(super) fn sensitive_value(text: &str) -> Result<HeaderValue, String> {
     let mut value =
         HeaderValue::try_from(text).map_err(|_| "contains characters that a header cannot contain".to_owned())?;
     value.set_sensitive(true);
@@ -133,9 +87,9 @@ impl SourceMtls {
         })?;
         let Some(ca) = &self.ca else { return Ok((identity, Vec::new())) };
         let bundle = reqwest::Certificate::from_pem_bundle(&read("ca", ca)?).unwrap_or_default();
-        match bundle.is_empty() {
-            true => Err(vec![format!("mtls.ca: {} contains no certificate in PEM", ca.display())]),
-            false => Ok((identity, bundle)),
+        if bundle.is_empty() {
+            return Err(vec![format!("mtls.ca: {} contains no certificate in PEM", ca.display())]);
         }
+        Ok((identity, bundle))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{PublishConfig, document_parser::MAX_DOCUMENT_SIZE};
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentId, metadata_schema},
+    agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, metadata_schema},
     contract::CompiledSchema,
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
@@ -159,11 +159,16 @@ fn check_operation_schemas(agent: &Agent) -> Vec<Violation> {
 /// Returns why the gateway would not reach an agent at this endpoint.
 async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy: &AddressPolicy) -> Option<String> {
     let uri = match endpoint {
-        AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) => uri,
-        // The broker would have to trust the gateway, which has credentials for configured brokers only.
-        AgentEndpoint::Mqtt(_) => {
-            return Some("must not be MQTT (an operator may add the broker to agents.sources)".to_owned());
-        }
+        AgentEndpoint::Url(url) => match url.scheme().access() {
+            EndpointAccess::Network => url.uri(),
+            // The broker would have to trust the gateway, which has credentials for configured brokers only.
+            EndpointAccess::MessageBroker => {
+                return Some("must not be MQTT (an operator may add the broker to agents.sources)".to_owned());
+            }
+            EndpointAccess::GatewayAccount | EndpointAccess::ThisMachine | EndpointAccess::Resolution => {
+                return Some("must not use an account or a socket of the gateway".to_owned());
+            }
+        },
         // The target of a name is checked whenever the name is resolved.
         AgentEndpoint::AgentUri(_) => return None,
         // A publisher must not make the gateway's account send messages, nor take over runtimes of this machine.

@@ -124,7 +124,7 @@ impl EmbeddedRegistry {
     pub async fn remove(&self, publisher: Publisher<'_>, id: &AgentId, precondition: &WritePrecondition) -> Result<()> {
         let access = self.authorize_write(publisher, id)?;
         let write = self.new_write(access, id, None, precondition.clone());
-        match self.store.write(write).await? {
+        match self.store.write(write).await?.into_result() {
             Ok(WriteEffect::Removed(revision)) => {
                 tracing::info!(agent = %id, publisher = publisher.id, revision, "agent removed from the registry");
                 self.revision_tracker.wait_until_applied(revision).await;
@@ -191,7 +191,8 @@ impl EmbeddedRegistry {
         }
         let write = self.new_write(access, &id, Some(text), precondition);
         let limits = write.limits;
-        let effect = self.store.write(write).await?.map_err(|refusal| refusal_fault(refusal, target, limits))?;
+        let effect =
+            self.store.write(write).await?.into_result().map_err(|refusal| refusal_fault(refusal, target, limits))?;
         let (stored, outcome): (StoredDocument, fn(PublishedDocument) -> PublishOutcome) = match effect {
             WriteEffect::Created(stored) => (stored, PublishOutcome::Created),
             WriteEffect::Updated(stored) => (stored, PublishOutcome::Updated),

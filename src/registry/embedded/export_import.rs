@@ -158,7 +158,7 @@ impl EmbeddedRegistry {
             limits,
             restored: Some(restored),
         };
-        self.store.write(write).await?.map(drop).map_err(|why| refused_write_fault(why, limits))
+        self.store.write(write).await?.into_result().map(drop).map_err(|why| refused_write_fault(why, limits))
     }
 }
 

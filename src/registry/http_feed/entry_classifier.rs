@@ -10,6 +10,7 @@ use super::{
     slug::slug,
 };
 use crate::{
+    agent::{EndpointScheme, SchemeSplit},
     net::Url,
     registry::{DocumentBody, RawDocument, SourceKind, config::SignaturePolicy, document_parser},
     resolver::endpoint_hints,
@@ -228,10 +229,11 @@ impl EntryClassifier {
 /// Rejects an endpoint that is a local runtime. Runtimes register on this machine; a document from elsewhere must not
 /// expose one under another id, which other callers may be allowed to use.
 fn reject_local_runtime(document: &Map<String, Value>) -> Result<(), String> {
-    match text_member(document, "endpoint").is_some_and(|endpoint| endpoint.starts_with("agent+local:")) {
-        true => Err("endpoint: is a runtime of the gateway's own machine, which registers itself".to_owned()),
-        false => Ok(()),
+    let split = text_member(document, "endpoint").and_then(SchemeSplit::parse);
+    if split.is_some_and(|split| split.scheme == EndpointScheme::Local) {
+        return Err("endpoint: is a runtime of the gateway's own machine, which registers itself".to_owned());
     }
+    Ok(())
 }
 
 /// Keeps the text of an AIDIP document, unless its endpoint is relative (R11) or its id is its key in a map.

@@ -1,7 +1,10 @@
 //! Listens for changes by other gateways (LISTEN/NOTIFY). A lost connection is re-established with growing, jittered
 //! delays; readers then check for missed changes.
 
-use super::{DatabaseError, QUERY_TIMEOUT, connection_settings::ConnectionSettings};
+use super::{
+    connection_settings::ConnectionSettings,
+    database_error::{DatabaseError, QUERY_TIMEOUT},
+};
 use crate::values::{Backoff, random_duration};
 use futures_util::{StreamExt, stream};
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};

@@ -1,8 +1,11 @@
 //! Connection settings of a PostgreSQL database: parses the URL and decides on TLS. Connections beyond this machine
 //! always use TLS with a verified certificate; on this machine the URL decides.
 
-use super::{DatabaseUrl, QUERY_TIMEOUT};
-use crate::{store::database_url::parse_url, values::is_loopback_host};
+use super::database_error::QUERY_TIMEOUT;
+use crate::{
+    store::database_url::{DatabaseUrl, parse_url},
+    values::is_loopback_host,
+};
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
 use std::{path::Path, sync::Arc};
 use tokio_postgres::{

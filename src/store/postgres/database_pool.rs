@@ -1,9 +1,12 @@
 //! Connection pool of a PostgreSQL database, with a timeout for each query. The first connection migrates the schema.
 
-use super::{DatabaseError, DatabaseUrl, QUERY_TIMEOUT, connection_settings::ConnectionSettings};
+use super::{
+    connection_settings::ConnectionSettings,
+    database_error::{DatabaseError, QUERY_TIMEOUT},
+};
 use crate::store::{
+    database_url::DatabaseUrl,
     document_sql::{self, MIGRATIONS},
-    sqlite_documents::newer_schema_error,
 };
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use std::{future::Future, path::Path};
@@ -65,7 +68,7 @@ async fn migrate(client: &mut Object) -> Result<(), DatabaseError> {
     let version: i64 = transaction.query_one(document_sql::SELECT_VERSION, &[]).await?.try_get(0)?;
     let version = usize::try_from(version).unwrap_or(usize::MAX);
     let Some(missing) = MIGRATIONS.get(version..) else {
-        return Err(DatabaseError::NewerSchema(newer_schema_error(version)));
+        return Err(DatabaseError::NewerSchema(document_sql::newer_schema_error(version)));
     };
     for step in missing {
         transaction.batch_execute(step).await?;

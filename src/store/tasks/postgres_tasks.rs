@@ -1,6 +1,9 @@
 //! Task store in PostgreSQL, which several gateways may share, with a small connection pool.
 
-use super::{SqlEngine, StoredTask, TaskStatement, TransactionResult, returns_rows, task_from_columns};
+use super::{
+    sql_engine::{SqlEngine, TaskColumns, TaskStatement, TransactionOutcome, TransactionRows, returns_rows},
+    task_store::StoredTask,
+};
 use crate::{
     fault::Result,
     store::{
@@ -12,7 +15,7 @@ use std::{fmt, path::Path};
 use tokio_postgres::{Row, types::ToSql};
 
 /// A PostgreSQL database, connected when needed.
-pub(super) struct PostgresTaskStore(DatabasePool);
+pub(in crate::store) struct PostgresTaskStore(DatabasePool);
 
 impl fmt::Debug for PostgresTaskStore {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,7 +25,10 @@ impl fmt::Debug for PostgresTaskStore {
 
 impl PostgresTaskStore {
     /// Prepares the connection pool and tries to connect once.
-    pub(super) async fn open(address: &DatabaseUrl, authorities: Option<&Path>) -> std::result::Result<Self, String> {
+    pub(in crate::store) async fn open(
+        address: &DatabaseUrl,
+        authorities: Option<&Path>,
+    ) -> std::result::Result<Self, String> {
         let pool = DatabasePool::new(address, authorities)?;
         match pool.with_timeout(async { pool.get_migrated().await.map(drop) }).await {
             Err(DatabaseError::NewerSchema(message)) => return Err(message),
@@ -32,10 +38,10 @@ impl PostgresTaskStore {
         Ok(Self(pool))
     }
 
-    async fn execute(&self, statements: &[TaskStatement]) -> std::result::Result<TransactionResult, DatabaseError> {
+    async fn execute(&self, statements: &[TaskStatement]) -> std::result::Result<TransactionOutcome, DatabaseError> {
         let mut client = self.0.get_migrated().await?;
         let transaction = client.transaction().await?;
-        let mut last = (Vec::new(), 0);
+        let mut last = TransactionRows::default();
         for statement in statements {
             let prepared = transaction.prepare_cached(statement.sql).await?;
             let values: Vec<&(dyn ToSql + Sync)> = statement.values.iter().map(|value| value as _).collect();
@@ -43,17 +49,17 @@ impl PostgresTaskStore {
                 let rows = transaction.query(&prepared, &values).await?;
                 let rows: Vec<StoredTask> = rows.iter().map(task_from_row).collect::<std::result::Result<_, _>>()?;
                 let count = rows.len() as u64;
-                (rows, count)
+                TransactionRows { tasks: rows, count }
             } else {
-                (Vec::new(), transaction.execute(&prepared, &values).await?)
+                TransactionRows { tasks: Vec::new(), count: transaction.execute(&prepared, &values).await? }
             };
-            if let (Some(refusal), 0) = (statement.refusal, last.1) {
+            if let (Some(refusal), 0) = (statement.refusal, last.count) {
                 transaction.rollback().await?;
-                return Ok(Err(refusal));
+                return Ok(TransactionOutcome::Refused(refusal));
             }
         }
         transaction.commit().await?;
-        Ok(Ok(last))
+        Ok(TransactionOutcome::Committed(last))
     }
 }
 
@@ -65,12 +71,14 @@ impl SqlEngine for PostgresTaskStore {
     const DELETE_DEAD: &'static str = "delete from gatepost_keepers
         where seen <= cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) - $1";
 
-    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionResult> {
+    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionOutcome> {
         Ok(self.0.with_timeout(self.execute(&statements)).await?)
     }
 }
 
 fn task_from_row(row: &Row) -> std::result::Result<StoredTask, tokio_postgres::Error> {
     let texts = [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(6)?];
-    Ok(task_from_columns(texts, (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?)))
+    let columns =
+        TaskColumns { texts, is_open: row.try_get(3)?, expires: row.try_get(4)?, callback_due: row.try_get(5)? };
+    Ok(columns.into())
 }

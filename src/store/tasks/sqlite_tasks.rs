@@ -1,7 +1,10 @@
 //! Task store in the SQLite file of the documents, with its own connection and thread. Queued transactions are
 //! committed in batches, and each is answered after its commit.
 
-use super::{SqlEngine, StoredTask, TaskStatement, TransactionResult, returns_rows, task_from_columns};
+use super::{
+    sql_engine::{SqlEngine, TaskColumns, TaskStatement, TransactionOutcome, TransactionRows, returns_rows},
+    task_store::StoredTask,
+};
 use crate::{
     fault::{Fault, FaultCode, Result},
     store::sqlite_documents::{create_private, migrate, open_connection, to_sqlite_placeholders},
@@ -15,15 +18,15 @@ const QUEUE_CAPACITY: usize = 512;
 /// Maximum number of transactions in one commit.
 const MAX_BATCH: usize = 64;
 
-type TransactionOutcome = std::result::Result<TransactionResult, String>;
+type TransactionReply = std::result::Result<TransactionOutcome, String>;
 
 struct TransactionJob {
     statements: Vec<TaskStatement>,
-    reply: oneshot::Sender<TransactionOutcome>,
+    reply: oneshot::Sender<TransactionReply>,
 }
 
 /// An open SQLite file.
-pub(super) struct SqliteTaskStore {
+pub(in crate::store) struct SqliteTaskStore {
     jobs: mpsc::Sender<TransactionJob>,
 }
 
@@ -35,7 +38,7 @@ impl fmt::Debug for SqliteTaskStore {
 
 impl SqliteTaskStore {
     /// Opens or creates the file. Blocks.
-    pub(super) fn open(path: &Path) -> std::result::Result<Self, String> {
+    pub(in crate::store) fn open(path: &Path) -> std::result::Result<Self, String> {
         let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
         create_private(path).map_err(|error| unusable(&error))?;
         let mut connection = open_connection(path).map_err(|error| unusable(&error))?;
@@ -55,7 +58,7 @@ impl SqlEngine for SqliteTaskStore {
     const DELETE_DEAD: &'static str =
         "delete from gatepost_keepers where seen <= cast(unixepoch('subsec') * 1000000 as integer) - $1";
 
-    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionResult> {
+    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionOutcome> {
         let busy = || {
             Fault::new(FaultCode::Overloaded, "The task store is overloaded").with_retry_after(Duration::from_secs(1))
         };
@@ -73,8 +76,8 @@ fn run_transactions(mut connection: Connection, mut queue: mpsc::Receiver<Transa
     let mut batch = Vec::with_capacity(MAX_BATCH);
     while queue.blocking_recv_many(&mut batch, MAX_BATCH) > 0 {
         // A batch that fails as a whole was rolled back as a whole, so each of its transactions failed.
-        let outcomes =
-            run_batch(&mut connection, &batch).unwrap_or_else(|error| vec![Err(error.to_string()); batch.len()]);
+        let outcomes = run_batch(&mut connection, &batch)
+            .unwrap_or_else(|error| batch.iter().map(|_| Err(error.to_string())).collect());
         for (job, outcome) in batch.drain(..).zip(outcomes) {
             // The caller may have left; the transaction was committed nevertheless.
             drop(job.reply.send(outcome));
@@ -82,20 +85,18 @@ fn run_transactions(mut connection: Connection, mut queue: mpsc::Receiver<Transa
     }
 }
 
-fn run_batch(connection: &mut Connection, batch: &[TransactionJob]) -> rusqlite::Result<Vec<TransactionOutcome>> {
+fn run_batch(connection: &mut Connection, batch: &[TransactionJob]) -> rusqlite::Result<Vec<TransactionReply>> {
     let is_read_only =
         |job: &TransactionJob| job.statements.iter().all(|statement| statement.sql.starts_with("select"));
-    let behavior = match batch.iter().all(is_read_only) {
-        true => TransactionBehavior::Deferred,
-        false => TransactionBehavior::Immediate,
-    };
+    let behavior =
+        if batch.iter().all(is_read_only) { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
     let mut transaction = connection.transaction_with_behavior(behavior)?;
     let mut outcomes = Vec::with_capacity(batch.len());
     for job in batch {
         // A transaction that is refused or fails is rolled back alone.
         let savepoint = transaction.savepoint()?;
         let outcome = run_one(&savepoint, &job.statements);
-        if matches!(outcome, Ok(Ok(_))) {
+        if matches!(outcome, Ok(TransactionOutcome::Committed(_))) {
             savepoint.commit()?;
         } else {
             savepoint.finish()?;
@@ -106,26 +107,26 @@ fn run_batch(connection: &mut Connection, batch: &[TransactionJob]) -> rusqlite:
     Ok(outcomes)
 }
 
-fn run_one(connection: &Connection, statements: &[TaskStatement]) -> rusqlite::Result<TransactionResult> {
-    let mut last = (Vec::new(), 0);
+fn run_one(connection: &Connection, statements: &[TaskStatement]) -> rusqlite::Result<TransactionOutcome> {
+    let mut last = TransactionRows::default();
     for statement in statements {
         let mut prepared = connection.prepare_cached(&to_sqlite_placeholders(statement.sql))?;
         let values = params_from_iter(&statement.values);
         last = if returns_rows(statement.sql) {
             let rows: Vec<StoredTask> = prepared.query_map(values, task_from_row)?.collect::<rusqlite::Result<_>>()?;
             let count = rows.len() as u64;
-            (rows, count)
+            TransactionRows { tasks: rows, count }
         } else {
-            (Vec::new(), prepared.execute(values)? as u64)
+            TransactionRows { tasks: Vec::new(), count: prepared.execute(values)? as u64 }
         };
-        if let (Some(refusal), 0) = (statement.refusal, last.1) {
-            return Ok(Err(refusal));
+        if let (Some(refusal), 0) = (statement.refusal, last.count) {
+            return Ok(TransactionOutcome::Refused(refusal));
         }
     }
-    Ok(Ok(last))
+    Ok(TransactionOutcome::Committed(last))
 }
 
 fn task_from_row(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
     let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(6)?];
-    Ok(task_from_columns(texts, (row.get(3)?, row.get(4)?, row.get(5)?)))
+    Ok(TaskColumns { texts, is_open: row.get(3)?, expires: row.get(4)?, callback_due: row.get(5)? }.into())
 }

@@ -2,7 +2,7 @@
 //! the agent cannot execute it twice (R45).
 
 use super::{
-    HttpTarget, HttpUpstreamClient,
+    HttpTarget,
     client_connection::{Http1Connection, Http2Stream},
     connector::{HttpConnection, connect},
     error_mapping,
@@ -55,75 +55,73 @@ impl From<Fault> for FailedAttempt {
     }
 }
 
-impl HttpUpstreamClient {
-    pub(in crate::transport) async fn call(
-        &self,
-        target: &Arc<HttpTarget>,
-        request: UpstreamCall<'_>,
-        deadline: Instant,
-    ) -> Result<UpstreamReply, Fault> {
-        let UpstreamCall { method, path, headers, body, header_mutations, .. } = request;
-        let exchange = HttpExchange { target, method, path, headers, header_mutations, deadline };
-        let (copy, progress) = match &body {
-            RequestBody::Empty => (Some(None), None),
-            RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
-            RequestBody::Stream(receiver) => (None, Some(receiver.progress())),
-        };
-        let connection = self.acquire_connection(target, deadline).await?;
-        let reused = connection.is_reused();
-        let FailedAttempt { fault, unsent, delivery } =
-            match exchange.send_attempt(connection, body.into(), progress.as_deref()).await {
-                Ok(reply) => return Ok(reply),
-                Err(failed) => failed,
-            };
-        let may_retry =
-            delivery == Delivery::NotDelivered || (delivery == Delivery::Unknown && exchange.is_repeatable());
-        let retry_body =
-            unsent.map(HyperRequest::into_body).or_else(|| copy.filter(|_| may_retry).map(HyperBody::Whole));
-        // On a new connection the cause is not a closed idle connection, so a retry would fail in the same way.
-        let Some(retry_body) = retry_body.filter(|_| reused) else {
-            return Err(fault);
-        };
-        // The other idle connections are probably dead as well.
-        let connection = self.connect(target, deadline).await?;
-        exchange.send_attempt(connection, retry_body, progress.as_deref()).await.map_err(|failed| failed.fault)
-    }
-
-    async fn acquire_connection(&self, target: &Arc<HttpTarget>, deadline: Instant) -> Result<HttpConnection, Fault> {
-        let now = Instant::now();
-        if deadline <= now {
-            return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
-        }
-        if let Some(stream) = target.pool.open_http2_stream() {
-            return Ok(HttpConnection::Http2(stream, true));
-        }
-        // If the agent has closed the connection, no byte is sent on it, and the call is retried on a new one.
-        if let Some(mut connection) = target.pool.take_http1(now) {
-            connection.reused = true;
-            return Ok(HttpConnection::Http1(connection));
-        }
-        self.connect(target, deadline).await
-    }
-
-    /// Opens a connection. Boxed, so that the futures of calls over an existing connection stay small.
-    async fn connect(&self, target: &HttpTarget, deadline: Instant) -> Result<HttpConnection, Fault> {
-        Box::pin(connect(target, &self.policy(), deadline)).await
-    }
+/// Makes one call.
+pub(in crate::transport) async fn call_with_retry(
+    target: &Arc<HttpTarget>,
+    request: UpstreamCall<'_>,
+    deadline: Instant,
+) -> Result<UpstreamReply, Fault> {
+    let UpstreamCall { method, path, headers, body, header_mutations, .. } = request;
+    let exchange = HttpExchange { target, method, path, headers, header_mutations, deadline };
+    let (copy, progress) = match &body {
+        RequestBody::Empty => (Some(None), None),
+        RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
+        RequestBody::Stream(receiver) => (None, Some(receiver.progress())),
+    };
+    let connection = acquire_connection(target, deadline).await?;
+    let reused = connection.is_reused();
+    let attempt = HttpAttempt { exchange: &exchange, progress: progress.as_deref() };
+    let FailedAttempt { fault, unsent, delivery } = match attempt.send(connection, body.into()).await {
+        Ok(reply) => return Ok(reply),
+        Err(failed) => failed,
+    };
+    let may_retry = delivery == Delivery::NotDelivered || (delivery == Delivery::Unknown && exchange.is_repeatable());
+    let retry_body = unsent.map(HyperRequest::into_body).or_else(|| copy.filter(|_| may_retry).map(HyperBody::Whole));
+    // On a new connection the cause is not a closed idle connection, so a retry would fail in the same way.
+    let Some(retry_body) = retry_body.filter(|_| reused) else {
+        return Err(fault);
+    };
+    // The other idle connections are probably dead as well.
+    let connection = connect_boxed(target, deadline).await?;
+    attempt.send(connection, retry_body).await.map_err(|failed| failed.fault)
 }
 
-impl HttpExchange<'_> {
-    async fn send_attempt(
-        &self,
-        connection: HttpConnection,
-        body: HyperBody,
-        progress: Option<&BodyProgress>,
-    ) -> Result<UpstreamReply, FailedAttempt> {
+async fn acquire_connection(target: &Arc<HttpTarget>, deadline: Instant) -> Result<HttpConnection, Fault> {
+    let now = Instant::now();
+    if deadline <= now {
+        return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
+    }
+    if let Some(stream) = target.pool.open_http2_stream() {
+        return Ok(HttpConnection::Http2(stream, true));
+    }
+    // If the agent has closed the connection, no byte is sent on it, and the call is retried on a new one.
+    if let Some(mut connection) = target.pool.take_http1(now) {
+        connection.reused = true;
+        return Ok(HttpConnection::Http1(connection));
+    }
+    connect_boxed(target, deadline).await
+}
+
+/// Opens a connection. Boxed, so that the futures of calls over an existing connection stay small.
+async fn connect_boxed(target: &HttpTarget, deadline: Instant) -> Result<HttpConnection, Fault> {
+    Box::pin(connect(target, deadline)).await
+}
+
+/// One attempt to send the request.
+struct HttpAttempt<'a> {
+    exchange: &'a HttpExchange<'a>,
+    /// The progress of a streamed body.
+    progress: Option<&'a BodyProgress>,
+}
+
+impl HttpAttempt<'_> {
+    async fn send(&self, connection: HttpConnection, body: HyperBody) -> Result<UpstreamReply, FailedAttempt> {
         let result = match connection {
-            HttpConnection::Http1(connection) => self.send_http1(connection, body, progress).await,
-            HttpConnection::Http2(stream, _) => self.send_http2(stream, body, progress).await,
+            HttpConnection::Http1(connection) => self.send_http1(connection, body).await,
+            HttpConnection::Http2(stream, _) => self.send_http2(stream, body).await,
         };
         // A truncated request body explains every other failure.
-        result.map_err(|failed| match progress.and_then(BodyProgress::take_fault) {
+        result.map_err(|failed| match self.progress.and_then(BodyProgress::take_fault) {
             Some(fault) => fault.into(),
             None => failed,
         })
@@ -133,9 +131,8 @@ impl HttpExchange<'_> {
         &self,
         mut connection: Http1Connection,
         body: HyperBody,
-        progress: Option<&BodyProgress>,
     ) -> Result<UpstreamReply, FailedAttempt> {
-        let request = self.build_request(body, Version::HTTP_11)?;
+        let request = self.exchange.build_request(body, Version::HTTP_11)?;
         let before = connection.counters.snapshot();
         // Only driving the connection can bring the reply, so nothing else needs to wake this call. The reply is polled
         // outside tokio's budget: a poll deferred for lack of budget would not be woken.
@@ -145,7 +142,7 @@ impl HttpExchange<'_> {
             let _ = connection.drive(cx);
             response.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
         });
-        let head = self.await_head(pin!(head), progress).await?;
+        let head = self.await_head(pin!(head)).await?;
         let response = match head {
             Ok(response) => response,
             Err(failed) => {
@@ -160,51 +157,39 @@ impl HttpExchange<'_> {
         };
         validate_response_head(&response)?;
         let keep_alive = headers::parse_keep_alive(response.headers());
-        let pool = Arc::clone(&self.target.pool);
+        let pool = Arc::clone(&self.exchange.target.pool);
         Ok(self
             .build_reply(response, ReplyConnection::Http1(Box::new(PooledConnection { connection, pool, keep_alive }))))
     }
 
-    async fn send_http2(
-        &self,
-        stream: Http2Stream,
-        body: HyperBody,
-        progress: Option<&BodyProgress>,
-    ) -> Result<UpstreamReply, FailedAttempt> {
-        let request = self.build_request(body, Version::HTTP_2)?;
+    async fn send_http2(&self, stream: Http2Stream, body: HyperBody) -> Result<UpstreamReply, FailedAttempt> {
+        let request = self.exchange.build_request(body, Version::HTTP_2)?;
         let response = stream.sender().try_send_request(request);
-        match self.await_head(pin!(response), progress).await? {
+        match self.await_head(pin!(response)).await? {
             Ok(response) => {
                 validate_response_head(&response)?;
                 Ok(self.build_reply(response, ReplyConnection::Http2(stream)))
             }
             Err(failed) => {
-                let delivery = match error_mapping::is_unprocessed(failed.error()) {
-                    true => Delivery::NotDelivered,
-                    false => Delivery::Unknown,
-                };
-                Err(failed_attempt(failed, delivery))
+                let is_unprocessed = error_mapping::is_unprocessed(failed.error());
+                Err(failed_attempt(failed, if is_unprocessed { Delivery::NotDelivered } else { Delivery::Unknown }))
             }
         }
     }
 
     /// Waits for the response head: within the call's deadline, and within the first-byte timeout, which restarts while
     /// the caller is still sending.
-    async fn await_head<T>(
-        &self,
-        mut head: Pin<&mut impl Future<Output = T>>,
-        progress: Option<&BodyProgress>,
-    ) -> Result<T, Fault> {
+    async fn await_head<T>(&self, mut head: Pin<&mut impl Future<Output = T>>) -> Result<T, Fault> {
         loop {
-            let until = Instant::now() + self.target.timeouts.first_byte;
-            match timeout_at(until.min(self.deadline), head.as_mut()).await {
+            let until = Instant::now() + self.exchange.target.timeouts.first_byte;
+            match timeout_at(until.min(self.exchange.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
-                Err(_) if until >= self.deadline => {
+                Err(_) if until >= self.exchange.deadline => {
                     return Err(error_mapping::timeout_fault("the call's deadline passed before the response head"));
                 }
-                Err(_) if progress.is_some_and(BodyProgress::take_sent_chunk) => {}
+                Err(_) if self.progress.is_some_and(BodyProgress::take_sent_chunk) => {}
                 Err(_) => {
-                    let timeout = self.target.timeouts.first_byte;
+                    let timeout = self.exchange.target.timeouts.first_byte;
                     return Err(error_mapping::timeout_fault(format_args!(
                         "no complete response head within {timeout:?}"
                     )));
@@ -215,7 +200,7 @@ impl HttpExchange<'_> {
 
     fn build_reply(&self, response: Response<Incoming>, source: ReplyConnection) -> UpstreamReply {
         let (head, body) = response.into_parts();
-        let body = HttpReplyBody::new(body, source, self.target.timeouts.idle, self.deadline);
+        let body = HttpReplyBody::new(body, source, self.exchange.target.timeouts.idle, self.exchange.deadline);
         UpstreamReply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
     }
 }

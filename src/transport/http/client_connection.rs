@@ -15,6 +15,9 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// The maximum size of a response head, all header lines together, in bytes.
+pub(super) const MAX_RESPONSE_HEAD: usize = 64 << 10;
+
 /// The maximum number of concurrent calls on one HTTP/2 connection. Multiplied by a stream's window, it bounds the
 /// memory that slow callers can occupy, and no stream waits for the window of another one.
 const MAX_STREAMS: usize = 64;
@@ -37,8 +40,8 @@ impl Http1Connection {
         generation: u64,
     ) -> hyper::Result<Self> {
         let (sender, connection) = http1::Builder::new()
-            .max_header_size(super::MAX_RESPONSE_HEAD)
-            .max_buf_size(2 * super::MAX_RESPONSE_HEAD)
+            .max_header_size(MAX_RESPONSE_HEAD)
+            .max_buf_size(2 * MAX_RESPONSE_HEAD)
             .handshake(TokioIo::new(io))
             .await?;
         let connection = Some(Box::new(connection));

@@ -102,10 +102,10 @@ impl ConnectionPool {
             let Some(connection) = connections.http1.pop() else {
                 break None;
             };
-            match connection.generation == generation && connection.expires_at > now {
-                true => break Some(connection),
-                false => stale.push(connection),
+            if connection.generation == generation && connection.expires_at > now {
+                break Some(connection);
             }
+            stale.push(connection);
         };
         drop(connections);
         // The sockets are closed after the lock is released.
@@ -154,9 +154,10 @@ impl ConnectionPool {
         let mut connections = self.lock_connections();
         let mut at = 0;
         while let Some(connection) = connections.http1.get(at) {
-            match connection.expires_at > now && connection.generation == generation {
-                true => at += 1,
-                false => expired.push(connections.http1.swap_remove(at)),
+            if connection.expires_at > now && connection.generation == generation {
+                at += 1;
+            } else {
+                expired.push(connections.http1.swap_remove(at));
             }
         }
         let keep_alive = self.key.keep_alive;

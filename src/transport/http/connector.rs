@@ -1,8 +1,8 @@
 //! Opens connections: name resolution, socket, TLS, HTTP handshake, all within the connect timeout.
 
 use super::{
-    HttpTarget, HttpUpstreamClient,
-    client_connection::{Http1Connection, Http2Connection, Http2Stream},
+    HttpTarget,
+    client_connection::{Http1Connection, Http2Connection, Http2Stream, MAX_RESPONSE_HEAD},
     connection_pool::{ConnectAddress, ConnectionPool, PoolTls},
     counted_stream::{CountedStream, TransportStream},
     error_mapping,
@@ -50,12 +50,8 @@ impl HttpConnection {
 }
 
 /// Opens a connection, or waits for a call that is connecting to an HTTP/2 upstream and shares its connection.
-pub(super) async fn connect(
-    target: &HttpTarget,
-    policy: &AddressPolicy,
-    deadline: Instant,
-) -> Result<HttpConnection, Fault> {
-    let pool = &target.pool;
+pub(super) async fn connect(target: &HttpTarget, deadline: Instant) -> Result<HttpConnection, Fault> {
+    let (pool, policy) = (&target.pool, &target.policy.load_full());
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = || {
         let fault = error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
@@ -75,21 +71,15 @@ pub(super) async fn connect(
     timeout_at(until, attempt).await.unwrap_or_else(|_| Err(late()))
 }
 
-impl HttpUpstreamClient {
-    /// Whether the upstream accepts a connection within the connect timeout, TLS and its names included.
-    pub(in crate::transport) async fn is_reachable(&self, target: &HttpTarget) -> bool {
-        connect(target, &self.policy(), Instant::now() + target.timeouts.connect).await.is_ok()
-    }
+/// Whether the upstream accepts a connection within the connect timeout, TLS and its names included.
+pub(in crate::transport) async fn is_reachable(target: &HttpTarget) -> bool {
+    connect(target, Instant::now() + target.timeouts.connect).await.is_ok()
 }
 
 /// Opens a connection that is never shared. TLS offers HTTP/1.1 only, because only HTTP/1.1 can be upgraded to another
 /// protocol here.
-pub(super) async fn connect_dedicated(
-    target: &HttpTarget,
-    policy: &AddressPolicy,
-    deadline: Instant,
-) -> Result<CountedStream, Fault> {
-    let pool = &target.pool;
+pub(super) async fn connect_dedicated(target: &HttpTarget, deadline: Instant) -> Result<CountedStream, Fault> {
+    let (pool, policy) = (&target.pool, &target.policy.load_full());
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = |_| error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
     let attempt = async {
@@ -194,7 +184,7 @@ async fn handshake_http(
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(super::MAX_RESPONSE_HEAD as u32)
+        .max_header_list_size(MAX_RESPONSE_HEAD as u32)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .handshake(TokioIo::new(counted))

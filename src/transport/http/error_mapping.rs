@@ -56,14 +56,10 @@ pub(super) fn timeout_fault(detail: impl Display) -> Fault {
 
 /// The fault of a response that did not arrive or cannot be parsed.
 pub(super) fn no_response_fault(error: &hyper::Error) -> Fault {
-    let message = match error.is_parse() {
-        true => "The agent's reply is not valid HTTP",
-        false => "The agent closed the connection without a reply",
-    };
-    match error.is_parse() {
-        true => hyper_fault(message, error),
-        false => hyper_fault(message, error).with_progress(CallProgress::PossiblySent),
+    if error.is_parse() {
+        return hyper_fault("The agent's reply is not valid HTTP", error);
     }
+    hyper_fault("The agent closed the connection without a reply", error).with_progress(CallProgress::PossiblySent)
 }
 
 /// The fault of a response that breaks HTTP.

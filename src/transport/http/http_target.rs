@@ -2,13 +2,15 @@
 
 use super::connection_pool::{ConnectAddress, ConnectionPool};
 use crate::{
-    agent::AgentEndpoint,
+    agent::{AgentEndpoint, EndpointScheme},
+    net::AddressPolicy,
     transport::{
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
         headers::{self, GatewayHeaders},
     },
     values::is_loopback_host,
 };
+use arc_swap::ArcSwap;
 use http::{
     HeaderName, HeaderValue,
     uri::{Authority, PathAndQuery, Scheme},
@@ -19,6 +21,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct HttpTarget {
     pub(super) pool: Arc<ConnectionPool>,
+    /// The address policy in force, which the client replaces.
+    pub(super) policy: Arc<ArcSwap<AddressPolicy>>,
     pub(super) scheme: Scheme,
     pub(super) authority: Authority,
     pub(super) path: PathAndQuery,
@@ -49,15 +53,20 @@ pub(super) struct EndpointParts {
 pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, String> {
     let unusable = |reason: &dyn std::fmt::Display| format!("endpoint: cannot be called ({reason})");
     match endpoint {
-        AgentEndpoint::Http(uri) | AgentEndpoint::WebSocket(uri) => {
+        AgentEndpoint::Url(url) => {
+            let uri = url.uri();
             let authority = uri.authority().cloned().ok_or_else(|| unusable(&"it has no host"))?;
             // A WebSocket begins as an HTTP request (RFC 6455 §3).
-            let scheme = match uri.scheme_str() {
-                Some("https" | "wss") => Scheme::HTTPS,
-                Some("http" | "ws") => Scheme::HTTP,
-                _ => return Err(unusable(&"it has no scheme")),
+            let (scheme, default_port) = match url.scheme() {
+                EndpointScheme::Https | EndpointScheme::Wss => (Scheme::HTTPS, 443),
+                EndpointScheme::Http | EndpointScheme::Ws => (Scheme::HTTP, 80),
+                EndpointScheme::Unix
+                | EndpointScheme::Local
+                | EndpointScheme::Matrix
+                | EndpointScheme::Mqtts
+                | EndpointScheme::Mqtt
+                | EndpointScheme::AgentUri => return Err(unusable(&"it is not HTTP")),
             };
-            let default_port = if scheme == Scheme::HTTPS { 443 } else { 80 };
             let port = authority.port_u16().unwrap_or(default_port);
             let host = authority.host().to_ascii_lowercase().into();
             let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -69,7 +78,7 @@ pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, 
             authority: Authority::from_static("localhost"),
             path: path.parse().map_err(|error| unusable(&error))?,
         }),
-        AgentEndpoint::Mqtt(_) | AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => {
+        AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => {
             Err(unusable(&"it is not HTTP"))
         }
     }

@@ -84,13 +84,11 @@ impl HttpReplyBody {
 
     fn finish_with_timeout(&mut self, until: Instant) -> Fault {
         self.source = ReplyConnection::Finished;
-        match until < self.deadline {
-            true => error_mapping::timeout_fault(format_args!(
-                "no further chunk of the reply within {:?}",
-                self.idle_timeout
-            )),
-            false => error_mapping::timeout_fault("the call's deadline passed before the reply was complete"),
+        if until < self.deadline {
+            let timeout = self.idle_timeout;
+            return error_mapping::timeout_fault(format_args!("no further chunk of the reply within {timeout:?}"));
         }
+        error_mapping::timeout_fault("the call's deadline passed before the reply was complete")
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {

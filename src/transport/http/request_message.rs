@@ -72,8 +72,8 @@ pub(super) fn validate_response_head(response: &Response<Incoming>) -> Result<()
     if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || codings.next().is_some() {
         return Err(error_mapping::invalid_response_fault("a transfer coding other than chunked"));
     }
-    match headers.contains_key(header::CONTENT_LENGTH) {
-        true => Err(error_mapping::invalid_response_fault("both Content-Length and Transfer-Encoding")),
-        false => Ok(()),
+    if headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(error_mapping::invalid_response_fault("both Content-Length and Transfer-Encoding"));
     }
+    Ok(())
 }

@@ -66,6 +66,13 @@ impl TlsProfile {
     }
 }
 
+/// Builds the TLS configuration of `settings`, for transports that negotiate no protocol (ALPN). Reads files.
+pub(in crate::transport) fn build_tls_config(settings: &UpstreamTlsConfig) -> Result<ClientConfig, Vec<String>> {
+    let mut config = (*TlsProfile::load(settings)?.loaded().config).clone();
+    config.alpn_protocols.clear();
+    Ok(config)
+}
+
 /// Returns the name to verify: the configured one, or the endpoint's host.
 pub(super) fn parse_server_name(settings: &UpstreamTlsConfig, host: &str) -> Result<ServerName<'static>, String> {
     let name = settings.server_name.as_deref().unwrap_or(host);
@@ -131,22 +138,19 @@ fn load_system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     // Some systems have certificates that no verifier accepts; the others are used.
     roots.add_parsable_certificates(system.certs);
-    match roots.is_empty() {
-        true => {
-            Err("tls.ca: the system has no certificate authorities (install ca-certificates, or set tls.ca)".to_owned())
-        }
-        false => Ok(roots),
+    if roots.is_empty() {
+        return Err(
+            "tls.ca: the system has no certificate authorities (install ca-certificates, or set tls.ca)".to_owned()
+        );
     }
+    Ok(roots)
 }
 
 fn read_certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let unusable = |reason: &dyn std::fmt::Display| format!("{field}: {} cannot be read ({reason})", path.display());
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))?;
     let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| unusable(&error))?;
-    match certificates.is_empty() {
-        true => Err(unusable(&"it contains no certificate in PEM")),
-        false => Ok(certificates),
-    }
+    if certificates.is_empty() { Err(unusable(&"it contains no certificate in PEM")) } else { Ok(certificates) }
 }
 
 fn file_stamps(settings: &UpstreamTlsConfig) -> Vec<Option<FileStamp>> {

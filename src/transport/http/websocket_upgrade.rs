@@ -2,7 +2,9 @@
 //! with the same header fields as a call. The connection is not shared, and its messages are not interpreted here.
 
 use super::{
-    HttpTarget, HttpUpstreamClient, connector, error_mapping,
+    HttpTarget,
+    client_connection::MAX_RESPONSE_HEAD,
+    connector, error_mapping,
     request_message::{HttpExchange, validate_response_head},
 };
 use crate::{
@@ -49,46 +51,43 @@ pub(in crate::transport) enum UpgradeOutcome {
     Refused(UpstreamReply),
 }
 
-impl HttpUpstreamClient {
-    /// Connects and performs the handshake, within the connect and the first-byte timeout.
-    ///
-    /// # Errors
-    /// The agent cannot be reached, does not reply in time, or sends an invalid handshake.
-    pub(in crate::transport) async fn upgrade_to_websocket(
-        &self,
-        target: &Arc<HttpTarget>,
-        request: UpgradeRequest<'_>,
-        deadline: Instant,
-    ) -> Result<UpgradeOutcome, Fault> {
-        if deadline <= Instant::now() {
-            return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
-        }
-        let stream = connector::connect_dedicated(target, &self.policy(), deadline).await?;
-        let until = deadline.min(Instant::now() + target.timeouts.first_byte);
-        let (mut sender, connection) = http1::Builder::new()
-            .max_header_size(super::MAX_RESPONSE_HEAD)
-            .max_buf_size(2 * super::MAX_RESPONSE_HEAD)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error_mapping::no_response_fault(&error))?;
-        let key = generate_key();
-        let handshake = build_handshake(target, &request, &key, deadline)?;
-        let mut connection = pin!(connection.with_upgrades());
-        let mut outcome = pin!(async {
-            let response =
-                sender.send_request(handshake).await.map_err(|error| error_mapping::no_response_fault(&error))?;
-            read_handshake_response(response, &key, request.subprotocols).await
-        });
-        let exchange = async {
-            tokio::select! {
-                biased;
-                result = &mut outcome => result,
-                _ = &mut connection => outcome.await,
-            }
-        };
-        let late = |_| error_mapping::timeout_fault("no complete response to the WebSocket handshake in time");
-        timeout_at(until, exchange).await.map_err(late)?
+/// Connects and performs the handshake, within the connect and the first-byte timeout.
+///
+/// # Errors
+/// The agent cannot be reached, does not reply in time, or sends an invalid handshake.
+pub(in crate::transport) async fn upgrade_to_websocket(
+    target: &Arc<HttpTarget>,
+    request: UpgradeRequest<'_>,
+    deadline: Instant,
+) -> Result<UpgradeOutcome, Fault> {
+    if deadline <= Instant::now() {
+        return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
     }
+    let stream = connector::connect_dedicated(target, deadline).await?;
+    let until = deadline.min(Instant::now() + target.timeouts.first_byte);
+    let (mut sender, connection) = http1::Builder::new()
+        .max_header_size(MAX_RESPONSE_HEAD)
+        .max_buf_size(2 * MAX_RESPONSE_HEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error_mapping::no_response_fault(&error))?;
+    let key = generate_key();
+    let handshake = build_handshake(target, &request, &key, deadline)?;
+    let mut connection = pin!(connection.with_upgrades());
+    let mut outcome = pin!(async {
+        let response =
+            sender.send_request(handshake).await.map_err(|error| error_mapping::no_response_fault(&error))?;
+        read_handshake_response(response, &key, request.subprotocols).await
+    });
+    let exchange = async {
+        tokio::select! {
+            biased;
+            result = &mut outcome => result,
+            _ = &mut connection => outcome.await,
+        }
+    };
+    let late = |_| error_mapping::timeout_fault("no complete response to the WebSocket handshake in time");
+    timeout_at(until, exchange).await.map_err(late).flatten()
 }
 
 fn build_handshake(

@@ -1,9 +1,6 @@
 //! Leases of local runtimes: registrations that expire unless they are renewed, so that dead runtimes disappear.
 
-use super::{
-    LocalRuntimeConfig,
-    runtime_folder::{RuntimeAddress, validate_path},
-};
+use super::runtime_folder::{RuntimeAddress, validate_path};
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
@@ -39,20 +36,31 @@ pub struct LeaseGrant {
     pub is_new: bool,
 }
 
+/// A request for a lease that is within its bounds.
+#[derive(Debug)]
+pub(super) struct ValidLease {
+    pub(super) address: RuntimeAddress,
+    pub(super) ttl: Duration,
+}
+
 impl LeaseRequest {
-    pub(super) fn validate(self, config: &LocalRuntimeConfig) -> Result<(RuntimeAddress, Duration), Fault> {
+    /// Validates the request; a lease lasts at most `max_lease`.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the member that is wrong.
+    pub(super) fn validate(self, max_lease: ConfigDuration) -> Result<ValidLease, Fault> {
         let refuse = |message: String| Fault::new(FaultCode::InvalidInput, message);
         let is_valid_path = self.socket.starts_with('/') && self.socket.len() <= 107 && !self.socket.contains('\0');
         if !is_valid_path || self.socket.split('/').any(|part| part == "..") {
             return Err(refuse("'socket' must be an absolute path of at most 107 bytes".to_owned()));
         }
         let path = validate_path(self.path).map_err(refuse)?;
-        let max_ttl = config.max_lease.get();
+        let max_ttl = max_lease.get();
         let ttl = self.ttl.map_or(Duration::from_secs(60).min(max_ttl), |ttl| ttl.get());
         if ttl < Duration::from_secs(1) || ttl > max_ttl {
-            return Err(refuse(format!("'ttl' must be 1s to {}", config.max_lease)));
+            return Err(refuse(format!("'ttl' must be 1s to {max_lease}")));
         }
-        Ok((RuntimeAddress { socket: PathBuf::from(self.socket), path }, ttl))
+        Ok(ValidLease { address: RuntimeAddress { socket: PathBuf::from(self.socket), path }, ttl })
     }
 }
 

@@ -56,11 +56,12 @@ impl InvocationEvent<'_> {
             call.extend(value.map(|value| (name.to_owned(), value.into())));
         }
         let body = display_text(&value, text);
-        match is_canonical_json(&value) {
-            true => call.insert("input".to_owned(), value),
-            // Events cannot contain fractions (Matrix specification, "Canonical JSON"); a string of JSON can.
-            false => call.insert("input_json".to_owned(), text.into()),
-        };
+        // Events cannot contain fractions (Matrix specification, "Canonical JSON"); a string of JSON can.
+        if is_canonical_json(&value) {
+            call.insert("input".to_owned(), value);
+        } else {
+            call.insert("input_json".to_owned(), text.into());
+        }
         let content = json!({
             "msgtype": "m.text",
             "body": body,

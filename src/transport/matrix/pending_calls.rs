@@ -50,25 +50,27 @@ pub(super) struct PendingCallGuard {
     token: String,
 }
 
+/// A call that awaits its reply.
+#[derive(Debug)]
+pub(super) struct RegisteredCall {
+    pub(super) guard: PendingCallGuard,
+    pub(super) reply: oneshot::Receiver<Result<ReplyContent, Fault>>,
+}
+
 impl PendingCalls {
     /// Registers the call `token`, before its event is sent.
     ///
     /// # Errors
     /// Too many calls await replies.
-    pub(super) fn register(
-        self: &Arc<Self>,
-        token: &str,
-        room: &str,
-        user: &str,
-    ) -> Result<(PendingCallGuard, oneshot::Receiver<Result<ReplyContent, Fault>>), Fault> {
-        let (reply, receiver) = oneshot::channel();
-        let call = PendingCall { room: room.to_owned(), user: user.to_owned(), event: None, reply };
+    pub(super) fn register(self: &Arc<Self>, token: &str, room: &str, user: &str) -> Result<RegisteredCall, Fault> {
+        let (sender, reply) = oneshot::channel();
+        let call = PendingCall { room: room.to_owned(), user: user.to_owned(), event: None, reply: sender };
         let mut calls = self.0.lock();
         if calls.waiting.len() >= MAX_PENDING_CALLS {
             return Err(Fault::new(FaultCode::Overloaded, "Too many calls wait for agents on Matrix"));
         }
         calls.waiting.insert(token.to_owned(), call);
-        Ok((PendingCallGuard { calls: Arc::clone(self), token: token.to_owned() }, receiver))
+        Ok(RegisteredCall { guard: PendingCallGuard { calls: Arc::clone(self), token: token.to_owned() }, reply })
     }
 
     /// Delivers a message of `room` to the calls that it answers.

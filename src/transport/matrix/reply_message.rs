@@ -88,9 +88,10 @@ fn parse_text(content: &Map<String, Value>) -> Option<ReplyContent> {
     let body = content.get("body")?.as_str()?;
     let body = strip_quote(body).trim();
     let is_json = body.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok();
-    Some(ReplyContent::Output(match is_json {
-        true => Bytes::copy_from_slice(body.as_bytes()),
-        false => json!({ "text": body }).to_string().into(),
+    Some(ReplyContent::Output(if is_json {
+        Bytes::copy_from_slice(body.as_bytes())
+    } else {
+        json!({ "text": body }).to_string().into()
     }))
 }
 

@@ -2,10 +2,10 @@
 //! upstream uses the account. Messages sent during an outage are received afterwards.
 
 use super::{
-    agent_room::get_request,
     error_mapping,
     homeserver_account::{MatrixAccount, SyncState},
-    reply_message::RoomMessage,
+    homeserver_api::get_request,
+    room_timeline::{TimelineGap, backfill, deliver_events},
 };
 use crate::{
     fault::Fault,
@@ -17,10 +17,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long the homeserver may hold a sync open, and how long the whole request may take.
 const LONG_POLL: Duration = Duration::from_secs(30);
@@ -29,9 +29,8 @@ const SYNC_TIMEOUT: ConfigDuration = ConfigDuration::from_secs(45);
 /// The maximum size of a sync response: 200 rooms with one full event each fit into it.
 const MAX_SYNC_RESPONSE: ByteSize = ByteSize::from_kib(16 << 10);
 
-/// Events per room and sync, and pages of further events where a room has more.
+/// Events per room and sync; where a room has more, they are fetched in pages.
 const EVENTS_PER_ROOM: u32 = 50;
-const MAX_BACKFILL_PAGES: usize = 20;
 
 /// The backoff between two attempts; doubled up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(200);
@@ -40,14 +39,23 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// The position of the sync loop.
 struct SyncCursor {
     since: Option<String>,
-    /// The filter's id at the homeserver, and the scope that it was created for.
-    filter: Option<(String, SyncScope)>,
+    filter: Option<SyncFilter>,
     own_user: Option<String>,
     events: u32,
 }
 
 /// The rooms and senders whose messages are received.
-type SyncScope = (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>);
+#[derive(PartialEq)]
+struct SyncScope {
+    rooms: BTreeSet<Arc<str>>,
+    users: BTreeSet<Arc<str>>,
+}
+
+/// A filter that was created at the homeserver, and the scope that it was created for.
+struct SyncFilter {
+    id: String,
+    scope: SyncScope,
+}
 
 #[derive(Deserialize)]
 struct SyncResponse {
@@ -78,8 +86,29 @@ struct RoomTimeline {
     prev_batch: Option<String>,
 }
 
+/// Starts the sync loop if necessary, and waits until it receives replies.
+pub(super) async fn ensure_receiving(account: &Arc<MatrixAccount>, until: Instant) -> Result<(), Fault> {
+    let mut state = account.sync_state.subscribe();
+    if !account.sync_started.swap(true, Ordering::AcqRel) {
+        tokio::spawn(run_sync_loop(Arc::downgrade(account)));
+    }
+    let syncs = {
+        let state = state.borrow();
+        if state.receiving {
+            return Ok(());
+        }
+        state.syncs
+    };
+    account.rooms.wake_sync.notify_one();
+    match timeout_at(until, state.wait_for(|state| state.receiving || state.syncs > syncs)).await {
+        Ok(Ok(state)) if state.receiving => Ok(()),
+        Ok(Ok(state)) => Err(state.fault.clone().unwrap_or_else(error_mapping::timeout_fault)),
+        _ => Err(error_mapping::timeout_fault()),
+    }
+}
+
 /// Runs the sync loop until the account is dropped.
-pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
+async fn run_sync_loop(account: Weak<MatrixAccount>) {
     let mut cursor = SyncCursor { since: None, filter: None, own_user: None, events: EVENTS_PER_ROOM };
     let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
     loop {
@@ -101,7 +130,7 @@ pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
         sleep(MIN_BACKOFF + random_duration(MIN_BACKOFF)).await;
         tokio::select! {
             () = sleep(backoff.next_delay()) => {}
-            () = account.wake_sync.notified() => {}
+            () = account.rooms.wake_sync.notified() => {}
         }
     }
 }
@@ -121,20 +150,20 @@ impl SyncCursor {
             biased;
             reply = long_poll => reply,
             // Nothing is lost: the next sync begins at the same position.
-            () = account.wake_sync.notified(), if since.is_some() => return Ok(()),
+            () = account.rooms.wake_sync.notified(), if since.is_some() => return Ok(()),
         };
         let response = self.handle_response(account, reply).await?;
         let mut gaps = Vec::new();
         for (room, joined) in response.rooms.join {
             let RoomTimeline { events, limited, prev_batch } = joined.timeline;
             deliver_events(account, &room, &events);
-            gaps.extend(prev_batch.filter(|_| limited).map(|before| (room, before)));
+            if let (Some(before), Some(since)) = (prev_batch.filter(|_| limited), &since) {
+                gaps.push(TimelineGap { room, before, since: since.clone() });
+            }
         }
         // Gaps are backfilled last, so that a busy room delays no other room.
-        for (room, before) in gaps {
-            if let Some(since) = &since {
-                backfill(account, &room, (&before, since)).await?;
-            }
+        for gap in gaps {
+            backfill(account, &gap).await?;
         }
         self.since = Some(response.next_batch);
         self.events = EVENTS_PER_ROOM;
@@ -180,15 +209,13 @@ impl SyncCursor {
 
     /// Returns the id of the filter for the current scope: messages of the agents in their rooms, and nothing else.
     async fn ensure_filter(&mut self, account: &MatrixAccount) -> Result<String, Fault> {
-        let rooms = account.rooms();
-        let scope: SyncScope = (
-            rooms.iter().filter_map(|room| room.id()).collect(),
-            rooms.iter().map(|room| room.agent_user.clone()).collect(),
-        );
-        if let Some((id, filter_scope)) = &self.filter
-            && *filter_scope == scope
-        {
-            return Ok(id.clone());
+        let rooms = account.rooms.list();
+        let scope = SyncScope {
+            rooms: rooms.iter().filter_map(|room| room.id()).collect(),
+            users: rooms.iter().map(|room| room.agent_user.clone()).collect(),
+        };
+        if let Some(filter) = self.filter.as_ref().filter(|filter| filter.scope == scope) {
+            return Ok(filter.id.clone());
         }
         let until = Instant::now() + Duration::from_secs(10);
         if self.own_user.is_none() {
@@ -207,12 +234,13 @@ impl SyncCursor {
         let path = ["_matrix", "client", "v3", "user", &own_user, "filter"];
         let request = ApiRequest { method: Method::POST, path: &path, query: &[], body: Some(&body) };
         let id = request_member(account, request, "filter_id", until).await?;
-        self.filter = Some((id.clone(), scope));
+        self.filter = Some(SyncFilter { id: id.clone(), scope });
         Ok(id)
     }
 }
 
-fn filter_definition((rooms, users): &SyncScope, events: u32) -> Value {
+fn filter_definition(scope: &SyncScope, events: u32) -> Value {
+    let SyncScope { rooms, users } = scope;
     let nothing = json!({"types": []});
     let senders: Vec<&str> = users.iter().map(|user| &**user).collect();
     json!({
@@ -235,7 +263,7 @@ async fn request_member(
     name: &str,
     until: Instant,
 ) -> Result<String, Fault> {
-    let reply = account.send_with_retry(request, until).await?;
+    let reply = account.api.send_with_retry(request, until).await?;
     if reply.status != 200 {
         return Err(error_mapping::homeserver_fault("setting up a sync", &reply));
     }
@@ -243,52 +271,4 @@ async fn request_member(
         .map_err(|error| error_mapping::invalid_response_fault("setting up a sync", error))?;
     let value = response.get(name).and_then(Value::as_str).map(str::to_owned);
     value.ok_or_else(|| error_mapping::invalid_response_fault("setting up a sync", format_args!("{name} is missing")))
-}
-
-/// Fetches the messages between `since` and `before` that one sync left out.
-async fn backfill(account: &MatrixAccount, room: &str, (before, since): (&str, &str)) -> Result<(), Fault> {
-    let mut from = before.to_owned();
-    for _ in 0..MAX_BACKFILL_PAGES {
-        let next = deliver_page(account, room, &[("from", &from), ("to", since)]).await?;
-        let Some(next) = next else { return Ok(()) };
-        from = next;
-    }
-    tracing::warn!("Matrix room has more messages than one sync reads, replies among them may be lost");
-    Ok(())
-}
-
-/// Delivers one page of a room's messages, newest first. Returns the token of the next page, if there is one.
-pub(super) async fn deliver_page(
-    account: &MatrixAccount,
-    room: &str,
-    range: &[(&str, &str)],
-) -> Result<Option<String>, Fault> {
-    #[derive(Deserialize)]
-    struct MessagesPage {
-        #[serde(default)]
-        chunk: Vec<Value>,
-        #[serde(default)]
-        end: Option<String>,
-    }
-    let filter = r#"{"types":["m.room.message"]}"#;
-    let query = [&[("dir", "b"), ("limit", "50"), ("filter", filter)], range].concat();
-    let path = ["_matrix", "client", "v3", "rooms", room, "messages"];
-    let request = ApiRequest { method: Method::GET, path: &path, query: &query, body: None };
-    let reply = account.send_with_retry(request, Instant::now() + Duration::from_secs(10)).await?;
-    match reply.status {
-        200 => {}
-        // The account has left the room meanwhile; the other rooms are still read.
-        403 | 404 => return Ok(None),
-        _ => return Err(error_mapping::homeserver_fault("reading a room's messages", &reply)),
-    }
-    let page: MessagesPage = serde_json::from_slice(&reply.body)
-        .map_err(|error| error_mapping::invalid_response_fault("reading a room's messages", error))?;
-    deliver_events(account, room, &page.chunk);
-    Ok(page.end.filter(|_| !page.chunk.is_empty()))
-}
-
-fn deliver_events(account: &MatrixAccount, room: &str, events: &[Value]) {
-    for message in events.iter().filter_map(RoomMessage::parse) {
-        account.pending.deliver(room, message);
-    }
 }

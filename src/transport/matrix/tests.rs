@@ -36,14 +36,14 @@ fn r51_a_reply_in_a_thread_answers_one_call_and_not_the_thread_root_as_well() {
     ] {
         let pending = Arc::new(PendingCalls::default());
         let register = |token: &str| {
-            let (guard, receiver) = pending.register(token, "!r:h", "@bot:h").unwrap();
-            guard.set_event(format!("${token}"));
-            (guard, receiver)
+            let call = pending.register(token, "!r:h", "@bot:h").unwrap();
+            call.guard.set_event(format!("${token}"));
+            call
         };
         let calls = [("a", register("a")), ("b", register("b"))];
         pending.deliver("!r:h", message(relates.clone(), structured.clone()));
-        for (token, (_guard, mut receiver)) in calls {
-            let reply = receiver.try_recv();
+        for (token, mut call) in calls {
+            let reply = call.reply.try_recv();
             assert_eq!(reply.is_ok(), token == answered, "{relates} {structured}: {token}");
             assert!(reply.is_err() || matches!(reply, Ok(Ok(ReplyContent::Output(_)))));
         }

@@ -1,7 +1,10 @@
 //! The connection to one broker: opened at the first call, and reopened after a loss with a growing, jittered backoff.
 //! While it is down, calls fail at once; no call waits longer than one attempt.
 
-use super::{BrokerKey, PolicyWatch, broker_session::BrokerSession};
+use super::{
+    broker_key::{BrokerKey, PolicyWatch},
+    broker_session::BrokerSession,
+};
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender},

@@ -1,7 +1,7 @@
 //! Progress as server-sent events, for callers that accept them: `event: progress` with each message of the agent, then
 //! `event: result` with the reply. A later failure ends the body; the gateway decides how the caller sees it.
 
-use super::task_call::{PublishedTask, TaskEvent};
+use super::published_task::{PublishedTask, TaskEvent};
 use crate::{
     fault::{Fault, FaultCode},
     transport::ReplyBody,

@@ -70,10 +70,7 @@ impl TaskInput {
         };
         let text =
             serde_json::to_vec(&envelope).map_err(|error| Fault::from(FaultCode::Internal).with_detail(error))?;
-        match text.len() > MAX_MESSAGE_BYTES {
-            true => Err(too_large_fault(MAX_MESSAGE_BYTES)),
-            false => Ok(text.into()),
-        }
+        if text.len() > MAX_MESSAGE_BYTES { Err(too_large_fault(MAX_MESSAGE_BYTES)) } else { Ok(text.into()) }
     }
 }
 

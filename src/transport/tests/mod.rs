@@ -12,9 +12,8 @@ mod upstream_config;
 mod upstream_tls;
 
 use super::*;
-use crate::agent::Agent;
-use crate::values::ConfigDuration;
-use ::http::{HeaderName, HeaderValue};
+use crate::{agent::Agent, fault::Fault, net::AddressPolicy, values::ConfigDuration};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use closed_port::ClosedPort;
 use serde_json::json;
@@ -29,6 +28,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    time::Instant,
 };
 
 struct TestAdmission {
@@ -181,6 +181,6 @@ async fn sweep_until_idle(transport: &UpstreamClient) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while transport.idle_connections() > 0 {
         assert!(Instant::now() < deadline, "idle connections are never closed");
-        transport.http.sweep().await;
+        transport.kinds.http.sweep().await;
     }
 }

@@ -145,11 +145,11 @@ async fn a_changed_ca_file_applies_to_open_connections_and_an_invalid_one_is_ign
     read_body(upstream.post().await).await.unwrap();
     let file = authority.path("ca.pem").unwrap();
     std::fs::write(&file, "not a certificate").unwrap();
-    upstream.client.http.sweep().await;
+    upstream.client.kinds.http.sweep().await;
     read_body(upstream.post().await).await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
     std::fs::write(&file, format!("\n\n{}", other.certificate.pem())).unwrap();
-    upstream.client.http.sweep().await;
+    upstream.client.kinds.http.sweep().await;
     assert_fault(upstream.post().await, 502, "AgentError");
 }
 
@@ -169,7 +169,7 @@ async fn a_ca_file_that_is_swapped_for_one_of_equal_length_and_time_applies_to_o
     std::fs::rename(&swapped, &file).unwrap();
     let after = std::fs::metadata(&file).unwrap();
     assert_eq!((after.len(), after.modified().unwrap()), (before.len(), before.modified().unwrap()));
-    upstream.client.http.sweep().await;
+    upstream.client.kinds.http.sweep().await;
     assert_fault(upstream.post().await, 502, "AgentError");
 }
 

@@ -8,7 +8,7 @@ use gatepost::{
     fault::FaultCode,
     store::{
         self, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, StoreLocation, StoredDocument, WriteEffect,
-        WritePrecondition, WriteRefusal,
+        WriteOutcome, WritePrecondition, WriteRefusal,
     },
     values::etag,
 };
@@ -47,14 +47,14 @@ fn removal(id: &str) -> DocumentWrite {
 }
 
 async fn created(store: &Arc<dyn DocumentStore>, write: DocumentWrite) -> StoredDocument {
-    match store.write(write).await.unwrap() {
+    match store.write(write).await.unwrap().into_result() {
         Ok(WriteEffect::Created(stored)) => stored,
         other => panic!("{other:?}"),
     }
 }
 
 async fn updated(store: &Arc<dyn DocumentStore>, write: DocumentWrite) -> StoredDocument {
-    match store.write(write).await.unwrap() {
+    match store.write(write).await.unwrap().into_result() {
         Ok(WriteEffect::Updated(stored)) => stored,
         other => panic!("{other:?}"),
     }
@@ -107,9 +107,9 @@ async fn r16_r20_a_document_is_read_exactly_as_written_also_after_reopening_the_
         assert!(second.updated >= first.updated && second.revision > first.revision);
         let reopened = open(location).await;
         assert_eq!(reopened.get_document("a").await.unwrap().unwrap(), second);
-        assert!(matches!(store.write(removal("a")).await.unwrap(), Ok(WriteEffect::Removed(_))));
+        assert!(matches!(store.write(removal("a")).await.unwrap().into_result(), Ok(WriteEffect::Removed(_))));
         assert_eq!(reopened.get_document("a").await.unwrap(), None);
-        assert_eq!(store.write(removal("a")).await.unwrap(), Err(WriteRefusal::NotFound));
+        assert_eq!(store.write(removal("a")).await.unwrap().into_result(), Err(WriteRefusal::NotFound));
         let history = reopened.history("a", 10).await.unwrap();
         let texts: Vec<_> = history.iter().map(|change| change.document.as_deref()).collect();
         assert_eq!(texts, [None, Some("{}"), Some(text)], "the newest change first, with the removal");
@@ -140,7 +140,7 @@ async fn r17_preconditions_and_ownership_are_checked_before_a_write() {
         let put_if = |precondition: WritePrecondition| DocumentWrite { precondition, ..put("a", "{\"n\":1}") };
         let tags = |tags: &[&str]| WritePrecondition::Matches(tags.iter().map(ToString::to_string).collect());
         assert_eq!(
-            store.write(put_if(tags(&["*"]))).await.unwrap(),
+            store.write(put_if(tags(&["*"]))).await.unwrap().into_result(),
             Err(WriteRefusal::PreconditionFailed),
             "there is no document yet"
         );
@@ -153,25 +153,25 @@ async fn r17_preconditions_and_ownership_are_checked_before_a_write() {
             tags(&[tag.trim_matches('"')]),
         ] {
             assert_eq!(
-                store.write(put_if(precondition.clone())).await.unwrap(),
+                store.write(put_if(precondition.clone())).await.unwrap().into_result(),
                 Err(WriteRefusal::PreconditionFailed),
                 "{precondition:?}"
             );
             let removal_write = DocumentWrite { precondition: precondition.clone(), ..removal("a") };
             assert_eq!(
-                store.write(removal_write).await.unwrap(),
+                store.write(removal_write).await.unwrap().into_result(),
                 Err(WriteRefusal::PreconditionFailed),
                 "{precondition:?}"
             );
         }
         let other = DocumentWrite { writer: "key:two".into(), precondition: tags(&["\"0\""]), ..put("a", "{}") };
         assert_eq!(
-            store.write(other.clone()).await.unwrap(),
+            store.write(other.clone()).await.unwrap().into_result(),
             Err(WriteRefusal::NotOwner),
             "ownership is checked before the precondition"
         );
         let removal_write = DocumentWrite { writer: "key:two".into(), ..removal("a") };
-        assert_eq!(store.write(removal_write).await.unwrap(), Err(WriteRefusal::NotOwner));
+        assert_eq!(store.write(removal_write).await.unwrap().into_result(), Err(WriteRefusal::NotOwner));
         assert_eq!(
             &*store.get_document("a").await.unwrap().unwrap().document,
             "{}",
@@ -196,14 +196,15 @@ async fn r17_of_concurrent_writes_with_the_same_etag_exactly_one_succeeds() {
             store
                 .write(DocumentWrite { precondition: precondition.clone(), ..put("a", &format!("{{\"n\":{number}}}")) })
         });
-        let outcomes: Vec<_> = join_all(writes).await.into_iter().map(|outcome| outcome.unwrap()).collect();
+        let outcomes: Vec<_> =
+            join_all(writes).await.into_iter().map(|outcome| outcome.unwrap().into_result()).collect();
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(WriteRefusal::PreconditionFailed))));
         assert_eq!(one.history("a", 10).await.unwrap().len(), 2);
         let writes =
             (0..8).map(|_| two.write(DocumentWrite { precondition: WritePrecondition::Absent, ..put("b", "{}") }));
         let outcomes = join_all(writes).await;
-        assert_eq!(outcomes.into_iter().filter(|outcome| outcome.as_ref().unwrap().is_ok()).count(), 1);
+        assert_eq!(outcomes.into_iter().filter(|outcome| matches!(outcome, Ok(WriteOutcome::Done(_)))).count(), 1);
     })
     .await;
 }
@@ -215,12 +216,12 @@ async fn r16_the_number_of_documents_is_limited() {
         let with_limits = |id: &str, limits| DocumentWrite { limits, ..put(id, "{}") };
         created(&store, with_limits("a", (2, 3))).await;
         created(&store, with_limits("b", (2, 3))).await;
-        assert_eq!(store.write(with_limits("c", (2, 3))).await.unwrap(), Err(WriteRefusal::OwnerLimit));
+        assert_eq!(store.write(with_limits("c", (2, 3))).await.unwrap().into_result(), Err(WriteRefusal::OwnerLimit));
         created(&store, DocumentWrite { writer: "key:two".into(), ..with_limits("d", (2, 3)) }).await;
         let fourth = DocumentWrite { writer: "key:two".into(), ..with_limits("e", (2, 3)) };
-        assert_eq!(store.write(fourth.clone()).await.unwrap(), Err(WriteRefusal::TotalLimit));
+        assert_eq!(store.write(fourth.clone()).await.unwrap().into_result(), Err(WriteRefusal::TotalLimit));
         updated(&store, DocumentWrite { document: Some("{\"n\":1}".into()), ..with_limits("a", (2, 3)) }).await;
-        store.write(removal("b")).await.unwrap().unwrap();
+        store.write(removal("b")).await.unwrap().into_result().unwrap();
         created(&store, fourth).await;
     })
     .await;
@@ -237,8 +238,8 @@ async fn r16_reading_from_a_cursor_gives_exactly_the_changes_since() {
         assert_eq!(ids(&all), ["+a", "+b", "+c", "+d", "+e"]);
         assert!(changes_since_cursor(&store, Some(cursor.clone()), 2).await.0.is_empty());
         updated(&store, put("b", "{\"n\":1}")).await;
-        store.write(removal("c")).await.unwrap().unwrap();
-        store.write(removal("d")).await.unwrap().unwrap();
+        store.write(removal("c")).await.unwrap().into_result().unwrap();
+        store.write(removal("d")).await.unwrap().into_result().unwrap();
         created(&store, put("c", "{\"n\":2}")).await;
         let (changed, next_cursor) = changes_since_cursor(&store, Some(cursor.clone()), 2).await;
         assert_eq!(ids(&changed), ["+b", "-d", "+c"], "each document once, in its current state");
@@ -256,7 +257,7 @@ async fn r16_readers_miss_no_change_while_several_gateways_write() {
         let write = |store: Arc<dyn DocumentStore>, name: &'static str| async move {
             for number in 0..60 {
                 let writes = (0..4).map(|part| store.write(put(&format!("{name}-{number}-{part}"), "{}")));
-                join_all(writes).await.into_iter().for_each(|written| drop(written.unwrap().unwrap()));
+                join_all(writes).await.into_iter().for_each(|written| drop(written.unwrap().into_result().unwrap()));
             }
         };
         let writers = [tokio::spawn(write(one, "one")), tokio::spawn(write(two, "two"))];
@@ -286,14 +287,14 @@ async fn r8_the_history_of_a_document_is_bounded() {
     on_both(async |location| {
         let store = open(location).await;
         for number in 0..store::MAX_HISTORY_CHANGES + 20 {
-            store.write(put("a", &format!("{{\"n\":{number}}}"))).await.unwrap().unwrap();
+            store.write(put("a", &format!("{{\"n\":{number}}}"))).await.unwrap().into_result().unwrap();
         }
         let history = store.history("a", 1_000).await.unwrap();
         assert_eq!(history.len(), store::MAX_HISTORY_CHANGES);
         assert_eq!(history[0].document.as_deref(), Some("{\"n\":119}"));
         for number in 0..12 {
             let large = format!("{{\"n\":{number},\"text\":\"{}\"}}", "x".repeat(1 << 20));
-            store.write(put("b", &large)).await.unwrap().unwrap();
+            store.write(put("b", &large)).await.unwrap().into_result().unwrap();
         }
         let history = store.history("b", 1_000).await.unwrap();
         assert!((5..=8).contains(&history.len()), "{} large documents", history.len());
@@ -395,7 +396,7 @@ async fn r8_removed_documents_are_forgotten_beyond_the_limit() {
     on_both_with_sql(async |location, sql| {
         let store = open(location).await;
         created(&store, put("old", "{}")).await;
-        store.write(removal("old")).await.unwrap().unwrap();
+        store.write(removal("old")).await.unwrap().into_result().unwrap();
         let (_, cursor) = changes_since_cursor(&store, None, 100).await;
         sql("insert into gatepost_removed (id, revision)
              with recursive n(i) as (select 10 union all select i + 1 from n where i < 10020)
@@ -404,7 +405,7 @@ async fn r8_removed_documents_are_forgotten_beyond_the_limit() {
         .await;
         created(&store, put("new", "{}")).await;
         assert!(!store.history("old", 10).await.unwrap().is_empty());
-        store.write(removal("new")).await.unwrap().unwrap();
+        store.write(removal("new")).await.unwrap().into_result().unwrap();
         assert!(store.history("old", 10).await.unwrap().is_empty());
         assert!(!store.history("new", 10).await.unwrap().is_empty());
         let (changes, _) = changes_since_cursor(&store, None, 1_000).await;

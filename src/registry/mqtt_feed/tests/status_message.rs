@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentStatus},
+    agent::{Agent, AgentStatus, EndpointScheme},
     mqtt_client::{MAX_MESSAGE_BYTES, canonical_topic},
     registry::mqtt_feed::status_message::{Availability, agent_id_of_topic, build_document, parse_status},
 };
@@ -57,7 +57,7 @@ fn r113_the_reference_agents_status_becomes_a_valid_document() {
     assert_eq!((agent.id.as_str(), agent.name.as_str(), &*agent.description), ("planner", "planner", "Plans things"));
     assert_eq!(agent.capabilities.iter().map(|word| &**word).collect::<Vec<_>>(), ["plan", "write_file"]);
     assert_eq!(agent.endpoint.to_string(), "mqtts://broker.example:8883/control/agents/planner/input");
-    assert!(matches!(agent.endpoint, AgentEndpoint::Mqtt(_)));
+    assert_eq!(agent.endpoint.scheme(), EndpointScheme::Mqtts);
     assert_eq!((agent.status, agent.operations.len()), (AgentStatus::Active, 1));
     assert!(agent.operations[0].name.is_empty() && agent.operations[0].inputs.is_none());
 }

@@ -1,24 +1,29 @@
-//! One call over MQTT: a conversation, the task published for it, and the first reply to that task.
+//! The transport to agents over MQTT: one call is a conversation, the task published for it, and the first reply to
+//! that task.
 
 use super::{
     broker_connection::BrokerConnection,
-    broker_session::{BrokerSession, Conversation, ProgressGuard, connection_lost_fault, request_fault},
+    broker_session::{BrokerSession, connection_lost_fault},
     pending_tasks::{MAX_QUEUED_PROGRESS, PendingTask},
     progress_events,
+    published_task::{PublishedTask, TaskEvent},
     task_envelope::TaskInput,
 };
 use crate::{
     agent::Agent,
     fault::{CallProgress, Fault, FaultCode},
-    mqtt_client::{MAX_MESSAGE_BYTES, MqttSendError, PublishAck},
-    transport::{ReplyBody, Transport, UpstreamCall, UpstreamReply, UpstreamTimeouts},
+    mqtt_client::{MAX_MESSAGE_BYTES, MqttSendError},
+    transport::{
+        config::UpstreamTimeouts,
+        upstream_call::UpstreamCall,
+        upstream_reply::{ReplyBody, UpstreamReply},
+        upstream_transport::Transport,
+    },
 };
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc};
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
 
@@ -35,24 +40,6 @@ pub(super) struct MqttTransport {
     max_concurrency: NonZeroU32,
     connection: Arc<BrokerConnection>,
     timeouts: UpstreamTimeouts,
-}
-
-/// A published task whose reply is awaited.
-#[derive(Debug)]
-pub(super) struct PublishedTask {
-    reply: oneshot::Receiver<Result<Bytes, Fault>>,
-    progress: mpsc::Receiver<String>,
-    publish_ack: Option<JoinHandle<Result<PublishAck, MqttSendError>>>,
-    conversation: Conversation,
-    /// Keeps the broker connection open while a reply may arrive.
-    _connection: Arc<BrokerConnection>,
-    _progress: Option<ProgressGuard>,
-}
-
-/// The next event of a task.
-pub(super) enum TaskEvent {
-    Progress(String),
-    Reply(Bytes),
 }
 
 fn timeout_fault() -> Fault {
@@ -86,15 +73,15 @@ impl MqttTransport {
         for _ in 0..2 {
             let session = self.session().await?;
             let Some(conversation) = session.acquire_conversation().await? else { continue };
-            let progress_guard = match wants_progress {
-                true => match session.subscribe_progress(&self.agent_id).await {
-                    Ok(progress_guard) => Some(progress_guard),
+            let mut progress_guard = None;
+            if wants_progress {
+                match session.subscribe_progress(&self.agent_id).await {
+                    Ok(guard) => progress_guard = Some(guard),
                     Err(MqttSendError::ConnectionLost(_)) => continue,
                     // The reply arrives even without progress messages.
-                    Err(_) => None,
-                },
-                false => None,
-            };
+                    Err(MqttSendError::TooLarge(_) | MqttSendError::Refused(_)) => {}
+                }
+            }
             let task = uuid::Uuid::new_v4().to_string();
             let message = input.serialize_envelope(&self.topic, &task, &conversation.id)?;
             let ((reply_sender, reply), (progress_sender, progress)) =
@@ -151,57 +138,6 @@ fn declared_concurrency(agent: &Agent) -> NonZeroU32 {
     let limits = serde_json::from_str::<DeclaredLimits>(&agent.document).ok();
     let declared = limits.and_then(|limits| u32::try_from(limits.max_concurrency.as_u64()?).ok());
     declared.and_then(|max| NonZeroU32::new(max.min(MAX_DECLARED_CONCURRENCY))).unwrap_or(NonZeroU32::MIN)
-}
-
-impl PublishedTask {
-    /// Waits for the next event.
-    ///
-    /// # Errors
-    /// The agent failed or is not subscribed, or the outcome can never be known.
-    pub(super) async fn next_event(&mut self) -> Result<TaskEvent, Fault> {
-        loop {
-            tokio::select! {
-                biased;
-                // Progress that arrived before the reply is delivered before it.
-                Some(text) = self.progress.recv() => return Ok(TaskEvent::Progress(text)),
-                reply = &mut self.reply => return match reply {
-                    Ok(reply) => reply.map(TaskEvent::Reply),
-                    Err(_) => Err(connection_lost_fault(self.conversation.session.sender.closed().await)),
-                },
-                ack = await_publish_ack(&mut self.publish_ack) => match ack {
-                    Ok(PublishAck::Accepted) => {}
-                    Ok(PublishAck::NoSubscribers) => return Err(no_subscriber_fault()),
-                    Err(error) => return Err(request_fault(&error)),
-                },
-            }
-        }
-    }
-
-    /// Waits for the reply and drops progress messages.
-    async fn wait_for_reply(&mut self) -> Result<Bytes, Fault> {
-        loop {
-            if let TaskEvent::Reply(reply) = self.next_event().await? {
-                return Ok(reply);
-            }
-        }
-    }
-}
-
-/// Resolves once, when the broker has acknowledged the task or the publish has failed.
-async fn await_publish_ack(
-    publish_task: &mut Option<JoinHandle<Result<PublishAck, MqttSendError>>>,
-) -> Result<PublishAck, MqttSendError> {
-    let Some(handle) = publish_task else { return std::future::pending().await };
-    let ack = handle.await;
-    *publish_task = None;
-    ack.unwrap_or_else(|error| Err(MqttSendError::ConnectionLost(error.to_string())))
-}
-
-fn no_subscriber_fault() -> Fault {
-    Fault::new(FaultCode::AgentUnavailable, "The agent is not connected")
-        .with_detail("the broker reports no subscriber of the agent's input topic")
-        .with_retry_after(Duration::from_secs(1))
-        .with_progress(CallProgress::NotSent)
 }
 
 #[async_trait::async_trait]

@@ -1,0 +1,104 @@
+//! One fetch with limits on size and time: what the HTTP clients of this module have in common.
+
+use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host};
+use crate::values::{ByteSize, ConfigDuration, is_loopback_host};
+use reqwest::{Url, dns, header, redirect};
+use std::sync::Arc;
+
+/// Limits of one fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchLimits {
+    /// Maximum size of the body.
+    pub size: ByteSize,
+    /// Maximum time from the DNS lookup to the last byte of the body.
+    pub time: ConfigDuration,
+}
+
+pub(super) fn builder_with_authorities(config: &NetworkConfig) -> Result<reqwest::ClientBuilder, Vec<String>> {
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .referer(false)
+        .redirect(redirect::Policy::none())
+        .user_agent(concat!("gatepost/", env!("CARGO_PKG_VERSION")));
+    let Some(path) = &config.ca else {
+        return Ok(builder);
+    };
+    let unusable = |reason: String| vec![format!("ca: {} cannot be used ({reason})", path.display())];
+    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error_chain(&error)))?;
+    if authorities.is_empty() {
+        return Err(unusable("it contains no certificate in PEM".to_owned()));
+    }
+    Ok(builder.tls_certs_merge(authorities))
+}
+
+/// Status and headers of a response.
+pub(super) struct FetchedHead {
+    pub(super) status: u16,
+    pub(super) headers: header::HeaderMap,
+}
+
+/// Sends `request` and reads the whole response.
+pub(super) async fn send_and_read(
+    url: &str,
+    request: reqwest::RequestBuilder,
+    limits: FetchLimits,
+) -> Result<(FetchedHead, Vec<u8>), FetchError> {
+    let failed =
+        |error: reqwest::Error| FetchError::Failed { url: url.to_owned(), reason: error_chain(&error.without_url()) };
+    let mut response = request.timeout(limits.time.get()).send().await.map_err(failed)?;
+    let too_large = || FetchError::TooLarge { url: url.to_owned(), limit: limits.size };
+    let max_bytes = limits.size.get();
+    if response.content_length().is_some_and(|length| length > max_bytes as u64) {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if body.len() + chunk.len() > max_bytes {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok((FetchedHead { status: response.status().as_u16(), headers: std::mem::take(response.headers_mut()) }, body))
+}
+
+/// Checks the text of a URL and parses it.
+pub(super) fn parse_allowed_url(url: &str, allow_plaintext: bool) -> Result<Url, String> {
+    let parsed = Url::parse(url).map_err(|_| "is not a URL (write https://host/path)".to_owned())?;
+    let host = parsed.host_str().ok_or("has no host")?;
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err("must not contain a user name or password".to_owned());
+    }
+    match parsed.scheme() {
+        "https" => Ok(parsed),
+        "http" if allow_plaintext || is_loopback_host(host) => Ok(parsed),
+        "http" => Err("must be https (http only to this machine, or with network.allow_plaintext: true)".to_owned()),
+        _ => Err("must be https".to_owned()),
+    }
+}
+
+/// Formats an error with its causes, because the outermost often says only that something failed.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    text
+}
+
+/// DNS resolver for reqwest that applies the address policy.
+pub(super) struct PolicyResolver(pub(super) Arc<AddressPolicy>);
+
+impl dns::Resolve for PolicyResolver {
+    fn resolve(&self, name: dns::Name) -> dns::Resolving {
+        let policy = Arc::clone(&self.0);
+        Box::pin(async move {
+            // reqwest sets the port later; only the address is checked here.
+            let addresses = resolve_host(name.as_str(), 0, &policy).await?;
+            Ok(Box::new(addresses.into_iter()) as dns::Addrs)
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! The task store in terms of SQL: which statements a method runs, for every database engine.
+
+use super::{
+    task_sql::{
+        CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT,
+        RECORD_CALLBACK_ATTEMPT, RECORD_END, RECOUNT, SELECT_ENDED, SELECT_EXPIRED, SELECT_ORPHANS, SELECT_RUNNING,
+        SELECT_TASK,
+    },
+    task_store::{StoredTask, TaskLimits, TaskStore},
+};
+use crate::{
+    fault::Result,
+    store::{
+        document_sql::{SqlValue, from_micros, to_i64, to_micros},
+        document_store::WriteRefusal,
+    },
+};
+use std::{fmt, sync::Arc};
+use time::OffsetDateTime;
+
+/// Maximum number of tasks that one query returns.
+const PAGE: usize = 200;
+
+/// One statement of a transaction.
+#[derive(Debug)]
+pub(super) struct TaskStatement {
+    pub(super) sql: &'static str,
+    pub(super) values: Vec<SqlValue>,
+    /// Refusal that rolls the transaction back if the statement changes no row.
+    pub(super) refusal: Option<WriteRefusal>,
+}
+
+fn statement(sql: &'static str, values: Vec<SqlValue>) -> TaskStatement {
+    TaskStatement { sql, values, refusal: None }
+}
+
+/// What the last statement of a transaction returned.
+#[derive(Debug, Default)]
+pub(super) struct TransactionRows {
+    pub(super) tasks: Vec<StoredTask>,
+    /// The number of rows changed or returned.
+    pub(super) count: u64,
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+pub(super) enum TransactionOutcome {
+    Committed(TransactionRows),
+    /// Rolled back, because a statement changed no row.
+    Refused(WriteRefusal),
+}
+
+/// A database engine: executes statements in one transaction.
+#[async_trait::async_trait]
+pub(super) trait SqlEngine: fmt::Debug + Send + Sync {
+    /// Heartbeat statements, by the store's own clock in microseconds since 1970.
+    const HEARTBEAT: &'static str;
+    const DELETE_DEAD: &'static str;
+
+    async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionOutcome>;
+
+    /// As [`SqlEngine::run`], for statements without a refusal.
+    async fn run_infallible(&self, statements: Vec<TaskStatement>) -> Result<TransactionRows> {
+        Ok(match self.run(statements).await? {
+            TransactionOutcome::Committed(rows) => rows,
+            TransactionOutcome::Refused(_) => TransactionRows::default(),
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl<E: SqlEngine> TaskStore for E {
+    async fn insert(&self, task: &StoredTask, limits: TaskLimits) -> Result<Option<WriteRefusal>> {
+        let (per_owner, total) = (SqlValue::Number(limits.per_owner.into()), SqlValue::Number(limits.total.into()));
+        let mut values = vec![text_value(&task.id), text_value(&task.owner), text_value(&task.gateway_id)];
+        values.extend([
+            SqlValue::Number(to_micros(task.expires)),
+            due_value(task),
+            text_value(&task.record),
+            per_owner,
+        ]);
+        let statements = vec![
+            TaskStatement { refusal: Some(WriteRefusal::TotalLimit), ..statement(INCREMENT_COUNT, vec![total]) },
+            TaskStatement { refusal: Some(WriteRefusal::OwnerLimit), ..statement(INSERT_TASK, values) },
+        ];
+        Ok(match self.run(statements).await? {
+            TransactionOutcome::Committed(_) => None,
+            TransactionOutcome::Refused(refusal) => Some(refusal),
+        })
+    }
+
+    async fn delete_ended(&self, owner: &Arc<str>, limit: u32) -> Result<bool> {
+        // For a caller without deletable tasks, nothing is locked or counted.
+        if self.run_infallible(vec![statement(SELECT_ENDED, vec![text_value(owner)])]).await?.tasks.is_empty() {
+            return Ok(false);
+        }
+        let values = vec![text_value(owner), SqlValue::Number(limit.into())];
+        let statements =
+            vec![statement(LOCK_COUNT, Vec::new()), statement(DELETE_ENDED, values), statement(RECOUNT, Vec::new())];
+        self.run_infallible(statements).await.map(|_| true)
+    }
+
+    async fn record_end(&self, task: &StoredTask) -> Result<bool> {
+        let values = vec![
+            text_value(&task.id),
+            SqlValue::Number(to_micros(task.expires)),
+            due_value(task),
+            text_value(&task.record),
+        ];
+        Ok(self.run_infallible(vec![statement(RECORD_END, values)]).await?.count > 0)
+    }
+
+    async fn get(&self, id: &str) -> Result<Option<StoredTask>> {
+        Ok(self.run_infallible(vec![statement(SELECT_TASK, vec![SqlValue::Text(id.into())])]).await?.tasks.pop())
+    }
+
+    async fn record_callback_attempt(&self, task: &StoredTask) -> Result<()> {
+        self.run_infallible(vec![statement(
+            RECORD_CALLBACK_ATTEMPT,
+            vec![text_value(&task.id), due_value(task), text_value(&task.record)],
+        )])
+        .await
+        .map(drop)
+    }
+
+    async fn claim_due_callbacks(
+        &self,
+        now: OffsetDateTime,
+        until: OffsetDateTime,
+        limit: usize,
+    ) -> Result<Vec<StoredTask>> {
+        let values =
+            vec![SqlValue::Number(to_micros(now)), SqlValue::Number(to_micros(until)), SqlValue::Number(to_i64(limit))];
+        Ok(self.run_infallible(vec![statement(CLAIM_CALLBACKS, values)]).await?.tasks)
+    }
+
+    async fn running_on(&self, gateway_id: &str) -> Result<Vec<Arc<str>>> {
+        let rows =
+            self.run_infallible(vec![statement(SELECT_RUNNING, vec![SqlValue::Text(gateway_id.into())])]).await?;
+        Ok(rows.tasks.into_iter().map(|task| task.id).collect())
+    }
+
+    async fn heartbeat(&self, gateway_id: &str, lease: std::time::Duration) -> Result<Vec<StoredTask>> {
+        let lease = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
+        let statements = vec![
+            statement(E::HEARTBEAT, vec![SqlValue::Text(gateway_id.into())]),
+            statement(E::DELETE_DEAD, vec![SqlValue::Number(lease)]),
+            statement(SELECT_ORPHANS, vec![SqlValue::Number(to_i64(PAGE))]),
+        ];
+        Ok(self.run_infallible(statements).await?.tasks)
+    }
+
+    async fn end_lease(&self, gateway_id: &str) -> Result<()> {
+        self.run_infallible(vec![statement(DELETE_GATEWAY, vec![SqlValue::Text(gateway_id.into())])]).await.map(drop)
+    }
+
+    async fn delete_expired(&self, now: OffsetDateTime) -> Result<bool> {
+        let page = to_i64(PAGE);
+        let delete_values = vec![SqlValue::Number(to_micros(now)), SqlValue::Number(page)];
+        // Without expired tasks, nothing is locked. The recount under the lock also corrects a wrong count.
+        let expired =
+            self.run_infallible(vec![statement(SELECT_EXPIRED, vec![SqlValue::Number(to_micros(now))])]).await?;
+        if expired.tasks.is_empty() {
+            return Ok(false);
+        }
+        let statements = vec![
+            statement(LOCK_COUNT, Vec::new()),
+            statement(DELETE_EXPIRED, delete_values),
+            statement(RECOUNT, Vec::new()),
+        ];
+        self.run_infallible(statements).await?;
+        Ok(true)
+    }
+}
+
+fn text_value(text: &Arc<str>) -> SqlValue {
+    SqlValue::Text(Arc::clone(text))
+}
+
+fn due_value(task: &StoredTask) -> SqlValue {
+    task.callback_due.map_or(SqlValue::Null, |due| SqlValue::Number(to_micros(due)))
+}
+
+/// The columns of a task, in the order of `SELECT_TASK`; the record is the last one.
+pub(super) struct TaskColumns {
+    /// Id, owner, gateway and record.
+    pub(super) texts: [String; 4],
+    pub(super) is_open: i64,
+    pub(super) expires: i64,
+    pub(super) callback_due: Option<i64>,
+}
+
+impl From<TaskColumns> for StoredTask {
+    fn from(columns: TaskColumns) -> Self {
+        let [id, owner, gateway_id, record] = columns.texts.map(Arc::from);
+        Self {
+            id,
+            owner,
+            gateway_id,
+            is_running: columns.is_open != 0,
+            expires: from_micros(columns.expires),
+            callback_due: columns.callback_due.map(from_micros),
+            record,
+        }
+    }
+}
+
+/// Whether a statement returns rows.
+pub(super) fn returns_rows(sql: &str) -> bool {
+    sql.starts_with("select") || sql.contains("returning")
+}

@@ -1,0 +1,105 @@
+//! The trait of a task store, and the tasks that pass through it.
+
+use crate::{fault::Result, store::document_store::WriteRefusal};
+use std::{fmt, sync::Arc};
+use time::OffsetDateTime;
+
+/// The maximum number of stored tasks.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskLimits {
+    /// Of one owner.
+    pub per_owner: u32,
+    /// Of all owners together.
+    pub total: u32,
+}
+
+/// A stored task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTask {
+    /// Id of the task.
+    pub id: Arc<str>,
+    /// The caller that owns it.
+    pub owner: Arc<str>,
+    /// Id of the gateway that runs it.
+    pub gateway_id: Arc<str>,
+    /// Whether it has not ended.
+    pub is_running: bool,
+    /// Time at which it is deleted.
+    pub expires: OffsetDateTime,
+    /// Time of the next attempt to deliver its callback; `None` if no callback is pending.
+    pub callback_due: Option<OffsetDateTime>,
+    /// The rest of the record, as text.
+    pub record: Arc<str>,
+}
+
+/// Store of tasks.
+#[async_trait::async_trait]
+pub trait TaskStore: fmt::Debug + Send + Sync {
+    /// Inserts a new task, within the limits; the task is durable when this returns. Returns why the task was refused,
+    /// or `None` if it was inserted.
+    ///
+    /// # Errors
+    /// `Overloaded` when the store cannot be reached or is too busy, as for every method below.
+    async fn insert(&self, task: &StoredTask, limits: TaskLimits) -> Result<Option<WriteRefusal>>;
+
+    /// Deletes at most `limit` ended tasks of `owner` without a pending callback, the oldest first. Returns whether
+    /// there were any.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn delete_ended(&self, owner: &Arc<str>, limit: u32) -> Result<bool>;
+
+    /// Writes how a task ended, unless it has ended already. Returns whether it was written.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn record_end(&self, task: &StoredTask) -> Result<bool>;
+
+    /// Returns the task with this id.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn get(&self, id: &str) -> Result<Option<StoredTask>>;
+
+    /// Writes the result of an attempt to deliver a callback.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn record_callback_attempt(&self, task: &StoredTask) -> Result<()>;
+
+    /// Claims at most `limit` tasks whose callback is due at `now`; other gateways do not get them before `until`.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn claim_due_callbacks(
+        &self,
+        now: OffsetDateTime,
+        until: OffsetDateTime,
+        limit: usize,
+    ) -> Result<Vec<StoredTask>>;
+
+    /// Returns the ids of the running tasks of the gateway `gateway_id`.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn running_on(&self, gateway_id: &str) -> Result<Vec<Arc<str>>>;
+
+    /// Writes the heartbeat of `gateway_id`, and returns running tasks of gateways without a heartbeat within `lease`,
+    /// by the store's own clock.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn heartbeat(&self, gateway_id: &str, lease: std::time::Duration) -> Result<Vec<StoredTask>>;
+
+    /// Ends the lease of `gateway_id`.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn end_lease(&self, gateway_id: &str) -> Result<()>;
+
+    /// Deletes tasks that expired by `now`. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn delete_expired(&self, now: OffsetDateTime) -> Result<bool>;
+}

@@ -1,0 +1,69 @@
+//! The transport to one endpoint. HTTP is a variant of its own, so that an HTTP call costs no allocation.
+
+use super::{
+    config::UpstreamTimeouts,
+    http::{self, HttpTarget},
+    upstream_call::UpstreamCall,
+    upstream_reply::UpstreamReply,
+    upstream_transport::Transport,
+};
+use crate::fault::Fault;
+use futures_util::future::Either;
+use std::{num::NonZeroU32, sync::Arc};
+use tokio::time::Instant;
+
+/// The transport to one endpoint.
+#[derive(Clone, Debug)]
+pub enum EndpointTransport {
+    /// HTTP over TCP, TLS or a Unix socket.
+    Http(Arc<HttpTarget>),
+    /// Any other transport.
+    Other(Arc<dyn Transport>),
+}
+
+impl EndpointTransport {
+    /// The timeouts in force.
+    pub fn timeouts(&self) -> &UpstreamTimeouts {
+        match self {
+            Self::Http(target) => target.timeouts(),
+            Self::Other(transport) => transport.timeouts(),
+        }
+    }
+
+    /// The number of concurrent calls that the agent accepts, if the transport knows it.
+    pub(super) fn max_concurrency(&self) -> Option<NonZeroU32> {
+        match self {
+            Self::Http(_) => None,
+            Self::Other(transport) => transport.max_concurrency(),
+        }
+    }
+
+    /// Whether the transport carries an instruction beside the input.
+    pub(super) fn accepts_instructions(&self) -> bool {
+        match self {
+            Self::Http(_) => false,
+            Self::Other(transport) => transport.accepts_instructions(),
+        }
+    }
+
+    /// Makes the call, without consulting the circuit breaker. Not an `async fn`, which would hold the request one more
+    /// time than necessary.
+    pub(super) fn call<'a>(
+        &'a self,
+        request: UpstreamCall<'a>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<UpstreamReply, Fault>> + Send + 'a {
+        match self {
+            Self::Http(target) => Either::Left(http::call_with_retry(target, request, deadline)),
+            Self::Other(transport) => Either::Right(transport.call(request, deadline)),
+        }
+    }
+
+    /// Whether the endpoint accepts connections now; `true` for transports that cannot tell.
+    pub(super) async fn is_reachable(&self) -> bool {
+        match self {
+            Self::Http(target) => http::is_reachable(target).await,
+            Self::Other(transport) => transport.is_reachable().await,
+        }
+    }
+}

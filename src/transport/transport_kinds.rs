@@ -1,0 +1,96 @@
+//! All kinds of transport, and which of them serves a scheme.
+
+use super::{
+    agent_uri_transport::AgentUriTransports,
+    config::TransportConfig,
+    endpoint_transport::EndpointTransport,
+    http::HttpUpstreamClient,
+    local::{LocalRuntimes, LocalTransports},
+    matrix::MatrixAccounts,
+    mqtt::MqttConnections,
+    transport_kind::{TransportBuilder, TransportKind},
+    websocket::WebSocketTransports,
+};
+use crate::{
+    agent::{Agent, EndpointScheme},
+    net::AddressPolicy,
+    resolver::UriResolver,
+};
+use arc_swap::ArcSwapOption;
+use std::{
+    ptr,
+    sync::{Arc, Weak},
+};
+
+/// All kinds of transport.
+#[derive(Debug)]
+pub(super) struct TransportKinds {
+    pub(super) http: Arc<HttpUpstreamClient>,
+    websocket: WebSocketTransports,
+    mqtt: MqttConnections,
+    matrix: MatrixAccounts,
+    local: LocalTransports,
+    agent_uri: AgentUriTransports,
+}
+
+impl TransportKinds {
+    /// Creates all kinds. `resolver` is shared with the owner, who sets it. Requires a tokio runtime.
+    pub(super) fn new(policy: &Arc<AddressPolicy>, resolver: &Arc<ArcSwapOption<UriResolver>>) -> Arc<Self> {
+        let http = HttpUpstreamClient::new(Arc::clone(policy));
+        Arc::new_cyclic(|kinds: &Weak<Self>| Self {
+            websocket: WebSocketTransports::new(&http),
+            http,
+            mqtt: MqttConnections::new(Arc::clone(policy)),
+            matrix: MatrixAccounts::default(),
+            local: LocalTransports::new(),
+            agent_uri: AgentUriTransports::new(Weak::clone(kinds) as Weak<dyn TransportBuilder>, Arc::clone(resolver)),
+        })
+    }
+
+    /// Returns the kind that serves a scheme. The only place that decides this.
+    fn kind_of(&self, scheme: EndpointScheme) -> &dyn TransportKind {
+        match scheme {
+            EndpointScheme::Https | EndpointScheme::Http | EndpointScheme::Unix => &*self.http,
+            EndpointScheme::Wss | EndpointScheme::Ws => &self.websocket,
+            EndpointScheme::Mqtts | EndpointScheme::Mqtt => &self.mqtt,
+            EndpointScheme::Matrix => &self.matrix,
+            EndpointScheme::Local => &self.local,
+            EndpointScheme::AgentUri => &self.agent_uri,
+        }
+    }
+
+    /// Returns every kind once, although several schemes may share a kind.
+    fn all(&self) -> Vec<&dyn TransportKind> {
+        let mut kinds: Vec<&dyn TransportKind> = Vec::new();
+        for kind in EndpointScheme::ALL.map(|scheme| self.kind_of(scheme)) {
+            if !kinds.iter().any(|other| ptr::addr_eq(*other, kind)) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    pub(super) fn set_address_policy(&self, policy: &Arc<AddressPolicy>) {
+        self.all().into_iter().for_each(|kind| kind.set_address_policy(policy));
+    }
+
+    /// The number of idle connections.
+    pub(super) fn idle_connections(&self) -> usize {
+        self.http.idle_connections() + self.local.idle_connections()
+    }
+
+    /// The runtimes that registered on this machine.
+    pub(super) fn local_runtimes(&self) -> &LocalRuntimes {
+        self.local.runtimes()
+    }
+}
+
+impl TransportBuilder for TransportKinds {
+    fn problems(&self, settings: &TransportConfig) -> Vec<String> {
+        self.all().into_iter().flat_map(|kind| kind.problems(settings)).collect()
+    }
+
+    fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {
+        self.kind_of(agent.endpoint.scheme()).build_transport(agent, settings)
+    }
+}
