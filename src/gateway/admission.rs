@@ -154,7 +154,7 @@ impl Gateway {
         cors::check_page_access(config.cors.as_ref(), route.upstream.is_local(), context.headers, context.address)?;
         route.ensure_active()?;
         let account = self.rate_limit_account(&caller, context.address);
-        let rate_limit_status = self.limits.acquire_for_calls(&route.limits, &account, NonZeroU32::MIN)?;
+        let rate_limit_status = self.limits.acquire_for_calls(&route.limits, &account, NonZeroU32::MIN).await?;
         let session_hash = request_head::session_hash(context.headers, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: call.id() };
         let delegation_chain =

@@ -70,11 +70,10 @@ impl BatchCall<'_> {
     async fn call_item(&self, index: usize, item: Bytes, checked: Result<()>) -> Result<Bytes> {
         checked?;
         if index > 0 {
-            self.gateway.limits.acquire_for_calls(
-                &self.admitted.agent_route().limits,
-                &self.account,
-                NonZeroU32::MIN,
-            )?;
+            self.gateway
+                .limits
+                .acquire_for_calls(&self.admitted.agent_route().limits, &self.account, NonZeroU32::MIN)
+                .await?;
         }
         let _slot = self.acquire_slot().await;
         let item_headers = self.head.headers.contains_key(idempotency::IDEMPOTENCY_KEY).then(|| {

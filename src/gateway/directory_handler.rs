@@ -55,7 +55,8 @@ impl RequestContext<'_> {
         call.set_caller(&caller);
         gateway.check_load(call, &caller)?;
         let account = gateway.rate_limit_account(&caller, connection.peer_address.ip());
-        let rate_limit_status = gateway.limits.acquire_for_directory(&account, request.is_search(head.uri.query()))?;
+        let rate_limit_status =
+            gateway.limits.acquire_for_directory(&account, request.is_search(head.uri.query())).await?;
         let body_timeout = BodyTimeout { connection, deadline: call.arrived_at() + BODY_TIMEOUT };
         let body = self.read_directory_body(session, &head.method, body_timeout).await?;
         let snapshot = gateway.catalogue.snapshot();

@@ -108,7 +108,7 @@ impl RequestContext<'_> {
         call: &mut Call,
     ) -> std::result::Result<ServeOutcome, CallError> {
         let Self { gateway, config, connection } = self;
-        gateway.limits.acquire_for_address(connection.peer_address.ip())?;
+        gateway.limits.acquire_for_address(connection.peer_address.ip()).await?;
         let head = session.req_header();
         gateway.shed_before_authentication(call, head, &connection.last_caller)?;
         if let Some(cors) = &config.cors {

@@ -50,7 +50,7 @@ impl RequestContext<'_> {
         call.set_caller(&caller);
         let address = connection.peer_address.ip();
         let rate_limit_status =
-            gateway.limits.acquire_for_directory(&gateway.rate_limit_account(&caller, address), false)?;
+            gateway.limits.acquire_for_directory(&gateway.rate_limit_account(&caller, address), false).await?;
         let owner = owner_id(&caller, address);
         match request {
             TaskRequest::State => {

@@ -93,7 +93,7 @@ impl RequestContext<'_> {
         self.gateway.check_load(call, &caller)?;
         call.set_caller(&caller);
         let account = self.gateway.rate_limit_account(&caller, self.connection.peer_address.ip());
-        let rate_limit_status = self.gateway.limits.acquire_for_directory(&account, false)?;
+        let rate_limit_status = self.gateway.limits.acquire_for_directory(&account, false).await?;
         Ok((caller, rate_limit_status))
     }
 

@@ -156,7 +156,7 @@ impl WebSocketSession {
     async fn send_call(&self, config: &ConfigSnapshot, message: CallerMessage) -> Result<SubrequestReply> {
         let address = self.connection.peer_address.ip();
         // A message counts as a request for the limit by address.
-        self.gateway.limits.acquire_for_address(address)?;
+        self.gateway.limits.acquire_for_address(address).await?;
         let context =
             CallerContext { headers: &self.headers, client_certificate: self.connection.client_identity(), address };
         let subrequest = Subrequest {

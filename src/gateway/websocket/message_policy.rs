@@ -46,7 +46,7 @@ impl WebSocketSession {
     pub(super) async fn check_message(&self, text: Option<&str>, rules: MessageRules) -> MessageVerdict {
         let gateway = &self.gateway;
         let address = self.connection.peer_address.ip();
-        if let Err(fault) = gateway.limits.acquire_for_address(address) {
+        if let Err(fault) = gateway.limits.acquire_for_address(address).await {
             return MessageVerdict::Refuse(fault);
         }
         let config = gateway.config.load_full();
@@ -60,7 +60,7 @@ impl WebSocketSession {
         }
         let account = gateway.rate_limit_account(&caller, address);
         let calls = text.map_or(NonZeroU32::MIN, |text| count_calls(text, rules.framing));
-        if let Err(fault) = gateway.limits.acquire_for_calls(&route.limits, &account, calls) {
+        if let Err(fault) = gateway.limits.acquire_for_calls(&route.limits, &account, calls).await {
             return MessageVerdict::Refuse(fault);
         }
         match self.validate_message(&config, text, &route, rules) {
