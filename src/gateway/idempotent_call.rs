@@ -18,9 +18,10 @@ use super::{
 };
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
-    idempotency::{self, FirstCallClaim, FirstOutcome, KeyLookup},
+    idempotency::{self, FirstCallClaim, FirstOutcome, KeyLookup, KeyedRequest},
     telemetry::Event,
     transport::{UpstreamReply, filter_reply_headers},
+    values::StoreAnswer,
 };
 use http::HeaderValue;
 use pingora_core::protocols::http::ServerSession;
@@ -90,7 +91,7 @@ impl RequestContext<'_> {
     ) -> Result<Result<FirstCallClaim, FirstOutcome>, CallError> {
         let ScopedKey { owner, target, key, digest } = scoped_key;
         let outcome = loop {
-            match self.config.idempotency.look_up_or_claim((owner, target), key, digest)? {
+            match self.config.idempotency.look_up_or_claim(&KeyedRequest { owner, target, key, digest }).await? {
                 KeyLookup::Claimed(claim) => return Ok(Ok(claim)),
                 KeyLookup::Completed(outcome) => break outcome,
                 KeyLookup::InProgress(first_call) => {
@@ -123,7 +124,7 @@ pub(super) async fn run_first_call(
     let version = responder.admitted.version().and_then(|version| version.label.clone());
     tokio::spawn(async move {
         let reply = background.run(max_bytes).await;
-        store_outcome(claim, &reply, version);
+        store_outcome(claim, &reply, version).await;
         // If the caller is gone, a streamed reply ends here.
         drop(sender.send(reply));
     });
@@ -160,17 +161,21 @@ pub(super) fn replayed_reply(outcome: FirstOutcome) -> Result<CompleteReply, Fau
 
 /// Stores the outcome for retries with the key. If the agent certainly did not execute the call, the key is released
 /// and a retry calls the agent; in every other case the agent may have executed the call.
-fn store_outcome(claim: FirstCallClaim, result: &Result<BackgroundReply, Fault>, version: Option<HeaderValue>) {
+fn store_outcome(
+    claim: FirstCallClaim,
+    result: &Result<BackgroundReply, Fault>,
+    version: Option<HeaderValue>,
+) -> StoreAnswer<'static, ()> {
     match result {
         Ok(BackgroundReply::Complete(reply)) => {
             let mut headers = filter_reply_headers(&reply.headers, reply.status);
             if let Some(version) = version {
                 headers.entry(AGENT_VERSION_HEADER).or_insert(version);
             }
-            claim.complete(FirstOutcome::Response { status: reply.status, headers, body: reply.body.clone() });
+            claim.complete(FirstOutcome::Response { status: reply.status, headers, body: reply.body.clone() })
         }
         Ok(BackgroundReply::Streamed(_)) => claim.complete(FirstOutcome::NotStored),
-        Err(fault) if is_never_executed(fault) => drop(claim),
+        Err(fault) if is_never_executed(fault) => claim.release(),
         Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }

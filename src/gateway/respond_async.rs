@@ -94,7 +94,7 @@ impl RequestContext<'_> {
         if let Some(claim) = claim {
             // A retry with the same key gets the same task, even if this caller leaves now.
             let (headers, body) = (response.headers.clone(), response.body.clone());
-            claim.complete(FirstOutcome::Response { status: response.status, headers, body });
+            claim.complete(FirstOutcome::Response { status: response.status, headers, body }).await;
         }
         let wait = preferences.wait.unwrap_or_default().min(manager.config().max_wait.get());
         if !wait.is_zero()

@@ -16,6 +16,7 @@ use crate::{
     directory,
     fault::{Fault, FaultCode, Result},
     idempotency::{self, FirstCallClaim, FirstOutcome},
+    values::StoreAnswer,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use pingora_core::protocols::http::ServerSession;
@@ -77,7 +78,7 @@ impl RequestContext<'_> {
         tokio::spawn(async move {
             let context = RequestContext { gateway: &gateway, config: &config, connection: &connection };
             let result = context.run_steps(pipeline, run).await;
-            store_outcome(claim, &result);
+            store_outcome(claim, &result).await;
             // The caller may be gone.
             drop(sender.send(result));
         });
@@ -87,15 +88,15 @@ impl RequestContext<'_> {
 
 /// Stores the outcome. If the first agent certainly executed nothing, the key is released and a retry runs the
 /// pipeline; in every other case an agent may have executed a step.
-fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) {
+fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) -> StoreAnswer<'static, ()> {
     match result {
         Ok(CompleteReply { status, headers, body }) => {
             let content_type =
                 headers.get(header::CONTENT_TYPE).map(|content_type| (header::CONTENT_TYPE, content_type.clone()));
             let headers = HeaderMap::from_iter(content_type);
-            claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() });
+            claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() })
         }
-        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => drop(claim),
+        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => claim.release(),
         Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }

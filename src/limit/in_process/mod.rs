@@ -2,9 +2,9 @@
 //! restart.
 
 mod bucket_store;
-mod in_process_store;
+mod in_process_limit_store;
 mod quota;
 mod quota_file;
 mod token_bucket;
 
-pub(super) use in_process_store::InProcessLimitStore;
+pub(super) use in_process_limit_store::InProcessLimitStore;
