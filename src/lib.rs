@@ -25,7 +25,7 @@
 //! 9. **Admit.** Only `PermittedCall::admit` makes an `Admitted` (`gateway/admission.rs`). Every function that sends to
 //!    an agent takes one, so a call that was not admitted cannot be forwarded.
 //! 10. **Look up the idempotency key.** A call with a key that was used before gets the stored response and ends here
-//!     (`gateway/idempotent_call.rs`, `idempotency::IdempotencyStore`). A call with a key acquires its permit, and is
+//!     (`gateway/idempotent_call.rs`, `idempotency::IdempotencyKeys`). A call with a key acquires its permit, and is
 //!     admitted, after this step.
 //! 11. **Call the agent** (`gateway/upstream_request.rs`, `transport::UpstreamClient`): with the gateway's credential
 //!     instead of the caller's, within the deadline, and with retries only where they are safe.

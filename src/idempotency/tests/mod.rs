@@ -18,7 +18,7 @@ struct KeysFixture {
 }
 
 fn fixture(config: &IdempotencyConfig) -> KeysFixture {
-    let store = Arc::new(InProcessfixture(config));
+    let store = Arc::new(InProcessIdempotencyStore::new(config));
     KeysFixture { keys: IdempotencyKeys::with_store(config, store.clone()), store }
 }
 

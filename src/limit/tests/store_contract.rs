@@ -316,7 +316,7 @@ fn bucket_keys_are_equal_in_every_gateway_process_and_release() {
     let address = |text: &str| BucketKey::for_address(text.parse().unwrap()).hash();
     let (caller, agent) = (BucketKey::for_caller("key:alice"), BucketKey::for_agent("key:alice"));
     let rule = |limit| RateRule::new(limit, rate("100/s burst 20")).id;
-    let vectors = [
+    let vectors: [(&str, u64, u64); 8] = [
         ("caller", caller.hash(), 0x2fe4_a88d_77ab_b50c),
         ("empty caller", BucketKey::for_caller("").hash(), 0x2afd_4ac1_65e1_86c4),
         ("agent", agent.hash(), 0x679f_64c6_0f73_a274),
