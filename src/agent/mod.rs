@@ -10,7 +10,7 @@ mod metadata_schema;
 mod version_selection;
 
 pub use agent_id::AgentId;
-pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError, decode_segment};
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
 pub use endpoint::AgentEndpoint;
 pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
