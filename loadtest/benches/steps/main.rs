@@ -74,11 +74,13 @@ fn bench_limits(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     let limits = &fixture.limits;
     let peer = "127.0.0.1".parse().unwrap();
     steps.bench_function("rate limit of an address", |bencher| {
-        bencher.iter(|| limits.acquire_for_address(black_box(peer)));
+        bencher.iter(|| poll_once(limits.acquire_for_address(black_box(peer)).into_future()));
     });
     let agent = limits.register_agent(&fixture.api_key_agent.agent.id, gatepost::limit::AgentLimitSettings::default());
-    let acquire =
-        || limits.acquire_for_calls(&agent, &limits.caller_key(black_box("key:bench"), None), NonZeroU32::MIN);
+    let acquire = || {
+        let key = limits.caller_key(black_box("key:bench"), None);
+        poll_once(limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).into_future())
+    };
     let rate_limit_status = acquire().unwrap().unwrap();
     steps.bench_function("rate limit of a caller", |bencher| bencher.iter(acquire));
     steps.bench_function("concurrency permit", |bencher| bencher.iter(|| limits.try_acquire_permit(&agent)));

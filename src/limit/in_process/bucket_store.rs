@@ -2,6 +2,7 @@
 //! of `governor` do not report new keys, so that they support neither a bound nor refunds.
 
 use crate::telemetry::{Event, Metrics};
+use foldhash::fast::RandomState;
 use governor::{
     nanos::Nanos,
     state::{StateStore, keyed::ShrinkableKeyedStateStore},
@@ -9,7 +10,6 @@ use governor::{
 use parking_lot::RwLock;
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
     num::NonZeroU64,
     sync::{
         Arc,
@@ -24,25 +24,8 @@ const SHARDS: usize = 64;
 /// Shards that one sweep visits: a full round takes sixteen sweeps.
 const SHARDS_PER_SWEEP: usize = 4;
 
-/// Hasher for keys that are already hashes, made with a seed that callers do not know.
-#[derive(Default)]
-pub(super) struct IdentityHasher(u64);
-
-impl Hasher for IdentityHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-}
-
-pub(super) type PrehashedMap<T> = HashMap<u64, T, BuildHasherDefault<IdentityHasher>>;
+/// Map by the hash of a key. Everyone can compute these hashes, therefore the map mixes them with a secret seed.
+pub(super) type SeededMap<T> = HashMap<u64, T, RandomState>;
 
 /// Stores the state of buckets by key. The state is the time at which the bucket is full, in nanoseconds; 0 is a new
 /// bucket.
@@ -50,10 +33,17 @@ pub(super) trait BucketStore {
     /// Calls `visit` with the state of `key`, which is created if `create` is set. Otherwise returns `None` for a key
     /// without state.
     fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
-    /// Evicts some of the buckets that are full at `cutoff`.
+    /// Evicts some of the buckets that are full at `cutoff`, in nanoseconds.
     fn evict_full(&self, cutoff: u64);
+    /// Returns whether no bucket is in use at `now`, in nanoseconds. Buckets of keys are evicted instead.
+    fn is_idle(&self, now: u64) -> bool;
+    /// Sets the maximum number of keys.
+    fn set_max_keys(&self, max_keys: usize);
     /// Returns the number of buckets.
     fn key_count(&self) -> usize;
+    /// Returns for how many keys memory is allocated.
+    #[cfg(test)]
+    fn capacity(&self) -> usize;
 }
 
 /// The state of one bucket, which every key uses.
@@ -67,7 +57,18 @@ impl BucketStore for SingleBucketStore {
 
     fn evict_full(&self, _: u64) {}
 
+    fn is_idle(&self, now: u64) -> bool {
+        self.0.load(Acquire) <= now
+    }
+
+    fn set_max_keys(&self, _: usize) {}
+
     fn key_count(&self) -> usize {
+        1
+    }
+
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
         1
     }
 }
@@ -75,7 +76,7 @@ impl BucketStore for SingleBucketStore {
 /// The state of a bucket for each key, up to a maximum; further keys share one bucket.
 #[derive(Debug)]
 pub(super) struct KeyedBucketStore {
-    shards: Box<[RwLock<PrehashedMap<AtomicU64>>]>,
+    shards: Box<[RwLock<SeededMap<AtomicU64>>]>,
     key_count: AtomicUsize,
     max_keys: AtomicUsize,
     shared: AtomicU64,
@@ -95,18 +96,8 @@ impl KeyedBucketStore {
         }
     }
 
-    pub(super) fn set_max_keys(&self, max_keys: usize) {
-        self.max_keys.store(max_keys, Relaxed);
-    }
-
-    /// Selects the shard by middle bits of the key: the map itself uses the lowest and highest bits.
-    fn shard(&self, key: u64) -> Option<&RwLock<PrehashedMap<AtomicU64>>> {
+    fn shard(&self, key: u64) -> Option<&RwLock<SeededMap<AtomicU64>>> {
         self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS)
-    }
-
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().capacity()).sum()
     }
 }
 
@@ -148,8 +139,21 @@ impl BucketStore for KeyedBucketStore {
         }
     }
 
+    fn is_idle(&self, _: u64) -> bool {
+        true
+    }
+
+    fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys, Relaxed);
+    }
+
     fn key_count(&self) -> usize {
         self.key_count.load(Relaxed)
+    }
+
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().capacity()).sum()
     }
 }
 

@@ -30,7 +30,7 @@ struct QuotaDocument {
 struct QuotaRow(Box<str>, u32, u64, u32, u64);
 
 /// Loads the file into `quotas`; a missing file is like an empty one.
-pub(super) fn load_quotas(path: &Path, quotas: &QuotaCounters, key: impl Fn(&str) -> u64) -> Result<(), String> {
+pub(super) fn load_quotas(path: &Path, quotas: &QuotaCounters) -> Result<(), String> {
     let cannot_read =
         |why: &dyn std::fmt::Display| format!("quota_state_file: {} cannot be read ({why})", path.display());
     let file = match File::open(path) {
@@ -44,7 +44,7 @@ pub(super) fn load_quotas(path: &Path, quotas: &QuotaCounters, key: impl Fn(&str
         return Err(cannot_read(&format_args!("format version is {}, expected {FORMAT_VERSION}", document.format)));
     }
     for QuotaRow(name, day, day_count, month, month_count) in document.callers {
-        quotas.restore(key(&name), QuotaUsage { name, day, day_count, month, month_count });
+        quotas.restore(QuotaUsage { name, day, day_count, month, month_count });
     }
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! Quotas: counts the calls of each caller per calendar day and month; `quota_file` persists the counts. A caller is
 //! tracked until its periods end. Refused calls do not count.
 
-use super::{
-    bucket_store::PrehashedMap, clock::CalendarTime, config::QuotaConfig, rate_limit_key::RateLimitKey,
-    rate_limit_status::RateLimitStatus, token_bucket::LimitExceeded,
+use super::bucket_store::SeededMap;
+use crate::{
+    limit::{
+        clock::CalendarTime, config::QuotaConfig, limit_draw::QuotaDraw, limit_refusal::LimitExceeded,
+        rate_limit_key::quota_key, rate_limit_status::RateLimitStatus,
+    },
+    telemetry::{Event, LimitKind, Metrics},
 };
-use crate::telemetry::{Event, LimitKind, Metrics};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     num::NonZeroU32,
@@ -70,12 +73,18 @@ impl QuotaUsage {
         self.month_count = self.month_count.saturating_add(count);
         Ok(tightest)
     }
+
+    fn refund(&mut self, count: u64, now: &CalendarTime) {
+        self.start_new_periods(now);
+        self.day_count = self.day_count.saturating_sub(count);
+        self.month_count = self.month_count.saturating_sub(count);
+    }
 }
 
 /// Quota counts of all callers.
 #[derive(Debug)]
 pub(super) struct QuotaCounters {
-    shards: Box<[Mutex<PrehashedMap<QuotaUsage>>]>,
+    shards: Box<[Mutex<SeededMap<QuotaUsage>>]>,
     /// Count that the callers beyond `max_callers` share.
     shared: Mutex<QuotaUsage>,
     caller_count: AtomicUsize,
@@ -106,34 +115,33 @@ impl QuotaCounters {
         self.caller_count.load(Relaxed)
     }
 
-    fn shard(&self, key: u64) -> Option<MutexGuard<'_, PrehashedMap<QuotaUsage>>> {
-        self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS).map(lock)
+    fn shard(&self, key: u64) -> Option<MutexGuard<'_, SeededMap<QuotaUsage>>> {
+        self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS).map(Mutex::lock)
     }
 
     /// Counts `count` calls of a caller, or refuses them.
     pub(super) fn acquire(
         &self,
-        key: &RateLimitKey<'_>,
-        quota: &QuotaConfig,
+        draw: &QuotaDraw<'_>,
         count: NonZeroU32,
         now: &CalendarTime,
     ) -> Result<Option<RateLimitStatus>, LimitExceeded> {
-        let count = u64::from(count.get());
-        let Some(mut shard) = self.shard(key.hash) else {
+        let (key, quota, count) = (draw.caller.bucket.hash(), &draw.quota, u64::from(count.get()));
+        let Some(mut shard) = self.shard(key) else {
             return Ok(None);
         };
-        let result = match shard.get_mut(&key.hash) {
+        let result = match shard.get_mut(&key) {
             Some(usage) => usage.acquire(quota, count, now),
             None if self.caller_count() >= self.max_callers.load(Relaxed) => {
                 drop(shard);
                 self.metrics.record_event(Event::LimiterOverflow);
-                return lock(&self.shared).acquire(quota, count, now);
+                return self.shared.lock().acquire(quota, count, now);
             }
             None => {
                 self.caller_count.fetch_add(1, Relaxed);
                 shard
-                    .entry(key.hash)
-                    .or_insert_with(|| QuotaUsage { name: key.principal.to_quota_name(), ..QuotaUsage::default() })
+                    .entry(key)
+                    .or_insert_with(|| QuotaUsage { name: draw.caller.to_quota_name(), ..QuotaUsage::default() })
                     .acquire(quota, count, now)
             }
         };
@@ -143,6 +151,20 @@ impl QuotaCounters {
         result
     }
 
+    /// Subtracts `count` calls of a caller that were counted in the current periods.
+    pub(super) fn refund(&self, draw: &QuotaDraw<'_>, count: NonZeroU32, now: &CalendarTime) {
+        let (key, count) = (draw.caller.bucket.hash(), u64::from(count.get()));
+        let Some(mut shard) = self.shard(key) else { return };
+        match shard.get_mut(&key) {
+            Some(usage) => usage.refund(count, now),
+            None => {
+                drop(shard);
+                self.shared.lock().refund(count, now);
+            }
+        }
+        self.set_changed();
+    }
+
     /// Evicts callers whose periods have ended. `has_monthly_quota` is whether any tier has a monthly quota.
     pub(super) fn evict_expired(&self, now: &CalendarTime, has_monthly_quota: bool) {
         let first_shard = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
@@ -150,7 +172,7 @@ impl QuotaCounters {
             let Some(shard) = self.shards.get(at % SHARDS) else {
                 continue;
             };
-            let mut callers = lock(shard);
+            let mut callers = shard.lock();
             let count_before = callers.len();
             callers.retain(|_, usage| usage.day >= now.day || (has_monthly_quota && usage.month >= now.month));
             let count_after = callers.len();
@@ -172,7 +194,8 @@ impl QuotaCounters {
     }
 
     /// Restores a persisted count.
-    pub(super) fn restore(&self, key: u64, usage: QuotaUsage) {
+    pub(super) fn restore(&self, usage: QuotaUsage) {
+        let key = quota_key(&usage.name).hash();
         if let Some(mut shard) = self.shard(key)
             && shard.insert(key, usage).is_none()
         {
@@ -183,11 +206,7 @@ impl QuotaCounters {
     /// Calls `visit` for every caller, one shard at a time, so that no call waits for the whole iteration.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&QuotaUsage)) {
         for shard in &self.shards {
-            lock(shard).values().for_each(&mut visit);
+            shard.lock().values().for_each(&mut visit);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
