@@ -1,5 +1,5 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
-//! secrets. Also entity tags and strict JSON. Only [`SecretRef::load`] does I/O.
+//! secrets. Also entity tags, SHA-256 and strict JSON. Only [`SecretRef::load`] does I/O.
 
 mod byte_size;
 mod config_path;
@@ -9,6 +9,7 @@ mod glob;
 pub mod json;
 mod rate;
 mod secret_ref;
+mod sha256;
 
 pub use byte_size::ByteSize;
 pub use config_path::ConfigPath;
@@ -17,6 +18,7 @@ pub use etag::etag;
 pub use glob::Glob;
 pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};
+pub use sha256::{encode_hex, sha256};
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {
