@@ -10,7 +10,7 @@ use super::{
     route::{CompiledOperation, Route},
 };
 use crate::{
-    auth::{AgentAuthRequirements, Caller, CallerKind, ClientCertificate, PresentedCredentials},
+    auth::{AgentAuthRequirements, Caller, ClientCertificate, PresentedCredentials},
     fault::{Fault, FaultCode, Result},
     limit::{LatencySample, Permit, RateLimitKey, RateLimitStatus},
     transport::{self, Admission},
@@ -237,9 +237,10 @@ impl Gateway {
 
     /// Returns the account that the rate limits charge: the caller, or the address if the caller is anonymous.
     pub(super) fn rate_limit_account<'a>(&self, caller: &'a Caller, address: IpAddr) -> RateLimitKey<'a> {
-        match caller.kind {
-            CallerKind::Anonymous => self.limits.anonymous_key(address),
-            _ => self.limits.caller_key(&caller.id, caller.tier.as_deref()),
+        if caller.is_anonymous() {
+            self.limits.anonymous_key(address)
+        } else {
+            self.limits.caller_key(&caller.id, caller.tier.as_deref())
         }
     }
 }

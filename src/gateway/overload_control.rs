@@ -1,16 +1,20 @@
 //! Load shedding before and after authentication, and the latency samples of adaptive concurrency. A subrequest of an
 //! admitted call, such as a pipeline step, is never shed.
 
-use super::{ConfigSnapshot, Gateway, admission::Admitted, call::Call};
+use super::{Gateway, admission::Admitted, call::Call};
 use crate::{
     auth::Caller,
     fault::{CallProgress, Fault, FaultCode, Result},
     limit::{LatencySample, SampleOutcome},
     transport::{Admission as _, UpstreamReply},
 };
-use http::{HeaderName, HeaderValue, StatusCode, header::AUTHORIZATION};
+use http::{HeaderName, HeaderValue, StatusCode};
 use pingora_http::RequestHeader;
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::{
+    hash::{Hash, Hasher},
+    sync::atomic::AtomicU64,
+    time::Duration,
+};
 
 impl Gateway {
     /// Checks a call of this caller against load shedding, before it is counted or its body is read.
@@ -33,8 +37,9 @@ impl Gateway {
         last_caller: &AtomicU64,
     ) -> Result<()> {
         if self.limits.is_shedding() {
-            call.exempt_from_shedding =
-                self.limits.shed_before_authentication(last_caller, credential_headers(head, &self.config.load()))?;
+            let config = self.config.load();
+            let credentials = CredentialValues { head, names: config.auth.credential_headers() };
+            call.exempt_from_shedding = self.limits.shed_before_authentication(last_caller, credentials)?;
         }
         Ok(())
     }
@@ -42,19 +47,26 @@ impl Gateway {
     /// Stores the tier of this connection's caller while load is shed.
     pub(super) fn remember_caller_tier(&self, call: &Call, head: &RequestHeader, last_caller: &AtomicU64) {
         if let Some(caller) = call.caller().filter(|_| self.limits.is_shedding()) {
-            self.limits.remember_connection_caller(
-                last_caller,
-                credential_headers(head, &self.config.load()),
-                caller.tier.as_deref(),
-            );
+            let config = self.config.load();
+            let credentials = CredentialValues { head, names: config.auth.credential_headers() };
+            self.limits.remember_connection_caller(last_caller, credentials, caller.tier.as_deref());
         }
     }
 }
 
-/// Returns the credential headers, which tell apart the callers on one connection; a certificate is the connection's.
-fn credential_headers<'a>(head: &'a RequestHeader, config: &ConfigSnapshot) -> [Option<&'a [u8]>; 2] {
-    let value_of = |name: &HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
-    [value_of(&AUTHORIZATION), config.api_key_header.as_ref().and_then(value_of)]
+/// The values of the credential headers, which tell apart the callers on one connection; a certificate is the
+/// connection's.
+struct CredentialValues<'a> {
+    head: &'a RequestHeader,
+    names: &'a [HeaderName],
+}
+
+impl Hash for CredentialValues<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        for name in self.names {
+            self.head.headers.get(name).map(HeaderValue::as_bytes).hash(hasher);
+        }
+    }
 }
 
 /// Records the latency sample of an upstream call. A call with a `streamed` request body gives no sample, because its

@@ -219,7 +219,7 @@ impl RequestContext<'_> {
         }
         let forwarding = HeaderMutations {
             forwarded: Some(&forwarded),
-            api_key_header: config.api_key_header.as_ref(),
+            credential_headers: config.auth.credential_headers(),
             set: &gateway_headers,
         };
         let head = UpstreamHead { call_id: call.id(), headers: &headers, forwarding, instruction: None };

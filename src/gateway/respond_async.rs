@@ -20,7 +20,7 @@ use super::{
     upstream_request::set_json_headers,
 };
 use crate::{
-    auth::{Caller, CallerKind},
+    auth::Caller,
     directory,
     fault::Fault,
     idempotency::{FirstCallClaim, FirstOutcome},
@@ -168,10 +168,7 @@ impl RequestContext<'_> {
 
 /// Returns the owner of the caller's tasks and idempotency keys. Anonymous callers are distinguished by their address.
 pub(super) fn owner_id(caller: &Caller, address: IpAddr) -> Arc<str> {
-    match caller.kind {
-        CallerKind::Anonymous => format!("{} at {address}", caller.id).into(),
-        _ => Arc::clone(&caller.id),
-    }
+    if caller.is_anonymous() { format!("{} at {address}", caller.id).into() } else { Arc::clone(&caller.id) }
 }
 
 /// Runs a task until it ends or is cancelled.

@@ -146,7 +146,7 @@ impl RequestContext<'_> {
         let headers = step_headers(&run.headers, index);
         let forwarding = HeaderMutations {
             forwarded: Some(&run.forwarded),
-            api_key_header: self.config.api_key_header.as_ref(),
+            credential_headers: self.config.auth.credential_headers(),
             set: &[],
         };
         let subrequest = Subrequest {

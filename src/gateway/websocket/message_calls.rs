@@ -163,7 +163,7 @@ impl WebSocketSession {
             context,
             forwarding: HeaderMutations {
                 forwarded: Some(&self.forwarded),
-                api_key_header: config.api_key_header.as_ref(),
+                credential_headers: config.auth.credential_headers(),
                 set: &[],
             },
             call_id: Some(self.call.id()),

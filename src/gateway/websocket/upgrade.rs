@@ -75,7 +75,7 @@ impl RequestContext<'_> {
         let gateway_headers = gateway_and_query_headers(call, &admitted, &head);
         let header_mutations = HeaderMutations {
             forwarded: Some(&forwarded),
-            api_key_header: config.api_key_header.as_ref(),
+            credential_headers: config.auth.credential_headers(),
             set: &gateway_headers,
         };
         let outcome = tokio::select! {
