@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The kinds of credential, in the order in which they are judged. Page keys precede API keys, whose header they share.
 /// Client certificates come last: they belong to the connection, and a caller that sends another credential intends to
 /// use that one.
-const KINDS: [fn(&BuildContext<'_>) -> BuildResult; 4] = [
+const KINDS: &[fn(&BuildContext<'_>) -> BuildResult] = &[
     PageKeyAuthenticator::build,
     ApiKeyAuthenticator::build,
     bearer::build_authenticators,
