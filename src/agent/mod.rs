@@ -11,7 +11,7 @@ mod metadata_schema;
 mod version_selection;
 
 pub use agent_id::AgentId;
-pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError, decode_segment};
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
 pub use authentication_method::{AuthenticationMethod, BROWSER_ID_PREFIX, SecurityScheme};
 pub use endpoint::AgentEndpoint;
 pub use matrix_address::MatrixAddress;

@@ -69,6 +69,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
             "auth",
         ]),
     ),
+    ("http_server", Modules(&["fault", "values", "telemetry"])),
     ("gateway", Above),
     ("admin", Modules(&["fault", "values", "agent", "telemetry", "registry", "gateway"])),
     ("config", Above),
@@ -82,12 +83,12 @@ const MODULES: &[(&str, AllowedImports)] = &[
 /// Third-party crates and the modules that may use them. A crate that is not listed may be used anywhere, and the tests
 /// of a module may use any crate.
 const CRATES: &[(&str, &[&str])] = &[
-    ("pingora_core", &["gateway", "app"]),
-    ("pingora_http", &["gateway", "app"]),
+    ("pingora_core", &["http_server"]),
+    ("pingora_http", &["http_server"]),
     ("hyper", &["transport", "app", "demo"]),
     ("hyper_util", &["transport", "app", "demo"]),
-    ("rustls", &["gateway", "app", "auth", "transport", "net", "store"]),
-    ("tokio_rustls", &["gateway", "app", "auth", "transport", "net"]),
+    ("rustls", &["http_server", "app", "auth", "transport", "net", "store"]),
+    ("tokio_rustls", &["http_server", "app", "auth", "transport", "net"]),
     ("reqwest", &["net"]),
     ("http_cache_semantics", &["net"]),
     ("x509_parser", &["auth"]),
@@ -109,6 +110,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("axum", &["admin", "demo"]),
     ("serde_saphyr", &["registry", "config"]),
     ("clap", &["main", "cli", "app"]),
+    ("percent_encoding", &["values"]),
+    ("backon", &["values"]),
+    ("fastrand", &["values"]),
 ];
 
 /// Macros that mark unfinished code.
@@ -116,7 +120,7 @@ const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
 /// In two parts, so that this file does not contain it.
 const NOTE_TO_SELF: &str = concat!("FIX", "ME");
 
-const LONGEST_FILE: usize = 300;
+const LONGEST_FILE: usize = 500;
 
 #[derive(Debug, PartialEq)]
 struct Violation {

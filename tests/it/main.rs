@@ -22,6 +22,7 @@ mod endpoints;
 mod examples;
 mod failures;
 mod feeds;
+mod front_ends;
 mod idempotency;
 mod key_migration;
 mod lifecycle;

@@ -17,7 +17,7 @@ use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, meas
 use fixture::{Fixture, poll_once};
 use gatepost::agent::AuthenticationMethod;
 use gatepost::contract;
-use gatepost::gateway::request_validation::{self, HeadLimits};
+use gatepost::http_server::request_validation::{self, HeadLimits};
 use gatepost::telemetry::{AccessLogEntry, CallOutcome, CallerClass};
 use gatepost::transport::filter_reply_headers;
 use http::StatusCode;

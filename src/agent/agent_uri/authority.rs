@@ -2,7 +2,7 @@
 
 use super::{
     UriParseError,
-    percent_encoding::{UriPart, validate_chars},
+    allowed_characters::{UriPart, validate_chars},
 };
 use std::{
     fmt,

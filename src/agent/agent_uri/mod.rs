@@ -4,14 +4,13 @@
 //! Stricter than the grammar: no userinfo, no dot segments, no hosts that some parsers read as numbers. Wider than the
 //! grammar, as the examples of the draft: DIDs as authority (R48), no host for sockets, Matrix addresses.
 
+mod allowed_characters;
 mod authority;
-mod percent_encoding;
 mod query;
 
 pub use authority::AgentUriAuthority;
-pub use query::decode_segment;
 
-use percent_encoding::{UriPart, validate_chars};
+use allowed_characters::{UriPart, validate_chars};
 use std::{fmt, str::FromStr};
 
 /// Maximum length of a name in bytes.
@@ -194,7 +193,7 @@ fn validate_path(path: &str) -> Result<(), UriParseError> {
     for (index, segment) in path.split('/').enumerate() {
         let error = |why| Err(UriParseError { offset, reason: why });
         let is_last = offset + segment.len() == path.len();
-        match percent_encoding::is_dot_segment(segment) {
+        match allowed_characters::is_dot_segment(segment) {
             true => return error("the path has a dot segment ('.' or '..')"),
             false if index > MAX_PATH_SEGMENTS => return error("the path has more than 64 segments"),
             false if segment.is_empty() && index > 0 && !is_last => {

@@ -1,7 +1,8 @@
 //! The query of a name as the input of a call (R49): a JSON object of strings, whose types the operation's schema
 //! determines. Structured input requires a body.
 
-use super::{AgentUri, percent_encoding::percent_decode};
+use super::AgentUri;
+use crate::values::form_decode;
 use serde_json::{Map, Value};
 
 /// Maximum number of parameters in one query.
@@ -20,7 +21,7 @@ impl AgentUri {
                 return Err("the query has more than 256 parameters");
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decode = |text| percent_decode(text, true).ok_or("the query is not UTF-8");
+            let decode = |text| form_decode(text).ok_or("the query is not UTF-8");
             let (name, value) = (decode(name)?, Value::String(decode(value)?));
             if name.is_empty() {
                 return Err("the query has a parameter without a name");
@@ -37,11 +38,6 @@ impl AgentUri {
     /// Returns the first value of the parameter `name`.
     pub fn query_parameter(&self, name: &str) -> Option<String> {
         let pairs = self.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.into_iter().find_map(|(parameter, value)| (parameter == name).then(|| percent_decode(value, true))?)
+        pairs.into_iter().find_map(|(parameter, value)| (parameter == name).then(|| form_decode(value))?)
     }
-}
-
-/// Percent-decodes a path segment; `None` if the result is not UTF-8.
-pub fn decode_segment(text: &str) -> Option<String> {
-    percent_decode(text, false)
 }

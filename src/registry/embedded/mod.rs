@@ -13,10 +13,7 @@ pub use config::{PublishConfig, PublisherRule};
 pub use export_import::{ImportReport, RejectedFile};
 pub use published_feed::PublishedFeed;
 
-use super::{
-    document_parser::{self, sha256},
-    feed::DocumentBody,
-};
+use super::{document_parser, feed::DocumentBody};
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},

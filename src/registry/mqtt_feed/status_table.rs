@@ -7,11 +7,8 @@ use super::{
     status_table_state::{AgentEntry, PartName, PendingReport, QUIET_PERIOD, StatusTableState, SubscriptionState},
 };
 use crate::{
-    registry::{
-        document_parser::sha256,
-        feed::{FeedPart, PartUpdate, PollResult},
-    },
-    values::json::truncate,
+    registry::feed::{FeedPart, PartUpdate, PollResult},
+    values::{json::truncate, sha256},
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{

@@ -2,9 +2,9 @@
 //! The status table decides which agents are admitted.
 
 use super::status_table::OVERFLOW_PART;
-use crate::registry::{
-    document_parser::sha256,
-    feed::{DocumentBody, PartUpdate, PollResult, RawDocument},
+use crate::{
+    registry::feed::{DocumentBody, PartUpdate, PollResult, RawDocument},
+    values::sha256,
 };
 use bytes::Bytes;
 use std::{

@@ -1,7 +1,7 @@
 //! On-demand lookup: agents are looked up once, cached, and kept while their registry is down.
 
 use super::*;
-use crate::{agent::AgentId, fault::FaultCode};
+use crate::{agent::AgentId, fault::FaultCode, values::sha256};
 use std::collections::HashMap;
 
 /// A registry that the test controls.
@@ -22,7 +22,7 @@ impl AgentLookup for FakeLookup {
         }
         let document = self.documents.lock().get(id.as_str()).cloned();
         Ok(document.map(|document| RawDocument {
-            digest: document_parser::sha256(document.as_bytes()),
+            digest: sha256(document.as_bytes()),
             body: DocumentBody::Text(document.into()),
         }))
     }
