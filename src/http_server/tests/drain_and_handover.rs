@@ -58,9 +58,9 @@ async fn a_drain_lets_http2_streams_finish() {
     let connection = http2::http2_handshake(stream).await;
     let mut stream = http2::send_request(&connection, "/wait", &[], None).await;
     until("the call waits", || server.echo.waiting.load(Ordering::SeqCst) == 1).await;
-    let echo = Arc::clone(&server.echo);
+    let (echo, address) = (Arc::clone(&server.echo), server.address);
     let drain = tokio::spawn(server.http_server.drain(TEST_TIMEOUT));
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    until("the drain closes the listener", || std::net::TcpStream::connect(address).is_err()).await;
     echo.release.notify_waiters();
     assert_eq!(http2::read_response(&mut stream).await.unwrap().0, 200);
     assert_eq!(drain.await.unwrap(), DrainReport { aborted_connections: 0, aborted_calls: 0 });

@@ -113,7 +113,8 @@ async fn a_stream_reset_is_detected_while_the_agent_works() {
     let connection = connect_http2(&server).await;
     let mut stream = send_request(&connection, "/wait", &[], None).await;
     until("the call waits", || server.echo.waiting.load(Ordering::SeqCst) == 1).await;
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    // The server has read the end of the first request once it has answered this one.
+    assert_eq!(read_response(&mut send_request(&connection, "/a", &[], None).await).await.unwrap().0, 200);
     assert_eq!(server.echo.gone.load(Ordering::SeqCst), 0, "the end of the request is not a disconnect");
     stream.shutdown();
     until("the disconnect is detected", || server.echo.gone.load(Ordering::SeqCst) == 1).await;

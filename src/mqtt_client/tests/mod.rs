@@ -1,5 +1,5 @@
-//! Truncated packets and canonical topics. Real brokers are tested in `tests/it`, scripted ones in the tests of the
-//! registry's MQTT feed.
+//! Truncated packets and canonical topics. Real brokers are tested in `tests/it/external`, scripted ones in the tests
+//! of the registry's MQTT feed.
 
 mod packet_truncation;
 

@@ -1,40 +1,18 @@
-//! Checks of documents by public validators: OpenAPI 3.1 by `@seriousme/openapi-schema-validator`, JSON-LD 1.1 by
-//! `jsonld`, both from npm, installed once into `tests/validators`.
+//! Checks of documents by public validators, which Node runs: OpenAPI 3.1 by `@seriousme/openapi-schema-validator`,
+//! JSON-LD 1.1 by `jsonld`, both from npm. `make test-unit` leaves these tests out, as every test with `external::` in
+//! its path.
 
 use super::*;
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{io::Write, process::Stdio};
 
-fn validators_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/validators")
-}
-
-/// Runs `npm ci`, once for all tests.
-fn install_validators() {
-    let lock = File::create(validators_folder().join(".lock")).unwrap();
-    lock.lock().unwrap();
-    if validators_folder().join("node_modules/.package-lock.json").exists() {
-        return;
-    }
-    let npm = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(validators_folder()).output();
-    let npm = npm.unwrap_or_else(|why| missing("npm", &why));
-    assert!(npm.status.success(), "npm ci failed: {}", String::from_utf8_lossy(&npm.stderr));
-}
-
-fn missing<T>(package: &str, why: &std::io::Error) -> T {
-    panic!("the Debian package {package} is missing (run: sudo apt-get install nodejs npm) [{why}]");
-}
+#[path = "../../../tests/it/external/support/npm.rs"]
+mod npm;
 
 /// Returns the result of the validator of `kind` for `document`.
 fn validate(kind: &str, document: &Value) -> Value {
-    install_validators();
-    let mut command = Command::new("node");
-    command.args(["validate.mjs", kind]).current_dir(validators_folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut node = command.spawn().unwrap_or_else(|why| missing("nodejs", &why));
+    let mut command = npm::node_command();
+    command.args(["validate.mjs", kind]).current_dir(npm::install_packages("validators"));
+    let mut node = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     node.stdin.take().unwrap().write_all(document.to_string().as_bytes()).unwrap();
     let output = node.wait_with_output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{kind}: {why}"))

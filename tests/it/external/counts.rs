@@ -1,15 +1,15 @@
 //! The cost of a call, in instructions of this build and for each case, matches `tests/data/counts.json`. The counts do
 //! not depend on the load of the machine, so a change that makes calls more expensive fails here reliably.
 
-#[path = "../../loadtest/src/count/callgrind.rs"]
+#[path = "../../../loadtest/src/count/callgrind.rs"]
 mod callgrind;
-#[path = "../../loadtest/src/count/cases.rs"]
+#[path = "../../../loadtest/src/count/cases.rs"]
 mod cases;
-#[path = "../../loadtest/src/count/instruction_record.rs"]
+#[path = "../../../loadtest/src/count/instruction_record.rs"]
 mod instruction_record;
-#[path = "../../loadtest/src/request_body.rs"]
+#[path = "../../../loadtest/src/request_body.rs"]
 mod request_body;
-#[path = "../../loadtest/src/token_issuer.rs"]
+#[path = "../../../loadtest/src/token_issuer.rs"]
 mod token_issuer;
 
 use cases::CaseCount;

@@ -1,6 +1,10 @@
 //! Bearer tokens of a real OpenID provider: every format, key rotation, an outage of the provider.
 
-use crate::support::oidc::OpenIdProvider;
+use super::support::oidc::OpenIdProvider;
+use crate::{
+    callers::{call_with, call_with_token, document_with},
+    support::{agent::Agent as AgentServer, eventually_within, gateway::gateway},
+};
 use gatepost::{
     agent::Agent,
     auth::{AgentAuthRequirements, AuthServices, Authorizer, PresentedCredentials},
@@ -9,7 +13,7 @@ use gatepost::{
 };
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Builds an authorizer that trusts `provider`, with discovery and introspection.
 fn build_authorizer(provider: &OpenIdProvider, changes: &Value) -> Authorizer {
@@ -55,11 +59,10 @@ async fn authorization_status(auth: &Authorizer, token: &str) -> u16 {
 }
 
 async fn wait_for_status(auth: &Authorizer, token: &str, expected: u16) {
-    let started = Instant::now();
-    while authorization_status(auth, token).await != expected {
-        assert!(started.elapsed() < Duration::from_secs(30), "the status did not become {expected}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_within(Duration::from_secs(30), &format!("the status is {expected}"), async || {
+        authorization_status(auth, token).await == expected
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -110,4 +113,61 @@ async fn r97_cached_keys_verify_tokens_while_the_provider_is_down_and_other_toke
     wait_for_status(&stale, &second, 503).await;
     provider.restart().await;
     wait_for_status(&cold, &provider.token("RS256").await, 200).await;
+}
+
+/// The keys of `auth` that make a gateway trust `provider`.
+fn provider_section(provider: &OpenIdProvider) -> String {
+    format!(
+        "  bearer:\n    issuers:\n      - {{issuer: '{0}', audience: [gatepost], algorithms: [RS256, ES256, EdDSA], min_jwks_refetch_interval: 1s}}\n    introspection: {{endpoint: '{1}', issuer: '{0}', audience: [gatepost], client_id: gateway, client_secret: env:INTROSPECTION, cache_ttl: 1s}}\n",
+        provider.issuer(),
+        provider.introspection_url()
+    )
+}
+
+#[tokio::test]
+async fn r97_tokens_of_a_real_provider_are_verified() {
+    let mut provider = OpenIdProvider::start().await;
+    let echo = AgentServer::echo().await;
+    let gate = gateway()
+        .document(document_with(&echo, "reads", &json!({"type": "oauth2_bearer", "scopes": ["read"]})))
+        .document(document_with(&echo, "writes", &json!({"type": "oauth2_bearer", "scopes": ["read", "write"]})))
+        .document(document_with(&echo, "hidden", &json!({"type": "oauth2_bearer", "scopes": ["admin"]})))
+        .access("access:\n  grants:\n    - {callers: ['oauth:app-1', 'key:*'], agents: [reads, writes]}\n")
+        .env("INTROSPECTION", "gateway-secret")
+        .section(&provider_section(&provider))
+        .start()
+        .await;
+    for format in ["RS256", "ES256", "EdDSA", "opaque"] {
+        let token = provider.token(format).await;
+        call_with_token(&gate, "reads", &token).await.expect_ok();
+        assert_eq!(echo.requests().last().unwrap().header("authorization"), None);
+        let response = call_with_token(&gate, "writes", &token).await;
+        response.expect_fault(403, "PermissionDenied");
+        let challenge = response.header("www-authenticate").unwrap();
+        assert!(
+            challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"read write\""),
+            "{challenge}"
+        );
+        let response = call_with_token(&gate, "hidden", &token).await;
+        response.expect_fault(404, "NotFound");
+        response.assert_hides(&["admin"]);
+    }
+    assert_eq!(echo.call_count(), 4);
+    for token in [provider.token("elsewhere").await.as_str(), "never-issued", "eyJ.eyJ.x", ""] {
+        let response = call_with_token(&gate, "reads", token).await;
+        response.expect_fault(401, "Unauthorized");
+        assert!(response.header("www-authenticate").unwrap().contains("error=\"invalid_token\""), "{token}");
+    }
+    // The key is valid, but this agent accepts bearer tokens only.
+    let error = call_with(&gate, "reads", &[("x-api-key", gate.key("team-a"))]).await.expect_fault(401, "Unauthorized");
+    assert!(error["message"].as_str().unwrap().contains("a bearer token"), "{error}");
+    let (opaque, fresh) = (provider.token("opaque").await, provider.token("ES256").await);
+    provider.kill();
+    let response = call_with_token(&gate, "reads", &opaque).await;
+    response.expect_fault(503, "Overloaded");
+    assert!(response.header("retry-after").is_some() && response.header("www-authenticate").is_none());
+    call_with_token(&gate, "reads", &fresh).await.expect_ok();
+    assert_eq!(echo.call_count(), 5);
+    provider.restart().await;
+    call_with_token(&gate, "reads", &provider.token("EdDSA").await).await.expect_ok();
 }

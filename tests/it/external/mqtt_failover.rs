@@ -1,13 +1,15 @@
 //! Agents over MQTT beside other endpoints: failover, circuit breaker, pipeline steps, and many calls while the broker
 //! dies or an agent stops reading.
 
+use super::support::{
+    mosquitto::Mosquitto,
+    mqtt_task_agent::{Publication, TaskAgent, response_payload},
+};
 use crate::support::{
     TEST_TIMEOUT,
     agent::Agent,
     eventually,
     gateway::{Gateway, gateway, send},
-    mosquitto::Mosquitto,
-    mqtt_task_agent::{Publication, TaskAgent, response_payload},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};

@@ -1,13 +1,17 @@
 //! An agent of the 2389 protocol at a real broker that answers each task by a script, and a proxy between clients and
 //! the broker that misbehaves in one of several ways.
 
+use crate::support::{
+    TEST_TIMEOUT,
+    agent::{Latch, latch},
+};
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS};
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -109,7 +113,7 @@ impl TaskAgent {
                 }
             }
         });
-        tokio::time::timeout(super::TEST_TIMEOUT, subscription.recv()).await.unwrap().unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, subscription.recv()).await.unwrap().unwrap();
         Self { tasks, connection }
     }
 
@@ -135,8 +139,6 @@ pub enum ProxyFault {
     RejectsMqtt5,
     /// Drops every PUBACK of the broker.
     DropsPuback,
-    /// Delays each SUBACK by two seconds.
-    DelaysSuback,
     /// Closes the connection instead of forwarding the first message in a conversation.
     ClosesOnce,
 }
@@ -150,19 +152,90 @@ pub async fn start_broker_proxy(port: u16, kind: ProxyFault) -> SocketAddr {
         while let Ok((client, _)) = listener.accept().await {
             let breaks = Arc::clone(&breaks);
             tokio::spawn(async move {
-                let _ = forward(client, port, kind, &breaks).await;
+                let _ = forward(client, port, Some(kind), &breaks, None).await;
             });
         }
     });
     address
 }
 
-async fn forward(mut client: TcpStream, port: u16, kind: ProxyFault, breaks: &AtomicBool) -> std::io::Result<()> {
+/// A proxy to a broker that holds each SUBACK back until the test releases them.
+pub struct SubackHoldingProxy {
+    pub address: SocketAddr,
+    hold: SubackHold,
+    task: JoinHandle<()>,
+}
+
+/// The SUBACKs that a proxy holds back.
+#[derive(Clone)]
+struct SubackHold {
+    latch: Latch,
+    held_count: Arc<AtomicUsize>,
+}
+
+impl SubackHold {
+    /// Returns once the SUBACKs are released. The SUBACK of a connection that ends before is no longer held.
+    async fn wait(&self) {
+        struct Held<'a>(&'a AtomicUsize);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.held_count.fetch_add(1, Ordering::SeqCst);
+        let _held = Held(&self.held_count);
+        // The latch opens by closing its semaphore.
+        drop(self.latch.acquire().await);
+    }
+}
+
+impl SubackHoldingProxy {
+    /// Starts a proxy to the broker at `port`.
+    pub async fn start(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let hold = SubackHold { latch: latch(), held_count: Arc::default() };
+        let shared = hold.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let hold = shared.clone();
+                tokio::spawn(async move {
+                    let _ = forward(client, port, None, &AtomicBool::new(false), Some(&hold)).await;
+                });
+            }
+        });
+        Self { address, hold, task }
+    }
+
+    /// The number of SUBACKs that are held back for connections that are still open.
+    pub fn held_count(&self) -> usize {
+        self.hold.held_count.load(Ordering::SeqCst)
+    }
+
+    /// Forwards the SUBACKs, these and all later ones.
+    pub fn release(&self) {
+        self.hold.latch.close();
+    }
+}
+
+impl Drop for SubackHoldingProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn forward(
+    mut client: TcpStream,
+    port: u16,
+    fault: Option<ProxyFault>,
+    breaks: &AtomicBool,
+    hold: Option<&SubackHold>,
+) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     let connect = read_packet(&mut client).await?;
     // The protocol name is MQTT in both versions; the protocol version follows it.
     let version = connect.iter().position(|byte| *byte == b'Q').and_then(|at| connect.get(at + 3)).copied();
-    if kind == ProxyFault::RejectsMqtt5 && version != Some(4) {
+    if fault == Some(ProxyFault::RejectsMqtt5) && version != Some(4) {
         return client.write_all(b"\x20\x03\x00\x84\x00").await;
     }
     let mut broker = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -172,10 +245,10 @@ async fn forward(mut client: TcpStream, port: u16, kind: ProxyFault, breaks: &At
     let to_client_loop = async {
         loop {
             let packet = read_packet(&mut from_broker).await?;
-            if kind == ProxyFault::DelaysSuback && packet[0] >> 4 == 9 {
-                tokio::time::sleep(Duration::from_secs(2)).await;
+            if let (Some(hold), 9) = (hold, packet[0] >> 4) {
+                hold.wait().await;
             }
-            if !(kind == ProxyFault::DropsPuback && packet[0] >> 4 == 4) {
+            if !(fault == Some(ProxyFault::DropsPuback) && packet[0] >> 4 == 4) {
                 to_client.write_all(&packet).await?;
             }
         }

@@ -1,12 +1,12 @@
 //! The MQTT feed of agents with a real broker: agents that connect, disconnect, die and publish garbage; a broker that
 //! is unreachable, restarts without its retained messages, or fails authentication.
 
+use super::support::mosquitto::{Mosquitto, StatusAgent, status_payload, status_topic};
 use crate::support::{
     agent::Agent,
     certs::CertificateAuthority,
     eventually,
     gateway::{Gateway, gateway},
-    mosquitto::{Mosquitto, StatusAgent, status_payload, status_topic},
 };
 use gatepost::{
     registry::{DocumentBody, Feed, MqttFeed, MqttSourceConfig, PartUpdate, PollResult},

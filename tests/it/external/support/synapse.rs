@@ -1,10 +1,10 @@
 //! A real Matrix homeserver (matrix-synapse) on a free port of loopback, which can be killed and restarted with its
 //! data, and its users: clients, and agents that answer by a script.
 
+use crate::support::{TEST_TIMEOUT, ports::ReservedPort};
 use serde_json::{Value, json};
 use std::{
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -19,6 +19,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// A homeserver that runs until it is dropped.
 pub struct Synapse {
     pub port: u16,
+    _reservation: ReservedPort,
     folder: TempDir,
     process: Option<Child>,
     client: reqwest::Client,
@@ -38,13 +39,14 @@ impl Synapse {
 
     /// Starts a homeserver with additional configuration lines.
     pub async fn start_with_config(config_lines: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let reservation = ReservedPort::new();
+        let port = reservation.number();
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let folder = TempDir::new().unwrap();
         let config = homeserver_config(folder.path(), port, config_lines);
         std::fs::write(folder.path().join("homeserver.yaml"), config).unwrap();
-        let mut server = Self { port, folder, process: None, client };
+        let mut server = Self { port, _reservation: reservation, folder, process: None, client };
         tokio::task::spawn_blocking(install).await.unwrap();
         server.restart().await;
         server
@@ -184,7 +186,7 @@ impl MatrixUser {
 
     pub async fn send(&self, room: &str, content: &Value) {
         let path = format!("/rooms/{}/send/m.room.message/{}", percent_encode(room), uuid::Uuid::new_v4().simple());
-        let deadline = Instant::now() + super::TEST_TIMEOUT;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while self.try_request("PUT", &path, content).await.0 != 200 {
             assert!(Instant::now() < deadline, "the homeserver does not accept a message");
             tokio::time::sleep(Duration::from_millis(50)).await;

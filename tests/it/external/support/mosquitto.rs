@@ -1,12 +1,12 @@
 //! A real MQTT broker (mosquitto) on a free port of loopback, which can be killed and restarted, and agents that
 //! publish their status as the reference agent does.
 
-use super::{certs::IssuedCertificate, eventually};
+use crate::support::{certs::IssuedCertificate, eventually, ports::ReservedPort};
 use rumqttc_v5::{AsyncClient, Event, LastWill, MqttOptions, Packet, PublishOptions, QoS};
 use serde_json::{Value, json};
 use std::{
     io::ErrorKind,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 /// A broker that runs until it is dropped. Retained messages are lost with its process.
 pub struct Mosquitto {
     pub port: u16,
+    _reservation: ReservedPort,
     config_lines: String,
     folder: TempDir,
     process: Option<Child>,
@@ -56,8 +57,14 @@ impl Mosquitto {
 
     /// A broker with this configuration that is not running yet; `FOLDER` stands for its folder.
     pub fn stopped(config_lines: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { port, config_lines: config_lines.to_owned(), folder: TempDir::new().unwrap(), process: None }
+        let reservation = ReservedPort::new();
+        Self {
+            port: reservation.number(),
+            _reservation: reservation,
+            config_lines: config_lines.to_owned(),
+            folder: TempDir::new().unwrap(),
+            process: None,
+        }
     }
 
     /// Starts or restarts the broker on its port, without retained messages.

@@ -1,21 +1,21 @@
 //! The MQTT bridge: agents of the gateway as agents of the 2389 protocol, at a real broker, called by a client that
 //! speaks only the protocol.
 
+use super::support::{
+    mosquitto::{Mosquitto, status_payload, status_topic},
+    mqtt_task_agent::{ProxyFault, SubackHoldingProxy, start_broker_proxy},
+};
 use crate::support::{
     agent::{Agent, Latch, Step, http_response, json_response, latch},
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, new_key, translator_document},
-    mosquitto::{Mosquitto, status_payload, status_topic},
-    mqtt_task_agent::{ProxyFault, start_broker_proxy},
 };
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS, SubscribeFilter};
 use serde_json::{Value, json};
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering::SeqCst},
 };
 use uuid::Uuid;
 
@@ -190,14 +190,14 @@ async fn r118_r124_a_protocol_client_calls_an_http_agent_over_mqtt() {
 
 #[tokio::test]
 async fn r118_an_unreachable_agent_is_announced_as_unavailable() {
-    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let (broker, port) = (Mosquitto::start().await, ClosedPort::new());
     let peer = Peer::connect(&broker).await;
-    let (address, document) = (agent.address, agent.document("echo"));
-    drop(agent);
+    let endpoint = format!("http://{}/invoke", port.address);
+    let document = json!({"id": "echo", "name": "echo", "endpoint": endpoint, "authentication": {"type": "api_key"}});
     let _gate = bridged(&broker, "").document(document).start().await;
     peer.wait_for_status("echo", "unavailable").await;
     assert!(peer.all_on(&status_topic("echo")).iter().all(|message| message.payload["status"] == "unavailable"));
-    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let listener = port.open();
     peer.wait_for_status("echo", "available").await;
     drop(listener);
     peer.wait_for_status("echo", "unavailable").await;
@@ -207,12 +207,13 @@ async fn r118_an_unreachable_agent_is_announced_as_unavailable() {
 async fn an_agent_that_is_withdrawn_while_it_connects_can_be_announced_again() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::connect(&broker).await;
-    let slow_url = format!("mqtt://{}", start_broker_proxy(broker.port, ProxyFault::DelaysSuback).await);
-    let gate = bridged_at(&slow_url, "").agent("echo", &agent).start().await;
+    let proxy = SubackHoldingProxy::start(broker.port).await;
+    let gate = bridged_at(&format!("mqtt://{}", proxy.address), "").agent("echo", &agent).start().await;
+    eventually("the agent subscribes", async || proxy.held_count() > 0).await;
     gate.write_file("agents.json", "[]");
     eventually("the agent is removed", async || gate.invoke("echo", &json!({})).await.status == 404).await;
-    // The delayed SUBACK arrives in this time.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    proxy.release();
+    eventually("each SUBACK arrives or finds its connection closed", async || proxy.held_count() == 0).await;
     gate.write_file("agents.json", &json!([agent.document("echo")]).to_string());
     peer.wait_for_status("echo", "available").await;
 }
@@ -534,9 +535,11 @@ async fn a_successor_takes_over_the_agents_and_each_task_runs_once() {
     for task in &tasks {
         peer.call("echo", task).await;
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // A second run of one of the tasks would have begun before this one.
+    let last = task("echo", json!({}));
+    peer.call("echo", &last).await;
     assert!(tasks.iter().all(|task| peer.all_on(&reply_topic(task, "echo")).len() == 1));
-    assert_eq!(agent.call_count(), tasks.len());
+    assert_eq!(agent.call_count(), tasks.len() + 1);
     peer.wait_for_status("echo", "available").await;
 }
 

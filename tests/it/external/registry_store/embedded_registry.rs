@@ -1,7 +1,8 @@
 //! The embedded registry on both stores: publication across gateways, a database outage, and the commands.
 
+use super::super::support::postgres::Postgres;
 use super::database;
-use crate::support::{certs::CertificateAuthority, eventually, gateway::gatepost_command, postgres::Postgres};
+use crate::support::{certs::CertificateAuthority, eventually, gateway::gatepost_command};
 use gatepost::{
     agent::AgentId,
     fault::FaultCode,

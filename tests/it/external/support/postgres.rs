@@ -1,9 +1,8 @@
 //! A real PostgreSQL server on a free port, with its data in a temporary folder. It is stopped when it is dropped.
 
-use super::certs::IssuedCertificate;
+use crate::support::{certs::IssuedCertificate, ports::ReservedPort};
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 
 /// A server that runs until it is dropped, with a database `postgres` and a superuser of the same name.
 pub struct Postgres {
-    port: u16,
+    port: ReservedPort,
     process: Child,
     folder: TempDir,
     databases: usize,
@@ -23,8 +22,8 @@ impl Postgres {
     /// Creates a cluster and starts it.
     pub async fn start() -> Self {
         let folder = tokio::task::spawn_blocking(create_cluster).await.unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = run(folder.path(), port).await;
+        let port = ReservedPort::new();
+        let process = run(folder.path(), port.number()).await;
         Self { port, process, folder, databases: 0 }
     }
 
@@ -33,13 +32,13 @@ impl Postgres {
         self.databases += 1;
         let name = format!("test{}", self.databases);
         self.run_sql("postgres", &format!("create database {name}")).await;
-        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
+        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port.number())
     }
 
     /// Runs statements in the database with this name or URL.
     pub async fn run_sql(&self, database: &str, statements: &str) {
         let name = database.rsplit('/').next().unwrap();
-        let address = format!("host=127.0.0.1 port={} user=postgres dbname={name}", self.port);
+        let address = format!("host=127.0.0.1 port={} user=postgres dbname={name}", self.port.number());
         let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.unwrap();
         let connection = tokio::spawn(connection);
         client.batch_execute(statements).await.unwrap();
@@ -74,7 +73,7 @@ impl Postgres {
 
     /// Restarts the server on its port, with its data.
     pub async fn restart(&mut self) {
-        self.process = run(self.folder.path(), self.port).await;
+        self.process = run(self.folder.path(), self.port.number()).await;
     }
 }
 

@@ -1,7 +1,8 @@
 //! The stores of published documents: the same cases on a SQLite file and on a real PostgreSQL, then cases of a shared
 //! store and of failures.
 
-use crate::support::{eventually, postgres::Postgres};
+use super::support::postgres::Postgres;
+use crate::support::eventually;
 use futures_util::future::join_all;
 use gatepost::{
     fault::FaultCode,

@@ -1,11 +1,11 @@
 //! Agents on Matrix: a real homeserver for calls, rooms, restarts and rate limits, and a scripted one for responses
 //! that violate the protocol.
 
+use super::support::synapse::{MatrixAgent, MatrixUser, Synapse, reply_content};
 use crate::support::{
     agent::{Agent, Step, http_response, latch, write},
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, send},
-    synapse::{MatrixAgent, MatrixUser, Synapse, reply_content},
 };
 use serde_json::{Value, json};
 use std::{
@@ -437,15 +437,10 @@ async fn r51_an_answer_that_arrives_before_the_send_response_and_between_garbage
         "!room:localhost": {"timeline": {"events": events}}}}});
     let mut send = vec![Step::WaitForLatch(Arc::clone(&send_latch))];
     send.extend(event_sent());
-    let latch_to_close = Arc::clone(&send_latch);
     let homeserver = scripted_homeserver(send, move |number| match number {
-        1 | 2 => {
-            // The second sync begins when the room is known; the call may have been sent by then.
-            let mut steps = vec![Step::Sleep(Duration::from_millis(300))];
+        1..50 => {
+            let mut steps = vec![Step::Sleep(Duration::from_millis(100))];
             steps.extend(http_response("200 OK", "application/json", &synced.to_string()));
-            if number == 2 {
-                latch_to_close.close();
-            }
             steps
         }
         number => first_sync_only(number),
@@ -455,7 +450,10 @@ async fn r51_an_answer_that_arrives_before_the_send_response_and_between_garbage
     let input = json!({});
     let call = gate.invoke("bot", &input);
     let release = async {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let count = |part: &str| homeserver.requests().iter().filter(|request| request.head.contains(part)).count();
+        eventually("the call is sent", async || count("/send/") == 1).await;
+        let syncs = count("/sync");
+        eventually("a later sync has delivered the events", async || count("/sync") >= syncs + 2).await;
         send_latch.close();
     };
     let (answer, ()) = tokio::join!(call, release);

@@ -1,13 +1,15 @@
 //! Agents over MQTT (2389 Agent Protocol), called through the real binary and a real broker: the published task, the
 //! matching of answers, and failures of the agent, the broker or the caller.
 
+use super::support::{
+    mosquitto::Mosquitto,
+    mqtt_task_agent::{ProxyFault, Publication, TaskAgent, response_payload, start_broker_proxy},
+};
 use crate::support::{
     TEST_TIMEOUT,
     certs::CertificateAuthority,
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, send},
-    mosquitto::Mosquitto,
-    mqtt_task_agent::{ProxyFault, Publication, TaskAgent, response_payload, start_broker_proxy},
 };
 use serde_json::{Value, json};
 use std::{

@@ -1,19 +1,19 @@
 //! A real OpenID provider (npm `oidc-provider`) on a free port, which can be killed and restarted with new keys.
 
+use super::npm::{install_packages, node_command};
+use crate::support::ports::ReservedPort;
 use gatepost::{
     net::{self, FetchClient, FetchLimits, FormRequest},
     values::{ByteSize, ConfigDuration, Secret},
 };
 use std::{
-    fs::File,
-    io::{BufRead, BufReader, ErrorKind},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    io::{BufRead, BufReader},
+    process::{Child, Stdio},
 };
 
 /// A provider that runs until it is dropped.
 pub struct OpenIdProvider {
-    port: u16,
+    port: ReservedPort,
     process: Child,
 }
 
@@ -26,12 +26,13 @@ impl Drop for OpenIdProvider {
 impl OpenIdProvider {
     /// Starts a provider; installs its packages the first time.
     pub async fn start() -> Self {
-        let (port, process) = start(0).await;
+        let port = ReservedPort::new();
+        let process = start(port.number()).await;
         Self { port, process }
     }
 
     pub fn issuer(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://127.0.0.1:{}", self.port.number())
     }
 
     pub fn introspection_url(&self) -> String {
@@ -47,7 +48,7 @@ impl OpenIdProvider {
     /// Restarts the provider on its port, with new keys.
     pub async fn restart(&mut self) {
         self.kill();
-        (self.port, self.process) = start(self.port).await;
+        self.process = start(self.port.number()).await;
     }
 
     /// Requests a token of `format`: RS256, ES256, EdDSA, opaque, or elsewhere (for another audience).
@@ -71,44 +72,19 @@ impl OpenIdProvider {
     }
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc")
+async fn start(port: u16) -> Child {
+    tokio::task::spawn_blocking(move || run(port)).await.unwrap()
 }
 
-/// Runs `npm ci`, once even if several tests need it.
-fn install() {
-    let folder = folder();
-    let lock = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("oidc.lock")).unwrap();
-    lock.lock().unwrap();
-    if folder.join("node_modules/.package-lock.json").exists() {
-        return;
-    }
-    let output = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder).output();
-    let output = output.unwrap_or_else(|why| panic_missing_package("npm", why.kind()));
-    assert!(output.status.success(), "npm ci failed: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-async fn start(port: u16) -> (u16, Child) {
-    let started = tokio::task::spawn_blocking(move || {
-        install();
-        run(port)
-    });
-    started.await.unwrap()
-}
-
-fn run(port: u16) -> (u16, Child) {
-    let mut command = Command::new("node");
+fn run(port: u16) -> Child {
+    let mut command = node_command();
     // The provider ends when its standard input ends, which is with this process.
-    command.arg("provider.mjs").arg(port.to_string()).current_dir(folder());
+    command.arg("provider.mjs").arg(port.to_string()).current_dir(install_packages("oidc"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut process = command.spawn().unwrap_or_else(|why| panic_missing_package("nodejs", why.kind()));
+    let mut process = command.spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let port = lines.find_map(|line| line.strip_prefix("listening ")?.parse().ok());
+    assert!(lines.any(|line| line.starts_with("listening ")), "the provider does not listen");
     // Further output is read and dropped, so that the provider never blocks on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
-    (port.expect("the provider listens (node 20 or newer runs it)"), process)
-}
-
-fn panic_missing_package<T>(package: &str, why: ErrorKind) -> T {
-    panic!("the Debian package {package} is missing (run: sudo apt-get install nodejs npm) [{why}]");
+    process
 }
