@@ -1,7 +1,7 @@
 //! Parser of AIDIP metadata documents. Reports every problem of a document at once, and keeps unknown fields (R15,
 //! R103).
 
-use super::{Agent, AgentId, AgentStatus, AgentVersions, Authentication, AuthenticationType, Deprecation, Operation};
+use super::{Agent, AgentId, AgentStatus, AgentVersions, Authentication, AuthenticationMethod, Deprecation, Operation};
 use crate::values::{Rate, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
@@ -136,32 +136,27 @@ impl DocumentReader<'_> {
                 return Authentication::default();
             }
         };
-        let kind = match fields.get("type") {
-            Some(Value::String(kind)) => match kind.as_str() {
-                "api_key" => AuthenticationType::ApiKey,
-                "oauth2_bearer" => AuthenticationType::Bearer,
-                "mtls" => AuthenticationType::Mtls,
-                "none" => AuthenticationType::Open,
-                other => {
-                    self.add_problem(format!(
-                        "authentication.type: '{other}' is unknown (api_key, oauth2_bearer, mtls, none)"
-                    ));
-                    AuthenticationType::Open
-                }
-            },
+        let known_types = || AuthenticationMethod::ALL.map(AuthenticationMethod::document_type).join(", ");
+        let method = match fields.get("type") {
+            Some(Value::String(name)) => AuthenticationMethod::from_document_type(name).unwrap_or_else(|| {
+                self.add_problem(format!("authentication.type: '{name}' is unknown ({})", known_types()));
+                AuthenticationMethod::Anonymous
+            }),
             _ => {
-                self.add_problem("authentication.type: is required (api_key, oauth2_bearer, mtls, none)");
-                AuthenticationType::Open
+                self.add_problem(format!("authentication.type: is required ({})", known_types()));
+                AuthenticationMethod::Anonymous
             }
         };
         let mut reader = DocumentReader { fields, problems: Vec::new() };
         let scopes: Vec<String> = reader.parse_string_list("scopes").iter().map(|scope| scope.to_string()).collect();
         self.problems.extend(reader.problems.into_iter().map(|problem| format!("authentication.{problem}")));
-        if !scopes.is_empty() && kind != AuthenticationType::Bearer {
-            // Only tokens have scopes; with another credential they would be ignored.
-            self.add_problem("authentication.scopes: require authentication.type oauth2_bearer");
+        if !scopes.is_empty() && !method.has_scopes() {
+            // With a credential that has no scopes they would be ignored.
+            let with_scopes = AuthenticationMethod::ALL.into_iter().filter(|method| method.has_scopes());
+            let names: Vec<&str> = with_scopes.map(AuthenticationMethod::document_type).collect();
+            self.add_problem(format!("authentication.scopes: require authentication.type {}", names.join(" or ")));
         }
-        Authentication { kind, scopes }
+        Authentication { method, scopes }
     }
 
     fn parse_status(&mut self) -> AgentStatus {

@@ -3,6 +3,7 @@
 
 mod agent_id;
 mod agent_uri;
+mod authentication_method;
 mod endpoint;
 mod endpoint_scheme;
 mod matrix_address;
@@ -12,6 +13,7 @@ mod version_selection;
 
 pub use agent_id::AgentId;
 pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
+pub use authentication_method::{AuthenticationMethod, BROWSER_ID_PREFIX, SecurityScheme};
 pub use endpoint::{AgentEndpoint, EndpointUrl};
 pub use endpoint_scheme::{AddressSyntax, EndpointAccess, EndpointScheme, SchemeSplit};
 pub use matrix_address::MatrixAddress;
@@ -66,25 +68,10 @@ pub struct Agent {
 /// The credential that an agent requires from callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
-    /// The type of credential.
-    pub kind: AuthenticationType,
+    /// How callers authenticate.
+    pub method: AuthenticationMethod,
     /// OAuth scopes, all of which the token must have.
     pub scopes: Vec<String>,
-}
-
-/// `authentication.type` (R12).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AuthenticationType {
-    /// `api_key`
-    ApiKey,
-    /// `oauth2_bearer`
-    Bearer,
-    /// `mtls`
-    Mtls,
-    /// `none` or absent: any credential that the gateway accepts, or no credential if a grant names the caller
-    /// `anonymous`.
-    #[default]
-    Open,
 }
 
 /// `status` (R15).

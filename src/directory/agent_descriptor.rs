@@ -3,7 +3,6 @@
 
 use super::{
     AgentDirectory, DirectoryCall,
-    accepted_credentials::aidip_auth_type,
     address_redaction::{AddressRedactor, invoke_url},
     agent_document::RedactedDocument,
     agent_summary::status_name,
@@ -93,9 +92,9 @@ impl AgentDirectory {
     /// Builds `authentication`: the credentials that the gateway requires from callers of the agent.
     fn descriptor_authentication(&self, agent: &Agent, document: &RedactedDocument) -> Value {
         let schemes: Vec<&str> =
-            self.credentials.accepted_kinds(Some(agent)).iter().map(|kind| kind.descriptor_name()).collect();
+            self.credentials.accepted_methods(Some(agent)).iter().map(|method| method.descriptor_scheme()).collect();
         let mut fields = JsonObjectBuilder::default();
-        fields.set("type", aidip_auth_type(agent.authentication.kind).into());
+        fields.set("type", agent.authentication.method.document_type().into());
         fields.set("schemes", schemes.into());
         if !agent.authentication.scopes.is_empty() {
             fields.set("scopes", agent.authentication.scopes.as_slice().into());

@@ -78,10 +78,7 @@ impl AgentDirectory {
         };
         set(header::ETAG, &tag);
         set(header::CACHE_CONTROL, &format!("private, max-age={}", self.config.max_age.get().as_secs()));
-        set(
-            header::VARY,
-            &format!("Accept, Authorization, {}, {}", self.credentials.api_key_header_name(), A2A_VERSION),
-        );
+        set(header::VARY, &format!("Accept, {}, {}", self.credentials.header_list(), A2A_VERSION));
         if let Some(date) = format_http_date(last_modified) {
             set(header::LAST_MODIFIED, &date);
         }

@@ -104,7 +104,7 @@ pub struct AgentDirectory {
     pub registry: Option<Arc<EmbeddedRegistry>>,
     /// Key that signs cards; `None` if cards are unsigned.
     pub signing_key: Option<Arc<signing::SigningKey>>,
-    /// Kinds of credential that the gateway accepts, for the documents that describe calls.
+    /// Credentials that the gateway accepts, for the documents that describe calls.
     pub credentials: AcceptedCredentials,
     /// JSON Schema of agents' documents; `None` if it is not published.
     pub metadata_schema: Option<Arc<Value>>,

@@ -4,7 +4,7 @@
 
 use super::latency_histogram::LatencyHistogram;
 use crate::{
-    agent::{Agent, AgentId},
+    agent::{Agent, AgentId, AuthenticationMethod},
     fault::FaultCode,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -18,7 +18,16 @@ use std::{
 };
 
 const MAX_CALLER_CLASSES: usize = 16;
-pub(super) const CREDENTIAL_CLASSES: [&str; 5] = ["none", "key", "bearer", "certificate", "anonymous"];
+/// `none`, and the labels of the authentication methods.
+pub(super) const CREDENTIAL_CLASSES: [&str; 1 + AuthenticationMethod::ALL.len()] = {
+    let mut classes = ["none"; 1 + AuthenticationMethod::ALL.len()];
+    let mut index = 0;
+    while index < AuthenticationMethod::ALL.len() {
+        classes[index + 1] = AuthenticationMethod::ALL[index].label();
+        index += 1;
+    }
+    classes
+};
 /// `ok`, the codes of the fault table, and `aborted`.
 const CODE_COUNT: usize = 2 + FaultCode::ALL.len();
 /// Maximum number of operations per agent with their own counters; further operations share `-`.
@@ -37,14 +46,12 @@ pub struct CallerClass(u8);
 impl CallerClass {
     /// Not authenticated.
     pub const NONE: Self = Self(0);
-    /// An API key.
-    pub const KEY: Self = Self(1);
-    /// A bearer token.
-    pub const BEARER: Self = Self(2);
-    /// A client certificate.
-    pub const CERTIFICATE: Self = Self(3);
-    /// Admitted without a credential.
-    pub const ANONYMOUS: Self = Self(4);
+
+    /// Returns the class of callers that authenticated by `method`.
+    pub const fn of_method(method: AuthenticationMethod) -> Self {
+        // The order of `CREDENTIAL_CLASSES`.
+        Self(1 + method as u8)
+    }
 }
 
 /// The outcome of one call.

@@ -7,7 +7,7 @@ use super::{
     scrape_collector::AgentMetricsCollector,
     source_metrics::SourceMetrics,
 };
-use crate::agent::{Agent, AgentId};
+use crate::agent::{Agent, AgentId, AuthenticationMethod};
 use prometheus::{Gauge, IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
 use std::{sync::Arc, time::Duration};
 
@@ -153,9 +153,9 @@ impl Metrics {
         self.calls.register_tiers(tiers);
     }
 
-    /// Returns the class of a caller: its tier if the tier has a class, otherwise its kind of credential.
-    pub fn caller_class(&self, kind: CallerClass, tier: Option<&str>) -> CallerClass {
-        tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(kind)
+    /// Returns the class of a caller: its tier if the tier has a class, otherwise its authentication method.
+    pub fn caller_class(&self, method: AuthenticationMethod, tier: Option<&str>) -> CallerClass {
+        tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(CallerClass::of_method(method))
     }
 
     /// Counts a call as in flight until the returned guard is dropped.

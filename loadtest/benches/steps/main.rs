@@ -15,6 +15,7 @@ mod token_issuer;
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use fixture::{Fixture, poll_once};
+use gatepost::agent::AuthenticationMethod;
 use gatepost::contract;
 use gatepost::http_server::request_validation::{self, HeadLimits};
 use gatepost::telemetry::{AccessLogEntry, CallOutcome, CallerClass};
@@ -106,7 +107,7 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     let agent = fixture.metrics.for_agent(&fixture.api_key_agent.agent);
     let outcome = CallOutcome {
         operation: Some(0),
-        caller_class: CallerClass::KEY,
+        caller_class: CallerClass::of_method(AuthenticationMethod::ApiKey),
         code: None,
         duration: total,
         upstream_duration: Some(total),

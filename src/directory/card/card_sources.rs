@@ -107,7 +107,7 @@ impl AgentDirectory {
 
     /// Adds the accepted credentials, and defaults for the members that readers require.
     pub(super) fn add_credentials_and_defaults(&self, card: &mut AgentCard, agent: Option<&Agent>) {
-        card.credentials = self.credentials.accepted_kinds(agent);
+        card.credentials = self.credentials.accepted_methods(agent);
         card.scopes = agent.map(|agent| agent.authentication.scopes.clone()).unwrap_or_default();
         for modes in [&mut card.inputs, &mut card.outputs].into_iter().filter(|modes| modes.is_empty()) {
             modes.push(DEFAULT_MODE.to_owned());

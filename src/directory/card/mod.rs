@@ -11,7 +11,6 @@ mod v1;
 
 use super::{
     AgentDirectory, DirectoryCall,
-    accepted_credentials::CredentialKind,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
     conditional_response::{A2A_VERSION, Representation},
@@ -19,7 +18,7 @@ use super::{
     query_params::QueryParams,
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, AuthenticationMethod},
     fault::{Fault, FaultCode, Result},
 };
 use serde_json::{Map, Value};
@@ -49,7 +48,7 @@ struct AgentCard {
     /// At least one; the first is the preferred one.
     interfaces: Vec<CardInterface>,
     capabilities: Map<String, Value>,
-    credentials: Vec<CredentialKind>,
+    credentials: Vec<AuthenticationMethod>,
     scopes: Vec<String>,
     inputs: Vec<String>,
     outputs: Vec<String>,

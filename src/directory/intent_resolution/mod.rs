@@ -8,7 +8,6 @@ mod resolution_policy;
 
 use super::{
     AgentDirectory, DirectoryCall, DirectoryResponse,
-    accepted_credentials::aidip_auth_type,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
     agent_list::MAX_QUERY_CHARS,
@@ -141,7 +140,7 @@ impl AgentDirectory {
 fn invocation_json(base: &str, agent: &Agent, operation: Option<&Operation>, document: &RedactedDocument) -> Value {
     let id = agent.id.as_str();
     let mut authentication = JsonObjectBuilder::default();
-    authentication.set("type", aidip_auth_type(agent.authentication.kind).into());
+    authentication.set("type", agent.authentication.method.document_type().into());
     if !agent.authentication.scopes.is_empty() {
         authentication.set("scopes", agent.authentication.scopes.as_slice().into());
     }

@@ -166,7 +166,7 @@ impl MessageCalls<'_> {
             context: session.caller_context(),
             forwarding: HeaderMutations {
                 forwarded: Some(&self.session.forwarded),
-                api_key_header: config.api_key_header.as_ref(),
+                credential_headers: config.auth.credential_headers(),
                 set: &[],
             },
             call_id: Some(self.session.call.id()),

@@ -1,13 +1,8 @@
 //! Browser pairing (R88): an operator creates a code, and a browser page redeems it once for a key that is valid for
 //! the page's origin and for a limited time. The state is in memory: a restart ends every pairing.
 
-use super::{
-    caller::{AuthenticationResult, Caller, CallerKind, InvalidCredential},
-    grants::GrantIndex,
-};
 use crate::values::{encode_hex, sha256};
 use aws_lc_rs::rand;
-use http::{HeaderMap, HeaderName, header};
 use parking_lot::Mutex;
 use std::{
     sync::Arc,
@@ -16,7 +11,7 @@ use std::{
 use subtle::ConstantTimeEq;
 
 /// Prefix of page keys; API keys start with `gp_`.
-const PAGE_KEY_PREFIX: &str = "gpb_";
+pub(super) const PAGE_KEY_PREFIX: &str = "gpb_";
 
 /// Lifetime of a code, and the number of wrong guesses that invalidates it.
 const CODE_LIFETIME: Duration = Duration::from_secs(120);
@@ -28,7 +23,24 @@ const CODE_ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 /// Maximum number of paired pages; a new one replaces the oldest.
 const MAX_PAIRED_PAGES: usize = 1000;
 
-type Sha256Hash = [u8; 32];
+/// Pairings, and the origins whose pages may use them.
+#[derive(Clone, Debug)]
+pub struct BrowserPairingAccess {
+    pairings: Arc<BrowserPairings>,
+    origins: Vec<String>,
+}
+
+impl BrowserPairingAccess {
+    /// Allows the pages of `origins` to use the pairings of the process.
+    pub fn new(pairings: &Arc<BrowserPairings>, origins: &[String]) -> Self {
+        Self { pairings: Arc::clone(pairings), origins: origins.to_vec() }
+    }
+
+    /// Returns whether `key` is valid for pages of `origin`.
+    pub(super) fn is_valid_key(&self, key: &str, origin: &str) -> bool {
+        self.origins.iter().any(|allowed| allowed == origin) && self.pairings.is_valid_key(key, origin)
+    }
+}
 
 /// Pairing codes and paired pages. One instance per process.
 #[derive(Debug, Default)]
@@ -42,14 +54,14 @@ struct PairingState {
 
 #[derive(Debug)]
 struct PairingCode {
-    hash: Sha256Hash,
+    hash: [u8; 32],
     expires_at: Instant,
     wrong_guesses: u32,
 }
 
 #[derive(Debug)]
 struct PairedPage {
-    hash: Sha256Hash,
+    hash: [u8; 32],
     origin: Box<str>,
     expires_at: Instant,
 }
@@ -96,58 +108,11 @@ impl BrowserPairings {
         Some(key)
     }
 
+    /// Returns whether `key` was issued to pages of `origin` and has not expired.
     fn is_valid_key(&self, key: &str, origin: &str) -> bool {
         let (hash, now) = (sha256(key.as_bytes()), Instant::now());
         let state = self.0.lock();
         let page = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
         page.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
-    }
-}
-
-/// Authenticator of paired pages for one configuration.
-#[derive(Debug)]
-pub(super) struct PageKeyAuthenticator {
-    pairings: Arc<BrowserPairings>,
-    /// Origins that the configuration allows.
-    origins: Vec<String>,
-    header: HeaderName,
-    grants: Arc<GrantIndex>,
-}
-
-impl PageKeyAuthenticator {
-    pub(super) fn new(
-        pairings: Arc<BrowserPairings>,
-        origins: Vec<String>,
-        header: HeaderName,
-        grants: Arc<GrantIndex>,
-    ) -> Self {
-        Self { pairings, origins, header, grants }
-    }
-
-    pub(super) fn header(&self) -> &HeaderName {
-        &self.header
-    }
-
-    /// Checks a page key, which is valid only for the origin that it was issued to.
-    pub(super) fn authenticate(&self, headers: &HeaderMap) -> AuthenticationResult {
-        let key = headers.get(&self.header).and_then(|key| key.to_str().ok());
-        let Some(key) = key.filter(|key| key.starts_with(PAGE_KEY_PREFIX)) else {
-            return AuthenticationResult::NotPresented;
-        };
-        let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
-        let is_valid = self.origins.iter().any(|allowed| allowed == origin) && self.pairings.is_valid_key(key, origin);
-        if !is_valid {
-            return AuthenticationResult::Invalid(InvalidCredential::new("the page's key is not valid"));
-        }
-        let id = format!("browser:{origin}");
-        let grants = self.grants.grants_for_caller(&id, &[]);
-        AuthenticationResult::Authenticated(Arc::new(Caller {
-            id: id.into(),
-            kind: CallerKind::ApiKey,
-            groups: Arc::default(),
-            scopes: Arc::default(),
-            tier: None,
-            grants,
-        }))
     }
 }

@@ -1,8 +1,10 @@
 //! Client certificate of a connection, parsed once at the handshake. The listener has verified its chain; this module
 //! only reads its fields.
 
-use super::config::CertificateName;
-use crate::values::{encode_hex, sha256};
+use crate::{
+    auth::config::CertificateName,
+    values::{encode_hex, sha256},
+};
 use x509_parser::prelude::*;
 
 /// Client certificate of a connection.

@@ -1,19 +1,18 @@
 //! JWT issuer: verifies the issuer's tokens (RFC 7519, RFC 9068, RFC 8725).
 
 use super::{
-    TokenError, VerifiedToken,
-    claims::CallerMapper,
+    claims::{CallerMapper, TokenClaims, as_seconds},
     jwks::{FetchReason, FetchedKeys, JwksCache, JwksLocation},
-    jwt_parser::SignedJwt,
-    token_check_unavailable, verification_key,
+    verified_token::{VerifiedToken, token_check_unavailable},
 };
 use crate::{
     auth::{
-        AuthServices,
-        caller::{InvalidCredential, unix_now},
-        config::{self, SignatureAlgorithm},
-        grants::GrantIndex,
+        authenticator::{AuthenticationFailure, InvalidCredential},
+        build_context::BuildContext,
+        caller::unix_now,
+        config,
     },
+    signing::{CompactJws, SignatureAlgorithm},
     values::ConfigDuration,
 };
 use std::{sync::Arc, time::Duration};
@@ -32,10 +31,10 @@ pub(super) struct TokenIssuer {
 impl TokenIssuer {
     pub(super) fn build(
         config: &config::IssuerConfig,
-        grants: &Arc<GrantIndex>,
-        services: &AuthServices,
+        context: &BuildContext<'_>,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<String>> {
+        let services = context.services;
         let mut problems = issuer_problems(config);
         let location = match &config.jwks_url {
             Some(url) => JwksLocation::Url(url.clone()),
@@ -56,7 +55,7 @@ impl TokenIssuer {
         if let Err(why) = services.client.check_url(url) {
             problems.push(format!("{field}: {url} {why}"));
         }
-        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
+        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context.grants);
         let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));
         let (Ok(caller_mapper), true) = (caller_mapper, problems.is_empty()) else {
             return Err(problems);
@@ -70,26 +69,33 @@ impl TokenIssuer {
         self.config.issuer == iss
     }
 
-    pub(super) fn tick(&self) {
+    /// Starts a background fetch of the keys if one is due.
+    pub(super) fn refresh_keys_if_due(&self) {
         self.jwks.refresh_if_due(self.config.jwks_refresh_interval.get(), self.config.min_jwks_refetch_interval.get());
     }
 
     /// Verifies a token. The signature comes first, so that a forged token reveals nothing about the checks of claims.
-    pub(super) async fn verify(&self, jws: &SignedJwt<'_>) -> Result<VerifiedToken, TokenError> {
-        let algorithm = verification_key::parse_algorithm(&jws.algorithm)
-            .filter(|algorithm| self.config.algorithms.contains(algorithm));
+    pub(super) async fn verify(
+        &self,
+        jws: &CompactJws<'_>,
+        claims: &TokenClaims,
+    ) -> Result<VerifiedToken, AuthenticationFailure> {
+        if jws.header.algorithm.is_none() {
+            return Err(InvalidCredential::new("the token's header is not accepted").into());
+        }
+        let algorithm = jws.header.signature_algorithm().filter(|name| self.config.algorithms.contains(name));
         let algorithm = algorithm.ok_or_else(|| InvalidCredential::new("the token's algorithm is not accepted"))?;
-        if !self.accepts_type(jws.typ.as_deref()) {
+        if !self.accepts_type(jws.header.typ.as_deref()) {
             return Err(InvalidCredential::new("the token's type is not accepted").into());
         }
         self.check_signature(jws, algorithm).await?;
-        let expires_at = jws.claims.check_lifetime(unix_now(), self.leeway)?;
+        let expires_at = claims.check_lifetime(unix_now(), self.leeway)?;
         let expires_at = expires_at.ok_or_else(|| InvalidCredential::new("the token has no expiration time"))?;
-        jws.claims.check_audience(&self.config.audience)?;
+        claims.check_audience(&self.config.audience)?;
         Ok(VerifiedToken {
-            caller: self.caller_mapper.caller_from_claims(&jws.claims)?,
+            caller: self.caller_mapper.caller_from_claims(claims)?,
             valid_until: expires_at,
-            bound_certificate: jws.claims.bound_certificate()?,
+            bound_certificate: claims.bound_certificate()?,
         })
     }
 
@@ -106,14 +112,19 @@ impl TokenIssuer {
         self.config.token_types.iter().any(|accepted| without_prefix(accepted) == typ)
     }
 
-    async fn check_signature(&self, jws: &SignedJwt<'_>, algorithm: SignatureAlgorithm) -> Result<(), TokenError> {
+    async fn check_signature(
+        &self,
+        jws: &CompactJws<'_>,
+        algorithm: SignatureAlgorithm,
+    ) -> Result<(), AuthenticationFailure> {
         let set = self.fresh_keys().await?;
         if is_signed_by(&set, jws, algorithm) {
             return Ok(());
         }
         // With a known key the signature is wrong. An unknown key may be new.
-        let is_key_known = jws.kid.is_some()
-            && set.keys.iter().any(|key| key.kid.is_some() && key.matches(algorithm, jws.kid.as_deref()));
+        let key_id = jws.header.key_id.as_deref();
+        let is_key_known =
+            key_id.is_some() && set.keys.iter().any(|key| key.has_key_id() && key.matches(algorithm, key_id));
         if !is_key_known {
             let succeeded =
                 self.jwks.refresh(FetchReason::UnknownKey(self.config.min_jwks_refetch_interval.get())).await;
@@ -131,7 +142,7 @@ impl TokenIssuer {
     }
 
     /// Returns the keys, unless they are stale.
-    async fn fresh_keys(&self) -> Result<Arc<FetchedKeys>, TokenError> {
+    async fn fresh_keys(&self) -> Result<Arc<FetchedKeys>, AuthenticationFailure> {
         let max_age = self.config.max_jwks_staleness.get();
         let fresh = || self.jwks.keys().filter(|set| set.fetched_at.elapsed() < max_age);
         if let Some(set) = fresh() {
@@ -142,9 +153,9 @@ impl TokenIssuer {
     }
 }
 
-fn is_signed_by(set: &FetchedKeys, jws: &SignedJwt<'_>, algorithm: SignatureAlgorithm) -> bool {
-    let candidates = set.keys.iter().filter(|key| key.matches(algorithm, jws.kid.as_deref()));
-    candidates.take(MAX_KEYS_TRIED).any(|key| key.verify_signature(algorithm, jws.signing_input, jws.signature))
+fn is_signed_by(set: &FetchedKeys, jws: &CompactJws<'_>, algorithm: SignatureAlgorithm) -> bool {
+    let candidates = set.keys.iter().filter(|key| key.matches(algorithm, jws.header.key_id.as_deref()));
+    candidates.take(MAX_KEYS_TRIED).any(|key| jws.is_signed_by(key, algorithm))
 }
 
 fn issuer_problems(config: &config::IssuerConfig) -> Vec<String> {
@@ -179,8 +190,4 @@ fn issuer_problems(config: &config::IssuerConfig) -> Vec<String> {
         "max_jwks_staleness: is too short (at least jwks_refresh_interval)",
     );
     problems
-}
-
-pub(super) fn as_seconds(duration: ConfigDuration) -> i64 {
-    duration.get().as_secs().try_into().unwrap_or(i64::MAX)
 }

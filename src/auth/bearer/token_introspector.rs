@@ -2,22 +2,19 @@
 //! time for each token and a bounded number in all. Without a response the call gets 503, never 401.
 
 use super::{
-    TokenError, VerifiedToken,
-    claims::{CallerMapper, TokenClaims},
-    jwt_parser::DuplicateFreeJson,
-    jwt_validation::as_seconds,
-    token_check_unavailable,
+    claims::{CallerMapper, TokenClaims, as_seconds},
+    verified_token::{VerifiedToken, token_check_unavailable},
 };
 use crate::{
     auth::{
-        AuthServices,
-        caller::{InvalidCredential, unix_now},
+        authenticator::{AuthenticationFailure, InvalidCredential},
+        build_context::BuildContext,
+        caller::unix_now,
         config,
-        grants::GrantIndex,
     },
     net::{FetchClient, FetchLimits, FormRequest},
     telemetry::{Event, Metrics},
-    values::{ByteSize, ConfigDuration, Secret},
+    values::{ByteSize, ConfigDuration, Secret, json},
 };
 use serde_json::Value;
 use std::{fmt::Write, sync::Arc, time::Duration};
@@ -51,11 +48,8 @@ pub(super) struct TokenIntrospector {
 }
 
 impl TokenIntrospector {
-    pub(super) fn build(
-        config: &config::IntrospectionConfig,
-        grants: &Arc<GrantIndex>,
-        services: &AuthServices,
-    ) -> Result<Self, Vec<String>> {
+    pub(super) fn build(config: &config::IntrospectionConfig, context: &BuildContext<'_>) -> Result<Self, Vec<String>> {
+        let services = context.services;
         let mut problems = Vec::new();
         if let Err(why) = services.client.check_url(&config.endpoint) {
             problems.push(format!("endpoint: {} {why}", config.endpoint));
@@ -70,7 +64,7 @@ impl TokenIntrospector {
             problems.push("cache_ttl: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
-        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, grants);
+        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context.grants);
         let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));
         let (Ok(secret), Ok(caller_mapper), true) = (secret, caller_mapper, problems.is_empty()) else {
             return Err(problems);
@@ -88,7 +82,11 @@ impl TokenIntrospector {
     }
 
     /// Introspects a token. A failure is returned to every call that waits for the result, and is not cached.
-    pub(super) async fn introspect(&self, token: &str, hash: [u8; 32]) -> Result<Arc<VerifiedToken>, TokenError> {
+    pub(super) async fn introspect(
+        &self,
+        token: &str,
+        hash: [u8; 32],
+    ) -> Result<Arc<VerifiedToken>, AuthenticationFailure> {
         let mut result = self.introspect_shared(token, hash).await?;
         // The shared result may be older than `cache_ttl`: the endpoint must confirm that the token is still valid.
         if matches!(&result, Ok(verified) if verified.valid_until <= unix_now()) {
@@ -102,7 +100,11 @@ impl TokenIntrospector {
         }
     }
 
-    async fn introspect_shared(&self, token: &str, hash: [u8; 32]) -> Result<IntrospectionResult, TokenError> {
+    async fn introspect_shared(
+        &self,
+        token: &str,
+        hash: [u8; 32],
+    ) -> Result<IntrospectionResult, AuthenticationFailure> {
         let result = self.results.try_get_with(hash, self.introspect_uncached(token)).await;
         result.map_err(|why: Arc<String>| token_check_unavailable(why))
     }
@@ -132,7 +134,7 @@ impl TokenIntrospector {
         if response.status != 200 {
             return Err(format!("{}: responded with status {}", self.config.endpoint, response.status));
         }
-        let DuplicateFreeJson(body) = serde_json::from_slice(&response.body)
+        let body = json::parse(&response.body, json::MAX_DEPTH)
             .map_err(|_| format!("{}: response is not JSON", self.config.endpoint))?;
         match body.get("active") {
             Some(Value::Bool(_)) => Ok(TokenClaims(body)),
