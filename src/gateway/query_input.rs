@@ -1,13 +1,17 @@
 //! The query of a call: the input of a `GET`, and the session and task that it names.
 
-use super::{prefer, route::Route};
+use super::{
+    header_names::{SESSION_ID, TASK_ID},
+    prefer,
+    route::Route,
+};
 use crate::{agent::AgentId, contract, fault::Result};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 /// Query parameters that identify a session or task, and the headers in which agents expect them (R76).
-const QUERY_AS_HEADERS: [(&str, &str); 2] = [("sessionId", "x-session-id"), ("taskId", "x-task-id")];
+static QUERY_AS_HEADERS: [(&str, HeaderName); 2] = [("sessionId", SESSION_ID), ("taskId", TASK_ID)];
 
 /// Returns the input of a `GET`: the query as a JSON object, typed by the schema (R49).
 ///
@@ -42,7 +46,7 @@ pub(super) fn headers_from_query<'a>(
     let pairs = query.into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('='));
     pairs.filter_map(|(name, value)| {
         let (_, header) = QUERY_AS_HEADERS.iter().find(|(parameter, _)| *parameter == name)?;
-        let is_forwarded = AgentId::is_valid(value) && !headers.contains_key(*header);
-        is_forwarded.then(|| Some((HeaderName::from_static(header), HeaderValue::from_str(value).ok()?)))?
+        let is_forwarded = AgentId::is_valid(value) && !headers.contains_key(header);
+        is_forwarded.then(|| Some((header.clone(), HeaderValue::from_str(value).ok()?)))?
     })
 }

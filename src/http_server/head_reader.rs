@@ -4,6 +4,7 @@
 use super::{
     connection_stream::ConnectionStream,
     http_connection::HttpConnection,
+    http_session::invalid_framing,
     request_validation::{ChunkedFramingValidator, Http1HeadValidator, InvalidChunkedFraming},
 };
 use crate::fault::{Fault, FaultCode};
@@ -107,11 +108,6 @@ async fn wait_for_first_bytes(
         read = timeout(connection.limits.idle_timeout.get(), stream.read_into(to)) => matches!(read, Ok(Ok(read)) if read > 0),
         () = shutdown_deadline => false,
     }
-}
-
-#[cold]
-fn invalid_framing() -> Fault {
-    Fault::new(FaultCode::InvalidInput, "The request body is not framed correctly")
 }
 
 #[cold]

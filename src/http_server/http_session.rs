@@ -142,9 +142,7 @@ impl HttpSession {
             Err(error) if is_early_end(&error) => {
                 Fault::new(FaultCode::InvalidInput, "The request body ended early").with_detail(error)
             }
-            Err(error) => {
-                Fault::new(FaultCode::InvalidInput, "The request body is not framed correctly").with_detail(error)
-            }
+            Err(error) => invalid_framing().with_detail(error),
         })
     }
 
@@ -340,6 +338,12 @@ fn to_pingora_head(head: ResponseHead) -> ResponseHeader {
     parts.status = head.status;
     parts.headers = head.headers;
     parts.into()
+}
+
+/// The fault for a body whose framing is invalid.
+#[cold]
+pub(super) fn invalid_framing() -> Fault {
+    Fault::new(FaultCode::InvalidInput, "The request body is not framed correctly")
 }
 
 /// Returns the output of `work`, or `None` if it takes longer than `max_wait`.

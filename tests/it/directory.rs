@@ -208,6 +208,47 @@ async fn r3_every_discovery_path_shows_only_agents_that_the_caller_may_call() {
 }
 
 #[tokio::test]
+async fn r146_the_version_of_agent_framework_is_in_the_path_alone() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    let list_path = "/.well-known/agentframework/v1/agents";
+    let list = get(&gate, "team-a", list_path).await.expect_ok();
+    // What a later minor version may add to a request is ignored, and no media type is needed.
+    for (target, accept) in [("", "*/*"), ("?include=later&later=1", "application/json"), ("", "text/html, */*;q=0.1")]
+    {
+        let request = gate.request("GET", &format!("{list_path}{target}")).header("x-api-key", gate.key("team-a"));
+        assert_eq!(send(request.header("accept", accept)).await.expect_ok(), list, "{target} {accept}");
+    }
+    for path in
+        ["/.well-known/agentframework/v2/agents", "/.agent-framework/v2/agents", "/.well-known/agentframework/agents"]
+    {
+        get(&gate, "team-a", path).await.expect_fault(404, "NotFound");
+    }
+}
+
+#[tokio::test]
+async fn r148_agent_framework_errors_have_the_published_statuses_and_problem_details_on_request() {
+    let echo = Agent::echo().await;
+    let access = "access:\n  grants:\n    - {callers: ['key:team-a'], agents: [open]}\n";
+    let gate = gateway().access(access).agent("open", &echo).agent("secret", &echo).start().await;
+    let item_path = "/.well-known/agentframework/v1/agents/";
+    let unknown = get(&gate, "team-a", &format!("{item_path}unknown")).await.expect_fault(404, "NotFound");
+    let secret = get(&gate, "team-a", &format!("{item_path}secret")).await.expect_fault(404, "NotFound");
+    assert_eq!(unknown["message"], secret["message"]);
+    let anonymous = send(gate.request("GET", &format!("{item_path}open"))).await;
+    anonymous.expect_fault(401, "Unauthorized");
+    // Nothing is registered here.
+    let publication = send_as(&gate, "team-a", ("POST", item_path.trim_end_matches('/')), Some(&json!({}))).await;
+    assert_eq!(publication.status, 405, "{}", publication.text());
+    let request = gate.request("GET", &format!("{item_path}unknown")).header("x-api-key", gate.key("team-a"));
+    let problem = send(request.header("accept", "application/json;q=0.5, application/problem+json")).await;
+    assert_eq!((problem.status, problem.header("content-type")), (404, Some("application/problem+json")));
+    for member in ["type", "title", "status", "detail", "instance"] {
+        assert!(problem.json().get(member).is_some(), "{member}: {}", problem.text());
+    }
+}
+
+#[tokio::test]
 async fn r2_r3_public_agents_are_discovered_without_a_credential_but_not_called() {
     let echo = Agent::echo().await;
     let gate = gateway().section("directory:\n  public_agents: ['open*']\n");

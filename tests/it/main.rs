@@ -31,6 +31,7 @@ mod observability;
 mod overload;
 mod pipelines;
 mod readme;
+mod requirements;
 mod resolver;
 mod stream_resumption;
 mod streaming;

@@ -263,6 +263,21 @@ async fn a_forbidden_address_gives_the_same_error_as_an_absent_host() {
 }
 
 #[tokio::test]
+async fn r100_a_signed_descriptor_is_reported_as_not_verified() {
+    let (site, gate) = start("").await;
+    for (index, member) in ["signatures", "proof", "signature"].into_iter().enumerate() {
+        let mut descriptor = json!({"name": "Signed", "url": "/agent"});
+        descriptor[member] = json!([{"protected": "e30", "signature": "AA"}]);
+        site.json(&format!("/s{index}/agent.json"), descriptor);
+        let found = resolve_uri(&gate, &site.agent_uri(&format!("/s{index}"))).await.expect_ok();
+        assert_eq!(found["signature"], "not verified", "{member}: {found}");
+    }
+    site.json("/plain/agent.json", json!({"name": "Plain", "url": "/agent"}));
+    let found = resolve_uri(&gate, &site.agent_uri("/plain")).await.expect_ok();
+    assert_eq!(found["signature"], Value::Null, "{found}");
+}
+
+#[tokio::test]
 async fn circular_and_endless_chains_of_names_are_refused() {
     let (site, gate) = start("").await;
     for index in 0..8 {

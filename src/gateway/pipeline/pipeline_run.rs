@@ -6,6 +6,7 @@ use crate::{
     gateway::{
         caller_connection::CallerConnection,
         gateway_state::{ConfigSnapshot, Gateway},
+        header_names::{OPERATION, PREFER},
         response::CompleteReply,
         route::is_json_content,
         subrequest::{Subrequest, SubrequestSender},
@@ -15,7 +16,7 @@ use crate::{
     values::json,
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::json;
 use std::{sync::Arc, time::Instant};
 
@@ -80,11 +81,15 @@ impl PipelineRun {
     }
 }
 
+/// Headers that apply to the whole pipeline.
+const WHOLE_PIPELINE_HEADERS: [HeaderName; 6] =
+    [OPERATION, PREFER, header::CONTENT_ENCODING, header::IF_MATCH, header::IF_NONE_MATCH, header::RANGE];
+
 /// Returns the caller's headers for one step: without those that apply to the whole pipeline, and with an idempotency
 /// key of the step, because no two steps are the same call.
 pub(super) fn step_headers(caller_headers: &HeaderMap, index: usize) -> HeaderMap {
     let mut headers = caller_headers.clone();
-    for name in ["x-operation", "prefer", "content-encoding", "if-match", "if-none-match", "range"] {
+    for name in WHOLE_PIPELINE_HEADERS {
         headers.remove(name);
     }
     number_idempotency_key(&mut headers, index);

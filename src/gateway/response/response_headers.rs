@@ -55,8 +55,8 @@ fn insert_if_valid(headers: &mut HeaderMap, name: HeaderName, value: String) {
 }
 
 /// Appends a header; an invalid one is left out.
-pub(in crate::gateway) fn append_if_valid(headers: &mut HeaderMap, name: &str, value: &str) {
-    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+pub(in crate::gateway) fn append_if_valid(headers: &mut HeaderMap, name: impl TryInto<HeaderName>, value: &str) {
+    if let (Ok(name), Ok(value)) = (name.try_into(), HeaderValue::from_str(value)) {
         headers.append(name, value);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         call::{Call, CallState},
         call_error::CallResult,
         exchange::Exchange,
-        header_names::{AGENT_VERSION, PREFER},
+        header_names::{AGENT_VERSION, PREFER, TASK_ID},
         prefer::{self, Preferences},
         response::{AgentHeaders, CompleteReply, append_if_valid, is_event_stream},
     },
@@ -169,7 +169,7 @@ fn complete_reply(reply: AgentReply, task: &RunningTask) -> CompleteReply {
     {
         headers.insert(header::CONTENT_TYPE, media);
     }
-    append_if_valid(&mut headers, "x-task-id", &task.id());
+    append_if_valid(&mut headers, TASK_ID, &task.id());
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::OK);
     CompleteReply { status, headers, body: reply.body }
 }
@@ -181,10 +181,10 @@ fn accepted_response(manager: &TaskManager, running_task: &RunningTask, preferen
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    append_if_valid(&mut headers, "location", &format!("/tasks/{}", task.id));
-    append_if_valid(&mut headers, "retry-after", &poll_interval.as_secs().max(1).to_string());
-    append_if_valid(&mut headers, "x-task-id", &task.id);
-    append_if_valid(&mut headers, "link", &format!("</tasks/{}/events>; rel=\"monitor\"", task.id));
+    append_if_valid(&mut headers, header::LOCATION, &format!("/tasks/{}", task.id));
+    append_if_valid(&mut headers, header::RETRY_AFTER, &poll_interval.as_secs().max(1).to_string());
+    append_if_valid(&mut headers, TASK_ID, &task.id);
+    append_if_valid(&mut headers, header::LINK, &format!("</tasks/{}/events>; rel=\"monitor\"", task.id));
     if let Some(applied) = preferences.applied_value() {
         append_if_valid(&mut headers, "preference-applied", &applied);
     }

@@ -9,6 +9,7 @@ use crate::{
         admission::{LocalAccess, owner_id},
         call_error::{CallError, CallResult},
         exchange::Exchange,
+        header_names::TASK_ID,
         path_router::{self, TaskRequest},
         response::{add_call_headers, append_if_valid},
     },
@@ -128,7 +129,7 @@ fn event_stream_headers(task: &RunningTask) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    append_if_valid(&mut headers, "x-task-id", &task.id());
+    append_if_valid(&mut headers, TASK_ID, &task.id());
     headers
 }
 
@@ -138,9 +139,9 @@ fn task_response(manager: &TaskManager, task: &Task) -> DirectoryResponse {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    append_if_valid(&mut headers, "x-task-id", &task.id);
+    append_if_valid(&mut headers, TASK_ID, &task.id);
     if task.state == TaskState::Working {
-        append_if_valid(&mut headers, "retry-after", &poll_interval.as_secs().max(1).to_string());
+        append_if_valid(&mut headers, header::RETRY_AFTER, &poll_interval.as_secs().max(1).to_string());
     }
     DirectoryResponse { status: StatusCode::OK, headers, body: Bytes::from(task.to_json(poll_interval)) }
 }
