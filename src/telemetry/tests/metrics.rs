@@ -216,7 +216,7 @@ mod external {
                 handle.record(&outcome(Some(1), None));
             }
             handle.record(&CallOutcome {
-                caller_class: metrics.caller_class(CallerClass::KEY, Some("gold \"\\\n")),
+                caller_class: metrics.caller_class(AuthenticationMethod::ApiKey, Some("gold \"\\\n")),
                 ..outcome(None, None)
             });
         }
