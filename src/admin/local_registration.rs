@@ -51,9 +51,10 @@ pub(super) async fn remove_registration(
     if let Some(refusal) = refuse_browser_page(&headers) {
         return refusal;
     }
-    match context.state.remove_registration(&name) {
-        true => StatusCode::NO_CONTENT.into_response(),
-        false => error_response(&Fault::new(FaultCode::NotFound, "There is no registration with this name")),
+    if context.state.remove_registration(&name) {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        error_response(&Fault::new(FaultCode::NotFound, "There is no registration with this name"))
     }
 }
 

@@ -98,9 +98,10 @@ fn parse_mqtt(text: &str) -> Result<AgentEndpoint, String> {
         );
     }
     let uri = parse_url(text)?;
-    match uri.path().split('/').all(str::is_empty) {
-        true => Err("an MQTT endpoint must name a topic (mqtts://host/control/agents/id/input)".to_owned()),
-        false => Ok(AgentEndpoint::Mqtt(uri)),
+    if uri.path().split('/').all(str::is_empty) {
+        Err("an MQTT endpoint must name a topic (mqtts://host/control/agents/id/input)".to_owned())
+    } else {
+        Ok(AgentEndpoint::Mqtt(uri))
     }
 }
 

@@ -185,9 +185,10 @@ impl GatewayAssembly {
         resolver: &Arc<UriResolver>,
     ) -> Result<(Arc<SearchIndexer>, Arc<AgentDirectory>), Vec<String>> {
         let previous = Arc::clone(&self.search_indexer.lock());
-        let indexer = match previous.has_config(&file.directory.search) {
-            true => previous,
-            false => create_search_indexer(file, &self.gateway.catalogue)?,
+        let indexer = if previous.has_config(&file.directory.search) {
+            previous
+        } else {
+            create_search_indexer(file, &self.gateway.catalogue)?
         };
         let directory = build_directory(file, &indexer, registry.clone(), resolver)
             .map_err(|problems| prefix_problems("directory", problems))?;

@@ -18,12 +18,11 @@ fn format_description(path: &str) -> Option<String> {
     let root = super::json_schema();
     let mut schema = &root;
     for step in path.replace('[', ".[").split('.') {
-        let child = match step.starts_with('[') {
-            true => schema.get("items")?,
-            false => {
-                let property = schema.get("properties").and_then(|properties| properties.get(step));
-                property.or_else(|| schema.get("additionalProperties"))?
-            }
+        let child = if step.starts_with('[') {
+            schema.get("items")?
+        } else {
+            let property = schema.get("properties").and_then(|properties| properties.get(step));
+            property.or_else(|| schema.get("additionalProperties"))?
         };
         // An optional value is the first of two alternatives.
         let child = child.get("anyOf").and_then(|alternatives| alternatives.get(0)).unwrap_or(child);

@@ -47,9 +47,10 @@ impl OperationContract {
         };
         let input = compile_side("inputs", operation.inputs.as_ref(), config.input);
         let output = compile_side("outputs", operation.outputs.as_ref(), config.output);
-        match problems.is_empty() {
-            true => Ok(Self { input, output, input_mode: config.input, output_mode: config.output }),
-            false => Err(problems),
+        if problems.is_empty() {
+            Ok(Self { input, output, input_mode: config.input, output_mode: config.output })
+        } else {
+            Err(problems)
         }
     }
 

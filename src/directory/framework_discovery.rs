@@ -128,9 +128,12 @@ impl AgentDirectory {
 
 /// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations.
 fn entry_endpoints(agent: &Agent, redactor: &AddressRedactor<'_>) -> Value {
-    let entry = |path: String, description: &str| match description.is_empty() {
-        true => json!({"method": "POST", "path": path}),
-        false => json!({"method": "POST", "path": path, "description": redactor.redact_text(description)}),
+    let entry = |path: String, description: &str| {
+        if description.is_empty() {
+            json!({"method": "POST", "path": path})
+        } else {
+            json!({"method": "POST", "path": path, "description": redactor.redact_text(description)})
+        }
     };
     let agent_entry = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
     let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());

@@ -166,11 +166,10 @@ fn percent_decode(text: &str) -> Option<String> {
 
 fn percent_encode(text: &str, to: &mut String) {
     for byte in text.bytes() {
-        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            true => to.push(char::from(byte)),
-            false => {
-                let _ = write!(to, "%{byte:02X}");
-            }
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            to.push(char::from(byte))
+        } else {
+            let _ = write!(to, "%{byte:02X}");
         }
     }
 }

@@ -196,10 +196,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     fn publish_or_update_health(&self, state: &mut CatalogueState<R>, changed: bool) {
-        match changed {
-            true => self.publish(state),
-            false => self.update_health(state),
-        }
+        if changed { self.publish(state) } else { self.update_health(state) }
     }
 
     fn update_health(&self, state: &CatalogueState<R>) {

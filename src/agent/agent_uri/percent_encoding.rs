@@ -1,6 +1,6 @@
 //! Allowed characters in each part of a name (RFC 3986 §3), and percent-decoding.
 
-use super::UriParseError;
+use super::uri_parse_error::UriParseError;
 
 /// A part of a name, which determines the allowed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -169,10 +169,7 @@ fn operation_skill(
     document: &RedactedDocument,
     (index, operation): (usize, &Operation),
 ) -> CardSkill {
-    let id = match operation.name.is_empty() {
-        true => agent.id.as_str(),
-        false => &operation.name,
-    };
+    let id = if operation.name.is_empty() { agent.id.as_str() } else { &operation.name };
     let name = if operation.name.is_empty() { agent.name.as_str() } else { &operation.name };
     // Never without a tag: readers require the list, and A2A's canonical form omits empty lists.
     let tags = [&agent.tags, &agent.capabilities].into_iter().find(|values| !values.is_empty());

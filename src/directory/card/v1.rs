@@ -34,10 +34,7 @@ pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) 
         let schemes =
             card.credentials.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.a2a_v1_scheme(*kind)));
         fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
-        let scopes = match card.scopes.is_empty() {
-            true => json!({}),
-            false => json!({"list": card.scopes}),
-        };
+        let scopes = if card.scopes.is_empty() { json!({}) } else { json!({"list": card.scopes}) };
         let requirement = |name: &str| json!({"schemes": Map::from_iter([(name.to_owned(), scopes.clone())])});
         fields
             .set("securityRequirements", card.credentials.iter().map(|kind| requirement(kind.scheme_name())).collect());

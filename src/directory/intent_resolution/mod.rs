@@ -65,9 +65,10 @@ impl AgentDirectory {
             evaluated += results.hits.len();
             for hit in results.hits {
                 let verdict = policy_evaluation::evaluate_policy(&request.policy, &hit.agent);
-                match verdict.exclusions.is_empty() {
-                    true => candidates.push(AgentCandidate { hit, quality: verdict.quality, reasons: verdict.reasons }),
-                    false => excluded.push((hit.agent.id.clone(), verdict.exclusions)),
+                if verdict.exclusions.is_empty() {
+                    candidates.push(AgentCandidate { hit, quality: verdict.quality, reasons: verdict.reasons })
+                } else {
+                    excluded.push((hit.agent.id.clone(), verdict.exclusions))
                 }
             }
             if !results.has_more || candidates.len() >= request.top {

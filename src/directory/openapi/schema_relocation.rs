@@ -124,11 +124,10 @@ fn append_segment(location: &str, name: &str) -> String {
     let (mut pointer, mut result) = (String::new(), location.to_owned());
     push_pointer_segment(&mut pointer, name);
     for byte in pointer.bytes() {
-        match byte.is_ascii_alphanumeric() || b"-._~$!&'()*+,;=:@/?".contains(&byte) {
-            true => result.push(char::from(byte)),
-            false => {
-                let _ = write!(result, "%{byte:02X}");
-            }
+        if byte.is_ascii_alphanumeric() || b"-._~$!&'()*+,;=:@/?".contains(&byte) {
+            result.push(char::from(byte))
+        } else {
+            let _ = write!(result, "%{byte:02X}");
         }
     }
     result

@@ -136,9 +136,10 @@ impl EmbeddedRegistry {
     }
 
     fn require_publisher(&self, publisher: Publisher<'_>) -> Result<()> {
-        match self.may_publish(publisher) {
-            true => Ok(()),
-            false => Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents")),
+        if self.may_publish(publisher) {
+            Ok(())
+        } else {
+            Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"))
         }
     }
 

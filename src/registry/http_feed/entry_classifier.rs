@@ -116,9 +116,10 @@ impl EntryClassifier {
         let value = self.parse(text)?;
         let names_agent =
             ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
-        match names_agent {
-            true => Ok(self.convert(value, text, listed_name, base)),
-            false => Err("it is not an agent's document (it has neither id nor name)".to_owned()),
+        if names_agent {
+            Ok(self.convert(value, text, listed_name, base))
+        } else {
+            Err("it is not an agent's document (it has neither id nor name)".to_owned())
         }
     }
 
@@ -223,9 +224,10 @@ impl EntryClassifier {
             return Ok(members);
         };
         if !members.contains_key("signatures") {
-            return match self.signature_policy.require_signature {
-                true => Err("signatures: the document is not signed (require_signature is set)".to_owned()),
-                false => Ok(members),
+            return if self.signature_policy.require_signature {
+                Err("signatures: the document is not signed (require_signature is set)".to_owned())
+            } else {
+                Ok(members)
             };
         }
         match trusted_keys.extract_verified_card(&Value::Object(members))? {
@@ -238,9 +240,10 @@ impl EntryClassifier {
 /// Rejects an endpoint that is a local runtime. Runtimes register on this machine; a document from elsewhere must not
 /// expose one under another id, which other callers may be allowed to use.
 fn reject_local_runtime(document: &Map<String, Value>) -> Result<(), String> {
-    match text_member(document, "endpoint").is_some_and(|endpoint| endpoint.starts_with("agent+local:")) {
-        true => Err("endpoint: is a runtime of the gateway's own machine, which registers itself".to_owned()),
-        false => Ok(()),
+    if text_member(document, "endpoint").is_some_and(|endpoint| endpoint.starts_with("agent+local:")) {
+        Err("endpoint: is a runtime of the gateway's own machine, which registers itself".to_owned())
+    } else {
+        Ok(())
     }
 }
 

@@ -168,12 +168,13 @@ async fn fetch_one(
     classifier: &EntryClassifier,
     fetch: DueFetch,
 ) -> (DueFetch, FetchResult) {
-    let response: Result<Option<FetchedDocument>, String> = match fetch.conditional {
-        false => client.get_unconditional(&fetch.url).await.map(Some),
-        true => client.get(&fetch.url).await.map(|fetched| match fetched {
+    let response: Result<Option<FetchedDocument>, String> = if fetch.conditional {
+        client.get(&fetch.url).await.map(|fetched| match fetched {
             ConditionalResponse::NotModified => None,
             ConditionalResponse::Modified(response) => Some(response),
-        }),
+        })
+    } else {
+        client.get_unconditional(&fetch.url).await.map(Some)
     };
     let result = response.and_then(|response| {
         let converted = response

@@ -26,19 +26,17 @@ pub(super) fn slug(name: &str) -> String {
     let mut slug = words.collect::<Vec<_>>().join("-");
     slug.truncate(slug.len().min(128));
     let trimmed = slug.trim_matches('-');
-    match AgentId::is_valid(trimmed) && name.len() <= 128 {
-        true => trimmed.to_owned(),
-        false => {
-            let prefix =
-                trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
-            let prefix = if prefix.is_empty() { "agent" } else { prefix };
-            let mut slug = format!("{prefix}-");
-            for byte in sha256(name.as_bytes()).into_iter().take(8) {
-                // Writing into a string cannot fail.
-                let _ = write!(slug, "{byte:02x}");
-            }
-            slug
+    if AgentId::is_valid(trimmed) && name.len() <= 128 {
+        trimmed.to_owned()
+    } else {
+        let prefix = trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
+        let prefix = if prefix.is_empty() { "agent" } else { prefix };
+        let mut slug = format!("{prefix}-");
+        for byte in sha256(name.as_bytes()).into_iter().take(8) {
+            // Writing into a string cannot fail.
+            let _ = write!(slug, "{byte:02x}");
         }
+        slug
     }
 }
 

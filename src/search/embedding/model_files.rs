@@ -33,9 +33,10 @@ fn read_bounded(folder: &Path, name: &str, max_bytes: u64) -> Result<Vec<u8>, St
     let read_error = |why: std::io::Error| format!("{} cannot be read: {why}", path.display());
     let mut bytes = Vec::new();
     fs::File::open(&path).map_err(read_error)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(read_error)?;
-    match bytes.len() as u64 > max_bytes {
-        true => Err(format!("{} is too large (at most {}MiB)", path.display(), max_bytes >> 20)),
-        false => Ok(bytes),
+    if bytes.len() as u64 > max_bytes {
+        Err(format!("{} is too large (at most {}MiB)", path.display(), max_bytes >> 20))
+    } else {
+        Ok(bytes)
     }
 }
 
