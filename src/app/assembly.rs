@@ -1,9 +1,10 @@
 //! Assembly: builds a gateway from a configuration and reconfigures it. Collects the problems of all sections.
 
 use super::{
-    config_checks::{check_agent_settings, check_sections, prefix_problems},
+    config_checks::{check_agent_settings, check_sections},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
+    problem_paths::prefix_problems,
     registry_wiring::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },

@@ -15,7 +15,7 @@ pub(super) fn add_format_hint(path: &str, message: String) -> String {
 
 /// Returns the schema's description of the value at `path`, if the value is a string that must match a pattern.
 fn format_description(path: &str) -> Option<String> {
-    let root = super::json_schema();
+    let root = super::gateway_config::json_schema();
     let mut schema = &root;
     for step in path.replace('[', ".[").split('.') {
         let child = if step.starts_with('[') {

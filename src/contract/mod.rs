@@ -2,6 +2,7 @@
 //! compiled once, when a document is read. This module fetches no references.
 
 mod config;
+mod in_place_subschemas;
 mod json_body;
 mod query_input;
 mod schema_validation;

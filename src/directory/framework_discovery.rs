@@ -5,6 +5,7 @@ use super::{
     AgentDirectory, DirectoryCall, DirectoryRequest, DirectoryResponse,
     address_redaction::AddressRedactor,
     agent_document::{DOCUMENT_MEDIA_TYPES, RedactedDocument},
+    agent_list::HitRange,
     agent_summary::{first_sentence, status_name},
     conditional_response::Representation,
     json_object_builder::JsonObjectBuilder,
@@ -63,7 +64,7 @@ impl AgentDirectory {
             // Full documents are large: their number on a page has a lower maximum.
             pages.per_page = pages.per_page.min(MAX_FULL_PER_PAGE);
         }
-        let results = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let results = self.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let agents: Vec<Value> = results.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
         let next = results.has_more.then(|| pages.next_link(&format!("{}{LIST_PATH}", call.base_url), &params));
         Ok(Representation::json(media, &json!({"agents": agents}))?.with_next_link(next))

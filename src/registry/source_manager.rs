@@ -4,10 +4,10 @@
 use super::{
     catalogue::Catalogue,
     feed::PollResult,
-    ingest::SourcePoll,
     ingest_worker::{IngestWorker, PersistenceState, QUEUE_CAPACITY},
     open_sources::{OpenedSource, OpenedSources},
     poller::{Poller, QueuedPoll},
+    source_poll::SourcePoll,
 };
 use std::{
     collections::HashSet,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{accepted_credentials::AcceptedCredentials, json_object_builder::JsonObjectBuilder},
-    AgentCard, CardSkill,
+    agent_card::{AgentCard, CardSkill},
 };
 use serde_json::{Map, Value, json};
 

@@ -14,12 +14,14 @@ mod validators;
 
 use super::*;
 use crate::{
-    auth::{CallerKind, GrantSet},
+    agent::Agent,
+    auth::{Caller, CallerKind, GrantSet},
     fault::Violation,
 };
-use http::{HeaderName, HeaderValue};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::json;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) const BASE: &str = "https://gw.example";
 

@@ -102,22 +102,16 @@ impl EntryClassifier {
         classified.unwrap_or_else(|why| ClassifiedEntry::Invalid(label_reason(raw, &why)))
     }
 
-    /// Converts the document that was read from `base`, under the name `listed_name` in its list, or returns why it is
-    /// rejected.
+    /// Parses a document that its list links to.
     ///
     /// # Errors
     /// The content is no agent document, such as half of one: it says nothing about the agent.
-    pub(super) fn convert_document(
-        &self,
-        text: &Bytes,
-        listed_name: Option<&str>,
-        base: &Url,
-    ) -> Result<Result<ConvertedDocument, String>, String> {
+    pub(super) fn parse_document(&self, text: &Bytes) -> Result<Value, String> {
         let value = self.parse(text)?;
         let names_agent =
             ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
         if names_agent {
-            Ok(self.convert(value, text, listed_name, base))
+            Ok(value)
         } else {
             Err("it is not an agent's document (it has neither id nor name)".to_owned())
         }
@@ -186,7 +180,7 @@ impl EntryClassifier {
     }
 
     /// Converts a document of any shape; `original` is its text, where the list has it as a text of its own.
-    fn convert(
+    pub(super) fn convert(
         &self,
         value: Value,
         original: &Bytes,

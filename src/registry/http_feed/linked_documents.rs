@@ -177,9 +177,11 @@ async fn fetch_one(
         client.get_unconditional(&fetch.url).await.map(Some)
     };
     let result = response.and_then(|response| {
-        let converted = response
-            .map(|response| classifier.convert_document(&response.body, fetch.listed_name.as_deref(), &response.url));
-        converted.transpose().map_err(|why| format!("{}: {why}", fetch.url))
+        let converted = response.map(|response| {
+            let value = classifier.parse_document(&response.body)?;
+            Ok(classifier.convert(value, &response.body, fetch.listed_name.as_deref(), &response.url))
+        });
+        converted.transpose().map_err(|why: String| format!("{}: {why}", fetch.url))
     });
     (fetch, result)
 }
