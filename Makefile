@@ -8,26 +8,45 @@ TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-
 
 # `make test` tests the gateway; `make check` tests the whole workspace.
 PACKAGES ?=
+
+# nextest runs each test in a process of its own and ends one that hangs. Where it is not installed, cargo's own runner
+# runs the tests as threads of one process, and a limit of time for all of them together ends a test that hangs.
+HAS_NEXTEST := $(CARGO) nextest --version >/dev/null 2>&1
+TEST_LIMIT ?= 45m
 # Additional options of the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test check loadtest pgo counts renew-counts bench fmt
+.PHONY: demo test test-unit check loadtest pgo counts renew-counts bench fmt
 
 # The gateway with three agents on loopback, a new API key, and curl commands to paste.
 demo:
 	@tests/setup $(BUILD_NEEDS)
 	$(CARGO) run --locked --bin gatepost -- demo
 
-# All tests, with nextest where it is installed and cargo's own runner elsewhere.
+# All tests.
 test:
 	@tests/setup $(TEST_NEEDS)
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	@if $(HAS_NEXTEST); then \
 		set -ex; \
 		$(CARGO) test --locked --doc $(PACKAGES); \
 		$(CARGO) nextest run --locked $(PACKAGES); \
 	else \
 		set -ex; \
-		$(CARGO) test --locked $(PACKAGES); \
+		$(CARGO) test --locked --doc $(PACKAGES); \
+		$(CARGO) test --locked --lib --bins --tests --no-run $(PACKAGES); \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES); \
+	fi
+
+# The tests that need neither the network nor programs other than those of a build: all but those of the modules named
+# `external`.
+test-unit:
+	@tests/setup $(BUILD_NEEDS)
+	@if $(HAS_NEXTEST); then \
+		set -ex; \
+		$(CARGO) nextest run --locked -E 'not test(/(^|::)external::/)' $(PACKAGES); \
+	else \
+		set -ex; \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES) -- --skip external::; \
 	fi
 
 # Everything to run before a commit.
@@ -38,10 +57,10 @@ check:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	@$(CARGO) deny --version >/dev/null 2>&1 || { \
 		echo "gatepost: installing cargo-deny (cargo install, a few minutes, once)"; \
-		$(CARGO) install --locked cargo-deny; \
+		$(CARGO) install --locked --debug cargo-deny; \
 	}
 	$(CARGO) deny --locked check licenses bans sources
-	$(MAKE) test PACKAGES=--workspace
+	$(MAKE) --no-print-directory test PACKAGES=--workspace
 
 # What a call costs beside other proxies; see loadtest/README.md. One build for both programs, so that they share crates.
 loadtest:

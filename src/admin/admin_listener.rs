@@ -2,7 +2,10 @@
 //! DNS rebinding.
 
 use super::page_response::error_response;
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    fault::{Fault, FaultCode},
+    values::is_loopback_authority,
+};
 use axum::{
     extract::{Request, State},
     http::header,
@@ -13,7 +16,7 @@ use axum::{
 use std::{
     future::Future as _,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -128,8 +131,8 @@ pub(super) async fn require_loopback_host(
     next: Next,
 ) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
-    let is_loopback_name = hosts.all(|host| host.to_str().is_ok_and(is_loopback_host))
-        && request.uri().authority().is_none_or(|name| is_loopback_host(name.as_str()));
+    let is_loopback_name = hosts.all(|host| host.to_str().is_ok_and(is_loopback_authority))
+        && request.uri().authority().is_none_or(|name| is_loopback_authority(name.as_str()));
     if is_on_loopback && !is_loopback_name {
         return error_response(&Fault::new(
             FaultCode::PermissionDenied,
@@ -137,12 +140,4 @@ pub(super) async fn require_loopback_host(
         ));
     }
     next.run(request).await
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
-        None => host.split_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }

@@ -1,6 +1,7 @@
 //! `agent+matrix://` addresses (R51): an authority, then a room and a user as path segments. URL parsers reject
 //! `agent+matrix://@bot:host`, so that this module has a parser of its own.
 
+use crate::values::percent_decode;
 use std::fmt;
 
 /// Maximum length of an identifier in bytes (Matrix specification, "Common Identifier Format").
@@ -42,8 +43,8 @@ impl MatrixAddress {
         let error = |why: &str| format!("a Matrix endpoint {why} ({ACCEPTED_FORMS})");
         let (mut homeserver, mut room, mut user) = (None, None, None);
         for (index, segment) in text.split('/').enumerate() {
-            let segment = percent_decode_ascii(segment)
-                .ok_or_else(|| error("contains a '%' that encodes no printable character"))?;
+            let segment =
+                decode_printable(segment).ok_or_else(|| error("contains a '%' that encodes no printable character"))?;
             let is_accepted = match segment.bytes().next() {
                 Some(b'@') if is_user_or_alias(&segment) => user.replace(segment).is_none(),
                 Some(b'!') if is_room(&segment) => room.replace(segment).is_none(),
@@ -105,13 +106,8 @@ fn is_localpart(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@\\\"%".contains(&b))
 }
 
-fn percent_decode_ascii(segment: &str) -> Option<String> {
-    let mut parts = segment.split('%');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = u8::from_str_radix(part.get(..2)?, 16).ok().filter(u8::is_ascii_graphic)?;
-        text.push(char::from(code));
-        text.push_str(part.get(2..)?);
-    }
-    Some(text)
+/// Decodes a segment; `None` if it has an escape of anything but a printable ASCII character.
+fn decode_printable(segment: &str) -> Option<String> {
+    let is_printable = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
+    percent_decode(segment).filter(|text| !segment.contains('%') || is_printable(text))
 }

@@ -16,7 +16,7 @@ mod version_selection;
 pub use agent_id::AgentId;
 pub use agent_record::Agent;
 pub use agent_status::{AgentStatus, Deprecation};
-pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError, decode_segment};
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
 pub use authentication::{Authentication, AuthenticationType};
 pub use endpoint::AgentEndpoint;
 pub use matrix_address::MatrixAddress;

@@ -19,8 +19,7 @@ pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
     config::{self, LoadedConfig},
-    gateway::http_server,
-    telemetry,
+    http_server, telemetry,
     values::Secret,
 };
 use anyhow::{Context, anyhow};

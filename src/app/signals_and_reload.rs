@@ -1,14 +1,8 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{RunningGateway, startup_and_shutdown::StopReason};
-use crate::{config::LoadedConfig, gateway::http_server::listener_handover};
-use std::{
-    convert::Infallible,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use crate::{config::LoadedConfig, http_server::listener_handover, values::FileStamp};
+use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::MissedTickBehavior,
@@ -16,9 +10,6 @@ use tokio::{
 
 /// Interval of file checks and of the removal of idle state.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Identifies the content of a file: modification time, size and inode, which changes when a symlink is replaced.
-type FileIdentity = Option<(SystemTime, u64, u64)>;
 
 /// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners. Then drains the calls.
 ///
@@ -46,17 +37,17 @@ pub async fn run_until_stopped(running: RunningGateway, config: &Path) -> anyhow
 async fn run_maintenance(running: &RunningGateway, config: &Path, mut hangup: Signal) -> Infallible {
     let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut loaded_identity = file_identity(config);
+    let mut loaded_identity = FileStamp::read(config);
     loop {
         let identity = tokio::select! {
             _ = hangup.recv() => {
                 running.assembly.gateway.access_log.reopen();
                 loaded_identity = None;
-                file_identity(config)
+                FileStamp::read(config)
             }
             _ = tick.tick() => {
                 run_periodic_tasks(running).await;
-                file_identity(config)
+                FileStamp::read(config)
             }
         };
         if identity.is_some() && identity != loaded_identity {
@@ -128,9 +119,4 @@ async fn run_periodic_tasks(running: &RunningGateway) {
     if let Ok(Err(why)) = maintenance.await {
         tracing::error!("quotas could not be saved: {why}");
     }
-}
-
-fn file_identity(path: &Path) -> FileIdentity {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }

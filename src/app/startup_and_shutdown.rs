@@ -4,7 +4,7 @@ use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState};
 use crate::{
     admin,
     config::{GatewayConfig, LoadedConfig},
-    gateway::http_server::{self, HttpServer, listener_handover},
+    http_server::{self, HttpServer, listener_handover},
 };
 use anyhow::{Context, anyhow};
 use std::{

@@ -3,10 +3,10 @@
 
 use super::{
     caller::{AuthenticationResult, Caller, CallerKind, InvalidCredential},
-    client_certificate::encode_hex,
     grants::GrantIndex,
 };
-use aws_lc_rs::{digest, rand};
+use crate::values::{encode_hex, sha256};
+use aws_lc_rs::rand;
 use http::{HeaderMap, HeaderName, header};
 use parking_lot::Mutex;
 use std::{
@@ -62,7 +62,8 @@ impl BrowserPairings {
         rand::fill(&mut bytes).ok()?;
         let letter = |byte: &u8| CODE_ALPHABET.get(usize::from(byte & 31)).copied().map(char::from);
         let code: String = bytes.iter().filter_map(letter).collect();
-        let pairing = PairingCode { hash: sha256(&code), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
+        let pairing =
+            PairingCode { hash: sha256(code.as_bytes()), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
         self.0.lock().code = Some(pairing);
         let (first, last) = code.split_at(4);
         Some((format!("{first}-{last}"), CODE_LIFETIME))
@@ -77,7 +78,7 @@ impl BrowserPairings {
         let now = Instant::now();
         let mut state = self.0.lock();
         let mut pending = state.code.take().filter(|pending| pending.expires_at > now)?;
-        if !bool::from(pending.hash.ct_eq(&sha256(&normalized))) {
+        if !bool::from(pending.hash.ct_eq(&sha256(normalized.as_bytes()))) {
             pending.wrong_guesses += 1;
             state.code = Some(pending).filter(|pending| pending.wrong_guesses < MAX_WRONG_GUESSES);
             return None;
@@ -87,22 +88,20 @@ impl BrowserPairings {
         if state.pages.len() >= MAX_PAIRED_PAGES {
             state.pages.remove(0);
         }
-        state.pages.push(PairedPage { hash: sha256(&key), origin: origin.into(), expires_at: now + lifetime });
+        state.pages.push(PairedPage {
+            hash: sha256(key.as_bytes()),
+            origin: origin.into(),
+            expires_at: now + lifetime,
+        });
         Some(key)
     }
 
     fn is_valid_key(&self, key: &str, origin: &str) -> bool {
-        let (hash, now) = (sha256(key), Instant::now());
+        let (hash, now) = (sha256(key.as_bytes()), Instant::now());
         let state = self.0.lock();
         let page = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
         page.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
     }
-}
-
-fn sha256(text: &str) -> Sha256Hash {
-    let mut hash = [0; 32];
-    hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
-    hash
 }
 
 /// Authenticator of paired pages for one configuration.

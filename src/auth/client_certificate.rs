@@ -2,8 +2,7 @@
 //! only reads its fields.
 
 use super::config::CertificateName;
-use aws_lc_rs::digest;
-use std::fmt::Write;
+use crate::values::{encode_hex, sha256};
 use x509_parser::prelude::*;
 
 /// Client certificate of a connection.
@@ -36,10 +35,8 @@ impl ClientCertificate {
         let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
         let first = |read: fn(&GeneralName<'_>) -> Option<String>| names.iter().find_map(read);
         let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-        let mut fingerprint = [0; 32];
-        fingerprint.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());
         Ok(Self {
-            fingerprint,
+            fingerprint: sha256(der),
             subject: certificate.subject().to_string(),
             common_name: common_name.map(str::to_owned),
             dns: first(|name| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None }),
@@ -77,13 +74,4 @@ impl ClientCertificate {
             CertificateName::Fingerprint => Some(encode_hex(&self.fingerprint)),
         }
     }
-}
-
-/// Encodes bytes as lower-case hexadecimal digits.
-pub(super) fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -3,8 +3,8 @@
 use crate::{
     auth, contract, directory,
     fault::ErrorFormat,
-    gateway::{self, CorsConfig, http_server, websocket},
-    idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry,
+    gateway::{self, CorsConfig, websocket},
+    http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry,
     transport::{LocalRuntimeConfig, TransportConfig},
     values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };

@@ -5,7 +5,10 @@
 use super::in_place_subschemas::in_place_subschemas;
 use crate::{
     fault::{Fault, FaultCode, Violation},
-    values::json::{push_pointer_segment, truncate},
+    values::{
+        form_decode,
+        json::{push_pointer_segment, truncate},
+    },
 };
 use serde_json::{Map, Value};
 
@@ -56,25 +59,7 @@ pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fa
 
 fn decode_component(text: &str) -> Result<String, Fault> {
     let malformed = || Fault::new(FaultCode::InvalidInput, "The query is not percent-encoded UTF-8 (write %25 for %)");
-    percent_decode(text, true).ok_or_else(malformed)
-}
-
-/// Decodes percent-encoding. With `plus_is_space`, a `+` is a space, as in HTML forms.
-pub(super) fn percent_decode(text: &str, plus_is_space: bool) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut encoded = text.bytes();
-    while let Some(byte) = encoded.next() {
-        bytes.push(match byte {
-            b'+' if plus_is_space => b' ',
-            b'%' => hex_digit(encoded.next()?)? << 4 | hex_digit(encoded.next()?)?,
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    form_decode(text).ok_or_else(malformed)
 }
 
 fn find_property<'a>(schema: &'a Value, root: &'a Value, name: &str, depth_left: u8) -> Option<&'a Value> {

@@ -8,8 +8,10 @@ use super::{
     validation_cost::{ValidationCost, ViolationSearch},
     violation_messages,
 };
-use crate::{fault::Violation, values::json::is_deeper_than};
-use aws_lc_rs::digest::{SHA256, digest};
+use crate::{
+    fault::Violation,
+    values::{json::is_deeper_than, sha256},
+};
 use jsonschema::{PatternOptions, Validator};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -48,7 +50,7 @@ impl CompiledSchema {
         if text.len() > MAX_SCHEMA_BYTES {
             return Err(format!("the schema has {} bytes (at most {MAX_SCHEMA_BYTES})", text.len()));
         }
-        let key = digest(&SHA256, &text).as_ref().try_into().unwrap_or([0; 32]);
+        let key = sha256(&text);
         if let Some(shared) = SCHEMA_CACHE.get(&key) {
             return Ok(shared);
         }

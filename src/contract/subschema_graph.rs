@@ -1,8 +1,7 @@
 //! Schema graph: which subschemas apply to the same value, and which apply to the values below it. References within
 //! the document are followed, and all others are refused.
 
-use super::query_input::percent_decode;
-use crate::values::json::truncate;
+use crate::values::{json::truncate, percent_decode};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -206,7 +205,7 @@ impl<'a> SchemaGraphBuilder<'a> {
             })?,
         };
         let no_target = || format!("the reference '{quoted}' has no target");
-        let fragment = percent_decode(fragment, false).ok_or_else(no_target)?;
+        let fragment = percent_decode(fragment).ok_or_else(no_target)?;
         match fragment.strip_prefix('/') {
             None if fragment.is_empty() => Ok((base, base)),
             None => self

@@ -7,16 +7,12 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    values::etag,
+    values::{etag, format_http_date, parse_http_date},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use time::{OffsetDateTime, PrimitiveDateTime, format_description::BorrowedFormatItem, macros::format_description};
-
-const HTTP_DATE: &[BorrowedFormatItem<'_>] =
-    format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The header in which an A2A client states its version.
 pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
@@ -85,7 +81,7 @@ impl Representation {
         set(header::ETAG, &tag);
         set(header::CACHE_CONTROL, &format!("private, max-age={}", max_age.as_secs()));
         set(header::VARY, &format!("Accept, Authorization, {}, {}", credentials.api_key_header_name(), A2A_VERSION));
-        if let Some(date) = http_date(last_modified) {
+        if let Some(date) = format_http_date(last_modified) {
             set(header::LAST_MODIFIED, &date);
         }
         if let Some(next) = &self.next_link {
@@ -101,20 +97,16 @@ impl Representation {
 
 /// Returns the second of the last modification. A date has no fractions: a resource that changed in the current second
 /// may change in it again, so it is dated one second earlier, and no caller keeps the first state for good.
-fn last_modified_second(changed: SystemTime, now: SystemTime) -> u64 {
-    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    match seconds(now) {
-        now if seconds(changed) >= now => now.saturating_sub(1),
-        _ => seconds(changed),
-    }
-}
-
-fn http_date(seconds: u64) -> Option<String> {
-    OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?.format(HTTP_DATE).ok()
+fn last_modified_second(changed: SystemTime, now: SystemTime) -> i64 {
+    let seconds = |time: SystemTime| {
+        let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        i64::try_from(seconds).unwrap_or(i64::MAX)
+    };
+    seconds(changed).min(seconds(now) - 1)
 }
 
 /// Returns whether the caller has the representation: tags take precedence over dates (RFC 9110 §13.2.2).
-fn is_not_modified(headers: &HeaderMap, tag: &str, changed: u64) -> bool {
+fn is_not_modified(headers: &HeaderMap, tag: &str, changed: i64) -> bool {
     let mut tags = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).peekable();
     if tags.peek().is_some() {
         return tags
@@ -123,9 +115,7 @@ fn is_not_modified(headers: &HeaderMap, tag: &str, changed: u64) -> bool {
             .any(|candidate| candidate == "*" || candidate == tag);
     }
     let since = headers.get(header::IF_MODIFIED_SINCE).and_then(|date| date.to_str().ok());
-    let since = since.and_then(|date| PrimitiveDateTime::parse(date.trim(), HTTP_DATE).ok());
-    since
-        .is_some_and(|since| i64::try_from(changed).is_ok_and(|changed| changed <= since.assume_utc().unix_timestamp()))
+    since.and_then(|date| parse_http_date(date.trim())).is_some_and(|since| changed <= since.unix_timestamp())
 }
 
 /// Strips the weak prefix of a tag, which is irrelevant for reading (RFC 9110 §8.8.3.2).

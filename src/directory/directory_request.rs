@@ -4,6 +4,9 @@
 use super::query_params::QueryParams;
 use http::Method;
 
+/// Path of the list of agents in the format of Agent Framework.
+pub(super) const FRAMEWORK_LIST_PATH: &str = "/.well-known/agentframework/v1/agents";
+
 /// A request that the directory serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DirectoryRequest {
@@ -60,7 +63,7 @@ pub const DIRECTORY_PATHS: &[(&str, DirectoryRequest)] = &[
     ("/agents/{id}/agent-card.json", DirectoryRequest::Card),
     ("/agents/{id}/.well-known/agent-card.json", DirectoryRequest::Card),
     ("/agents/{id}/openapi.json", DirectoryRequest::AgentOpenApi),
-    ("/.well-known/agentframework/v1/agents", DirectoryRequest::FrameworkList),
+    (FRAMEWORK_LIST_PATH, DirectoryRequest::FrameworkList),
     ("/.agent-framework/v1/agents", DirectoryRequest::FrameworkList),
     ("/.well-known/agentframework/v1/agents/{id}", DirectoryRequest::FrameworkAgent),
     ("/.agent-framework/v1/agents/{id}", DirectoryRequest::FrameworkAgent),

@@ -8,6 +8,7 @@ use super::{
     agent_list::HitRange,
     agent_summary::{first_sentence, status_name},
     conditional_response::Representation,
+    directory_request::FRAMEWORK_LIST_PATH,
     json_object_builder::JsonObjectBuilder,
     media_types,
     query_params::{Pagination, QueryParams},
@@ -22,7 +23,6 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-const LIST_PATH: &str = "/.well-known/agentframework/v1/agents";
 const DEFAULT_PER_PAGE: usize = 100;
 const MAX_PER_PAGE: usize = 1_000;
 /// Maximum number of full documents on one page.
@@ -66,7 +66,8 @@ impl AgentDirectory {
         }
         let results = self.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let agents: Vec<Value> = results.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
-        let next = results.has_more.then(|| pages.next_link(&format!("{}{LIST_PATH}", call.base_url), &params));
+        let next =
+            results.has_more.then(|| pages.next_link(&format!("{}{FRAMEWORK_LIST_PATH}", call.base_url), &params));
         Ok(Representation::json(media, &json!({"agents": agents}))?.with_next_link(next))
     }
 
@@ -80,7 +81,7 @@ impl AgentDirectory {
 
     /// Redirects a former path to the current one (R137), without checking that the agent exists.
     pub(super) fn framework_redirect(&self, call: &DirectoryCall<'_>) -> DirectoryResponse {
-        let mut location = format!("{}{LIST_PATH}", call.base_url);
+        let mut location = format!("{}{FRAMEWORK_LIST_PATH}", call.base_url);
         if call.request == DirectoryRequest::FrameworkAgentRedirect {
             location.push('/');
             location.push_str(call.id);

@@ -10,11 +10,10 @@ use super::{
     request_body::{self, BodyMembers, Violations},
 };
 use crate::{
-    agent::{
-        AgentUri, AgentUriAuthority, AgentVersions, MAX_URI_LEN, Operation, VersionSelectionError, decode_segment,
-    },
+    agent::{AgentUri, AgentUriAuthority, AgentVersions, MAX_URI_LEN, Operation, VersionSelectionError},
     fault::{Fault, FaultCode, Result, Violation},
     resolver::{ResolvedAgent, StepOutcome, TraceStep, version_url},
+    values::percent_decode,
 };
 use http::{StatusCode, Uri};
 
@@ -95,7 +94,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
     let is_gateway_parameter = !agent_takes_version && !versions.is_empty();
     let query_version = || is_gateway_parameter.then(|| uri.query_parameter("version")).flatten();
     let requested =
-        version.map(str::to_owned).or_else(|| version_in_path.and_then(decode_segment)).or_else(query_version);
+        version.map(str::to_owned).or_else(|| version_in_path.and_then(percent_decode)).or_else(query_version);
     let selected = match &requested {
         None => versions.default_version().map(|(index, _)| index),
         Some(range) => Some(versions.select(range).map_err(|why| version_fault(why, &versions))?),

@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, FaultCode, Result},
-    values::json::truncate,
+    values::{form_decode, json::truncate, percent_encode},
 };
 use std::{fmt::Write, ops::RangeInclusive};
 
@@ -40,8 +40,8 @@ impl QueryParams {
             let invalid_encoding =
                 || invalid_input(format!("The parameter '{}' is not percent-encoded UTF-8", truncate(name, 60)));
             params.push((
-                percent_decode(name).ok_or_else(invalid_encoding)?,
-                percent_decode(value).ok_or_else(invalid_encoding)?,
+                form_decode(name).ok_or_else(invalid_encoding)?,
+                form_decode(value).ok_or_else(invalid_encoding)?,
             ));
         }
         Ok(Self(params))
@@ -107,10 +107,7 @@ impl QueryParams {
     fn query_for_page(&self, page: usize) -> String {
         let mut query = String::new();
         for (name, value) in self.0.iter().filter(|(name, _)| name != "page") {
-            percent_encode(name, &mut query);
-            query.push('=');
-            percent_encode(value, &mut query);
-            query.push('&');
+            let _ = write!(query, "{}={}&", percent_encode(name), percent_encode(value));
         }
         let _ = write!(query, "page={page}");
         query
@@ -144,33 +141,6 @@ impl Pagination {
     /// Builds the `Link` to the next page (RFC 8288); `url` is the list's URL without a query.
     pub(super) fn next_link(&self, url: &str, params: &QueryParams) -> String {
         format!("<{url}?{}>; rel=\"next\"", params.query_for_page(self.page + 1))
-    }
-}
-
-/// Decodes percent-encoding, with `+` as a space; `None` for an invalid escape or invalid UTF-8.
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|d| u8::try_from(d).ok());
-                digit(rest.next())? << 4 | digit(rest.next())?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn percent_encode(text: &str, to: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            to.push(char::from(byte))
-        } else {
-            let _ = write!(to, "%{byte:02X}");
-        }
     }
 }
 

@@ -1,23 +1,25 @@
 //! A call from its first byte to its access-log entry. Dropping a `Call` writes the entry, so every call is counted and
 //! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller.
 
-use super::{Gateway, response_headers::REQUEST_ID, route::Route};
+use super::{
+    admission::AdmissionRecorder,
+    gateway_state::Gateway,
+    header_names::{REQUEST_ID, TRACEPARENT},
+    route::Route,
+};
 use crate::{
     auth::{Caller, CallerKind},
     fault::{self, Fault},
     telemetry::{AccessLogEntry, CallOutcome, CallerClass, GaugeGuard},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
-use pingora_http::RequestHeader;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request};
 use serde_json::Value;
 use std::{
     net::IpAddr,
     sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The state of a call, and how it ended.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub(super) struct Call {
     id_header: Option<HeaderValue>,
     peer: Option<IpAddr>,
     request: Option<RequestSummary>,
-    route: Option<(Arc<Route>, Option<usize>)>,
+    route: Option<RouteSummary>,
     caller: Option<Arc<Caller>>,
     is_directory_request: bool,
     /// The input, where it was buffered.
@@ -66,6 +68,13 @@ pub(super) struct CallStats {
     pub(super) bytes_out: u64,
     pub(super) upstream_duration: Option<Duration>,
     pub(super) attempts: u32,
+}
+
+/// The agent of a call, and the index of the operation that is called.
+#[derive(Clone)]
+struct RouteSummary {
+    route: Arc<Route>,
+    operation: Option<usize>,
 }
 
 struct RequestSummary {
@@ -101,7 +110,7 @@ impl Call {
     }
 
     /// Records what the access log needs of the request head, and sets the call id.
-    pub(super) fn record_request_head(&mut self, head: &RequestHeader) {
+    pub(super) fn record_request_head(&mut self, head: &request::Parts) {
         let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         self.set_id(request_id_from(&head.headers));
         self.request = Some(RequestSummary {
@@ -130,7 +139,7 @@ impl Call {
     /// Returns a record for the background work of this call, which outlives its response.
     pub(super) fn background_record(&self) -> Self {
         let mut record = Self::start(&self.gateway, self.peer);
-        let agent = self.route.as_ref().map_or("", |(route, _)| route.agent.id.as_str());
+        let agent = self.route.as_ref().map_or("", |summary| summary.route.agent.id.as_str());
         record.set_subrequest(Some(&self.id), agent);
         record.caller.clone_from(&self.caller);
         record.route.clone_from(&self.route);
@@ -157,33 +166,14 @@ impl Call {
         self.buffered_input.get().and_then(|body| fault::json_rpc_request_id(body))
     }
 
-    /// Returns when the call arrived.
-    pub(super) fn arrived_at(&self) -> Instant {
-        self.started_at.0
-    }
-
     /// Returns the caller, once authenticated.
     pub(super) fn caller(&self) -> Option<&Caller> {
         self.caller.as_deref()
     }
 
-    pub(super) fn set_caller(&mut self, caller: &Arc<Caller>) {
-        self.caller = Some(Arc::clone(caller));
-    }
-
-    pub(super) fn set_route(&mut self, route: &Arc<Route>) {
-        self.route = Some((Arc::clone(route), None));
-    }
-
     /// Marks the call as a request that the gateway answers itself, logged as `directory`.
     pub(super) fn mark_directory_request(&mut self) {
         self.is_directory_request = true;
-    }
-
-    pub(super) fn set_operation(&mut self, operation: usize) {
-        if let Some((_, index)) = &mut self.route {
-            *index = Some(operation);
-        }
     }
 
     /// Moves the call out of its request, to continue after the 101 response; the call left behind writes no entry.
@@ -209,6 +199,38 @@ impl Call {
     }
 }
 
+impl AdmissionRecorder for Call {
+    fn call_id(&self) -> &str {
+        &self.id
+    }
+
+    fn arrived_at(&self) -> Instant {
+        self.started_at.0
+    }
+
+    fn is_exempt_from_shedding(&self) -> bool {
+        self.exempt_from_shedding
+    }
+
+    fn buffered_input(&self) -> &OnceLock<Bytes> {
+        &self.buffered_input
+    }
+
+    fn record_caller(&mut self, caller: &Arc<Caller>) {
+        self.caller = Some(Arc::clone(caller));
+    }
+
+    fn record_route(&mut self, route: &Arc<Route>) {
+        self.route = Some(RouteSummary { route: Arc::clone(route), operation: None });
+    }
+
+    fn record_operation(&mut self, operation: usize) {
+        if let Some(summary) = &mut self.route {
+            summary.operation = Some(operation);
+        }
+    }
+}
+
 impl Drop for Call {
     fn drop(&mut self) {
         if self.handed_over {
@@ -223,8 +245,8 @@ impl Drop for Call {
             CallState::CallerGone(status) => (*status, None, "caller gone"),
         };
         let total = self.started_at.0.elapsed();
-        let route = self.route.as_ref().map(|(route, _)| &**route);
-        let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |(_, index)| *index);
+        let route = self.route.as_ref().map(|summary| &*summary.route);
+        let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |summary| summary.operation);
         let metrics = route.map_or(self.gateway.metrics.for_unknown_agent(), |route| &route.metrics);
         let code = fault.map(Fault::code);
         let outcome = CallOutcome {

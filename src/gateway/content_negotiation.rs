@@ -1,6 +1,9 @@
 //! Content negotiation: the error format, acceptable responses, and the media type of requests (R75, R90).
 
-use crate::fault::{ErrorFormat, Fault, FaultCode, Result};
+use crate::{
+    fault::{ErrorFormat, Fault, FaultCode, Result},
+    values::AcceptHeader,
+};
 use http::{HeaderMap, header};
 
 /// The media types that every response can have.
@@ -9,8 +12,9 @@ const OFFERED_MEDIA_TYPES: &[&str] =
 
 /// Returns the error format that `Accept` prefers, else the configured one.
 pub(super) fn negotiate_error_format(headers: &HeaderMap, configured: ErrorFormat) -> ErrorFormat {
-    let problem = quality(headers, "application/problem+json", true);
-    let error = quality(headers, "application/json", true);
+    let accept = AcceptHeader::from_headers(headers);
+    let problem = accept.exact_quality_of("application/problem+json");
+    let error = accept.exact_quality_of("application/json");
     match (problem, error) {
         (Some(problem), Some(error)) if error > problem => ErrorFormat::Error,
         (Some(problem), Some(error)) if problem > error => ErrorFormat::Problem,
@@ -22,51 +26,15 @@ pub(super) fn negotiate_error_format(headers: &HeaderMap, configured: ErrorForma
 
 /// Refuses an `Accept` that excludes every media type of an agent with declared JSON output (R75).
 pub(super) fn check_accept(headers: &HeaderMap) -> Result<()> {
-    let accepted = !headers.contains_key(header::ACCEPT)
-        || OFFERED_MEDIA_TYPES.iter().any(|media| quality(headers, media, false).is_some_and(|q| q > 0));
-    if accepted {
+    let accept = AcceptHeader::from_headers(headers);
+    let is_acceptable = |media: &&str| accept.quality_of(media).is_some_and(|quality| quality > 0);
+    if accept.is_empty() || OFFERED_MEDIA_TYPES.iter().any(is_acceptable) {
         return Ok(());
     }
     Err(Fault::new(
         FaultCode::NotAcceptable,
         format!("No media type in Accept can be served (this agent answers {})", OFFERED_MEDIA_TYPES.join(", ")),
     ))
-}
-
-/// Returns the quality, in thousandths, that `Accept` gives to `media`; the most specific range decides. If `exact`,
-/// ranges with `*` are ignored.
-fn quality(headers: &HeaderMap, media: &str, exact: bool) -> Option<u16> {
-    let (major_type, _) = media.split_once('/')?;
-    let mut best: Option<(u8, u16)> = None;
-    for range in headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-    {
-        let mut parts = range.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        let specificity = match name {
-            name if name.eq_ignore_ascii_case(media) => 3,
-            "*/*" | "*" => 1,
-            name => match name.split_once('/') {
-                Some((range_type, "*")) if range_type.eq_ignore_ascii_case(major_type) => 2,
-                _ => continue,
-            },
-        };
-        if exact && specificity < 3 {
-            continue;
-        }
-        let q = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q="))).map_or(1000, parse_quality);
-        if best.is_none_or(|(best_weight, _)| specificity > best_weight) {
-            best = Some((specificity, q));
-        }
-    }
-    best.map(|(_, q)| q)
-}
-
-fn parse_quality(q: &str) -> u16 {
-    q.parse::<f32>().ok().filter(|q| (0.0..=1.0).contains(q)).map_or(0, |q| (q * 1000.0) as u16)
 }
 
 /// Checks that a body that will be validated is JSON in UTF-8 without a content coding.

@@ -2,25 +2,21 @@
 //! of calls.
 
 use super::{
-    CallError, ConfigSnapshot,
-    call::Call,
-    http_server::{CallerConnection, ServeOutcome},
-    incoming_body::{BodyTimeout, IncomingBody},
-    request_handler::RequestContext,
-    response_writer,
+    admission::{LocalAccess, LocalCaller, may_call},
+    call_error::CallResult,
+    exchange::{Exchange, requested_host},
     route::Route,
 };
 use crate::{
     agent::Agent,
-    auth::{AgentAuthRequirements, Authorizer, Caller, PresentedCredentials},
+    auth::{Authorizer, Caller},
     directory::{AgentVisibility, DirectoryCall, DirectoryRequest},
+    http_server::ServeOutcome,
     registry::AgentSnapshot,
     values::Glob,
 };
 use bytes::Bytes;
-use http::{Method, header};
-use pingora_core::protocols::http::ServerSession;
-use pingora_http::RequestHeader;
+use http::Method;
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -31,80 +27,63 @@ const MAX_BODY: usize = 1 << 20;
 /// The timeout of the request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl RequestContext<'_> {
-    /// Handles a directory request (steps 6 to 12).
-    pub(super) async fn handle_directory_request(
-        &self,
-        session: &mut ServerSession,
-        call: &mut Call,
-        request: DirectoryRequest,
-        id: &str,
-    ) -> std::result::Result<ServeOutcome, CallError> {
-        let Self { gateway, config, connection } = self;
-        call.mark_directory_request();
-        let public_agents = config.directory.public_agents();
-        // Cloned, because the session is still read from.
-        let head = session.req_header().clone();
-        let presented =
-            PresentedCredentials { headers: &head.headers, client_certificate: connection.client_identity() };
-        // Writes, and requests that query other registries, need a credential. Reads of public agents do not; nor do
-        // reads of the signing keys, which receivers of signed documents need.
-        let is_read = !request.is_write(&head.method) && !request.may_fetch_remotely();
-        let allow_anonymous = matches!(request, DirectoryRequest::Jwks) || !public_agents.is_empty() && is_read;
-        let caller = config.auth.authenticate_or_anonymous(&presented, allow_anonymous).await?;
-        call.set_caller(&caller);
-        gateway.check_load(call, &caller)?;
-        let account = gateway.rate_limit_account(&caller, connection.peer_address.ip());
-        let rate_limit_status = gateway.limits.acquire_for_directory(&account, request.is_search(head.uri.query()))?;
-        let body_timeout = BodyTimeout { connection, deadline: call.arrived_at() + BODY_TIMEOUT };
-        let body = self.read_directory_body(session, &head.method, body_timeout).await?;
-        let snapshot = gateway.catalogue.snapshot();
-        let on_demand_route = match snapshot.get(id) {
-            None if !id.is_empty() && !request.is_write(&head.method) => {
-                gateway.find_on_demand(config, id, &presented).await?
-            }
-            _ => None,
-        };
-        let view = CallerView { snapshot, on_demand_route, auth: &config.auth, caller: &caller, public_agents };
-        let base_url = base_url(config, connection, &head);
-        let directory_call = DirectoryCall {
-            request,
-            id,
-            method: &head.method,
-            query: head.uri.query(),
-            headers: &head.headers,
-            body,
-            caller: &caller,
-            visibility: &view,
-            base_url: &base_url,
-        };
-        let response = config.directory.respond(directory_call).await?;
-        response_writer::write_local_response(session, connection, call, response, rate_limit_status).await
-    }
-
-    async fn read_directory_body(
-        &self,
-        session: &mut ServerSession,
-        method: &Method,
-        timeout: BodyTimeout<'_>,
-    ) -> std::result::Result<Bytes, CallError> {
-        if !matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
-            return Ok(Bytes::new());
+/// Handles a directory request (steps 6 to 12).
+pub(super) async fn handle_directory_request(
+    exchange: &mut Exchange<'_>,
+    request: DirectoryRequest,
+    id: &str,
+) -> CallResult<ServeOutcome> {
+    let Exchange { gateway, config, connection, .. } = *exchange;
+    exchange.call.mark_directory_request();
+    let public_agents = config.directory.public_agents();
+    // Cloned, because the session is still read from.
+    let (method, uri, headers) = {
+        let head = exchange.session.head();
+        (head.method.clone(), head.uri.clone(), head.headers.clone())
+    };
+    // Writes, and requests that query other registries, need a credential. Reads of public agents do not; nor do
+    // reads of the signing keys, which receivers of signed documents need.
+    let is_read = !request.is_write(&method) && !request.may_fetch_remotely();
+    let allow_anonymous = matches!(request, DirectoryRequest::Jwks) || !public_agents.is_empty() && is_read;
+    let access = LocalAccess { allow_anonymous, is_search: request.is_search(uri.query()) };
+    let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
+    let body = if matches!(method, Method::POST | Method::PUT | Method::PATCH) {
+        exchange.read_own_body(MAX_BODY, BODY_TIMEOUT).await?
+    } else {
+        Bytes::new()
+    };
+    let snapshot = gateway.catalogue.snapshot();
+    let on_demand_route = match snapshot.get(id) {
+        None if !id.is_empty() && !request.is_write(&method) => {
+            let presented = connection.caller_context(&headers).presented_credentials();
+            exchange.authorization().find_on_demand(id, &presented).await?
         }
-        let mut incoming = IncomingBody::new(session, timeout);
-        super::content_negotiation::check_json_body(incoming.headers())?;
-        Ok(incoming.read_complete(MAX_BODY).await?)
-    }
+        _ => None,
+    };
+    let view = CallerView { snapshot, on_demand_route, auth: &config.auth, caller: &caller, public_agents };
+    let base_url = base_url(exchange);
+    let directory_call = DirectoryCall {
+        request,
+        id,
+        method: &method,
+        query: uri.query(),
+        headers: &headers,
+        body,
+        caller: &caller,
+        visibility: &view,
+        base_url: &base_url,
+    };
+    let response = config.directory.respond(directory_call).await?;
+    exchange.respond_locally(response, rate_limit_status.as_ref()).await
 }
 
 /// Returns the base URL: the configured one, else the one under which this caller reached the gateway.
-fn base_url(config: &ConfigSnapshot, connection: &CallerConnection, head: &RequestHeader) -> String {
-    if let Some(configured) = config.directory.base_url() {
+fn base_url(exchange: &Exchange<'_>) -> String {
+    if let Some(configured) = exchange.config.directory.base_url() {
         return configured.to_owned();
     }
-    let scheme = if connection.tls.is_some() { "https" } else { "http" };
-    let authority = head.uri.authority().map(|authority| authority.as_str());
-    let host = authority.or_else(|| head.headers.get(header::HOST)?.to_str().ok()).unwrap_or("localhost");
+    let scheme = if exchange.connection.tls.is_some() { "https" } else { "http" };
+    let host = requested_host(exchange.session.head()).unwrap_or("localhost");
     format!("{scheme}://{host}")
 }
 
@@ -126,14 +105,6 @@ impl CallerView<'_> {
         }
         may_call(self.auth, self.caller, route)
     }
-}
-
-/// Returns whether the caller may call the agent.
-pub(super) fn may_call(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
-    // After a reload a route may still carry the grants of the previous configuration.
-    let current_grants = (!auth.is_current(&route.grants)).then(|| auth.grants_for_agent(&route.agent));
-    let grants = current_grants.as_ref().unwrap_or(&route.grants);
-    auth.is_call_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
 }
 
 impl AgentVisibility for CallerView<'_> {

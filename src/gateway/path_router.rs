@@ -38,14 +38,20 @@ pub(super) enum TaskRequest {
 /// A call to an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvokeTarget<'a> {
-    /// The agent's id; well-formed, not looked up.
+    pub(super) call: CallTarget<'a>,
+    /// Whether the input is the query and not a body.
+    pub(super) from_query: bool,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CallTarget<'a> {
+    /// The agent's id; not looked up.
     pub(super) agent: &'a str,
     /// The version after the id's `@`, as written.
     pub(super) version: Option<&'a str>,
-    /// The operation in the path.
+    /// The operation; `None` leaves the choice to the headers and the input.
     pub(super) operation: Option<&'a str>,
-    /// Whether the input is the query and not a body.
-    pub(super) from_query: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +105,7 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
     let id = id.unwrap_or_default();
     match matched.value {
         PathEntry::Invoke => Ok(RequestKind::Invoke(InvokeTarget {
-            agent: id,
-            version,
-            operation,
+            call: CallTarget { agent: id, version, operation },
             from_query: is_input_in_query(method)?,
         })),
         PathEntry::Pair if *method == Method::POST => Ok(RequestKind::Pair),
@@ -180,7 +184,8 @@ mod tests {
             ("/agents/a/agent.json/op", Some("op")),
         ] {
             let version = path.contains('@').then_some("1.x");
-            let invoke = InvokeTarget { agent: "a", version, operation, from_query: false };
+            let call = CallTarget { agent: "a", version, operation };
+            let invoke = InvokeTarget { call, from_query: false };
             assert_eq!(match_request(&Method::POST, path).unwrap(), RequestKind::Invoke(invoke), "{path}");
         }
     }

@@ -1,18 +1,15 @@
 //! The `Prefer` header (RFC 7240): whether a caller accepts an asynchronous response; and its callback URL.
 
+use super::header_names::{CALLBACK_URL, PREFER};
 use crate::{
     fault::{Fault, FaultCode, Result},
     net::Url,
 };
-use http::{HeaderMap, HeaderName};
-use pingora_http::RequestHeader;
+use http::{HeaderMap, request};
 use std::time::Duration;
 
 /// The query parameter with the URL that is notified when a task ends.
 pub(super) const CALLBACK_PARAMETER: &str = "callbackUrl";
-/// The header with that URL.
-pub(super) const CALLBACK_HEADER: HeaderName = HeaderName::from_static("x-callback-url");
-const PREFER_HEADER: HeaderName = HeaderName::from_static("prefer");
 
 /// The caller's preferences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +24,7 @@ impl Preferences {
     /// Reads `Prefer`. Unknown preferences are ignored; the first of two `wait` counts (RFC 7240 §2).
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let mut preferences = Self::default();
-        let values = headers.get_all(PREFER_HEADER).iter().filter_map(|value| value.to_str().ok());
+        let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
         for preference in values.flat_map(|value| value.split(',')) {
             let preference = preference.split(';').next().unwrap_or_default();
             let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
@@ -65,9 +62,9 @@ impl Preferences {
 ///
 /// # Errors
 /// `InvalidInput` for two different URLs.
-pub(super) fn callback_url(head: &RequestHeader) -> Result<Option<String>> {
+pub(super) fn callback_url(head: &request::Parts) -> Result<Option<String>> {
     let from_headers =
-        head.headers.get_all(CALLBACK_HEADER).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
+        head.headers.get_all(CALLBACK_URL).iter().map(|value| value.to_str().unwrap_or_default().to_owned());
     let query = head.uri.query().filter(|query| query.contains(CALLBACK_PARAMETER));
     // The scheme and host are placeholders: the parser needs a complete URL.
     let query_url = query.and_then(|query| Url::parse(&format!("http://localhost/?{query}")).ok());
@@ -75,8 +72,9 @@ pub(super) fn callback_url(head: &RequestHeader) -> Result<Option<String>> {
     let mut urls: Vec<String> = from_headers.chain(from_query.map(|(_, value)| value.into_owned())).collect();
     urls.dedup();
     let url = urls.pop();
-    match urls.is_empty() {
-        true => Ok(url),
-        false => Err(Fault::new(FaultCode::InvalidInput, "Several callback URLs are given (give one)")),
+    if urls.is_empty() {
+        Ok(url)
+    } else {
+        Err(Fault::new(FaultCode::InvalidInput, "Several callback URLs are given (give one)"))
     }
 }

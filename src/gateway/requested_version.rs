@@ -2,18 +2,15 @@
 //! (`/agents/{id}@{version}/invoke`), in the query (`?version=`) or in `X-Agent-Version`; the default is the latest.
 //! The versions and their paths are compiled with the agent's route.
 
-use super::route::Route;
+use super::header_names::AGENT_VERSION;
 use crate::{
     agent::{Agent, AgentVersions, Operation, VersionSelectionError},
     fault::{Fault, FaultCode, Result},
     resolver::version_url,
-    values::json::truncate,
+    values::{form_decode, json::truncate, percent_decode},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, uri::PathAndQuery};
 use std::sync::Arc;
-
-/// The header that requests a version, and names the version in responses.
-pub(super) const AGENT_VERSION_HEADER: HeaderName = HeaderName::from_static("x-agent-version");
 
 /// The versions of one agent.
 #[derive(Debug, Default)]
@@ -118,13 +115,13 @@ impl<'a> RequestedVersion<'a> {
         declared: bool,
     ) -> Result<Self> {
         let not_text = || Fault::new(FaultCode::InvalidInput, "The version is not text");
-        let path = path.map(|path| crate::agent::decode_segment(path).ok_or_else(not_text)).transpose()?;
+        let path = path.map(|path| percent_decode(path).ok_or_else(not_text)).transpose()?;
         let query = query
             .filter(|_| !declared)
             .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("version=")));
-        let decode = |query: &str| crate::agent::decode_segment(&query.replace('+', "%20")).ok_or_else(not_text);
+        let decode = |query: &str| form_decode(query).ok_or_else(not_text);
         let query = query.map(decode).transpose()?;
-        let mut values = headers.get_all(&AGENT_VERSION_HEADER).into_iter();
+        let mut values = headers.get_all(&AGENT_VERSION).into_iter();
         let header = values.next().map(|value| value.to_str().map_err(|_| not_text())).transpose()?;
         match values.next() {
             None => Ok(Self { path, query, header: header.map(str::trim) }),
@@ -139,10 +136,10 @@ impl<'a> RequestedVersion<'a> {
 }
 
 /// Returns whether an operation of the agent declares `version` as input.
-pub(super) fn declares_version_input(route: &Route, named_operation: Option<usize>) -> bool {
+pub(super) fn declares_version_input(agent: &Agent, named_operation: Option<usize>) -> bool {
     let operations = match named_operation {
-        Some(at) => route.agent.operations.get(at..=at).unwrap_or_default(),
-        None => route.agent.operations.as_slice(),
+        Some(at) => agent.operations.get(at..=at).unwrap_or_default(),
+        None => agent.operations.as_slice(),
     };
     operations.iter().any(Operation::takes_version)
 }

@@ -200,7 +200,7 @@ fn declares_property(schema: Option<&serde_json::Value>, name: &str) -> bool {
 fn deprecation_headers(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
     let AgentStatus::Deprecated(deprecation) = &agent.status else { return Vec::new() };
     let mut fields = vec![("deprecation", format!("@{}", deprecation.deprecated_at.unwrap_or_default()))];
-    if let Some(sunset) = deprecation.sunset.and_then(http_date) {
+    if let Some(sunset) = deprecation.sunset.and_then(crate::values::format_http_date) {
         fields.push(("sunset", sunset));
     }
     if let Some(successor) = &deprecation.successor {
@@ -214,13 +214,6 @@ fn deprecation_headers(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
 
 fn successor_link(successor: &AgentId) -> String {
     format!("</agents/{successor}/invoke>; rel=\"successor-version\"")
-}
-
-fn http_date(seconds: i64) -> Option<String> {
-    const FORM: &[time::format_description::BorrowedFormatItem<'_>] = time::macros::format_description!(
-        "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
-    );
-    time::OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(FORM).ok()
 }
 
 /// Returns whether a body with this media type is parsed as JSON.

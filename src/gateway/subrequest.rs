@@ -2,14 +2,14 @@
 //! takes every step of a call and has its own access-log entry; the code that sends it turns the reply into a response.
 
 use super::{
-    ConfigSnapshot, Gateway,
-    admission::{Admitted, CallerContext},
+    admission::{
+        AdmissionPipeline, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, CallerContext, InputSource,
+    },
     call::{Call, CallState},
-    input_validation::{self, CallInput, InputReader},
-    reply_validation::ReplyValidator,
-    request_head::{call_deadline, gateway_headers},
-    requested_version,
-    upstream_request::{UpstreamHead, set_json_headers},
+    gateway_state::{ConfigSnapshot, Gateway},
+    path_router::CallTarget,
+    response::{CompleteReply, ReplyValidator},
+    upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -17,8 +17,8 @@ use crate::{
     transport::{HeaderMutations, RequestBody, UpstreamReply},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use std::{sync::Arc, time::Instant};
+use http::{HeaderValue, header};
+use std::{num::NonZeroU32, sync::Arc, time::Instant};
 
 /// A call that the gateway makes on behalf of a caller.
 pub(super) struct Subrequest<'a> {
@@ -50,43 +50,43 @@ pub(super) struct SubrequestReply {
     sent_at: Instant,
 }
 
-/// A reply that was read completely and validated.
-#[derive(Debug)]
-pub(super) struct CompleteReply {
-    pub(super) status: StatusCode,
-    /// The header fields as the agent sent them.
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+/// Who makes a subrequest: the gateway, with this configuration.
+#[derive(Clone, Copy)]
+pub(super) struct SubrequestSender<'a> {
+    pub(super) gateway: &'a Arc<Gateway>,
+    pub(super) config: &'a ConfigSnapshot,
 }
 
-impl Gateway {
+/// The reply to a subrequest that was sent.
+struct SentSubrequest {
+    admitted: Admitted,
+    reply: UpstreamReply,
+    sent_at: Instant,
+}
+
+impl SubrequestSender<'_> {
     /// Sends a subrequest (steps 5 to 11) that accepts JSON.
     ///
     /// # Errors
     /// The faults that a request is refused with.
-    pub(super) async fn send_subrequest(
-        self: &Arc<Self>,
-        config: &ConfigSnapshot,
-        subrequest: Subrequest<'_>,
-    ) -> Result<SubrequestReply> {
-        self.send_subrequest_accepting(config, subrequest, HeaderValue::from_static("application/json")).await
+    pub(super) async fn send(&self, subrequest: Subrequest<'_>) -> Result<SubrequestReply> {
+        self.send_accepting(subrequest, HeaderValue::from_static("application/json")).await
     }
 
     /// Sends a subrequest with this `Accept`.
     ///
     /// # Errors
-    /// As [`Gateway::send_subrequest`].
-    pub(super) async fn send_subrequest_accepting(
-        self: &Arc<Self>,
-        config: &ConfigSnapshot,
+    /// As [`SubrequestSender::send`].
+    pub(super) async fn send_accepting(
+        &self,
         subrequest: Subrequest<'_>,
         accept: HeaderValue,
     ) -> Result<SubrequestReply> {
-        let mut call = Call::start(self, Some(subrequest.context.address));
+        let mut call = Call::start(self.gateway, Some(subrequest.context.address));
         call.set_subrequest(subrequest.call_id, subrequest.agent);
         call.exempt_from_shedding = subrequest.exempt_from_shedding;
-        match self.run_subrequest(config, &mut call, subrequest, accept).await {
-            Ok((admitted, reply, sent_at)) => Ok(SubrequestReply { call, admitted, reply, sent_at }),
+        match self.admit_and_send(&mut call, subrequest, accept).await {
+            Ok(SentSubrequest { admitted, reply, sent_at }) => Ok(SubrequestReply { call, admitted, reply, sent_at }),
             Err(fault) => {
                 call.state = CallState::Refused(fault.clone());
                 Err(fault)
@@ -97,59 +97,50 @@ impl Gateway {
     /// Sends a subrequest, reads its reply completely and requires a success status.
     ///
     /// # Errors
-    /// As [`Gateway::send_subrequest`], the faults of the reply, and `AgentError` for a status that is not a success.
-    pub(super) async fn fetch_subrequest(
-        self: &Arc<Self>,
-        config: &ConfigSnapshot,
-        subrequest: Subrequest<'_>,
-    ) -> Result<CompleteReply> {
-        let reply = self.send_subrequest(config, subrequest).await?.read_complete(self, config).await?;
-        match reply.status.is_success() {
-            true => Ok(reply),
-            false => Err(Fault::from(FaultCode::AgentError).with_detail(reply.status)),
+    /// As [`SubrequestSender::send`], the faults of the reply, and `AgentError` for a status that is not a success.
+    pub(super) async fn fetch(&self, subrequest: Subrequest<'_>) -> Result<CompleteReply> {
+        let reply = self.send(subrequest).await?.read_complete(self.gateway, self.config).await?;
+        if reply.status.is_success() {
+            Ok(reply)
+        } else {
+            Err(Fault::from(FaultCode::AgentError).with_detail(reply.status))
         }
     }
 
-    async fn run_subrequest(
+    async fn admit_and_send(
         &self,
-        config: &ConfigSnapshot,
         call: &mut Call,
         subrequest: Subrequest<'_>,
         accept: HeaderValue,
-    ) -> Result<(Admitted, UpstreamReply, Instant)> {
-        let Subrequest {
-            context, forwarding, agent, operation, input, instruction, deadline: subrequest_deadline, ..
-        } = subrequest;
-        let caller_headers = context.headers;
+    ) -> Result<SentSubrequest> {
+        let Subrequest { context, forwarding, agent, operation, input, instruction, deadline, .. } = subrequest;
         call.stats.bytes_in = input.len() as u64;
+        let admission = AdmissionPipeline { gateway: self.gateway, config: self.config };
         let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
-        let mut permitted = self.authorize_and_acquire_permit(config, call, agent, context).await?;
-        let named_operation =
-            input_validation::named_operation(&permitted.authorized.route, operation, caller_headers)?;
-        let requested = requested_version::RequestedVersion::from_request(version, None, caller_headers, true)?;
-        permitted.authorized.version = permitted.authorized.route.versions.select(&requested)?;
-        let agent_deadline = call_deadline(call, &permitted.authorized.route, caller_headers)?;
-        let reader = InputReader {
-            gateway: self,
-            route: &permitted.authorized.route,
-            contract_config: &config.contract,
-            named_operation,
-            buffered_input: &call.buffered_input,
+        let request = AdmissionRequest {
+            source: CallSource::Subrequest,
+            caller: context,
+            target: CallTarget { agent, version, operation },
+            query: None,
+            calls: NonZeroU32::MIN,
         };
+        let mut authorized = admission.authorize(call, &request).await?;
+        deadline.into_iter().for_each(|deadline| authorized.shorten_deadline(deadline));
         // R111: a transport with a field for the instruction takes objects and strings unchanged; to any other value,
         // the instruction is added in an object around it.
         let is_object_or_string = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
-        let separate_instruction = is_object_or_string && permitted.authorized.route.upstream.accepts_instructions();
-        let (merged_instruction, instruction) =
-            if separate_instruction { (None, instruction) } else { (instruction, None) };
-        let (operation, input) = reader.check_complete(merge_instruction(input, merged_instruction))?;
-        let CallInput::Complete(input) = input else {
+        let is_separate = is_object_or_string && authorized.route().upstream.accepts_instructions();
+        let (merged_instruction, instruction) = if is_separate { (None, instruction) } else { (instruction, None) };
+        let source = InputSource::Complete(merge_instruction(input, merged_instruction));
+        let checked = admission.check_input(call, authorized, source).await?;
+        if matches!(checked.input, CallInput::Batch(_)) {
             return Err(Fault::new(FaultCode::InvalidInput, "A batch is not accepted here (send one input)"));
+        }
+        let AdmittedCall { admitted, input } = admission.admit(checked).await?;
+        let CallInput::Complete(input) = input else {
+            return Err(Fault::from(FaultCode::Internal).with_detail("a subrequest whose input is not complete"));
         };
-        call.set_operation(operation);
-        let admitted = permitted
-            .admit(operation, subrequest_deadline.map_or(agent_deadline, |deadline| deadline.min(agent_deadline)));
-        let mut headers = caller_headers.clone();
+        let mut headers = context.headers.clone();
         set_json_headers(&mut headers);
         headers.insert(header::ACCEPT, accept);
         let gateway_headers: Vec<_> = gateway_headers(call, &admitted).collect();
@@ -160,9 +151,9 @@ impl Gateway {
             instruction,
         };
         let sent_at = Instant::now();
-        let reply = self.send_upstream(&admitted, head, RequestBody::from(input)).await;
+        let reply = send_upstream(self.gateway, &admitted, head, RequestBody::from(input)).await;
         call.stats.upstream_duration = Some(sent_at.elapsed());
-        Ok((admitted, reply?, sent_at))
+        Ok(SentSubrequest { admitted, reply: reply?, sent_at })
     }
 }
 

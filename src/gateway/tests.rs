@@ -1,6 +1,6 @@
 //! Panics, which no request can cause, and the `Prefer` header.
 
-use super::{CallError, request_handler::catch_panic};
+use super::call_error::{CallError, catch_panic};
 use crate::fault::FaultCode;
 
 #[tokio::test]

@@ -2,12 +2,15 @@
 //! only reachable agents as available (R118). A probe calls no agent, and its result affects no task.
 
 use super::AgentInvoker;
-use crate::mqtt_client::jittered_pause;
+use crate::values::jittered;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinSet};
 
-/// Interval between two probes: of a reachable agent, and of an unreachable one.
-const PROBE_INTERVALS: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(2));
+/// Interval between two probes of a reachable agent, and of an unreachable one, before jitter.
+const REACHABLE_PROBE_INTERVAL: Duration = Duration::from_secs(4);
+const UNREACHABLE_PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// How much the interval varies in either direction, as a share of it.
+const PROBE_JITTER: f64 = 0.5;
 
 /// Result of the last probe; `None` before the first probe.
 pub(super) type AgentHealth = watch::Receiver<Option<bool>>;
@@ -20,7 +23,8 @@ pub(super) fn spawn_health_probe(invoker: &Arc<dyn AgentInvoker>, agent: &str) -
         loop {
             let is_reachable = invoker.is_reachable(&agent).await;
             results.send_if_modified(|last| last.replace(is_reachable) != Some(is_reachable));
-            tokio::time::sleep(jittered_pause(if is_reachable { PROBE_INTERVALS.0 } else { PROBE_INTERVALS.1 })).await;
+            let interval = if is_reachable { REACHABLE_PROBE_INTERVAL } else { UNREACHABLE_PROBE_INTERVAL };
+            tokio::time::sleep(jittered(interval, PROBE_JITTER)).await;
         }
     });
     (health, task)

@@ -9,17 +9,20 @@ use super::{
     task_envelope::TaskValidator,
 };
 use crate::{
-    mqtt_client::{self, BrokerAddress, ConnectOptions, MqttReceiver, MqttSender, WillMessage, jittered_pause},
-    values::Secret,
+    mqtt_client::{self, BrokerAddress, ConnectOptions, MqttReceiver, MqttSender, WillMessage},
+    values::{Backoff, Secret, encode_hex, jittered},
 };
 use aws_lc_rs::hmac;
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
 /// Timeout of each step of connecting, and of each acknowledgement.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shortest and longest delay between two connection attempts.
-const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Shortest and longest delay between two connection attempts, before jitter.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(15);
+/// How much the delay varies in either direction, as a share of it.
+const RECONNECT_JITTER: f64 = 0.5;
 /// An attempt and its connection that lasted at least this long reset the delay to the shortest one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -58,7 +61,8 @@ impl AgentPresence {
         let (health, _probe) = agent_health::spawn_health_probe(&self.invoker, &agent);
         let mut session =
             AgentSession::new(TaskValidator::new(&agent, recent_ids), &self.bridge, &self.invoker, health);
-        let (mut delay, mut withdrawn) = (RECONNECT_DELAY.0, self.details.clone());
+        let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
+        let mut withdrawn = self.details.clone();
         while self.is_exposed() {
             let started = Instant::now();
             let connection = tokio::select! {
@@ -73,17 +77,17 @@ impl AgentPresence {
                 Err(reason) => reason,
             };
             if started.elapsed() >= STABLE_AFTER {
-                delay = RECONNECT_DELAY.0;
+                backoff.reset();
             }
             if self.is_exposed() {
                 let broker = self.bridge.address.base_url();
                 tracing::warn!(agent, %broker, reason, "no MQTT connection for the agent");
+                let delay = jittered(backoff.next_delay(), RECONNECT_JITTER);
                 tokio::select! {
-                    () = session.wait_reaping_tasks(jittered_pause(delay)) => {}
+                    () = session.wait_reaping_tasks(delay) => {}
                     () = wait_for_withdrawal(&mut withdrawn) => break,
                 }
             }
-            delay = (delay * 2).min(RECONNECT_DELAY.1);
         }
         // Another gateway took the connection over, or it was lost: results of running tasks go over a new connection.
         if session.has_running_tasks()
@@ -119,11 +123,7 @@ impl AgentPresence {
     fn client_id(&self) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.bridge.key.expose().as_bytes());
         let tag = hmac::sign(&key, format!("{} {}", self.bridge.address.base_url(), self.agent).as_bytes());
-        let mut id = "gp".to_owned();
-        for byte in tag.as_ref().iter().take(10) {
-            let _ = write!(id, "{byte:02x}");
-        }
-        id
+        format!("gp{}", encode_hex(tag.as_ref().get(..10).unwrap_or_default()))
     }
 }
 

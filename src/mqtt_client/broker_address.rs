@@ -1,7 +1,6 @@
 //! Address of an MQTT broker, without topic and credentials.
 
-use crate::net::Url;
-use std::net::IpAddr;
+use crate::{net::Url, values::is_loopback_host};
 
 /// Parsed address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +52,6 @@ impl BrokerAddress {
 
     /// Whether the host is `localhost` or a loopback address, where plain text does not leave the machine.
     pub fn is_loopback(&self) -> bool {
-        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
-        bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+        is_loopback_host(&self.host)
     }
 }

@@ -15,8 +15,6 @@ pub use mqtt_connect::{ConnectOptions, WillMessage, connect};
 pub use mqtt_session::{MqttReceiver, MqttSendError, MqttSender};
 pub use protocol_versions::{IncomingMessage, PublishAck};
 
-use std::time::Duration;
-
 /// Maximum size of a message in bytes, as the specification recommends (R116). A longer one is truncated or dropped.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 10;
 
@@ -31,12 +29,6 @@ pub fn canonical_topic(topic: &str) -> String {
         text.push_str(level);
     }
     text
-}
-
-/// Varies `pause` randomly by up to half, so that gateways that lost a broker together do not reconnect together.
-pub fn jittered_pause(pause: Duration) -> Duration {
-    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-    pause / 2 + pause.mul_f64((random >> 32) as f64 / f64::from(u32::MAX))
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ const RECEIVE_QUEUE: usize = 64;
 const PACKET_OVERHEAD: usize = 16;
 /// Minimum timeout for an acknowledgement, even if the timeout for connecting is shorter.
 const MIN_ACK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Error for a broker that does not acknowledge a packet within the timeout.
+const ACK_TIMED_OUT: &str = "the MQTT broker did not acknowledge in time";
 
 /// Why the broker did not acknowledge a packet. The text is for operators, not for callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +67,7 @@ pub(super) fn start_session(connection: MqttConnection, timeout: Duration) -> (M
     task.spawn(async move {
         let reason = tokio::select! {
             reason = read_messages(receiver.as_mut(), &queue) => reason,
-            () = aborted.notified() => "the MQTT broker did not acknowledge in time".to_owned(),
+            () = aborted.notified() => ACK_TIMED_OUT.to_owned(),
         };
         // Senders that wait for an acknowledgement get this reason, before the library reports a dropped channel.
         close.send_replace(Some(reason));
@@ -180,7 +182,7 @@ impl MqttSender {
                 }),
                 Err(_) => {
                     self.abort.notify_one();
-                    Err(MqttSendError::ConnectionLost("the MQTT broker did not acknowledge in time".to_owned()))
+                    Err(MqttSendError::ConnectionLost(ACK_TIMED_OUT.to_owned()))
                 }
             },
             reason = wait_until_closed(self.closed.clone()) => Err(MqttSendError::ConnectionLost(reason)),

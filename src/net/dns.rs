@@ -2,6 +2,7 @@
 //! lookups of a name are merged; policy decisions are not cached, so a changed policy applies at once.
 
 use super::AddressPolicy;
+use crate::values::parse_ip_literal;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, LazyLock},
@@ -61,12 +62,6 @@ pub async fn resolve_host(host: &str, port: u16, policy: &AddressPolicy) -> Resu
         Some(ip) => filter_permitted(host, port, &[ip], policy),
         None => filter_permitted(host, port, &look_up_cached(host).await?, policy),
     }
-}
-
-/// Parses `host` as an IP address: `192.0.2.1`, `2001:db8::1`, or the latter in brackets.
-pub(super) fn parse_ip_literal(host: &str) -> Option<IpAddr> {
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    inner.unwrap_or(host).parse().ok()
 }
 
 fn filter_permitted(

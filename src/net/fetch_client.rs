@@ -1,12 +1,8 @@
 //! HTTP client for bounded fetches: limits on size and total time, no redirects, TLS unless configured otherwise.
 //! Bodies are untrusted bytes.
 
-use super::{
-    AddressPolicy, FetchError, NetworkConfig,
-    dns::{parse_ip_literal, resolve_host},
-    install_crypto_provider,
-};
-use crate::values::{ByteSize, ConfigDuration, Secret};
+use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host, install_crypto_provider};
+use crate::values::{ByteSize, ConfigDuration, Secret, is_loopback_host, parse_ip_literal};
 use reqwest::{Url, dns, header, redirect};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -265,10 +261,6 @@ pub(super) fn parse_allowed_url(url: &str, allow_plaintext: bool) -> Result<Url,
         "http" => Err("must be https (http only to this machine, or with network.allow_plaintext: true)".to_owned()),
         _ => Err("must be https".to_owned()),
     }
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    host == "localhost" || parse_ip_literal(host).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// Formats an error with its causes, because the outermost often says only that something failed.

@@ -2,6 +2,7 @@
 //! is no option to turn that off.
 
 use super::{AddressPolicy, dns, error_chain, install_crypto_provider};
+use crate::values::{parse_ip_literal, strip_brackets};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -95,7 +96,7 @@ impl ConnectTarget<'_> {
         let Some(TlsClientSettings(config)) = self.tls else {
             return Ok(Box::new(stream));
         };
-        let bare = self.server_name.unwrap_or(self.host).trim_start_matches('[').trim_end_matches(']');
+        let bare = strip_brackets(self.server_name.unwrap_or(self.host));
         let name =
             ServerName::try_from(bare.to_owned()).map_err(|_| format!("{bare} is not a host name or IP address"))?;
         let tls_stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
@@ -121,7 +122,7 @@ impl ConnectTarget<'_> {
         if let Some(policy) = self.policy {
             return dns::resolve_host(self.host, self.port, policy).await.map_err(|error| error.to_string());
         }
-        let ips = match dns::parse_ip_literal(self.host) {
+        let ips = match parse_ip_literal(self.host) {
             Some(ip) => Arc::from([ip]),
             None => dns::look_up_cached(self.host).await.map_err(|error| error.to_string())?,
         };

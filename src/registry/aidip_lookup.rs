@@ -3,12 +3,12 @@
 use super::{
     AgentLookup, LookupTtl,
     config::{RemoteSourceConfig, SourceConfig, SourceKind},
-    document_parser::sha256,
     feed::{DocumentBody, RawDocument},
 };
 use crate::{
     agent::AgentId,
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient, Url},
+    values::sha256,
 };
 use http::{HeaderMap, HeaderValue, header};
 use std::{sync::Arc, time::Duration};

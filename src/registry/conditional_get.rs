@@ -1,8 +1,11 @@
 //! HTTP client of one source: conditional GET (ETag, Last-Modified, Cache-Control) within the source's bounds.
 //! The cache holds validators and digests, to detect changes, and no content.
 
-use super::{config::CacheBounds, document_parser::sha256};
-use crate::net::{FinalReply, SourceClient, Url, freshness_lifetime, retry_after};
+use super::config::CacheBounds;
+use crate::{
+    net::{FinalReply, SourceClient, Url, freshness_lifetime, retry_after},
+    values::sha256,
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use parking_lot::{Mutex, MutexGuard};

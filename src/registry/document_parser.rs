@@ -6,8 +6,10 @@ use super::{
     feed::{DocumentBody, RawDocument},
     json_document_ranges,
 };
-use crate::values::json::{self, StrictJsonValue};
-use aws_lc_rs::digest::{SHA256, digest};
+use crate::values::{
+    json::{self, StrictJsonValue},
+    sha256,
+};
 use bytes::Bytes;
 use serde_json::Value;
 use std::path::Path;
@@ -17,7 +19,7 @@ pub(super) const MAX_FILE_SIZE: usize = 256 << 20;
 /// Maximum size of one YAML file in bytes. Reading YAML takes far more memory than reading JSON.
 const MAX_YAML_SIZE: usize = 128 << 20;
 /// Maximum size of one document in bytes.
-const MAX_DOCUMENT_SIZE: usize = 1 << 20;
+pub(super) const MAX_DOCUMENT_SIZE: usize = 1 << 20;
 /// Maximum number of YAML events that aliases may add to those of the text.
 const MAX_ALIAS_EVENTS: usize = 200_000;
 /// Maximum nesting depth of arrays and objects in one document.
@@ -53,21 +55,20 @@ fn parse_json(bytes: Bytes) -> Result<Vec<RawDocument>, String> {
 }
 
 fn document_from_text(text: Bytes) -> RawDocument {
-    let digest = sha256(&text);
-    let body = match text.len() {
+    RawDocument { digest: sha256(&text), body: document_body(text) }
+}
+
+/// Returns the text of a document in a list, or why it cannot be one: it is empty or too large.
+pub(super) fn document_body(text: Bytes) -> DocumentBody {
+    match text.len() {
         0 => DocumentBody::Invalid("no document between two commas".to_owned()),
         1..=MAX_DOCUMENT_SIZE => DocumentBody::Text(text),
         _ => DocumentBody::Invalid(size_error(text.len())),
-    };
-    RawDocument { digest, body }
+    }
 }
 
-fn size_error(bytes: usize) -> String {
+pub(super) fn size_error(bytes: usize) -> String {
     format!("the document has {bytes} bytes (at most {MAX_DOCUMENT_SIZE})")
-}
-
-pub(super) fn sha256(text: &[u8]) -> [u8; 32] {
-    digest(&SHA256, text).as_ref().try_into().unwrap_or_default()
 }
 
 /// Parses YAML. An alias may expand to a whole tree, so the budget for expansion is far below the maximum file size.

@@ -6,12 +6,12 @@ use super::{
     document_parser,
     feed::{Feed, FeedPart, PartUpdate, PollResult},
 };
+use crate::values::{FileStamp, sha256};
 use bytes::Bytes;
 use std::{
     collections::BTreeMap,
     fs::{self, File, Metadata},
     io::{self, ErrorKind, Read},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -40,22 +40,12 @@ struct FileFeedState {
 
 #[derive(Debug, Default)]
 struct TrackedFile {
-    stat: Option<FileStat>,
+    stamp: Option<FileStamp>,
     /// Digest of the content that was last read.
     content_digest: Option<[u8; 32]>,
     error: Option<String>,
     missing_polls: u8,
     deferrals: u8,
-}
-
-/// Metadata that changes when a file changes. Symbolic links are followed, so that swapping a link changes the inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStat {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 impl FileFeed {
@@ -128,10 +118,10 @@ impl TrackedFile {
     fn poll(&mut self, path: &Path, first: bool, result: &mut PollResult) {
         self.missing_polls = 0;
         let read = fs::metadata(path).map_err(|why| read_error(&why)).and_then(|metadata| {
-            let stat = FileStat::from_metadata(&metadata);
+            let stamp = FileStamp::from_metadata(&metadata);
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
             let modified_within = |bound| age.is_some_and(|age| age < bound);
-            if self.stat == Some(stat) {
+            if self.stamp == Some(stamp) {
                 return Ok(None);
             }
             if !first && self.deferrals < MAX_DEFERRALS && modified_within(SETTLE_TIME) {
@@ -141,10 +131,10 @@ impl TrackedFile {
             }
             let bytes = read_regular_file(path, &metadata)?;
             let after = fs::metadata(path).map_err(|why| read_error(&why))?;
-            // Not recorded while another write could have the same stat, or came in between.
-            let unchanged = FileStat::from_metadata(&after) == stat && !modified_within(CLOCK_GRANULARITY);
-            self.stat = unchanged.then_some(stat);
-            if !first && self.deferrals < MAX_DEFERRALS && FileStat::from_metadata(&after) != stat {
+            // Not recorded while another write could have the same stamp, or came in between.
+            let unchanged = FileStamp::from_metadata(&after) == stamp && !modified_within(CLOCK_GRANULARITY);
+            self.stamp = unchanged.then_some(stamp);
+            if !first && self.deferrals < MAX_DEFERRALS && FileStamp::from_metadata(&after) != stamp {
                 self.deferrals += 1;
                 result.poll_soon = true;
                 return Ok(None);
@@ -156,7 +146,7 @@ impl TrackedFile {
             Ok(None) => return,
             Ok(Some(bytes)) => self.parse_if_changed(path, bytes),
             Err(why) => {
-                self.stat = None;
+                self.stamp = None;
                 self.content_digest = None;
                 self.set_error(why)
             }
@@ -165,7 +155,7 @@ impl TrackedFile {
     }
 
     fn parse_if_changed(&mut self, path: &Path, bytes: Bytes) -> Option<PartUpdate> {
-        let content = document_parser::sha256(&bytes);
+        let content = sha256(&bytes);
         if self.content_digest == Some(content) {
             return None;
         }
@@ -184,18 +174,6 @@ impl TrackedFile {
         let new = self.error.as_ref() != Some(&why);
         self.error = Some(why.clone());
         new.then_some(PartUpdate::Unreadable(why))
-    }
-}
-
-impl FileStat {
-    fn from_metadata(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
     }
 }
 

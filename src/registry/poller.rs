@@ -5,10 +5,9 @@ use super::{
     feed::{Feed, FeedPart, PollResult},
     source_poll::{IngestOutcome, SourcePoll},
 };
-use foldhash::fast::RandomState;
+use crate::values::{Backoff, jittered};
 use futures_util::FutureExt as _;
 use std::{
-    hash::BuildHasher,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
@@ -26,6 +25,8 @@ const REMOTE_DELAY_FACTOR: u32 = 2;
 const POLL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum delay that failures cause.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// How much every delay varies in either direction, as a share of it: gateways that start together do not poll together.
+const POLL_JITTER: f64 = 0.1;
 
 /// A poll result that waits to be ingested.
 pub(super) struct QueuedPoll {
@@ -47,7 +48,7 @@ pub(super) struct Poller {
 impl Poller {
     /// Polls until the receiver of poll results is dropped.
     pub(super) async fn run(mut self) {
-        let (mut failures, mut last_error) = (0_u32, None);
+        let (mut backoff, mut last_error) = (Backoff::new(self.interval, MAX_BACKOFF), None);
         loop {
             let began = Instant::now();
             let result = self.poll_once().await;
@@ -71,15 +72,16 @@ impl Poller {
                 IngestOutcome::Rejected => self.call_feed(|feed| feed.reset()),
                 IngestOutcome::Failed => {}
             }
-            failures = match outcome {
-                IngestOutcome::Failed | IngestOutcome::Rejected => failures.saturating_add(1),
-                _ => 0,
-            };
             let requested_delay = self.call_feed(|feed| feed.requested_delay()).unwrap_or_default();
-            let delay = match failures {
-                0 if poll_soon => SOON_DELAY.min(self.interval),
-                0 => with_jitter(self.interval).max(requested_delay),
-                _ => with_jitter(backoff_delay(self.interval, failures)).max(requested_delay),
+            let delay = if matches!(outcome, IngestOutcome::Failed | IngestOutcome::Rejected) {
+                jittered(backoff.next_delay(), POLL_JITTER).max(requested_delay)
+            } else {
+                backoff.reset();
+                if poll_soon {
+                    SOON_DELAY.min(self.interval)
+                } else {
+                    jittered(self.interval, POLL_JITTER).max(requested_delay)
+                }
             };
             let delay_factor = if self.prefix_parts { REMOTE_DELAY_FACTOR } else { LOCAL_DELAY_FACTOR };
             self.wait_for_next_poll(delay.max(poll_duration * delay_factor), began.elapsed()).await;
@@ -136,16 +138,4 @@ fn deduplicate_parts(parts: Vec<FeedPart>) -> Vec<FeedPart> {
         parts.into_iter().rev().filter(|part| names.insert(Arc::clone(&part.name))).collect();
     deduplicated.reverse();
     deduplicated
-}
-
-fn backoff_delay(interval: Duration, failures: u32) -> Duration {
-    let factor = 1_u32 << failures.saturating_sub(1).min(16);
-    interval.saturating_mul(factor).min(MAX_BACKOFF)
-}
-
-/// Varies the delay by ±10 %, so that gateways that start together do not poll together.
-fn with_jitter(delay: Duration) -> Duration {
-    let random = RandomState::default().hash_one(Instant::now().elapsed());
-    let share = f64::from(u32::try_from(random % 2_001).unwrap_or_default()) / 10_000.0;
-    delay.mul_f64(0.9 + share)
 }

@@ -8,11 +8,7 @@ use super::{
     resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep, alias_from_hint, endpoint_from_hint},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
-use crate::{
-    agent::{AgentUri, decode_segment},
-    fault::Fault,
-    net::Url,
-};
+use crate::{agent::AgentUri, fault::Fault, net::Url, values::percent_decode};
 use serde_json::{Map, Value};
 
 /// Maximum number of services considered in one document.
@@ -28,7 +24,7 @@ pub(super) struct DocumentRoot {
 /// Returns the document root of `did:web:host[%3Aport][:path]*`; `None` for other methods and for invalid hosts.
 pub(super) fn document_root(did: &str) -> Option<DocumentRoot> {
     let mut parts = did.strip_prefix("did:web:")?.split(':');
-    let host = decode_segment(parts.next()?)?;
+    let host = percent_decode(parts.next()?)?;
     // Parsed as the authority of a name, so that hosts have one syntax only.
     let name = AgentUri::parse(&format!("agent://{host}")).ok()?;
     let root = Url::parse(&format!("https://{}/", name.authority().host_and_port()?)).ok()?;

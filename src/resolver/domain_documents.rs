@@ -6,7 +6,7 @@ use super::{
     resolution_step::{ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
-use crate::{fault::Fault, net::Url};
+use crate::{fault::Fault, net::Url, values::percent_decode};
 use serde_json::{Map, Value};
 
 /// Maximum number of descriptors fetched along one path, the longest path first.
@@ -110,7 +110,7 @@ fn find_agents_json_entry<'a>(
         return values.next().filter(|_| agents.len() == 1).map(|only| (only, 0));
     }
     let decoded: Option<Vec<String>> =
-        request.segments.iter().take(MAX_KEY_SEGMENTS).map(|segment| crate::agent::decode_segment(segment)).collect();
+        request.segments.iter().take(MAX_KEY_SEGMENTS).map(|segment| percent_decode(segment)).collect();
     let decoded = decoded?;
     (1..=decoded.len())
         .rev()

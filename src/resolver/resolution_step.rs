@@ -11,7 +11,7 @@ use crate::{
     agent::{AgentUri, AgentVersions, VersionSelectionError},
     fault::{Fault, FaultCode},
     net::Url,
-    values::json::truncate,
+    values::{json::truncate, percent_decode},
 };
 use serde_json::{Map, Value};
 
@@ -79,7 +79,7 @@ impl ResolutionRequest {
 /// Splits `planner@^1.2` into name and version. An `@` that no version follows belongs to the name.
 fn split_version(segment: &str) -> Option<(&str, String)> {
     let (name, version) = segment.split_once('@').filter(|(name, _)| !name.is_empty())?;
-    let version = crate::agent::decode_segment(version)?;
+    let version = percent_decode(version)?;
     let first = version.strip_prefix('v').unwrap_or(&version).chars().next()?;
     (first.is_ascii_digit() || "^~<>=*".contains(first) || version == "latest").then_some((name, version))
 }
@@ -220,7 +220,7 @@ fn version_fault(why: VersionSelectionError, requested: &str, versions: &AgentVe
 /// Returns the endpoint that a descriptor declares for the one capability that is the rest of the name.
 fn capability_endpoint<'a>(descriptor: &'a Map<String, Value>, rest: &[&str]) -> Option<&'a str> {
     let [segment] = rest else { return None };
-    let wanted_name = crate::agent::decode_segment(segment)?;
+    let wanted_name = percent_decode(segment)?;
     let capabilities =
         get_member(descriptor, "capabilities")?.as_array()?.iter().filter_map(Value::as_object).take(1_024);
     let has_name = |capability: &&Map<String, Value>| {

@@ -1,4 +1,4 @@
-//! Tests without a network: splitting and joining of names, and validation of the configuration. `tests/it/names.rs`
+//! Tests without a network: splitting and joining of names, and validation of the configuration. `tests/it/resolver.rs`
 //! tests resolution against test sites.
 
 use super::{

@@ -1,11 +1,9 @@
 //! Public keys as JWK (RFC 7517, 7518, 8037), and verification with them. The key determines the algorithm; a
 //! signature's header must match it.
 
-use aws_lc_rs::{
-    digest::{SHA256, digest},
-    signature::{
-        ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
-    },
+use crate::values::sha256;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
@@ -147,5 +145,5 @@ pub(super) fn required_members(material: &KeyMaterial) -> Value {
 /// Computes the thumbprint (RFC 7638 §3) over the required members in order, without whitespace.
 pub(super) fn thumbprint(material: &KeyMaterial) -> String {
     let text = serde_json_canonicalizer::to_vec(&required_members(material)).unwrap_or_default();
-    URL_SAFE_NO_PAD.encode(digest(&SHA256, &text))
+    URL_SAFE_NO_PAD.encode(sha256(&text))
 }

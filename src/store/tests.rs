@@ -3,6 +3,10 @@
 use super::*;
 use crate::fault::FaultCode;
 use futures_util::future::join_all;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 use tempfile::TempDir;
 
 fn put(id: String) -> DocumentWrite {
@@ -47,10 +51,18 @@ async fn a_locked_file_refuses_some_writes_and_queues_a_bounded_number() {
     let (_folder, path, store) = file().await;
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("begin immediate").unwrap();
-    let writes = (0..600).map(|number| store.write(put(format!("a-{number}"))));
+    let refused_count = AtomicUsize::new(0);
+    let (store, refused_writes) = (&store, &refused_count);
+    let writes = (0..600).map(|number| async move {
+        let outcome = store.write(put(format!("a-{number}"))).await;
+        refused_writes.fetch_add(usize::from(outcome.is_err()), Ordering::SeqCst);
+        outcome
+    });
     let (outcomes, ()) = tokio::join!(join_all(writes), async {
         assert!(store.get_document("a-0").await.unwrap().is_none(), "reads do not wait");
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        while refused_count.load(Ordering::SeqCst) < 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         other.execute_batch("rollback").unwrap();
     });
     let (written, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.is_ok());

@@ -4,7 +4,7 @@
 use crate::{
     fault::{Fault, FaultCode, Result},
     net::FetchClient,
-    values::{ConfigDuration, Secret, SecretRef},
+    values::{ConfigDuration, Secret, SecretRef, random_duration},
 };
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -113,10 +113,8 @@ impl CallbackSender {
     /// Returns when the next attempt is due after `attempts` failed ones; `None` after the delivery timeout.
     pub(super) fn next_attempt(&self, attempts: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
         let delay = FIRST_RETRY_DELAY.saturating_mul(1 << attempts.min(12)).min(MAX_RETRY_DELAY);
-        // Jitter: between half of the delay and all of it.
-        let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
-        let delay = delay.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX));
-        let due = OffsetDateTime::now_utc() + delay;
+        // Between half of the delay and all of it.
+        let due = OffsetDateTime::now_utc() + delay / 2 + random_duration(delay / 2);
         Some(due).filter(|due| *due <= ended + self.config.delivery_timeout.get())
     }
 }

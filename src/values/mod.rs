@@ -1,22 +1,37 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
-//! secrets. Also entity tags and strict JSON. Only [`SecretRef::load`] does I/O.
+//! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
+//! hosts, entity tags, SHA-256. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
+mod accept_header;
+mod backoff;
 mod byte_size;
 mod config_path;
 mod duration;
 mod etag;
+mod file_stamp;
 mod glob;
+mod host_name;
+mod http_date;
 pub mod json;
+mod percent_encoding;
 mod rate;
 mod secret_ref;
+mod sha256;
 
+pub use accept_header::AcceptHeader;
+pub use backoff::{Backoff, jittered, random_duration};
 pub use byte_size::ByteSize;
 pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;
 pub use etag::etag;
+pub use file_stamp::FileStamp;
 pub use glob::Glob;
+pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
+pub use http_date::{format_http_date, parse_http_date};
+pub use percent_encoding::{decode_octet, form_decode, percent_decode, percent_encode, percent_encode_fragment};
 pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};
+pub use sha256::{encode_hex, sha256};
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {

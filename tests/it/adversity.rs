@@ -1,12 +1,10 @@
-//! Tasks under failures: agents that fail in various media types, webhooks that hang, and a gateway or a database that
-//! dies while a task runs.
+//! Tasks under failures: agents that fail in various media types, webhooks that hang and a gateway that dies while a task runs.
 
 use crate::{
     support::{
         agent::{Agent, Step, http_response},
         eventually,
-        gateway::{Gateway, gateway, send},
-        postgres::Postgres,
+        gateway::{Gateway, send},
     },
     tasks::{
         CALLBACK_SETTINGS, WEBHOOK_SECRET, call_with_prefer, gateway_with_tasks, request_as, restart_after_crash,
@@ -14,7 +12,6 @@ use crate::{
     },
 };
 use serde_json::json;
-use std::time::Duration;
 
 #[tokio::test]
 async fn r41_r96_an_error_response_fails_the_task_in_any_media_type() {
@@ -83,49 +80,6 @@ async fn r79_webhooks_that_hang_do_not_delay_other_webhooks() {
     eventually("every hanging webhook is called", async || hanging_hook.call_count() == 20).await;
     call_with_hook(&working_hook).await;
     eventually("the working webhook is called", async || working_hook.call_count() == 1).await;
-}
-
-#[tokio::test]
-async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_gateway() {
-    let mut server = Postgres::start().await;
-    let address = server.create_database().await;
-    let silent = Agent::with_steps(vec![Step::Hang]).await;
-    let tasks =
-        format!("tasks:\n  database: {address}\n  lease_ttl: 1s\n  poll_interval: 1s\n  max_tasks_per_caller: 8\n");
-    let echo = Agent::echo().await;
-    let build = || gateway().section(&tasks).agent("silent", &silent).agent("echo", &echo);
-    let (one, two) = (build().start().await, build().start().await);
-    let mut tasks = Vec::new();
-    for gate in [&one, &two, &one, &two] {
-        tasks.push(task_path(&call_with_prefer(gate, "silent", "respond-async").await));
-    }
-    eventually("all agents are called", async || silent.call_count() == 4).await;
-    for _ in 0..12 {
-        // A caller has at most eight tasks, so each call has to wait for the end of an earlier one.
-        eventually("the task is accepted", async || {
-            call_with_prefer(&one, "echo", "respond-async").await.status == 202
-        })
-        .await;
-    }
-    server.stop();
-    // The outage must last longer than the lease.
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    server.restart().await;
-    for path in &tasks {
-        for gate in [&one, &two] {
-            eventually("the task can be read again", async || {
-                request_as(gate, "team-a", "GET", path).await.status == 200
-            })
-            .await;
-        }
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    for path in &tasks {
-        for gate in [&one, &two] {
-            assert_eq!(request_as(gate, "team-a", "GET", path).await.json()["status"], "working");
-        }
-    }
-    assert_eq!(silent.aborted_responses(), 0, "no response was aborted");
 }
 
 #[tokio::test]

@@ -116,6 +116,36 @@ async fn r49_the_query_of_a_get_is_converted_to_the_types_of_the_schema() {
 }
 
 #[tokio::test]
+async fn r75_a_call_whose_accept_excludes_every_format_is_406_and_does_not_reach_the_agent() {
+    let echo = Agent::echo().await;
+    let gate = gateway().document(translator_document(&echo)).agent("untyped", &echo).start().await;
+    let input = json!({"text": "hi", "source_language": "en", "target_language": "zh"});
+    let invoke_accepting = async |id: &str, accept: &str| {
+        send(gate.post(&format!("/agents/{id}/invoke")).header("accept", accept).json(&input)).await
+    };
+    for refused in ["image/png", "text/html, image/*", "application/json;q=0", "*/*;q=0"] {
+        let error = invoke_accepting("agent-12345", refused).await.expect_fault(406, "NotAcceptable");
+        assert!(error["message"].as_str().unwrap().contains("application/json"), "{refused}: {error}");
+    }
+    assert_eq!(echo.call_count(), 0);
+    for accepted in ["application/json", "text/html, */*;q=0.1", "application/*", "text/event-stream"] {
+        assert_eq!(invoke_accepting("agent-12345", accepted).await.status, 200, "{accepted}");
+    }
+    // Without an output schema, the format is the agent's decision.
+    assert_eq!(invoke_accepting("untyped", "image/png").await.status, 200);
+}
+
+#[tokio::test]
+async fn r83_r86_status_confidence_and_trace_of_an_answer_reach_the_caller_unchanged() {
+    let answer = r#"{"status":"completed","confidence":0.830,"sourceAgent":"x","taskTrace":["a","b"],"timeTaken":"1.2s","result":{"n":1.10}}"#;
+    let agent = Agent::with_steps(http_response("200 OK", "application/json", answer)).await;
+    let gate = gateway().agent("planner", &agent).start().await;
+    let response = gate.invoke("planner", &json!({})).await;
+    response.expect_ok();
+    assert_eq!(response.text(), answer);
+}
+
+#[tokio::test]
 async fn r44_the_items_of_a_batch_are_called_separately_and_answered_in_order() {
     let agent = Agent::scripted(|request| match request.json()["text"].as_str() {
         Some("fail") => http_response("500 Internal Server Error", "text/plain", "boom at /srv/app.py"),

@@ -6,13 +6,10 @@ use crate::support::{
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, send},
     gateway_response::GatewayResponse,
-    postgres::Postgres,
 };
-use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
-const PUBLISHERS: &str = "registry:
+pub const PUBLISHERS: &str = "registry:
   publishers:
     - callers: ['key:team-a']
     - callers: ['key:team-b']
@@ -25,7 +22,12 @@ fn registry() -> GatewayBuilder {
 }
 
 /// Sends a request with the key of a caller.
-async fn send_as(gate: &Gateway, caller: &str, (method, path): (&str, &str), body: Option<&Value>) -> GatewayResponse {
+pub async fn send_as(
+    gate: &Gateway,
+    caller: &str,
+    (method, path): (&str, &str),
+    body: Option<&Value>,
+) -> GatewayResponse {
     let request = gate.request(method, path).header("x-api-key", gate.key(caller));
     send(match body {
         Some(body) => request.json(body),
@@ -34,7 +36,7 @@ async fn send_as(gate: &Gateway, caller: &str, (method, path): (&str, &str), bod
     .await
 }
 
-async fn publish(gate: &Gateway, caller: &str, document: &Value) -> GatewayResponse {
+pub async fn publish(gate: &Gateway, caller: &str, document: &Value) -> GatewayResponse {
     send_as(gate, caller, ("POST", "/agents"), Some(document)).await
 }
 
@@ -206,6 +208,47 @@ async fn r3_every_discovery_path_shows_only_agents_that_the_caller_may_call() {
 }
 
 #[tokio::test]
+async fn r146_the_version_of_agent_framework_is_in_the_path_alone() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    let list_path = "/.well-known/agentframework/v1/agents";
+    let list = get(&gate, "team-a", list_path).await.expect_ok();
+    // What a later minor version may add to a request is ignored, and no media type is needed.
+    for (target, accept) in [("", "*/*"), ("?include=later&later=1", "application/json"), ("", "text/html, */*;q=0.1")]
+    {
+        let request = gate.request("GET", &format!("{list_path}{target}")).header("x-api-key", gate.key("team-a"));
+        assert_eq!(send(request.header("accept", accept)).await.expect_ok(), list, "{target} {accept}");
+    }
+    for path in
+        ["/.well-known/agentframework/v2/agents", "/.agent-framework/v2/agents", "/.well-known/agentframework/agents"]
+    {
+        get(&gate, "team-a", path).await.expect_fault(404, "NotFound");
+    }
+}
+
+#[tokio::test]
+async fn r148_agent_framework_errors_have_the_published_statuses_and_problem_details_on_request() {
+    let echo = Agent::echo().await;
+    let access = "access:\n  grants:\n    - {callers: ['key:team-a'], agents: [open]}\n";
+    let gate = gateway().access(access).agent("open", &echo).agent("secret", &echo).start().await;
+    let item_path = "/.well-known/agentframework/v1/agents/";
+    let unknown = get(&gate, "team-a", &format!("{item_path}unknown")).await.expect_fault(404, "NotFound");
+    let secret = get(&gate, "team-a", &format!("{item_path}secret")).await.expect_fault(404, "NotFound");
+    assert_eq!(unknown["message"], secret["message"]);
+    let anonymous = send(gate.request("GET", &format!("{item_path}open"))).await;
+    anonymous.expect_fault(401, "Unauthorized");
+    // Nothing is registered here.
+    let publication = send_as(&gate, "team-a", ("POST", item_path.trim_end_matches('/')), Some(&json!({}))).await;
+    assert_eq!(publication.status, 405, "{}", publication.text());
+    let request = gate.request("GET", &format!("{item_path}unknown")).header("x-api-key", gate.key("team-a"));
+    let problem = send(request.header("accept", "application/json;q=0.5, application/problem+json")).await;
+    assert_eq!((problem.status, problem.header("content-type")), (404, Some("application/problem+json")));
+    for member in ["type", "title", "status", "detail", "instance"] {
+        assert!(problem.json().get(member).is_some(), "{member}: {}", problem.text());
+    }
+}
+
+#[tokio::test]
 async fn r2_r3_public_agents_are_discovered_without_a_credential_but_not_called() {
     let echo = Agent::echo().await;
     let gate = gateway().section("directory:\n  public_agents: ['open*']\n");
@@ -288,55 +331,6 @@ async fn r8_requests_to_the_directory_are_logged_and_counted() {
     assert!(page.lines().any(|line| line.starts_with("gatepost_calls_total") && line.contains("directory")), "{page}");
 }
 
-/// Publishes agents until the gateway is killed meanwhile, and returns the ids that were acknowledged.
-async fn publish_until_killed(gate: &mut Gateway, agent: &Agent) -> Vec<String> {
-    let (url, key) = (gate.url("/agents"), gate.key("team-a").to_owned());
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let publishers: Vec<_> = (0..4)
-        .map(|publisher| {
-            let (url, key, client) = (url.clone(), key.clone(), client.clone());
-            let documents: Vec<Value> = (0..10_000).map(|n| agent.document(&format!("a-{publisher}-{n}"))).collect();
-            tokio::spawn(async move {
-                let mut acknowledged = Vec::new();
-                for document in documents {
-                    let response = client.post(&url).header("x-api-key", &key).json(&document).send().await;
-                    match response.map(|response| response.status().as_u16()) {
-                        Ok(201) => acknowledged.push(document["id"].as_str().unwrap().to_owned()),
-                        Ok(status) => panic!("{status}"),
-                        Err(_) => break,
-                    }
-                }
-                acknowledged
-            })
-        })
-        .collect();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    gate.send_signal(Signal::KILL);
-    gate.wait_for_exit().await;
-    let mut all = Vec::new();
-    for publisher in publishers {
-        all.extend(publisher.await.unwrap());
-    }
-    all
-}
-
-#[tokio::test]
-async fn r17_acknowledged_documents_survive_a_kill_in_both_stores() {
-    let (echo, mut server) = (Agent::echo().await, Postgres::start().await);
-    let database = format!("  database: {}\n", server.create_database().await);
-    for store in ["", &database] {
-        let mut gate = gateway().section(&format!("{PUBLISHERS}{store}")).start().await;
-        let acknowledged = publish_until_killed(&mut gate, &echo).await;
-        assert!(acknowledged.len() > 20, "{} agents are too few for this test", acknowledged.len());
-        let keys = gate.keys.clone();
-        let (folder, _child) = gate.into_folder_and_child();
-        let gate = tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap();
-        for id in acknowledged {
-            assert_eq!(gate.invoke(&id, &json!({})).await.status, 200, "{id} was acknowledged but is lost");
-        }
-    }
-}
-
 #[tokio::test]
 async fn r21_r24_search_finds_a_newly_published_agent() {
     let echo = Agent::echo().await;
@@ -362,27 +356,6 @@ async fn r21_r24_search_finds_a_newly_published_agent() {
         let response = send_as(&gate, "team-a", ("POST", "/agents/search"), Some(&invalid)).await;
         response.expect_fault(400, "InvalidInput");
     }
-}
-
-#[tokio::test]
-async fn r16_gateways_with_a_shared_database_apply_changes_of_each_other_within_a_second() {
-    let (echo, mut database) = (Agent::echo().await, Postgres::start().await);
-    let address = database.create_database().await;
-    let start = async || {
-        let build = gateway().caller("team-b", &[]);
-        build.section(&format!("{PUBLISHERS}  database: {address}\n")).start().await
-    };
-    let (one, other) = (start().await, start().await);
-    assert_eq!(publish(&one, "team-a", &echo.document("shared")).await.status, 201);
-    let start_time = Instant::now();
-    let status = async |gate: &Gateway| gate.invoke("shared", &json!({})).await.status;
-    eventually("the other gateway serves the agent", async || status(&other).await == 200).await;
-    assert!(start_time.elapsed() < Duration::from_secs(1), "{:?}", start_time.elapsed());
-    publish(&other, "team-b", &echo.document("shared")).await.expect_fault(403, "PermissionDenied");
-    assert_eq!(send_as(&other, "team-a", ("DELETE", "/agents/shared"), None).await.status, 204);
-    let start_time = Instant::now();
-    eventually("the agent is removed", async || status(&one).await == 404).await;
-    assert!(start_time.elapsed() < Duration::from_secs(1), "{:?}", start_time.elapsed());
 }
 
 #[tokio::test]

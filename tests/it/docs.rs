@@ -16,7 +16,10 @@ fn pages() -> Vec<(PathBuf, String)> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    paths.push(root().join("README.md"));
+    paths.extend(
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", ".github/PULL_REQUEST_TEMPLATE.md"]
+            .map(|page| root().join(page)),
+    );
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
@@ -120,5 +123,76 @@ fn every_source_file_that_the_architecture_names_exists() {
             count += 1;
         }
         assert!(count > 5, "only {count} paths were found");
+    }
+}
+
+#[test]
+fn every_file_that_the_pages_for_contributors_name_exists() {
+    let mut count = 0;
+    for page in ["CONTRIBUTING.md", "docs/releasing.md", ".github/PULL_REQUEST_TEMPLATE.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let endings = [".rs", ".json", ".toml", ".lock", ".yaml", ".md", "/"];
+        for path in text.split('`').skip(1).step_by(2).filter(|text| endings.iter().any(|end| text.ends_with(end))) {
+            assert!(root().join(path).exists(), "{page}: {path} does not exist");
+            count += 1;
+        }
+    }
+    assert!(count > 5, "only {count} files were found");
+}
+
+#[test]
+fn issue_forms_have_the_members_that_github_requires() {
+    for name in ["bug_report.yml", "feature_request.yml"] {
+        let text = fs::read_to_string(root().join(".github/ISSUE_TEMPLATE").join(name)).unwrap();
+        let form: serde_json::Value = serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert!(form["name"].is_string() && form["description"].is_string(), "{name}");
+        let mut ids = std::collections::HashSet::new();
+        for field in form["body"].as_array().unwrap() {
+            let (kind, attributes) = (field["type"].as_str().unwrap(), &field["attributes"]);
+            if kind == "markdown" {
+                assert!(attributes["value"].is_string(), "{name}: {field}");
+                continue;
+            }
+            assert!(["input", "textarea", "dropdown", "checkboxes"].contains(&kind), "{name}: {field}");
+            assert!(attributes["label"].is_string(), "{name}: {field}");
+            assert!(ids.insert(field["id"].as_str().unwrap().to_owned()), "{name}: the id is not unique: {field}");
+        }
+        assert!(!ids.is_empty(), "{name} has no field");
+    }
+}
+
+/// The text of one page of `docs/`.
+fn page_text(name: &str) -> String {
+    fs::read_to_string(root().join("docs").join(name)).unwrap()
+}
+
+#[test]
+fn r99_every_endpoint_scheme_is_documented_with_its_security() {
+    // The message for an unsupported scheme lists the supported ones.
+    let message = "x-unknown://a".parse::<gatepost::agent::AgentEndpoint>().unwrap_err();
+    let schemes = message.split_once(" (").unwrap().1.trim_end_matches(')').split(", ");
+    let page = page_text("transports.md");
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter(|line| line.starts_with("| `")).map(|line| line.split(" | ").collect()).collect();
+    let mut count = 0;
+    for scheme in schemes {
+        let is_of_scheme = |row: &&Vec<&str>| row[0].contains(&format!("`{scheme}://"));
+        let row = rows.iter().find(is_of_scheme).unwrap_or_else(|| panic!("transports.md does not describe {scheme}"));
+        assert!(row.get(2).is_some_and(|security| security.trim_matches([' ', '|']).len() > 5), "{scheme}: {row:?}");
+        count += 1;
+    }
+    assert!(count > 10, "only {count} schemes were found in: {message}");
+}
+
+#[test]
+fn r155_r156_r159_decisions_and_extensions_are_documented() {
+    for (page, texts) in [
+        ("transports.md", &["`agent+ws` is an extension", "`{\"response\":…,\"task_id\":…}`", "`agent.toml`"][..]),
+        ("calling.md", &["| `X-Operation` |", "## Pipelines"]),
+        ("discovery.md", &["`versionNegotiation`", "`agent:[+proto]://`"]),
+    ] {
+        for text in texts {
+            assert!(page_text(page).contains(text), "{page} does not have {text}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{
     agent::{Agent, Step, http_response, json_response},
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, gateway, send},
 };
@@ -33,12 +34,6 @@ async fn answering_agent(gate: &Gateway, session: Option<&str>) -> String {
         call = call.header("x-session-id", session);
     }
     send(call).await.expect_ok()["from"].as_str().unwrap().to_owned()
-}
-
-/// A URL where nothing listens.
-fn unreachable_url() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}/invoke", listener.local_addr().unwrap())
 }
 
 #[tokio::test]
@@ -86,7 +81,9 @@ async fn r76_an_invalid_session_id_is_refused_and_does_not_reach_an_agent() {
 #[tokio::test]
 async fn r45_with_one_endpoint_unreachable_every_call_is_answered_once_by_another() {
     let alive = named_agent("alive").await;
-    let gate = gateway().document(json!({"id": "twin", "name": "twin", "endpoint": unreachable_url()}));
+    let closed = ClosedPort::new();
+    let unreachable_url = format!("http://{}/invoke", closed.address);
+    let gate = gateway().document(json!({"id": "twin", "name": "twin", "endpoint": unreachable_url}));
     let gate = gate.section(&twin_rule(&[alive.url()], "")).start().await;
     for session in 0..12 {
         assert_eq!(answering_agent(&gate, Some(&format!("s-{session}"))).await, "alive");

@@ -2,6 +2,7 @@
 
 use crate::support::{
     agent::{Agent, Step, http_response, json_response, write},
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, gateway, send},
     gateway_response::{GatewayResponse, send_raw},
@@ -384,10 +385,8 @@ async fn full_listener() -> (tokio::net::TcpListener, Vec<tokio::net::TcpStream>
 
 #[tokio::test]
 async fn r35_r96_unreachable_agents_are_503_and_slow_agents_are_504() {
-    let closed_address = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    };
+    let closed_port = ClosedPort::new();
+    let closed_address = closed_port.address;
     let (full, _queued) = full_listener().await;
     let hangs = Agent::with_steps(vec![Step::Hang]).await;
     let trickles = Agent::with_steps(

@@ -1,12 +1,11 @@
-//! Tasks: asynchronous calls that callers poll, follow, cancel and get webhooks for; crashes, shared databases, limits,
-//! and isolation of callers.
+//! Tasks: asynchronous calls that callers poll, follow, cancel and get webhooks for; crashes, limits, and
+//! isolation of callers.
 
 use crate::support::{
     agent::{Agent, Step, http_response, json_response, latch, write},
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway, send},
     gateway_response::GatewayResponse,
-    postgres::Postgres,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -322,41 +321,6 @@ async fn r79_a_shutdown_waits_for_tasks_and_fails_those_that_do_not_finish() {
         (&json!("failed"), &json!("AgentUnavailable")),
         "{aborted}"
     );
-}
-
-#[tokio::test]
-async fn r79_gateways_with_one_database_share_tasks_and_fail_those_of_a_dead_gateway() {
-    let mut server = Postgres::start().await;
-    let address = server.create_database().await;
-    let echo = Agent::echo().await;
-    let silent = Agent::with_steps(vec![Step::Hang]).await;
-    let shared = format!("tasks:\n  database: {address}\n  lease_ttl: 4s\n  poll_interval: 1s\n");
-    let build = || gateway().section(&shared).agent("echo", &echo).agent("silent", &silent);
-    let (one, two) = (build().start().await, build().start().await);
-    let completed = task_path(&call_with_prefer(&one, "echo", "respond-async").await);
-    assert_eq!(wait_for_status(&two, &completed, "completed").await["result"], json!({"echo": {"text": "hi"}}));
-    let canceled = task_path(&call_with_prefer(&one, "silent", "respond-async").await);
-    eventually("the agent receives the call", async || silent.call_count() == 1).await;
-    assert_eq!(request_as(&two, "team-a", "GET", &canceled).await.json()["status"], "working");
-    assert_eq!(request_as(&two, "team-a", "DELETE", &canceled).await.json()["status"], "canceled");
-    eventually("the other gateway disconnects from the agent", async || silent.aborted_responses() == 1).await;
-    wait_for_status(&one, &canceled, "canceled").await;
-    let lost = task_path(&call_with_prefer(&one, "silent", "respond-async").await);
-    let working = task_path(&call_with_prefer(&two, "silent", "respond-async").await);
-    eventually("the agent receives the call", async || silent.call_count() == 3).await;
-    one.send_signal(Signal::KILL);
-    assert_eq!(wait_for_status(&two, &lost, "failed").await["error"]["code"], "AgentUnavailable");
-    assert_eq!(
-        request_as(&two, "team-a", "GET", &working).await.json()["status"],
-        "working",
-        "the task of the other gateway continues"
-    );
-    server.stop();
-    let down = request_as(&two, "team-a", "GET", &completed).await;
-    down.expect_fault(503, "Overloaded");
-    assert!(down.header("retry-after").is_some());
-    server.restart().await;
-    wait_for_status(&two, &completed, "completed").await;
 }
 
 pub const CALLBACK_SETTINGS: &str =

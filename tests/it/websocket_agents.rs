@@ -2,6 +2,7 @@
 
 use crate::support::{
     certs::CertificateAuthority,
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, gateway, send},
     gateway_response::GatewayResponse,
@@ -10,10 +11,7 @@ use crate::support::{
 };
 use futures_util::SinkExt;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::{accept_async, tungstenite::Message};
 
@@ -246,8 +244,8 @@ async fn r38_r96_silence_is_a_timeout_and_a_closed_port_is_unavailable() {
     )
     .await
     .expect_fault(504, "Timeout");
-    let closed_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let agent_document = json!({"id": "a", "name": "a", "endpoint": format!("ws://{closed_address}/"), "authentication": {"type": "api_key"}});
+    let closed = ClosedPort::new();
+    let agent_document = json!({"id": "a", "name": "a", "endpoint": format!("ws://{}/", closed.address), "authentication": {"type": "api_key"}});
     let gate = gateway().document(agent_document).start().await;
     invoke_accepting(&gate, "application/json").await.expect_fault(503, "AgentUnavailable");
 }

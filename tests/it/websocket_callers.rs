@@ -3,10 +3,12 @@
 
 use crate::support::{
     agent::{Agent, Step, http_response, json_response, latch, write},
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway},
     gateway_response::{read_response, send_raw},
     servers::RawAgent,
+    settled,
     websocket::{
         close_frame, connect, connect_with_headers, echo_agent, masked_frame, read_close_code, receive,
         receive_close_code, receive_json, receive_text, record_next, responding_agent, send_text, websocket_agent,
@@ -15,12 +17,9 @@ use crate::support::{
 };
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
 };
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -199,8 +198,8 @@ async fn r98_a_browser_script_may_send_its_key_as_a_subprotocol() {
 
 #[tokio::test]
 async fn r38_an_unreachable_agent_refuses_the_handshake() {
-    let closed_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agent_document = json!({"id": "a", "name": "a", "endpoint": format!("ws://{closed_address}/"), "authentication": {"type": "api_key"}});
+    let closed = ClosedPort::new();
+    let agent_document = json!({"id": "a", "name": "a", "endpoint": format!("ws://{}/", closed.address), "authentication": {"type": "api_key"}});
     let gate = gateway().document(agent_document).start().await;
     let Err(Error::Http(refused)) = connect_with_headers(&gate, INVOKE, &[("x-api-key", gate.key("team-a"))]).await
     else {
@@ -470,14 +469,8 @@ async fn a_caller_that_does_not_read_blocks_its_agent() {
     let gate = start_gateway(&peer).await;
     let mut socket = connect(&gate, INVOKE).await;
     send_text(&mut socket, "{}").await;
-    let mut before = usize::MAX;
-    eventually("the agent cannot send more", async || {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = sent.load(SeqCst);
-        now > 0 && std::mem::replace(&mut before, now) == now
-    })
-    .await;
-    assert!(before < 60 << 20, "{before} bytes were buffered");
+    let buffered = settled("the agent cannot send more", || sent.load(SeqCst)).await;
+    assert!(buffered < 60 << 20, "{buffered} bytes were buffered");
     for _ in 0..20 {
         assert_eq!(receive_text(&mut socket).await.len(), 64 << 10);
     }

@@ -16,7 +16,7 @@ mod token_issuer;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use fixture::{Fixture, poll_once};
 use gatepost::contract;
-use gatepost::gateway::request_validation::{self, HeadLimits};
+use gatepost::http_server::request_validation::{self, HeadLimits};
 use gatepost::telemetry::{AccessLogEntry, CallOutcome, CallerClass};
 use gatepost::transport::filter_reply_headers;
 use http::StatusCode;

@@ -2,7 +2,7 @@
 //! program doing the same work executes the same number of instructions on a busy machine and on an idle one. A change
 //! of a few per cent, which a clock cannot tell from noise, is therefore visible.
 //!
-//! `tests/it/counts.rs` includes this file by its path, as it does its neighbours `cases` and `instruction_record`.
+//! `tests/it/external/counts.rs` includes this file by its path, as it does its neighbours `cases` and `instruction_record`.
 
 use anyhow::{Context as _, bail, ensure};
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! Authorities of `agent://` names: a host, a DID (R48), or the address format of a transport without hosts.
 
 use super::{
-    percent_encoding::{UriPart, validate_chars},
+    allowed_characters::{UriPart, validate_chars},
     uri_parse_error::UriParseError,
 };
 use std::{

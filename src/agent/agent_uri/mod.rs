@@ -4,16 +4,15 @@
 //! Stricter than the grammar: no userinfo, no dot segments, no hosts that some parsers read as numbers. Wider than the
 //! grammar, as the examples of the draft: DIDs as authority (R48), no host for sockets, Matrix addresses.
 
+mod allowed_characters;
 mod authority;
-mod percent_encoding;
 mod query;
 mod uri_parse_error;
 
 pub use authority::AgentUriAuthority;
-pub use query::decode_segment;
 pub use uri_parse_error::UriParseError;
 
-use percent_encoding::{UriPart, validate_chars};
+use allowed_characters::{UriPart, validate_chars};
 use serde_json::{Map, Value};
 use std::{fmt, str::FromStr};
 
@@ -186,7 +185,7 @@ fn validate_path(path: &str) -> Result<(), UriParseError> {
     for (index, segment) in path.split('/').enumerate() {
         let error = |why| Err(UriParseError { offset, reason: why });
         let is_last = offset + segment.len() == path.len();
-        if percent_encoding::is_dot_segment(segment) {
+        if allowed_characters::is_dot_segment(segment) {
             return error("the path has a dot segment ('.' or '..')");
         }
         if index > MAX_PATH_SEGMENTS {

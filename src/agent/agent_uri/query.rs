@@ -1,7 +1,7 @@
 //! The query of a name as the input of a call (R49): a JSON object of strings, whose types the operation's schema
 //! determines. Structured input requires a body.
 
-use super::percent_encoding::percent_decode;
+use crate::values::form_decode;
 use serde_json::{Map, Value};
 
 /// Maximum number of parameters in one query.
@@ -19,7 +19,7 @@ pub(super) fn query_to_input(query: &str) -> Result<Map<String, Value>, &'static
             return Err("the query has more than 256 parameters");
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text| percent_decode(text, true).ok_or("the query is not UTF-8");
+        let decode = |text| form_decode(text).ok_or("the query is not UTF-8");
         let (name, value) = (decode(name)?, Value::String(decode(value)?));
         if name.is_empty() {
             return Err("the query has a parameter without a name");
@@ -36,10 +36,5 @@ pub(super) fn query_to_input(query: &str) -> Result<Map<String, Value>, &'static
 /// Returns the first value of the parameter `name`.
 pub(super) fn find_parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs.find_map(|(parameter, value)| (parameter == name).then(|| percent_decode(value, true))?)
-}
-
-/// Percent-decodes a path segment; `None` if the result is not UTF-8.
-pub fn decode_segment(text: &str) -> Option<String> {
-    percent_decode(text, false)
+    pairs.find_map(|(parameter, value)| (parameter == name).then(|| form_decode(value))?)
 }

@@ -124,6 +124,28 @@ fn ambiguous_names_are_refused_with_the_position() {
 }
 
 #[test]
+fn r157_a_template_is_refused_at_its_brace() {
+    for (text, offset) in [
+        ("agent://a.example/greet{?name}", 23),
+        ("agent://a.example/{capability}/x", 18),
+        ("agent://a.example/greet?name={name}", 29),
+        ("agent://{host}/x", 8),
+    ] {
+        let why = AgentUri::parse(text).expect_err(text);
+        assert_eq!((why.offset, why.reason.is_empty()), (offset, false), "{text}: {why}");
+    }
+}
+
+#[test]
+fn r158_a_transport_in_brackets_is_refused() {
+    for text in ["agent:[+https]://a.example/x", "agent:[+]://a.example", "agent[+https]://a.example/x"] {
+        let why = AgentUri::parse(text).expect_err(text);
+        assert!(why.offset == 0 && why.reason.contains("agent+…://"), "{text}: {why}");
+    }
+    assert_eq!(parse("agent+https://a.example/x").transport(), Some("https"));
+}
+
+#[test]
 fn lengths_and_counts_are_bounded() {
     let long = format!("agent://a/{}", "x".repeat(MAX_URI_LEN));
     assert_eq!(AgentUri::parse(&long).unwrap_err().offset, MAX_URI_LEN);

@@ -10,8 +10,11 @@ use super::{
     api_key_file::ApiKeyFile,
     api_key_table::{ApiKeyTable, PREFIX_LENGTH},
 };
-use crate::telemetry::{Event, Metrics};
-use aws_lc_rs::{constant_time, digest, hmac};
+use crate::{
+    telemetry::{Event, Metrics},
+    values::{Secret, SecretRef, sha256},
+};
+use aws_lc_rs::{constant_time, hmac};
 use http::{HeaderMap, HeaderName, header};
 use std::sync::Arc;
 
@@ -30,7 +33,7 @@ pub(in crate::auth) enum KeyHasher {
 }
 
 impl KeyHasher {
-    pub(in crate::auth) fn new(pepper: Option<&crate::values::Secret>) -> Self {
+    pub(in crate::auth) fn new(pepper: Option<&Secret>) -> Self {
         match pepper {
             None => Self::Sha256,
             Some(pepper) => Self::HmacSha256(Box::new(hmac::Key::new(hmac::HMAC_SHA256, pepper.expose().as_bytes()))),
@@ -38,12 +41,14 @@ impl KeyHasher {
     }
 
     pub(super) fn hash(&self, key: &str) -> [u8; 32] {
-        let mut hash = [0; 32];
         match self {
-            Self::Sha256 => hash.copy_from_slice(digest::digest(&digest::SHA256, key.as_bytes()).as_ref()),
-            Self::HmacSha256(pepper) => hash.copy_from_slice(hmac::sign(pepper, key.as_bytes()).as_ref()),
+            Self::Sha256 => sha256(key.as_bytes()),
+            Self::HmacSha256(pepper) => {
+                let mut hash = [0; 32];
+                hash.copy_from_slice(hmac::sign(pepper, key.as_bytes()).as_ref());
+                hash
+            }
         }
-        hash
     }
 }
 
@@ -72,7 +77,7 @@ impl ApiKeyAuthenticator {
                 config.header
             ));
         }
-        let pepper = config.pepper.as_ref().map(crate::values::SecretRef::load).transpose();
+        let pepper = config.pepper.as_ref().map(SecretRef::load).transpose();
         let pepper = pepper.map_err(|why| problems.push(format!("api_keys.pepper: {why}"))).unwrap_or_default();
         let (configured, invalid) = ApiKeyTable::from_config(&config.keys, &grants);
         problems.extend(invalid.into_iter().map(|(at, why)| format!("api_keys.keys[{at}]: {why}")));

@@ -5,13 +5,13 @@ use super::api_key_table::ApiKeyTable;
 use crate::{
     auth::grants::GrantIndex,
     telemetry::{Event, Metrics},
+    values::FileStamp,
 };
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use std::{
     fs::File,
     io::Read,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -21,20 +21,6 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Maximum number of invalid lines that are logged one by one.
 const MAX_LOGGED_LINES: usize = 20;
-
-/// Identifies a version of a file without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl FileStamp {
-    fn from_metadata(metadata: &std::fs::Metadata) -> Self {
-        Self { inode: metadata.ino(), size: metadata.size(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct ApiKeyFile {
@@ -62,7 +48,7 @@ impl ApiKeyFile {
     /// Reloads the file if it changed. Logs invalid content once, not at every check.
     pub(super) fn reload_if_changed(&self, grants: &GrantIndex, metrics: &Metrics) {
         let mut last_stamp = self.stamp.lock();
-        let current_stamp = std::fs::metadata(&self.path).ok().map(|metadata| FileStamp::from_metadata(&metadata));
+        let current_stamp = FileStamp::read(&self.path);
         if current_stamp == *last_stamp {
             return;
         }
@@ -87,7 +73,7 @@ fn read_with_stamp(path: &Path) -> Result<(FileStamp, String), String> {
     let read_error = |why: std::io::Error| format!("{} cannot be read ({why})", path.display());
     let file = File::open(path).map_err(read_error)?;
     let metadata = file.metadata().map_err(read_error)?;
-    if !metadata.is_file() || metadata.size() > MAX_FILE_BYTES {
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
         return Err(format!("{} must be a file of at most 1GiB", path.display()));
     }
     let mut text = String::new();

@@ -2,8 +2,8 @@
 
 use super::{KeyHasher, SECRET_LENGTH, api_key_table::PREFIX_LENGTH};
 use crate::{
-    auth::{caller::is_valid_name, client_certificate::encode_hex, config::StoredApiKey},
-    values::Secret,
+    auth::{caller::is_valid_name, config::StoredApiKey},
+    values::{Secret, encode_hex},
 };
 use aws_lc_rs::rand;
 use std::{

@@ -14,8 +14,10 @@ use super::{
     config,
     grants::GrantIndex,
 };
-use crate::fault::{Fault, FaultCode};
-use aws_lc_rs::digest;
+use crate::{
+    fault::{Fault, FaultCode},
+    values::sha256,
+};
 use http::{HeaderMap, header};
 use introspection::TokenIntrospector;
 use jwt_validation::TokenIssuer;
@@ -122,7 +124,8 @@ impl BearerAuthenticator {
             Ok(None) => return Some(AuthenticationResult::NotPresented),
             Err(invalid) => return Some(AuthenticationResult::Invalid(invalid)),
         };
-        let verified = self.token_cache.get(&sha256(token)).filter(|verified| unix_now() < verified.valid_until)?;
+        let verified =
+            self.token_cache.get(&sha256(token.as_bytes())).filter(|verified| unix_now() < verified.valid_until)?;
         Some(check_certificate_binding(&verified, presented))
     }
 
@@ -134,7 +137,7 @@ impl BearerAuthenticator {
         let Ok(Some(token)) = bearer_token(presented.headers) else {
             return AuthenticationResult::NotPresented;
         };
-        let hash = sha256(token);
+        let hash = sha256(token.as_bytes());
         let verified = match jwt_parser::is_jwt(token) {
             true => self.verify_jwt(token).await,
             false => self.introspect(token, hash).await,
@@ -232,10 +235,4 @@ fn check_certificate_binding(verified: &VerifiedToken, presented: &PresentedCred
             AuthenticationResult::Invalid(InvalidCredential::new("the token is bound to another client certificate"))
         }
     }
-}
-
-fn sha256(token: &str) -> [u8; 32] {
-    let mut hash = [0; 32];
-    hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
-    hash
 }

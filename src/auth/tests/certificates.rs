@@ -40,7 +40,7 @@ async fn r2_the_first_configured_name_that_is_present_is_used() {
             SanType::URI("spiffe://example.org/robot".try_into().unwrap()),
         ];
     });
-    let fingerprint = client_certificate::encode_hex(peer.fingerprint());
+    let fingerprint = crate::values::encode_hex(peer.fingerprint());
     for (name_kind, expected) in [
         ("san_dns", "robot.example"),
         ("san_uri", "spiffe://example.org/robot"),

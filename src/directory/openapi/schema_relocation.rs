@@ -2,9 +2,9 @@
 //! location. Many OpenAPI readers support neither anchors nor `$id` within a document, so both become plain paths
 //! wherever possible.
 
-use crate::values::json::push_pointer_segment;
+use crate::values::{json::push_pointer_segment, percent_encode_fragment};
 use serde_json::{Map, Value};
-use std::{collections::HashMap, fmt::Write};
+use std::collections::HashMap;
 
 /// Keywords whose values are data, in which a member `$ref` has no meaning.
 const DATA_KEYWORDS: &[&str] = &["const", "enum", "default", "examples", "example"];
@@ -121,14 +121,7 @@ impl SchemaRelocation<'_> {
 
 /// Appends a segment to a JSON Pointer in a URI fragment (RFC 6901 §6).
 fn append_segment(location: &str, name: &str) -> String {
-    let (mut pointer, mut result) = (String::new(), location.to_owned());
+    let mut pointer = String::new();
     push_pointer_segment(&mut pointer, name);
-    for byte in pointer.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~$!&'()*+,;=:@/?".contains(&byte) {
-            result.push(char::from(byte))
-        } else {
-            let _ = write!(result, "%{byte:02X}");
-        }
-    }
-    result
+    format!("{location}{}", percent_encode_fragment(&pointer))
 }

@@ -54,6 +54,24 @@ async fn r71_behaviour_is_copied_if_it_is_scalar() {
 }
 
 #[tokio::test]
+async fn r72_r84_interaction_model_orchestration_and_envelope_schemas_are_shown_as_literals() {
+    let mut document = translator();
+    document["interactionModel"] = json!("fipa-acl");
+    document["orchestration"] = json!({"kind": "delegation", "agents": ["finder", "writer"]});
+    document["envelopeSchemas"] = json!(["fipa-acl", {"@context": "https://evil.example/"}]);
+    let fixture = test_directory(&[document.clone(), minimal_agent("b")]);
+    let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
+    for name in ["interactionModel", "orchestration", "envelopeSchemas"] {
+        assert_eq!(descriptor[name], document[name], "{name}");
+    }
+    for literal in ["orchestration", "envelopeSchemas"] {
+        assert_eq!(descriptor["@context"][literal]["@type"], "@json", "{literal} could introduce a context");
+    }
+    let minimal = fixture.get_json("/agents/b/agent.json").await;
+    assert!(minimal.get("interactionModel").is_none() && minimal.get("orchestration").is_none());
+}
+
+#[tokio::test]
 async fn r73_authentication_describes_the_credentials_that_the_gateway_requires() {
     let bearer = json!({"id": "b", "name": "B", "endpoint": "https://b.example/", "authentication": {"type": "oauth2_bearer", "scopes": ["read"]}});
     let fixture = test_directory(&[translator(), bearer, minimal_agent("open")]);

@@ -68,6 +68,30 @@ async fn r140_the_document_is_full_unless_the_caller_requests_a_summary() {
 }
 
 #[tokio::test]
+async fn r150_a_partial_document_has_only_the_included_groups() {
+    let fixture = test_directory(&[documented_agent()]);
+    for (include, groups) in [
+        ("", &[][..]),
+        ("capabilities", &["capabilities"]),
+        ("endpoints", &["endpoints"]),
+        ("endpoints,capabilities", &["capabilities", "endpoints"]),
+    ] {
+        let mut expected = [&["id", "name", "summary", "tags", "version"][..], groups].concat();
+        expected.sort_unstable();
+        for target in
+            [format!("{LIST_PATH}?include={include}"), format!("{LIST_PATH}/documented?view=summary&include={include}")]
+        {
+            let mut document = fixture.get_json(&target).await;
+            if let Some(first) = document.pointer_mut("/agents/0") {
+                document = first.take();
+            }
+            let names: Vec<&String> = document.as_object().unwrap().keys().collect();
+            assert_eq!(names, expected, "{target}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn r143_endpoints_are_gateway_paths_of_the_agent_and_of_each_operation() {
     let fixture = test_directory(&[translator(), minimal_agent("b")]);
     let agents = fixture.get_json(&format!("{LIST_PATH}?include=endpoints")).await;

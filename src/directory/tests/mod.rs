@@ -4,13 +4,13 @@ mod agent_descriptors;
 mod cards;
 mod configuration;
 mod documents;
+mod external;
 mod framework_requests;
 mod listing;
 mod openapi;
 mod publish_requests;
 mod resolving_intents;
 mod searching;
-mod validators;
 
 use super::*;
 use crate::{

@@ -1,7 +1,9 @@
 //! Messages of a caller's WebSocket: a bare input, or a JSON-RPC 2.0 request around one; and the formats of responses.
 
-use super::super::route::Route;
-use crate::fault::{Fault, FaultCode, Result};
+use crate::{
+    fault::{Fault, FaultCode, Result},
+    gateway::route::Route,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

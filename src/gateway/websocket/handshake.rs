@@ -1,11 +1,10 @@
 //! A caller's WebSocket handshake (RFC 6455 §4.2.1): detection, validation, the origin check and the subprotocols.
 //! Writes no response and does not authenticate.
 
-use super::CallerWebSocketConfig;
+use super::config::CallerWebSocketConfig;
 use crate::fault::{Fault, FaultCode, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
-use pingora_http::RequestHeader;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 /// The subprotocol that a caller offers beside a credential, because browsers require one to be selected.
@@ -25,7 +24,7 @@ pub(super) struct WebSocketHandshake {
 }
 
 /// Returns whether a request is a WebSocket handshake.
-pub(in crate::gateway) fn is_websocket_request(head: &RequestHeader) -> bool {
+pub(in crate::gateway) fn is_websocket_request(head: &request::Parts) -> bool {
     if head.method != Method::GET {
         return false;
     }
@@ -42,7 +41,7 @@ impl WebSocketHandshake {
     /// # Errors
     /// What is missing or wrong; 426 for another protocol version, 403 for a page of another origin.
     pub(super) fn parse(
-        head: &RequestHeader,
+        head: &request::Parts,
         config: &CallerWebSocketConfig,
         key_header: Option<&HeaderName>,
     ) -> Result<Self> {

@@ -2,26 +2,24 @@
 //! are handled one at a time, in order. During a call the caller is watched, and at most one more message is read.
 
 use super::{
-    GOING_AWAY, MAX_TIMER, SessionEnd, WebSocketSession,
     caller_message::{self, CallerMessage, ResponseFormat},
     message_policy::reply_too_large,
     message_splitter::MessageSplitter,
+    websocket_session::{GOING_AWAY, MAX_TIMER, SessionEnd, WebSocketSession},
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
-        ConfigSnapshot,
-        admission::CallerContext,
-        reply_validation::ReplyValidator,
-        response_normalization::may_embed_error,
-        streamed_response::is_message_sequence,
-        subrequest::{Subrequest, SubrequestReply},
+        admission::AdmissionPipeline,
+        gateway_state::ConfigSnapshot,
+        response::{ReplyValidator, is_message_sequence, may_embed_error},
+        subrequest::{Subrequest, SubrequestReply, SubrequestSender},
     },
     transport::{HeaderMutations, ReplyBody, UpstreamReply, WebSocketConnection, WebSocketEvent},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use std::{pin::pin, sync::Arc};
+use std::pin::pin;
 use tokio::time::{Instant, sleep_until};
 
 /// The default `Accept` towards agents.
@@ -70,8 +68,14 @@ fn caller_end(event: WebSocketEvent) -> SessionEnd {
     }
 }
 
-impl WebSocketSession {
-    pub(super) async fn serve_messages(&mut self, caller: &mut WebSocketConnection) -> SessionEnd {
+/// Makes a call of each message of a session.
+pub(super) struct MessageCalls<'a> {
+    pub(super) session: &'a WebSocketSession,
+}
+
+impl MessageCalls<'_> {
+    /// Serves messages until the caller's side ends.
+    pub(super) async fn serve(&self, caller: &mut WebSocketConnection) -> SessionEnd {
         let mut watched_caller = WatchedCaller { connection: caller, next_message: None };
         loop {
             let event = match watched_caller.next_message.take() {
@@ -81,7 +85,7 @@ impl WebSocketSession {
                     Err(session_end) => return session_end,
                 },
             };
-            if self.connection.is_draining() {
+            if self.session.connection.is_draining() {
                 return SessionEnd::Orderly(Some(GOING_AWAY));
             }
             let result = match event {
@@ -91,7 +95,7 @@ impl WebSocketSession {
                         FaultCode::UnsupportedMediaType,
                         "This agent accepts text (send JSON as a text message)",
                     );
-                    watched_caller.send(ResponseFormat::Plain.format_fault(&fault, self.call.id())).await
+                    watched_caller.send(ResponseFormat::Plain.format_fault(&fault, self.session.call.id())).await
                 }
                 end => Err(end),
             };
@@ -103,11 +107,11 @@ impl WebSocketSession {
 
     /// Waits for the next message, or returns why there is none.
     async fn next_message(&self, caller: &mut WebSocketConnection) -> std::result::Result<WebSocketEvent, SessionEnd> {
-        let (deadline, close_frame) = self.session_deadline(Instant::now());
+        let (deadline, close_frame) = self.session.session_deadline(Instant::now());
         let deadline = deadline.min(Instant::now() + 24 * MAX_TIMER);
         tokio::select! {
             biased;
-            () = self.connection.wait_for_shutdown() => Err(SessionEnd::Orderly(Some(GOING_AWAY))),
+            () = self.session.connection.wait_for_shutdown() => Err(SessionEnd::Orderly(Some(GOING_AWAY))),
             event = caller.next_event() => Ok(event),
             () = sleep_until(deadline) => Err(SessionEnd::Orderly(Some(close_frame))),
         }
@@ -119,8 +123,8 @@ impl WebSocketSession {
         text: &str,
         watched_caller: &mut WatchedCaller<'_>,
     ) -> std::result::Result<(), WebSocketEvent> {
-        let config = self.gateway.config.load_full();
-        let route = self.gateway.catalogue.load().get(&self.agent).cloned();
+        let config = self.session.gateway.config.load_full();
+        let route = self.session.gateway.catalogue.load().get(&self.session.agent).cloned();
         let message = match &route {
             Some(route) => caller_message::parse(text, route),
             // The subrequest refuses a call to an agent that does not exist.
@@ -149,33 +153,32 @@ impl WebSocketSession {
                 watched_caller.connection.queue_binary(bytes);
                 watched_caller.connection.flush().await.map_err(WebSocketEvent::Lost)
             }
-            Err(fault) => watched_caller.send(format.format_fault(&fault, self.call.id())).await,
+            Err(fault) => watched_caller.send(format.format_fault(&fault, self.session.call.id())).await,
         }
     }
 
     async fn send_call(&self, config: &ConfigSnapshot, message: CallerMessage) -> Result<SubrequestReply> {
-        let address = self.connection.peer_address.ip();
+        let session = self.session;
         // A message counts as a request for the limit by address.
-        self.gateway.limits.acquire_for_address(address)?;
-        let context =
-            CallerContext { headers: &self.headers, client_certificate: self.connection.client_identity(), address };
+        let admission = AdmissionPipeline { gateway: &session.gateway, config };
+        admission.charge_address(session.connection.peer_address.ip())?;
         let subrequest = Subrequest {
-            context,
+            context: session.caller_context(),
             forwarding: HeaderMutations {
-                forwarded: Some(&self.forwarded),
+                forwarded: Some(&self.session.forwarded),
                 api_key_header: config.api_key_header.as_ref(),
                 set: &[],
             },
-            call_id: Some(self.call.id()),
+            call_id: Some(self.session.call.id()),
             exempt_from_shedding: false,
-            agent: &self.agent,
-            operation: message.operation.as_deref().or(self.operation.as_deref()),
+            agent: &self.session.agent,
+            operation: message.operation.as_deref().or(self.session.operation.as_deref()),
             input: message.input,
             instruction: None,
             deadline: None,
         };
-        let accept = self.headers.get(header::ACCEPT).cloned().unwrap_or(DEFAULT_ACCEPT);
-        self.gateway.send_subrequest_accepting(config, subrequest, accept).await
+        let accept = self.session.headers.get(header::ACCEPT).cloned().unwrap_or(DEFAULT_ACCEPT);
+        SubrequestSender { gateway: &session.gateway, config }.send_accepting(subrequest, accept).await
     }
 
     async fn read_response(
@@ -184,8 +187,8 @@ impl WebSocketSession {
         subrequest_reply: SubrequestReply,
         format: &ResponseFormat,
     ) -> Result<MessageResponse> {
-        let reply = subrequest_reply.read_complete(&self.gateway, config).await?;
-        let max_message_size = self.config.max_message_size.get();
+        let reply = subrequest_reply.read_complete(&self.session.gateway, config).await?;
+        let max_message_size = self.session.config.max_message_size.get();
         if reply.body.len() > max_message_size {
             return Err(reply_too_large());
         }
@@ -200,12 +203,13 @@ impl WebSocketSession {
     /// Sends a streamed response part by part, with back-pressure from the caller.
     async fn stream_response(
         &self,
-        config: &Arc<ConfigSnapshot>,
+        config: &ConfigSnapshot,
         mut subrequest_reply: SubrequestReply,
         format: &ResponseFormat,
         watched_caller: &mut WatchedCaller<'_>,
     ) -> std::result::Result<(), WebSocketEvent> {
-        let mut splitter = MessageSplitter::new(&subrequest_reply.reply.headers, self.config.max_message_size.get());
+        let mut splitter =
+            MessageSplitter::new(&subrequest_reply.reply.headers, self.session.config.max_message_size.get());
         let mut bytes = 0;
         loop {
             let chunk = watched_caller.watch_during(subrequest_reply.reply.body.next_chunk()).await?;
@@ -221,13 +225,13 @@ impl WebSocketSession {
                 Ok(parts) => parts,
                 Err(fault) => {
                     subrequest_reply.record_failed(fault.clone());
-                    return watched_caller.send(format.format_fault(&fault, self.call.id())).await;
+                    return watched_caller.send(format.format_fault(&fault, self.session.call.id())).await;
                 }
             };
             for part in parts {
                 let message = match self.embedded_fault(config, &subrequest_reply, &part) {
                     Some(fault) => {
-                        let plain_fault = ResponseFormat::Plain.format_fault(&fault, self.call.id());
+                        let plain_fault = ResponseFormat::Plain.format_fault(&fault, self.session.call.id());
                         plain_fault.and_then(|part| format.format_part(&part))
                     }
                     None => format.format_part(&part),
@@ -236,7 +240,7 @@ impl WebSocketSession {
             }
             if is_last {
                 subrequest_reply.record_completed(bytes);
-                return watched_caller.send(format.format_end(self.config.end_marker.as_deref())).await;
+                return watched_caller.send(format.format_end(self.session.config.end_marker.as_deref())).await;
             }
         }
     }
@@ -249,7 +253,7 @@ impl WebSocketSession {
         let body = ReplyBody::from(Bytes::new());
         let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
         let validator = ReplyValidator {
-            gateway: &self.gateway,
+            gateway: &self.session.gateway,
             contract_config: &config.contract,
             admitted: &subrequest_reply.admitted,
         };

@@ -3,18 +3,18 @@
 //! configured, if it violates the output schema.
 
 use super::{
-    WebSocketSession,
     caller_message::{self, ResponseFormat},
+    websocket_session::WebSocketSession,
 };
 use crate::{
-    agent::AgentStatus,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        ConfigSnapshot,
-        admission::{Admitted, CallerContext},
-        input_validation::{InputReader, named_operation},
-        reply_validation::ReplyValidator,
-        response_normalization::may_embed_error,
+        admission::{
+            AdmissionPipeline, AdmissionRecorder, AdmissionRequest, Admitted, AgentAuthorization, AuthorizedCall,
+            CallSource, InputReader, named_operation,
+        },
+        path_router::CallTarget,
+        response::{ReplyValidator, may_embed_error},
         route::Route,
     },
     transport::{MessageFraming, ReplyBody, UpstreamReply},
@@ -22,7 +22,11 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
-use std::{num::NonZeroU32, sync::OnceLock};
+use std::{
+    num::NonZeroU32,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 /// The framing of an agent's messages, and whether messages are validated; by default the caller's are, if the
 /// operation has a schema.
@@ -40,58 +44,91 @@ pub(super) enum MessageVerdict {
     Disconnect(Fault),
 }
 
-impl WebSocketSession {
+/// A relayed message on its way through admission. It has no access-log entry of its own.
+struct RelayedMessage<'a> {
+    call_id: &'a str,
+    arrived_at: Instant,
+    buffered_input: OnceLock<Bytes>,
+}
+
+impl AdmissionRecorder for RelayedMessage<'_> {
+    fn call_id(&self) -> &str {
+        self.call_id
+    }
+
+    fn arrived_at(&self) -> Instant {
+        self.arrived_at
+    }
+
+    fn is_exempt_from_shedding(&self) -> bool {
+        false
+    }
+
+    fn buffered_input(&self) -> &OnceLock<Bytes> {
+        &self.buffered_input
+    }
+
+    fn record_caller(&mut self, _: &Arc<crate::auth::Caller>) {}
+
+    fn record_route(&mut self, _: &Arc<Route>) {}
+
+    fn record_operation(&mut self, _: usize) {}
+}
+
+/// Decides which messages of a session pass.
+#[derive(Clone, Copy)]
+pub(super) struct MessagePolicy<'a> {
+    pub(super) session: &'a WebSocketSession,
+    pub(super) rules: MessageRules,
+}
+
+/// Returns the fault if the caller is no longer authorised; `None` also if authentication is not available.
+pub(super) async fn authorization_fault(session: &WebSocketSession) -> Option<Fault> {
+    let config = session.gateway.config.load_full();
+    let authorization = AgentAuthorization { gateway: &session.gateway, config: &config };
+    let result = authorization.find_and_authorize(&session.agent, &session.caller_context()).await;
+    result.err().map(|refusal| refusal.fault).filter(is_permanent_refusal)
+}
+
+impl MessagePolicy<'_> {
     /// Decides whether a message may pass: the caller is still authorised, is within its limits, and the input is
     /// valid.
-    pub(super) async fn check_message(&self, text: Option<&str>, rules: MessageRules) -> MessageVerdict {
-        let gateway = &self.gateway;
-        let address = self.connection.peer_address.ip();
-        if let Err(fault) = gateway.limits.acquire_for_address(address) {
-            return MessageVerdict::Refuse(fault);
-        }
-        let config = gateway.config.load_full();
-        let (route, caller) = match gateway.authorize_unrecorded(&config, &self.agent, &self.caller_context()).await {
-            Ok(route_and_caller) => route_and_caller,
-            Err((_, fault)) if is_permanent_refusal(&fault) => return MessageVerdict::Disconnect(fault),
-            Err((_, fault)) => return MessageVerdict::Refuse(fault),
-        };
-        if route.agent().status == AgentStatus::Inactive {
-            return MessageVerdict::Refuse(Fault::new(FaultCode::AgentUnavailable, "The agent is not active"));
-        }
-        let account = gateway.rate_limit_account(&caller, address);
-        let calls = text.map_or(NonZeroU32::MIN, |text| count_calls(text, rules.framing));
-        if let Err(fault) = gateway.limits.acquire_for_calls(&route.limits, &account, calls) {
-            return MessageVerdict::Refuse(fault);
-        }
-        match self.validate_message(&config, text, &route, rules) {
+    pub(super) async fn check_message(&self, text: Option<&str>) -> MessageVerdict {
+        match self.admit_message(text).await {
             Ok(()) => MessageVerdict::Pass,
+            Err(fault) if is_permanent_refusal(&fault) => MessageVerdict::Disconnect(fault),
             Err(fault) => MessageVerdict::Refuse(fault),
         }
     }
 
-    /// Returns the fault if the caller is no longer authorised; `None` also if authentication is not available.
-    pub(super) async fn authorization_fault(&self) -> Option<Fault> {
-        let config = self.gateway.config.load_full();
-        let result = self.gateway.authorize_unrecorded(&config, &self.agent, &self.caller_context()).await;
-        result.err().map(|(_, fault)| fault).filter(is_permanent_refusal)
-    }
-
-    fn caller_context(&self) -> CallerContext<'_> {
-        CallerContext {
-            headers: &self.headers,
-            client_certificate: self.connection.client_identity(),
-            address: self.connection.peer_address.ip(),
-        }
+    /// Passes a message through admission (steps 3 and 5 to 8); the WebSocket itself holds the concurrency permit.
+    async fn admit_message(&self, text: Option<&str>) -> Result<()> {
+        let session = self.session;
+        let config = session.gateway.config.load_full();
+        let admission = AdmissionPipeline { gateway: &session.gateway, config: &config };
+        admission.charge_address(session.connection.peer_address.ip())?;
+        let mut message =
+            RelayedMessage { call_id: session.call.id(), arrived_at: Instant::now(), buffered_input: OnceLock::new() };
+        let request = AdmissionRequest {
+            source: CallSource::RelayedMessage,
+            caller: session.caller_context(),
+            target: CallTarget { agent: &session.agent, version: None, operation: session.operation.as_deref() },
+            query: None,
+            calls: text.map_or(NonZeroU32::MIN, |text| count_calls(text, self.rules.framing)),
+        };
+        let authorized = admission.authorize(&mut message, &request).await?;
+        self.validate_message(&admission, &authorized, text)
     }
 
     /// Validates a message (step 8).
     fn validate_message(
         &self,
-        config: &ConfigSnapshot,
+        admission: &AdmissionPipeline<'_>,
+        authorized: &AuthorizedCall,
         text: Option<&str>,
-        route: &Route,
-        MessageRules { framing, validate }: MessageRules,
     ) -> Result<()> {
+        let MessageRules { framing, validate } = self.rules;
+        let route = authorized.route();
         let has_input_schema = route.operations.iter().any(|operation| operation.contract.input.is_some());
         if !validate.unwrap_or(has_input_schema) || !has_input_schema {
             return Ok(());
@@ -99,71 +136,69 @@ impl WebSocketSession {
         let text = text.ok_or_else(|| {
             Fault::new(FaultCode::UnsupportedMediaType, "This agent's input is validated (send JSON as a text message)")
         })?;
-        let named_operation_index = named_operation(route, self.operation.as_deref(), &self.headers)?;
-        let check_input = |named_operation_index: Option<usize>, input: Bytes| {
-            InputReader {
-                gateway: &self.gateway,
-                route,
-                contract_config: &config.contract,
-                named_operation: named_operation_index,
-                buffered_input: &OnceLock::new(),
-            }
-            .check_complete(input)
-            .map(drop)
+        let named_operation = authorized.named_operation();
+        let check_input = |named_operation: Option<usize>, input: Bytes| {
+            let buffered_input = OnceLock::new();
+            let reader = InputReader { named_operation, ..admission.input_reader(authorized, &buffered_input) };
+            reader.check_complete(input).map(drop)
         };
         match framing {
             MessageFraming::JsonRpc => match caller_message::parse_json_rpc_input(text, route)? {
-                Some((by_method, input)) => check_input(by_method.or(named_operation_index), input),
+                Some((by_method, input)) => check_input(by_method.or(named_operation), input),
                 None => Ok(()),
             },
-            MessageFraming::Bare => check_input(named_operation_index, Bytes::from(text.to_owned())),
-            MessageFraming::Ndjson => message_lines(text)
-                .try_for_each(|line| check_input(named_operation_index, Bytes::from(line.to_owned()))),
+            MessageFraming::Bare => check_input(named_operation, Bytes::from(text.to_owned())),
+            MessageFraming::Ndjson => {
+                message_lines(text).try_for_each(|line| check_input(named_operation, Bytes::from(line.to_owned())))
+            }
         }
     }
 
     /// Returns the text that replaces an agent's message; `None` passes the message.
-    pub(super) fn replacement(&self, text: &str, admitted: &Admitted, rules: MessageRules) -> Option<String> {
-        let has_lines = rules.framing == MessageFraming::Ndjson && text.trim_ascii().contains('\n');
+    pub(super) fn replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
+        let has_lines = self.rules.framing == MessageFraming::Ndjson && text.trim_ascii().contains('\n');
         if !has_lines {
-            return self.line_replacement(text, admitted, rules);
+            return self.line_replacement(text, admitted);
         }
         // Any of the lines may be an embedded error.
         let (mut replaced, mut changed) = (String::with_capacity(text.len()), false);
         for line in message_lines(text) {
-            let replacement = self.line_replacement(line, admitted, rules);
+            let replacement = self.line_replacement(line, admitted);
             changed |= replacement.is_some();
             replaced.push_str(replacement.as_deref().unwrap_or(line));
             replaced.push('\n');
-            if changed && replaced.len() > self.config.max_message_size.get() {
-                return ResponseFormat::Plain.format_fault(&reply_too_large(), self.call.id());
+            if changed && replaced.len() > self.session.config.max_message_size.get() {
+                return ResponseFormat::Plain.format_fault(&reply_too_large(), self.session.call.id());
             }
         }
         changed.then_some(replaced)
     }
 
-    fn line_replacement(&self, text: &str, admitted: &Admitted, rules: MessageRules) -> Option<String> {
-        let config = self.gateway.config.load();
-        let validator = ReplyValidator { gateway: &self.gateway, contract_config: &config.contract, admitted };
+    fn line_replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
+        let config = self.session.gateway.config.load();
+        let validator = ReplyValidator { gateway: &self.session.gateway, contract_config: &config.contract, admitted };
         if may_embed_error(text.as_bytes()) {
             let body = ReplyBody::from(Bytes::new());
             let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
             if let Err(fault) = validator.reject_failure(&reply, text.as_bytes(), true) {
-                return ResponseFormat::Plain.format_fault(&fault, self.call.id());
+                return ResponseFormat::Plain.format_fault(&fault, self.session.call.id());
             }
         }
         // Output is validated only where that is configured, and only if the operation is certain.
-        if rules.validate != Some(true)
-            || !matches!(named_operation(admitted.agent_route(), self.operation.as_deref(), &self.headers), Ok(Some(_)))
+        if self.rules.validate != Some(true)
+            || !matches!(
+                named_operation(admitted.agent_route(), self.session.operation.as_deref(), &self.session.headers),
+                Ok(Some(_))
+            )
         {
             return None;
         }
-        let (format, output) = match rules.framing {
+        let (format, output) = match self.rules.framing {
             MessageFraming::JsonRpc => caller_message::parse_result(text)?,
             MessageFraming::Bare | MessageFraming::Ndjson => (ResponseFormat::Plain, text),
         };
         let fault = validator.check_output(output.as_bytes()).err()?;
-        format.format_fault(&fault, self.call.id())
+        format.format_fault(&fault, self.session.call.id())
     }
 }
 

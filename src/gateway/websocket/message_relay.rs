@@ -2,9 +2,9 @@
 //! decides which messages pass; for each other message the caller receives a fault.
 
 use super::{
-    GOING_AWAY, SessionEnd, WebSocketSession,
     caller_message::{self, ResponseFormat},
-    message_policy::{MessageRules, MessageVerdict, reply_too_large},
+    message_policy::{MessagePolicy, MessageRules, MessageVerdict, authorization_fault, reply_too_large},
+    websocket_session::{GOING_AWAY, SessionEnd, WebSocketSession},
 };
 use crate::{
     fault::{Fault, FaultCode, public_message},
@@ -31,34 +31,45 @@ enum RelayEvent {
     Shutdown,
 }
 
-impl WebSocketSession {
-    pub(super) async fn relay(
-        &mut self,
-        caller: &mut WebSocketConnection,
-        socket: UpstreamWebSocket,
-        admitted: &Admitted,
-    ) -> SessionEnd {
+/// The relay between the two connections of a session.
+pub(super) struct MessageRelay<'a> {
+    session: &'a mut WebSocketSession,
+    caller: &'a mut WebSocketConnection,
+    admitted: &'a Admitted,
+}
+
+impl<'a> MessageRelay<'a> {
+    pub(super) fn new(
+        session: &'a mut WebSocketSession,
+        caller: &'a mut WebSocketConnection,
+        admitted: &'a Admitted,
+    ) -> Self {
+        Self { session, caller, admitted }
+    }
+
+    /// Relays messages until one side ends.
+    pub(super) async fn run(mut self, socket: UpstreamWebSocket) -> SessionEnd {
         let UpstreamWebSocket { connection: mut agent, framing, validate, .. } = socket;
         let rules = MessageRules { framing, validate };
         let mut last_message = Instant::now();
         let mut next_check = last_message + AUTHORIZATION_CHECK_INTERVAL;
         let session_end = loop {
-            let ((deadline, close_frame), now) = (self.session_deadline(last_message), Instant::now());
+            let ((deadline, close_frame), now) = (self.session.session_deadline(last_message), Instant::now());
             if deadline <= now {
                 break SessionEnd::Orderly(Some(close_frame));
             }
             if next_check <= now {
                 next_check = now + AUTHORIZATION_CHECK_INTERVAL;
-                if let Some(fault) = self.authorization_fault().await {
-                    self.send_fault(caller, &ResponseFormat::Plain, &fault);
+                if let Some(fault) = authorization_fault(self.session).await {
+                    self.send_fault(&ResponseFormat::Plain, &fault);
                     break SessionEnd::Orderly(Some(NO_LONGER_AUTHORIZED));
                 }
             }
-            match self.next_event(caller, &mut agent, deadline.min(next_check)).await {
+            match self.next_event(&mut agent, deadline.min(next_check)).await {
                 RelayEvent::Shutdown => break SessionEnd::Orderly(Some(GOING_AWAY)),
                 RelayEvent::Tick => {
-                    caller.check_timers(agent.queued_messages() == 0);
-                    agent.check_timers(caller.queued_messages() == 0);
+                    self.caller.check_timers(agent.queued_messages() == 0);
+                    agent.check_timers(self.caller.queued_messages() == 0);
                     // Neither side sent anything until a timer expired: check the authorisation now.
                     next_check = Instant::now();
                     continue;
@@ -69,21 +80,21 @@ impl WebSocketSession {
                 }
                 RelayEvent::Caller(WebSocketEvent::Lost(error)) => break SessionEnd::CallerLost(error),
                 RelayEvent::Caller(event) => {
-                    if let Some(session_end) = self.forward_to_agent(event, caller, &mut agent, rules).await {
+                    if let Some(session_end) = self.forward_to_agent(event, &mut agent, rules).await {
                         break session_end;
                     }
                 }
                 RelayEvent::Agent(event @ (WebSocketEvent::Text(_) | WebSocketEvent::Binary(_))) => {
-                    self.forward_to_caller(event, caller, admitted, rules);
+                    self.forward_to_caller(event, rules);
                 }
                 RelayEvent::Agent(WebSocketEvent::Closed(close)) => {
                     self.close_agent(agent, None);
-                    return self.end_after_close(caller, close).await;
+                    return self.end_after_close(close).await;
                 }
                 RelayEvent::Agent(WebSocketEvent::Lost(error)) => {
                     let fault = error.to_fault();
                     self.close_agent(agent, error.close_frame());
-                    return self.end_after_loss(caller, fault).await;
+                    return self.end_after_loss(fault).await;
                 }
             }
             last_message = Instant::now();
@@ -95,16 +106,12 @@ impl WebSocketSession {
 
     /// Closes the agent's side in the background; only a shutdown waits for it.
     fn close_agent(&mut self, agent: WebSocketConnection, close_frame: Option<(u16, &'static str)>) {
-        self.agent_close = Some(tokio::spawn(agent.close(close_frame)));
+        self.session.agent_close = Some(tokio::spawn(agent.close(close_frame)));
     }
 
     /// Waits for an event of either side. One side is read only while the other side's send queue is empty.
-    async fn next_event(
-        &self,
-        caller: &mut WebSocketConnection,
-        agent: &mut WebSocketConnection,
-        deadline: Instant,
-    ) -> RelayEvent {
+    async fn next_event(&mut self, agent: &mut WebSocketConnection, deadline: Instant) -> RelayEvent {
+        let caller = &mut *self.caller;
         let wake_at = deadline.min(caller.next_timer()).min(agent.next_timer());
         let next_event = poll_fn(|task| {
             caller.poll_flush(task);
@@ -124,7 +131,7 @@ impl WebSocketSession {
         });
         tokio::select! {
             biased;
-            () = self.connection.wait_for_shutdown() => RelayEvent::Shutdown,
+            () = self.session.connection.wait_for_shutdown() => RelayEvent::Shutdown,
             event = next_event => event,
             () = sleep_until(wake_at) => RelayEvent::Tick,
         }
@@ -134,7 +141,6 @@ impl WebSocketSession {
     async fn forward_to_agent(
         &mut self,
         incoming: WebSocketEvent,
-        caller: &mut WebSocketConnection,
         agent: &mut WebSocketConnection,
         rules: MessageRules,
     ) -> Option<SessionEnd> {
@@ -143,12 +149,10 @@ impl WebSocketSession {
             WebSocketEvent::Binary(bytes) => (None, bytes.len()),
             WebSocketEvent::Closed(_) | WebSocketEvent::Lost(_) => (None, 0),
         };
-        let verdict = match agent.is_within_limit(size) {
-            true => self.check_message(text, rules).await,
-            false => MessageVerdict::Refuse(Fault::new(
-                FaultCode::PayloadTooLarge,
-                "The message is too large for this agent",
-            )),
+        let verdict = if agent.is_within_limit(size) {
+            MessagePolicy { session: self.session, rules }.check_message(text).await
+        } else {
+            MessageVerdict::Refuse(Fault::new(FaultCode::PayloadTooLarge, "The message is too large for this agent"))
         };
         let (fault, disconnects) = match verdict {
             MessageVerdict::Pass => {
@@ -163,38 +167,34 @@ impl WebSocketSession {
             MessageVerdict::Disconnect(fault) => (fault, true),
         };
         let format = text.map_or(ResponseFormat::Plain, caller_message::refusal_format);
-        self.send_fault(caller, &format, &fault);
+        self.send_fault(&format, &fault);
         disconnects.then_some(SessionEnd::Orderly(Some(NO_LONGER_AUTHORIZED)))
     }
 
     /// Forwards a message to the caller, or its replacement.
-    fn forward_to_caller(
-        &self,
-        incoming: WebSocketEvent,
-        caller: &mut WebSocketConnection,
-        admitted: &Admitted,
-        rules: MessageRules,
-    ) {
+    fn forward_to_caller(&mut self, incoming: WebSocketEvent, rules: MessageRules) {
+        let caller = &mut *self.caller;
         match incoming {
             WebSocketEvent::Text(text) if caller.is_within_limit(text.len()) => {
-                match self.replacement(text.as_str(), admitted, rules) {
+                let policy = MessagePolicy { session: self.session, rules };
+                match policy.replacement(text.as_str(), self.admitted) {
                     Some(replacement) => caller.queue_text(replacement),
                     None => caller.queue_text(text),
                 }
             }
             WebSocketEvent::Binary(bytes) if caller.is_within_limit(bytes.len()) => caller.queue_binary(bytes),
-            _ => self.send_fault(caller, &ResponseFormat::Plain, &reply_too_large()),
+            _ => self.send_fault(&ResponseFormat::Plain, &reply_too_large()),
         }
     }
 
-    fn send_fault(&self, caller: &mut WebSocketConnection, format: &ResponseFormat, fault: &Fault) {
-        if let Some(text) = format.format_fault(fault, self.call.id()) {
-            caller.queue_text(text);
+    fn send_fault(&mut self, format: &ResponseFormat, fault: &Fault) {
+        if let Some(text) = format.format_fault(fault, self.session.call.id()) {
+            self.caller.queue_text(text);
         }
     }
 
     /// Ends the session after the agent's close frame.
-    async fn end_after_close(&self, caller: &mut WebSocketConnection, close: Option<(u16, String)>) -> SessionEnd {
+    async fn end_after_close(&mut self, close: Option<(u16, String)>) -> SessionEnd {
         let Some((code, reason)) = close else { return SessionEnd::Orderly(Some((1000, ""))) };
         tracing::debug!(code, reason = public_message(&reason), "agent closed its WebSocket");
         match code {
@@ -202,16 +202,16 @@ impl WebSocketSession {
             code => {
                 let detail = format!("the agent closed with {code}: {reason}");
                 let fault = Fault::new(FaultCode::AgentError, "The agent closed the connection").with_detail(detail);
-                self.end_after_loss(caller, fault).await
+                self.end_after_loss(fault).await
             }
         }
     }
 
     /// Ends the session after the agent's connection was lost: sends the caller the fault.
-    async fn end_after_loss(&self, caller: &mut WebSocketConnection, fault: Fault) -> SessionEnd {
-        self.send_fault(caller, &ResponseFormat::Plain, &fault);
+    async fn end_after_loss(&mut self, fault: Fault) -> SessionEnd {
+        self.send_fault(&ResponseFormat::Plain, &fault);
         // A caller that has stopped reading does not receive the fault.
-        if let Err(error @ WebSocketError::WriteTimeout) = caller.flush().await {
+        if let Err(error @ WebSocketError::WriteTimeout) = self.caller.flush().await {
             return SessionEnd::CallerLost(error);
         }
         SessionEnd::AgentLost(fault)

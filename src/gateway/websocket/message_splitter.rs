@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, FaultCode, Result},
-    gateway::streamed_response::is_event_stream,
+    gateway::response::is_event_stream,
 };
 use bytes::BytesMut;
 use http::HeaderMap;

@@ -1,23 +1,23 @@
 //! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
 //! reported at once, each with its JSON Pointer. Only a missing id is repaired.
 
-use super::PublishConfig;
+use super::{PublishConfig, document_parser::MAX_DOCUMENT_SIZE};
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, metadata_schema},
     contract::CompiledSchema,
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
-    values::json::{is_deeper_than, push_pointer_segment, truncate},
+    values::{
+        is_loopback_host,
+        json::{is_deeper_than, push_pointer_segment, truncate},
+    },
 };
 use serde_json::Value;
 use std::{
-    net::IpAddr,
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-/// Maximum size of one document in bytes, as in feeds.
-const MAX_DOCUMENT_SIZE: usize = 1 << 20;
 /// Maximum nesting depth of arrays and objects in one document, as in feeds.
 const MAX_DEPTH: usize = 100;
 /// Maximum number of violations that are reported.
@@ -199,11 +199,6 @@ async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy
         // A name without an address may have one when the agent is called, and is checked then.
         Ok(Ok(_) | Err(ResolveError::NoAddress { .. })) | Err(_) => None,
     }
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// Applies a JSON Merge Patch (RFC 7396 §2): members of the patch replace, null removes. Recursion is bounded by the

@@ -15,10 +15,7 @@ pub use export_import::{ImportReport, RejectedFile};
 pub use published_feed::PublishedFeed;
 pub use publisher::Publisher;
 
-use super::{
-    document_parser::{self, sha256},
-    feed::DocumentBody,
-};
+use super::{document_parser, feed::DocumentBody};
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},

@@ -1,11 +1,11 @@
 //! Feed of the published documents: each document is a part, the first poll reports all, later polls the changes since.
 //! It also lets a publisher wait until the agent can be called.
 
-use super::{
-    super::feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument},
-    sha256,
+use super::super::feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
+use crate::{
+    store::{ChangeCursor, DocumentChange, DocumentStore, StoredDocument},
+    values::sha256,
 };
-use crate::store::{ChangeCursor, DocumentChange, DocumentStore, StoredDocument};
 use std::{
     collections::HashSet,
     sync::{

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     net::Url,
-    registry::{Feed, FeedPart, PartUpdate, PollResult, conditional_get::ConditionalClient, document_parser::sha256},
+    registry::{Feed, FeedPart, PartUpdate, PollResult, conditional_get::ConditionalClient},
+    values::sha256,
 };
 use std::time::Duration;
 

@@ -11,19 +11,13 @@ use super::{
 };
 use crate::{
     net::Url,
-    registry::{
-        DocumentBody, RawDocument, SourceKind,
-        config::SignaturePolicy,
-        document_parser::{self, sha256},
-    },
+    registry::{DocumentBody, RawDocument, SourceKind, config::SignaturePolicy, document_parser},
     resolver::endpoint_hints,
-    values::json::type_name,
+    values::{json::type_name, sha256},
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// Maximum size of one document in bytes.
-const MAX_DOCUMENT_SIZE: usize = 1 << 20;
 /// Maximum length in bytes of an id that becomes part of a document's URL.
 const MAX_ID_LENGTH: usize = 256;
 /// Maximum length in bytes of the URL of a document.
@@ -66,8 +60,8 @@ pub(super) struct ConvertedDocument {
 impl ConvertedDocument {
     fn new(text: Bytes) -> Result<Self, String> {
         match text.len() {
-            0..=MAX_DOCUMENT_SIZE => Ok(Self { digest: sha256(&text), text }),
-            size => Err(format!("the document has {size} bytes (at most {MAX_DOCUMENT_SIZE})")),
+            0..=document_parser::MAX_DOCUMENT_SIZE => Ok(Self { digest: sha256(&text), text }),
+            size => Err(document_parser::size_error(size)),
         }
     }
 
@@ -118,11 +112,7 @@ impl EntryClassifier {
     }
 
     fn parse(&self, text: &Bytes) -> Result<Value, String> {
-        match text.len() {
-            0 => Err("no document between two commas".to_owned()),
-            1..=MAX_DOCUMENT_SIZE => document_parser::parse_value(DocumentBody::Text(text.clone())),
-            size => Err(format!("the document has {size} bytes (at most {MAX_DOCUMENT_SIZE})")),
-        }
+        document_parser::parse_value(document_parser::document_body(text.clone()))
     }
 
     fn classify_value(&self, value: Value, raw: &RawEntry, base: &Url) -> Result<ClassifiedEntry, String> {

@@ -10,8 +10,8 @@ use crate::{
     registry::{
         MAX_AGENTS,
         conditional_get::{ConditionalClient, ConditionalResponse},
-        document_parser::sha256,
     },
+    values::sha256,
 };
 use std::collections::{HashMap, HashSet};
 

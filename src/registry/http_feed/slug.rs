@@ -3,8 +3,10 @@
 //! empty or too long, part of the SHA-256 of the name is appended.
 //! Two names may have the same slug: the catalogue then serves neither, and reports it.
 
-use crate::{agent::AgentId, registry::document_parser::sha256};
-use std::fmt::Write;
+use crate::{
+    agent::AgentId,
+    values::{encode_hex, sha256},
+};
 
 /// Maximum length in bytes of the prefix of a name that is too long.
 const MAX_PREFIX_LENGTH: usize = 96;
@@ -31,12 +33,7 @@ pub(super) fn slug(name: &str) -> String {
     } else {
         let prefix = trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
         let prefix = if prefix.is_empty() { "agent" } else { prefix };
-        let mut slug = format!("{prefix}-");
-        for byte in sha256(name.as_bytes()).into_iter().take(8) {
-            // Writing into a string cannot fail.
-            let _ = write!(slug, "{byte:02x}");
-        }
-        slug
+        format!("{prefix}-{}", encode_hex(sha256(name.as_bytes()).get(..8).unwrap_or_default()))
     }
 }
 

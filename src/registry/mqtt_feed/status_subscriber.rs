@@ -2,14 +2,18 @@
 //! status table. The only timers of the MQTT feed are here.
 
 use super::{config::MqttSourceConfig, status_message::STATUS_TOPIC_FILTERS, status_table::StatusTable};
-use crate::mqtt_client::{
-    self, BrokerAddress, IncomingMessage, MqttReceiver, MqttSendError, MqttSender, jittered_pause,
+use crate::{
+    mqtt_client::{self, BrokerAddress, IncomingMessage, MqttReceiver, MqttSendError, MqttSender},
+    values::{Backoff, jittered},
 };
 use std::{pin::pin, time::Duration};
 use tokio::time::Instant;
 
-/// Minimum and maximum delay between two connection attempts.
-const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Minimum and maximum delay between two connection attempts, before jitter.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(15);
+/// How much the delay varies in either direction, as a share of it.
+const RECONNECT_JITTER: f64 = 0.5;
 /// Duration after which a connection counts as good, so that the next delay is the minimum again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -24,16 +28,15 @@ pub(super) struct StatusSubscriber {
 
 /// Keeps a connection to `broker`; never returns.
 pub(super) async fn run_subscriber(subscriber: StatusSubscriber, table: &StatusTable) {
-    let mut delay = RECONNECT_DELAY.0;
+    let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
     loop {
         let began = Instant::now();
         let why = subscriber.run_connection(table).await;
         table.record_disconnected(format!("the broker at {}: {why}", subscriber.address.base_url()));
         if began.elapsed() >= STABLE_AFTER {
-            delay = RECONNECT_DELAY.0;
+            backoff.reset();
         }
-        tokio::time::sleep(jittered_pause(delay)).await;
-        delay = (delay * 2).min(RECONNECT_DELAY.1);
+        tokio::time::sleep(jittered(backoff.next_delay(), RECONNECT_JITTER)).await;
     }
 }
 

@@ -9,11 +9,8 @@ use super::{
     },
 };
 use crate::{
-    registry::{
-        document_parser::sha256,
-        feed::{FeedPart, PartUpdate, PollResult},
-    },
-    values::json::truncate,
+    registry::feed::{FeedPart, PartUpdate, PollResult},
+    values::{json::truncate, sha256},
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{

@@ -1,9 +1,9 @@
 //! State of the status table: the agents of a broker at one moment, and the updates not yet reported.
 //! The status table decides which agents are admitted.
 
-use crate::registry::{
-    document_parser::sha256,
-    feed::{DocumentBody, PartUpdate, PollResult, RawDocument},
+use crate::{
+    registry::feed::{DocumentBody, PartUpdate, PollResult, RawDocument},
+    values::sha256,
 };
 use bytes::Bytes;
 use std::{

@@ -1,7 +1,7 @@
 //! Last known good: saving, loading, and rejecting files.
 
 use super::{super::last_known_good::LastKnownGoodFile, *};
-use crate::agent::Agent;
+use crate::{agent::Agent, values::sha256};
 use std::{fs, os::unix::fs::PermissionsExt, time::SystemTime};
 
 fn test_file(folder: &Path) -> LastKnownGoodFile {
@@ -10,7 +10,7 @@ fn test_file(folder: &Path) -> LastKnownGoodFile {
 
 fn parsed_agent(id: &str) -> Arc<Agent> {
     let text = agent(id).to_string();
-    Arc::new(Agent::from_document(&agent(id), document_parser::sha256(text.as_bytes())).unwrap())
+    Arc::new(Agent::from_document(&agent(id), sha256(text.as_bytes())).unwrap())
 }
 
 fn file(folder: &Path) -> std::path::PathBuf {
@@ -63,7 +63,7 @@ fn truncated_modified_or_foreign_files_are_rejected() {
     }
     // Malformed files with a valid checksum.
     for body in [&b"gatepost agents 2\n"[..], b"gatepost agents 1\n", b"gatepost agents 1\n\xff\xff\xff\xff", b""] {
-        let bytes = [body, &document_parser::sha256(body)].concat();
+        let bytes = [body, &sha256(body)].concat();
         fs::write(file(folder.path()), bytes).unwrap();
         assert!(test_file(folder.path()).load().is_err());
     }

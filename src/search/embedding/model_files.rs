@@ -12,8 +12,8 @@ const MAX_VOCABULARY_BYTES: u64 = 64 << 20;
 /// Maximum number of dimensions of a model.
 const MAX_DIMENSIONS: usize = 1024;
 
-static VOCABULARY: &[u8] = include_bytes!("../../../models/minilm-static-128/tokenizer.json");
-static WEIGHTS: &[u8] = include_bytes!("../../../models/minilm-static-128/model.safetensors");
+static VOCABULARY: &[u8] = include_bytes!("minilm-static-128/tokenizer.json");
+static WEIGHTS: &[u8] = include_bytes!("minilm-static-128/model.safetensors");
 
 /// Returns the model that is compiled into the program.
 pub(super) fn load_builtin() -> Result<ModelTables, String> {

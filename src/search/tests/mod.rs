@@ -8,6 +8,7 @@ mod ranking_quality;
 mod tokenizing;
 
 use super::*;
+use crate::values::sha256;
 use serde_json::{Value, json};
 
 /// Agents from AIDIP documents; each has the digest of its own document.
@@ -16,8 +17,7 @@ fn agents(documents: &[Value]) -> Vec<Arc<Agent>> {
 }
 
 fn agent(document: &Value) -> Arc<Agent> {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, document.to_string().as_bytes());
-    agent_with_digest(document, digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    agent_with_digest(document, sha256(document.to_string().as_bytes()))
 }
 
 fn agent_with_digest(document: &Value, digest: [u8; 32]) -> Arc<Agent> {

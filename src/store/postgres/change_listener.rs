@@ -2,6 +2,7 @@
 //! delays; readers then check for missed changes.
 
 use super::{DatabaseError, QUERY_TIMEOUT, connection_settings::ConnectionSettings};
+use crate::values::{Backoff, random_duration};
 use futures_util::{StreamExt, stream};
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -15,23 +16,18 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(10);
 
 /// Listens for as long as the future is polled.
 pub(super) async fn listen_for_changes(settings: ConnectionSettings, changes: Arc<watch::Sender<u64>>) {
-    let mut delay = MIN_RECONNECT_DELAY;
+    let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
     loop {
         let started = tokio::time::Instant::now();
         let Err(error) = listen_once(&settings, &changes).await;
         if started.elapsed() > MAX_RECONNECT_DELAY {
-            delay = MIN_RECONNECT_DELAY;
+            backoff.reset();
         }
         tracing::debug!(%error, "LISTEN on the registry's database failed; readers poll for changes instead");
-        tokio::time::sleep(jittered(delay)).await;
-        delay = (delay * 2).min(MAX_RECONNECT_DELAY);
+        // Between half of the delay and all of it.
+        let delay = backoff.next_delay() / 2;
+        tokio::time::sleep(delay + random_duration(delay)).await;
     }
-}
-
-/// Returns a random duration between half of `delay` and all of it.
-fn jittered(delay: Duration) -> Duration {
-    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
-    delay.mul_f64(0.5 + 0.5 * f64::from((high >> 48) as u16) / f64::from(u16::MAX))
 }
 
 async fn listen_once(settings: &ConnectionSettings, changes: &watch::Sender<u64>) -> Result<Infallible, DatabaseError> {

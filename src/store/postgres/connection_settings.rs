@@ -2,9 +2,9 @@
 //! always use TLS with a verified certificate; on this machine the URL decides.
 
 use super::{DatabaseUrl, QUERY_TIMEOUT};
-use crate::store::database_url::parse_url;
+use crate::{store::database_url::parse_url, values::is_loopback_host};
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
-use std::{net::IpAddr, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 use tokio_postgres::{
     Config,
     config::{Host, SslMode},
@@ -59,14 +59,10 @@ fn set_server_timeouts(config: &mut Config) {
 /// Whether every host is this machine.
 fn is_local(config: &Config) -> bool {
     let hosts_are_local = config.get_hosts().iter().all(|host| match host {
-        Host::Tcp(name) => name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| is_loopback(&ip)),
+        Host::Tcp(name) => is_loopback_host(name),
         Host::Unix(_) => true,
     });
-    hosts_are_local && config.get_hostaddrs().iter().all(is_loopback)
-}
-
-fn is_loopback(ip: &IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
+    hosts_are_local && config.get_hostaddrs().iter().all(|ip| ip.to_canonical().is_loopback())
 }
 
 fn load_root_store(authorities: Option<&Path>) -> Result<RootCertStore, String> {

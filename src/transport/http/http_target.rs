@@ -7,12 +7,13 @@ use crate::{
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
         headers::{self, GatewayHeaders},
     },
+    values::is_loopback_host,
 };
 use http::{
     HeaderName, HeaderValue,
     uri::{Authority, PathAndQuery, Scheme},
 };
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 /// The target of calls to one HTTP endpoint, computed once.
 #[derive(Debug)]
@@ -79,9 +80,7 @@ pub(super) fn check_plaintext(parts: &EndpointParts, settings: &TransportConfig)
     let ConnectAddress::Tcp { host, .. } = &parts.address else {
         return Ok(());
     };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_local = &**host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    if parts.scheme == Scheme::HTTPS || is_local || settings.allow_plaintext == Some(true) {
+    if parts.scheme == Scheme::HTTPS || is_loopback_host(host) || settings.allow_plaintext == Some(true) {
         return Ok(());
     }
     Err(vec![

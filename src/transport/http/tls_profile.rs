@@ -1,7 +1,10 @@
 //! TLS profiles: which authorities the gateway trusts, and which client certificate it presents. Agents with equal
 //! settings share a profile. Changed files are reloaded while the gateway runs, unless they are invalid.
 
-use crate::{transport::config::UpstreamTlsConfig, values::ConfigPath};
+use crate::{
+    transport::config::UpstreamTlsConfig,
+    values::{FileStamp, strip_brackets},
+};
 use arc_swap::ArcSwap;
 use rustls::{
     ClientConfig, RootCertStore,
@@ -13,7 +16,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
 };
 
 /// Numbers every TLS configuration, so that no two have the same generation.
@@ -25,10 +27,8 @@ pub(super) struct LoadedTls {
     pub(super) config: Arc<ClientConfig>,
     /// A connection that was opened under another generation is not used again.
     pub(super) generation: u64,
-    file_stamps: Vec<TlsFileStamp>,
+    file_stamps: Vec<Option<FileStamp>>,
 }
-
-type TlsFileStamp = Option<(SystemTime, u64)>;
 
 /// One set of TLS settings.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl TlsProfile {
 /// Returns the name to verify: the configured one, or the endpoint's host.
 pub(super) fn parse_server_name(settings: &UpstreamTlsConfig, host: &str) -> Result<ServerName<'static>, String> {
     let name = settings.server_name.as_deref().unwrap_or(host);
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let bare = strip_brackets(name);
     ServerName::try_from(bare.to_owned())
         .map_err(|_| format!("tls.server_name: '{bare}' is not valid (must be a DNS name or an IP address)"))
 }
@@ -149,11 +149,7 @@ fn read_certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-fn file_stamps(settings: &UpstreamTlsConfig) -> Vec<TlsFileStamp> {
+fn file_stamps(settings: &UpstreamTlsConfig) -> Vec<Option<FileStamp>> {
     let files = [&settings.ca, &settings.certificate, &settings.key];
-    let stamp = |path: &ConfigPath| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    };
-    files.into_iter().flatten().map(stamp).collect()
+    files.into_iter().flatten().map(|path| FileStamp::read(path)).collect()
 }

@@ -5,7 +5,7 @@ use super::{agent_room::AgentRoom, error_mapping, pending_calls::PendingCalls, s
 use crate::{
     fault::Fault,
     net::{ApiClient, ApiReply, ApiRequest, FetchLimits},
-    values::{ByteSize, ConfigDuration},
+    values::{ByteSize, ConfigDuration, random_duration},
 };
 use parking_lot::Mutex;
 use std::{
@@ -186,10 +186,4 @@ impl MatrixAccount {
             None => Ok(()),
         }
     }
-}
-
-/// Returns a random duration up to `max`.
-pub(super) fn random_duration(max: Duration) -> Duration {
-    let random = uuid::Uuid::new_v4().as_u128() as u16;
-    max.mul_f64(f64::from(random) / f64::from(u16::MAX))
 }

@@ -5,7 +5,7 @@ use super::error_mapping::TOO_LARGE_MESSAGE;
 use crate::{
     fault::{Fault, FaultCode},
     transport::UpstreamCall,
-    values::json::truncate,
+    values::{encode_hex, json::truncate},
 };
 use aws_lc_rs::digest;
 use http::{HeaderMap, HeaderValue};
@@ -122,7 +122,7 @@ pub(super) fn transaction_id(request: &UpstreamCall<'_>, destination: [&str; 2],
         hash.update(part);
     }
     let hash = hash.finish();
-    Some(hash.as_ref().iter().take(20).fold("gatepost-".to_owned(), |text, byte| text + &format!("{byte:02x}")))
+    Some(format!("gatepost-{}", encode_hex(hash.as_ref().get(..20)?)))
 }
 
 /// Returns the gateway's own header fields.

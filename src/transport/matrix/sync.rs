@@ -4,13 +4,13 @@
 use super::{
     agent_room::get_request,
     error_mapping,
-    homeserver_account::{MatrixAccount, SyncState, random_duration},
+    homeserver_account::{MatrixAccount, SyncState},
     reply_message::RoomMessage,
 };
 use crate::{
     fault::Fault,
     net::{ApiReply, ApiRequest, FetchError, FetchLimits},
-    values::{ByteSize, ConfigDuration},
+    values::{Backoff, ByteSize, ConfigDuration, random_duration},
 };
 use http::Method;
 use serde::Deserialize;
@@ -44,7 +44,6 @@ struct SyncCursor {
     filter: Option<(String, SyncScope)>,
     own_user: Option<String>,
     events: u32,
-    failures: u32,
 }
 
 /// The rooms and senders whose messages are received.
@@ -81,12 +80,12 @@ struct RoomTimeline {
 
 /// Runs the sync loop until the account is dropped.
 pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
-    let mut cursor = SyncCursor { since: None, filter: None, own_user: None, events: EVENTS_PER_ROOM, failures: 0 };
+    let mut cursor = SyncCursor { since: None, filter: None, own_user: None, events: EVENTS_PER_ROOM };
+    let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
     loop {
         let Some(account) = account.upgrade() else { return };
         let result = cursor.sync_once(&account).await;
         let fault = result.err();
-        cursor.failures = if fault.is_some() { cursor.failures.saturating_add(1) } else { 0 };
         account.sync_state.send_modify(|state| {
             *state = SyncState {
                 receiving: state.receiving || fault.is_none(),
@@ -94,12 +93,14 @@ pub(super) async fn run_sync_loop(account: Weak<MatrixAccount>) {
                 syncs: state.syncs + 1,
             };
         });
-        let Some(fault) = fault else { continue };
+        let Some(fault) = fault else {
+            backoff.reset();
+            continue;
+        };
         tracing::warn!(homeserver = account.api.authority(), "Matrix sync failed, replies are delayed: {fault}");
-        let pause = MAX_BACKOFF.min(MIN_BACKOFF * 2_u32.saturating_pow(cursor.failures.min(10) - 1));
         sleep(MIN_BACKOFF + random_duration(MIN_BACKOFF)).await;
         tokio::select! {
-            () = sleep(pause) => {}
+            () = sleep(backoff.next_delay()) => {}
             () = account.wake_sync.notified() => {}
         }
     }

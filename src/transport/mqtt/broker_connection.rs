@@ -4,9 +4,10 @@
 use super::{BrokerKey, PolicyWatch, broker_session::BrokerSession};
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
-    mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender, jittered_pause},
+    mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender},
     net::TlsClientSettings,
     transport::http,
+    values::{Backoff, jittered},
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -16,8 +17,11 @@ use tokio::{
     time::Instant,
 };
 
-/// The shortest and the longest backoff between two attempts.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The shortest and the longest delay between two attempts, before jitter.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
+/// How much the delay varies in either direction, as a share of it.
+const RECONNECT_JITTER: f64 = 0.5;
 /// A connection that lasted this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -103,7 +107,8 @@ impl BrokerConnectionInner {
     /// Keeps the connection open; never returns while the address policy exists.
     async fn run_reconnect_loop(&self) {
         let mut policy = self.policy.changed.subscribe();
-        let (mut backoff, mut tasks) = (BACKOFF.0, JoinSet::new());
+        let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
+        let mut tasks = JoinSet::new();
         self.demand.notified().await;
         loop {
             policy.mark_unchanged();
@@ -126,21 +131,20 @@ impl BrokerConnectionInner {
                         }
                     };
                     if connected_at.elapsed() >= STABLE_AFTER {
-                        backoff = BACKOFF.0;
+                        backoff.reset();
                     }
                     (reason, true)
                 }
             };
             tracing::warn!(broker = %self.key.address.base_url(), reason, "not connected to an agent's MQTT broker");
             // After a connection that was stable, calls wait for the first attempt to reconnect.
-            let retry_at_once = was_up && backoff == BACKOFF.0;
+            let retry_at_once = was_up && backoff.is_reset();
             self.state.send_replace(if retry_at_once {
                 ConnectionState::Connecting
             } else {
                 ConnectionState::Down(reason.into())
             });
-            tokio::time::sleep(jittered_pause(backoff)).await;
-            backoff = (backoff * 2).min(BACKOFF.1);
+            tokio::time::sleep(jittered(backoff.next_delay(), RECONNECT_JITTER)).await;
             if !was_up {
                 self.state.send_replace(ConnectionState::Connecting);
                 self.demand.notified().await;

@@ -5,9 +5,10 @@ use super::task_call::{PublishedTask, TaskEvent};
 use crate::{
     fault::{Fault, FaultCode},
     transport::ReplyBody,
+    values::AcceptHeader,
 };
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use std::time::Duration;
 use tokio::{
     sync::mpsc,
@@ -19,19 +20,9 @@ const MAX_QUEUED_EVENTS: usize = 4;
 
 /// Whether `Accept` names server-sent events, and gives JSON no or less weight.
 pub(super) fn prefers_event_stream(headers: &HeaderMap) -> bool {
-    let quality = |media: &str| {
-        let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
-        let ranges = values.flat_map(|value| value.split(','));
-        let qualities = ranges.filter_map(|range| {
-            let mut parts = range.split(';').map(str::trim);
-            parts.next().filter(|name| name.eq_ignore_ascii_case(media))?;
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
-            weight.map_or(Some(1.0), |q| q.parse::<f32>().ok())
-        });
-        qualities.fold(0.0, f32::max)
-    };
-    let events = quality("text/event-stream");
-    events > 0.0 && events > quality("application/json")
+    let accept = AcceptHeader::from_headers(headers);
+    let quality = |media| accept.exact_quality_of(media).unwrap_or_default();
+    quality("text/event-stream") > quality("application/json")
 }
 
 fn format_event(name: &str, data: &[u8]) -> Bytes {

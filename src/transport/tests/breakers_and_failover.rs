@@ -24,9 +24,15 @@ async fn silent(stream: TcpStream, _: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-fn unused_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}/run", listener.local_addr().unwrap())
+fn url_of(port: &ClosedPort) -> String {
+    format!("http://{}/run", port.address)
+}
+
+/// Lets the open duration of a breaker pass without waiting.
+async fn pass_open_duration() {
+    tokio::time::pause();
+    tokio::time::advance(OPEN_DURATION + Duration::from_millis(20)).await;
+    tokio::time::resume();
 }
 
 /// Starts an agent that answers with its name; returns its URL and the number of its requests.
@@ -65,10 +71,8 @@ fn breaker_state(upstream: &TestUpstream) -> BreakerState {
 
 #[tokio::test]
 async fn r35_consecutive_failures_open_the_breaker_until_a_probe_succeeds() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let upstream = TestUpstream::new(&format!("http://{address}/run"), &sensitive_breaker());
+    let port = ClosedPort::new();
+    let upstream = TestUpstream::new(&url_of(&port), &sensitive_breaker());
     for _ in 0..2 {
         let detail = assert_fault(upstream.get().await, 503, "AgentUnavailable");
         assert!(detail.contains("connecting"), "{detail}");
@@ -78,7 +82,7 @@ async fn r35_consecutive_failures_open_the_breaker_until_a_probe_succeeds() {
     assert!(assert_fault(Err::<(), _>(fault), 503, "AgentUnavailable").contains("breaker"));
     assert_eq!(breaker_state(&upstream), BreakerState::Open);
     // The agent is back; the first call after the open duration is the probe that reaches it.
-    let listener = TcpListener::bind(address).await.unwrap();
+    let listener = port.open();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -87,7 +91,7 @@ async fn r35_consecutive_failures_open_the_breaker_until_a_probe_succeeds() {
             });
         }
     });
-    tokio::time::sleep(OPEN_DURATION + Duration::from_millis(20)).await;
+    pass_open_duration().await;
     assert_eq!(breaker_state(&upstream), BreakerState::HalfOpen);
     read_body(upstream.get().await).await.unwrap();
     assert_eq!(breaker_state(&upstream), BreakerState::Closed);
@@ -101,7 +105,7 @@ async fn a_probe_that_never_ends_blocks_no_further_probe_and_probes_never_run_co
         assert_fault(upstream.get().await, 504, "Timeout");
     }
     let before = count.load(Ordering::SeqCst);
-    tokio::time::sleep(OPEN_DURATION + Duration::from_millis(20)).await;
+    pass_open_duration().await;
     let probes = (0..20).map(|_| {
         let upstream = Arc::clone(&upstream);
         tokio::spawn(async move { upstream.get().await.unwrap_err().code().row().name })
@@ -114,9 +118,9 @@ async fn a_probe_that_never_ends_blocks_no_further_probe_and_probes_never_run_co
     assert_eq!(codes.iter().filter(|code| **code == "Timeout").count(), 1, "{codes:?}");
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
     // The caller of the probe leaves; the next probe is still made.
-    tokio::time::sleep(OPEN_DURATION + Duration::from_millis(20)).await;
+    pass_open_duration().await;
     assert!(tokio::time::timeout(Duration::from_millis(20), upstream.get()).await.is_err());
-    tokio::time::sleep(OPEN_DURATION + Duration::from_millis(20)).await;
+    pass_open_duration().await;
     assert_fault(upstream.get().await, 504, "Timeout");
 }
 
@@ -131,7 +135,7 @@ async fn opening_a_websocket_does_not_use_up_the_probe_of_an_agent_without_one()
         BreakerState::Closed,
         "a name that does not resolve counts as an endpoint that is down"
     );
-    tokio::time::sleep(OPEN_DURATION + Duration::from_millis(20)).await;
+    pass_open_duration().await;
     let admitted = TestAdmission {
         upstream_set: upstream.upstream_set.clone(),
         deadline: Instant::now() + Duration::from_secs(3),
@@ -224,7 +228,8 @@ fn r35_a_connect_timeout_shortened_by_the_caller_does_not_count_as_a_failure() {
 
 #[tokio::test]
 async fn a_breaker_outlives_its_upstream_set_and_can_be_disabled() {
-    let (transport, endpoint) = (transport(), unused_address());
+    let (transport, closed) = (transport(), ClosedPort::new());
+    let endpoint = url_of(&closed);
     let upstream = TestUpstream::with_client(transport.clone(), &endpoint, &sensitive_breaker());
     for _ in 0..2 {
         drop(upstream.get().await);
@@ -295,7 +300,8 @@ async fn calls_are_spread_over_the_endpoints_by_calls_in_flight() {
 async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     let (alive, calls) = start_named_agent("alive").await;
     // Nothing was delivered: any call fails over.
-    let upstream = with_endpoints(&unused_address(), &[&alive], short_timeouts());
+    let closed = ClosedPort::new();
+    let upstream = with_endpoints(&url_of(&closed), &[&alive], short_timeouts());
     for _ in 0..4 {
         assert_eq!(answering_agent(upstream.post().await), "alive");
     }
@@ -317,13 +323,14 @@ async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     }
     // A later endpoint that is unreachable does not undo what an earlier one may have executed.
     let disabled = CircuitBreakerConfig { consecutive_failures: Some(0), open_duration: None };
+    let (closed, second_closed) = (ClosedPort::new(), ClosedPort::new());
     let upstream =
-        with_endpoints(&dying, &[&unused_address()], TransportConfig { circuit_breaker: disabled, ..short_timeouts() });
+        with_endpoints(&dying, &[&url_of(&closed)], TransportConfig { circuit_breaker: disabled, ..short_timeouts() });
     for _ in 0..2 {
         assert_fault(upstream.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await, 502, "AgentError");
     }
     // If every breaker is open, the fault says so.
-    let upstream = with_endpoints(&unused_address(), &[&unused_address()], sensitive_breaker());
+    let upstream = with_endpoints(&url_of(&closed), &[&url_of(&second_closed)], sensitive_breaker());
     for _ in 0..2 {
         assert_fault(upstream.post().await, 503, "AgentUnavailable");
     }
@@ -363,7 +370,8 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is
         used.insert(endpoint);
     }
     assert_eq!(used.len(), 3);
-    let partial = with_endpoints(&unused_address(), &[&endpoints[1], &endpoints[2]], sensitive_breaker());
+    let closed = ClosedPort::new();
+    let partial = with_endpoints(&url_of(&closed), &[&endpoints[1], &endpoints[2]], sensitive_breaker());
     for name in 0..20_u32 {
         let session = stable_hash(&[b"key:a", &name.to_le_bytes()]);
         let (before, after) = (agent_for(&upstream, session).await, agent_for(&partial, session).await);

@@ -8,10 +8,8 @@ async fn body_for_response(response: impl Into<Vec<u8>>, close: bool) -> Result<
 
 #[tokio::test]
 async fn r35_a_refused_connection_is_503_with_retry_after() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let fault = TestUpstream::at(address).post().await.unwrap_err();
+    let port = ClosedPort::new();
+    let fault = TestUpstream::at(port.address).post().await.unwrap_err();
     assert_eq!(fault.retry_after_secs(), Some(1));
     assert_fault(Err::<(), _>(fault), 503, "AgentUnavailable");
 }

@@ -1,6 +1,8 @@
 //! The upstream client against well-behaved and misbehaving agents, all on loopback, most of them written byte by byte.
 
 mod breakers_and_failover;
+#[path = "../../../tests/it/support/closed_port.rs"]
+mod closed_port;
 mod connection_reuse;
 mod header_filtering;
 mod http2_upstream;
@@ -14,6 +16,7 @@ use crate::agent::Agent;
 use crate::values::ConfigDuration;
 use ::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
+use closed_port::ClosedPort;
 use serde_json::json;
 use std::{
     net::SocketAddr,

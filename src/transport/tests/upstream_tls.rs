@@ -154,6 +154,26 @@ async fn a_changed_ca_file_applies_to_open_connections_and_an_invalid_one_is_ign
 }
 
 #[tokio::test]
+async fn a_ca_file_that_is_swapped_for_one_of_equal_length_and_time_applies_to_open_connections() {
+    let (authority, other) = (TestAuthority::new(), TestAuthority::new());
+    let (address, _) = authority.agent("localhost", None).await;
+    let (file, swapped) = (authority.path("ca.pem").unwrap(), authority.path("swapped.pem").unwrap());
+    // Spaces after the certificate make the lengths equal.
+    std::fs::write(&file, format!("{:4096}", authority.certificate.pem())).unwrap();
+    std::fs::write(&swapped, format!("{:4096}", other.certificate.pem())).unwrap();
+    let before = std::fs::metadata(&file).unwrap();
+    let swapped_file = std::fs::File::options().write(true).open(&swapped).unwrap();
+    swapped_file.set_modified(before.modified().unwrap()).unwrap();
+    let upstream = TestUpstream::new(&url(address), &authority.trusting_settings());
+    read_body(upstream.post().await).await.unwrap();
+    std::fs::rename(&swapped, &file).unwrap();
+    let after = std::fs::metadata(&file).unwrap();
+    assert_eq!((after.len(), after.modified().unwrap()), (before.len(), before.modified().unwrap()));
+    upstream.client.http.sweep().await;
+    assert_fault(upstream.post().await, 502, "AgentError");
+}
+
+#[tokio::test]
 async fn r4_the_gateway_presents_its_certificate_to_agents_that_request_one() {
     let authority = TestAuthority::new();
     let (address, _) = authority.agent("localhost", Some(&authority)).await;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::{
     agent::{Agent, Step, http_response, latch, write},
+    closed_port::ClosedPort,
     gateway::gatepost_command,
     servers::EchoServer,
 };
@@ -131,9 +132,9 @@ async fn exit_codes_distinguish_failures_from_usage_errors() {
         Agent::with_steps(http_response("500 Internal Server Error", "application/json", r#"{"error":"x"}"#)).await;
     let dying =
         Agent::with_steps(vec![write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\""), Step::Reset]).await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::new();
     let (failing, dying) = (format!("http://{}/", failing.address), format!("http://{}/", dying.address));
-    let unreachable = format!("http://127.0.0.1:{closed}/");
+    let unreachable = format!("http://{}/", closed.address);
     let cases: Vec<(i32, Vec<&str>)> = vec![
         (1, vec!["call", &failing]),
         (1, vec!["call", &dying]),

@@ -1,16 +1,29 @@
 //! An issuer of access tokens with the claims that a test chooses, such as tokens bound to a certificate.
 
-use super::agent::{Agent, json_response};
+use super::{
+    agent::{Agent, json_response},
+    closed_port::ClosedPort,
+};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    net::SocketAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// An issuer with one ES256 key, and the server of its JWK Set.
 pub struct TokenIssuer {
     key: EncodingKey,
-    server: Agent,
+    address: SocketAddr,
+    _server: IssuerServer,
+}
+
+/// What stands at the address of an issuer, for as long as the issuer exists.
+enum IssuerServer {
+    Running { _agent: Agent },
+    Unreachable { _port: ClosedPort },
 }
 
 impl TokenIssuer {
@@ -19,12 +32,20 @@ impl TokenIssuer {
         let (x, y) = pair.public_key_raw()[1..].split_at(32);
         let jwk = json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": "one",
             "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)});
-        let server = Agent::scripted(move |_| json_response(&json!({"keys": [jwk]}))).await;
-        Self { key: EncodingKey::from_ec_der(&pair.serialize_der()), server }
+        let agent = Agent::scripted(move |_| json_response(&json!({"keys": [jwk]}))).await;
+        let key = EncodingKey::from_ec_der(&pair.serialize_der());
+        Self { key, address: agent.address, _server: IssuerServer::Running { _agent: agent } }
+    }
+
+    /// An issuer whose server refuses connections.
+    pub fn unreachable() -> Self {
+        let (port, pair) = (ClosedPort::new(), KeyPair::generate().unwrap());
+        let key = EncodingKey::from_ec_der(&pair.serialize_der());
+        Self { key, address: port.address, _server: IssuerServer::Unreachable { _port: port } }
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.server.address)
+        format!("http://{}", self.address)
     }
 
     /// The keys of `auth` that make a gateway trust this issuer.

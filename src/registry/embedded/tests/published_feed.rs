@@ -28,7 +28,7 @@ async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
     let first = feed.poll().await;
     assert_eq!(describe_parts(&first.parts), ["+registry/a", "+registry/b"]);
     let PartUpdate::Replaced(documents) = &first.parts[0].update else { panic!() };
-    assert_eq!(documents[0].digest, sha256(stored.document.as_bytes()));
+    assert_eq!(documents[0].digest, crate::values::sha256(stored.document.as_bytes()));
     assert!(matches!(&documents[0].body, DocumentBody::Text(text) if *text == stored.document.as_bytes()));
     assert!(feed.poll().await.parts.is_empty());
     feed.acknowledge();

@@ -1,5 +1,5 @@
-//! The MQTT feed: valid and invalid statuses, and brokers that are scripted byte by byte. `tests/it/mqtt_feed.rs` uses
-//! a real broker.
+//! The MQTT feed: valid and invalid statuses, and brokers that are scripted byte by byte.
+//! `tests/it/external/mqtt_feed.rs` uses a real broker.
 
 mod config;
 mod misbehaving_brokers;

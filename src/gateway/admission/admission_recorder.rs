@@ -1,0 +1,33 @@
+//! What the admission pipeline reports while it judges a call, so that a refused call is recorded like an admitted one.
+
+use crate::{auth::Caller, gateway::route::Route};
+use bytes::Bytes;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+/// Receives what the pipeline finds out about a call.
+pub(in crate::gateway) trait AdmissionRecorder {
+    /// Returns the call id.
+    fn call_id(&self) -> &str;
+
+    /// Returns when the call arrived.
+    fn arrived_at(&self) -> Instant;
+
+    /// Returns whether the call, or the call that it is a part of, passed load shedding already.
+    fn is_exempt_from_shedding(&self) -> bool;
+
+    /// Returns where the input is kept if it may be JSON-RPC: a fault is then written as a JSON-RPC error with the
+    /// request's id.
+    fn buffered_input(&self) -> &OnceLock<Bytes>;
+
+    /// Records the authenticated caller, also of a call that is refused.
+    fn record_caller(&mut self, caller: &Arc<Caller>);
+
+    /// Records the agent, once the caller may know that it exists.
+    fn record_route(&mut self, route: &Arc<Route>);
+
+    /// Records the operation that is called, as its index in the route.
+    fn record_operation(&mut self, operation: usize);
+}

@@ -1,0 +1,133 @@
+//! Steps 5 and 6: finds the agent and decides whether the caller may call it. Also what follows from who the caller is:
+//! the account that rate limits charge, and the owner of its tasks and idempotency keys.
+
+use crate::{
+    auth::{AgentAuthRequirements, Authorizer, Caller, CallerKind, ClientCertificate, PresentedCredentials},
+    fault::{Fault, FaultCode, Result},
+    gateway::{
+        gateway_state::{ConfigSnapshot, Gateway},
+        route::Route,
+    },
+    limit::{CallLimiter, RateLimitKey},
+};
+use http::HeaderMap;
+use std::{net::IpAddr, sync::Arc};
+
+/// The part of a request that authentication and rate limits need.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct CallerContext<'a> {
+    pub(in crate::gateway) headers: &'a HeaderMap,
+    pub(in crate::gateway) client_certificate: Option<&'a ClientCertificate>,
+    pub(in crate::gateway) address: IpAddr,
+}
+
+impl<'a> CallerContext<'a> {
+    /// Returns the credentials of the request.
+    pub(in crate::gateway) fn presented_credentials(&self) -> PresentedCredentials<'a> {
+        PresentedCredentials { headers: self.headers, client_certificate: self.client_certificate }
+    }
+}
+
+/// An agent, and a caller that may call it.
+pub(in crate::gateway) struct RouteAndCaller {
+    pub(in crate::gateway) route: Arc<Route>,
+    pub(in crate::gateway) caller: Arc<Caller>,
+}
+
+/// A refusal, with the caller if it was authenticated.
+pub(in crate::gateway) struct AuthorizationRefusal {
+    pub(in crate::gateway) caller: Option<Arc<Caller>>,
+    pub(in crate::gateway) fault: Fault,
+}
+
+/// Finds agents and authorises their callers.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct AgentAuthorization<'a> {
+    pub(in crate::gateway) gateway: &'a Gateway,
+    pub(in crate::gateway) config: &'a ConfigSnapshot,
+}
+
+impl AgentAuthorization<'_> {
+    /// Finds the agent and authorises its caller. A miss is answered only after authentication, so that ids cannot be
+    /// probed.
+    pub(in crate::gateway) async fn find_and_authorize(
+        &self,
+        agent: &str,
+        context: &CallerContext<'_>,
+    ) -> std::result::Result<RouteAndCaller, AuthorizationRefusal> {
+        let config = self.config;
+        let presented = context.presented_credentials();
+        let route = match self.gateway.catalogue.load().get(agent).cloned() {
+            Some(route) => Some(route),
+            None => Box::pin(self.find_on_demand(agent, &presented))
+                .await
+                .map_err(|fault| AuthorizationRefusal { caller: None, fault })?,
+        };
+        // After a reload a route may still carry the grants of the previous configuration.
+        let current_grants = route
+            .as_ref()
+            .filter(|route| !config.auth.is_current(&route.grants))
+            .map(|route| config.auth.grants_for_agent(&route.agent));
+        let requirements = route.as_ref().map(|route| AgentAuthRequirements {
+            authentication: &route.agent.authentication,
+            grants: current_grants.as_ref().unwrap_or(&route.grants),
+        });
+        let caller = config.auth.authorize(&presented, requirements).await;
+        let caller = caller.map_err(|refusal| AuthorizationRefusal { caller: refusal.caller, fault: refusal.fault })?;
+        match route {
+            Some(route) => Ok(RouteAndCaller { route, caller }),
+            None => {
+                let fault = Fault::from(FaultCode::Internal)
+                    .with_detail("authorisation passed for an agent that does not exist");
+                Err(AuthorizationRefusal { caller: Some(caller), fault })
+            }
+        }
+    }
+
+    /// Queries the registries that are too large to copy for an agent that is not in the catalogue. Only callers that
+    /// hold a grant trigger a query.
+    pub(in crate::gateway) async fn find_on_demand(
+        &self,
+        agent: &str,
+        presented: &PresentedCredentials<'_>,
+    ) -> Result<Option<Arc<Route>>> {
+        let Some(lazy) = &self.config.on_demand_registries else { return Ok(None) };
+        if let Some(route) = lazy.cached_route(agent) {
+            return Ok(Some(route));
+        }
+        let Ok(id) = agent.parse() else { return Ok(None) };
+        // The authentication that follows refuses callers without a valid credential.
+        match self.config.auth.authenticate_or_anonymous(presented, true).await {
+            Ok(caller) if !caller.grants.is_empty() => Box::pin(lazy.look_up(&id)).await,
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Returns whether the caller may call the agent.
+pub(in crate::gateway) fn may_call(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
+    // After a reload a route may still carry the grants of the previous configuration.
+    let current_grants = (!auth.is_current(&route.grants)).then(|| auth.grants_for_agent(&route.agent));
+    let grants = current_grants.as_ref().unwrap_or(&route.grants);
+    auth.is_call_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
+}
+
+/// Returns the account that the rate limits charge: the caller, or the address if the caller is anonymous.
+pub(in crate::gateway) fn rate_limit_account<'a>(
+    limits: &CallLimiter,
+    caller: &'a Caller,
+    address: IpAddr,
+) -> RateLimitKey<'a> {
+    match caller.kind {
+        CallerKind::Anonymous => limits.anonymous_key(address),
+        _ => limits.caller_key(&caller.id, caller.tier.as_deref()),
+    }
+}
+
+/// Returns the owner of the caller's tasks and idempotency keys. Anonymous callers are distinguished by their address.
+pub(in crate::gateway) fn owner_id(caller: &Caller, address: IpAddr) -> Arc<str> {
+    match caller.kind {
+        CallerKind::Anonymous => format!("{} at {address}", caller.id).into(),
+        _ => Arc::clone(&caller.id),
+    }
+}

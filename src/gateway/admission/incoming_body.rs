@@ -1,0 +1,93 @@
+//! The request body: bounded in size and time, and not read before it is needed.
+
+use crate::{
+    fault::{Fault, FaultCode, Result},
+    http_server::HttpSession,
+};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use std::time::Instant;
+
+/// A request body that is being read: with the connection's idle timeout between two reads, and a deadline for the
+/// whole body.
+pub(in crate::gateway) struct IncomingBody<'a> {
+    session: &'a mut HttpSession,
+    deadline: Instant,
+    unread: Option<Bytes>,
+    continue_sent: bool,
+}
+
+impl<'a> IncomingBody<'a> {
+    pub(in crate::gateway) fn new(session: &'a mut HttpSession, deadline: Instant) -> Self {
+        Self { session, deadline, unread: None, continue_sent: false }
+    }
+
+    pub(in crate::gateway) fn headers(&self) -> &HeaderMap {
+        &self.session.head().headers
+    }
+
+    /// Returns whether the request has no body.
+    pub(in crate::gateway) fn is_empty(&mut self) -> bool {
+        self.unread.is_none() && self.session.is_body_empty()
+    }
+
+    /// Returns `Content-Length`, which `request_validation` has validated.
+    pub(in crate::gateway) fn content_length(&self) -> Option<u64> {
+        let length = self.headers().get(header::CONTENT_LENGTH)?;
+        length.to_str().ok()?.parse().ok()
+    }
+
+    /// Reads the next chunk; `None` at the end.
+    pub(in crate::gateway) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        if let Some(bytes) = self.unread.take() {
+            return Ok(Some(bytes));
+        }
+        if !std::mem::replace(&mut self.continue_sent, true) {
+            self.session.send_continue_if_expected().await;
+        }
+        self.session.read_body_chunk(self.deadline.into()).await
+    }
+
+    /// Reads the first chunk that is not empty; returns an empty one if the body is empty.
+    pub(in crate::gateway) async fn first_chunk(&mut self) -> Result<Bytes> {
+        while let Some(bytes) = self.chunk().await? {
+            if !bytes.is_empty() {
+                return Ok(bytes);
+            }
+        }
+        Ok(Bytes::new())
+    }
+
+    pub(in crate::gateway) fn unread(&mut self, bytes: Bytes) {
+        self.unread = Some(bytes);
+    }
+
+    /// Reads the whole body, at most `max_bytes`.
+    ///
+    /// # Errors
+    /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408.
+    pub(in crate::gateway) async fn read_complete(&mut self, max_bytes: usize) -> Result<Bytes> {
+        let declared_length = self.content_length().unwrap_or_default();
+        if declared_length > max_bytes as u64 {
+            return Err(body_too_large(max_bytes));
+        }
+        let first = self.first_chunk().await?;
+        if first.len() as u64 == declared_length && declared_length > 0 {
+            return Ok(first);
+        }
+        let mut body = BytesMut::with_capacity((declared_length as usize).max(first.len()));
+        body.extend_from_slice(&first);
+        while let Some(bytes) = self.chunk().await? {
+            if body.len() + bytes.len() > max_bytes {
+                return Err(body_too_large(max_bytes));
+            }
+            body.extend_from_slice(&bytes);
+        }
+        if body.len() > max_bytes { Err(body_too_large(max_bytes)) } else { Ok(body.freeze()) }
+    }
+}
+
+/// The fault for a body of more than `max_bytes`.
+pub(in crate::gateway) fn body_too_large(max_bytes: usize) -> Fault {
+    Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))
+}

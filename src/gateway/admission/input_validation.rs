@@ -1,0 +1,224 @@
+//! Step 8: the input. Selects the operation, validates the input against its schema, and splits batches. The agent
+//! receives the original bytes, never a re-serialisation.
+
+use super::incoming_body::IncomingBody;
+use crate::{
+    contract::{self, JsonBounds},
+    fault::{Fault, FaultCode, Result, Violation},
+    gateway::{
+        content_negotiation,
+        gateway_state::Gateway,
+        header_names,
+        route::{CompiledOperation, Route, is_json_content},
+    },
+};
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Value, value::RawValue};
+use std::sync::OnceLock;
+
+/// The input, validated as far as the contract requires.
+#[derive(Debug)]
+pub(in crate::gateway) enum CallInput {
+    /// One input, buffered.
+    Complete(Bytes),
+    /// Several inputs, each with its own validation result, in order (R44).
+    Batch(Vec<(Bytes, Result<()>)>),
+    /// An input that is not validated: the bytes read so far, followed by the rest of the body as a stream.
+    Streamed(Bytes),
+}
+
+/// Returns the operation that the path or the headers name, or the only one.
+pub(in crate::gateway) fn named_operation(
+    route: &Route,
+    path: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Option<usize>> {
+    let header = headers.get(header_names::OPERATION).map(|name| name.to_str().unwrap_or("?"));
+    let Some(name) = path.or(header) else {
+        return Ok(route.only_operation().map(|_| 0));
+    };
+    route.operation_index(name).map(Some).ok_or_else(|| unknown_operation(route, name))
+}
+
+fn unknown_operation(route: &Route, name: &str) -> Fault {
+    let name: String = name.chars().take(60).collect();
+    match route.operation_names() {
+        names if names.is_empty() => {
+            Fault::new(FaultCode::CapabilityNotFound, "This agent has one operation, which has no name")
+        }
+        names => {
+            Fault::new(FaultCode::CapabilityNotFound, format!("This agent has no operation '{name}' (it has: {names})"))
+        }
+    }
+}
+
+/// Reads and validates the input of one call.
+pub(in crate::gateway) struct InputReader<'a> {
+    pub(in crate::gateway) gateway: &'a Gateway,
+    pub(in crate::gateway) route: &'a Route,
+    pub(in crate::gateway) contract_config: &'a contract::ContractConfig,
+    pub(in crate::gateway) named_operation: Option<usize>,
+    /// Receives the buffered input if it may be JSON-RPC: a fault is then written as a JSON-RPC error with the
+    /// request's id.
+    pub(in crate::gateway) buffered_input: &'a OnceLock<Bytes>,
+}
+
+impl InputReader<'_> {
+    /// Reads and validates the body; returns the operation and the input.
+    pub(in crate::gateway) async fn read_body(&self, incoming: &mut IncomingBody<'_>) -> Result<(usize, CallInput)> {
+        let operation = self.named_operation.and_then(|index| self.route.operations.get(index));
+        let is_unvalidated = operation.is_some_and(|operation| operation.contract.input.is_none());
+        if !is_unvalidated {
+            content_negotiation::check_json_body(incoming.headers())?;
+        } else if incoming.is_empty() || !may_be_batch(incoming.headers(), self.route) {
+            return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(Bytes::new())));
+        } else {
+            let first = incoming.first_chunk().await?;
+            if first_significant_byte(&first) != Some(b'[') {
+                // A buffered body can be retried where that is safe.
+                let is_complete = incoming.content_length() == Some(first.len() as u64) && !first.is_empty();
+                if is_complete {
+                    let _ = self.buffered_input.set(first.clone());
+                }
+                let input = if is_complete { CallInput::Complete(first) } else { CallInput::Streamed(first) };
+                return Ok((self.named_operation.unwrap_or_default(), input));
+            }
+            incoming.unread(first);
+        }
+        let bytes = incoming.read_complete(self.contract_config.max_body_size.get()).await?;
+        self.check_complete(bytes)
+    }
+
+    /// Validates a buffered input.
+    pub(in crate::gateway) fn check_complete(&self, bytes: Bytes) -> Result<(usize, CallInput)> {
+        if bytes.is_empty() {
+            return Err(Fault::new(FaultCode::InvalidInput, "The request has no body (send a JSON object)"));
+        }
+        // Only JSON-RPC inputs and inputs that are not JSON are held until the call ends; most calls are neither.
+        let store_input = || drop(self.buffered_input.set(bytes.clone()));
+        let parsed = contract::parse_json(&bytes, &JsonBounds { max_depth: self.contract_config.max_depth });
+        let value = parsed.inspect_err(|_| store_input())?;
+        if value.get("jsonrpc").is_some() {
+            store_input();
+        }
+        let accepts_array = |index: usize| {
+            self.route.operations.get(index).is_some_and(|operation| operation.contract.accepts_array_input())
+        };
+        match value {
+            Value::Array(items) if self.route.agent.accepts_batch => {
+                Ok((self.check_native_batch(items)?, CallInput::Complete(bytes)))
+            }
+            Value::Array(items) if !self.named_operation.is_some_and(accepts_array) => self.split_batch(&bytes, items),
+            value => {
+                let index = self.select_operation(&value)?;
+                self.check_input(index, value)?;
+                Ok((index, CallInput::Complete(bytes)))
+            }
+        }
+    }
+
+    /// Validates an array for an agent that accepts batches itself; returns the operation of the items.
+    fn check_native_batch(&self, items: Vec<Value>) -> Result<usize> {
+        self.check_item_count(items.len())?;
+        let mut operation = None;
+        for (index, item) in items.into_iter().enumerate() {
+            let item_operation = self.select_operation(&item)?;
+            if *operation.get_or_insert(item_operation) != item_operation {
+                return Err(mixed_operations());
+            }
+            self.check_input(item_operation, item).map_err(|fault| within_item(fault, index))?;
+        }
+        Ok(operation.or(self.named_operation).unwrap_or_default())
+    }
+
+    fn check_item_count(&self, items: usize) -> Result<()> {
+        let max_items = usize::from(self.contract_config.batch.max_items);
+        if items <= max_items {
+            return Ok(());
+        }
+        Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {max_items})")))
+    }
+
+    /// Splits an array into its items, byte for byte, and validates each (R44).
+    fn split_batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, CallInput)> {
+        self.check_item_count(items.len())?;
+        let raw_items: Vec<&RawValue> = serde_json::from_slice(bytes)
+            .map_err(|why| Fault::new(FaultCode::Internal, "The batch could not be split").with_detail(why))?;
+        let mut operation = None;
+        let mut batch = Vec::with_capacity(items.len());
+        for (raw_item, item) in raw_items.into_iter().zip(items) {
+            let item_operation = self.select_operation(&item)?;
+            if *operation.get_or_insert(item_operation) != item_operation {
+                return Err(mixed_operations());
+            }
+            batch.push((bytes.slice_ref(raw_item.get().as_bytes()), self.check_input(item_operation, item)));
+        }
+        Ok((operation.or(self.named_operation).unwrap_or_default(), CallInput::Batch(batch)))
+    }
+
+    /// Selects the operation: named by the path or a header, else by the body's member `operation` (R30).
+    fn select_operation(&self, value: &Value) -> Result<usize> {
+        let named_in_body = value.get("operation").and_then(Value::as_str);
+        match (self.named_operation, named_in_body) {
+            (Some(index), Some(name)) => {
+                let only = self.route.only_operation().filter(|only| !only.declares_operation && !only.name.is_empty());
+                match only {
+                    Some(_) if self.route.operation_index(name).is_none() => Err(unknown_operation(self.route, name)),
+                    _ => Ok(index),
+                }
+            }
+            (Some(index), None) => Ok(index),
+            (None, Some(name)) => self.route.operation_index(name).ok_or_else(|| unknown_operation(self.route, name)),
+            (None, None) => self.route.agent.default_operation.ok_or_else(|| {
+                Fault::new(
+                    FaultCode::InvalidInput,
+                    format!(
+                        "The agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
+                        self.route.operation_names()
+                    ),
+                )
+            }),
+        }
+    }
+
+    fn check_input(&self, operation_index: usize, mut value: Value) -> Result<()> {
+        let Some(operation) = self.route.operations.get(operation_index) else { return Ok(()) };
+        if let Value::Object(members) = &mut value
+            && is_operation_selector(operation, members.get("operation"))
+        {
+            members.remove("operation");
+        }
+        let violations = operation.contract.check_input(&value)?;
+        self.gateway.report_contract_violations(&self.route.agent, "input", &violations);
+        Ok(())
+    }
+}
+
+/// Returns whether the member `operation` only selects the operation, and so is not validated.
+fn is_operation_selector(operation: &CompiledOperation, member: Option<&Value>) -> bool {
+    !operation.name.is_empty() && !operation.declares_operation && member.is_some_and(Value::is_string)
+}
+
+/// Returns whether a body without a schema may be a batch that this agent does not accept itself.
+fn may_be_batch(headers: &HeaderMap, route: &Route) -> bool {
+    !route.agent.accepts_batch && is_json_content(headers.get(http::header::CONTENT_TYPE))
+}
+
+fn first_significant_byte(bytes: &[u8]) -> Option<u8> {
+    bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+fn mixed_operations() -> Fault {
+    Fault::new(FaultCode::InvalidInput, "All items of a batch must be for the same operation")
+}
+
+/// Makes the pointers of an item's violations relative to the whole array.
+fn within_item(fault: Fault, index: usize) -> Fault {
+    let prefix_pointer = |violation: &Violation| Violation {
+        pointer: format!("/{index}{}", violation.pointer),
+        message: violation.message.clone(),
+    };
+    let violations = fault.violations().iter().map(prefix_pointer).collect();
+    Fault::new(fault.code(), format!("Item {index}: {}", fault.message())).with_violations(violations)
+}

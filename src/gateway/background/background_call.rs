@@ -1,0 +1,145 @@
+//! Background calls: calls to an agent that own all their state and go on after their caller has left. A call becomes
+//! one if it has an idempotency key or becomes a task.
+
+use crate::{
+    fault::{Fault, FaultCode, Result},
+    gateway::{
+        admission::{AdmissionPipeline, Admitted, AdmittedCall, CallInput},
+        batch_call::BatchCall,
+        call_error::{CallError, catch_panic},
+        exchange::Exchange,
+        gateway_state::{ConfigSnapshot, Gateway},
+        header_names::CALLBACK_URL,
+        query_input::headers_from_query,
+        response::{CompleteReply, ReplyValidator, is_message_sequence},
+        upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
+    },
+    transport::{Admission as _, BodyPrefix, HeaderMutations, RequestBody, UpstreamReply},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How long after its deadline a call may hold its concurrency permit.
+const DEADLINE_GRACE: Duration = Duration::from_secs(5);
+
+/// A call to an agent that owns everything it needs.
+pub(in crate::gateway) struct BackgroundCall {
+    pub(in crate::gateway) gateway: Arc<Gateway>,
+    pub(in crate::gateway) config: Arc<ConfigSnapshot>,
+    pub(in crate::gateway) admitted: Arc<Admitted>,
+    forwarded: HeaderValue,
+    pub(in crate::gateway) headers: HeaderMap,
+    gateway_headers: Vec<(HeaderName, HeaderValue)>,
+    call_id: String,
+    /// The input; whole, or a batch.
+    input: CallInput,
+}
+
+/// The reply to a background call.
+pub(in crate::gateway) enum BackgroundReply {
+    /// A reply that was read completely and validated.
+    Complete(CompleteReply),
+    /// A reply that is forwarded as it arrives, without validation.
+    Streamed(UpstreamReply),
+}
+
+impl BackgroundCall {
+    /// Builds the call; its input is complete.
+    pub(in crate::gateway) fn new(exchange: &Exchange<'_>, admitted_call: AdmittedCall, from_query: bool) -> Self {
+        let AdmittedCall { admitted, input } = admitted_call;
+        let head = exchange.session.head();
+        let mut headers = head.headers.clone();
+        if from_query || matches!(input, CallInput::Batch(_)) {
+            set_json_headers(&mut headers);
+        }
+        headers.remove(CALLBACK_URL);
+        let from_query = headers_from_query(head.uri.query(), &head.headers);
+        let gateway_headers = gateway_headers(exchange.call, &admitted).chain(from_query).collect();
+        Self {
+            gateway: Arc::clone(exchange.gateway),
+            config: Arc::clone(exchange.config),
+            admitted: Arc::new(admitted),
+            forwarded: exchange.forwarded_header(),
+            headers,
+            gateway_headers,
+            call_id: exchange.call.id().to_owned(),
+            input,
+        }
+    }
+
+    /// Makes the call. Reads and validates a reply of at most `max_bytes` that is not a stream.
+    ///
+    /// # Errors
+    /// The faults that the caller receives.
+    pub(in crate::gateway) async fn run(mut self, max_bytes: usize) -> Result<BackgroundReply> {
+        run_isolated(self.admitted.deadline(), self.read_reply(max_bytes)).await
+    }
+
+    /// Makes the call as [`BackgroundCall::run`] does, without the bound on its time.
+    pub(in crate::gateway) async fn read_reply(&mut self, max_bytes: usize) -> Result<BackgroundReply> {
+        let mut reply = match self.send().await? {
+            BackgroundReply::Streamed(reply) if !is_message_sequence(&reply.headers) => reply,
+            reply => return Ok(reply),
+        };
+        let BodyPrefix { bytes, complete } = reply.body.peek(max_bytes).await?;
+        if !complete {
+            return Ok(BackgroundReply::Streamed(reply));
+        }
+        let validator = self.validator();
+        validator.reject_failure(&reply, &bytes, true)?;
+        validator.check_output_of_success(&reply, &bytes)?;
+        Ok(BackgroundReply::Complete(CompleteReply { status: reply.status, headers: reply.headers, body: bytes }))
+    }
+
+    /// Sends the input; a batch returns a complete reply.
+    async fn send(&mut self) -> Result<BackgroundReply> {
+        let input = std::mem::replace(&mut self.input, CallInput::Streamed(Bytes::new()));
+        let forwarding = HeaderMutations {
+            forwarded: Some(&self.forwarded),
+            api_key_header: self.config.api_key_header.as_ref(),
+            set: &self.gateway_headers,
+        };
+        let head = UpstreamHead { call_id: &self.call_id, headers: &self.headers, forwarding, instruction: None };
+        match input {
+            CallInput::Batch(items) => {
+                let admission = AdmissionPipeline { gateway: &self.gateway, config: &self.config };
+                let body = BatchCall::new(admission, &self.admitted, head).run(items).await;
+                let mut headers = HeaderMap::new();
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Ok(BackgroundReply::Complete(CompleteReply { status: StatusCode::OK, headers, body }))
+            }
+            CallInput::Complete(bytes) | CallInput::Streamed(bytes) => {
+                let reply = send_upstream(&self.gateway, &self.admitted, head, RequestBody::from(bytes));
+                reply.await.map(BackgroundReply::Streamed)
+            }
+        }
+    }
+
+    /// Returns the validator of the reply.
+    pub(in crate::gateway) fn validator(&self) -> ReplyValidator<'_> {
+        ReplyValidator { gateway: &self.gateway, contract_config: &self.config.contract, admitted: &self.admitted }
+    }
+}
+
+/// Runs a call without a waiting caller: bounds its time, and turns a panic into a fault.
+///
+/// # Errors
+/// The fault of the call; `Timeout` a few seconds after `deadline`.
+pub(in crate::gateway) async fn run_isolated<T>(deadline: Instant, call: impl Future<Output = Result<T>>) -> Result<T> {
+    let timed_out = |_| Err(Fault::new(FaultCode::Timeout, "The agent did not finish in time"));
+    let bounded = async {
+        let result = tokio::time::timeout_at(deadline + DEADLINE_GRACE, call).await;
+        result.unwrap_or_else(timed_out).map_err(CallError::Fault)
+    };
+    catch_panic(bounded).await.map_err(into_fault)
+}
+
+/// Converts an error into a fault; a background call has no caller that could leave.
+fn into_fault(error: CallError) -> Fault {
+    match error {
+        CallError::Fault(fault) => fault,
+        CallError::CallerGone => Fault::from(FaultCode::Internal).with_detail("a background call lost its caller"),
+    }
+}

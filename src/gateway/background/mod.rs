@@ -1,0 +1,9 @@
+//! Calls that go on without their caller: with an idempotency key (step 10), or as tasks.
+
+mod background_call;
+mod idempotency_claim;
+mod idempotent_call;
+
+pub(super) use background_call::{BackgroundCall, BackgroundReply, run_isolated};
+pub(super) use idempotency_claim::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply};
+pub(super) use idempotent_call::{KeyOutcome, claim_or_replay, run_first_call};

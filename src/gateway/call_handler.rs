@@ -1,0 +1,134 @@
+//! A call over HTTP: admission (steps 5 to 9), the idempotency key (step 10), the agent (step 11) and the response
+//! (step 12).
+
+use super::{
+    admission::{AdmittedCall, AuthorizedCall, CallInput, CheckedCall, InputSource},
+    background::{BackgroundCall, KeyOutcome, claim_or_replay, run_first_call},
+    batch_call::BatchCall,
+    call_error::{CallError, CallResult},
+    exchange::Exchange,
+    query_input::headers_from_query,
+    response::Responder,
+    tasks::{TaskCall, TaskOptions, respond_with_task},
+    upstream::{OutgoingRequest, UpstreamHead, gateway_headers, send_with_body, set_json_headers},
+};
+use crate::{
+    fault::{Fault, FaultCode},
+    http_server::ServeOutcome,
+    transport::{Admission as _, HeaderMutations},
+};
+use http::{HeaderName, HeaderValue};
+use std::{sync::Arc, time::Instant};
+
+/// Where the input of a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InputLocation {
+    Body,
+    /// The query, of a `GET`.
+    Query,
+}
+
+/// Handles a call whose head is admitted: reads its input, calls the agent and writes the response.
+pub(super) async fn handle_call(
+    exchange: &mut Exchange<'_>,
+    authorized: AuthorizedCall,
+    location: InputLocation,
+) -> CallResult<ServeOutcome> {
+    let admission = exchange.admission();
+    let checked = match location {
+        InputLocation::Body => {
+            let source = InputSource::Body(exchange.session);
+            admission.check_input(exchange.call, authorized, source).await?
+        }
+        InputLocation::Query => {
+            let source = InputSource::Query(exchange.session.head().uri.query().unwrap_or_default());
+            admission.check_input(exchange.call, authorized, source).await?
+        }
+    };
+    let runs_as_task = checked.route().runs_as_task;
+    let task_options = TaskOptions::requested(exchange.config.tasks.as_ref(), exchange.session.head(), runs_as_task)?;
+    if checked.idempotency_key().is_none() && task_options.is_none() {
+        let admitted_call = admission.admit(checked).await?;
+        return forward_to_agent(exchange, admitted_call, location).await;
+    }
+    Box::pin(respond_in_background(exchange, checked, task_options, location)).await
+}
+
+/// Sends an admitted call to its agent and writes the response.
+async fn forward_to_agent(
+    exchange: &mut Exchange<'_>,
+    admitted_call: AdmittedCall,
+    location: InputLocation,
+) -> CallResult<ServeOutcome> {
+    let AdmittedCall { admitted, input } = admitted_call;
+    let admitted = Arc::new(admitted);
+    let request_head = exchange.session.head();
+    let from_query = headers_from_query(request_head.uri.query(), &request_head.headers);
+    let gateway_headers: Vec<(HeaderName, HeaderValue)> =
+        gateway_headers(exchange.call, &admitted).chain(from_query).collect();
+    let forwarded = exchange.forwarded_header();
+    // Cloned, because the session is still read from and watched while the agent is called.
+    let mut headers = request_head.headers.clone();
+    if location == InputLocation::Query || matches!(input, CallInput::Batch(_)) {
+        set_json_headers(&mut headers);
+    }
+    let forwarding = HeaderMutations {
+        forwarded: Some(&forwarded),
+        api_key_header: exchange.config.api_key_header.as_ref(),
+        set: &gateway_headers,
+    };
+    let head = UpstreamHead { call_id: exchange.call.id(), headers: &headers, forwarding, instruction: None };
+    let sent_at = Instant::now();
+    if let CallInput::Batch(items) = input {
+        let batch = BatchCall::new(exchange.admission(), &admitted, head);
+        let body = tokio::select! {
+            biased;
+            body = batch.run(items) => body,
+            () = exchange.session.wait_for_disconnect() => return Err(CallError::CallerGone),
+        };
+        exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
+        return Responder { exchange, admitted: &admitted }.respond_json(body).await;
+    }
+    let max_body = exchange.config.max_streamed_body_size.get();
+    let request = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };
+    let response = match send_with_body(exchange.gateway, exchange.session, &admitted, request).await {
+        Ok((reply, pump)) => Responder { exchange: &mut *exchange, admitted: &admitted }.respond(reply, pump).await,
+        Err(error) => Err(error),
+    };
+    exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
+    response
+}
+
+/// Responds to a call that runs in the background: as a task, or with an idempotency key.
+async fn respond_in_background(
+    exchange: &mut Exchange<'_>,
+    mut checked: CheckedCall,
+    task_options: Option<TaskOptions>,
+    location: InputLocation,
+) -> CallResult<ServeOutcome> {
+    // A call that outlives its caller cannot stream the input from it, and the key covers the input.
+    if let CallInput::Streamed(first) = &checked.input {
+        let body = exchange.read_rest(first.clone(), checked.deadline()).await?;
+        let _ = exchange.call.buffered_input.set(body.clone());
+        checked.input = CallInput::Complete(body);
+    }
+    let claim = match checked.idempotency_key().map(str::to_owned) {
+        None => None,
+        Some(key) => match claim_or_replay(exchange, &checked, &key).await? {
+            KeyOutcome::First(claim) => Some(claim),
+            KeyOutcome::Replayed(outcome) => return Ok(outcome),
+        },
+    };
+    let admitted_call = exchange.admission().admit(checked).await?;
+    let background = BackgroundCall::new(exchange, admitted_call, location == InputLocation::Query);
+    if let Some(options) = task_options {
+        return respond_with_task(exchange, TaskCall { background, options, claim }).await;
+    }
+    let Some(claim) = claim else {
+        return Err(Fault::from(FaultCode::Internal).with_detail("neither a task nor a key").into());
+    };
+    let sent_at = Instant::now();
+    let response = run_first_call(exchange, background, claim).await;
+    exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
+    response
+}

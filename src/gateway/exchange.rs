@@ -1,0 +1,232 @@
+//! A request and its response. Every complete response is written here: those of agents, those of the gateway itself,
+//! and faults, which all go through one function and one table.
+
+use super::{
+    admission::{
+        AdmissionPipeline, AdmissionRecorder as _, AgentAuthorization, IncomingBody, LocalAccess, LocalCaller,
+    },
+    call::{Call, CallState},
+    call_error::{CallError, CallResult},
+    caller_connection::CallerConnection,
+    content_negotiation, cors,
+    gateway_state::{ConfigSnapshot, Gateway},
+    header_names::REQUEST_ID,
+    response::{AgentHeaders, CompleteReply, add_call_headers, append_if_valid},
+    upstream::BodyPump,
+};
+use crate::{
+    directory::DirectoryResponse,
+    fault::{ErrorFormat, Fault},
+    http_server::{HttpSession, ResponseHead, ServeOutcome, WriteFailed},
+    limit::RateLimitStatus,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request, uri::Authority};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// A request that is being answered: its session, its record, and what is in force for it.
+pub(super) struct Exchange<'a> {
+    pub(super) gateway: &'a Arc<Gateway>,
+    pub(super) config: &'a Arc<ConfigSnapshot>,
+    pub(super) connection: &'a Arc<CallerConnection>,
+    pub(super) session: &'a mut HttpSession,
+    pub(super) call: &'a mut Call,
+}
+
+impl<'a> Exchange<'a> {
+    /// Returns the admission of calls in this configuration.
+    pub(super) fn admission(&self) -> AdmissionPipeline<'a> {
+        AdmissionPipeline { gateway: self.gateway, config: self.config }
+    }
+
+    /// Returns the authorisation of callers in this configuration.
+    pub(super) fn authorization(&self) -> AgentAuthorization<'a> {
+        AgentAuthorization { gateway: self.gateway, config: self.config }
+    }
+
+    /// Returns the `Forwarded` header of the request.
+    pub(super) fn forwarded_header(&self) -> HeaderValue {
+        self.connection.forwarded_header(requested_host(self.session.head()))
+    }
+
+    /// Authenticates and limits the caller of a request that the gateway answers itself.
+    ///
+    /// # Errors
+    /// The fault with which the request is refused.
+    pub(super) async fn authenticate_and_limit(&mut self, access: LocalAccess) -> Result<LocalCaller, Fault> {
+        let context = self.connection.caller_context(&self.session.head().headers);
+        self.admission().authenticate_and_limit(self.call, context, access).await
+    }
+
+    /// Reads a JSON body that is meant for the gateway itself.
+    ///
+    /// # Errors
+    /// 400, 408, 413 or 415.
+    pub(super) async fn read_own_body(&mut self, max_bytes: usize, max_duration: Duration) -> Result<Bytes, Fault> {
+        let mut incoming = IncomingBody::new(self.session, self.call.arrived_at() + max_duration);
+        content_negotiation::check_json_body(incoming.headers())?;
+        incoming.read_complete(max_bytes).await
+    }
+
+    /// Reads the rest of a body of which `first` has been read, before `deadline`.
+    ///
+    /// # Errors
+    /// 400, 408 or 413.
+    pub(super) async fn read_rest(&mut self, first: Bytes, deadline: Instant) -> Result<Bytes, Fault> {
+        if first.is_empty() && self.session.is_body_empty() {
+            return Ok(first);
+        }
+        let mut incoming = IncomingBody::new(self.session, deadline);
+        if !first.is_empty() {
+            incoming.unread(first);
+        }
+        incoming.read_complete(self.config.contract.max_body_size.get()).await
+    }
+
+    /// Waits for `work` while watching the caller; ends early if the caller leaves.
+    pub(super) async fn wait_unless_caller_leaves<T>(&mut self, work: impl Future<Output = T>) -> CallResult<T> {
+        tokio::pin!(work);
+        let mut pump = BodyPump::without_body();
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut work => return Ok(output),
+                result = pump.advance(self.session) => result?,
+            }
+        }
+    }
+
+    /// Writes an agent's complete reply; its headers are those that callers may receive.
+    pub(super) async fn respond_with_reply(
+        &mut self,
+        reply: CompleteReply,
+        agent: AgentHeaders<'_>,
+    ) -> CallResult<ServeOutcome> {
+        let CompleteReply { status, mut headers, body } = reply;
+        let length = (status != StatusCode::NO_CONTENT).then_some(body.len());
+        agent.add_to(&mut headers, self.call, length);
+        self.respond(ResponseHead { status, headers }, body).await
+    }
+
+    /// Writes a response that the gateway produced itself.
+    pub(super) async fn respond_locally(
+        &mut self,
+        response: DirectoryResponse,
+        rate_limit_status: Option<&RateLimitStatus>,
+    ) -> CallResult<ServeOutcome> {
+        let DirectoryResponse { status, mut headers, body } = response;
+        // RFC 9110 §8.6, §15.4.5: 204 and 304 have no content, and Content-Length would describe another response.
+        if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+        add_call_headers(&mut headers, self.call, rate_limit_status);
+        self.respond(ResponseHead { status, headers }, body).await
+    }
+
+    /// Writes a complete response, and records how the call ended.
+    pub(super) async fn respond(&mut self, head: ResponseHead, body: Bytes) -> CallResult<ServeOutcome> {
+        let status = head.status.as_u16();
+        Ok(match self.write_all(head, body).await {
+            Some(length) => {
+                self.call.stats.bytes_out += length;
+                self.call.state = CallState::Answered(status);
+                ServeOutcome::Complete
+            }
+            None => {
+                self.call.state = CallState::CallerGone(status);
+                ServeOutcome::Aborted
+            }
+        })
+    }
+
+    /// Writes a fault: the only place where a fault becomes a response.
+    pub(super) async fn respond_with_fault(&mut self, fault: Fault, format: ErrorFormat) -> ServeOutcome {
+        let (head, body) = fault_response(self.call, &fault, format);
+        let written = self.write_all(head, body).await;
+        self.call.stats.bytes_out += written.unwrap_or_default();
+        self.call.state = CallState::Refused(fault);
+        if written.is_some() { ServeOutcome::Complete } else { ServeOutcome::Aborted }
+    }
+
+    /// Writes the head of a streamed response, whose parts are sent at once.
+    ///
+    /// # Errors
+    /// The caller is gone, which is recorded.
+    pub(super) async fn start_stream(&mut self, head: ResponseHead) -> Result<(), WriteFailed> {
+        let status = head.status.as_u16();
+        self.session.disable_write_buffering();
+        let written = self.session.write_head(head).await;
+        if written.is_err() {
+            self.call.state = CallState::CallerGone(status);
+        }
+        written
+    }
+
+    /// Ends the exchange of a request whose handling ended early.
+    pub(super) async fn end_early(&mut self, error: CallError) -> ServeOutcome {
+        match (error, self.session.written_status()) {
+            (CallError::CallerGone, _) => {
+                self.call.state = CallState::CallerGone(0);
+                ServeOutcome::Aborted
+            }
+            (CallError::Fault(fault), Some(status)) => {
+                self.call.state = CallState::FailedMidResponse(status, fault);
+                ServeOutcome::Aborted
+            }
+            (CallError::Fault(fault), None) => {
+                let headers = &self.session.head().headers;
+                let format = content_negotiation::negotiate_error_format(headers, self.config.error_format);
+                self.respond_with_fault(fault, format).await
+            }
+        }
+    }
+
+    /// Writes head and body. Returns the bytes of the body, or `None` if the caller is gone.
+    async fn write_all(&mut self, head: ResponseHead, body: Bytes) -> Option<u64> {
+        let Self { session, connection, .. } = self;
+        session.prepare_keep_alive(connection).await;
+        // Pingora's HTTP/1 writer omits the body of a HEAD response; its HTTP/2 writer does not.
+        let is_head = session.is_http2() && session.head().method == Method::HEAD;
+        let body = if is_head { Bytes::new() } else { body };
+        let length = body.len() as u64;
+        session.write_head(head).await.ok()?;
+        session.write_body(body, true).await.ok()?;
+        Some(length)
+    }
+}
+
+fn fault_response(call: &Call, fault: &Fault, format: ErrorFormat) -> (ResponseHead, Bytes) {
+    let (media, body) = match call.json_rpc_id() {
+        Some(id) => ("application/json", fault.to_json_rpc_response(&id, call.id()).to_string().into_bytes()),
+        None => (format.media_type(), fault.to_body(format, call.id())),
+    };
+    let body = Bytes::from(body);
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(id) = HeaderValue::from_str(call.id()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Some(secs) = fault.retry_after_secs() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+    }
+    for (name, value) in fault.headers() {
+        append_if_valid(&mut headers, *name, value);
+    }
+    if let Some(origin) = &call.cors_origin {
+        cors::set_cors_headers(&mut headers, origin.as_ref());
+    }
+    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (ResponseHead { status, headers }, body)
+}
+
+/// Returns the host that the caller requested.
+pub(super) fn requested_host(head: &request::Parts) -> Option<&str> {
+    let authority = head.uri.authority().map(Authority::as_str);
+    authority.or_else(|| head.headers.get(header::HOST)?.to_str().ok())
+}

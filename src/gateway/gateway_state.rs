@@ -1,0 +1,85 @@
+//! The gateway: the configuration in force, and the state that outlives every configuration.
+
+use super::{cors::CorsPolicy, delegation::DelegationPolicy, route::Route, websocket::CallerWebSocketConfig};
+use crate::{
+    agent::Agent,
+    auth::{Authorizer, BrowserPairings},
+    contract,
+    directory::AgentDirectory,
+    fault::{ErrorFormat, Violation},
+    idempotency::IdempotencyStore,
+    limit::CallLimiter,
+    registry::{Catalogue, OnDemandCatalogue},
+    task::TaskManager,
+    telemetry::{AccessLog, Event, Metrics, redact},
+    transport::UpstreamClient,
+    values::ByteSize,
+};
+use arc_swap::ArcSwap;
+use http::HeaderName;
+use std::{sync::Arc, time::Duration};
+
+/// Everything that one configuration puts into force. Immutable; a reload swaps the whole snapshot.
+pub struct ConfigSnapshot {
+    /// Authentication and authorisation.
+    pub auth: Arc<Authorizer>,
+    /// Registries that are queried on demand for agents that the catalogue does not hold.
+    pub on_demand_registries: Option<Arc<OnDemandCatalogue<Route>>>,
+    /// The discovery API and documents.
+    pub directory: Arc<AgentDirectory>,
+    /// Tasks: calls that are answered asynchronously, and resumable streams. `None` disables both.
+    pub tasks: Option<Arc<TaskManager>>,
+    /// Stored responses by idempotency key.
+    pub idempotency: Arc<IdempotencyStore>,
+    /// How bodies are validated.
+    pub contract: contract::ContractConfig,
+    /// The error format for callers whose `Accept` prefers none.
+    pub error_format: ErrorFormat,
+    /// The header in which callers send API keys.
+    pub api_key_header: Option<HeaderName>,
+    /// The web pages whose scripts may call agents; `None` disables CORS.
+    pub cors: Option<CorsPolicy>,
+    /// Signed delegation chains; `None` passes the callers' own headers through.
+    pub delegation: Option<Arc<DelegationPolicy>>,
+    /// The most bytes of a body that is streamed without validation.
+    pub max_streamed_body_size: ByteSize,
+    /// Callers' WebSockets.
+    pub websockets: CallerWebSocketConfig,
+    /// The interval between keep-alive comments on an idle event stream; zero sends none.
+    pub sse_keep_alive_interval: Duration,
+}
+
+/// The gateway: the current config snapshot, and the state that outlives every configuration.
+pub struct Gateway {
+    /// The current config snapshot.
+    pub config: ArcSwap<ConfigSnapshot>,
+    /// The agents, as routes.
+    pub catalogue: Arc<Catalogue<Route>>,
+    /// Rate limits, quotas, concurrency limits and load shedding.
+    pub limits: Arc<CallLimiter>,
+    /// The transport to the agents.
+    pub transport: UpstreamClient,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// The access log.
+    pub access_log: Arc<AccessLog>,
+    /// The pairing codes and the API keys of paired web pages.
+    pub browser_pairings: Arc<BrowserPairings>,
+}
+
+impl Gateway {
+    /// Creates a code with which one page can be paired; returns it with its validity. `None` if pairing is disabled.
+    pub fn create_pairing_code(&self) -> Option<(String, Duration)> {
+        self.config.load().cors.as_ref()?.pairing_key_ttl?;
+        self.browser_pairings.create_code()
+    }
+
+    /// Counts and logs violations of a contract that is not enforced.
+    pub(super) fn report_contract_violations(&self, agent: &Agent, side: &'static str, violations: &[Violation]) {
+        if let Some(first) = violations.first() {
+            self.metrics.record_event(Event::ContractViolated);
+            let message = redact(&first.message);
+            tracing::info!(agent = %agent.id, side, count = violations.len(), "contract violated at {:?}: {message}", first.pointer);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The media types of replies, as far as they decide how a reply is forwarded.
+
+use http::{HeaderMap, header};
+
+/// Returns whether a reply is an event stream.
+pub(in crate::gateway) fn is_event_stream(headers: &HeaderMap) -> bool {
+    media_type_essence(headers).eq_ignore_ascii_case(b"text/event-stream")
+}
+
+/// Returns whether a reply is a sequence of messages, and not one body that a schema can describe.
+pub(in crate::gateway) fn is_message_sequence(headers: &HeaderMap) -> bool {
+    const SEQUENCES: [&[u8]; 5] = [
+        b"text/event-stream",
+        b"application/x-ndjson",
+        b"application/ndjson",
+        b"application/jsonl",
+        b"application/json-seq",
+    ];
+    SEQUENCES.iter().any(|media| media_type_essence(headers).eq_ignore_ascii_case(media))
+}
+
+/// Returns the media type without parameters; it is case-insensitive (RFC 9110 §8.3.1).
+fn media_type_essence(headers: &HeaderMap) -> &[u8] {
+    let media = headers.get(header::CONTENT_TYPE).map(|media| media.as_bytes());
+    media.and_then(|media| media.split(|byte| *byte == b';').next()).unwrap_or_default().trim_ascii()
+}

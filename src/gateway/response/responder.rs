@@ -1,0 +1,156 @@
+//! Step 12: the response to an admitted call, from the agent's reply: a fault if the reply is a failure, a complete
+//! response (`response_writer`) if it is short or must be validated, else a stream (`streamed_response`,
+//! `resumable_stream`).
+
+use super::{
+    AgentHeaders, CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence,
+    may_embed_error,
+};
+use crate::{
+    fault::{Fault, FaultCode},
+    gateway::{
+        admission::Admitted,
+        call_error::{CallError, CallResult},
+        exchange::Exchange,
+        header_names::AGENT_VERSION,
+        route::is_json_content,
+        tasks::{FollowerResponse, detach_stream},
+        upstream::BodyPump,
+    },
+    http_server::{ResponseHead, ServeOutcome},
+    transport::{BodyPrefix, UpstreamReply, filter_reply_headers},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
+use std::sync::Arc;
+
+/// Replies up to this size are inspected before their head is forwarded.
+const MAX_INSPECTED: usize = 64 << 10;
+
+/// Writes the response to an admitted call.
+pub(in crate::gateway) struct Responder<'r, 'a> {
+    pub(in crate::gateway) exchange: &'r mut Exchange<'a>,
+    pub(in crate::gateway) admitted: &'r Arc<Admitted>,
+}
+
+impl Responder<'_, '_> {
+    /// Writes the agent's reply, or returns the fault that it contains.
+    pub(in crate::gateway) async fn respond(
+        mut self,
+        mut reply: UpstreamReply,
+        mut pump: BodyPump,
+    ) -> CallResult<ServeOutcome> {
+        let is_json = is_json_content(reply.headers.get(header::CONTENT_TYPE));
+        if !reply.status.is_success() {
+            // An agent that breaks off inside its error response has still failed.
+            let BodyPrefix { bytes, complete } =
+                self.read_prefix(&mut reply, &mut pump, MAX_INSPECTED).await.or_else(|error| match error {
+                    CallError::CallerGone => Err(CallError::CallerGone),
+                    CallError::Fault(_) => Ok(BodyPrefix { bytes: Bytes::new(), complete: false }),
+                })?;
+            self.validator().reject_failure(&reply, &bytes, complete)?;
+            return Box::pin(self.stream_reply(reply, pump)).await;
+        }
+        let enforces_output = self.admitted.operation().contract.enforces_output();
+        // A non-JSON reply to a JSON contract violates it too; a message sequence has no single body to validate.
+        let enforces_output =
+            enforces_output && reply.status != StatusCode::NO_CONTENT && !is_message_sequence(&reply.headers);
+        let is_small = reply.body.length().is_some_and(|length| length <= MAX_INSPECTED as u64);
+        if enforces_output || (is_json && is_small) {
+            let max_bytes =
+                if enforces_output { self.exchange.config.contract.max_body_size.get() } else { MAX_INSPECTED };
+            let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, max_bytes).await?;
+            if !complete {
+                return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large to be validated").into());
+            }
+            self.validator().reject_failure(&reply, &bytes, true)?;
+            self.validator().check_output(&bytes)?;
+            let UpstreamReply { status, headers, .. } = reply;
+            return self.respond_complete(CompleteReply { status, headers, body: bytes }).await;
+        }
+        if is_json && may_embed_error(&self.read_prefix(&mut reply, &mut pump, 0).await?.bytes) {
+            let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, MAX_INSPECTED).await?;
+            self.validator().reject_failure(&reply, &bytes, complete)?;
+        }
+        // Boxed as above: the common reply is complete, and its future need not have space for a stream.
+        Box::pin(self.stream_reply(reply, pump)).await
+    }
+
+    /// Writes a JSON body that the gateway assembled, with status 200.
+    pub(in crate::gateway) async fn respond_json(self, body: Bytes) -> CallResult<ServeOutcome> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let head = self.full_head(StatusCode::OK, headers, Some(body.len()));
+        self.exchange.respond(head, body).await
+    }
+
+    /// Writes an agent's reply that is complete and validated.
+    pub(in crate::gateway) async fn respond_complete(self, reply: CompleteReply) -> CallResult<ServeOutcome> {
+        let length = Some(reply.body.len());
+        let head = self.reply_head(reply.status, &reply.headers, length);
+        self.exchange.respond(head, reply.body).await
+    }
+
+    async fn stream_reply(self, mut reply: UpstreamReply, pump: BodyPump) -> CallResult<ServeOutcome> {
+        let mut head = self.reply_head(reply.status, &reply.headers, reply.body.length().map(|length| length as usize));
+        let Self { exchange, admitted } = self;
+        if is_event_stream(&reply.headers) && pump.is_body_sent() {
+            match detach_stream(exchange, admitted, &mut head, reply) {
+                Ok(follower) => {
+                    let response = FollowerResponse { exchange, follower, is_original_caller: true };
+                    return Ok(response.run(head).await);
+                }
+                Err(returned) => reply = *returned,
+            }
+        }
+        Ok(StreamedResponse { exchange, admitted, reply, pump }.run(head).await)
+    }
+
+    fn reply_head(&self, status: StatusCode, headers: &HeaderMap, length: Option<usize>) -> ResponseHead {
+        let headers = filter_reply_headers(headers, status);
+        // RFC 9110 §8.6: a 204 has no Content-Length.
+        if status == StatusCode::NO_CONTENT {
+            return self.full_head(status, headers, None);
+        }
+        let mut head = self.full_head(status, headers, length);
+        if length.is_none() && self.exchange.session.head().version == Version::HTTP_11 {
+            head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        head
+    }
+
+    fn full_head(&self, status: StatusCode, mut headers: HeaderMap, length: Option<usize>) -> ResponseHead {
+        // R68; an agent that sets the header itself keeps its value.
+        if let Some(label) = self.admitted.version().and_then(|version| version.label.clone()) {
+            headers.entry(AGENT_VERSION).or_insert(label);
+        }
+        let agent =
+            AgentHeaders { route: self.admitted.agent_route(), rate_limit_status: self.admitted.rate_limit_status() };
+        agent.add_to(&mut headers, self.exchange.call, length);
+        ResponseHead { status, headers }
+    }
+
+    fn validator(&self) -> ReplyValidator<'_> {
+        let Exchange { gateway, config, .. } = &*self.exchange;
+        ReplyValidator { gateway, contract_config: &config.contract, admitted: self.admitted }
+    }
+
+    /// Reads the first bytes of a reply while watching the caller.
+    async fn read_prefix(
+        &mut self,
+        reply: &mut UpstreamReply,
+        pump: &mut BodyPump,
+        max_bytes: usize,
+    ) -> CallResult<BodyPrefix> {
+        tokio::pin! {
+            let prefix = reply.body.peek(max_bytes);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                prefix_result = &mut prefix => return Ok(prefix_result?),
+                result = pump.advance(self.exchange.session) => result?,
+            }
+        }
+    }
+}

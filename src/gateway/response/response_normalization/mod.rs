@@ -1,0 +1,18 @@
+//! Response normalization: agents report failures in many formats; the caller gets one format (R38, R40) without the
+//! agent's internals (R41, R117). The full text goes to the log.
+//! Pure functions: this module does no I/O and writes no response.
+
+mod agent_fault;
+mod agent_response;
+mod embedded_error;
+mod error_body;
+mod error_status;
+mod response_classification;
+mod retry_after;
+
+pub(in crate::gateway) use agent_response::{AgentResponse, ResponseVerdict};
+pub(in crate::gateway) use embedded_error::may_embed_error;
+pub(in crate::gateway) use response_classification::classify_response;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! The call to the agent. Every function that sends takes an [`Admitted`].
+
+use super::body_pump::BodyPump;
+use crate::{
+    fault::{CallProgress, Fault, FaultCode, Result},
+    gateway::{
+        admission::{Admitted, CallInput, IncomingBody, body_too_large},
+        call_error::CallResult,
+        gateway_state::Gateway,
+    },
+    http_server::HttpSession,
+    limit::{LatencySample, SampleOutcome},
+    transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
+};
+use futures_util::FutureExt;
+use http::{HeaderMap, Method, StatusCode};
+use std::time::{Duration, Instant};
+
+/// What the agent receives besides the body.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct UpstreamHead<'a> {
+    /// The call id.
+    pub(in crate::gateway) call_id: &'a str,
+    /// The caller's headers; the transport removes those that must not pass.
+    pub(in crate::gateway) headers: &'a HeaderMap,
+    pub(in crate::gateway) forwarding: HeaderMutations<'a>,
+    /// The instruction, if it is not a part of the input.
+    pub(in crate::gateway) instruction: Option<&'a str>,
+}
+
+/// A request to the agent, without the admission.
+pub(in crate::gateway) struct OutgoingRequest<'a> {
+    pub(in crate::gateway) head: UpstreamHead<'a>,
+    pub(in crate::gateway) input: CallInput,
+    /// When the body must have arrived.
+    pub(in crate::gateway) deadline: Instant,
+    /// The most bytes of a body that is not validated.
+    pub(in crate::gateway) max_body: usize,
+}
+
+/// Sends one input and waits for the head of the reply.
+pub(in crate::gateway) fn send_upstream<'a>(
+    gateway: &'a Gateway,
+    admitted: &'a Admitted,
+    upstream_head: UpstreamHead<'a>,
+    body: RequestBody,
+) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
+    let UpstreamHead { call_id: id, headers, forwarding: header_mutations, instruction } = upstream_head;
+    let operation = &admitted.operation().name;
+    let request = UpstreamCall {
+        id,
+        operation,
+        method: Method::POST,
+        path: admitted.version().and_then(|version| version.path.clone()),
+        headers,
+        body,
+        header_mutations,
+        instruction,
+    };
+    let is_streamed = matches!(request.body, RequestBody::Stream(_));
+    let measurement = LatencyMeasurement { gateway, admitted, sample: admitted.start_latency_sample(), is_streamed };
+    gateway.transport.call(admitted, request).inspect(move |result| measurement.record(result))
+}
+
+/// Sends the call's input until the agent starts to reply or the caller leaves; an input that was not buffered is
+/// streamed. The agent may reply before the body is complete: the returned pump sends the rest.
+pub(in crate::gateway) async fn send_with_body(
+    gateway: &Gateway,
+    session: &mut HttpSession,
+    admitted: &Admitted,
+    request: OutgoingRequest<'_>,
+) -> CallResult<(UpstreamReply, BodyPump)> {
+    let OutgoingRequest { head: upstream_head, input, deadline, max_body } = request;
+    let (body, mut pump) = match input {
+        CallInput::Complete(bytes) => (RequestBody::from(bytes), BodyPump::without_body()),
+        CallInput::Streamed(first) if first.is_empty() && session.is_body_empty() => {
+            (RequestBody::Empty, BodyPump::without_body())
+        }
+        CallInput::Streamed(first) => {
+            let length = IncomingBody::new(session, deadline).content_length();
+            if length.is_some_and(|length| length > max_body as u64) {
+                return Err(body_too_large(max_body).into());
+            }
+            let (sender, body) = RequestBody::channel(length);
+            (body, BodyPump::streaming(sender, first, max_body, deadline)?)
+        }
+        CallInput::Batch(_) => return Err(Fault::new(FaultCode::Internal, "A batch has no single body").into()),
+    };
+    tokio::pin! {
+        let call = send_upstream(gateway, admitted, upstream_head, body);
+    }
+    loop {
+        tokio::select! {
+            biased;
+            reply = &mut call => return Ok((reply?, pump)),
+            result = pump.advance(session) => result?,
+        }
+    }
+}
+
+/// The latency sample of a call to an agent, for adaptive concurrency.
+struct LatencyMeasurement<'a> {
+    gateway: &'a Gateway,
+    admitted: &'a Admitted,
+    sample: LatencySample<'a>,
+    is_streamed: bool,
+}
+
+impl LatencyMeasurement<'_> {
+    /// Records the sample. A call with a streamed request body gives no sample, because its latency may be the
+    /// caller's; nor does a call that ends while the gateway's own runtime is delayed.
+    fn record(self, result: &Result<UpstreamReply>) {
+        let outcome = match result {
+            Ok(_) if self.is_streamed || self.gateway.limits.is_runtime_delayed() => SampleOutcome::Ignored,
+            Ok(reply) => match reply.status {
+                StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => SampleOutcome::Overloaded,
+                // An error response may be fast.
+                status if status.is_server_error() => SampleOutcome::Ignored,
+                _ => SampleOutcome::Responded,
+            },
+            Err(fault) if !self.is_streamed && is_upstream_timeout(fault) => {
+                let timeouts = self.admitted.upstream_set().timeouts();
+                let threshold = timeouts.first_byte.min(timeouts.total).mul_f32(0.9);
+                // A timeout that the caller shortened (`X-Request-Timeout`) says nothing about the agent.
+                if self.sample.elapsed().unwrap_or(Duration::ZERO) >= threshold {
+                    SampleOutcome::Overloaded
+                } else {
+                    SampleOutcome::Ignored
+                }
+            }
+            Err(_) => SampleOutcome::Ignored,
+        };
+        self.sample.finish(outcome);
+    }
+}
+
+fn is_upstream_timeout(fault: &Fault) -> bool {
+    fault.code() == FaultCode::Timeout && fault.progress() != Some(CallProgress::NotSent)
+}

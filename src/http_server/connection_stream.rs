@@ -1,0 +1,293 @@
+//! The byte stream of one connection, in the form that Pingora needs: plain or TLS. Reads return bytes that were read
+//! ahead first; small writes are buffered until a flush. An idle connection owns no buffer.
+
+use super::request_validation::{ChunkedFramingValidator, InvalidChunkedFraming};
+use bytes::{Buf, BytesMut};
+use pingora_core::protocols::Stream;
+use std::{
+    future::poll_fn,
+    io,
+    mem::MaybeUninit,
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+/// Writes up to this size are buffered until a flush, so that a response head and its short body are one packet.
+const WRITE_BUFFER_BYTES: usize = 8 << 10;
+
+/// Interval for checking whether a peer has closed while unread bytes are pending.
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Bytes read from the socket at a time while a head is read.
+const READ_CHUNK_BYTES: usize = 4 << 10;
+
+/// The byte stream of one connection.
+#[derive(Debug)]
+pub(super) struct ConnectionStream {
+    inner: TcpOrTlsStream,
+    read_ahead: BytesMut,
+    write_buffer: BytesMut,
+    unbuffered: AtomicBool,
+    chunked_framing: Option<ChunkedFramingValidator>,
+    is_http2: bool,
+}
+
+#[derive(Debug)]
+enum TcpOrTlsStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl ConnectionStream {
+    pub(super) fn from_tcp(tcp: TcpStream) -> Self {
+        Self::new(TcpOrTlsStream::Plain(tcp), false)
+    }
+
+    pub(super) fn from_tls(tls: TlsStream<TcpStream>, is_http2: bool) -> Self {
+        Self::new(TcpOrTlsStream::Tls(Box::new(tls)), is_http2)
+    }
+
+    fn new(inner: TcpOrTlsStream, is_http2: bool) -> Self {
+        Self {
+            inner,
+            read_ahead: BytesMut::new(),
+            write_buffer: BytesMut::new(),
+            unbuffered: AtomicBool::new(false),
+            chunked_framing: None,
+            is_http2,
+        }
+    }
+
+    /// Returns the connection stream inside a stream that a session gives back.
+    pub(super) fn from_stream(stream: Stream) -> Option<Self> {
+        stream.into_any().downcast().ok().map(|stream| *stream)
+    }
+
+    /// Whether the connection speaks HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    /// Marks the connection as HTTP/2, after its preface was seen on a plain connection.
+    pub(super) fn set_http2(&mut self) {
+        self.is_http2 = true;
+    }
+
+    /// Validates chunked framing from now on, if `chunks` is set; `first` are the body bytes already read.
+    pub(super) fn validate_body_framing(
+        &mut self,
+        validator: Option<ChunkedFramingValidator>,
+        read_body: &[u8],
+    ) -> Result<(), InvalidChunkedFraming> {
+        self.chunked_framing = validator;
+        self.chunked_framing.as_mut().map_or(Ok(()), |validator| validator.feed(read_body))
+    }
+
+    /// Whether the body has ended according to its chunked framing; if not, Pingora's parser ended it too early.
+    pub(super) fn body_ended(&self) -> bool {
+        self.chunked_framing.as_ref().is_none_or(ChunkedFramingValidator::is_done)
+    }
+
+    /// Stores bytes that were already read, for the next read.
+    pub(super) fn store_read_ahead(&mut self, bytes: BytesMut) {
+        self.read_ahead = bytes;
+        *self.unbuffered.get_mut() = false;
+    }
+
+    /// Takes the stored bytes.
+    pub(super) fn take_read_ahead(&mut self) -> BytesMut {
+        std::mem::take(&mut self.read_ahead)
+    }
+
+    /// Appends bytes from the socket to `to`; returns 0 at the end of the stream. The array is on the stack of one
+    /// poll, so a waiting connection owns no buffer.
+    pub(super) async fn read_into(&mut self, to: &mut BytesMut) -> io::Result<usize> {
+        poll_fn(|task| {
+            let mut chunk = [MaybeUninit::uninit(); READ_CHUNK_BYTES];
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            match self.inner.poll_read(task, &mut chunk) {
+                Poll::Pending => {
+                    self.write_buffer = BytesMut::new();
+                    Poll::Pending
+                }
+                Poll::Ready(result) => Poll::Ready(result.map(|()| {
+                    to.extend_from_slice(chunk.filled());
+                    chunk.filled().len()
+                })),
+            }
+        })
+        .await
+    }
+
+    /// Resolves when the peer has reset the connection. Ignores a peer that has only stopped sending.
+    pub(super) async fn wait_for_reset(&self) {
+        loop {
+            match self.tcp().ready(Interest::ERROR).await {
+                Ok(ready) if !ready.is_error() => tokio::task::yield_now().await,
+                _ => return,
+            }
+        }
+    }
+
+    /// Resolves when the peer has reset the connection (true) or has only stopped sending (false).
+    pub(super) async fn wait_for_close_or_reset(&self) -> bool {
+        // Nearly every call is answered during this wait, so the wait must be cheap: `ready` below registers in a list
+        // of waiters, `poll_read_ready` in a single slot.
+        if poll_fn(|task| self.tcp().poll_read_ready(task)).await.is_err() {
+            return true;
+        }
+        loop {
+            match self.tcp().ready(Interest::READABLE.add(Interest::ERROR)).await {
+                Ok(ready) if ready.is_error() => return true,
+                Ok(ready) if ready.is_read_closed() => return false,
+                // Unread bytes, of a next request or of TLS, hide a later close from this readiness check.
+                Ok(_) => tokio::time::sleep(CLOSE_POLL_INTERVAL).await,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Stops buffering writes: the response is a stream, and its reader waits for each part.
+    pub(super) fn disable_write_buffering(&self) {
+        self.unbuffered.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match &self.inner {
+            TcpOrTlsStream::Plain(tcp) => tcp,
+            TcpOrTlsStream::Tls(tls) => tls.get_ref().0,
+        }
+    }
+
+    /// Closes the connection after the peer had time to read the response. Closing with unread bytes would reset the
+    /// connection, and the peer would lose the response (RFC 9112 §9.6).
+    pub(super) async fn linger_and_close(mut self, max_wait: Duration, max_bytes: usize) {
+        let closing = async {
+            self.chunked_framing = None;
+            AsyncWriteExt::shutdown(&mut self).await?;
+            let mut discarded = 0;
+            let mut sink = vec![0; READ_CHUNK_BYTES];
+            while discarded < max_bytes {
+                match self.read(&mut sink).await? {
+                    0 => break,
+                    read => discarded += read,
+                }
+            }
+            io::Result::Ok(())
+        };
+        // The connection ends whether or not this succeeds.
+        let _ = tokio::time::timeout(max_wait, closing).await;
+    }
+
+    fn poll_flush_write_buffer(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.write_buffer.is_empty() {
+            let written = ready!(self.inner.poll_write(task, &self.write_buffer))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.write_buffer.advance(written);
+        }
+        self.write_buffer.clear();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl TcpOrTlsStream {
+    fn poll_read(&mut self, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_read(task, to),
+            // A peer that closes without close_notify has ended the stream all the same; HTTP's own framing detects
+            // truncated messages.
+            Self::Tls(tls) => match ready!(Pin::new(tls).poll_read(task, to)) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                result => Poll::Ready(result),
+            },
+        }
+    }
+
+    fn poll_write(&mut self, task: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(task, from),
+            Self::Tls(tls) => Pin::new(tls).poll_write(task, from),
+        }
+    }
+
+    fn poll_flush(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_flush(task),
+            Self::Tls(tls) => Pin::new(tls).poll_flush(task),
+        }
+    }
+}
+
+impl AsyncRead for ConnectionStream {
+    fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read_ahead.is_empty() {
+            let before = to.filled().len();
+            ready!(self.inner.poll_read(task, to))?;
+            let new = to.filled().get(before..).unwrap_or_default();
+            let validation = self.chunked_framing.as_mut().map_or(Ok(()), |validator| validator.feed(new));
+            return Poll::Ready(validation.map_err(|InvalidChunkedFraming| {
+                io::Error::new(io::ErrorKind::InvalidData, "invalid chunked framing")
+            }));
+        }
+        let count = to.remaining().min(self.read_ahead.len());
+        to.put_slice(&self.read_ahead.split_to(count));
+        if self.read_ahead.is_empty() {
+            self.read_ahead = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ConnectionStream {
+    fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_http2 {
+            return self.inner.poll_write(task, from);
+        }
+        if self.write_buffer.len() + from.len() > WRITE_BUFFER_BYTES || *self.unbuffered.get_mut() {
+            ready!(self.poll_flush_write_buffer(task))?;
+            if from.len() > WRITE_BUFFER_BYTES || *self.unbuffered.get_mut() {
+                return self.inner.poll_write(task, from);
+            }
+        }
+        self.write_buffer.extend_from_slice(from);
+        Poll::Ready(Ok(from.len()))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.inner {
+            TcpOrTlsStream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(task, from),
+            TcpOrTlsStream::Tls(tls) => Pin::new(tls).poll_write_vectored(task, from),
+        }
+    }
+
+    /// Vectored writes bypass the write buffer, so they are offered only where it is unused.
+    fn is_write_vectored(&self) -> bool {
+        self.is_http2
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush_write_buffer(task))?;
+        self.inner.poll_flush(task)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush_write_buffer(task))?;
+        match &mut self.inner {
+            TcpOrTlsStream::Plain(tcp) => Pin::new(tcp).poll_shutdown(task),
+            TcpOrTlsStream::Tls(tls) => Pin::new(tls).poll_shutdown(task),
+        }
+    }
+}

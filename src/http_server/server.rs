@@ -1,0 +1,227 @@
+//! The HTTP server: accept loops, the limit on open connections, draining, and the sockets to hand over.
+
+use super::{
+    config::ConnectionLimits, connection_handler::ConnectionHandler, http_connection::ActiveCounts,
+    http_service::HttpService, listening_socket::BoundListener, tls_certificates::ReloadableTlsConfig,
+};
+use crate::telemetry::{ConnectionOutcome, Event, Metrics};
+use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::timeout,
+};
+
+/// Pause after a failed accept, for example without free file descriptors or memory; an immediate retry would spin.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Maximum connections accepted from the kernel's queue while a listener closes.
+const MAX_FINAL_ACCEPTS: usize = 4096;
+
+/// Time for aborted calls to write their log records after the drain deadline.
+const ABORT_GRACE_PERIOD: Duration = Duration::from_secs(1);
+
+/// A running HTTP server. Dropping it aborts every connection; [`HttpServer::drain`] closes them gracefully.
+#[derive(Debug)]
+pub struct HttpServer {
+    shutdown: watch::Sender<bool>,
+    accept_loops: JoinSet<()>,
+    active: Arc<ActiveCounts>,
+    addresses: Vec<SocketAddr>,
+    certificates: Vec<Arc<ReloadableTlsConfig>>,
+    listening_sockets: Vec<(String, OwnedFd)>,
+    metrics: Arc<Metrics>,
+}
+
+/// What was still open when a drain reached its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainReport {
+    /// Connections that were aborted.
+    pub aborted_connections: usize,
+    /// Requests that were aborted with them.
+    pub aborted_calls: usize,
+}
+
+impl HttpServer {
+    /// Starts accepting on `listeners`; requires a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's error, when a socket cannot be registered with the runtime.
+    pub fn start<S: HttpService>(
+        listeners: Vec<BoundListener>,
+        limits: ConnectionLimits,
+        service: &Arc<S>,
+        metrics: &Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let (shutdown, watch) = watch::channel(false);
+        let mut server = Self {
+            shutdown,
+            accept_loops: JoinSet::new(),
+            active: Arc::default(),
+            addresses: Vec::new(),
+            certificates: Vec::new(),
+            listening_sockets: Vec::new(),
+            metrics: Arc::clone(metrics),
+        };
+        let limits = Arc::new(limits);
+        for listener in listeners {
+            server.addresses.push(listener.address()?);
+            server.listening_sockets.push((listener.label, listener.socket.try_clone()?.into()));
+            server.certificates.extend(listener.certificates.clone());
+            let connection_handler = ConnectionHandler {
+                service: Arc::clone(service),
+                limits: Arc::clone(&limits),
+                certificates: listener.certificates,
+                metrics: Arc::clone(metrics),
+                shutdown: watch.clone(),
+                active: Arc::clone(&server.active),
+            };
+            server
+                .accept_loops
+                .spawn(accept_connections(Arc::new(connection_handler), TcpListener::from_std(listener.socket)?));
+        }
+        Ok(server)
+    }
+
+    /// Returns the bound addresses, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the number of open connections.
+    pub fn open_connections(&self) -> usize {
+        self.active.connections()
+    }
+
+    /// Returns the number of requests in progress.
+    pub fn active_calls(&self) -> usize {
+        self.active.calls()
+    }
+
+    /// Duplicates the listening sockets with their labels, for a process that takes over.
+    ///
+    /// # Errors
+    /// The system's error, when there are no free file descriptors.
+    pub fn clone_listening_sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.listening_sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
+    }
+
+    /// Reloads the certificates whose files have changed; to be called about once a second. Returns why certificates
+    /// were rejected, once per change.
+    pub fn reload_changed_certificates(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for result in self.certificates.iter().filter_map(|certificates| certificates.reload_changed()) {
+            match result {
+                Ok(()) => self.metrics.record_event(Event::CertificatesLoaded),
+                Err(load_problems) => {
+                    self.metrics.record_event(Event::CertificatesRejected);
+                    problems.extend(load_problems);
+                }
+            }
+        }
+        problems
+    }
+
+    /// Stops accepting, closes idle connections, lets requests finish, and aborts the remaining ones after `max_wait`.
+    pub async fn drain(mut self, max_wait: Duration) -> DrainReport {
+        // Closed before the accept loops stop, so that no client connects to a socket on which nothing accepts.
+        self.listening_sockets.clear();
+        self.shutdown.send_replace(true);
+        let idle = async {
+            while self.accept_loops.join_next().await.is_some() {}
+            self.active.wait_until_idle().await;
+        };
+        let _ = timeout(max_wait, idle).await;
+        let report = DrainReport { aborted_connections: self.active.connections(), aborted_calls: self.active.calls() };
+        self.accept_loops.shutdown().await;
+        let _ = timeout(ABORT_GRACE_PERIOD, self.active.wait_until_idle()).await;
+        report
+    }
+}
+
+/// Accepts connections until shutdown, then waits for them to end. Dropping the future aborts them.
+async fn accept_connections<S: HttpService>(handler: Arc<ConnectionHandler<S>>, listener: TcpListener) {
+    let permits = Arc::new(Semaphore::new(handler.limits.max_connections.min(Semaphore::MAX_PERMITS)));
+    let mut connections = JoinSet::new();
+    let mut shutdown = handler.shutdown.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = shutdown.wait_for(|shutdown| *shutdown) => break,
+            Some(ended) = connections.join_next() => {
+                log_panic(ended);
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        let (tcp, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_peer_error(&error) => continue,
+            Err(error) => {
+                handler.metrics.record_event(Event::AcceptFailed);
+                tracing::warn!(%error, "accepting a connection failed");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                continue;
+            }
+        };
+        spawn_connection(&handler, &permits, &mut connections, tcp, peer);
+    }
+    // Clients that are already connected in the kernel's queue would otherwise be reset.
+    accept_queued_connections(listener)
+        .for_each(|(tcp, peer)| spawn_connection(&handler, &permits, &mut connections, tcp, peer));
+    while let Some(ended) = connections.join_next().await {
+        log_panic(ended);
+    }
+}
+
+/// Serves a connection on its own task, or closes it if the limit on connections is reached.
+fn spawn_connection<S: HttpService>(
+    handler: &Arc<ConnectionHandler<S>>,
+    permits: &Arc<Semaphore>,
+    connections: &mut JoinSet<()>,
+    tcp: TcpStream,
+    peer: SocketAddr,
+) {
+    let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
+        return handler.metrics.record_connection(ConnectionOutcome::Refused);
+    };
+    handler.metrics.record_connection(ConnectionOutcome::Accepted);
+    let guards = (handler.active.count_connection(), handler.metrics.track_connection());
+    let handler = Arc::clone(handler);
+    connections.spawn(async move {
+        handler.handle_connection(tcp, peer).await;
+        drop((permit, guards));
+    });
+}
+
+/// Accepts the connections that the kernel has completed, then closes the listening socket.
+fn accept_queued_connections(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
+    let listener = listener.into_std();
+    let next = move || loop {
+        let accepted = listener.as_ref().ok()?.accept();
+        match accepted {
+            Ok((tcp, peer)) => {
+                tcp.set_nonblocking(true).ok()?;
+                return Some((TcpStream::from_std(tcp).ok()?, peer));
+            }
+            Err(error) if is_peer_error(&error) => {}
+            // The queue is empty, or there are no free file descriptors.
+            Err(_) => return None,
+        }
+    };
+    std::iter::from_fn(next).take(MAX_FINAL_ACCEPTS)
+}
+
+/// Whether the error only says that one peer left while its connection was being accepted.
+fn is_peer_error(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Logs a panic of a connection's task. It ends only that connection, but is a defect.
+fn log_panic(result: Result<(), tokio::task::JoinError>) {
+    if result.is_err_and(|error| error.is_panic()) {
+        tracing::error!("connection handler panicked");
+    }
+}

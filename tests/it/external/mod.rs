@@ -1,0 +1,18 @@
+//! The tests that run programs which are not needed to build: brokers, PostgreSQL, a Matrix homeserver, an OpenID
+//! provider, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
+//!
+//! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
+//! this module, so that a test outside of it cannot start one; `test_groups` checks the unit tests.
+
+mod bearer_tokens;
+mod bridge;
+mod counts;
+mod matrix_agents;
+mod metrics_page;
+mod mqtt_agents;
+mod mqtt_failover;
+mod mqtt_feed;
+mod registry_store;
+mod shared_directory;
+mod support;
+mod task_databases;

@@ -1,0 +1,8 @@
+//! Servers and programs of others that the tests of this module run.
+
+pub mod mosquitto;
+pub mod mqtt_task_agent;
+pub mod npm;
+pub mod oidc;
+pub mod postgres;
+pub mod synapse;
