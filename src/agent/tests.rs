@@ -1,7 +1,7 @@
 //! Tests of the parser of metadata documents: accepted forms, and refused documents with every problem.
 
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn parse(document: &Value) -> Result<Agent, Vec<String>> {
     Agent::from_document(document, [0; 32])

@@ -1,9 +1,10 @@
 //! Assembly: builds a gateway from a configuration and reconfigures it. Collects the problems of all sections.
 
 use super::{
-    config_checks::{check_agent_settings, check_sections, prefix_problems},
+    config_checks::{check_agent_settings, check_sections},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
+    problem_paths::prefix_problems,
     registry_wiring::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },
@@ -185,9 +186,10 @@ impl GatewayAssembly {
         auth: Option<&Authorizer>,
     ) -> Result<(Arc<SearchIndexer>, Arc<AgentDirectory>), Vec<String>> {
         let previous = Arc::clone(&self.search_indexer.lock());
-        let indexer = match previous.has_config(&file.directory.search) {
-            true => previous,
-            false => create_search_indexer(file, &self.gateway.catalogue)?,
+        let indexer = if previous.has_config(&file.directory.search) {
+            previous
+        } else {
+            create_search_indexer(file, &self.gateway.catalogue)?
         };
         let directory = build_directory(file, &indexer, registry.clone(), resolver, auth)
             .map_err(|problems| prefix_problems("directory", problems))?;

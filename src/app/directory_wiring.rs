@@ -1,6 +1,6 @@
 //! Wiring of the directory: search index, publishing, signing, and the task that updates the index.
 
-use super::config_checks::prefix_problems;
+use super::problem_paths::prefix_problems;
 use crate::{
     agent::metadata_schema,
     auth::Authorizer,

@@ -1,6 +1,6 @@
 //! Wiring of tasks and of idempotency.
 
-use super::config_checks::prefix_problems;
+use super::problem_paths::prefix_problems;
 use crate::{
     config::{AgentRule, GatewayConfig},
     gateway::ConfigSnapshot,

@@ -169,14 +169,12 @@ fn is_scalar(value: &Value) -> bool {
 fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &RedactedDocument) -> Value {
     let capability = |(index, operation): (usize, &Operation)| {
         let declared = document.operation_member(index);
-        let name = match operation.name.is_empty() {
-            true => agent.capabilities.first().map_or("invoke", |capability_name| &**capability_name),
-            false => &*operation.name,
+        let name = if operation.name.is_empty() {
+            agent.capabilities.first().map_or("invoke", |capability_name| &**capability_name)
+        } else {
+            &*operation.name
         };
-        let description = match operation.description.is_empty() {
-            true => &agent.description,
-            false => &operation.description,
-        };
+        let description = if operation.description.is_empty() { &agent.description } else { &operation.description };
         let formats = json!(["application/json"]);
         let mut fields = JsonObjectBuilder::default();
         fields.set("@type", "Capability".into());

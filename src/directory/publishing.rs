@@ -169,10 +169,7 @@ fn entity_tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<
             tags.push(tag.to_owned());
         }
     }
-    match tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") {
-        true => Err(invalid()),
-        false => Ok(Some(tags)),
-    }
+    if tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") { Err(invalid()) } else { Ok(Some(tags)) }
 }
 
 #[cold]

@@ -19,7 +19,7 @@ use std::{
 
 const MAX_CALLER_CLASSES: usize = 16;
 /// `none`, and the labels of the authentication methods.
-pub(super) const CREDENTIAL_CLASSES: [&str; 1 + AuthenticationMethod::ALL.len()] = {
+const CREDENTIAL_CLASSES: [&str; 1 + AuthenticationMethod::ALL.len()] = {
     let mut classes = ["none"; 1 + AuthenticationMethod::ALL.len()];
     let mut index = 0;
     while index < AuthenticationMethod::ALL.len() {
@@ -35,7 +35,7 @@ const MAX_OPERATIONS_PER_AGENT: usize = 64;
 const UNKNOWN_LABEL: &str = "-";
 /// The operation under which requests to the directory are counted; they belong to no agent.
 const DIRECTORY_OPERATION: &str = "directory";
-pub(super) const OTHER_LABEL: &str = "other";
+const OTHER_LABEL: &str = "other";
 /// The label of the implied operation (R14). A document cannot give an operation this name.
 const IMPLIED_OPERATION: &str = "invoke";
 
@@ -203,9 +203,9 @@ pub(super) struct CallSeries {
 }
 
 impl CallSeries {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(max_agents: usize) -> Arc<Self> {
         Arc::new(Self {
-            max_agents: AtomicUsize::new(super::MetricsConfig::default().max_agent_labels),
+            max_agents: AtomicUsize::new(max_agents),
             agents: Mutex::default(),
             unknown: AgentSeries::new(UNKNOWN_LABEL.into()),
             other: AgentSeries::new(OTHER_LABEL.into()),
@@ -261,6 +261,12 @@ impl CallSeries {
             let Some(class) = free.next() else { return };
             class.get_or_init(|| tier.into());
         }
+    }
+
+    /// Returns the label of the caller class with the index `class`.
+    pub(super) fn caller_class_label(&self, class: usize) -> &str {
+        let tier = || self.tiers.get(class - CREDENTIAL_CLASSES.len()).and_then(OnceLock::get).map(|name| &**name);
+        CREDENTIAL_CLASSES.get(class).copied().or_else(tier).unwrap_or(OTHER_LABEL)
     }
 
     pub(super) fn tier_class(&self, tier: &str) -> Option<CallerClass> {

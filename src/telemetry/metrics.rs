@@ -95,7 +95,7 @@ impl Metrics {
     /// The registry rejects a metric, which is a defect.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
-        let calls = CallSeries::new();
+        let calls = CallSeries::new(MetricsConfig::default().max_agent_labels);
         registry.register(Box::new(AgentMetricsCollector::new(Arc::clone(&calls))?))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let builder = MetricBuilder(&registry);

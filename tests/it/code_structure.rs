@@ -1,9 +1,12 @@
 //! Rules of the code that the compiler does not check: which module may import which, which modules may use a
-//! third-party crate, and what every file must have.
+//! third-party crate, that the files of a module form no circle, and what every file must have.
 //!
 //! `MODULES` and `CRATES` are the layering of the gateway; change them only when the layering changes. A failing test
 //! lists every violation with its file and line.
 
+mod file_circles;
+mod forms;
+mod module_tree;
 mod source_scanner;
 
 use std::fmt;
@@ -115,11 +118,34 @@ const CRATES: &[(&str, &[&str])] = &[
     ("fastrand", &["values"]),
 ];
 
+/// Modules whose files still form circles, or whose functions have forms that `forms` forbids. The list only shrinks.
+const NOT_YET_CLEAN: &[&str] = &[
+    "auth",
+    "gateway",
+    "http_server",
+    "idempotency",
+    "limit",
+    "loadtest",
+    "mqtt_bridge",
+    "mqtt_client",
+    "net",
+    "resolver",
+    "signing",
+    "store",
+    "task",
+    "transport",
+];
+
+/// Modules in which methods still stand apart from their type. The list only shrinks.
+const METHODS_STAND_APART: &[&str] = &["directory", "registry"];
+
 /// Macros that mark unfinished code.
 const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
 /// In two parts, so that this file does not contain it.
 const NOTE_TO_SELF: &str = concat!("FIX", "ME");
 
+/// Files are shorter as a rule. The bound is wide because an object and its methods stand together: a bound that cut
+/// them apart would do harm.
 const LONGEST_FILE: usize = 500;
 
 #[derive(Debug, PartialEq)]
@@ -148,7 +174,8 @@ impl SourceFile {
 
     /// The module path of a file under `src`: `src/auth/jwt/mod.rs` is `[auth, jwt]`.
     fn module_path(&self) -> Vec<&str> {
-        let inner = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        let inner = self.path.strip_prefix("loadtest/").unwrap_or(&self.path);
+        let inner = inner.strip_prefix("src/").unwrap_or(inner);
         let stem = inner.strip_suffix(".rs").unwrap_or(inner);
         let mut path: Vec<&str> = stem.split('/').collect();
         if matches!(path.last(), Some(&"mod" | &"lib" | &"main")) {
@@ -166,6 +193,11 @@ impl SourceFile {
         }
     }
 
+    /// The part of the code in which files form no circle: a top-level module of `src`, or all of `loadtest`.
+    fn circle_scope(&self) -> &str {
+        if self.path.starts_with("loadtest/") { "loadtest" } else { self.top_module() }
+    }
+
     fn is_test(&self) -> bool {
         self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
     }
@@ -181,7 +213,7 @@ fn layering_violations(source: &SourceFile) -> Vec<Violation> {
     let tokens = source_scanner::tokenize(&source_scanner::blank_comments_and_literals(&source.text));
     let mut violations = Vec::new();
     for path in source_scanner::find_paths(&tokens) {
-        let what = match crate_root_segment(&path.segments, depth + path.inline_depth) {
+        let what = match crate_root_segment(&path.segments, depth + path.inline_modules.len()) {
             Some(imported) => forbidden_import(module, imported),
             None if source.is_test() => None,
             None => forbidden_crate(module, &path.segments),
@@ -273,6 +305,15 @@ fn sources(folder: &str) -> Vec<SourceFile> {
     sources
 }
 
+/// Returns the violations outside of `NOT_YET_CLEAN`.
+fn in_clean_modules(violations: Vec<Violation>) -> Vec<Violation> {
+    let is_clean = |violation: &Violation| {
+        let source = SourceFile { path: violation.file.clone(), text: String::new() };
+        !NOT_YET_CLEAN.contains(&source.circle_scope())
+    };
+    violations.into_iter().filter(is_clean).collect()
+}
+
 fn assert_none(violations: &[Violation]) {
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     assert!(lines.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
@@ -290,6 +331,31 @@ fn every_file_follows_the_file_rules() {
     let files = folders.into_iter().flat_map(sources);
     let violations: Vec<Violation> = files.flat_map(|source| file_violations(&source)).collect();
     assert_none(&violations);
+}
+
+#[test]
+fn files_of_a_module_form_no_circle() {
+    let violations =
+        ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::file_circles(&sources(folder)));
+    assert_none(&in_clean_modules(violations.collect()));
+}
+
+#[test]
+fn an_inherent_impl_stands_in_the_file_of_its_type() {
+    let violations =
+        ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::misplaced_impls(&sources(folder)));
+    let stands_apart = |violation: &Violation| {
+        METHODS_STAND_APART.iter().any(|module| violation.file.starts_with(&format!("src/{module}/")))
+    };
+    let violations = violations.filter(|violation| !stands_apart(violation));
+    assert_none(&in_clean_modules(violations.collect()));
+}
+
+#[test]
+fn functions_have_no_forbidden_form() {
+    let files = ["src", "loadtest/src"].into_iter().flat_map(sources);
+    let violations = files.flat_map(|source| forms::form_violations(&source));
+    assert_none(&in_clean_modules(violations.collect()));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! Clients that fetch a card seldom state their version, so a card without a requested version has the members of both:
 //! readers ignore the members of the other version.
 
+mod agent_card;
 mod card_sources;
 mod gateway_card;
 mod v03;
@@ -18,9 +19,10 @@ use super::{
     query_params::QueryParams,
 };
 use crate::{
-    agent::{Agent, AuthenticationMethod},
+    agent::Agent,
     fault::{Fault, FaultCode, Result},
 };
+use agent_card::{AgentCard, CardInterface, CardSkill};
 use serde_json::{Map, Value};
 
 const CARD_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/a2a+json"];
@@ -33,46 +35,6 @@ enum CardVersion {
     V1,
     V03,
     Combined,
-}
-
-/// A card, independent of the version.
-#[derive(Debug, Default)]
-struct AgentCard {
-    name: String,
-    description: String,
-    version: String,
-    /// Name and URL: readers require both.
-    provider: Option<(String, String)>,
-    documentation: Option<String>,
-    icon: Option<String>,
-    /// At least one; the first is the preferred one.
-    interfaces: Vec<CardInterface>,
-    capabilities: Map<String, Value>,
-    credentials: Vec<AuthenticationMethod>,
-    scopes: Vec<String>,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-    skills: Vec<CardSkill>,
-    /// Other members of an agent's own card.
-    extra_members: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct CardInterface {
-    url: String,
-    binding: String,
-    version: String,
-}
-
-#[derive(Debug, Default)]
-struct CardSkill {
-    id: String,
-    name: String,
-    description: String,
-    tags: Vec<String>,
-    examples: Vec<String>,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
 }
 
 impl AgentDirectory {

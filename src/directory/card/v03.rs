@@ -2,7 +2,7 @@
 
 use super::{
     super::{accepted_credentials::AcceptedCredentials, json_object_builder::JsonObjectBuilder},
-    AgentCard, CardInterface,
+    agent_card::{AgentCard, CardInterface},
     v1::skill_json,
 };
 use serde_json::{Map, Value, json};

@@ -143,10 +143,7 @@ impl AgentOpenApi<'_> {
 
 /// Returns the name of a schema in `components/schemas`.
 pub(in super::super) fn schema_name(operation: &Operation, suffix: &str) -> String {
-    match operation.name.is_empty() {
-        true => suffix.to_owned(),
-        false => format!("{}.{suffix}", operation.name),
-    }
+    if operation.name.is_empty() { suffix.to_owned() } else { format!("{}.{suffix}", operation.name) }
 }
 
 /// Returns a schema that accepts the values of any of the operations; the empty schema if one of them declares none.

@@ -85,10 +85,7 @@ fn paths() -> Map<String, Value> {
 fn path_parameters(path: &str) -> Map<String, Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let references = parameter_references(names);
-    match references.is_empty() {
-        true => Map::new(),
-        false => Map::from_iter([("parameters".to_owned(), references.into())]),
-    }
+    if references.is_empty() { Map::new() } else { Map::from_iter([("parameters".to_owned(), references.into())]) }
 }
 
 fn parameter_references<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Value> {

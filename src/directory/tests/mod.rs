@@ -14,13 +14,13 @@ mod searching;
 
 use super::*;
 use crate::{
-    agent::AuthenticationMethod,
-    auth::{AcceptedCredential, GrantSet},
+    agent::{Agent, AuthenticationMethod},
+    auth::{AcceptedCredential, Caller, GrantSet},
     fault::Violation,
 };
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::json;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) const BASE: &str = "https://gw.example";
 
