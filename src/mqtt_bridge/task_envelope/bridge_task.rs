@@ -1,6 +1,5 @@
-//! Result of a task: the response, the error, or the task for the next agent.
+//! A valid task, and its result: the response, the error, or the task for the next agent.
 
-use super::{BridgeTask, NextStep, OutgoingMessage};
 use crate::{
     mqtt_bridge::{
         mqtt_topic::NextTarget,
@@ -8,7 +7,46 @@ use crate::{
     },
     mqtt_client::MAX_MESSAGE_BYTES,
 };
+use bytes::Bytes;
 use serde_json::value::RawValue;
+
+/// A message to publish with QoS 1, not retained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct OutgoingMessage {
+    pub(in super::super) topic: String,
+    pub(in super::super) payload: Vec<u8>,
+}
+
+impl OutgoingMessage {
+    /// Whether this is a response to a conversation, as opposed to a task for another agent.
+    pub(in super::super) fn is_response(&self) -> bool {
+        self.topic.starts_with("/conversations/")
+    }
+}
+
+/// A valid task.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) struct BridgeTask {
+    /// A UUID of version 4, in the sender's spelling.
+    pub(in super::super) id: String,
+    /// Topic of the response if the task has no next step.
+    pub(super) response_topic: String,
+    pub(super) conversation: String,
+    /// Instruction for the agent.
+    pub(in super::super) instruction: Option<String>,
+    /// The input: one JSON text, byte for byte.
+    pub(in super::super) input: Bytes,
+    pub(super) next: Option<NextStep>,
+}
+
+/// Next step of a task: its destination and instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NextStep {
+    pub(super) target: NextTarget,
+    pub(super) instruction: Option<String>,
+    /// The steps after that, as raw JSON.
+    pub(super) next: Option<String>,
+}
 
 impl BridgeTask {
     /// Builds the message to publish after the agent responded with this JSON text or failed: steps 8 and 9.
