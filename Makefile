@@ -10,7 +10,8 @@ TEST_NEEDS := $(BUILD_NEEDS) node=nodejs npm promtool=prometheus h2load=nghttp2-
 PACKAGES ?=
 
 # nextest runs each test in a process of its own and ends one that hangs. Where it is not installed, cargo's own runner
-# runs the tests as threads of one process, and a limit of time for all of them together ends a test that hangs.
+# runs the tests as threads of one process, and a limit of time for all of them together ends a test that hangs. Tests of
+# overload measure what a machine can do, so they run alone in both.
 HAS_NEXTEST := $(CARGO) nextest --version >/dev/null 2>&1
 TEST_LIMIT ?= 45m
 # Additional options of the load test: ARGS="--calls 1000000".
@@ -34,7 +35,9 @@ test:
 		set -ex; \
 		$(CARGO) test --locked --doc $(PACKAGES); \
 		$(CARGO) test --locked --lib --bins --tests --no-run $(PACKAGES); \
-		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES); \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins $(PACKAGES); \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --test it -- --test-threads=1 overload::; \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --test it -- --skip overload::; \
 	fi
 
 # The tests that need neither the network nor programs other than those of a build: all but those of the modules named

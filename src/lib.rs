@@ -28,7 +28,7 @@
 //! 9. **Admit.** Only `AdmissionPipeline::admit` makes an `Admitted`. Every function that sends to an agent takes one,
 //!    so a call that was not admitted cannot be forwarded.
 //! 10. **Look up the idempotency key.** A call with a key that was used before gets the stored response and ends here
-//!     (`gateway/background/idempotency_claim.rs`, `idempotency::IdempotencyStore`). A call with a key acquires its
+//!     (`gateway/background/idempotency_claim.rs`, `idempotency::IdempotencyKeys`). A call with a key acquires its
 //!     permit, and is admitted, after this step.
 //! 11. **Call the agent** (`gateway/upstream/upstream_request.rs`, `transport::UpstreamClient`): with the gateway's
 //!     credential instead of the caller's, within the deadline, and with retries only where they are safe.

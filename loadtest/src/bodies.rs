@@ -2,6 +2,7 @@
 //! and the memory that the proxy uses for them.
 
 use crate::agent::BYTES_PATH;
+use crate::body_lengths::BODY_LENGTHS;
 use crate::environment::{ProgramPaths, TestEnvironment};
 use crate::gatepost::invoke_path;
 use crate::http1_client::PreparedRequest;
@@ -10,7 +11,6 @@ use crate::process::ServerProcess;
 use crate::proxy::ProxyKind;
 use crate::proxy_settings::ProxyMode;
 use crate::report::{PINGORA, format_number};
-use crate::request_body::BODY_LENGTHS;
 use crate::statistics::{markdown_table, median};
 use anyhow::{Context as _, ensure};
 use std::net::SocketAddr;

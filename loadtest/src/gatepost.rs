@@ -2,13 +2,14 @@
 //! is in this file.
 
 use crate::agent::{BYTES_PATH, ENDLESS_EVENTS_PATH, EVENTS_PATH};
+use crate::body_lengths::BODY_LENGTHS;
 use crate::certificate::TestCertificate;
 use crate::http1_client::PreparedRequest;
 use crate::load::CallTarget;
 use crate::process::{CpuCore, ServerProcess, free_address};
 use crate::proxy::RunningProxy;
 use crate::proxy_settings::CHECKED_PATH;
-use crate::request_body::{BODY_LENGTHS, input_schema, request_body};
+use crate::request_body::{input_schema, request_body};
 use crate::token_issuer::{AUDIENCE, TokenIssuer};
 use crate::transport_agents::{AgentAddresses, MQTT_AGENT_ID};
 use anyhow::{Context as _, ensure};

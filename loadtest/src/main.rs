@@ -9,6 +9,7 @@ mod agent_catalogue;
 mod bare_hyper;
 mod bare_pingora;
 mod bodies;
+mod body_lengths;
 mod certificate;
 mod client_stream;
 mod count;

@@ -5,9 +5,6 @@ use serde_json::{Value, json};
 /// Bytes of a request body.
 pub(crate) const REQUEST_BODY_SIZE: usize = 200;
 
-/// The body lengths of `bodies`, in bytes.
-pub(crate) const BODY_LENGTHS: [usize; 4] = [1 << 10, 64 << 10, 1 << 20, 64 << 20];
-
 /// The JSON Schema of the request body. The language is one of three.
 pub(crate) fn input_schema() -> Value {
     json!({

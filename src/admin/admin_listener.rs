@@ -1,7 +1,7 @@
 //! Socket of the admin listener: a limit on connections, an idle timeout, and a check of the Host header that prevents
 //! DNS rebinding.
 
-use super::status_pages::error_response;
+use super::page_response::error_response;
 use crate::{
     fault::{Fault, FaultCode},
     values::is_loopback_authority,

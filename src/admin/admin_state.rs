@@ -1,7 +1,7 @@
 //! The data of the admin pages, and the trait through which the gateway provides it.
 
 use crate::{
-    agent::{Agent, AgentId, AgentStatus, AuthenticationType},
+    agent::{Agent, AgentId, AgentStatus},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::redact,
@@ -113,12 +113,7 @@ impl AgentRow {
                 AgentStatus::Inactive => "inactive",
                 AgentStatus::Deprecated(_) => "deprecated",
             },
-            authentication: match agent.authentication.kind {
-                AuthenticationType::ApiKey => "api_key",
-                AuthenticationType::Bearer => "oauth2_bearer",
-                AuthenticationType::Mtls => "mtls",
-                AuthenticationType::Open => "none",
-            },
+            authentication: agent.authentication.method.document_type(),
             endpoint: redact(&agent.endpoint.to_string()).into_owned(),
             operations: named_operations.map(|operation| operation.name.to_string()).collect(),
             in_flight,

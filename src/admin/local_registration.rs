@@ -2,15 +2,15 @@
 //! page. Requests from web pages are refused.
 
 use super::{
-    AdminContext,
-    status_pages::{error_response, run_blocking},
+    admin_context::AdminContext,
+    page_response::{error_response, refuse_browser_page, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde_json::json;
@@ -51,9 +51,10 @@ pub(super) async fn remove_registration(
     if let Some(refusal) = refuse_browser_page(&headers) {
         return refusal;
     }
-    match context.state.remove_registration(&name) {
-        true => StatusCode::NO_CONTENT.into_response(),
-        false => error_response(&Fault::new(FaultCode::NotFound, "There is no registration with this name")),
+    if context.state.remove_registration(&name) {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        error_response(&Fault::new(FaultCode::NotFound, "There is no registration with this name"))
     }
 }
 
@@ -69,11 +70,4 @@ pub(super) async fn create_pairing_code(State(context): State<AdminContext>, hea
             "Pairing is disabled (the configuration has no cors.pairing)",
         )),
     }
-}
-
-/// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
-pub(super) fn refuse_browser_page(headers: &HeaderMap) -> Option<Response> {
-    let is_from_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    is_from_page
-        .then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
 }

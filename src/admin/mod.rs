@@ -3,15 +3,18 @@
 //! The listener has no authentication: it refuses requests that change state from web pages, and its address belongs on
 //! loopback. This module accesses the gateway only through [`AdminState`].
 
+mod admin_context;
 mod admin_listener;
 mod admin_state;
 mod local_registration;
+mod page_response;
 mod source_pages;
 mod status_pages;
 
 pub use admin_state::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page};
 
 use crate::telemetry::Metrics;
+use admin_context::AdminContext;
 use axum::{
     Router,
     middleware::{from_fn, from_fn_with_state},
@@ -19,13 +22,6 @@ use axum::{
 };
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
-
-/// State that every handler has.
-#[derive(Clone)]
-struct AdminContext {
-    state: Arc<dyn AdminState>,
-    metrics: Arc<Metrics>,
-}
 
 /// Serves the admin pages until `shutdown` becomes true, and completes the responses in progress.
 pub async fn serve(

@@ -1,10 +1,9 @@
 //! Page with the health of the sources of agents, and the confirmation of an agent loss.
 
 use super::{
-    AdminContext,
+    admin_context::AdminContext,
     admin_state::SourceRow,
-    local_registration::refuse_browser_page,
-    status_pages::{error_response, run_blocking},
+    page_response::{error_response, refuse_browser_page, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
 use axum::{

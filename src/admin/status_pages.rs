@@ -1,12 +1,16 @@
 //! Pages of the admin listener, and its error responses. Pages that take long with many agents are built on blocking
 //! threads, so that they do not delay calls.
 
-use super::{AdminContext, AgentRow, RejectedDocument, SourceRow, admin_state::GatewayHealth};
-use crate::fault::{ErrorFormat, Fault, FaultCode};
+use super::{
+    admin_context::AdminContext,
+    admin_state::{AgentRow, GatewayHealth, RejectedDocument, SourceRow},
+    page_response::{error_response, run_blocking},
+};
+use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
-    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -146,24 +150,4 @@ pub(super) async fn add_common_headers(request: Request, next: Next) -> Response
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
-}
-
-pub(super) fn error_response(fault: &Fault) -> Response {
-    if fault.code() == FaultCode::Internal {
-        tracing::error!(%fault, "admin page failed");
-    }
-    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let content_type = [(header::CONTENT_TYPE, ErrorFormat::Error.media_type())];
-    let mut response = (status, content_type, fault.to_body(ErrorFormat::Error, "admin")).into_response();
-    for (name, value) in fault.headers() {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
-            response.headers_mut().insert(name, value);
-        }
-    }
-    response
-}
-
-/// Runs `build` on a blocking thread; `None` if it panicked.
-pub(super) async fn run_blocking<T: Send + 'static>(build: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(build).await.ok()
 }

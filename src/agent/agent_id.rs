@@ -28,9 +28,10 @@ impl FromStr for AgentId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match Self::is_valid(text) {
-            true => Ok(Self(text.into())),
-            false => Err("the id must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not . or ..".to_owned()),
+        if Self::is_valid(text) {
+            Ok(Self(text.into()))
+        } else {
+            Err("the id must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not . or ..".to_owned())
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Parser of AIDIP metadata documents. Reports every problem of a document at once, and keeps unknown fields (R15,
 //! R103).
 
-use super::{Agent, AgentId, AgentStatus, AgentVersions, Authentication, AuthenticationType, Deprecation, Operation};
+use super::{AgentId, AgentStatus, Authentication, AuthenticationMethod, Deprecation, Operation};
 use crate::values::{Rate, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
@@ -13,70 +13,23 @@ const MAX_OPERATIONS: usize = 256;
 const RESERVED_OPERATION_NAMES: &[&str] =
     &["invoke", "agent.json", "agent-card.json", "openapi.json", "history", ".well-known"];
 
-impl Agent {
-    /// Parses one metadata document.
-    ///
-    /// # Errors
-    /// Every problem of the document, each prefixed with the field's name.
-    pub fn from_document(document: &Value, digest: [u8; 32]) -> Result<Self, Vec<String>> {
-        let Value::Object(fields) = document else {
-            return Err(vec![format!("an agent's document must be an object, not {}", json::type_name(document))]);
-        };
-        let mut reader = DocumentReader { fields, problems: Vec::new() };
-        let id = reader.parse_field::<AgentId>("id");
-        let name = reader.parse_string("name", true);
-        let version = reader.parse_version();
-        let endpoint = reader.parse_field("endpoint");
-        let (capabilities, tags) = (reader.parse_string_list("capabilities"), reader.parse_string_list("tags"));
-        let authentication = reader.parse_authentication();
-        let status = reader.parse_status();
-        let operations = reader.parse_operations();
-        let rates = reader.parse_rate_limits();
-        let batch = reader.parse_bool("batch");
-        let default_operation = reader.find_default_operation(&operations);
-        let description = reader.parse_string("description", false).unwrap_or_default().into();
-        let publisher = reader.parse_string("publisher", false).map(Into::into);
-        let languages = reader.parse_string_list("supported_languages");
-        let (Some(id), Some(endpoint), true) = (id, endpoint, reader.problems.is_empty()) else {
-            return Err(reader.problems);
-        };
-        let name = name.unwrap_or_else(|| id.to_string());
-        let versions = AgentVersions::from_document(version.as_deref(), fields);
-        Ok(Self {
-            id,
-            name,
-            description,
-            publisher,
-            languages,
-            version,
-            versions,
-            capabilities,
-            tags,
-            endpoint,
-            authentication,
-            status,
-            operations,
-            rate_limits: rates,
-            accepts_batch: batch,
-            default_operation,
-            digest,
-            document: document.to_string().into(),
-        })
-    }
-}
-
-struct DocumentReader<'a> {
+/// Reads the fields of a document, and collects the problems of all of them.
+pub(super) struct DocumentReader<'a> {
     fields: &'a Map<String, Value>,
-    problems: Vec<String>,
+    pub(super) problems: Vec<String>,
 }
 
-impl DocumentReader<'_> {
+impl<'a> DocumentReader<'a> {
+    pub(super) fn new(fields: &'a Map<String, Value>) -> Self {
+        Self { fields, problems: Vec::new() }
+    }
+
     fn add_problem(&mut self, text: impl Into<String>) {
         self.problems.push(text.into());
     }
 
     /// Returns `None` if the field is absent or null. Records a problem if it has another type.
-    fn parse_string(&mut self, field: &str, required: bool) -> Option<String> {
+    pub(super) fn parse_string(&mut self, field: &str, required: bool) -> Option<String> {
         match self.fields.get(field) {
             Some(Value::String(text)) => return Some(text.clone()),
             None | Some(Value::Null) if required => self.add_problem(format!("{field}: is required")),
@@ -86,14 +39,14 @@ impl DocumentReader<'_> {
         None
     }
 
-    fn parse_field<T: std::str::FromStr<Err = String>>(&mut self, field: &str) -> Option<T> {
+    pub(super) fn parse_field<T: std::str::FromStr<Err = String>>(&mut self, field: &str) -> Option<T> {
         let text = self.parse_string(field, true)?;
         text.parse().map_err(|why| self.add_problem(format!("{field}: {why}"))).ok()
     }
 
     /// Parses the version, which must be a string (R74): an unquoted `3.1` is a number. The problem has the correct
     /// form.
-    fn parse_version(&mut self) -> Option<String> {
+    pub(super) fn parse_version(&mut self) -> Option<String> {
         if let Some(Value::Number(number)) = self.fields.get("version") {
             self.add_problem(format!("version: must be a string (write \"{number}\" in quotes)"));
             return None;
@@ -101,7 +54,7 @@ impl DocumentReader<'_> {
         self.parse_string("version", false)
     }
 
-    fn parse_string_list(&mut self, field: &str) -> Vec<Arc<str>> {
+    pub(super) fn parse_string_list(&mut self, field: &str) -> Vec<Arc<str>> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
@@ -114,7 +67,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    fn parse_bool(&mut self, field: &str) -> bool {
+    pub(super) fn parse_bool(&mut self, field: &str) -> bool {
         match self.fields.get(field) {
             None | Some(Value::Null) => false,
             Some(Value::Bool(flag)) => *flag,
@@ -127,7 +80,7 @@ impl DocumentReader<'_> {
 
     /// Parses `authentication` (R12). A document with an unknown type is refused, because a guess could expose the
     /// agent.
-    fn parse_authentication(&mut self) -> Authentication {
+    pub(super) fn parse_authentication(&mut self) -> Authentication {
         let fields = match self.fields.get("authentication") {
             None | Some(Value::Null) => return Authentication::default(),
             Some(Value::Object(fields)) => fields,
@@ -136,35 +89,30 @@ impl DocumentReader<'_> {
                 return Authentication::default();
             }
         };
-        let kind = match fields.get("type") {
-            Some(Value::String(kind)) => match kind.as_str() {
-                "api_key" => AuthenticationType::ApiKey,
-                "oauth2_bearer" => AuthenticationType::Bearer,
-                "mtls" => AuthenticationType::Mtls,
-                "none" => AuthenticationType::Open,
-                other => {
-                    self.add_problem(format!(
-                        "authentication.type: '{other}' is unknown (api_key, oauth2_bearer, mtls, none)"
-                    ));
-                    AuthenticationType::Open
-                }
-            },
+        let known_types = || AuthenticationMethod::ALL.map(AuthenticationMethod::document_type).join(", ");
+        let method = match fields.get("type") {
+            Some(Value::String(name)) => AuthenticationMethod::from_document_type(name).unwrap_or_else(|| {
+                self.add_problem(format!("authentication.type: '{name}' is unknown ({})", known_types()));
+                AuthenticationMethod::Anonymous
+            }),
             _ => {
-                self.add_problem("authentication.type: is required (api_key, oauth2_bearer, mtls, none)");
-                AuthenticationType::Open
+                self.add_problem(format!("authentication.type: is required ({})", known_types()));
+                AuthenticationMethod::Anonymous
             }
         };
-        let mut reader = DocumentReader { fields, problems: Vec::new() };
+        let mut reader = DocumentReader::new(fields);
         let scopes: Vec<String> = reader.parse_string_list("scopes").iter().map(|scope| scope.to_string()).collect();
         self.problems.extend(reader.problems.into_iter().map(|problem| format!("authentication.{problem}")));
-        if !scopes.is_empty() && kind != AuthenticationType::Bearer {
-            // Only tokens have scopes; with another credential they would be ignored.
-            self.add_problem("authentication.scopes: require authentication.type oauth2_bearer");
+        if !scopes.is_empty() && !method.has_scopes() {
+            // With a credential that has no scopes they would be ignored.
+            let with_scopes = AuthenticationMethod::ALL.into_iter().filter(|method| method.has_scopes());
+            let names: Vec<&str> = with_scopes.map(AuthenticationMethod::document_type).collect();
+            self.add_problem(format!("authentication.scopes: require authentication.type {}", names.join(" or ")));
         }
-        Authentication { kind, scopes }
+        Authentication { method, scopes }
     }
 
-    fn parse_status(&mut self) -> AgentStatus {
+    pub(super) fn parse_status(&mut self) -> AgentStatus {
         match self.parse_string("status", false).as_deref() {
             None | Some("active" | "available") => AgentStatus::Active,
             Some("inactive" | "unavailable") => AgentStatus::Inactive,
@@ -196,7 +144,7 @@ impl DocumentReader<'_> {
     }
 
     /// Parses both styles of operations (R13, R14). A document with neither has one operation that accepts any input.
-    fn parse_operations(&mut self) -> Vec<Operation> {
+    pub(super) fn parse_operations(&mut self) -> Vec<Operation> {
         let items = match self.fields.get("operations") {
             None | Some(Value::Null) => &[],
             Some(Value::Array(items)) if items.len() <= MAX_OPERATIONS => items.as_slice(),
@@ -216,7 +164,7 @@ impl DocumentReader<'_> {
                 self.add_problem(format!("operations[{at}]: must be an object"));
                 continue;
             };
-            let mut reader = DocumentReader { fields, problems: Vec::new() };
+            let mut reader = DocumentReader::new(fields);
             let name = reader.parse_operation_name();
             if name.as_deref().is_some_and(|name| !names.insert(name.to_owned())) {
                 reader.add_problem("name: appears twice in this document");
@@ -229,7 +177,7 @@ impl DocumentReader<'_> {
         operations
     }
 
-    fn find_default_operation(&mut self, operations: &[Operation]) -> Option<usize> {
+    pub(super) fn find_default_operation(&mut self, operations: &[Operation]) -> Option<usize> {
         let name = self.parse_string("default_operation", false)?;
         let index = operations.iter().position(|operation| *operation.name == *name);
         if index.is_none() {
@@ -261,7 +209,7 @@ impl DocumentReader<'_> {
 
     /// Parses the rate limits, whose form is not standardised (R15): a rate, a list of rates, or members such as
     /// `max_calls_per_minute: 60`. A document with another form is refused, so that no limit is ignored.
-    fn parse_rate_limits(&mut self) -> Vec<Rate> {
+    pub(super) fn parse_rate_limits(&mut self) -> Vec<Rate> {
         let Some(declared) = self.fields.get("rate_limits").or_else(|| self.fields.get("rate_limit")) else {
             return Vec::new();
         };

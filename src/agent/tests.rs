@@ -1,7 +1,7 @@
 //! Tests of the parser of metadata documents: accepted forms, and refused documents with every problem.
 
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn parse(document: &Value) -> Result<Agent, Vec<String>> {
     Agent::from_document(document, [0; 32])
@@ -17,7 +17,7 @@ fn document_with(field: &str, value: Value) -> Value {
 fn r10_r12_a_minimal_document_has_one_implied_operation_and_requires_no_credential() {
     let agent = parse(&document_with("extra", json!({"pricing": 1}))).unwrap();
     assert_eq!(agent.operations.len(), 1);
-    assert_eq!(agent.authentication.kind, AuthenticationType::Open);
+    assert_eq!(agent.authentication.method, AuthenticationMethod::Anonymous);
     assert_eq!(agent.status, AgentStatus::Active);
 }
 
@@ -200,4 +200,18 @@ fn r51_local_endpoints_are_plain_names() {
     for text in ["agent+local://", "agent+local://a/b", "agent+local://..", "agent+local://a b", "agent+local:worker"] {
         assert!(text.parse::<AgentEndpoint>().is_err(), "{text}");
     }
+}
+
+#[test]
+fn r12_the_methods_of_the_schema_are_those_of_the_table() {
+    let types = AuthenticationMethod::ALL.map(AuthenticationMethod::document_type);
+    assert_eq!(metadata_schema()["properties"]["authentication"]["properties"]["type"]["enum"], json!(types));
+    for (index, method) in AuthenticationMethod::ALL.into_iter().enumerate() {
+        assert_eq!(method as usize, index, "the order of the table");
+        assert_eq!(AuthenticationMethod::from_document_type(method.document_type()), Some(method));
+        let has_scheme = method.security_scheme().is_some();
+        assert_eq!(has_scheme, method != AuthenticationMethod::Anonymous, "{}", method.phrase());
+    }
+    let labels = AuthenticationMethod::ALL.map(AuthenticationMethod::label);
+    assert_eq!(labels, ["key", "bearer", "certificate", "anonymous"], "operators' dashboards select these labels");
 }

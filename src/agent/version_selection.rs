@@ -158,9 +158,10 @@ fn parse_requirement(requested: &str) -> Option<VersionReq> {
         let exact = Comparator { op: Op::Exact, major, minor: Some(minor), patch: Some(patch), pre };
         return Some(VersionReq { comparators: vec![exact] });
     }
-    match unprefixed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        true => VersionReq::parse(&format!("={unprefixed}")).ok(),
-        false => VersionReq::parse(requested).ok(),
+    if unprefixed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        VersionReq::parse(&format!("={unprefixed}")).ok()
+    } else {
+        VersionReq::parse(requested).ok()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Assembly: builds a gateway from a configuration and reconfigures it. Collects the problems of all sections.
 
 use super::{
-    config_checks::{check_agent_settings, check_sections, prefix_problems},
+    config_checks::{check_agent_settings, check_sections},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
+    problem_paths::prefix_problems,
     registry_wiring::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },
@@ -11,7 +12,7 @@ use super::{
     tasks_wiring::{self, TasksAndIdempotency},
 };
 use crate::{
-    auth::{AuthServices, Authorizer, BrowserPairings},
+    auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
     config::GatewayConfig,
     directory::AgentDirectory,
     gateway::{
@@ -25,7 +26,6 @@ use crate::{
     transport::UpstreamClient,
 };
 use arc_swap::ArcSwap;
-use http::HeaderName;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
@@ -82,7 +82,7 @@ impl GatewayAssembly {
             let catalogue = Arc::clone(&catalogue);
             registry.set_reserved_ids(Arc::new(move |id| catalogue.load().get(id.as_str()).is_some()));
         }
-        let directory = build_directory(file, &search_indexer, registry, &resolver)
+        let directory = build_directory(file, &search_indexer, registry, &resolver, Some(&auth))
             .map_err(|problems| prefix_problems("directory", problems))?;
         let stores = tasks_wiring::open(file, &policy, &metrics).await?;
         let delegation = build_delegation(file, &directory)?;
@@ -131,7 +131,7 @@ impl GatewayAssembly {
             &mut problems,
         );
         let search = resolver.as_ref().and_then(|resolver| {
-            collect_problems(self.rebuild_directory(file, &registry, resolver), "", &mut problems)
+            collect_problems(self.rebuild_directory(file, &registry, resolver, auth.as_deref()), "", &mut problems)
         });
         let on_demand = collect_problems(self.rebuild_on_demand_registries(file, &policy), "agents", &mut problems);
         let offers = collect_problems(build_bridge_offers(file), "", &mut problems);
@@ -183,13 +183,15 @@ impl GatewayAssembly {
         file: &GatewayConfig,
         registry: &Option<Arc<EmbeddedRegistry>>,
         resolver: &Arc<UriResolver>,
+        auth: Option<&Authorizer>,
     ) -> Result<(Arc<SearchIndexer>, Arc<AgentDirectory>), Vec<String>> {
         let previous = Arc::clone(&self.search_indexer.lock());
-        let indexer = match previous.has_config(&file.directory.search) {
-            true => previous,
-            false => create_search_indexer(file, &self.gateway.catalogue)?,
+        let indexer = if previous.has_config(&file.directory.search) {
+            previous
+        } else {
+            create_search_indexer(file, &self.gateway.catalogue)?
         };
-        let directory = build_directory(file, &indexer, registry.clone(), resolver)
+        let directory = build_directory(file, &indexer, registry.clone(), resolver, auth)
             .map_err(|problems| prefix_problems("directory", problems))?;
         Ok((indexer, directory))
     }
@@ -238,7 +240,7 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         delegation: parts.delegation,
         contract: file.contract.clone(),
         error_format: file.errors.format,
-        api_key_header: file.auth.api_keys.as_ref().and_then(|keys| keys.header.parse::<HeaderName>().ok()),
+        api_key_header: file.auth.api_keys.as_ref().and_then(ApiKeysConfig::header_name),
         // `check_sections` has reported the problems of the section.
         cors: file.cors.as_ref().and_then(|cors| CorsPolicy::build(cors).ok()),
         max_streamed_body_size: file.agents.max_streamed_body_size,
@@ -256,12 +258,10 @@ fn build_auth(
 ) -> Result<Arc<Authorizer>, Vec<String>> {
     let client = FetchClient::build(&file.network, Arc::clone(policy))
         .map_err(|problems| prefix_problems("network", problems))?;
-    let services = AuthServices { client, metrics: Arc::clone(metrics) };
-    let auth = Authorizer::build(&file.auth, &file.access, &services, previous)?;
-    Ok(Arc::new(match file.cors.as_ref().filter(|cors| cors.pairing.is_some()) {
-        Some(cors) => auth.with_browser_pairing(Arc::clone(pairings), cors.allowed_origins.clone()),
-        None => auth,
-    }))
+    let cors = file.cors.as_ref().filter(|cors| cors.pairing.is_some());
+    let browser_pairing = cors.map(|cors| BrowserPairingAccess::new(pairings, &cors.allowed_origins));
+    let services = AuthServices { client, metrics: Arc::clone(metrics), browser_pairing };
+    Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
 }
 
 fn build_routes(

@@ -1,6 +1,6 @@
 //! Checks of a configuration that need no running gateway.
 
-use super::tasks_wiring;
+use super::{problem_paths::prefix_problems, tasks_wiring};
 use crate::{
     config::GatewayConfig,
     gateway::CorsPolicy,
@@ -43,12 +43,4 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(prefix_problems(&format!("agents.rules[{at}].settings"), transport.config_problems(&settings)));
     }
     problems
-}
-
-/// Prefixes the paths of `problems` with `section`.
-pub(super) fn prefix_problems(section: &str, problems: Vec<String>) -> Vec<String> {
-    match section {
-        "" => problems,
-        section => problems.into_iter().map(|problem| format!("{section}.{problem}")).collect(),
-    }
 }

@@ -1,8 +1,9 @@
 //! Wiring of the directory: search index, publishing, signing, and the task that updates the index.
 
-use super::config_checks::prefix_problems;
+use super::problem_paths::prefix_problems;
 use crate::{
     agent::metadata_schema,
+    auth::Authorizer,
     config::GatewayConfig,
     directory::{AcceptedCredentials, AgentDirectory, IndexProgress},
     gateway::{DelegationPolicy, Route},
@@ -51,7 +52,7 @@ impl SearchIndexer {
     }
 }
 
-/// Builds the directory of a configuration.
+/// Builds the directory of a configuration. Without an authorizer, it is built for its problems only.
 ///
 /// # Errors
 /// Every problem, by its path in the section `directory`.
@@ -60,6 +61,7 @@ pub(super) fn build_directory(
     search_indexer: &SearchIndexer,
     registry: Option<Arc<EmbeddedRegistry>>,
     resolver: &Arc<UriResolver>,
+    auth: Option<&Authorizer>,
 ) -> Result<Arc<AgentDirectory>, Vec<String>> {
     let config = file.directory.clone();
     let mut problems = config.problems();
@@ -68,12 +70,7 @@ pub(super) fn build_directory(
     if !problems.is_empty() {
         return Err(problems);
     }
-    let keys = file.auth.api_keys.as_ref();
-    let credentials = AcceptedCredentials {
-        api_key_header: keys.and_then(|keys| keys.header.parse().ok()),
-        bearer: file.auth.bearer.is_some(),
-        certificate: file.auth.mtls.is_some(),
-    };
+    let credentials = AcceptedCredentials(auth.map(Authorizer::accepted_credentials).unwrap_or_default());
     let index = Arc::clone(&search_indexer.index);
     Ok(Arc::new(AgentDirectory {
         index,

@@ -6,6 +6,7 @@ mod config_checks;
 mod directory_wiring;
 mod gateway_admin_state;
 mod mqtt_bridge_wiring;
+mod problem_paths;
 mod registry_wiring;
 mod resolver_wiring;
 mod signals_and_reload;
@@ -13,6 +14,7 @@ mod startup_and_shutdown;
 mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
+pub use signals_and_reload::run_until_stopped;
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
@@ -38,7 +40,6 @@ pub enum LogFormat {
 pub fn init_crypto_and_logging(log: LogFormat) {
     // An error means that a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     // The libraries log errors that clients can trigger, so that their logs are off. Commands at a terminal report
     // rejected documents themselves.
     let default_filter = match log {
@@ -72,7 +73,7 @@ pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
         running.print_addresses();
-        running.run_until_stopped(config).await
+        run_until_stopped(running, config).await
     });
     // Does not wait for blocking tasks: a blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();

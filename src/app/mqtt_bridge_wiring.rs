@@ -1,6 +1,6 @@
 //! Wiring of the MQTT bridge: the configured brokers and agents, with their keys loaded.
 
-use super::config_checks::prefix_problems;
+use super::problem_paths::prefix_problems;
 use crate::{config::GatewayConfig, mqtt_bridge::ResolvedBridgeConfig, mqtt_client::BrokerAddress};
 
 /// Returns the settings of the MQTT bridge, one per broker.

@@ -1,6 +1,6 @@
 //! Wiring of the resolver. A reload keeps the resolver and its cache if the settings are equal.
 
-use super::config_checks::prefix_problems;
+use super::problem_paths::prefix_problems;
 use crate::{config::GatewayConfig, net::AddressPolicy, resolver::UriResolver};
 use std::sync::Arc;
 

@@ -11,114 +11,112 @@ use tokio::{
 /// Interval of file checks and of the removal of idle state.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-impl RunningGateway {
-    /// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners. Then drains the calls.
-    ///
-    /// # Errors
-    /// Signal handlers cannot be installed.
-    pub async fn run_until_stopped(self, config: &Path) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let hangup = signal(SignalKind::hangup())?;
-        // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
-        // and a reload in progress must not delay the shutdown.
-        let reason = tokio::select! {
-            biased;
-            _ = terminate.recv() => StopReason::Requested,
-            _ = interrupt.recv() => StopReason::Requested,
-            () = self.serve_listener_handover() => StopReason::HandedOver,
-            never = self.run_maintenance(config, hangup) => match never {},
-        };
-        tracing::info!(?reason, "draining");
-        self.shut_down(reason).await;
-        Ok(())
-    }
+/// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners. Then drains the calls.
+///
+/// # Errors
+/// Signal handlers cannot be installed.
+pub async fn run_until_stopped(running: RunningGateway, config: &Path) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let hangup = signal(SignalKind::hangup())?;
+    // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
+    // and a reload in progress must not delay the shutdown.
+    let reason = tokio::select! {
+        biased;
+        _ = terminate.recv() => StopReason::Requested,
+        _ = interrupt.recv() => StopReason::Requested,
+        () = serve_listener_handover(&running) => StopReason::HandedOver,
+        never = run_maintenance(&running, config, hangup) => match never {},
+    };
+    tracing::info!(?reason, "draining");
+    running.shut_down(reason).await;
+    Ok(())
+}
 
-    /// Performs periodic maintenance, and reloads a changed configuration. Never returns.
-    async fn run_maintenance(&self, config: &Path, mut hangup: Signal) -> Infallible {
-        let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut loaded_identity = FileStamp::read(config);
-        loop {
-            let identity = tokio::select! {
-                _ = hangup.recv() => {
-                    self.assembly.gateway.access_log.reopen();
-                    loaded_identity = None;
-                    FileStamp::read(config)
-                }
-                _ = tick.tick() => {
-                    self.run_periodic_tasks().await;
-                    FileStamp::read(config)
-                }
-            };
-            if identity.is_some() && identity != loaded_identity {
-                loaded_identity = identity;
-                self.reload(config).await;
+/// Performs periodic maintenance, and reloads a changed configuration. Never returns.
+async fn run_maintenance(running: &RunningGateway, config: &Path, mut hangup: Signal) -> Infallible {
+    let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut loaded_identity = FileStamp::read(config);
+    loop {
+        let identity = tokio::select! {
+            _ = hangup.recv() => {
+                running.assembly.gateway.access_log.reopen();
+                loaded_identity = None;
+                FileStamp::read(config)
             }
-        }
-    }
-
-    /// Returns when a second process has taken over the listeners. Never returns without a handover socket.
-    async fn serve_listener_handover(&self) {
-        let Some(path) = self.handover_socket_path() else { return std::future::pending().await };
-        let quotas = async || {
-            let limits = Arc::clone(&self.assembly.gateway.limits);
-            if let Ok(Err(why)) = tokio::task::spawn_blocking(move || limits.hand_over_quotas()).await {
-                tracing::error!("quota handover failed: {why}");
+            _ = tick.tick() => {
+                run_periodic_tasks(running).await;
+                FileStamp::read(config)
             }
         };
-        let result = match self.handover_sockets() {
-            Ok(sockets) => listener_handover::offer_listeners(&path, sockets, quotas).await,
-            Err(why) => Err(why),
-        };
-        if let Err(why) = result {
-            tracing::error!("listener handover is unavailable: {why}");
-            std::future::pending().await
+        if identity.is_some() && identity != loaded_identity {
+            loaded_identity = identity;
+            reload(running, config).await;
         }
     }
+}
 
-    /// Applies the configuration file, or logs its problems and keeps the current configuration.
-    pub async fn reload(&self, config: &Path) {
-        let gateway = &self.assembly.gateway;
-        let result = match LoadedConfig::read(config) {
-            Ok(loaded) => {
-                for section in loaded.config.changed_startup_sections(&self.startup_config) {
-                    tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
-                }
-                self.assembly.reconfigure(&loaded.config).await.map_err(|problems| loaded.locate_problems(problems))
+/// Returns when a second process has taken over the listeners. Never returns without a handover socket.
+async fn serve_listener_handover(running: &RunningGateway) {
+    let Some(path) = running.handover_socket_path() else { return std::future::pending().await };
+    let quotas = async || {
+        let limits = Arc::clone(&running.assembly.gateway.limits);
+        if let Ok(Err(why)) = tokio::task::spawn_blocking(move || limits.hand_over_quotas()).await {
+            tracing::error!("quota handover failed: {why}");
+        }
+    };
+    let result = match running.handover_sockets() {
+        Ok(sockets) => listener_handover::offer_listeners(&path, sockets, quotas).await,
+        Err(why) => Err(why),
+    };
+    if let Err(why) = result {
+        tracing::error!("listener handover is unavailable: {why}");
+        std::future::pending().await
+    }
+}
+
+/// Applies the configuration file, or logs its problems and keeps the current configuration.
+async fn reload(running: &RunningGateway, config: &Path) {
+    let gateway = &running.assembly.gateway;
+    let result = match LoadedConfig::read(config) {
+        Ok(loaded) => {
+            for section in loaded.config.changed_startup_sections(&running.startup_config) {
+                tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
             }
-            Err(problems) => Err(problems),
-        };
-        match result {
-            Ok(()) => {
-                gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
-                self.admin_state.clear_config_problems();
-                tracing::info!("configuration reloaded");
-            }
-            Err(problems) => {
-                gateway.metrics.record_config_rejected();
-                tracing::error!("configuration reload failed, the previous configuration stays in effect: {problems}");
-                self.admin_state.set_config_problems(problems.to_string());
-            }
+            running.assembly.reconfigure(&loaded.config).await.map_err(|problems| loaded.locate_problems(problems))
+        }
+        Err(problems) => Err(problems),
+    };
+    match result {
+        Ok(()) => {
+            gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
+            running.admin_state.clear_config_problems();
+            tracing::info!("configuration reloaded");
+        }
+        Err(problems) => {
+            gateway.metrics.record_config_rejected();
+            tracing::error!("configuration reload failed, the previous configuration stays in effect: {problems}");
+            running.admin_state.set_config_problems(problems.to_string());
         }
     }
+}
 
-    async fn run_periodic_tasks(&self) {
-        let gateway = &self.assembly.gateway;
-        for problem in self.server.reload_changed_certificates() {
-            tracing::error!("certificate reload failed, the previous certificates stay in effect: {problem}");
-        }
-        let auth = gateway.config.load().auth.clone();
-        auth.tick().await;
-        let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
-        let maintenance = tokio::task::spawn_blocking(move || {
-            limits.evict_idle();
-            let snapshot = catalogue.snapshot();
-            metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());
-            limits.save_quotas(false)
-        });
-        if let Ok(Err(why)) = maintenance.await {
-            tracing::error!("quotas could not be saved: {why}");
-        }
+async fn run_periodic_tasks(running: &RunningGateway) {
+    let gateway = &running.assembly.gateway;
+    for problem in running.server.reload_changed_certificates() {
+        tracing::error!("certificate reload failed, the previous certificates stay in effect: {problem}");
+    }
+    let auth = gateway.config.load().auth.clone();
+    auth.tick().await;
+    let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
+    let maintenance = tokio::task::spawn_blocking(move || {
+        limits.evict_idle();
+        let snapshot = catalogue.snapshot();
+        metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());
+        limits.save_quotas(false)
+    });
+    if let Ok(Err(why)) = maintenance.await {
+        tracing::error!("quotas could not be saved: {why}");
     }
 }

@@ -1,10 +1,10 @@
 //! Wiring of tasks and of idempotency.
 
-use super::config_checks::prefix_problems;
+use super::problem_paths::prefix_problems;
 use crate::{
     config::{AgentRule, GatewayConfig},
     gateway::ConfigSnapshot,
-    idempotency::IdempotencyStore,
+    idempotency::IdempotencyKeys,
     net::AddressPolicy,
     registry,
     task::{self, TaskManager},
@@ -25,7 +25,7 @@ pub(super) fn check_tasks_and_idempotency(file: &GatewayConfig) -> Vec<String> {
 /// The task manager, if tasks are configured, and the idempotency store.
 pub(super) struct TasksAndIdempotency {
     pub(super) tasks: Option<Arc<TaskManager>>,
-    pub(super) idempotency: Arc<IdempotencyStore>,
+    pub(super) idempotency: Arc<IdempotencyKeys>,
 }
 
 /// Opens the task manager and the idempotency store.
@@ -38,7 +38,7 @@ pub(super) async fn open(
     metrics: &Arc<Metrics>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
     let tasks = open_tasks(file, policy, metrics).await.map_err(|problems| prefix_problems("tasks", problems))?;
-    Ok(TasksAndIdempotency { tasks, idempotency: IdempotencyStore::new(&file.idempotency) })
+    Ok(TasksAndIdempotency { tasks, idempotency: Arc::new(IdempotencyKeys::new(&file.idempotency)) })
 }
 
 /// Applies a changed configuration. The task manager and the idempotency store keep their state.

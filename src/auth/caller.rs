@@ -1,7 +1,11 @@
 //! Caller identity, the credentials that a request presents, and what an agent requires.
 
-use super::{ClientCertificate, GrantSet};
-use crate::{agent::Authentication, fault::Fault};
+use super::{grants::GrantSet, mtls::ClientCertificate};
+use crate::{
+    agent::{Authentication, AuthenticationMethod},
+    fault::Fault,
+};
+use http::HeaderName;
 use std::sync::Arc;
 
 /// An authenticated caller, shared between its calls.
@@ -9,8 +13,8 @@ use std::sync::Arc;
 pub struct Caller {
     /// `key:team-a`, `oauth:client-7`, `cert:robot.example`, `browser:https://app.example`, or `anonymous`.
     pub id: Arc<str>,
-    /// Kind of the credential that authenticated the caller.
-    pub kind: CallerKind,
+    /// How the caller authenticated.
+    pub method: AuthenticationMethod,
     /// Groups of the caller.
     pub groups: Arc<[Arc<str>]>,
     /// OAuth scopes; empty unless a token lists them.
@@ -21,28 +25,10 @@ pub struct Caller {
     pub grants: GrantSet,
 }
 
-/// Kind of the credential that authenticated a caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallerKind {
-    /// An API key.
-    ApiKey,
-    /// A bearer token.
-    Bearer,
-    /// A client certificate.
-    Certificate,
-    /// No credential.
-    Anonymous,
-}
-
-impl CallerKind {
-    /// Returns the name in logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ApiKey => "key",
-            Self::Bearer => "bearer",
-            Self::Certificate => "certificate",
-            Self::Anonymous => "anonymous",
-        }
+impl Caller {
+    /// Returns whether the caller sent no credential.
+    pub fn is_anonymous(&self) -> bool {
+        self.method == AuthenticationMethod::Anonymous
     }
 }
 
@@ -64,6 +50,15 @@ pub struct AgentAuthRequirements<'a> {
     pub grants: &'a GrantSet,
 }
 
+/// A credential that callers may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedCredential {
+    /// The method.
+    pub method: AuthenticationMethod,
+    /// Header field that carries the credential. `None` if the connection carries it.
+    pub header: Option<HeaderName>,
+}
+
 /// A refused call.
 #[derive(Debug)]
 pub struct AuthRefusal {
@@ -73,37 +68,15 @@ pub struct AuthRefusal {
     pub caller: Option<Arc<Caller>>,
 }
 
-/// Result of one authenticator for a request.
-#[derive(Debug)]
-pub(super) enum AuthenticationResult {
-    /// The credential is valid: the caller.
-    Authenticated(Arc<Caller>),
-    /// The request has no credential of this kind.
-    NotPresented,
-    /// The credential is not valid.
-    Invalid(InvalidCredential),
-    /// The credential cannot be checked at the moment: 503, never 401.
-    Unavailable(Fault),
-}
-
-/// Why a credential is not valid.
-#[derive(Debug)]
-pub(super) struct InvalidCredential {
-    /// Reason for the caller; reveals nothing beyond the caller's own credential.
-    pub(super) reason: &'static str,
-    /// Detail for the log.
-    pub(super) detail: Option<String>,
-}
-
-impl InvalidCredential {
-    #[cold]
-    pub(super) fn new(reason: &'static str) -> Self {
-        Self { reason, detail: None }
+impl AuthRefusal {
+    /// Refuses a call whose caller is not authenticated.
+    pub(super) fn unauthenticated(fault: Fault) -> Self {
+        Self { fault, caller: None }
     }
 
-    pub(super) fn with_detail(mut self, detail: impl ToString) -> Self {
-        self.detail = Some(detail.to_string());
-        self
+    /// Refuses a call of an authenticated caller.
+    pub(super) fn of_caller(caller: &Arc<Caller>, fault: Fault) -> Self {
+        Self { fault, caller: Some(Arc::clone(caller)) }
     }
 }
 

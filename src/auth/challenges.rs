@@ -2,118 +2,148 @@
 //! configured kind of credential and not only the kind that the agent requires, so that callers cannot tell agents
 //! apart.
 
-use super::{AuthenticationResult, Caller, InvalidCredential, UngrantedResponse};
+use super::{
+    authenticator::{AuthenticationFailure, AuthenticationResult, CredentialDescription},
+    authenticator_list::{RefusedCredential, Unauthenticated},
+    caller::Caller,
+    grants::UngrantedResponse,
+    header_name::display_header_name,
+};
 use crate::{
-    agent::{Authentication, AuthenticationType},
+    agent::{Authentication, AuthenticationMethod},
     fault::{Fault, FaultCode},
 };
-use http::HeaderName;
 
 const WWW_AUTHENTICATE: &str = "WWW-Authenticate";
 
 /// The challenges of one configuration, formatted once.
 #[derive(Debug)]
 pub(super) struct AuthChallenges {
-    api_key: Option<String>,
-    bearer: Option<String>,
+    challenges: Vec<FormattedChallenge>,
     missing_message: String,
 }
 
+/// A challenge without the parameters of an error.
+#[derive(Debug)]
+struct FormattedChallenge {
+    method: AuthenticationMethod,
+    text: String,
+    has_error_parameters: bool,
+}
+
 impl AuthChallenges {
-    pub(super) fn new(realm: &str, key: Option<&HeaderName>, bearer: bool) -> Self {
-        let mut accepted = Vec::new();
-        if bearer {
-            accepted.push("a bearer token in Authorization".to_owned());
+    /// Formats the challenges of these credentials, which are listed in the order in which they are judged. The
+    /// challenges have the reverse order: the standard scheme `Bearer` first, for clients that read only the first one.
+    pub(super) fn new<'a>(
+        realm: &str,
+        credentials: impl DoubleEndedIterator<Item = &'a CredentialDescription>,
+    ) -> Self {
+        let (mut challenges, mut accepted) = (Vec::<FormattedChallenge>::new(), Vec::new());
+        for credential in credentials.rev().filter(|credential| credential.is_offered) {
+            let Some(challenge) = &credential.challenge else { continue };
+            let parameter = challenge.parameter.iter().map(|parameter| format!(", {parameter}")).collect::<String>();
+            let text = format!("{} realm=\"{realm}\"{parameter}", challenge.scheme);
+            if challenges.iter().any(|other| other.text == text) {
+                continue;
+            }
+            let phrase = credential.method.phrase();
+            accepted.push(match &credential.header {
+                Some(header) => format!("{phrase} in {}", display_header_name(header)),
+                None => phrase.to_owned(),
+            });
+            let has_error_parameters = challenge.has_error_parameters;
+            challenges.push(FormattedChallenge { method: credential.method, text, has_error_parameters });
         }
-        if let Some(header) = key {
-            accepted.push(format!("an API key in {}", display_header_name(header)));
+        if challenges.is_empty() {
+            // RFC 9110 §15.5.2 requires a challenge in every 401, and none exists for certificates.
+            let method = AuthenticationMethod::Bearer;
+            let text = format!("Bearer realm=\"{realm}\"");
+            challenges.push(FormattedChallenge { method, text, has_error_parameters: true });
+            accepted.push(AuthenticationMethod::Mtls.phrase().to_owned());
         }
-        let accepted = if accepted.is_empty() { "a client certificate".to_owned() } else { accepted.join(" or ") };
-        // RFC 9110 §15.5.2 requires a challenge in every 401, and none exists for certificates.
-        let bearer = (bearer || key.is_none()).then(|| format!("Bearer realm=\"{realm}\""));
-        let key = key.map(|header| format!("ApiKey realm=\"{realm}\", header=\"{}\"", display_header_name(header)));
-        Self { api_key: key, bearer, missing_message: format!("A credential is required ({accepted})") }
+        Self { challenges, missing_message: format!("A credential is required ({})", accepted.join(" or ")) }
     }
 
-    /// Returns the fault of a request without a credential: its challenge has no error attribute (RFC 6750 §3.1).
-    pub(super) fn missing_credential(&self) -> Fault {
-        self.unauthorized(self.missing_message.clone(), "")
-    }
-
-    /// Returns the fault of an invalid key or certificate.
-    pub(super) fn invalid_credential(&self, invalid: &InvalidCredential) -> Fault {
-        self.with_detail(self.unauthorized(capitalize(invalid.reason), ""), invalid)
-    }
-
-    /// Returns the fault of an invalid token.
-    pub(super) fn invalid_token(&self, invalid: &InvalidCredential) -> Fault {
-        let error = format!(", error=\"invalid_token\", error_description=\"{}\"", invalid.reason);
-        self.with_detail(self.unauthorized(capitalize(invalid.reason), &error), invalid)
-    }
-
-    /// Returns the fault of a request that repeats a credential.
-    pub(super) fn repeated_credential(&self) -> Fault {
-        Fault::new(FaultCode::InvalidInput, "The request repeats a credential (send one value of its header)")
-    }
-
-    /// Returns the fault of a credential that does not suffice for the agent, for a caller that may see the agent.
-    pub(super) fn insufficient_credential(&self, result: AuthenticationResult, kind: AuthenticationType) -> Fault {
-        match (result, kind) {
-            (AuthenticationResult::Unavailable(fault), _) => fault,
-            (AuthenticationResult::Invalid(invalid), AuthenticationType::Bearer) => self.invalid_token(&invalid),
-            (AuthenticationResult::Invalid(invalid), _) => self.invalid_credential(&invalid),
-            _ => self.unauthorized(
-                format!("This agent requires {} (another credential was sent)", credential_name(kind)),
-                "",
-            ),
+    /// Returns the fault of a request whose credentials authenticate no caller. The challenge of a request without a
+    /// credential has no error parameter (RFC 6750 §3.1).
+    pub(super) fn unauthenticated(&self, why: Unauthenticated) -> Fault {
+        match why {
+            Unauthenticated::Missing => self.unauthorized(self.missing_message.clone(), None),
+            Unauthenticated::Refused(refused) => self.refused_credential(&refused),
+            Unauthenticated::Unavailable(fault) => fault,
         }
     }
 
-    fn with_detail(&self, fault: Fault, invalid: &InvalidCredential) -> Fault {
-        match &invalid.detail {
+    /// Returns the fault of a credential that does not suffice for an agent that requires `required`, for a caller that
+    /// may see the agent.
+    pub(super) fn insufficient_credential(
+        &self,
+        result: AuthenticationResult,
+        required: AuthenticationMethod,
+    ) -> Fault {
+        match result {
+            AuthenticationResult::Failed(AuthenticationFailure::Unavailable(fault)) => fault,
+            AuthenticationResult::Failed(AuthenticationFailure::Invalid(invalid)) => {
+                self.refused_credential(&RefusedCredential { method: required, invalid })
+            }
+            _ => self
+                .unauthorized(format!("This agent requires {} (another credential was sent)", required.phrase()), None),
+        }
+    }
+
+    /// Requires that the caller has the agent's scopes; the fault lists them (RFC 6750 §3.1). For callers that may see
+    /// the agent.
+    pub(super) fn require_scopes(&self, caller: &Caller, required: &Authentication) -> Result<(), Fault> {
+        if has_required_scopes(caller, required) {
+            return Ok(());
+        }
+        // RFC 6749 §3.3: scope-token.
+        let is_scope_token = |scope: &&String| {
+            scope.bytes().all(|b| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b))
+        };
+        let scopes: Vec<&str> = required.scopes.iter().filter(is_scope_token).map(String::as_str).collect();
+        let scopes = scopes.join(" ");
+        let challenge = self.challenges.iter().find(|challenge| challenge.method == required.method);
+        let challenge = challenge.map_or("Bearer", |challenge| challenge.text.as_str());
+        let fault =
+            Fault::new(FaultCode::PermissionDenied, format!("The token lacks a scope (this agent requires: {scopes})"));
+        let error = format!("{challenge}, error=\"insufficient_scope\", scope=\"{scopes}\"");
+        Err(fault.with_header(WWW_AUTHENTICATE, error))
+    }
+
+    /// Returns the fault of an invalid credential.
+    fn refused_credential(&self, refused: &RefusedCredential) -> Fault {
+        let fault = self.unauthorized(capitalize(refused.invalid.reason), Some(refused));
+        match &refused.invalid.detail {
             Some(detail) => fault.with_detail(detail),
             None => fault,
         }
     }
 
-    fn unauthorized(&self, message: String, error: &str) -> Fault {
-        let mut fault = Fault::new(FaultCode::Unauthorized, message);
-        if let Some(bearer) = &self.bearer {
-            fault = fault.with_header(WWW_AUTHENTICATE, format!("{bearer}{error}"));
-        }
-        match &self.api_key {
-            Some(key) => fault.with_header(WWW_AUTHENTICATE, key.as_str()),
-            None => fault,
-        }
+    /// Returns the fault with every challenge. The challenge of a refused credential names the error, if its scheme has
+    /// a parameter for it.
+    fn unauthorized(&self, message: String, refused: Option<&RefusedCredential>) -> Fault {
+        self.challenges.iter().fold(Fault::new(FaultCode::Unauthorized, message), |fault, challenge| {
+            let refused =
+                refused.filter(|refused| challenge.has_error_parameters && challenge.method == refused.method);
+            let error = refused.map_or_else(String::new, |refused| {
+                format!(", error=\"invalid_token\", error_description=\"{}\"", refused.invalid.reason)
+            });
+            fault.with_header(WWW_AUTHENTICATE, format!("{}{error}", challenge.text))
+        })
     }
 }
 
-/// Returns whether the caller has every scope that the agent requires. Scopes are required only of tokens: no other
-/// credential has scopes.
+/// Returns the fault of a request that repeats a credential.
+pub(super) fn repeated_credential() -> Fault {
+    Fault::new(FaultCode::InvalidInput, "The request repeats a credential (send one value of its header)")
+}
+
+/// Returns whether the caller has every scope that the agent requires. Scopes are required only where credentials have
+/// scopes.
 pub(super) fn has_required_scopes(caller: &Caller, required: &Authentication) -> bool {
-    required.kind != AuthenticationType::Bearer
+    !required.method.has_scopes()
         || required.scopes.iter().all(|scope| caller.scopes.iter().any(|granted| **granted == **scope))
-}
-
-/// Requires that the caller has the agent's scopes; the fault lists them (RFC 6750 §3.1). For callers that may see the
-/// agent.
-pub(super) fn require_scopes(
-    caller: &Caller,
-    required: &Authentication,
-    challenges: &AuthChallenges,
-) -> Result<(), Fault> {
-    if has_required_scopes(caller, required) {
-        return Ok(());
-    }
-    // RFC 6749 §3.3: scope-token.
-    let is_scope_token =
-        |scope: &&String| scope.bytes().all(|b| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b));
-    let scopes: Vec<&str> = required.scopes.iter().filter(is_scope_token).map(String::as_str).collect();
-    let scopes = scopes.join(" ");
-    let challenge = challenges.bearer.as_deref().unwrap_or("Bearer");
-    let fault =
-        Fault::new(FaultCode::PermissionDenied, format!("The token lacks a scope (this agent requires: {scopes})"));
-    Err(fault.with_header(WWW_AUTHENTICATE, format!("{challenge}, error=\"insufficient_scope\", scope=\"{scopes}\"")))
 }
 
 /// Returns the fault for an agent that the caller may not call.
@@ -132,26 +162,6 @@ pub(super) fn agent_not_found() -> Fault {
 /// Returns whether `realm` is 1 to 64 characters that need no escape in a quoted string.
 pub(super) fn is_valid_realm(realm: &str) -> bool {
     (1..=64).contains(&realm.len()) && realm.bytes().all(|b| b.is_ascii_alphanumeric() || b" .-".contains(&b))
-}
-
-fn credential_name(kind: AuthenticationType) -> &'static str {
-    match kind {
-        AuthenticationType::ApiKey => "an API key",
-        AuthenticationType::Bearer => "a bearer token",
-        AuthenticationType::Mtls => "a client certificate",
-        AuthenticationType::Open => "a credential",
-    }
-}
-
-/// Formats a header name in its usual case: `X-API-Key`.
-fn display_header_name(header: &HeaderName) -> String {
-    let word = |word: &str| match word {
-        "api" | "id" => word.to_ascii_uppercase(),
-        _ => {
-            word.char_indices().map(|(at, letter)| if at == 0 { letter.to_ascii_uppercase() } else { letter }).collect()
-        }
-    };
-    header.as_str().split('-').map(word).collect::<Vec<String>>().join("-")
 }
 
 fn capitalize(text: &str) -> String {

@@ -1,7 +1,10 @@
 //! Grants: which caller may call which agent; denied by default. A grant names callers and agents; a caller may call an
 //! agent if one grant names both. Both sides are computed in advance, so that a call only compares two short lists.
 
-use crate::{agent::Agent, values::Glob};
+use crate::{
+    agent::{Agent, AuthenticationMethod, BROWSER_ID_PREFIX},
+    values::Glob,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -99,9 +102,10 @@ struct GrantPatterns {
 impl GrantPatterns {
     fn add(&mut self, patterns: &[Glob], grant: u32) {
         for pattern in patterns {
-            match pattern.is_exact() {
-                true => self.exact.entry(pattern.as_str().into()).or_default().push(grant),
-                false => self.globs.push((pattern.clone(), grant)),
+            if pattern.is_exact() {
+                self.exact.entry(pattern.as_str().into()).or_default().push(grant);
+            } else {
+                self.globs.push((pattern.clone(), grant));
             }
         }
     }
@@ -190,10 +194,17 @@ impl GrantIndex {
     }
 }
 
-/// Returns the problem with a caller pattern that no id can match, most likely because the kind is missing.
+/// Returns the problem with a caller pattern that no id can match, most likely because the prefix of the method is
+/// missing.
 fn unmatchable_caller_problem(caller: &Glob) -> Option<String> {
     let text = caller.as_str();
-    let kinds = ["key:", "oauth:", "cert:", "browser:"];
-    let has_kind = text == ANONYMOUS || text.contains('*') || kinds.iter().any(|kind| text.starts_with(kind));
-    (!has_kind).then(|| format!("'{text}' matches no caller (write the kind: key:{text}, oauth:{text} or cert:{text})"))
+    let prefixes = AuthenticationMethod::ALL.map(AuthenticationMethod::caller_id_prefix);
+    let prefixes = || prefixes.into_iter().filter(|prefix| !prefix.is_empty());
+    let has_prefix = prefixes().chain([BROWSER_ID_PREFIX]).any(|prefix| text.starts_with(prefix));
+    if has_prefix || text == ANONYMOUS || text.contains('*') {
+        return None;
+    }
+    let examples: Vec<String> = prefixes().map(|prefix| format!("{prefix}{text}")).collect();
+    let (last, others) = examples.split_last()?;
+    Some(format!("'{text}' matches no caller (write the kind: {} or {last})", others.join(", ")))
 }

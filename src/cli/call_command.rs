@@ -208,8 +208,9 @@ async fn print_reply(mut reply: UpstreamReply) -> Result<(), CommandError> {
     if last_byte != b'\n' {
         write_stdout(b"\n")?;
     }
-    match reply.status.is_success() {
-        true => Ok(()),
-        false => Err(CommandError::Failed(format!("the agent returned {}", reply.status))),
+    if reply.status.is_success() {
+        Ok(())
+    } else {
+        Err(CommandError::Failed(format!("the agent returned {}", reply.status)))
     }
 }

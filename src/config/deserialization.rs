@@ -2,7 +2,12 @@
 //! deserialises the rest again, and validates the whole against the JSON Schema, which has further rules such as
 //! minimum lengths. The modules check the meaning of their settings.
 
-use super::{ConfigProblem, GatewayConfig, locate_problem, yaml_text::ConfigText};
+use super::{
+    config_problem::ConfigProblem,
+    gateway_config::{GatewayConfig, json_schema},
+    key_path::{join_path, pointer_to_path},
+    yaml_text::ConfigText,
+};
 use crate::{contract::CompiledSchema, values::ConfigPath};
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -14,11 +19,9 @@ const MAX_PROBLEMS: usize = 100;
 /// Deserialises the settings, and resolves relative paths against `folder`.
 pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<GatewayConfig, Vec<ConfigProblem>> {
     if !config_text.value.is_object() {
-        return Err(vec![locate_problem(
-            config_text,
-            "",
-            "must be an object, such as 'listeners: …' and 'agents: …'".to_owned(),
-        )]);
+        return Err(vec![
+            config_text.locate_problem("", "must be an object, such as 'listeners: …' and 'agents: …'".to_owned()),
+        ]);
     }
     let mut remaining = RemainingValue { value: config_text.value.clone(), removed_paths: Vec::new() };
     let mut unlocated_problems: Vec<(String, String)> = Vec::new();
@@ -34,8 +37,8 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
         };
         let steps: Vec<Segment> = why.path().iter().cloned().collect();
         let (path, why) = (remaining.original_path(&steps), why.into_inner().to_string());
-        let is_consequence = missing_field_name(&why)
-            .is_some_and(|name| remaining.removed_paths.contains(&super::yaml_text::join_path(&path, name)));
+        let is_consequence =
+            missing_field_name(&why).is_some_and(|name| remaining.removed_paths.contains(&join_path(&path, name)));
         // The validation against the schema reports the sections that are missing.
         let is_reported_below = steps.is_empty() && missing_field_name(&why).is_some();
         if !is_consequence && !is_reported_below {
@@ -45,12 +48,12 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
             break;
         }
     }
-    let violations = CompiledSchema::compile(&super::json_schema())
-        .map(|schema| schema.validate_up_to(&config_text.value, MAX_PROBLEMS));
+    let violations =
+        CompiledSchema::compile(&json_schema()).map(|schema| schema.validate_up_to(&config_text.value, MAX_PROBLEMS));
     for violation in
-        violations.map_err(|why| vec![locate_problem(config_text, "", format!("the schema is invalid ({why})"))])?
+        violations.map_err(|why| vec![config_text.locate_problem("", format!("the schema is invalid ({why})"))])?
     {
-        let path = super::pointer_to_path(&violation.pointer, &config_text.value);
+        let path = pointer_to_path(&violation.pointer, &config_text.value);
         let is_reported =
             unlocated_problems.iter().any(|(other, _)| other.starts_with(&path) || path.starts_with(other.as_str()));
         let is_missing_section = path.is_empty() && violation.message.starts_with("required");
@@ -59,7 +62,7 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
         }
     }
     let mut problems: Vec<ConfigProblem> =
-        unlocated_problems.into_iter().map(|(path, why)| locate_problem(config_text, &path, why)).collect();
+        unlocated_problems.into_iter().map(|(path, why)| config_text.locate_problem(&path, why)).collect();
     problems.extend_from_slice(config_text.conflicts());
     if let (Some(config), true) = (config, problems.is_empty()) {
         return Ok(config);
@@ -86,7 +89,7 @@ impl RemainingValue {
                     let at = (0..).filter(|at| !is_removed(*at)).nth(*index).unwrap_or(*index);
                     path.push_str(&format!("[{at}]"));
                 }
-                Segment::Map { key } | Segment::Enum { variant: key } => path = super::yaml_text::join_path(&path, key),
+                Segment::Map { key } | Segment::Enum { variant: key } => path = join_path(&path, key),
                 Segment::Unknown => {}
             }
         }

@@ -1,65 +1,58 @@
 //! Overrides from the environment: a variable such as `GATEPOST__LIMITS__PER_CALLER` replaces one setting of the file.
 
-use super::{
-    ConfigProblem,
-    renamed_keys::current_name,
-    yaml_text::{ConfigText, join_path},
-};
+use super::{config_problem::ConfigProblem, key_path::join_path, renamed_keys::current_name, yaml_text::ConfigText};
 use serde_json::{Map, Value};
 
 /// The prefix of variables that override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
-pub(super) const ENV_PREFIX: &str = "GATEPOST__";
+const ENV_PREFIX: &str = "GATEPOST__";
 
-impl ConfigText {
-    /// Applies the overrides of the environment. A value that is valid JSON (a number, boolean, list or object) is
-    /// parsed; any other value is a string. Names are case-insensitive.
-    pub(super) fn apply_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
-        let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(ENV_PREFIX)).collect();
-        variables.sort();
-        for (name, text) in variables {
-            let steps = self.path_of_variable(&name);
-            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-            let mut path = String::new();
-            let mut slot = &mut self.value;
-            for step in steps {
-                // A value that cannot contain the step is replaced, and problems of the value name the variable.
-                let can_contain =
-                    slot.is_object() || slot.is_null() || (slot.is_array() && step.parse::<usize>().is_ok());
-                if !can_contain {
-                    self.overriding_variables.insert(path.clone(), name.clone());
-                }
-                slot = get_or_insert_child(slot, &step, &mut path);
+/// Applies the overrides of the environment. A value that is valid JSON (a number, boolean, list or object) is
+/// parsed; any other value is a string. Names are case-insensitive.
+pub(super) fn apply_environment(config_text: &mut ConfigText, variables: impl Iterator<Item = (String, String)>) {
+    let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(ENV_PREFIX)).collect();
+    variables.sort();
+    for (name, text) in variables {
+        let steps = path_of_variable(config_text, &name);
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let mut path = String::new();
+        let mut slot = &mut config_text.value;
+        for step in steps {
+            // A value that cannot contain the step is replaced, and problems of the value name the variable.
+            let can_contain = slot.is_object() || slot.is_null() || (slot.is_array() && step.parse::<usize>().is_ok());
+            if !can_contain {
+                config_text.overriding_variables.insert(path.clone(), name.clone());
             }
-            *slot = value;
-            self.overriding_variables.insert(path, name);
+            slot = get_or_insert_child(slot, &step, &mut path);
         }
+        *slot = value;
+        config_text.overriding_variables.insert(path, name);
     }
+}
 
-    /// Splits the name of a variable into the steps of a path, in current names. A former name causes a warning.
-    fn path_of_variable(&mut self, variable: &str) -> Vec<String> {
-        let names = variable.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
-        let (mut steps, mut path, mut is_renamed) = (Vec::new(), String::new(), false);
-        for step in names {
-            match current_name(&path, &step) {
-                Some(current) => {
-                    is_renamed = true;
-                    path = join_path(&path, current);
-                    steps.extend(current.split('.').map(str::to_owned));
-                }
-                None => {
-                    let is_index = step.parse::<usize>().is_ok();
-                    path = if is_index { format!("{path}[{step}]") } else { join_path(&path, &step) };
-                    steps.push(step);
-                }
+/// Splits the name of a variable into the steps of a path, in current names. A former name causes a warning.
+fn path_of_variable(config_text: &mut ConfigText, variable: &str) -> Vec<String> {
+    let names = variable.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
+    let (mut steps, mut path, mut is_renamed) = (Vec::new(), String::new(), false);
+    for step in names {
+        match current_name(&path, &step) {
+            Some(current) => {
+                is_renamed = true;
+                path = join_path(&path, current);
+                steps.extend(current.split('.').map(str::to_owned));
+            }
+            None => {
+                let is_index = step.parse::<usize>().is_ok();
+                path = if is_index { format!("{path}[{step}]") } else { join_path(&path, &step) };
+                steps.push(step);
             }
         }
-        if is_renamed {
-            let current = steps.join("__").to_ascii_uppercase();
-            let message = format!("the environment variable {variable} is now {ENV_PREFIX}{current}");
-            self.warnings.push(ConfigProblem { path: String::new(), line: None, message });
-        }
-        steps
     }
+    if is_renamed {
+        let current = steps.join("__").to_ascii_uppercase();
+        let message = format!("the environment variable {variable} is now {ENV_PREFIX}{current}");
+        config_text.warnings.push(ConfigProblem { path: String::new(), line: None, message });
+    }
+    steps
 }
 
 /// Returns the member or item `step`, creating a missing one; an index beyond the end appends an item.

@@ -15,15 +15,14 @@ pub(super) fn add_format_hint(path: &str, message: String) -> String {
 
 /// Returns the schema's description of the value at `path`, if the value is a string that must match a pattern.
 fn format_description(path: &str) -> Option<String> {
-    let root = super::json_schema();
+    let root = super::gateway_config::json_schema();
     let mut schema = &root;
     for step in path.replace('[', ".[").split('.') {
-        let child = match step.starts_with('[') {
-            true => schema.get("items")?,
-            false => {
-                let property = schema.get("properties").and_then(|properties| properties.get(step));
-                property.or_else(|| schema.get("additionalProperties"))?
-            }
+        let child = if step.starts_with('[') {
+            schema.get("items")?
+        } else {
+            let property = schema.get("properties").and_then(|properties| properties.get(step));
+            property.or_else(|| schema.get("additionalProperties"))?
         };
         // An optional value is the first of two alternatives.
         let child = child.get("anyOf").and_then(|alternatives| alternatives.get(0)).unwrap_or(child);

@@ -266,3 +266,8 @@ impl Default for ShutdownConfig {
         }
     }
 }
+
+/// Returns the JSON Schema of the file, which editors and the validation use.
+pub fn json_schema() -> serde_json::Value {
+    serde_json::to_value(schemars::schema_for!(GatewayConfig)).unwrap_or_default()
+}

@@ -1,7 +1,13 @@
 //! Rewrites the keys of a configuration file to their current names (`gatepost check --migrate`). Comments, order and
 //! layout stay. The result is parsed, and must have the same value as the former text.
 
-use super::{ConfigProblem, ConfigProblems, yaml_text::ConfigText};
+use super::{
+    config_file,
+    config_problem::{ConfigProblem, ConfigProblems},
+    key_path::join_path,
+    renamed_key::RenamedKey,
+    yaml_text::ConfigText,
+};
 use std::{
     fs,
     io::{self, Write as _},
@@ -9,47 +15,6 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
-
-/// One use of a former name in a configuration text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RenamedKey {
-    /// The path of the section that holds the key, in current names.
-    pub(super) section: String,
-    /// The name in the text.
-    pub(super) former: String,
-    /// The current name; `a.b` is the key `b` of the nested section `a`.
-    pub(super) current: &'static str,
-    /// The line of the key.
-    pub(super) line: u64,
-    /// The byte range of the key.
-    pub(super) key: Option<Range<usize>>,
-    /// The byte range of the value.
-    pub(super) value: Option<Range<usize>>,
-}
-
-impl RenamedKey {
-    /// Returns the warning for the operator.
-    pub(super) fn warning(&self) -> ConfigProblem {
-        let path = super::yaml_text::join_path(&self.section, &self.former);
-        let current = super::yaml_text::join_path(&self.section, self.current);
-        ConfigProblem {
-            path,
-            line: Some(self.line),
-            message: format!("is now '{current}' (gatepost check --migrate rewrites the file)"),
-        }
-    }
-
-    /// Returns the nested section and the key in it, if the current name is in a nested section.
-    fn nested(&self) -> Option<(&'static str, &'static str)> {
-        self.current.split_once('.')
-    }
-
-    /// Returns whether both keys move into the same nested section.
-    fn moves_with(&self, other: &Self) -> bool {
-        let nested = self.nested().map(|(nested, _)| nested);
-        nested.is_some() && nested == other.nested().map(|(nested, _)| nested) && self.section == other.section
-    }
-}
 
 /// A configuration text in which every key has its current name.
 #[derive(Debug)]
@@ -79,9 +44,9 @@ pub fn migrate_text(text: &str) -> Result<MigratedConfig, ConfigProblems> {
 /// # Errors
 /// As [`migrate_text`], or the file cannot be read or written; it is unchanged then.
 pub fn migrate_file(path: &Path) -> Result<usize, ConfigProblems> {
-    let MigratedConfig { text, renamed } = migrate_text(&super::read_text(path)?)?;
+    let MigratedConfig { text, renamed } = migrate_text(&config_file::read_text(path)?)?;
     if renamed > 0 {
-        replace(path, &text).map_err(|why| super::file_problem(format!("cannot be written ({why})")))?;
+        replace(path, &text).map_err(|why| config_file::file_problem(format!("cannot be written ({why})")))?;
     }
     Ok(renamed)
 }
@@ -109,7 +74,7 @@ fn rewrite(text: &str, config_text: &ConfigText) -> Result<String, ConfigProblem
     let renamed = config_text.renamed_keys();
     let cannot_rewrite = |key: &RenamedKey| {
         let warning = key.warning();
-        let current = super::yaml_text::join_path(&key.section, key.current);
+        let current = join_path(&key.section, key.current);
         ConfigProblem { message: format!("cannot be rewritten automatically (write it as '{current}')"), ..warning }
     };
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();

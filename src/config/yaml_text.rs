@@ -1,7 +1,10 @@
 //! The configuration text: parses YAML into a JSON value, records the line of every path, gives former keys their
 //! current names, and applies overrides from the environment. Checks YAML syntax only.
 
-use super::{ConfigProblem, key_migration::RenamedKey, renamed_keys::current_name};
+use super::{
+    config_problem::ConfigProblem, format_hint, key_path::join_path, renamed_key::RenamedKey,
+    renamed_keys::current_name,
+};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{Location, Spanned};
@@ -108,7 +111,7 @@ impl ConfigText {
 
     /// Locates `path`: returns the line, or the overriding variable, of the path or of its nearest ancestor that has
     /// one.
-    pub(super) fn locate(&self, path: &str) -> (Option<u64>, Option<&str>) {
+    fn locate(&self, path: &str) -> (Option<u64>, Option<&str>) {
         let mut ancestor = path;
         loop {
             if let Some(variable) = self.overriding_variables.get(ancestor) {
@@ -123,6 +126,17 @@ impl ConfigText {
                 None => ancestor = "",
             }
         }
+    }
+
+    /// Adds to a problem its line or the variable that set the value, and a hint about the format.
+    pub(super) fn locate_problem(&self, path: &str, message: String) -> ConfigProblem {
+        let (line, variable) = self.locate(path);
+        let message = format_hint::add_format_hint(path, message);
+        let message = match variable {
+            Some(variable) => format!("{message} (set by the environment variable {variable})"),
+            None => message,
+        };
+        ConfigProblem { path: path.to_owned(), line, message }
     }
 }
 
@@ -143,10 +157,6 @@ fn insert_at(object: &mut Map<String, Value>, steps: &[&str], value: Value) -> b
             section.as_object_mut().is_some_and(|section| insert_at(section, rest, value))
         }
     }
-}
-
-pub(super) fn join_path(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// Shortens the YAML parser's message: first line only, without its position and advice about parser options.

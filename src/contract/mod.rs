@@ -2,6 +2,7 @@
 //! compiled once, when a document is read. This module fetches no references.
 
 mod config;
+mod in_place_subschemas;
 mod json_body;
 mod query_input;
 mod schema_validation;
@@ -47,9 +48,10 @@ impl OperationContract {
         };
         let input = compile_side("inputs", operation.inputs.as_ref(), config.input);
         let output = compile_side("outputs", operation.outputs.as_ref(), config.output);
-        match problems.is_empty() {
-            true => Ok(Self { input, output, input_mode: config.input, output_mode: config.output }),
-            false => Err(problems),
+        if problems.is_empty() {
+            Ok(Self { input, output, input_mode: config.input, output_mode: config.output })
+        } else {
+            Err(problems)
         }
     }
 

@@ -2,7 +2,7 @@
 //! schema. A text that does not fit its type stays a string, so that the validation reports the violation. Objects and
 //! nested arrays require a `POST`.
 
-use super::schema_validation::in_place_subschemas;
+use super::in_place_subschemas::in_place_subschemas;
 use crate::{
     fault::{Fault, FaultCode, Violation},
     values::{

@@ -2,6 +2,7 @@
 //! from 2019-09 on and an assertion before, as in the drafts. Schemas with unbounded cost are refused: remote
 //! references, look-around in patterns, endless recursion.
 
+use super::in_place_subschemas::in_place_subschemas;
 use super::{
     subschema_graph::SchemaGraph,
     validation_cost::{ValidationCost, ViolationSearch},
@@ -128,16 +129,6 @@ impl std::fmt::Debug for CompiledSchema {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("CompiledSchema").field("source", &self.source).finish_non_exhaustive()
     }
-}
-
-/// Returns the in-place subschemas of `schema`, which a reference or `anyOf`, `oneOf` and `allOf` apply to the same
-/// value.
-pub(super) fn in_place_subschemas<'a>(schema: &'a Value, root: &'a Value) -> impl Iterator<Item = &'a Value> {
-    let target =
-        schema.get("$ref").and_then(Value::as_str).and_then(|reference| root.pointer(reference.strip_prefix('#')?));
-    let combined = ["anyOf", "oneOf", "allOf"].into_iter();
-    let combined = combined.filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
-    target.into_iter().chain(combined)
 }
 
 fn allows_array(schema: &Value, root: &Value, depth_left: u8) -> bool {

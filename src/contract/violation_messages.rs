@@ -155,9 +155,10 @@ fn alternatives_message(
 fn unknown_properties_message(unexpected: &[String], declared: Vec<String>) -> String {
     let names = join_up_to_limit(unexpected.iter().map(|name| format!("'{}'", truncate(name, MAX_QUOTED_CHARS))));
     let noun = if unexpected.len() == 1 { "unknown property" } else { "unknown properties" };
-    match declared.is_empty() {
-        true => format!("{noun} {names}"),
-        false => format!("{noun} {names} (known: {})", join_up_to_limit(declared.into_iter())),
+    if declared.is_empty() {
+        format!("{noun} {names}")
+    } else {
+        format!("{noun} {names} (known: {})", join_up_to_limit(declared.into_iter()))
     }
 }
 

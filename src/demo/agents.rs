@@ -71,9 +71,8 @@ const PHRASES: &[(&str, &str)] = &[
 async fn translate(Json(input): Json<Value>) -> Response {
     let member = |name: &str| input.get(name).and_then(Value::as_str).unwrap_or_default();
     let (text, into_english) = (member("text"), member("target_language") == "en");
-    let phrase = PHRASES.iter().find_map(|(zh, en)| match into_english {
-        true => (*zh == text).then_some(*en),
-        false => en.eq_ignore_ascii_case(text).then_some(*zh),
+    let phrase = PHRASES.iter().find_map(|(zh, en)| {
+        if into_english { (*zh == text).then_some(*en) } else { en.eq_ignore_ascii_case(text).then_some(*zh) }
     });
     match phrase {
         Some(phrase) => Json(json!({ "translated_text": phrase })).into_response(),

@@ -4,7 +4,7 @@
 mod agents;
 
 use crate::{
-    app::RunningGateway,
+    app::{self, RunningGateway},
     auth::{NewApiKey, append_api_key, generate_api_key},
     config::LoadedConfig,
 };
@@ -97,7 +97,7 @@ Press Ctrl-C to stop; this removes the folder."#
             // configuration on SIGHUP; the demo ends with its terminal.
             biased;
             _ = hangup.recv() => {}
-            result = self.gateway.run_until_stopped(&config) => result?,
+            result = app::run_until_stopped(self.gateway, &config) => result?,
             () = printed => {}
         }
         Ok(self.folder)

@@ -1,98 +1,66 @@
 //! Accepted credentials, and their security schemes in OpenAPI, A2A and descriptors.
 
-use crate::agent::{Agent, AuthenticationType};
-use http::HeaderName;
+use crate::{
+    agent::{Agent, AuthenticationMethod, SecurityScheme},
+    auth::AcceptedCredential,
+};
+use http::{HeaderName, header};
 use serde_json::{Value, json};
 
-/// The kinds of credential that the gateway accepts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AcceptedCredentials {
-    /// Header of API keys; `None` if API keys are not accepted.
-    pub api_key_header: Option<HeaderName>,
-    /// Whether bearer tokens are accepted.
-    pub bearer: bool,
-    /// Whether client certificates are accepted.
-    pub certificate: bool,
-}
+/// Header of API keys in documents of a gateway that accepts none.
+const DEFAULT_KEY_HEADER: &str = "X-API-Key";
 
-/// One kind of credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CredentialKind {
-    ApiKey,
-    Bearer,
-    Certificate,
-}
+/// The credentials that the gateway accepts, one for each authentication method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcceptedCredentials(pub Vec<AcceptedCredential>);
 
 impl AcceptedCredentials {
-    /// Returns the header of API keys; the default name if none is configured.
-    pub(super) fn api_key_header_name(&self) -> &str {
-        self.api_key_header.as_ref().map_or("X-API-Key", HeaderName::as_str)
+    /// Returns the methods that an agent, or any agent, accepts; one of them suffices.
+    pub(super) fn accepted_methods(&self, agent: Option<&Agent>) -> Vec<AuthenticationMethod> {
+        match agent.map(|agent| agent.authentication.method) {
+            None | Some(AuthenticationMethod::Anonymous) => self.0.iter().map(|credential| credential.method).collect(),
+            Some(required) => vec![required],
+        }
     }
 
-    /// Returns the kinds that an agent, or any agent, accepts; one of them suffices.
-    pub(super) fn accepted_kinds(&self, agent: Option<&Agent>) -> Vec<CredentialKind> {
-        let accepted = [
-            (self.api_key_header.is_some(), CredentialKind::ApiKey),
-            (self.bearer, CredentialKind::Bearer),
-            (self.certificate, CredentialKind::Certificate),
-        ];
-        match agent.map_or(AuthenticationType::Open, |agent| agent.authentication.kind) {
-            AuthenticationType::ApiKey => vec![CredentialKind::ApiKey],
-            AuthenticationType::Bearer => vec![CredentialKind::Bearer],
-            AuthenticationType::Mtls => vec![CredentialKind::Certificate],
-            AuthenticationType::Open => {
-                accepted.into_iter().filter_map(|(is_accepted, kind)| is_accepted.then_some(kind)).collect()
-            }
+    /// Returns the request header fields with credentials, for `Vary`.
+    pub(super) fn header_list(&self) -> String {
+        let mut names: Vec<&str> =
+            self.headers().filter(|name| **name != header::AUTHORIZATION).map(HeaderName::as_str).collect();
+        if names.is_empty() {
+            names.push(DEFAULT_KEY_HEADER);
         }
+        format!("Authorization, {}", names.join(", "))
     }
 
     /// Returns the security scheme of OpenAPI 3.1 and A2A 0.3.
-    pub(super) fn openapi_scheme(&self, kind: CredentialKind) -> Value {
-        match kind {
-            CredentialKind::ApiKey => json!({"type": "apiKey", "in": "header", "name": self.api_key_header_name()}),
-            CredentialKind::Bearer => json!({"type": "http", "scheme": "bearer"}),
-            CredentialKind::Certificate => json!({"type": "mutualTLS"}),
-        }
+    pub(super) fn openapi_scheme(&self, method: AuthenticationMethod) -> Value {
+        method.security_scheme().map_or(Value::Null, |scheme| match scheme {
+            SecurityScheme::HeaderKey => json!({"type": "apiKey", "in": "header", "name": self.header_of(method)}),
+            SecurityScheme::Http(name) => json!({"type": "http", "scheme": name}),
+            SecurityScheme::MutualTls => json!({"type": "mutualTLS"}),
+        })
     }
 
     /// Returns the security scheme of A2A 1.0.
-    pub(super) fn a2a_v1_scheme(&self, kind: CredentialKind) -> Value {
-        match kind {
-            CredentialKind::ApiKey => {
-                json!({"apiKeySecurityScheme": {"location": "header", "name": self.api_key_header_name()}})
+    pub(super) fn a2a_v1_scheme(&self, method: AuthenticationMethod) -> Value {
+        method.security_scheme().map_or(Value::Null, |scheme| match scheme {
+            SecurityScheme::HeaderKey => {
+                json!({"apiKeySecurityScheme": {"location": "header", "name": self.header_of(method)}})
             }
-            CredentialKind::Bearer => json!({"httpAuthSecurityScheme": {"scheme": "bearer"}}),
-            CredentialKind::Certificate => json!({"mtlsSecurityScheme": {}}),
-        }
-    }
-}
-
-impl CredentialKind {
-    /// Returns the scheme's name in documents.
-    pub(super) fn scheme_name(self) -> &'static str {
-        match self {
-            Self::ApiKey => "api_key",
-            Self::Bearer => "oauth2_bearer",
-            Self::Certificate => "mtls",
-        }
+            SecurityScheme::Http(name) => json!({"httpAuthSecurityScheme": {"scheme": name}}),
+            SecurityScheme::MutualTls => json!({"mtlsSecurityScheme": {}}),
+        })
     }
 
-    /// Returns the scheme's name in `agent://` descriptors.
-    pub(super) fn descriptor_name(self) -> &'static str {
-        match self {
-            Self::ApiKey => "ApiKey",
-            Self::Bearer => "OAuth2",
-            Self::Certificate => "MutualTLS",
-        }
+    /// Returns the header field that carries the credential of `method`; the default name if the method is off.
+    fn header_of(&self, method: AuthenticationMethod) -> &str {
+        let credential = self.0.iter().find(|credential| credential.method == method);
+        let header = credential.and_then(|credential| credential.header.as_ref());
+        header.map_or(DEFAULT_KEY_HEADER, HeaderName::as_str)
     }
-}
 
-/// Returns the authentication type of AIDIP (R12).
-pub(super) fn aidip_auth_type(kind: AuthenticationType) -> &'static str {
-    match kind {
-        AuthenticationType::ApiKey => "api_key",
-        AuthenticationType::Bearer => "oauth2_bearer",
-        AuthenticationType::Mtls => "mtls",
-        AuthenticationType::Open => "none",
+    fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.0.iter().filter_map(|credential| credential.header.as_ref())
     }
 }

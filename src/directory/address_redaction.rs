@@ -59,9 +59,10 @@ impl<'a> AddressRedactor<'a> {
 
     /// Returns the address of an operation: the gateway's, or the agent's endpoint if documents expose it.
     pub(super) fn operation_url(&self, name: &str) -> Cow<'_, str> {
-        match self.exposes_endpoint {
-            true => self.public_endpoint(),
-            false => invoke_url(self.base, self.agent.id.as_str(), name).into(),
+        if self.exposes_endpoint {
+            self.public_endpoint()
+        } else {
+            invoke_url(self.base, self.agent.id.as_str(), name).into()
         }
     }
 
@@ -126,10 +127,7 @@ impl<'a> AddressRedactor<'a> {
             }
             rest = rest.get(end..).unwrap_or_default();
         }
-        match redacted.is_empty() {
-            true => Cow::Borrowed(text),
-            false => Cow::Owned(redacted + rest),
-        }
+        if redacted.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(redacted + rest) }
     }
 }
 

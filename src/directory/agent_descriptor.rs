@@ -3,7 +3,6 @@
 
 use super::{
     AgentDirectory, DirectoryCall,
-    accepted_credentials::aidip_auth_type,
     address_redaction::{AddressRedactor, invoke_url},
     agent_document::RedactedDocument,
     agent_summary::status_name,
@@ -93,9 +92,9 @@ impl AgentDirectory {
     /// Builds `authentication`: the credentials that the gateway requires from callers of the agent.
     fn descriptor_authentication(&self, agent: &Agent, document: &RedactedDocument) -> Value {
         let schemes: Vec<&str> =
-            self.credentials.accepted_kinds(Some(agent)).iter().map(|kind| kind.descriptor_name()).collect();
+            self.credentials.accepted_methods(Some(agent)).iter().map(|method| method.descriptor_scheme()).collect();
         let mut fields = JsonObjectBuilder::default();
-        fields.set("type", aidip_auth_type(agent.authentication.kind).into());
+        fields.set("type", agent.authentication.method.document_type().into());
         fields.set("schemes", schemes.into());
         if !agent.authentication.scopes.is_empty() {
             fields.set("scopes", agent.authentication.scopes.as_slice().into());
@@ -170,14 +169,12 @@ fn is_scalar(value: &Value) -> bool {
 fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &RedactedDocument) -> Value {
     let capability = |(index, operation): (usize, &Operation)| {
         let declared = document.operation_member(index);
-        let name = match operation.name.is_empty() {
-            true => agent.capabilities.first().map_or("invoke", |capability_name| &**capability_name),
-            false => &*operation.name,
+        let name = if operation.name.is_empty() {
+            agent.capabilities.first().map_or("invoke", |capability_name| &**capability_name)
+        } else {
+            &*operation.name
         };
-        let description = match operation.description.is_empty() {
-            true => &agent.description,
-            false => &operation.description,
-        };
+        let description = if operation.description.is_empty() { &agent.description } else { &operation.description };
         let formats = json!(["application/json"]);
         let mut fields = JsonObjectBuilder::default();
         fields.set("@type", "Capability".into());

@@ -87,10 +87,7 @@ impl AgentDirectory {
     async fn published_document(&self, call: &DirectoryCall<'_>) -> Option<PublishedDocument> {
         let (registry, publisher) = (self.registry.as_ref()?, publisher_of(call));
         let id: AgentId = call.id.parse().ok()?;
-        match registry.may_publish(publisher) {
-            true => registry.owned_document(publisher, &id).await.ok()?,
-            false => None,
-        }
+        if registry.may_publish(publisher) { registry.owned_document(publisher, &id).await.ok()? } else { None }
     }
 }
 

@@ -26,6 +26,14 @@ const MAX_MAP_ENTRIES_PER_PAGE: usize = 10_000;
 /// Maximum number of characters of a query's text.
 pub(super) const MAX_QUERY_CHARS: usize = 2_000;
 
+/// The hits of a search that a page shows.
+pub(super) struct HitRange {
+    /// The number of hits before them.
+    pub(super) skip: usize,
+    /// The maximum number of hits.
+    pub(super) top: usize,
+}
+
 impl AgentDirectory {
     /// `GET /agents`: an array of summaries.
     pub(super) fn list_agents(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
@@ -37,7 +45,7 @@ impl AgentDirectory {
         // `top` requests the best hits only, without further pages.
         let top = params.number(&["top", "limit"], 1..=MAX_PER_PAGE)?;
         pages.per_page = top.unwrap_or(pages.per_page);
-        let results = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let results = self.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let next =
             (results.has_more && top.is_none()).then(|| pages.next_link(&format!("{}/agents", call.base_url), &params));
         Ok(Representation::json(media, &self.summaries(call, &results))?.with_next_link(next))
@@ -56,7 +64,7 @@ impl AgentDirectory {
         let top = members.number(&["top", "limit"], 1..=100, &mut violations).unwrap_or(10);
         let skip = members.number(&["skip", "offset"], 0..=10_000, &mut violations).unwrap_or(0);
         violations.into_result("The search is not valid")?;
-        let results = self.find_agents(call, filters, text, (skip, top));
+        let results = self.find_agents(call, filters, text, HitRange { skip, top });
         let representation = Representation::json(media_types::JSON, &self.summaries(call, &results))?;
         Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
     }
@@ -66,7 +74,12 @@ impl AgentDirectory {
         let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
         let params = QueryParams::parse(call.query)?;
         let pages = Pagination::from_params(&params, MAX_MAP_ENTRIES_PER_PAGE, MAX_MAP_ENTRIES_PER_PAGE)?;
-        let results = self.find_agents(call, SearchFilters::default(), "", (pages.offset(), pages.per_page));
+        let results = self.find_agents(
+            call,
+            SearchFilters::default(),
+            "",
+            HitRange { skip: pages.offset(), top: pages.per_page },
+        );
         let next =
             results.has_more.then(|| pages.next_link(&format!("{}/.well-known/agents.json", call.base_url), &params));
         Ok(Representation::json(
@@ -76,15 +89,15 @@ impl AgentDirectory {
         .with_next_link(next))
     }
 
-    /// Searches the visible agents; `range` is the number of hits to skip and to return.
+    /// Searches the visible agents.
     pub(super) fn find_agents(
         &self,
         call: &DirectoryCall<'_>,
         filters: SearchFilters,
         text: &str,
-        range: (usize, usize),
+        range: HitRange,
     ) -> SearchResults {
-        let query = SearchQuery { filters, text: text.to_owned(), skip: range.0, top: range.1 };
+        let query = SearchQuery { filters, text: text.to_owned(), skip: range.skip, top: range.top };
         self.index.search(&query, &|agent| call.visibility.is_visible(agent))
     }
 

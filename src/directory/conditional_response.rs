@@ -1,7 +1,10 @@
 //! Cacheable responses and conditional requests: strong entity tags, `Last-Modified`, 304, and `Vary` over everything
 //! that determines what a caller sees (R62, R149; RFC 9110 §13, RFC 9111).
 
-use super::{AgentDirectory, DirectoryCall, DirectoryResponse};
+use super::{
+    accepted_credentials::AcceptedCredentials,
+    directory_call::{DirectoryCall, DirectoryResponse},
+};
 use crate::{
     fault::{Fault, FaultCode, Result},
     values::{etag, format_http_date, parse_http_date},
@@ -9,7 +12,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The header in which an A2A client states its version.
 pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
@@ -56,20 +59,19 @@ impl Representation {
         self.last_modified = Some(last_modified);
         self
     }
-}
 
-impl AgentDirectory {
-    /// Responds to a `GET` or `HEAD` with the representation, or with 304 if the caller has it.
-    pub(super) fn respond_conditionally(
-        &self,
+    /// Responds to a `GET` or `HEAD` with this representation, or with 304 if the caller has it.
+    pub(super) fn into_response(
+        self,
         call: &DirectoryCall<'_>,
-        representation: Representation,
+        max_age: Duration,
+        credentials: &AcceptedCredentials,
     ) -> DirectoryResponse {
         let last_modified = last_modified_second(
-            representation.last_modified.unwrap_or_else(|| call.visibility.last_changed()),
+            self.last_modified.unwrap_or_else(|| call.visibility.last_changed()),
             SystemTime::now(),
         );
-        let tag = etag(&representation.body);
+        let tag = etag(&self.body);
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, text: &str| {
             if let Ok(value) = HeaderValue::from_str(text) {
@@ -77,43 +79,19 @@ impl AgentDirectory {
             }
         };
         set(header::ETAG, &tag);
-        set(header::CACHE_CONTROL, &format!("private, max-age={}", self.config.max_age.get().as_secs()));
-        set(
-            header::VARY,
-            &format!("Accept, Authorization, {}, {}", self.credentials.api_key_header_name(), A2A_VERSION),
-        );
+        set(header::CACHE_CONTROL, &format!("private, max-age={}", max_age.as_secs()));
+        set(header::VARY, &format!("Accept, {}, {}", credentials.header_list(), A2A_VERSION));
         if let Some(date) = format_http_date(last_modified) {
             set(header::LAST_MODIFIED, &date);
         }
-        if let Some(next) = &representation.next_link {
+        if let Some(next) = &self.next_link {
             set(header::LINK, next);
         }
         if is_not_modified(call.headers, &tag, last_modified) {
             return DirectoryResponse { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() };
         }
-        set(header::CONTENT_TYPE, representation.media_type);
-        DirectoryResponse { status: StatusCode::OK, headers, body: representation.body }
-    }
-}
-
-impl DirectoryResponse {
-    /// Builds an uncacheable response, as to a write.
-    pub(super) fn uncacheable(status: StatusCode, body: impl Into<Bytes>) -> Self {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let body = body.into();
-        if !body.is_empty() {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(super::media_types::JSON));
-        }
-        Self { status, headers, body }
-    }
-
-    /// Adds a header; an invalid value is ignored.
-    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            self.headers.insert(name, value);
-        }
-        self
+        set(header::CONTENT_TYPE, self.media_type);
+        DirectoryResponse { status: StatusCode::OK, headers, body: self.body }
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     AgentDirectory, DirectoryCall, DirectoryRequest, DirectoryResponse,
     address_redaction::AddressRedactor,
     agent_document::{DOCUMENT_MEDIA_TYPES, RedactedDocument},
+    agent_list::HitRange,
     agent_summary::{first_sentence, status_name},
     conditional_response::Representation,
     directory_request::FRAMEWORK_LIST_PATH,
@@ -63,7 +64,7 @@ impl AgentDirectory {
             // Full documents are large: their number on a page has a lower maximum.
             pages.per_page = pages.per_page.min(MAX_FULL_PER_PAGE);
         }
-        let results = self.find_agents(call, filters, text, (pages.offset(), pages.per_page));
+        let results = self.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let agents: Vec<Value> = results.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
         let next =
             results.has_more.then(|| pages.next_link(&format!("{}{FRAMEWORK_LIST_PATH}", call.base_url), &params));
@@ -129,9 +130,12 @@ impl AgentDirectory {
 
 /// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations.
 fn entry_endpoints(agent: &Agent, redactor: &AddressRedactor<'_>) -> Value {
-    let entry = |path: String, description: &str| match description.is_empty() {
-        true => json!({"method": "POST", "path": path}),
-        false => json!({"method": "POST", "path": path, "description": redactor.redact_text(description)}),
+    let entry = |path: String, description: &str| {
+        if description.is_empty() {
+            json!({"method": "POST", "path": path})
+        } else {
+            json!({"method": "POST", "path": path, "description": redactor.redact_text(description)})
+        }
     };
     let agent_entry = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
     let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());

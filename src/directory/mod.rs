@@ -11,6 +11,7 @@ mod agent_summary;
 mod card;
 mod conditional_response;
 mod config;
+mod directory_call;
 mod directory_request;
 mod framework_discovery;
 mod index_progress;
@@ -26,72 +27,23 @@ mod search_filters;
 
 pub use accepted_credentials::AcceptedCredentials;
 pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig};
+pub use directory_call::{AgentVisibility, DirectoryCall, DirectoryResponse};
 pub use directory_request::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS};
 pub use index_progress::IndexProgress;
 
 use crate::{
-    agent::Agent,
-    auth::Caller,
     fault::{Fault, FaultCode, Result},
     registry::EmbeddedRegistry,
     resolver::UriResolver,
     search, signing,
     values::Glob,
 };
-use bytes::Bytes;
 use conditional_response::{Representation, is_read_method};
-use http::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 /// How long a publisher waits until its agent is indexed. The agent is stored, and callable, before that.
 const INDEX_WAIT: Duration = Duration::from_secs(1);
-
-/// The agents visible to one caller, at one moment.
-pub trait AgentVisibility: Send + Sync {
-    /// Returns the agent `id` if it is visible to the caller.
-    fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
-    /// Returns whether `agent` is visible to the caller.
-    fn is_visible(&self, agent: &Agent) -> bool;
-    /// Returns when any agent last changed.
-    fn last_changed(&self) -> SystemTime;
-}
-
-/// A call to the directory.
-pub struct DirectoryCall<'a> {
-    /// The request, by its path.
-    pub request: DirectoryRequest,
-    /// `{id}` of the path; empty if the path has none.
-    pub id: &'a str,
-    /// One of the request's methods.
-    pub method: &'a Method,
-    /// Query without its question mark.
-    pub query: Option<&'a str>,
-    /// Headers of the request.
-    pub headers: &'a HeaderMap,
-    /// The whole body; empty if there is none.
-    pub body: Bytes,
-    /// The caller.
-    pub caller: &'a Caller,
-    /// The agents visible to the caller.
-    pub visibility: &'a dyn AgentVisibility,
-    /// The gateway's URL as the caller addressed it: `https://host[:port]`, without a trailing slash.
-    pub base_url: &'a str,
-}
-
-/// Response of the directory.
-#[derive(Debug)]
-pub struct DirectoryResponse {
-    /// Status.
-    pub status: StatusCode,
-    /// Headers, without those of framing.
-    pub headers: HeaderMap,
-    /// Body, also for `HEAD`.
-    pub body: Bytes,
-}
 
 /// Serves directory requests.
 #[derive(Debug)]
@@ -104,7 +56,7 @@ pub struct AgentDirectory {
     pub registry: Option<Arc<EmbeddedRegistry>>,
     /// Key that signs cards; `None` if cards are unsigned.
     pub signing_key: Option<Arc<signing::SigningKey>>,
-    /// Kinds of credential that the gateway accepts, for the documents that describe calls.
+    /// Credentials that the gateway accepts, for the documents that describe calls.
     pub credentials: AcceptedCredentials,
     /// JSON Schema of agents' documents; `None` if it is not published.
     pub metadata_schema: Option<Arc<Value>>,
@@ -153,6 +105,11 @@ impl AgentDirectory {
             }
             _ => Ok(self.respond_conditionally(&call, self.representation(&call)?)),
         }
+    }
+
+    /// Responds to a `GET` or `HEAD` with the representation, or with 304 if the caller has it.
+    fn respond_conditionally(&self, call: &DirectoryCall<'_>, representation: Representation) -> DirectoryResponse {
+        representation.into_response(call, self.config.max_age.get(), &self.credentials)
     }
 
     /// Returns the response to a write, once the index contains the change.

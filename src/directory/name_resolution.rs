@@ -27,14 +27,13 @@ impl AgentDirectory {
     pub(super) async fn resolve_name(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         media_types::negotiate(call.headers, &[media_types::JSON])?;
         let (uri, version) = parse_name_request(call)?;
-        let resolved = match is_gateway_name(&uri, call.base_url) {
-            true => resolve_gateway_name(call, &uri, version.as_deref())?,
-            false => {
-                let resolver = self.resolver.as_ref();
-                let resolver =
-                    resolver.ok_or_else(|| Fault::new(FaultCode::NotFound, "Name resolution is not enabled here"))?;
-                resolver.resolve(&uri, version.as_deref(), &call.caller.id).await?
-            }
+        let resolved = if is_gateway_name(&uri, call.base_url) {
+            resolve_gateway_name(call, &uri, version.as_deref())?
+        } else {
+            let resolver = self.resolver.as_ref();
+            let resolver =
+                resolver.ok_or_else(|| Fault::new(FaultCode::NotFound, "Name resolution is not enabled here"))?;
+            resolver.resolve(&uri, version.as_deref(), &call.caller.id).await?
         };
         let representation = Representation::json(media_types::JSON, &resolved.to_public_json())?;
         Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    auth::CallerKind,
     fault::{Fault, FaultCode, Result},
     registry::{DocumentRevision, EmbeddedRegistry, PublishOutcome, PublishedDocument, WritePrecondition},
     values::etag,
@@ -93,13 +92,13 @@ impl AgentDirectory {
             let message = "Publishing is disabled (the gateway has no registry of its own)";
             return Err(Fault::new(FaultCode::MethodNotAllowed, message).with_header("Allow", "GET, HEAD"));
         };
-        match call.caller.kind {
-            CallerKind::Anonymous => Err(Fault::new(FaultCode::Unauthorized, "Publishing requires a credential")),
-            _ if !registry.may_publish(publisher_of(call)) => {
-                Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"))
-            }
-            _ => Ok(registry),
+        if call.caller.is_anonymous() {
+            return Err(Fault::new(FaultCode::Unauthorized, "Publishing requires a credential"));
         }
+        if !registry.may_publish(publisher_of(call)) {
+            return Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"));
+        }
+        Ok(registry)
     }
 }
 
@@ -170,10 +169,7 @@ fn entity_tags(headers: &HeaderMap, name: &header::HeaderName) -> Result<Option<
             tags.push(tag.to_owned());
         }
     }
-    match tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") {
-        true => Err(invalid()),
-        false => Ok(Some(tags)),
-    }
+    if tags.is_empty() || tags.len() > 1 && tags.iter().any(|tag| tag == "*") { Err(invalid()) } else { Ok(Some(tags)) }
 }
 
 #[cold]

@@ -35,11 +35,10 @@ pub(super) fn parse_json_body(
 /// `UnsupportedMediaType` or `PayloadTooLarge`.
 pub(super) fn check_body(call: &DirectoryCall<'_>, media_types: &[&'static str], max_bytes: usize) -> Result<()> {
     media_types::check_content_type(call.headers, media_types)?;
-    match call.body.len() > max_bytes {
-        true => {
-            Err(Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)")))
-        }
-        false => Ok(()),
+    if call.body.len() > max_bytes {
+        Err(Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)")))
+    } else {
+        Ok(())
     }
 }
 
@@ -60,9 +59,10 @@ impl Violations {
     /// # Errors
     /// `InvalidInput` with all violations.
     pub(super) fn into_result(self, message: &'static str) -> Result<()> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => Err(Fault::new(FaultCode::InvalidInput, message).with_violations(self.0)),
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(Fault::new(FaultCode::InvalidInput, message).with_violations(self.0))
         }
     }
 }

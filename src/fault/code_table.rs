@@ -91,4 +91,29 @@ impl FaultCode {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.row().name == name)
     }
+
+    /// Returns the JSON-RPC 2.0 error code (§5.1): the predefined code if one exists, otherwise a server-defined code.
+    pub const fn json_rpc_code(self) -> i64 {
+        match self {
+            Self::InvalidInput => -32602,
+            Self::CapabilityNotFound => -32601,
+            Self::Internal => -32603,
+            Self::Unauthorized => -32041,
+            Self::PermissionDenied => -32043,
+            Self::NotFound => -32044,
+            Self::MethodNotAllowed => -32045,
+            Self::NotAcceptable => -32046,
+            Self::Conflict => -32049,
+            Self::Gone => -32050,
+            Self::PreconditionFailed => -32052,
+            Self::PayloadTooLarge => -32053,
+            Self::UnsupportedMediaType => -32055,
+            Self::IdempotencyMismatch => -32062,
+            Self::RateLimited => -32069,
+            Self::AgentError => -32072,
+            Self::AgentUnavailable => -32073,
+            Self::Timeout => -32074,
+            Self::Overloaded => -32075,
+        }
+    }
 }

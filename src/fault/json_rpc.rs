@@ -1,7 +1,6 @@
-//! JSON-RPC 2.0 error responses, for callers that sent JSON-RPC (R92, R94).
+//! Requests of JSON-RPC 2.0, whose callers get errors of JSON-RPC (R92, R94).
 
-use super::Fault;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Maximum length in bytes of a request id that is echoed.
 const MAX_ID_LEN: usize = 256;
@@ -26,11 +25,4 @@ pub fn json_rpc_request_id(body: &[u8]) -> Option<Value> {
     };
     let id = if is_usable { id } else { Value::Null };
     (jsonrpc == "2.0").then_some(id)
-}
-
-impl Fault {
-    /// Returns `{"jsonrpc":"2.0","id":…,"error":{…}}`, the response to the request `id`.
-    pub fn to_json_rpc_response(&self, id: &Value, request_id: &str) -> Value {
-        json!({"jsonrpc": "2.0", "id": id, "error": self.to_json_rpc_error(request_id)})
-    }
 }

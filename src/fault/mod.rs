@@ -2,16 +2,16 @@
 //! module formats faults; `gateway` decides when and where a fault is written.
 
 mod code_table;
+mod error_format;
 mod json_rpc;
-mod message_formats;
 mod public_message;
-mod wire_formats;
 
 pub use code_table::{Blame, FaultCode, FaultCodeRow};
+pub use error_format::ErrorFormat;
 pub use json_rpc::json_rpc_request_id;
 pub use public_message::public_message;
-pub use wire_formats::ErrorFormat;
 
+use serde_json::{Map, Value, json};
 use std::{borrow::Cow, fmt, time::Duration};
 
 /// A `Result` whose error is a [`Fault`].
@@ -48,7 +48,7 @@ struct FaultInner {
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
     headers: Vec<(&'static str, String)>,
-    extra_members: Vec<(&'static str, serde_json::Value)>,
+    extra_members: Vec<(&'static str, Value)>,
     progress: Option<CallProgress>,
 }
 
@@ -110,7 +110,7 @@ impl Fault {
 
     /// Adds a member to the error object, such as the pipeline step that failed.
     #[must_use]
-    pub fn with_member(mut self, name: &'static str, value: serde_json::Value) -> Self {
+    pub fn with_member(mut self, name: &'static str, value: Value) -> Self {
         self.0.extra_members.push((name, value));
         self
     }
@@ -166,13 +166,92 @@ impl Fault {
     }
 
     /// Returns the additional members of the error object.
-    pub fn extra_members(&self) -> &[(&'static str, serde_json::Value)] {
+    pub fn extra_members(&self) -> &[(&'static str, Value)] {
         &self.0.extra_members
     }
 
     /// Returns the response headers that belong to this fault.
     pub fn headers(&self) -> &[(&'static str, String)] {
         &self.0.headers
+    }
+
+    /// Returns the body in `format`. `request_id` is the id of the call in the access log.
+    pub fn to_body(&self, format: ErrorFormat, request_id: &str) -> Vec<u8> {
+        let value = match format {
+            ErrorFormat::Error => self.to_error_object(request_id),
+            ErrorFormat::Problem => self.to_problem_details(request_id),
+        };
+        value.to_string().into_bytes()
+    }
+
+    /// Returns `{"error":{…}}`, which is also the form of a failed batch item (R36, R44).
+    pub fn to_error_object(&self, request_id: &str) -> Value {
+        let mut error = Map::new();
+        error.insert("code".into(), self.code().row().name.into());
+        error.insert("message".into(), self.message().into());
+        self.add_extra_members(&mut error);
+        error.insert("request_id".into(), request_id.into());
+        json!({ "error": error })
+    }
+
+    /// Returns problem details (RFC 9457) with the additional member `code`, as in the other formats.
+    fn to_problem_details(&self, request_id: &str) -> Value {
+        let row = self.code().row();
+        let mut problem = Map::new();
+        problem.insert("type".into(), format!("urn:problem-type:gatepost:{}", row.name).into());
+        problem.insert("title".into(), row.title.into());
+        problem.insert("status".into(), self.http_status().into());
+        problem.insert("detail".into(), self.message().into());
+        problem.insert("instance".into(), format!("urn:gatepost:call:{request_id}").into());
+        problem.insert("code".into(), row.name.into());
+        self.add_extra_members(&mut problem);
+        problem.insert("request_id".into(), request_id.into());
+        Value::Object(problem)
+    }
+
+    /// Returns the event that ends a stream: `event: error`, or for the JSON-RPC request `json_rpc_id` an event with
+    /// its response. Includes the empty line that terminates the event.
+    pub fn to_event(&self, request_id: &str, json_rpc_id: Option<&Value>) -> String {
+        match json_rpc_id {
+            Some(id) => format!("data: {}\n\n", self.to_json_rpc_response(id, request_id)),
+            None => format!("event: error\ndata: {}\n\n", self.to_error_object(request_id)),
+        }
+    }
+
+    fn add_extra_members(&self, members: &mut Map<String, Value>) {
+        if !self.violations().is_empty() {
+            members.insert("details".into(), serde_json::to_value(self.violations()).unwrap_or_default());
+        }
+        if let Some(secs) = self.retry_after_secs() {
+            members.insert("retry_after".into(), secs.into());
+        }
+        for (name, value) in self.extra_members() {
+            members.insert((*name).into(), value.clone());
+        }
+    }
+
+    /// Returns `{"error":{…}}`, with the additional members `type`, `title`, `status` and `detail`.
+    pub fn to_message_object(&self, request_id: &str) -> Value {
+        let mut object = self.to_error_object(request_id);
+        let problem = self.to_problem_details(request_id);
+        for name in ["type", "title", "status", "detail"] {
+            if let (Some(error), Some(value)) =
+                (object.get_mut("error").and_then(Value::as_object_mut), problem.get(name))
+            {
+                error.insert(name.to_owned(), value.clone());
+            }
+        }
+        object
+    }
+
+    /// Returns the `error` member of a JSON-RPC response, with problem details as its `data` (R90).
+    pub fn to_json_rpc_error(&self, request_id: &str) -> Value {
+        json!({"code": self.code().json_rpc_code(), "message": self.message(), "data": self.to_problem_details(request_id)})
+    }
+
+    /// Returns `{"jsonrpc":"2.0","id":…,"error":{…}}`, the response to the request `id`.
+    pub fn to_json_rpc_response(&self, id: &Value, request_id: &str) -> Value {
+        json!({"jsonrpc": "2.0", "id": id, "error": self.to_json_rpc_error(request_id)})
     }
 }
 

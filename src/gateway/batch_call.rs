@@ -83,7 +83,7 @@ impl<'a> BatchCall<'a> {
         let BatchItem { index, input, validated } = item;
         validated?;
         if index > 0 {
-            self.admission.charge_batch_item(self.admitted)?;
+            self.admission.charge_batch_item(self.admitted).await?;
         }
         let _slot = self.acquire_slot().await;
         let item_headers = self.head.headers.contains_key(idempotency::IDEMPOTENCY_KEY).then(|| {

@@ -8,7 +8,7 @@ use super::{
     route::Route,
 };
 use crate::{
-    auth::{Caller, CallerKind},
+    auth::Caller,
     fault::{self, Fault},
     telemetry::{AccessLogEntry, CallOutcome, CallerClass, GaugeGuard},
 };
@@ -193,7 +193,7 @@ impl Call {
 
     fn caller_class(&self) -> CallerClass {
         match &self.caller {
-            Some(caller) => self.gateway.metrics.caller_class(class_of_credential(caller.kind), caller.tier.as_deref()),
+            Some(caller) => self.gateway.metrics.caller_class(caller.method, caller.tier.as_deref()),
             None => CallerClass::NONE,
         }
     }
@@ -279,7 +279,7 @@ impl Drop for Call {
         }
         if let Some(caller) = &self.caller {
             entry.caller = &caller.id;
-            entry.credential = caller.kind.as_str();
+            entry.credential = caller.method.label();
         }
         (entry.peer, entry.status, entry.fault, entry.abort_reason) = (self.peer, status, fault, abort_reason);
         (entry.bytes_in, entry.bytes_out) = (self.stats.bytes_in, self.stats.bytes_out);
@@ -296,16 +296,6 @@ fn request_id_from(headers: &HeaderMap) -> String {
     };
     let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
     id.map_or_else(new_call_id, str::to_owned)
-}
-
-/// Returns the metrics label of a kind of credential.
-fn class_of_credential(kind: CallerKind) -> CallerClass {
-    match kind {
-        CallerKind::ApiKey => CallerClass::KEY,
-        CallerKind::Bearer => CallerClass::BEARER,
-        CallerKind::Certificate => CallerClass::CERTIFICATE,
-        CallerKind::Anonymous => CallerClass::ANONYMOUS,
-    }
 }
 
 fn new_call_id() -> String {

@@ -74,7 +74,7 @@ async fn forward_to_agent(
     }
     let forwarding = HeaderMutations {
         forwarded: Some(&forwarded),
-        api_key_header: exchange.config.api_key_header.as_ref(),
+        credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
     };
     let head = UpstreamHead { call_id: exchange.call.id(), headers: &headers, forwarding, instruction: None };

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     directory::DirectoryResponse,
     fault::{ErrorFormat, Fault},
-    http_server::{HttpSession, ResponseHead, ServeOutcome, WriteFailed},
+    http_server::{BodyState, HttpSession, ResponseHead, ServeOutcome, WriteFailed},
     limit::RateLimitStatus,
 };
 use bytes::Bytes;
@@ -76,7 +76,7 @@ impl<'a> Exchange<'a> {
     /// # Errors
     /// 400, 408 or 413.
     pub(super) async fn read_rest(&mut self, first: Bytes, deadline: Instant) -> Result<Bytes, Fault> {
-        if first.is_empty() && self.session.is_body_empty() {
+        if first.is_empty() && self.session.body_state() == BodyState::Empty {
             return Ok(first);
         }
         let mut incoming = IncomingBody::new(self.session, deadline);

@@ -7,7 +7,7 @@ use crate::{
     contract,
     directory::AgentDirectory,
     fault::{ErrorFormat, Violation},
-    idempotency::IdempotencyStore,
+    idempotency::IdempotencyKeys,
     limit::CallLimiter,
     registry::{Catalogue, OnDemandCatalogue},
     task::TaskManager,
@@ -30,7 +30,7 @@ pub struct ConfigSnapshot {
     /// Tasks: calls that are answered asynchronously, and resumable streams. `None` disables both.
     pub tasks: Option<Arc<TaskManager>>,
     /// Stored responses by idempotency key.
-    pub idempotency: Arc<IdempotencyStore>,
+    pub idempotency: Arc<IdempotencyKeys>,
     /// How bodies are validated.
     pub contract: contract::ContractConfig,
     /// The error format for callers whose `Accept` prefers none.

@@ -106,7 +106,7 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
     match matched.value {
         PathEntry::Invoke => Ok(RequestKind::Invoke(InvokeTarget {
             call: CallTarget { agent: id, version, operation },
-            from_query: is_input_in_query(method)?,
+            from_query: input_comes_from_query(method)?,
         })),
         PathEntry::Pair if *method == Method::POST => Ok(RequestKind::Pair),
         PathEntry::Pair => {
@@ -143,7 +143,7 @@ fn task_request(method: &Method, methods: &[Method], path: &str) -> Result<TaskR
     })
 }
 
-fn is_input_in_query(method: &Method) -> Result<bool> {
+fn input_comes_from_query(method: &Method) -> Result<bool> {
     match *method {
         Method::POST => Ok(false),
         Method::GET => Ok(true),

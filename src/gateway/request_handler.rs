@@ -65,7 +65,7 @@ impl HttpService for Gateway {
 async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome> {
     let Exchange { gateway, config, connection, .. } = *exchange;
     let admission = exchange.admission();
-    admission.charge_address(connection.peer_address.ip())?;
+    admission.charge_address(connection.peer_address.ip()).await?;
     let head = exchange.session.head();
     let shedding = LoadShedding { gateway, last_caller: &connection.last_caller };
     exchange.call.exempt_from_shedding = shedding.check_before_authentication(&head.headers)?;

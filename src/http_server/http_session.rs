@@ -42,6 +42,17 @@ pub enum CallerSignal {
     HalfClosed,
 }
 
+/// How much of a request's body is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyState {
+    /// The request has no body.
+    Empty,
+    /// More of the body may follow.
+    Pending,
+    /// The whole body was read.
+    Done,
+}
+
 /// The caller is gone: a part of its response could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteFailed;
@@ -107,14 +118,15 @@ impl HttpSession {
         self.session.is_http2()
     }
 
-    /// Returns whether the request has no body.
-    pub fn is_body_empty(&mut self) -> bool {
-        self.session.is_body_empty()
-    }
-
-    /// Returns whether the whole body was read.
-    pub fn is_body_done(&mut self) -> bool {
-        self.session.is_body_done()
+    /// Returns how much of the body is left. The first call prepares the reader of the body.
+    pub fn body_state(&mut self) -> BodyState {
+        if self.session.is_body_empty() {
+            BodyState::Empty
+        } else if self.session.is_body_done() {
+            BodyState::Done
+        } else {
+            BodyState::Pending
+        }
     }
 
     /// Returns how many bytes of the body were read.

@@ -6,10 +6,13 @@
 //! A call adds its sample to one atomic number. The call that completes a window of samples evaluates the window, under
 //! a lock that no call waits for. Callers of this module pass the time.
 
-use super::latency_baseline::{LatencyBaseline, SampleStatistics, SampleWindow};
+use super::{
+    clock::as_micros,
+    concurrency_range::ConcurrencyRange,
+    latency_baseline::{LatencyBaseline, SPARSE_WINDOW_SAMPLES, SampleStatistics, SampleWindow},
+};
 use parking_lot::Mutex;
 use std::{
-    num::NonZeroU32,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
@@ -17,32 +20,13 @@ use std::{
 /// Samples that complete a window, and the minimum length of such a window.
 const FULL_WINDOW_SAMPLES: u32 = 32;
 const FULL_WINDOW_MIN_LENGTH: Duration = Duration::from_millis(100);
-/// Samples that suffice for an agent with few calls, and the minimum length of such a window.
-pub(super) const SPARSE_WINDOW_SAMPLES: u32 = 8;
+/// Minimum length of a window with [`SPARSE_WINDOW_SAMPLES`].
 const SPARSE_WINDOW_MIN_LENGTH: Duration = Duration::from_secs(1);
 /// Samples that complete a window of any length. The packed window has room for twice as many, because calls add
 /// samples while it is evaluated.
 const MAX_WINDOW_SAMPLES: u32 = 2_048;
 /// One call in this many is sampled while the agent is far from its limit.
 const SAMPLE_ONE_IN: u32 = 16;
-
-/// Bounds of the adaptive limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConcurrencyRange {
-    pub(super) min: u32,
-    pub(super) max: u32,
-}
-
-impl ConcurrencyRange {
-    /// Returns the range, or `None` if its bounds leave nothing to adapt.
-    pub(super) fn new(min: u32, max: NonZeroU32) -> Option<Self> {
-        (min < max.get()).then(|| Self { min: min.max(1), max: max.get() })
-    }
-
-    pub(super) fn clamp(self, limit: u32) -> u32 {
-        limit.clamp(self.min, self.max)
-    }
-}
 
 /// The adaptive concurrency limit of one agent.
 #[derive(Debug)]
@@ -79,9 +63,9 @@ impl AdaptiveLimit {
         self.current.load(Relaxed)
     }
 
-    /// Decides whether to sample a call that starts now, while `waiting` calls wait for a response, and counts the
-    /// call. Calls that are not sampled do not read the clock.
-    pub(super) fn should_sample(&self, waiting: u32) -> bool {
+    /// Counts a call that starts now, while `waiting` calls wait for a response, and decides whether it is sampled. Calls
+    /// that are not sampled do not read the clock.
+    pub(super) fn select_for_sampling(&self, waiting: u32) -> bool {
         !self.has_baseline.load(Relaxed)
             || self.is_limit_reached(waiting)
             || self.sample_counter.fetch_add(1, Relaxed).is_multiple_of(SAMPLE_ONE_IN)
@@ -148,10 +132,6 @@ impl AdaptiveLimit {
         self.has_baseline.store(baseline.baseline_level().is_some(), Relaxed);
         (self.current.swap(limit, Relaxed) != limit).then_some(limit)
     }
-}
-
-pub(super) fn as_micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 // A window is packed into one number, so that a call adds its sample atomically: from the top, 16 bits count the

@@ -2,16 +2,19 @@
 //! limit whose settings are unchanged keeps its state, and a changed limit starts with a new state.
 
 use super::{
-    adaptive_concurrency::ConcurrencyRange,
-    bucket_store::SingleBucketStore,
+    bucket_key::BucketKey,
     clock::LimitClock,
     concurrency_limiter::{ConcurrencyLimiter, ConcurrencySlot},
-    config::LimitConfig,
-    token_bucket::TokenBucket,
+    concurrency_range::ConcurrencyRange,
+    config::{ConcurrencyConfig, LimitConfig},
+    limit_store::{BucketScope, LimitStore},
+    rate_buckets::RateBuckets,
+    rate_rule::RateRule,
 };
 use crate::{
     agent::AgentId,
-    telemetry::{AgentMetrics, LimitKind},
+    fault::Fault,
+    telemetry::{AgentMetrics, LimitKind, Metrics},
     values::Rate,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -42,7 +45,7 @@ pub struct AgentLimitSettings {
 #[derive(Debug)]
 pub struct AgentLimits {
     pub(super) id: AgentId,
-    pub(super) hash: u64,
+    pub(super) key: BucketKey,
     settings: Mutex<AgentLimitSettings>,
     in_flight: AtomicU32,
     pub(super) active: ArcSwap<ActiveAgentLimits>,
@@ -52,14 +55,15 @@ pub struct AgentLimits {
 /// The token buckets and the concurrency limiter in force.
 #[derive(Debug, Default)]
 pub(super) struct ActiveAgentLimits {
-    pub(super) buckets: Vec<Arc<TokenBucket<SingleBucketStore>>>,
+    pub(super) buckets: Vec<Arc<dyn RateBuckets>>,
     pub(super) concurrency: Option<Arc<ConcurrencyLimiter>>,
 }
 
 impl AgentLimits {
-    pub(super) fn new(id: AgentId, hash: u64) -> Self {
+    pub(super) fn new(id: AgentId) -> Self {
+        let key = BucketKey::for_agent(id.as_str());
         let (active, metrics) = (ArcSwap::default(), ArcSwapOption::empty());
-        Self { id, hash, settings: Mutex::default(), in_flight: AtomicU32::new(0), active, metrics }
+        Self { id, key, settings: Mutex::default(), in_flight: AtomicU32::new(0), active, metrics }
     }
 
     /// Returns the agent's id.
@@ -83,6 +87,7 @@ impl AgentLimits {
         &self,
         config: &LimitConfig,
         new_settings: Option<AgentLimitSettings>,
+        store: &dyn LimitStore,
         clock: &LimitClock,
     ) {
         let mut settings = self.settings.lock();
@@ -90,15 +95,20 @@ impl AgentLimits {
             *settings = new_settings;
         }
         let previous = self.active.load();
-        let buckets =
-            settings.rate_limit.or(config.per_agent).into_iter().chain(settings.declared_rates.iter().copied());
+        let mut rates: Vec<Rate> = settings.rate_limit.or(config.per_agent).into_iter().collect();
+        for rate in &settings.declared_rates {
+            // Equal rates would be one bucket of a shared store, and are one limit.
+            if !rates.contains(rate) {
+                rates.push(*rate);
+            }
+        }
         let max_concurrency = settings.max_concurrency.or(config.concurrency.max_per_agent);
-        let mut reusable = previous.buckets.clone();
-        let mut reuse_or_create = |rate: Rate| match reusable.iter().position(|bucket| bucket.rate == rate) {
-            Some(at) => reusable.swap_remove(at),
-            None => Arc::new(TokenBucket::new_single(LimitKind::Agent, rate, clock)),
+        let reuse_or_open = |rate| {
+            let rule = RateRule::new(LimitKind::Agent, rate);
+            let reusable = previous.buckets.iter().find(|buckets| *buckets.rule() == rule);
+            reusable.map_or_else(|| store.open_buckets(rule, BucketScope::Single), Arc::clone)
         };
-        let buckets: Vec<_> = buckets.map(&mut reuse_or_create).collect();
+        let buckets = rates.into_iter().map(reuse_or_open).collect();
         let adaptive = settings.adaptive_concurrency.unwrap_or(config.concurrency.adaptive);
         let range = max_concurrency
             .filter(|_| adaptive)
@@ -115,7 +125,29 @@ impl AgentLimits {
 
     /// Returns whether the limits hold no state: no call in flight, and every bucket full.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight() == 0 && self.active.load().buckets.iter().all(|bucket| bucket.is_full())
+        self.in_flight() == 0 && self.active.load().buckets.iter().all(|buckets| buckets.is_idle())
+    }
+
+    /// Acquires a concurrency permit; waits in the queue if none is free.
+    ///
+    /// # Errors
+    /// 503 when the queue is full or the wait times out.
+    pub(super) async fn acquire_permit(
+        self: &Arc<Self>,
+        limiter: Arc<ConcurrencyLimiter>,
+        config: &ConcurrencyConfig,
+        metrics: &Metrics,
+    ) -> Result<Permit, Fault> {
+        let slot = limiter.acquire(config, &self.id, metrics).await?;
+        Ok(self.issue_permit(Some(slot)))
+    }
+
+    /// Acquires a concurrency permit if one is free and no call is queued for it.
+    pub(super) fn try_acquire_permit(self: &Arc<Self>) -> Option<Permit> {
+        match &self.active.load().concurrency {
+            None => Some(self.issue_permit(None)),
+            Some(limiter) => limiter.try_acquire().map(|slot| self.issue_permit(Some(slot))),
+        }
     }
 
     pub(super) fn issue_permit(self: &Arc<Self>, slot: Option<ConcurrencySlot>) -> Permit {

@@ -58,6 +58,11 @@ impl governor::clock::Clock for LimitClock {
     }
 }
 
+/// Returns a duration in whole microseconds.
+pub(super) fn as_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// A day and month in UTC, and the time until they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CalendarTime {

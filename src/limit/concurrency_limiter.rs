@@ -3,11 +3,8 @@
 //! the maximum only. A cancelled call leaves the queue.
 
 use super::{
-    AgentLimits, CallLimiter, Permit,
-    adaptive_concurrency::{AdaptiveLimit, ConcurrencyRange},
-    clock::LimitClock,
-    config::ConcurrencyConfig,
-    wait_queue::WaitQueue,
+    adaptive_concurrency::AdaptiveLimit, clock::LimitClock, concurrency_range::ConcurrencyRange,
+    config::ConcurrencyConfig, wait_queue::WaitQueue,
 };
 use crate::{
     agent::AgentId,
@@ -210,7 +207,10 @@ impl ConcurrencySlot {
     /// Returns when the latency sample starts, or `None` if the call is not sampled.
     pub(super) fn start_latency_sample(&self) -> Option<Duration> {
         let adaptive = self.limiter.adaptive_state()?;
-        adaptive.limit.should_sample(self.limiter.awaiting_response.load(Relaxed)).then(|| self.limiter.clock.elapsed())
+        adaptive
+            .limit
+            .select_for_sampling(self.limiter.awaiting_response.load(Relaxed))
+            .then(|| self.limiter.clock.elapsed())
     }
 
     /// Returns the time since `started_at`.
@@ -222,9 +222,10 @@ impl ConcurrencySlot {
     pub(super) fn record_sample(&self, started_at: Duration, success: bool) -> Option<u32> {
         let adaptive = self.limiter.adaptive_state()?;
         let (now, waiting) = (self.limiter.clock.elapsed(), self.limiter.awaiting_response.load(Relaxed));
-        let changed_limit = match success {
-            true => adaptive.limit.record_response(started_at, now, waiting),
-            false => adaptive.limit.record_overload(now, waiting),
+        let changed_limit = if success {
+            adaptive.limit.record_response(started_at, now, waiting)
+        } else {
+            adaptive.limit.record_overload(now, waiting)
         };
         if changed_limit.is_some() && adaptive.wait_queue.has_queued_calls() {
             adaptive.wait_queue.wake_next();
@@ -243,30 +244,6 @@ impl ConcurrencySlot {
 impl Drop for ConcurrencySlot {
     fn drop(&mut self) {
         self.stop_awaiting_response();
-    }
-}
-
-impl CallLimiter {
-    /// Acquires a concurrency permit for a call to the agent; waits in the queue if none is free.
-    ///
-    /// # Errors
-    /// 503 when the queue is full or the wait times out.
-    pub async fn acquire_permit(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
-        let limiter = agent.active.load().concurrency.clone();
-        let Some(limiter) = limiter else {
-            return Ok(agent.issue_permit(None));
-        };
-        let policy = self.policy.load_full();
-        let slot = limiter.acquire(&policy.config().concurrency, &agent.id, &self.metrics).await?;
-        Ok(agent.issue_permit(Some(slot)))
-    }
-
-    /// Acquires a concurrency permit if one is free and no call is queued for it.
-    pub fn try_acquire_permit(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
-        match &agent.active.load().concurrency {
-            None => Some(agent.issue_permit(None)),
-            Some(limiter) => limiter.try_acquire().map(|slot| agent.issue_permit(Some(slot))),
-        }
     }
 }
 

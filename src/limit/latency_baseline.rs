@@ -2,7 +2,7 @@
 //! logarithms (octaves above a microsecond). If an agent has two kinds of calls, one a hundred times as long as the
 //! other, the spread yields a large standard error, where an arithmetic mean would jump.
 
-use super::adaptive_concurrency::{ConcurrencyRange, SPARSE_WINDOW_SAMPLES};
+use super::concurrency_range::ConcurrencyRange;
 use std::time::Duration;
 
 /// Octaves above the baseline beyond which the limit falls (1.5 times the latency), and up to which it rises (1.2
@@ -28,6 +28,9 @@ const EPOCH_WINDOWS: u32 = 40;
 const MIN_EPOCH_LENGTH: Duration = Duration::from_secs(10);
 /// Share of the limit that stays for the window that measures the baseline.
 const PROBE_SHARE: f64 = 0.6;
+
+/// Samples that suffice for a window of an agent with few calls.
+pub(super) const SPARSE_WINDOW_SAMPLES: u32 = 8;
 
 /// Number of samples in a window, and the mean and deviation of their latencies, in octaves above a microsecond.
 #[derive(Clone, Copy, Debug)]

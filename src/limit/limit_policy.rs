@@ -2,25 +2,20 @@
 //! bucket of the previous configuration is kept if its rate is unchanged.
 
 use super::{
-    bucket_store::{BucketStore as _, KeyedBucketStore},
-    clock::LimitClock,
-    config::{LimitConfig, QuotaConfig, TierConfig},
-    load_shedding::{DEFAULT_PRIORITY, PriorityRanks},
-    token_bucket::TokenBucket,
+    config::{LimitConfig, QuotaConfig},
+    limit_store::{BucketScope, LimitStore},
+    priority_ranks::{DEFAULT_PRIORITY, PriorityRanks},
+    rate_buckets::RateBuckets,
+    rate_rule::RateRule,
 };
-use crate::{
-    telemetry::{LimitKind, Metrics},
-    values::Rate,
-};
+use crate::{telemetry::LimitKind, values::Rate};
 use std::{collections::HashMap, sync::Arc};
-
-type SharedKeyedBucket = Arc<TokenBucket<KeyedBucketStore>>;
 
 /// Rate limits, quota and priority of one tier.
 #[derive(Debug, Default)]
 pub(super) struct TierPolicy {
-    pub(super) caller: Option<SharedKeyedBucket>,
-    pub(super) caller_agent: Option<SharedKeyedBucket>,
+    pub(super) caller: Option<Arc<dyn RateBuckets>>,
+    pub(super) caller_agent: Option<Arc<dyn RateBuckets>>,
     pub(super) quota: Option<QuotaConfig>,
     pub(super) priority: u8,
 }
@@ -35,8 +30,8 @@ impl TierPolicy {
 #[derive(Debug)]
 pub(super) struct LimitPolicy {
     config: LimitConfig,
-    pub(super) address: Option<SharedKeyedBucket>,
-    pub(super) search: Option<SharedKeyedBucket>,
+    pub(super) address: Option<Arc<dyn RateBuckets>>,
+    pub(super) search: Option<Arc<dyn RateBuckets>>,
     /// The priorities in use.
     pub(super) ranks: PriorityRanks,
     default_tier: TierPolicy,
@@ -44,20 +39,16 @@ pub(super) struct LimitPolicy {
 }
 
 impl LimitPolicy {
-    pub(super) fn new(
-        config: &LimitConfig,
-        previous: Option<&Self>,
-        clock: &LimitClock,
-        metrics: &Arc<Metrics>,
-    ) -> Self {
-        let reuse_or_create = |limit, rate: Option<Rate>, previous: Option<&SharedKeyedBucket>| {
+    pub(super) fn new(config: &LimitConfig, previous: Option<&Self>, store: &dyn LimitStore) -> Self {
+        let reuse_or_create = |limit, rate: Option<Rate>, previous: Option<&Arc<dyn RateBuckets>>| {
             let rate = rate?;
-            let bucket = previous.filter(|bucket| bucket.rate == rate).map_or_else(
-                || Arc::new(TokenBucket::new_keyed(limit, rate, config.max_tracked_keys, clock, metrics)),
-                Arc::clone,
-            );
-            bucket.store().set_max_keys(config.max_tracked_keys);
-            Some(bucket)
+            let rule = RateRule::new(limit, rate);
+            let scope = BucketScope::PerKey { max_keys: config.max_tracked_keys };
+            let buckets = previous
+                .filter(|buckets| *buckets.rule() == rule)
+                .map_or_else(|| store.open_buckets(rule, scope), Arc::clone);
+            buckets.set_max_keys(config.max_tracked_keys);
+            Some(buckets)
         };
         let ranks = PriorityRanks::new(config.tiers.values());
         let tier_policy = |caller, caller_agent, quota: QuotaConfig, previous: Option<&TierPolicy>| TierPolicy {
@@ -76,7 +67,8 @@ impl LimitPolicy {
             config.quota,
             previous.map(|policy| &policy.default_tier),
         );
-        let tier = |(name, tier): (&String, &TierConfig)| {
+        let mut tiers = HashMap::with_capacity(config.tiers.len());
+        for (name, tier) in &config.tiers {
             let previous_tier = previous.and_then(|policy| policy.tiers.get(&**name));
             let tier_limits =
                 tier_policy(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), previous_tier);
@@ -86,9 +78,8 @@ impl LimitPolicy {
                 caller_agent: tier_limits.caller_agent.or_else(|| default_tier.caller_agent.clone()),
                 quota: tier_limits.quota,
             };
-            (Box::from(&**name), with_defaults)
-        };
-        let tiers = config.tiers.iter().map(tier).collect();
+            tiers.insert(Box::from(&**name), with_defaults);
+        }
         let address = reuse_or_create(
             LimitKind::Address,
             config.per_address,
@@ -111,7 +102,7 @@ impl LimitPolicy {
     }
 
     /// Returns every bucket. A bucket that several tiers share occurs once for each of them.
-    fn buckets_of_all_tiers(&self) -> impl Iterator<Item = &SharedKeyedBucket> {
+    fn buckets_of_all_tiers(&self) -> impl Iterator<Item = &Arc<dyn RateBuckets>> {
         let tiers = std::iter::once(&self.default_tier).chain(self.tiers.values());
         self.address
             .iter()
@@ -120,21 +111,14 @@ impl LimitPolicy {
     }
 
     /// Returns every bucket once.
-    pub(super) fn buckets(&self) -> impl Iterator<Item = &SharedKeyedBucket> {
+    pub(super) fn buckets(&self) -> impl Iterator<Item = &Arc<dyn RateBuckets>> {
         let default_buckets = move || self.default_tier.caller.iter().chain(&self.default_tier.caller_agent);
         let is_not_default =
-            move |bucket: &&SharedKeyedBucket| !default_buckets().any(|default| Arc::ptr_eq(default, bucket));
+            move |bucket: &&Arc<dyn RateBuckets>| !default_buckets().any(|default| Arc::ptr_eq(default, bucket));
         self.buckets_of_all_tiers().filter(is_not_default).chain(default_buckets())
     }
 
     pub(super) fn has_monthly_quota(&self) -> bool {
         self.default_tier.has_monthly_quota() || self.tiers.values().any(TierPolicy::has_monthly_quota)
-    }
-}
-
-impl TokenBucket<KeyedBucketStore> {
-    /// Returns how many keys the bucket tracks.
-    pub(super) fn key_count(&self) -> usize {
-        self.store().key_count()
     }
 }

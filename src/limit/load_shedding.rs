@@ -3,21 +3,26 @@
 //! share of calls: all calls of the lowest priority before any of the next, and never all calls of the highest. A call
 //! only reads one atomic number.
 
-use super::{CallLimiter, config::TierConfig, limit_policy::LimitPolicy};
+use super::{
+    limit_policy::LimitPolicy,
+    priority_ranks::{DEFAULT_PRIORITY, PriorityRanks},
+};
 use crate::{
     fault::{Fault, FaultCode},
-    telemetry::LimitKind,
+    telemetry::{LimitKind, Metrics},
 };
+use arc_swap::ArcSwap;
 use std::{
     convert::Infallible,
-    hash::{BuildHasher as _, Hash},
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    hash::{BuildHasher as _, Hash, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::time::Instant;
 
-/// Priority of callers without a tier, and of tiers without a priority.
-pub(super) const DEFAULT_PRIORITY: u8 = 5;
 /// Pause between two probes, and probes per measurement.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const PROBES_PER_MEASUREMENT: u32 = 10;
@@ -36,14 +41,91 @@ const MIN_CALLS_IN_FLIGHT: usize = 32;
 const ALWAYS_ADMITTED_SHARE: u32 = LEVEL_PER_RANK / 16;
 
 /// The share of calls to refuse, and whether the runtime is delayed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LoadShedder {
     level: AtomicU32,
     call_counter: AtomicU32,
     runtime_delayed: AtomicBool,
+    /// Hashes the credentials of a connection's last caller with a secret seed.
+    credential_hasher: RandomState,
+    metrics: Arc<Metrics>,
 }
 
 impl LoadShedder {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            level: AtomicU32::new(0),
+            call_counter: AtomicU32::new(0),
+            runtime_delayed: AtomicBool::new(false),
+            credential_hasher: RandomState::new(),
+            metrics,
+        }
+    }
+
+    /// Returns whether load is shed now.
+    pub(super) fn is_shedding(&self) -> bool {
+        self.level.load(Relaxed) > 0
+    }
+
+    /// Returns whether the run queue delay is so long that the latency of agents cannot be measured.
+    pub(super) fn is_runtime_delayed(&self) -> bool {
+        self.runtime_delayed.load(Relaxed)
+    }
+
+    /// Refuses a call of this priority if load shedding selects it.
+    ///
+    /// # Errors
+    /// 503 when the call is shed.
+    pub(super) fn shed(&self, ranks: &PriorityRanks, priority: u8) -> Result<(), Fault> {
+        if self.decide_refusal(ranks.rank_of(priority)) { Err(self.fault(priority)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn fault(&self, priority: u8) -> Fault {
+        self.metrics.record_limited_request(LimitKind::LoadShedding);
+        self.metrics.record_load_shed_request(priority);
+        let text = "The gateway is overloaded and refuses a share of calls from all callers";
+        Fault::new(FaultCode::Overloaded, text)
+            .with_member("overloaded", "gateway".into())
+            .with_detail(format_args!("load shedding: priority {priority} refused at level {:.2}", self.level()))
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// Returns the priority that [`LoadShedder::remember_caller`] stored for the same credentials.
+    pub(super) fn remembered_priority(&self, last_caller: &AtomicU64, credentials: impl Hash) -> Option<u8> {
+        let last = last_caller.load(Relaxed);
+        if last == 0 || (last ^ self.credential_hasher.hash_one(credentials)) >> PRIORITY_BITS != 0 {
+            return None;
+        }
+        Some(u8::try_from(last & ((1 << PRIORITY_BITS) - 1)).unwrap_or(DEFAULT_PRIORITY))
+    }
+
+    /// Stores a connection's last caller in `last_caller`: a keyed hash of the credentials, and the priority.
+    pub(super) fn remember_caller(&self, last_caller: &AtomicU64, credentials: impl Hash, priority: u8) {
+        let hash = self.credential_hasher.hash_one(credentials) >> PRIORITY_BITS;
+        last_caller.store(hash << PRIORITY_BITS | u64::from(priority), Relaxed);
+    }
+
+    /// Measures the run queue delay and updates the level. Never returns.
+    pub(super) async fn monitor(&self, policy: &ArcSwap<LimitPolicy>) -> Infallible {
+        loop {
+            let threshold = policy.load().config().max_scheduling_delay.map(|threshold| threshold.get());
+            let delay = if threshold.is_some() {
+                measure_run_queue_delay().await
+            } else {
+                tokio::time::sleep(DISABLED_CHECK_INTERVAL).await;
+                Duration::ZERO
+            };
+            self.runtime_delayed.store(delay > DELAY_THRESHOLD, Relaxed);
+            let ranks = policy.load().ranks.count();
+            // With few calls in flight, other processes cause the delay, and a refusal of calls would not help.
+            let shedding_delay =
+                if self.metrics.calls_in_flight() < MIN_CALLS_IN_FLIGHT { Duration::ZERO } else { delay };
+            self.update_level(shedding_delay, threshold, ranks);
+            self.metrics.set_load(shedding_delay, self.level());
+        }
+    }
+
     /// Returns the level in ranks: 1.5 refuses all calls of the lowest rank and half of the calls of the next.
     pub(super) fn level(&self) -> f64 {
         f64::from(self.level.load(Relaxed)) / f64::from(LEVEL_PER_RANK)
@@ -74,118 +156,6 @@ impl LoadShedder {
             Some(_) => level.saturating_sub((level / 16).max(LEVEL_PER_RANK / 64)),
         };
         self.level.store(next, Relaxed);
-    }
-}
-
-/// Rank of each priority in use; the lowest is 0.
-#[derive(Debug)]
-pub(super) struct PriorityRanks(Vec<u8>);
-
-impl PriorityRanks {
-    pub(super) fn new<'a>(tiers: impl Iterator<Item = &'a TierConfig>) -> Self {
-        let mut priorities: Vec<u8> =
-            tiers.map(|tier| tier.priority.unwrap_or(DEFAULT_PRIORITY)).chain([DEFAULT_PRIORITY]).collect();
-        priorities.sort_unstable();
-        priorities.dedup();
-        Self(priorities)
-    }
-
-    pub(super) fn rank_of(&self, priority: u8) -> u32 {
-        u32::try_from(self.0.iter().filter(|each| **each < priority).count()).unwrap_or_default()
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
-    }
-}
-
-impl CallLimiter {
-    /// Returns whether the gateway sheds load now.
-    pub fn is_shedding(&self) -> bool {
-        self.load_shedder.level.load(Relaxed) > 0
-    }
-
-    /// Returns whether the run queue delay is so long that the latency of agents cannot be measured.
-    pub fn is_runtime_delayed(&self) -> bool {
-        self.load_shedder.runtime_delayed.load(Relaxed)
-    }
-
-    /// Refuses a call of this tier if load shedding selects it.
-    ///
-    /// # Errors
-    /// 503 when the call is shed.
-    pub fn shed_by_tier(&self, tier: Option<&str>) -> Result<(), Fault> {
-        if !self.is_shedding() {
-            return Ok(());
-        }
-        let policy = self.policy.load();
-        self.shed_by_priority(&policy, policy.tier(tier).priority)
-    }
-
-    /// Sheds load before authentication if a request has the same credentials as the previous request on its
-    /// connection. Returns whether it has. [`CallLimiter::remember_connection_caller`] stores `last_caller`.
-    ///
-    /// # Errors
-    /// 503 when the call is shed.
-    pub fn shed_before_authentication(&self, last_caller: &AtomicU64, credentials: impl Hash) -> Result<bool, Fault> {
-        let last = last_caller.load(Relaxed);
-        if last == 0 || (last ^ self.hash_seed.hash_one(credentials)) >> PRIORITY_BITS != 0 {
-            return Ok(false);
-        }
-        let priority = u8::try_from(last & ((1 << PRIORITY_BITS) - 1)).unwrap_or(DEFAULT_PRIORITY);
-        self.shed_by_priority(&self.policy.load(), priority).map(|()| true)
-    }
-
-    /// Stores the connection's last caller in `last_caller`: a keyed hash of the credentials, and the tier's priority.
-    pub fn remember_connection_caller(&self, last_caller: &AtomicU64, credentials: impl Hash, tier: Option<&str>) {
-        let priority = self.policy.load().tier(tier).priority;
-        last_caller.store(
-            (self.hash_seed.hash_one(credentials) >> PRIORITY_BITS) << PRIORITY_BITS | u64::from(priority),
-            Relaxed,
-        );
-    }
-
-    fn shed_by_priority(&self, policy: &LimitPolicy, priority: u8) -> Result<(), Fault> {
-        if self.load_shedder.decide_refusal(policy.ranks.rank_of(priority)) {
-            Err(self.load_shedding_fault(priority))
-        } else {
-            Ok(())
-        }
-    }
-
-    #[cold]
-    fn load_shedding_fault(&self, priority: u8) -> Fault {
-        self.metrics.record_limited_request(LimitKind::LoadShedding);
-        self.metrics.record_load_shed_request(priority);
-        let text = "The gateway is overloaded and refuses a share of calls from all callers";
-        Fault::new(FaultCode::Overloaded, text)
-            .with_member("overloaded", "gateway".into())
-            .with_detail(format_args!(
-                "load shedding: priority {priority} refused at level {:.2}",
-                self.load_shedder.level()
-            ))
-            .with_retry_after(Duration::from_secs(1))
-    }
-
-    /// Measures the run queue delay and updates the load shedding level. Never returns.
-    pub async fn monitor_load(&self) -> Infallible {
-        loop {
-            let threshold = self.policy.load().config().max_scheduling_delay.map(|threshold| threshold.get());
-            let delay = match threshold {
-                Some(_) => measure_run_queue_delay().await,
-                None => {
-                    tokio::time::sleep(DISABLED_CHECK_INTERVAL).await;
-                    Duration::ZERO
-                }
-            };
-            self.load_shedder.runtime_delayed.store(delay > DELAY_THRESHOLD, Relaxed);
-            let ranks = self.policy.load().ranks.count();
-            // With few calls in flight, other processes cause the delay, and a refusal of calls would not help.
-            let shedding_delay =
-                if self.metrics.calls_in_flight() < MIN_CALLS_IN_FLIGHT { Duration::ZERO } else { delay };
-            self.load_shedder.update_level(shedding_delay, threshold, ranks);
-            self.metrics.set_load(shedding_delay, self.load_shedder.level());
-        }
     }
 }
 

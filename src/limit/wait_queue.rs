@@ -1,7 +1,10 @@
 //! Wait queue for the adaptive concurrency limit of an agent. A queue absorbs short bursts. After it has been occupied
 //! for `queue_timeout`, it only adds latency, and later calls wait only for the baseline latency.
 
-use super::{adaptive_concurrency::as_micros, clock::LimitClock, config::ConcurrencyConfig};
+use super::{
+    clock::{LimitClock, as_micros},
+    config::ConcurrencyConfig,
+};
 use std::{
     pin::pin,
     sync::atomic::{

@@ -4,12 +4,13 @@
 use super::{
     AgentSnapshot, DocumentRejection,
     feed::RawDocument,
-    ingest::{CatalogueState, IngestOutcome, SourcePoll},
+    ingest::CatalogueState,
     merge_sources::merge_sources,
     route_compilation::{
         CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
     },
     source_health::SourceHealth,
+    source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{SourceSpec, SourceState},
 };
 use crate::{
@@ -43,10 +44,6 @@ pub struct Catalogue<R> {
     compiler_counter: AtomicU64,
     metrics: Arc<Metrics>,
 }
-
-/// Generation of the set of sources; each change of the configured sources begins another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Generation(pub(super) u64);
 
 /// The agents of one part, for the last-known-good file.
 pub(super) type PartAgents = (Arc<str>, Vec<Arc<Agent>>);
@@ -196,10 +193,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     fn publish_or_update_health(&self, state: &mut CatalogueState<R>, changed: bool) {
-        match changed {
-            true => self.publish(state),
-            false => self.update_health(state),
-        }
+        if changed { self.publish(state) } else { self.update_health(state) }
     }
 
     fn update_health(&self, state: &CatalogueState<R>) {

@@ -49,10 +49,7 @@ fn parse_json(bytes: Bytes) -> Result<Vec<RawDocument>, String> {
     if let Err(why) = std::str::from_utf8(&bytes) {
         return Err(format!("byte {} is not UTF-8", why.valid_up_to()));
     }
-    let bytes = match bytes.starts_with(b"\xef\xbb\xbf") {
-        true => bytes.slice(3..),
-        false => bytes,
-    };
+    let bytes = if bytes.starts_with(b"\xef\xbb\xbf") { bytes.slice(3..) } else { bytes };
     let ranges = json_document_ranges::document_ranges(&bytes)?;
     Ok(ranges.into_iter().map(|range| document_from_text(bytes.slice(range))).collect())
 }

@@ -3,42 +3,13 @@
 
 use super::{
     MAX_AGENTS,
-    catalogue::Generation,
-    feed::{PartUpdate, PollResult, RawDocument},
+    feed::{PartUpdate, RawDocument},
     route_compilation::{CompiledByDigest, SchemaInterner, SharedCompiler, compile_documents},
+    source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{CompiledParts, SourceState},
 };
 use foldhash::fast::RandomState;
 use std::{collections::HashSet, sync::Arc, time::SystemTime};
-
-/// Result of one poll of a source.
-#[derive(Debug)]
-pub struct SourcePoll {
-    /// Index of the source in its generation.
-    pub source: usize,
-    /// What the feed reported.
-    pub result: PollResult,
-    /// When the source was last polled successfully, if the content was read from disk.
-    pub stored_at: Option<SystemTime>,
-}
-
-/// Outcome of ingesting one poll result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IngestOutcome {
-    /// The update is in force.
-    Accepted {
-        /// Whether any agent changed.
-        changed: bool,
-    },
-    /// The poll failed; parts that it reported nevertheless are in force.
-    Failed,
-    /// The loss guard withholds the update until it is confirmed.
-    Withheld,
-    /// The update is rejected as a whole; the feed has to report everything again.
-    Rejected,
-    /// The update belongs to an earlier generation.
-    Outdated,
-}
 
 /// State behind the catalogue's snapshot: the sources and their compiled documents.
 pub(super) struct CatalogueState<R> {

@@ -2,10 +2,10 @@
 //! stores the last known good agents of remote sources, and records the metrics of all sources.
 
 use super::{
-    catalogue::{Catalogue, Generation},
-    ingest::{IngestOutcome, SourcePoll},
+    catalogue::Catalogue,
     last_known_good::LastKnownGoodFile,
     poller::QueuedPoll,
+    source_poll::{Generation, IngestOutcome, SourcePoll},
 };
 use crate::telemetry::PollOutcome;
 use std::{

@@ -29,10 +29,7 @@ pub(super) fn document_ranges(text: &[u8]) -> Result<Vec<Range<usize>>, String> 
         None => return Err("it is empty (write [] for no agents)".to_owned()),
     };
     scan.skip_whitespace();
-    match scan.position == text.len() {
-        true => Ok(ranges),
-        false => Err(scan.error("there is text after its end")),
-    }
+    if scan.position == text.len() { Ok(ranges) } else { Err(scan.error("there is text after its end")) }
 }
 
 /// Returns the ranges of the items of the array `text`.
@@ -114,19 +111,13 @@ impl JsonScanner<'_> {
     }
 
     fn check_count(&self, count: usize) -> Result<(), String> {
-        match count <= MAX_ITEMS {
-            true => Ok(()),
-            false => Err(self.error(&format!("it has more than {MAX_ITEMS} items"))),
-        }
+        if count <= MAX_ITEMS { Ok(()) } else { Err(self.error(&format!("it has more than {MAX_ITEMS} items"))) }
     }
 
     /// Checks that nothing but whitespace is left.
     fn expect_end(&mut self) -> Result<(), String> {
         self.skip_whitespace();
-        match self.position == self.text.len() {
-            true => Ok(()),
-            false => Err(self.error("there is text after its end")),
-        }
+        if self.position == self.text.len() { Ok(()) } else { Err(self.error("there is text after its end")) }
     }
 
     /// Reads the members of the object that begins here.

@@ -26,13 +26,14 @@ mod poller;
 mod route_compilation;
 mod source_health;
 mod source_manager;
+mod source_poll;
 mod source_state;
 #[cfg(test)]
 mod test_feed;
 
 pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
-pub use catalogue::{Catalogue, Generation};
+pub use catalogue::Catalogue;
 pub use config::{CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind};
 pub use embedded::{
     DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
@@ -40,7 +41,6 @@ pub use embedded::{
 };
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
-pub use ingest::{IngestOutcome, SourcePoll};
 pub use loss_guard::LossGuardPolicy;
 pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
 pub use on_demand_lookup::{AgentLookup, LookupTtl, OnDemandCatalogue};
@@ -48,6 +48,7 @@ pub use open_sources::{OpenedSources, SourceDependencies, default_last_known_goo
 pub use route_compilation::CompileRoute;
 pub use source_health::SourceHealth;
 pub use source_manager::SourceManager;
+pub use source_poll::{Generation, IngestOutcome, SourcePoll};
 pub use source_state::SourceSpec;
 
 use crate::values::ConfigDuration;

@@ -156,12 +156,11 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
     /// Returns the cached result, with its route compiled by the compiler in force.
     async fn renew_result(&self, previous: &LookupResult<R>, expires_at: Instant) -> Option<LookupResult<R>> {
         let (compiler, document) = (self.catalogue.compiler_number(), previous.document.clone()?);
-        let document = match previous.compiler_number == compiler {
-            true => document,
-            false => {
-                let catalogue = Arc::clone(&self.catalogue);
-                tokio::task::spawn_blocking(move || catalogue.recompile_document(&document)).await.ok()??
-            }
+        let document = if previous.compiler_number == compiler {
+            document
+        } else {
+            let catalogue = Arc::clone(&self.catalogue);
+            tokio::task::spawn_blocking(move || catalogue.recompile_document(&document)).await.ok()??
         };
         Some(LookupResult {
             document: Some(document),

@@ -107,14 +107,6 @@ fn open_files(path: &ConfigPath, poll_interval: ConfigDuration) -> OpenedSource 
     }
 }
 
-impl SourceSpec {
-    /// Returns the settings of a local source, which has no loss guard.
-    fn local(name: Arc<str>, kind: &'static str) -> Self {
-        // MAX_AGENTS alone bounds a local source.
-        Self { location: Arc::clone(&name), name, kind, loss_guard: None, max_staleness: None, max_agents: usize::MAX }
-    }
-}
-
 impl RemoteSourceConfig {
     /// Returns the configured name, or kind and host where no name is configured.
     pub fn effective_name(&self) -> String {

@@ -3,7 +3,7 @@
 
 use super::{
     feed::{Feed, FeedPart, PollResult},
-    ingest::{IngestOutcome, SourcePoll},
+    source_poll::{IngestOutcome, SourcePoll},
 };
 use crate::values::{Backoff, jittered};
 use futures_util::FutureExt as _;

@@ -4,10 +4,10 @@
 use super::{
     catalogue::Catalogue,
     feed::PollResult,
-    ingest::SourcePoll,
     ingest_worker::{IngestWorker, PersistenceState, QUEUE_CAPACITY},
     open_sources::{OpenedSource, OpenedSources},
     poller::{Poller, QueuedPoll},
+    source_poll::SourcePoll,
 };
 use std::{
     collections::HashSet,
@@ -89,10 +89,8 @@ async fn collect_first_polls(
     let deadline = Instant::now() + STARTUP_TIMEOUT;
     let mut first_polls: Vec<QueuedPoll> = Vec::new();
     while first_polls.len() < count {
-        let next = match local.is_empty() {
-            true => timeout_at(deadline, polls.recv()).await.ok().flatten(),
-            false => polls.recv().await,
-        };
+        let next =
+            if local.is_empty() { timeout_at(deadline, polls.recv()).await.ok().flatten() } else { polls.recv().await };
         let Some(next) = next else { break };
         local.remove(&next.poll.source);
         first_polls.push(next);

@@ -3,10 +3,10 @@
 
 use super::{
     feed::{PartUpdate, PollResult},
-    ingest::IngestOutcome,
     loss_guard::{LossGuardPolicy, WithheldLoss},
     route_compilation::CompiledDocument,
     source_health::SourceHealth,
+    source_poll::IngestOutcome,
 };
 use crate::agent::AgentId;
 use foldhash::fast::RandomState;
@@ -35,6 +35,12 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
+    /// Returns the settings of a local source, which has no loss guard.
+    pub(super) fn local(name: Arc<str>, kind: &'static str) -> Self {
+        // MAX_AGENTS alone bounds a local source.
+        Self { location: Arc::clone(&name), name, kind, loss_guard: None, max_staleness: None, max_agents: usize::MAX }
+    }
+
     /// Returns the identity of the source across configurations.
     pub(super) fn identity(&self) -> (Arc<str>, &'static str, Arc<str>) {
         (Arc::clone(&self.name), self.kind, Arc::clone(&self.location))

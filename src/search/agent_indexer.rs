@@ -1,9 +1,10 @@
 //! Indexing of one agent: its terms with their weights, its text for the embedding, and its filter facets.
 
 use super::{
-    facet_filter::{Facet, facet_term},
+    facet_term::{Facet, facet_term},
     inverted_index::PostingsBuilder,
     term_tokenizer::{TermTokenizer, TextRole},
+    text_truncation::truncate,
 };
 use crate::agent::Agent;
 
@@ -71,11 +72,6 @@ fn for_each_facet_term(agent: &Agent, mut emit: impl FnMut(&str)) {
     if agent.languages.is_empty() {
         emit(&facet_term(Facet::Language, ""));
     }
-}
-
-/// Truncates `text` to at most `max_bytes` bytes.
-pub(super) fn truncate(text: &str, max_bytes: usize) -> &str {
-    text.split_at(text.floor_char_boundary(max_bytes)).0
 }
 
 /// Appends `field`, with camelCase words such as `translateText` split.

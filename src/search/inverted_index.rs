@@ -107,10 +107,7 @@ impl InvertedIndex {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            match is_at_or_after(self.term(middle)) {
-                true => high = middle,
-                false => low = middle + 1,
-            }
+            if is_at_or_after(self.term(middle)) { high = middle } else { low = middle + 1 }
         }
         low
     }
@@ -133,9 +130,10 @@ impl InvertedIndex {
             };
             let added = if order.is_ge() { new_terms.next() } else { None };
             let (term, added) = added.as_ref().map_or((None, &[][..]), |(term, added)| (Some(&**term), added));
-            match order.is_le() {
-                true => merged.append_term(self.term(position), self.postings(position), slot_map, added),
-                false => merged.append_term(term.unwrap_or_default(), Postings::default(), slot_map, added),
+            if order.is_le() {
+                merged.append_term(self.term(position), self.postings(position), slot_map, added)
+            } else {
+                merged.append_term(term.unwrap_or_default(), Postings::default(), slot_map, added)
             }
             position += usize::from(order.is_le());
         }

@@ -2,7 +2,6 @@
 //! and 1 and independent of the other agents' scores.
 
 use super::{
-    agent_indexer::truncate,
     bitset::Bitset,
     embedding::EmbeddingModel,
     embedding_table::QueryVector,
@@ -10,6 +9,7 @@ use super::{
     index_snapshot::IndexSnapshot,
     inverted_index::InvertedIndex,
     term_tokenizer::{TermTokenizer, TextRole},
+    text_truncation::truncate,
 };
 use std::collections::BTreeSet;
 

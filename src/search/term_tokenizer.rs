@@ -47,9 +47,10 @@ impl TermTokenizer {
     pub(super) fn tokenize(&mut self, text: &str, emit: &mut impl FnMut(&str)) {
         let normalized = normalize_text(text);
         for run in normalized.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
-            match run.chars().any(is_unspaced_script) {
-                true => self.emit_character_pairs(run, emit),
-                false => self.emit_word_and_parts(run, emit),
+            if run.chars().any(is_unspaced_script) {
+                self.emit_character_pairs(run, emit)
+            } else {
+                self.emit_word_and_parts(run, emit)
             }
         }
     }
@@ -97,10 +98,7 @@ impl TermTokenizer {
             return "".into();
         }
         // The stemmer expects English; other words change equally in agents and queries, so that they still match.
-        match word.bytes().all(|b| b.is_ascii_lowercase()) {
-            true => self.stemmer.stem(&word).into(),
-            false => word.into(),
-        }
+        if word.bytes().all(|b| b.is_ascii_lowercase()) { self.stemmer.stem(&word).into() } else { word.into() }
     }
 
     /// Emits pairs of characters, and single characters for agents and for queries of one character.

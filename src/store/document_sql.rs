@@ -205,33 +205,30 @@ fn check_preconditions(write: &DocumentWrite, context: &WriteContext) -> Result<
     }
 }
 
-/// Returns where reading continues after `cursor`, and whether it starts over.
-pub(super) fn resume_position(
-    cursor: Option<&ChangeCursor>,
-    epoch: Arc<str>,
-    head: i64,
-    floor: i64,
-) -> (ChangeCursor, bool) {
+/// Where reading of changes starts.
+pub(super) struct ReadStart {
+    pub(super) cursor: ChangeCursor,
+    /// Whether reading starts over.
+    pub(super) is_restart: bool,
+}
+
+/// Returns where reading continues after `cursor`.
+pub(super) fn resume_position(cursor: Option<&ChangeCursor>, epoch: Arc<str>, head: i64, floor: i64) -> ReadStart {
     let (head, floor) = (to_u64(head), to_u64(floor));
     match cursor {
         // A cursor beyond the last number means that the store was restored to an earlier state.
         Some(cursor)
             if cursor.epoch == epoch && cursor.revision <= head && floor <= cursor.revision.max(cursor.floor) =>
         {
-            (cursor.clone(), false)
+            ReadStart { cursor: cursor.clone(), is_restart: false }
         }
-        _ => (ChangeCursor { epoch, revision: 0, floor }, true),
+        _ => ReadStart { cursor: ChangeCursor { epoch, revision: 0, floor }, is_restart: true },
     }
 }
 
 /// Builds a batch from the rows that were read after `start`.
-pub(super) fn change_batch(
-    start: (ChangeCursor, bool),
-    head: i64,
-    rows: Vec<(DocumentChange, i64)>,
-    limit: usize,
-) -> ChangeBatch {
-    let (mut cursor, is_restart) = start;
+pub(super) fn change_batch(start: ReadStart, head: i64, rows: Vec<(DocumentChange, i64)>, limit: usize) -> ChangeBatch {
+    let ReadStart { mut cursor, is_restart } = start;
     let has_more = rows.len() >= limit;
     let last = rows.last().map_or(cursor.revision, |(_, revision)| to_u64(*revision));
     cursor.revision = if has_more { last } else { last.max(to_u64(head)) };

@@ -281,7 +281,7 @@ fn select_changes(tx: &Transaction<'_>, cursor: Option<&ChangeCursor>, limit: us
         None => Ok((DocumentChange::Removed(row.get::<_, String>(0)?.into()), row.get(5)?)),
     };
     let mut statement = tx.prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_CHANGES))?;
-    let values = (i64::try_from(start.0.revision()).unwrap_or(i64::MAX), document_sql::to_i64(limit));
+    let values = (i64::try_from(start.cursor.revision()).unwrap_or(i64::MAX), document_sql::to_i64(limit));
     let rows = statement.query_map(values, change)?.collect::<rusqlite::Result<_>>()?;
     Ok(document_sql::change_batch(start, head, rows, limit))
 }

@@ -4,7 +4,7 @@
 
 use super::latency_histogram::LatencyHistogram;
 use crate::{
-    agent::{Agent, AgentId},
+    agent::{Agent, AgentId, AuthenticationMethod},
     fault::FaultCode,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -18,7 +18,16 @@ use std::{
 };
 
 const MAX_CALLER_CLASSES: usize = 16;
-pub(super) const CREDENTIAL_CLASSES: [&str; 5] = ["none", "key", "bearer", "certificate", "anonymous"];
+/// `none`, and the labels of the authentication methods.
+const CREDENTIAL_CLASSES: [&str; 1 + AuthenticationMethod::ALL.len()] = {
+    let mut classes = ["none"; 1 + AuthenticationMethod::ALL.len()];
+    let mut index = 0;
+    while index < AuthenticationMethod::ALL.len() {
+        classes[index + 1] = AuthenticationMethod::ALL[index].label();
+        index += 1;
+    }
+    classes
+};
 /// `ok`, the codes of the fault table, and `aborted`.
 const CODE_COUNT: usize = 2 + FaultCode::ALL.len();
 /// Maximum number of operations per agent with their own counters; further operations share `-`.
@@ -26,7 +35,7 @@ const MAX_OPERATIONS_PER_AGENT: usize = 64;
 const UNKNOWN_LABEL: &str = "-";
 /// The operation under which requests to the directory are counted; they belong to no agent.
 const DIRECTORY_OPERATION: &str = "directory";
-pub(super) const OTHER_LABEL: &str = "other";
+const OTHER_LABEL: &str = "other";
 /// The label of the implied operation (R14). A document cannot give an operation this name.
 const IMPLIED_OPERATION: &str = "invoke";
 
@@ -37,14 +46,12 @@ pub struct CallerClass(u8);
 impl CallerClass {
     /// Not authenticated.
     pub const NONE: Self = Self(0);
-    /// An API key.
-    pub const KEY: Self = Self(1);
-    /// A bearer token.
-    pub const BEARER: Self = Self(2);
-    /// A client certificate.
-    pub const CERTIFICATE: Self = Self(3);
-    /// Admitted without a credential.
-    pub const ANONYMOUS: Self = Self(4);
+
+    /// Returns the class of callers that authenticated by `method`.
+    pub const fn of_method(method: AuthenticationMethod) -> Self {
+        // The order of `CREDENTIAL_CLASSES`.
+        Self(1 + method as u8)
+    }
 }
 
 /// The outcome of one call.
@@ -196,9 +203,9 @@ pub(super) struct CallSeries {
 }
 
 impl CallSeries {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(max_agents: usize) -> Arc<Self> {
         Arc::new(Self {
-            max_agents: AtomicUsize::new(super::MetricsConfig::default().max_agent_labels),
+            max_agents: AtomicUsize::new(max_agents),
             agents: Mutex::default(),
             unknown: AgentSeries::new(UNKNOWN_LABEL.into()),
             other: AgentSeries::new(OTHER_LABEL.into()),
@@ -254,6 +261,12 @@ impl CallSeries {
             let Some(class) = free.next() else { return };
             class.get_or_init(|| tier.into());
         }
+    }
+
+    /// Returns the label of the caller class with the index `class`.
+    pub(super) fn caller_class_label(&self, class: usize) -> &str {
+        let tier = || self.tiers.get(class - CREDENTIAL_CLASSES.len()).and_then(OnceLock::get).map(|name| &**name);
+        CREDENTIAL_CLASSES.get(class).copied().or_else(tier).unwrap_or(OTHER_LABEL)
     }
 
     pub(super) fn tier_class(&self, tier: &str) -> Option<CallerClass> {

@@ -3,37 +3,58 @@
 use prometheus::{Error, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
 /// A metric's name and help text.
-type NameAndHelp = (&'static str, &'static str);
+#[derive(Clone, Copy)]
+pub(super) struct MetricName {
+    name: &'static str,
+    help: &'static str,
+}
 
 /// The metrics that are not per agent.
 pub(super) mod names {
-    use super::NameAndHelp;
+    use super::MetricName;
 
-    pub(in crate::telemetry) const BUILD: NameAndHelp =
-        ("gatepost_build_info", "The version of the gateway; always 1.");
-    pub(in crate::telemetry) const EVENTS: NameAndHelp = ("gatepost_events_total", "Total number of non-call events.");
-    pub(in crate::telemetry) const IN_FLIGHT: NameAndHelp = ("gatepost_calls_in_flight", "Calls in flight.");
-    pub(in crate::telemetry) const OPEN: NameAndHelp = ("gatepost_connections_open", "Open connections of callers.");
-    pub(in crate::telemetry) const TASKS: NameAndHelp = ("gatepost_tasks_running", "Tasks running on this gateway.");
-    pub(in crate::telemetry) const CONNECTIONS: NameAndHelp =
-        ("gatepost_connections_total", "Total number of connections of callers, by result.");
-    pub(in crate::telemetry) const AGENTS: NameAndHelp = ("gatepost_agents", "Agents, by state.");
-    pub(in crate::telemetry) const CONFIG_OK: NameAndHelp =
-        ("gatepost_config_last_reload_successful", "Whether the last load of the configuration succeeded (1 or 0).");
-    pub(in crate::telemetry) const CONFIG_LOADED: NameAndHelp =
-        ("gatepost_config_last_reload_success_timestamp_seconds", "Time of the last successful configuration load.");
-    pub(in crate::telemetry) const LIMITED: NameAndHelp =
-        ("gatepost_limited_requests_total", "Total number of requests refused by a rate, quota or concurrency limit.");
-    pub(in crate::telemetry) const SHED: NameAndHelp =
-        ("gatepost_load_shed_requests_total", "Total number of requests refused by load shedding, by priority.");
-    pub(in crate::telemetry) const SHEDDING: NameAndHelp = (
-        "gatepost_load_shed_level",
-        "Number of lowest priorities that are refused entirely, plus the refused fraction of the next.",
-    );
-    pub(in crate::telemetry) const WAITS: NameAndHelp =
-        ("gatepost_run_queue_delay_seconds", "How long the gateway's own work waits for a CPU core under load.");
-    pub(in crate::telemetry) const DROPPED: NameAndHelp =
-        ("gatepost_access_log_dropped_entries_total", "Total number of access-log entries that were not written.");
+    pub(in crate::telemetry) const BUILD: MetricName =
+        MetricName { name: "gatepost_build_info", help: "The version of the gateway; always 1." };
+    pub(in crate::telemetry) const EVENTS: MetricName =
+        MetricName { name: "gatepost_events_total", help: "Total number of non-call events." };
+    pub(in crate::telemetry) const IN_FLIGHT: MetricName =
+        MetricName { name: "gatepost_calls_in_flight", help: "Calls in flight." };
+    pub(in crate::telemetry) const OPEN: MetricName =
+        MetricName { name: "gatepost_connections_open", help: "Open connections of callers." };
+    pub(in crate::telemetry) const TASKS: MetricName =
+        MetricName { name: "gatepost_tasks_running", help: "Tasks running on this gateway." };
+    pub(in crate::telemetry) const CONNECTIONS: MetricName =
+        MetricName { name: "gatepost_connections_total", help: "Total number of connections of callers, by result." };
+    pub(in crate::telemetry) const AGENTS: MetricName =
+        MetricName { name: "gatepost_agents", help: "Agents, by state." };
+    pub(in crate::telemetry) const CONFIG_OK: MetricName = MetricName {
+        name: "gatepost_config_last_reload_successful",
+        help: "Whether the last load of the configuration succeeded (1 or 0).",
+    };
+    pub(in crate::telemetry) const CONFIG_LOADED: MetricName = MetricName {
+        name: "gatepost_config_last_reload_success_timestamp_seconds",
+        help: "Time of the last successful configuration load.",
+    };
+    pub(in crate::telemetry) const LIMITED: MetricName = MetricName {
+        name: "gatepost_limited_requests_total",
+        help: "Total number of requests refused by a rate, quota or concurrency limit.",
+    };
+    pub(in crate::telemetry) const SHED: MetricName = MetricName {
+        name: "gatepost_load_shed_requests_total",
+        help: "Total number of requests refused by load shedding, by priority.",
+    };
+    pub(in crate::telemetry) const SHEDDING: MetricName = MetricName {
+        name: "gatepost_load_shed_level",
+        help: "Number of lowest priorities that are refused entirely, plus the refused fraction of the next.",
+    };
+    pub(in crate::telemetry) const WAITS: MetricName = MetricName {
+        name: "gatepost_run_queue_delay_seconds",
+        help: "How long the gateway's own work waits for a CPU core under load.",
+    };
+    pub(in crate::telemetry) const DROPPED: MetricName = MetricName {
+        name: "gatepost_access_log_dropped_entries_total",
+        help: "Total number of access-log entries that were not written.",
+    };
 }
 
 /// Creates and registers metrics, one handle per label value, so that counting is an array index.
@@ -53,35 +74,35 @@ impl MetricBuilder<'_> {
         Ok(())
     }
 
-    pub(super) fn int_counter(&self, (name, help): NameAndHelp) -> Result<IntCounter, Error> {
-        self.register(IntCounter::new(name, help)?)
+    pub(super) fn int_counter(&self, metric: MetricName) -> Result<IntCounter, Error> {
+        self.register(IntCounter::new(metric.name, metric.help)?)
     }
 
-    pub(super) fn float_gauge(&self, (name, help): NameAndHelp) -> Result<Gauge, Error> {
-        self.register(Gauge::new(name, help)?)
+    pub(super) fn float_gauge(&self, metric: MetricName) -> Result<Gauge, Error> {
+        self.register(Gauge::new(metric.name, metric.help)?)
     }
 
-    pub(super) fn int_gauge(&self, (name, help): NameAndHelp) -> Result<IntGauge, Error> {
-        self.register(IntGauge::new(name, help)?)
+    pub(super) fn int_gauge(&self, metric: MetricName) -> Result<IntGauge, Error> {
+        self.register(IntGauge::new(metric.name, metric.help)?)
     }
 
     pub(super) fn int_counters(
         &self,
-        (name, help): NameAndHelp,
+        metric: MetricName,
         label: &str,
         values: &[&str],
     ) -> Result<Box<[IntCounter]>, Error> {
-        let family = self.register(IntCounterVec::new(Opts::new(name, help), &[label])?)?;
+        let family = self.register(IntCounterVec::new(Opts::new(metric.name, metric.help), &[label])?)?;
         values.iter().map(|value| family.get_metric_with_label_values(&[value])).collect()
     }
 
     pub(super) fn int_gauges(
         &self,
-        (name, help): NameAndHelp,
+        metric: MetricName,
         label: &str,
         values: &[&str],
     ) -> Result<Box<[IntGauge]>, Error> {
-        let family = self.register(IntGaugeVec::new(Opts::new(name, help), &[label])?)?;
+        let family = self.register(IntGaugeVec::new(Opts::new(metric.name, metric.help), &[label])?)?;
         values.iter().map(|value| family.get_metric_with_label_values(&[value])).collect()
     }
 }

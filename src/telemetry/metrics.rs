@@ -7,7 +7,7 @@ use super::{
     scrape_collector::AgentMetricsCollector,
     source_metrics::SourceMetrics,
 };
-use crate::agent::{Agent, AgentId};
+use crate::agent::{Agent, AgentId, AuthenticationMethod};
 use prometheus::{Gauge, IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
 use std::{sync::Arc, time::Duration};
 
@@ -95,7 +95,7 @@ impl Metrics {
     /// The registry rejects a metric, which is a defect.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
-        let calls = CallSeries::new();
+        let calls = CallSeries::new(MetricsConfig::default().max_agent_labels);
         registry.register(Box::new(AgentMetricsCollector::new(Arc::clone(&calls))?))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let builder = MetricBuilder(&registry);
@@ -153,9 +153,9 @@ impl Metrics {
         self.calls.register_tiers(tiers);
     }
 
-    /// Returns the class of a caller: its tier if the tier has a class, otherwise its kind of credential.
-    pub fn caller_class(&self, kind: CallerClass, tier: Option<&str>) -> CallerClass {
-        tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(kind)
+    /// Returns the class of a caller: its tier if the tier has a class, otherwise its authentication method.
+    pub fn caller_class(&self, method: AuthenticationMethod, tier: Option<&str>) -> CallerClass {
+        tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(CallerClass::of_method(method))
     }
 
     /// Counts a call as in flight until the returned guard is dropped.

@@ -1,6 +1,6 @@
 //! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
-use super::call_metrics::{AgentSeries, CREDENTIAL_CLASSES, CallSeries, OTHER_LABEL, lock};
+use super::call_metrics::{AgentSeries, CallSeries, lock};
 use crate::fault::FaultCode;
 use prometheus::{
     core::{Collector, Desc},
@@ -8,7 +8,7 @@ use prometheus::{
 };
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 /// Exposes the per-agent metrics to the Prometheus registry.
@@ -55,7 +55,7 @@ impl Collector for AgentMetricsCollector {
         let mut collected: [Vec<proto::Metric>; METRIC_COUNT] = Default::default();
         let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] = &mut collected;
         for series in &all_series {
-            self.calls.collect_calls(series, total);
+            collect_calls(&self.calls, series, total);
             call_duration.extend(series.call_duration.collect().map(|histogram| histogram_metric(series, histogram)));
             upstream_duration
                 .extend(series.upstream_duration.collect().map(|histogram| histogram_metric(series, histogram)));
@@ -124,36 +124,30 @@ fn label_pairs(labels: &[(&str, &str)]) -> Vec<proto::LabelPair> {
     labels.iter().map(pair).collect()
 }
 
-impl CallSeries {
-    fn caller_class_label(&self, class: usize) -> &str {
-        let tier = || self.tiers.get(class - CREDENTIAL_CLASSES.len()).and_then(OnceLock::get).map(|name| &**name);
-        CREDENTIAL_CLASSES.get(class).copied().or_else(tier).unwrap_or(OTHER_LABEL)
-    }
-
-    fn collect_calls(&self, series: &AgentSeries, metrics: &mut Vec<proto::Metric>) {
-        for (name, operation) in &*lock(&series.operations) {
-            for (class, row) in operation.0.iter().enumerate() {
-                for (code, count) in row.get().into_iter().flat_map(|row| row.iter().enumerate()) {
-                    let count = count.load(Relaxed);
-                    if count == 0 {
-                        continue;
-                    }
-                    let code = match code.checked_sub(1) {
-                        None => "ok",
-                        Some(at) => FaultCode::ALL.get(at).map_or("aborted", |code| code.row().name),
-                    };
-                    let labels = [
-                        ("agent", &*series.label),
-                        ("code", code),
-                        ("caller_class", self.caller_class_label(class)),
-                        ("operation", name),
-                    ];
-                    let mut counter = proto::Counter::default();
-                    counter.set_value(count as f64);
-                    let mut metric = proto::Metric::from_label(label_pairs(&labels));
-                    metric.set_counter(counter);
-                    metrics.push(metric);
+/// Adds the counters of an agent's calls to `metrics`.
+fn collect_calls(calls: &CallSeries, series: &AgentSeries, metrics: &mut Vec<proto::Metric>) {
+    for (name, operation) in &*lock(&series.operations) {
+        for (class, row) in operation.0.iter().enumerate() {
+            for (code, count) in row.get().into_iter().flat_map(|row| row.iter().enumerate()) {
+                let count = count.load(Relaxed);
+                if count == 0 {
+                    continue;
                 }
+                let code = match code.checked_sub(1) {
+                    None => "ok",
+                    Some(at) => FaultCode::ALL.get(at).map_or("aborted", |code| code.row().name),
+                };
+                let labels = [
+                    ("agent", &*series.label),
+                    ("code", code),
+                    ("caller_class", calls.caller_class_label(class)),
+                    ("operation", name),
+                ];
+                let mut counter = proto::Counter::default();
+                counter.set_value(count as f64);
+                let mut metric = proto::Metric::from_label(label_pairs(&labels));
+                metric.set_counter(counter);
+                metrics.push(metric);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
 //! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
-//! hosts, entity tags, SHA-256. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
+//! hosts, entity tags, SHA-256, answers of stores. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
 mod accept_header;
 mod backoff;
@@ -17,6 +17,7 @@ mod percent_encoding;
 mod rate;
 mod secret_ref;
 mod sha256;
+mod store_answer;
 
 pub use accept_header::AcceptHeader;
 pub use backoff::{Backoff, jittered, random_duration};
@@ -32,6 +33,7 @@ pub use percent_encoding::{decode_octet, form_decode, percent_decode, percent_en
 pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};
 pub use sha256::{encode_hex, sha256};
+pub use store_answer::StoreAnswer;
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {

@@ -1,9 +1,12 @@
 //! Rules of the code that the compiler does not check: which module may import which, which modules may use a
-//! third-party crate, and what every file must have.
+//! third-party crate, that the files of a module form no circle, and what every file must have.
 //!
 //! `MODULES` and `CRATES` are the layering of the gateway; change them only when the layering changes. A failing test
 //! lists every violation with its file and line.
 
+mod file_circles;
+mod forms;
+mod module_tree;
 mod source_scanner;
 
 use std::fmt;
@@ -51,7 +54,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
             "store",
         ]),
     ),
-    ("auth", Modules(&["fault", "values", "agent", "telemetry", "net", "store"])),
+    ("auth", Modules(&["fault", "values", "agent", "telemetry", "net", "signing", "store"])),
     ("limit", Modules(&["fault", "values", "agent", "telemetry", "store"])),
     ("transport", Modules(&["fault", "values", "agent", "telemetry", "net", "mqtt_client", "resolver"])),
     (
@@ -91,7 +94,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tokio_rustls", &["http_server", "app", "auth", "transport", "net"]),
     ("reqwest", &["net"]),
     ("http_cache_semantics", &["net"]),
-    ("jsonwebtoken", &["auth", "app"]),
     ("x509_parser", &["auth"]),
     ("serde_json_canonicalizer", &["signing"]),
     ("governor", &["limit"]),
@@ -116,11 +118,19 @@ const CRATES: &[(&str, &[&str])] = &[
     ("fastrand", &["values"]),
 ];
 
+/// Modules whose files still form circles, or whose functions have forms that `forms` forbids. The list only shrinks.
+const NOT_YET_CLEAN: &[&str] = &["loadtest"];
+
+/// Modules in which methods still stand apart from their type. The list only shrinks.
+const METHODS_STAND_APART: &[&str] = &["directory", "registry"];
+
 /// Macros that mark unfinished code.
 const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
 /// In two parts, so that this file does not contain it.
 const NOTE_TO_SELF: &str = concat!("FIX", "ME");
 
+/// Files are shorter as a rule. The bound is wide because an object and its methods stand together: a bound that cut
+/// them apart would do harm.
 const LONGEST_FILE: usize = 500;
 
 #[derive(Debug, PartialEq)]
@@ -149,7 +159,8 @@ impl SourceFile {
 
     /// The module path of a file under `src`: `src/auth/jwt/mod.rs` is `[auth, jwt]`.
     fn module_path(&self) -> Vec<&str> {
-        let inner = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        let inner = self.path.strip_prefix("loadtest/").unwrap_or(&self.path);
+        let inner = inner.strip_prefix("src/").unwrap_or(inner);
         let stem = inner.strip_suffix(".rs").unwrap_or(inner);
         let mut path: Vec<&str> = stem.split('/').collect();
         if matches!(path.last(), Some(&"mod" | &"lib" | &"main")) {
@@ -167,6 +178,11 @@ impl SourceFile {
         }
     }
 
+    /// The part of the code in which files form no circle: a top-level module of `src`, or all of `loadtest`.
+    fn circle_scope(&self) -> &str {
+        if self.path.starts_with("loadtest/") { "loadtest" } else { self.top_module() }
+    }
+
     fn is_test(&self) -> bool {
         self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
     }
@@ -182,7 +198,7 @@ fn layering_violations(source: &SourceFile) -> Vec<Violation> {
     let tokens = source_scanner::tokenize(&source_scanner::blank_comments_and_literals(&source.text));
     let mut violations = Vec::new();
     for path in source_scanner::find_paths(&tokens) {
-        let what = match crate_root_segment(&path.segments, depth + path.inline_depth) {
+        let what = match crate_root_segment(&path.segments, depth + path.inline_modules.len()) {
             Some(imported) => forbidden_import(module, imported),
             None if source.is_test() => None,
             None => forbidden_crate(module, &path.segments),
@@ -274,6 +290,15 @@ fn sources(folder: &str) -> Vec<SourceFile> {
     sources
 }
 
+/// Returns the violations outside of `NOT_YET_CLEAN`.
+fn in_clean_modules(violations: Vec<Violation>) -> Vec<Violation> {
+    let is_clean = |violation: &Violation| {
+        let source = SourceFile { path: violation.file.clone(), text: String::new() };
+        !NOT_YET_CLEAN.contains(&source.circle_scope())
+    };
+    violations.into_iter().filter(is_clean).collect()
+}
+
 fn assert_none(violations: &[Violation]) {
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     assert!(lines.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
@@ -291,6 +316,31 @@ fn every_file_follows_the_file_rules() {
     let files = folders.into_iter().flat_map(sources);
     let violations: Vec<Violation> = files.flat_map(|source| file_violations(&source)).collect();
     assert_none(&violations);
+}
+
+#[test]
+fn files_of_a_module_form_no_circle() {
+    let violations =
+        ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::file_circles(&sources(folder)));
+    assert_none(&in_clean_modules(violations.collect()));
+}
+
+#[test]
+fn an_inherent_impl_stands_in_the_file_of_its_type() {
+    let violations =
+        ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::misplaced_impls(&sources(folder)));
+    let stands_apart = |violation: &Violation| {
+        METHODS_STAND_APART.iter().any(|module| violation.file.starts_with(&format!("src/{module}/")))
+    };
+    let violations = violations.filter(|violation| !stands_apart(violation));
+    assert_none(&in_clean_modules(violations.collect()));
+}
+
+#[test]
+fn functions_have_no_forbidden_form() {
+    let files = ["src", "loadtest/src"].into_iter().flat_map(sources);
+    let violations = files.flat_map(|source| forms::form_violations(&source));
+    assert_none(&in_clean_modules(violations.collect()));
 }
 
 #[test]
@@ -402,13 +452,13 @@ mod rules {
 
     #[test]
     fn a_third_party_crate_stays_in_its_modules() {
-        let violation = ["1: `jsonwebtoken` belongs to auth, app, not to `gateway`"];
+        let violation = ["1: `x509_parser` belongs to auth, not to `gateway`"];
         for text in [
-            "use jsonwebtoken::decode;",
-            "use {jsonwebtoken::decode, std::fmt};",
-            "use jsonwebtoken as jwt;",
-            "fn f() { ::jsonwebtoken::decode() }",
-            "fn f() -> Vec<jsonwebtoken::Header> { vec![] }",
+            "use x509_parser::decode;",
+            "use {x509_parser::decode, std::fmt};",
+            "use x509_parser as jwt;",
+            "fn f() { ::x509_parser::decode() }",
+            "fn f() -> Vec<x509_parser::Header> { vec![] }",
         ] {
             assert_eq!(snippet_violations("src/gateway/mod.rs", text), violation, "{text}");
             assert!(snippet_violations("src/auth/jwt.rs", text).is_empty(), "{text}");

@@ -216,11 +216,13 @@ async fn an_invalid_file_is_rejected_and_reported_and_the_last_valid_one_stays_i
         config.replace("agents.json", "nowhere.json"),
         format!("{config}limits: {{per_caller: 0/s}}\n"),
     ];
-    for (number, text) in (1..).zip(&broken) {
+    for text in &broken {
+        let rejections = || gate.stderr().matches("configuration reload failed").count();
+        let before = rejections();
         gate.write_file("gatepost.yaml", text);
         gate.send_signal(Signal::HUP);
-        let rejections = || gate.stderr().matches("configuration reload failed").count();
-        eventually("the invalid file is rejected", async || rejections() == number).await;
+        // The gateway watches the file too, so that it may reject the file twice.
+        eventually("the invalid file is rejected", async || rejections() > before).await;
         assert_eq!(connection.call().await, 200, "{text}");
         assert_eq!(gate.metric("gatepost_config_last_reload_successful").await, Some(0.0));
         let ready = gate.admin_page("/readyz").await;

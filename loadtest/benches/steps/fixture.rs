@@ -152,7 +152,7 @@ fn authorizer_and_key(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, Strin
     let grants = json!({ "grants": [{ "callers": ["*"], "agents": ["*"] }] });
     let network: net::NetworkConfig = serde_json::from_value(json!({ "allowed_addresses": ["127.0.0.0/8"] })).unwrap();
     let client = net::FetchClient::build(&network, Arc::new(network.policy())).unwrap();
-    let services = AuthServices { client, metrics };
+    let services = AuthServices { client, metrics, browser_pairing: None };
     let config = serde_json::from_value(config).unwrap();
     let grants = serde_json::from_value(grants).unwrap();
     (Authorizer::build(&config, &grants, &services, None).unwrap(), secret.expose().to_owned())

@@ -15,6 +15,7 @@ mod token_issuer;
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use fixture::{Fixture, poll_once};
+use gatepost::agent::AuthenticationMethod;
 use gatepost::contract;
 use gatepost::http_server::request_validation::{self, HeadLimits};
 use gatepost::telemetry::{AccessLogEntry, CallOutcome, CallerClass};
@@ -74,11 +75,13 @@ fn bench_limits(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     let limits = &fixture.limits;
     let peer = "127.0.0.1".parse().unwrap();
     steps.bench_function("rate limit of an address", |bencher| {
-        bencher.iter(|| limits.acquire_for_address(black_box(peer)));
+        bencher.iter(|| poll_once(limits.acquire_for_address(black_box(peer)).into_future()));
     });
     let agent = limits.register_agent(&fixture.api_key_agent.agent.id, gatepost::limit::AgentLimitSettings::default());
-    let acquire =
-        || limits.acquire_for_calls(&agent, &limits.caller_key(black_box("key:bench"), None), NonZeroU32::MIN);
+    let acquire = || {
+        let key = limits.caller_key(black_box("key:bench"), None);
+        poll_once(limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).into_future())
+    };
     let rate_limit_status = acquire().unwrap().unwrap();
     steps.bench_function("rate limit of a caller", |bencher| bencher.iter(acquire));
     steps.bench_function("concurrency permit", |bencher| bencher.iter(|| limits.try_acquire_permit(&agent)));
@@ -104,7 +107,7 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     let agent = fixture.metrics.for_agent(&fixture.api_key_agent.agent);
     let outcome = CallOutcome {
         operation: Some(0),
-        caller_class: CallerClass::KEY,
+        caller_class: CallerClass::of_method(AuthenticationMethod::ApiKey),
         code: None,
         duration: total,
         upstream_duration: Some(total),

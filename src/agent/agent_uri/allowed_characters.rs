@@ -1,6 +1,6 @@
 //! Allowed characters in each part of a name (RFC 3986 §3).
 
-use super::UriParseError;
+use super::uri_parse_error::UriParseError;
 use crate::values::decode_octet;
 
 /// A part of a name, which determines the allowed characters.

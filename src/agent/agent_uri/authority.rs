@@ -1,8 +1,8 @@
 //! Authorities of `agent://` names: a host, a DID (R48), or the address format of a transport without hosts.
 
 use super::{
-    UriParseError,
     allowed_characters::{UriPart, validate_chars},
+    uri_parse_error::UriParseError,
 };
 use crate::agent::endpoint_scheme::{AddressSyntax, EndpointScheme};
 use std::{
@@ -117,10 +117,7 @@ fn validate_did(text: &str) -> Result<(), UriParseError> {
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
         return error(4, "the method of a DID must be lower-case letters and digits");
     }
-    match parts.any(str::is_empty) {
-        true => error(4, "a DID must have no empty part"),
-        false => Ok(()),
-    }
+    if parts.any(str::is_empty) { error(4, "a DID must have no empty part") } else { Ok(()) }
 }
 
 /// Splits host and port; the colons of an IPv6 address are inside brackets.
@@ -174,8 +171,9 @@ fn validate_host(host: &str) -> Result<(), UriParseError> {
     let last_label = host.rsplit('.').next().unwrap_or_default();
     let is_hexadecimal = last_label.get(..2).is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"));
     let is_numeric = is_hexadecimal || last_label.bytes().all(|byte| byte.is_ascii_digit());
-    match is_numeric && host.parse::<Ipv4Addr>().is_err() {
-        true => error(0, "a host that ends in a number must be an IPv4 address (four numbers without leading zeros)"),
-        false => Ok(()),
+    if is_numeric && host.parse::<Ipv4Addr>().is_err() {
+        error(0, "a host that ends in a number must be an IPv4 address (four numbers without leading zeros)")
+    } else {
+        Ok(())
     }
 }

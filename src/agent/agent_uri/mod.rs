@@ -7,10 +7,13 @@
 mod allowed_characters;
 mod authority;
 mod query;
+mod uri_parse_error;
 
 pub use authority::AgentUriAuthority;
+pub use uri_parse_error::UriParseError;
 
 use allowed_characters::{UriPart, validate_chars};
+use serde_json::{Map, Value};
 use std::{fmt, str::FromStr};
 
 /// Maximum length of a name in bytes.
@@ -30,23 +33,6 @@ pub struct AgentUri {
     query: Option<Box<str>>,
     fragment: Option<Box<str>>,
 }
-
-/// Why a text is not a valid name, with the position.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UriParseError {
-    /// The offset of the invalid byte, from 0.
-    pub offset: usize,
-    /// The problem, and the requirement.
-    pub reason: &'static str,
-}
-
-impl fmt::Display for UriParseError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "at character {}: {}", self.offset + 1, self.reason)
-    }
-}
-
-impl std::error::Error for UriParseError {}
 
 impl AgentUri {
     /// Parses a name.
@@ -117,6 +103,19 @@ impl AgentUri {
         self.query.as_deref()
     }
 
+    /// Returns the query as an object of strings; a repeated parameter becomes an array of its values, in order.
+    ///
+    /// # Errors
+    /// The decoded query is not UTF-8, a parameter has no name, or there are more than 256.
+    pub fn query_input(&self) -> Result<Map<String, Value>, &'static str> {
+        query::query_to_input(self.query().unwrap_or_default())
+    }
+
+    /// Returns the first value of the query parameter `name`.
+    pub fn query_parameter(&self, name: &str) -> Option<String> {
+        query::find_parameter(self.query()?, name)
+    }
+
     /// Returns the fragment without its number sign (R50).
     pub fn fragment(&self) -> Option<&str> {
         self.fragment.as_deref()
@@ -132,13 +131,6 @@ impl AgentUri {
     pub fn path_and_query(&self) -> String {
         let query = self.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("{}{query}", self.path)
-    }
-}
-
-impl UriParseError {
-    fn shifted_by(mut self, bytes: usize) -> Self {
-        self.offset += bytes;
-        self
     }
 }
 
@@ -193,14 +185,16 @@ fn validate_path(path: &str) -> Result<(), UriParseError> {
     for (index, segment) in path.split('/').enumerate() {
         let error = |why| Err(UriParseError { offset, reason: why });
         let is_last = offset + segment.len() == path.len();
-        match allowed_characters::is_dot_segment(segment) {
-            true => return error("the path has a dot segment ('.' or '..')"),
-            false if index > MAX_PATH_SEGMENTS => return error("the path has more than 64 segments"),
-            false if segment.is_empty() && index > 0 && !is_last => {
-                return error("the path has an empty segment ('//')");
-            }
-            false => offset += segment.len() + 1,
+        if allowed_characters::is_dot_segment(segment) {
+            return error("the path has a dot segment ('.' or '..')");
         }
+        if index > MAX_PATH_SEGMENTS {
+            return error("the path has more than 64 segments");
+        }
+        if segment.is_empty() && index > 0 && !is_last {
+            return error("the path has an empty segment ('//')");
+        }
+        offset += segment.len() + 1;
     }
     Ok(())
 }

@@ -2,76 +2,66 @@
 //! files are reloaded when they change. The key itself is never stored.
 
 use super::{
-    super::{
-        caller::{AuthenticationResult, InvalidCredential, unix_now},
-        config,
-        grants::GrantIndex,
-    },
     api_key_file::ApiKeyFile,
     api_key_table::{ApiKeyTable, PREFIX_LENGTH},
+    key_hasher::{KeyHasher, SECRET_LENGTH},
 };
 use crate::{
+    agent::AuthenticationMethod,
+    auth::{
+        authenticator::{
+            AuthenticationProgress, AuthenticationResult, Authenticator, Challenge, CredentialDescription,
+            InvalidCredential,
+        },
+        build_context::{BuildContext, BuildResult},
+        caller::{PresentedCredentials, unix_now},
+        grants::GrantIndex,
+        header_name::display_header_name,
+    },
     telemetry::{Event, Metrics},
-    values::{Secret, SecretRef, sha256},
+    values::SecretRef,
 };
-use aws_lc_rs::{constant_time, hmac};
-use http::{HeaderMap, HeaderName, header};
+use aws_lc_rs::constant_time;
+use futures_util::future::BoxFuture;
+use http::{HeaderName, header};
 use std::sync::Arc;
 
 /// Maximum length of a key.
 const MAX_KEY_LENGTH: usize = 256;
 
-/// Minimum length of the secret part: 32 of 62 letters are 190 bits.
-pub(super) const SECRET_LENGTH: usize = 32;
-
-/// Computes the stored hash of a key. Keys are random, so that a slow hash would add no security, and would let callers
-/// overload the gateway.
-#[derive(Debug)]
-pub(in crate::auth) enum KeyHasher {
-    Sha256,
-    HmacSha256(Box<hmac::Key>),
-}
-
-impl KeyHasher {
-    pub(in crate::auth) fn new(pepper: Option<&Secret>) -> Self {
-        match pepper {
-            None => Self::Sha256,
-            Some(pepper) => Self::HmacSha256(Box::new(hmac::Key::new(hmac::HMAC_SHA256, pepper.expose().as_bytes()))),
-        }
-    }
-
-    pub(super) fn hash(&self, key: &str) -> [u8; 32] {
-        match self {
-            Self::Sha256 => sha256(key.as_bytes()),
-            Self::HmacSha256(pepper) => {
-                let mut hash = [0; 32];
-                hash.copy_from_slice(hmac::sign(pepper, key.as_bytes()).as_ref());
-                hash
-            }
-        }
-    }
-}
-
-/// All API keys, and the header that carries them.
+/// Authenticates callers by API key.
 #[derive(Debug)]
 pub(in crate::auth) struct ApiKeyAuthenticator {
     header: HeaderName,
     hasher: KeyHasher,
     configured: ApiKeyTable,
+    files: Arc<ApiKeyFiles>,
+}
+
+/// The key files, shared with the thread that reloads them.
+#[derive(Debug)]
+struct ApiKeyFiles {
     files: Vec<ApiKeyFile>,
     grants: Arc<GrantIndex>,
     metrics: Arc<Metrics>,
 }
 
+impl ApiKeyFiles {
+    /// Reloads the files that changed. Blocks: a million keys take a second.
+    fn reload_if_changed(&self) {
+        for file in &self.files {
+            file.reload_if_changed(&self.grants, &self.metrics);
+        }
+    }
+}
+
 impl ApiKeyAuthenticator {
-    pub(in crate::auth) fn build(
-        config: &config::ApiKeysConfig,
-        grants: Arc<GrantIndex>,
-        metrics: Arc<Metrics>,
-    ) -> Result<Self, Vec<String>> {
+    pub(in crate::auth) fn build(context: &BuildContext<'_>) -> BuildResult {
+        let Some(config) = &context.config.api_keys else { return Ok(Vec::new()) };
+        let (grants, metrics) = (Arc::clone(context.grants), Arc::clone(&context.services.metrics));
         let mut problems = Vec::new();
-        let name = HeaderName::try_from(&config.header).ok().filter(|name| !is_reserved_header(name));
-        if name.is_none() {
+        let header = config.header_name().filter(|name| !is_reserved_header(name));
+        if header.is_none() {
             problems.push(format!(
                 "api_keys.header: '{}' is not usable (write a header name such as X-API-Key)",
                 config.header
@@ -88,36 +78,39 @@ impl ApiKeyAuthenticator {
                 Err(why) => problems.push(format!("api_keys.files[{at}]: {why}")),
             }
         }
-        let (Some(header), true) = (name, problems.is_empty()) else {
+        let (Some(header), true) = (header, problems.is_empty()) else {
             return Err(problems);
         };
         metrics.record_event(Event::ApiKeysLoaded);
-        Ok(Self { header, hasher: KeyHasher::new(pepper.as_ref()), configured, files, grants, metrics })
-    }
-
-    pub(in crate::auth) fn header(&self) -> &HeaderName {
-        &self.header
-    }
-
-    /// Reloads the files that changed. Blocks: a million keys take a second.
-    pub(in crate::auth) fn reload_if_changed(&self) {
-        for file in &self.files {
-            file.reload_if_changed(&self.grants, &self.metrics);
-        }
+        let files = Arc::new(ApiKeyFiles { files, grants, metrics });
+        Ok(vec![Box::new(Self { header, hasher: KeyHasher::new(pepper.as_ref()), configured, files })])
     }
 
     /// Returns the number of keys.
+    #[cfg(test)]
     pub(in crate::auth) fn key_count(&self) -> usize {
-        self.configured.len() + self.files.iter().map(ApiKeyFile::len).sum::<usize>()
+        self.configured.len() + self.files.files.iter().map(|file| file.table().len()).sum::<usize>()
+    }
+}
+
+impl Authenticator for ApiKeyAuthenticator {
+    fn describe(&self) -> CredentialDescription {
+        let parameter = format!("header=\"{}\"", display_header_name(&self.header));
+        CredentialDescription {
+            method: AuthenticationMethod::ApiKey,
+            header: Some(self.header.clone()),
+            challenge: Some(Challenge { scheme: "ApiKey", parameter: Some(parameter), has_error_parameters: false }),
+            is_offered: true,
+        }
     }
 
-    /// Checks a key without I/O, and without allocation if the key is valid. A key with an unknown prefix takes as long
-    /// as a key with a wrong secret, and gets the same response.
-    pub(in crate::auth) fn authenticate(&self, headers: &HeaderMap) -> AuthenticationResult {
-        let Some(value) = headers.get(&self.header) else {
-            return AuthenticationResult::NotPresented;
+    /// Checks a key. A key with an unknown prefix takes as long as a key with a wrong secret, and gets the same
+    /// response.
+    fn authenticate<'a>(&'a self, presented: &PresentedCredentials<'a>) -> AuthenticationProgress<'a> {
+        let Some(value) = presented.headers.get(&self.header) else {
+            return AuthenticationResult::NotPresented.into();
         };
-        let refuse = || AuthenticationResult::Invalid(InvalidCredential::new("the API key is not valid"));
+        let refuse = || InvalidCredential::new("the API key is not valid").into();
         let Some((prefix, key)) = value.to_str().ok().and_then(split_key) else {
             return refuse();
         };
@@ -130,8 +123,14 @@ impl ApiKeyAuthenticator {
         };
         // An empty table needs no constant-time comparison: whether the configuration has keys is not a secret.
         let configured = Some(&self.configured).filter(|table| table.len() > 0).and_then(valid_caller);
-        let caller = configured.or_else(|| self.files.iter().find_map(|file| valid_caller(&file.table())));
-        caller.map_or_else(refuse, AuthenticationResult::Authenticated)
+        let caller = configured.or_else(|| self.files.files.iter().find_map(|file| valid_caller(&file.table())));
+        caller.map_or_else(refuse, |caller| AuthenticationResult::Authenticated(caller).into())
+    }
+
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        let files = Arc::clone(&self.files);
+        // The runtime reports a panic; the keys in force stay.
+        Box::pin(async move { drop(tokio::task::spawn_blocking(move || files.reload_if_changed()).await) })
     }
 }
 

@@ -41,10 +41,6 @@ impl ApiKeyFile {
         self.table.load()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.table.load().len()
-    }
-
     /// Reloads the file if it changed. Logs invalid content once, not at every check.
     pub(super) fn reload_if_changed(&self, grants: &GrantIndex, metrics: &Metrics) {
         let mut last_stamp = self.stamp.lock();

@@ -1,9 +1,12 @@
 //! Immutable table of API keys by prefix; compact, because there may be a million keys.
 
-use crate::auth::{
-    caller::{Caller, CallerKind, is_valid_name},
-    config::StoredApiKey,
-    grants::GrantIndex,
+use crate::{
+    agent::AuthenticationMethod,
+    auth::{
+        caller::{Caller, is_valid_name},
+        config::StoredApiKey,
+        grants::GrantIndex,
+    },
 };
 use serde::Deserialize;
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
@@ -168,7 +171,7 @@ impl<'a> ApiKeyTableBuilder<'a> {
     }
 
     fn intern_caller(&mut self, line: &ApiKeyLine<'_>) -> Arc<Caller> {
-        let id = format!("key:{}", line.caller);
+        let id = format!("{}{}", AuthenticationMethod::ApiKey.caller_id_prefix(), line.caller);
         let has_same_attributes = |caller: &&Arc<Caller>| {
             caller.tier.as_deref() == line.tier.as_deref()
                 && caller.groups.iter().map(|group| &**group).eq(line.groups.iter().map(|group| &**group))
@@ -181,7 +184,7 @@ impl<'a> ApiKeyTableBuilder<'a> {
         let (id, grants): (Arc<str>, _) = (id.as_str().into(), self.grants.grants_for_caller(&id, &groups));
         let caller = Arc::new(Caller {
             id: Arc::clone(&id),
-            kind: CallerKind::ApiKey,
+            method: AuthenticationMethod::ApiKey,
             groups,
             scopes: Arc::default(),
             tier,

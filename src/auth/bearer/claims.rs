@@ -1,10 +1,15 @@
 //! Claims of a JWT or an introspection response: lifetime, audience, certificate binding, and the mapping to a
 //! caller.
 
-use crate::auth::{
-    caller::{Caller, CallerKind, InvalidCredential, is_valid_name},
-    config,
-    grants::GrantIndex,
+use crate::{
+    agent::AuthenticationMethod,
+    auth::{
+        authenticator::InvalidCredential,
+        caller::{Caller, is_valid_name},
+        config,
+        grants::GrantIndex,
+    },
+    values::ConfigDuration,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
@@ -125,9 +130,10 @@ impl CallerMapper {
             .and_then(Value::as_str)
             .filter(|name| is_valid_name(name))
             .ok_or_else(|| InvalidCredential::new("the token has no caller name"))?;
+        let prefix = AuthenticationMethod::Bearer.caller_id_prefix();
         let id: Arc<str> = match &self.label {
-            Some(label) => format!("oauth:{label}/{name}").into(),
-            None => format!("oauth:{name}").into(),
+            Some(label) => format!("{prefix}{label}/{name}").into(),
+            None => format!("{prefix}{name}").into(),
         };
         let groups = claims
             .find_claim(&self.mapping.groups)
@@ -143,7 +149,7 @@ impl CallerMapper {
         Ok(Arc::new(Caller {
             grants: self.grants.grants_for_caller(&id, &groups),
             id,
-            kind: CallerKind::Bearer,
+            method: AuthenticationMethod::Bearer,
             groups: groups.into(),
             scopes: scopes.into(),
             tier: tier.filter(|tier| is_valid_name(tier)).map(Into::into),
@@ -167,4 +173,8 @@ fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<Arc<str>>, Inval
         .into_iter()
         .map(Into::into)
         .collect())
+}
+
+pub(super) fn as_seconds(duration: ConfigDuration) -> i64 {
+    duration.get().as_secs().try_into().unwrap_or(i64::MAX)
 }

@@ -1,9 +1,9 @@
 //! JWKS cache: an issuer's keys, with at most one fetch at a time. A failed fetch keeps the previous keys.
-//! `jwt_validation` decides when to fetch, and how to respond until then.
+//! `token_issuer` decides when to fetch, and how to respond until then.
 
-use super::verification_key::{self, VerificationKey};
 use crate::{
     net::{FetchClient, FetchLimits, UrlTrust},
+    signing::{SignatureAlgorithm, VerificationKey},
     telemetry::{Event, Metrics},
     values::{ByteSize, ConfigDuration},
 };
@@ -17,6 +17,9 @@ use std::{
 use tokio::sync::Mutex;
 
 const FETCH_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
+
+/// Maximum number of keys of one issuer.
+const MAX_KEYS: usize = 100;
 
 /// Minimum time between two attempts while there are no keys or only stale keys.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -162,7 +165,10 @@ impl JwksCache {
             JwksLocation::Discovery { issuer, url } => self.discover(issuer, url).await?,
         };
         let document = self.client.fetch_json::<JwksDocument>(&url, trust, FETCH_BOUNDS).await;
-        let keys = verification_key::usable_keys(&document.map_err(|why| why.to_string())?.keys);
+        let document = document.map_err(|why| why.to_string())?;
+        // An unusable key does not affect the others.
+        let usable_key = |key: &Value| VerificationKey::from_jwk(key, &SignatureAlgorithm::ALL).ok();
+        let keys: Vec<VerificationKey> = document.keys.iter().take(MAX_KEYS).filter_map(usable_key).collect();
         // A key set without usable keys counts as a failure, so that it does not lock out every caller.
         if keys.is_empty() { Err(format!("{url}: has no usable key")) } else { Ok(keys) }
     }

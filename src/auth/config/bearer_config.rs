@@ -1,6 +1,9 @@
 //! Configuration of bearer tokens: issuers, introspection, claims.
 
-use crate::values::{ConfigDuration, SecretRef};
+use crate::{
+    signing::SignatureAlgorithm,
+    values::{ConfigDuration, SecretRef},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -120,23 +123,6 @@ pub struct IntrospectionConfig {
     /// Mapping of the response's members to callers.
     #[serde(default)]
     pub claims: ClaimMappingConfig,
-}
-
-/// Signature algorithm (RFC 7518, RFC 8037, RFC 9864). Symmetric algorithms and `none` are never accepted; ES512 is not
-/// supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
-#[expect(missing_docs, reason = "the names are self-explanatory")]
-pub enum SignatureAlgorithm {
-    RS256,
-    RS384,
-    RS512,
-    PS256,
-    PS384,
-    PS512,
-    ES256,
-    ES384,
-    EdDSA,
-    Ed25519,
 }
 
 fn default_leeway() -> ConfigDuration {

@@ -3,9 +3,10 @@
 
 mod bearer_config;
 
-pub use bearer_config::{BearerConfig, ClaimMappingConfig, IntrospectionConfig, IssuerConfig, SignatureAlgorithm};
+pub use bearer_config::{BearerConfig, ClaimMappingConfig, IntrospectionConfig, IssuerConfig};
 
 use crate::values::{ConfigPath, SecretRef};
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,6 +51,13 @@ pub struct ApiKeysConfig {
 impl Default for ApiKeysConfig {
     fn default() -> Self {
         Self { header: "X-API-Key".to_owned(), pepper: None, files: Vec::new(), keys: Vec::new() }
+    }
+}
+
+impl ApiKeysConfig {
+    /// Returns the header, if its name is valid.
+    pub fn header_name(&self) -> Option<HeaderName> {
+        HeaderName::try_from(&self.header).ok()
     }
 }
 

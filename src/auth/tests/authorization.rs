@@ -82,7 +82,7 @@ async fn r12_anonymous_callers_need_an_explicit_grant() {
     }
     let auth = try_build(config, json!({"grants": [{"callers": ["anonymous"], "agents": ["*"]}]})).unwrap();
     let caller = call(&auth, &none, None, Some(&open)).await.unwrap();
-    assert_eq!((&*caller.id, caller.kind), (ANONYMOUS, CallerKind::Anonymous));
+    assert_eq!((&*caller.id, caller.method), (ANONYMOUS, AuthenticationMethod::Anonymous));
     for kind in ["api_key", "oauth2_bearer", "mtls"] {
         assert_eq!(visible_refusal(call(&auth, &none, None, Some(&agent_with_auth(kind))).await).0, 401, "{kind}");
     }
@@ -241,4 +241,53 @@ async fn common_calls_are_authorised_without_waiting() {
     let grants = &auth.grants_for_agent(&open);
     let requirements = AgentAuthRequirements { authentication: &open.authentication, grants };
     assert!(auth.try_authorize_cached(&bad, &requirements).is_none());
+}
+
+#[tokio::test]
+async fn r2_an_invalid_credential_in_a_header_outweighs_a_valid_certificate_but_not_another_valid_header() {
+    let issuer = IssuerFixture::new().await;
+    let (keys, mut config) = generate_keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [issuer.settings()]});
+    config["mtls"] = json!({});
+    let auth = build(config);
+    let peer = certificates::certificate_with_dns_name("robot.example");
+    let token = format!("Bearer {}", issuer.token(&issuer.claims()));
+    let open = agent_with_auth("none");
+    for (fields, expected) in [
+        (vec![], Ok("cert:robot.example")),
+        (vec![("x-api-key", "gp_bad")], Err("The API key is not valid")),
+        (vec![("authorization", "Bearer bad")], Err("The token is not a JWT")),
+        (vec![("x-api-key", "gp_bad"), ("authorization", "Bearer bad")], Err("The token is not a JWT")),
+        (vec![("x-api-key", "gp_bad"), ("authorization", &token)], Ok("oauth:app-1")),
+        (vec![("x-api-key", &keys[0]), ("authorization", "Bearer bad")], Ok("key:team-a")),
+        (vec![("x-api-key", &keys[0]), ("authorization", &token)], Ok("key:team-a")),
+        (vec![("authorization", "Basic YTpi")], Ok("cert:robot.example")),
+    ] {
+        let outcome = call(&auth, &headers(&fields), Some(&peer), Some(&open)).await;
+        let outcome = outcome.map(|caller| caller.id.to_string()).map_err(|refusal| refusal.fault.message().to_owned());
+        assert_eq!(outcome.as_deref().map_err(String::as_str), expected, "{fields:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_configured_credential_is_described_once() {
+    let issuer = IssuerFixture::new().await;
+    let (_, mut config) = generate_keys(&["team-a"]);
+    config["bearer"] = json!({"issuers": [issuer.settings()]});
+    config["mtls"] = json!({});
+    let auth = build(config);
+    let accepted = auth.accepted_credentials();
+    let described: Vec<_> = accepted
+        .iter()
+        .map(|credential| (credential.method, credential.header.as_ref().map(HeaderName::as_str)))
+        .collect();
+    assert_eq!(
+        described,
+        [
+            (AuthenticationMethod::ApiKey, Some("x-api-key")),
+            (AuthenticationMethod::Bearer, Some("authorization")),
+            (AuthenticationMethod::Mtls, None)
+        ]
+    );
+    assert_eq!(auth.credential_headers(), ["authorization", "x-api-key"]);
 }

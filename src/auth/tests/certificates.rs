@@ -10,7 +10,7 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate
     ClientCertificate::from_der(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
 }
 
-fn certificate_with_dns_name(dns: &str) -> ClientCertificate {
+pub(super) fn certificate_with_dns_name(dns: &str) -> ClientCertificate {
     certificate(|params| params.subject_alt_names = vec![SanType::DnsName(dns.try_into().unwrap())])
 }
 
@@ -23,8 +23,8 @@ async fn r2_a_certificate_authenticates_its_caller() {
     let auth = build(json!({"mtls": {"callers": {"robot.example": {"groups": ["robots"], "tier": "gold"}}}}));
     let robot = caller(&auth, &certificate_with_dns_name("robot.example")).await.unwrap();
     assert_eq!(
-        (&*robot.id, robot.kind, robot.groups.len(), robot.tier.as_deref()),
-        ("cert:robot.example", CallerKind::Certificate, 1, Some("gold"))
+        (&*robot.id, robot.method, robot.groups.len(), robot.tier.as_deref()),
+        ("cert:robot.example", AuthenticationMethod::Mtls, 1, Some("gold"))
     );
     assert_eq!(&*caller(&auth, &certificate_with_dns_name("other.example")).await.unwrap().id, "cert:other.example");
 }

@@ -38,7 +38,12 @@ async fn r97_tokens_of_every_accepted_algorithm_are_valid() {
         {
             let token = signer.token(&header, &issuer.claims());
             let caller = call(&auth, &bearer(&token), None, Some(&agent_with_auth("oauth2_bearer"))).await.unwrap();
-            assert_eq!((&*caller.id, caller.kind), ("oauth:app-1", CallerKind::Bearer), "{} {header}", signer.alg);
+            assert_eq!(
+                (&*caller.id, caller.method),
+                ("oauth:app-1", AuthenticationMethod::Bearer),
+                "{} {header}",
+                signer.alg
+            );
             assert_eq!(caller.scopes.iter().map(|scope| &**scope).collect::<Vec<_>>(), ["read", "write"]);
         }
     }

@@ -2,6 +2,7 @@
 
 mod api_keys;
 mod authorization;
+mod browser_pages;
 mod certificates;
 mod forged_tokens;
 mod introspection;
@@ -10,7 +11,12 @@ mod test_signer;
 mod test_web_server;
 
 use super::*;
-use crate::{agent::Agent, fault::FaultCode, net, telemetry::Metrics};
+use crate::{
+    agent::{Agent, AuthenticationMethod},
+    fault::FaultCode,
+    net,
+    telemetry::Metrics,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use std::{
@@ -23,8 +29,7 @@ use test_web_server::TestWebServer;
 
 fn services() -> AuthServices {
     let client = net::FetchClient::build(&net::NetworkConfig::default(), Arc::default()).unwrap();
-    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    AuthServices { client, metrics: Metrics::new().unwrap() }
+    AuthServices { client, metrics: Metrics::new().unwrap(), browser_pairing: None }
 }
 
 fn try_build(config: Value, access: Value) -> Result<Authorizer, Vec<String>> {

@@ -1,6 +1,9 @@
 //! Tests of former key names: how they load, how files are rewritten, and which keys the operator must rewrite.
 
-use crate::config::{ConfigProblems, MigratedConfig, migrate_file, migrate_text, yaml_text::ConfigText};
+use crate::config::{
+    ConfigProblems, MigratedConfig, environment_overrides::apply_environment, migrate_file, migrate_text,
+    yaml_text::ConfigText,
+};
 
 fn rewritten(text: &str) -> String {
     migrate_text(text).unwrap().text
@@ -91,7 +94,8 @@ fn a_file_is_replaced_whole_and_keeps_its_permissions() {
 fn the_environment_may_use_former_names_too() {
     let mut source = ConfigText::parse("listen: [{address: a}]\n").unwrap();
     let variables = [("GATEPOST__LISTEN__0__INSECURE_PLAINTEXT", "true"), ("GATEPOST__LIMITS__PER_CALLER", "1/s")];
-    source.apply_environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    apply_environment(&mut source, variables);
     let expected = serde_json::json!({
         "limits": {"per_caller": "1/s"},
         "listeners": [{"address": "a", "allow_plaintext": true}],

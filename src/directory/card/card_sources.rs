@@ -81,7 +81,7 @@ impl AgentDirectory {
         redactor: &AddressRedactor<'_>,
         document: &RedactedDocument,
     ) -> AgentCard {
-        let skill = |(index, operation)| operation_skill(agent, redactor, document, (index, operation));
+        let skill = |(index, operation)| operation_skill(agent, redactor, document.operation_member(index), operation);
         let interface = CardInterface {
             url: redactor.public_endpoint().into_owned(),
             binding: AIDIP_BINDING.to_owned(),
@@ -107,7 +107,7 @@ impl AgentDirectory {
 
     /// Adds the accepted credentials, and defaults for the members that readers require.
     pub(super) fn add_credentials_and_defaults(&self, card: &mut AgentCard, agent: Option<&Agent>) {
-        card.credentials = self.credentials.accepted_kinds(agent);
+        card.credentials = self.credentials.accepted_methods(agent);
         card.scopes = agent.map(|agent| agent.authentication.scopes.clone()).unwrap_or_default();
         for modes in [&mut card.inputs, &mut card.outputs].into_iter().filter(|modes| modes.is_empty()) {
             modes.push(DEFAULT_MODE.to_owned());
@@ -166,19 +166,15 @@ fn reachable_interfaces(agent: &Agent, redactor: &AddressRedactor<'_>, card: &Va
 fn operation_skill(
     agent: &Agent,
     redactor: &AddressRedactor<'_>,
-    document: &RedactedDocument,
-    (index, operation): (usize, &Operation),
+    declared: Option<&Value>,
+    operation: &Operation,
 ) -> CardSkill {
-    let id = match operation.name.is_empty() {
-        true => agent.id.as_str(),
-        false => &operation.name,
-    };
+    let id = if operation.name.is_empty() { agent.id.as_str() } else { &operation.name };
     let name = if operation.name.is_empty() { agent.name.as_str() } else { &operation.name };
     // Never without a tag: readers require the list, and A2A's canonical form omits empty lists.
     let tags = [&agent.tags, &agent.capabilities].into_iter().find(|values| !values.is_empty());
     let tags = tags.map(|values| values.iter().map(|value| value.to_string()).collect());
-    let examples =
-        document.operation_member(index).and_then(|declared| declared.get("examples")).and_then(Value::as_array);
+    let examples = declared.and_then(|declared| declared.get("examples")).and_then(Value::as_array);
     let examples = examples.into_iter().flatten().take(3).filter_map(|example| Some(example.get("input")?.to_string()));
     CardSkill {
         id: id.to_owned(),

@@ -1,7 +1,10 @@
 //! The gateway's own card: its skills are the agents visible to the caller, with a link to the list of all of them.
 
 use super::{
-    super::{AgentDirectory, DirectoryCall, address_redaction::AddressRedactor, agent_summary::first_sentence},
+    super::{
+        AgentDirectory, DirectoryCall, address_redaction::AddressRedactor, agent_list::HitRange,
+        agent_summary::first_sentence,
+    },
     AIDIP_BINDING, AgentCard, CardInterface, CardSkill,
 };
 use crate::{
@@ -16,7 +19,7 @@ const MAX_LISTED_AGENTS: usize = 100;
 impl AgentDirectory {
     /// Returns the agents that the gateway's own documents list.
     pub(in super::super) fn listed_agents(&self, call: &DirectoryCall<'_>) -> SearchResults {
-        self.find_agents(call, SearchFilters::default(), "", (0, MAX_LISTED_AGENTS))
+        self.find_agents(call, SearchFilters::default(), "", HitRange { skip: 0, top: MAX_LISTED_AGENTS })
     }
 
     pub(super) fn gateway_card(&self, base: &str, agents: &SearchResults) -> AgentCard {

@@ -4,6 +4,7 @@
 //! Clients that fetch a card seldom state their version, so a card without a requested version has the members of both:
 //! readers ignore the members of the other version.
 
+mod agent_card;
 mod card_sources;
 mod gateway_card;
 mod v03;
@@ -11,7 +12,6 @@ mod v1;
 
 use super::{
     AgentDirectory, DirectoryCall,
-    accepted_credentials::CredentialKind,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
     conditional_response::{A2A_VERSION, Representation},
@@ -22,6 +22,7 @@ use crate::{
     agent::Agent,
     fault::{Fault, FaultCode, Result},
 };
+use agent_card::{AgentCard, CardInterface, CardSkill};
 use serde_json::{Map, Value};
 
 const CARD_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/a2a+json"];
@@ -34,46 +35,6 @@ enum CardVersion {
     V1,
     V03,
     Combined,
-}
-
-/// A card, independent of the version.
-#[derive(Debug, Default)]
-struct AgentCard {
-    name: String,
-    description: String,
-    version: String,
-    /// Name and URL: readers require both.
-    provider: Option<(String, String)>,
-    documentation: Option<String>,
-    icon: Option<String>,
-    /// At least one; the first is the preferred one.
-    interfaces: Vec<CardInterface>,
-    capabilities: Map<String, Value>,
-    credentials: Vec<CredentialKind>,
-    scopes: Vec<String>,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
-    skills: Vec<CardSkill>,
-    /// Other members of an agent's own card.
-    extra_members: Map<String, Value>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct CardInterface {
-    url: String,
-    binding: String,
-    version: String,
-}
-
-#[derive(Debug, Default)]
-struct CardSkill {
-    id: String,
-    name: String,
-    description: String,
-    tags: Vec<String>,
-    examples: Vec<String>,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
 }
 
 impl AgentDirectory {

@@ -2,7 +2,7 @@
 
 use super::{
     super::{accepted_credentials::AcceptedCredentials, json_object_builder::JsonObjectBuilder},
-    AgentCard, CardInterface,
+    agent_card::{AgentCard, CardInterface},
     v1::skill_json,
 };
 use serde_json::{Map, Value, json};
@@ -36,11 +36,13 @@ pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) 
     }
     fields.set("capabilities", card.capabilities.clone().into());
     if !card.credentials.is_empty() {
-        let schemes =
-            card.credentials.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.openapi_scheme(*kind)));
+        let schemes = card
+            .credentials
+            .iter()
+            .map(|method| (method.document_type().to_owned(), credentials.openapi_scheme(*method)));
         fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
         let requirement = |name: &str| Value::from(Map::from_iter([(name.to_owned(), card.scopes.as_slice().into())]));
-        fields.set("security", card.credentials.iter().map(|kind| requirement(kind.scheme_name())).collect());
+        fields.set("security", card.credentials.iter().map(|method| requirement(method.document_type())).collect());
     }
     fields.set("defaultInputModes", card.inputs.as_slice().into());
     fields.set("defaultOutputModes", card.outputs.as_slice().into());

@@ -2,7 +2,7 @@
 
 use super::{
     super::{accepted_credentials::AcceptedCredentials, json_object_builder::JsonObjectBuilder},
-    AgentCard, CardSkill,
+    agent_card::{AgentCard, CardSkill},
 };
 use serde_json::{Map, Value, json};
 
@@ -31,16 +31,17 @@ pub(super) fn card_members(card: &AgentCard, credentials: &AcceptedCredentials) 
         capabilities.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>().into(),
     );
     if !card.credentials.is_empty() {
-        let schemes =
-            card.credentials.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.a2a_v1_scheme(*kind)));
+        let schemes = card
+            .credentials
+            .iter()
+            .map(|method| (method.document_type().to_owned(), credentials.a2a_v1_scheme(*method)));
         fields.set("securitySchemes", schemes.collect::<Map<_, _>>().into());
-        let scopes = match card.scopes.is_empty() {
-            true => json!({}),
-            false => json!({"list": card.scopes}),
-        };
+        let scopes = if card.scopes.is_empty() { json!({}) } else { json!({"list": card.scopes}) };
         let requirement = |name: &str| json!({"schemes": Map::from_iter([(name.to_owned(), scopes.clone())])});
-        fields
-            .set("securityRequirements", card.credentials.iter().map(|kind| requirement(kind.scheme_name())).collect());
+        fields.set(
+            "securityRequirements",
+            card.credentials.iter().map(|method| requirement(method.document_type())).collect(),
+        );
     }
     fields.set("defaultInputModes", card.inputs.as_slice().into());
     fields.set("defaultOutputModes", card.outputs.as_slice().into());

@@ -8,10 +8,9 @@ mod resolution_policy;
 
 use super::{
     AgentDirectory, DirectoryCall, DirectoryResponse,
-    accepted_credentials::aidip_auth_type,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
-    agent_list::MAX_QUERY_CHARS,
+    agent_list::{HitRange, MAX_QUERY_CHARS},
     agent_summary::round_score,
     conditional_response::Representation,
     json_object_builder::JsonObjectBuilder,
@@ -60,14 +59,19 @@ impl AgentDirectory {
         let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
         let mut evaluated = 0;
         while evaluated < MAX_EVALUATED {
-            let results =
-                self.find_agents(call, request.policy.filters.clone(), &request.search_text, (evaluated, SEARCH_BATCH));
+            let results = self.find_agents(
+                call,
+                request.policy.filters.clone(),
+                &request.search_text,
+                HitRange { skip: evaluated, top: SEARCH_BATCH },
+            );
             evaluated += results.hits.len();
             for hit in results.hits {
                 let verdict = policy_evaluation::evaluate_policy(&request.policy, &hit.agent);
-                match verdict.exclusions.is_empty() {
-                    true => candidates.push(AgentCandidate { hit, quality: verdict.quality, reasons: verdict.reasons }),
-                    false => excluded.push((hit.agent.id.clone(), verdict.exclusions)),
+                if verdict.exclusions.is_empty() {
+                    candidates.push(AgentCandidate { hit, quality: verdict.quality, reasons: verdict.reasons })
+                } else {
+                    excluded.push((hit.agent.id.clone(), verdict.exclusions))
                 }
             }
             if !results.has_more || candidates.len() >= request.top {
@@ -101,7 +105,9 @@ impl AgentDirectory {
             status: vec![StatusFilter::Active, StatusFilter::Inactive, StatusFilter::Deprecated],
             ..SearchFilters::default()
         };
-        for hit in self.find_agents(call, all_statuses, &request.search_text, (0, MAX_EXCLUDED)).hits {
+        for hit in
+            self.find_agents(call, all_statuses, &request.search_text, HitRange { skip: 0, top: MAX_EXCLUDED }).hits
+        {
             let verdict = policy_evaluation::evaluate_policy(&request.policy, &hit.agent);
             if !verdict.exclusions.is_empty() && !excluded.iter().any(|(id, _)| *id == hit.agent.id) {
                 excluded.push((hit.agent.id.clone(), verdict.exclusions));
@@ -141,7 +147,7 @@ impl AgentDirectory {
 fn invocation_json(base: &str, agent: &Agent, operation: Option<&Operation>, document: &RedactedDocument) -> Value {
     let id = agent.id.as_str();
     let mut authentication = JsonObjectBuilder::default();
-    authentication.set("type", aidip_auth_type(agent.authentication.kind).into());
+    authentication.set("type", agent.authentication.method.document_type().into());
     if !agent.authentication.scopes.is_empty() {
         authentication.set("scopes", agent.authentication.scopes.as_slice().into());
     }

@@ -27,10 +27,7 @@ pub(super) struct PolicyVerdict {
 
 impl PolicyVerdict {
     fn record(&mut self, is_satisfied: bool, text: String) {
-        match is_satisfied {
-            true => self.reasons.push(text),
-            false => self.exclusions.push(text),
-        }
+        if is_satisfied { self.reasons.push(text) } else { self.exclusions.push(text) }
     }
 
     /// Compares the declared value with a condition; an agent that declares none is excluded.
@@ -182,8 +179,5 @@ fn first_parsed<T>(document: &Value, names: &[&str], parse: impl Fn(&Value) -> O
 }
 
 fn format_millis(millis: f64) -> String {
-    match millis.is_finite() {
-        true => format!("{millis:.0}ms"),
-        false => "any".to_owned(),
-    }
+    if millis.is_finite() { format!("{millis:.0}ms") } else { "any".to_owned() }
 }

@@ -25,9 +25,9 @@ impl AgentDirectory {
         let agent = self.visible_agent(call)?;
         let redactor = AddressRedactor::new(&agent, call.base_url, self.config.advertised_endpoints);
         let api = AgentOpenApi { agent: &agent, document: RedactedDocument::new(&agent, &redactor), redactor };
-        let kinds = self.credentials.accepted_kinds(Some(&agent));
+        let methods = self.credentials.accepted_methods(Some(&agent));
         let (schemes, security) =
-            shared_components::security_components(&self.credentials, &kinds, &agent.authentication.scopes);
+            shared_components::security_components(&self.credentials, &methods, &agent.authentication.scopes);
         let (mut components, mut document) = (JsonObjectBuilder::default(), JsonObjectBuilder::default());
         components.set("schemas", api.schemas().into());
         components.set("responses", shared_components::failure_responses().into());
@@ -35,7 +35,7 @@ impl AgentDirectory {
         document.set("info", api.info());
         document.set("servers", json!([{"url": call.base_url}]));
         document.set("paths", api.paths().into());
-        if !kinds.is_empty() {
+        if !methods.is_empty() {
             components.set("securitySchemes", schemes);
             document.set("security", security);
         }
@@ -143,10 +143,7 @@ impl AgentOpenApi<'_> {
 
 /// Returns the name of a schema in `components/schemas`.
 pub(in super::super) fn schema_name(operation: &Operation, suffix: &str) -> String {
-    match operation.name.is_empty() {
-        true => suffix.to_owned(),
-        false => format!("{}.{suffix}", operation.name),
-    }
+    if operation.name.is_empty() { suffix.to_owned() } else { format!("{}.{suffix}", operation.name) }
 }
 
 /// Returns a schema that accepts the values of any of the operations; the empty schema if one of them declares none.

@@ -29,7 +29,7 @@ impl AgentDirectory {
             schemas.extend(shared_components::failure_schemas());
         }
         shared.insert("responses".to_owned(), shared_components::failure_responses().into());
-        let kinds = self.credentials.accepted_kinds(None);
+        let methods = self.credentials.accepted_methods(None);
         let mut document = JsonObjectBuilder::default();
         document.set("openapi", "3.1.0".into());
         document.set(
@@ -42,8 +42,8 @@ impl AgentDirectory {
         );
         document.set("servers", json!([{"url": call.base_url}]));
         document.set("paths", paths().into());
-        if !kinds.is_empty() {
-            let (schemes, security) = shared_components::security_components(&self.credentials, &kinds, &[]);
+        if !methods.is_empty() {
+            let (schemes, security) = shared_components::security_components(&self.credentials, &methods, &[]);
             shared.insert("securitySchemes".to_owned(), schemes);
             // Discovery may be open to anonymous callers: a credential is optional.
             let requirements = security.as_array().into_iter().flatten().cloned();
@@ -85,10 +85,7 @@ fn paths() -> Map<String, Value> {
 fn path_parameters(path: &str) -> Map<String, Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let references = parameter_references(names);
-    match references.is_empty() {
-        true => Map::new(),
-        false => Map::from_iter([("parameters".to_owned(), references.into())]),
-    }
+    if references.is_empty() { Map::new() } else { Map::from_iter([("parameters".to_owned(), references.into())]) }
 }
 
 fn parameter_references<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Value> {

@@ -1,6 +1,7 @@
 //! Components that all OpenAPI documents of the gateway share: failures and security schemes.
 
-use super::super::accepted_credentials::{AcceptedCredentials, CredentialKind};
+use super::super::accepted_credentials::AcceptedCredentials;
+use crate::agent::AuthenticationMethod;
 use crate::fault::FaultCode;
 use serde_json::{Map, Value, json};
 
@@ -91,14 +92,15 @@ pub(super) fn with_failures(mut responses: Map<String, Value>, statuses: &[u16])
     Value::Object(responses)
 }
 
-/// Builds `components/securitySchemes` and `security` for these kinds, of which one suffices.
+/// Builds `components/securitySchemes` and `security` for these methods, of which one suffices.
 pub(super) fn security_components(
     credentials: &AcceptedCredentials,
-    kinds: &[CredentialKind],
+    methods: &[AuthenticationMethod],
     scopes: &[String],
 ) -> (Value, Value) {
-    let schemes = kinds.iter().map(|kind| (kind.scheme_name().to_owned(), credentials.openapi_scheme(*kind)));
-    let requirement =
-        |kind: &CredentialKind| Value::from(Map::from_iter([(kind.scheme_name().to_owned(), scopes.into())]));
-    (schemes.collect::<Map<_, _>>().into(), kinds.iter().map(requirement).collect())
+    let schemes = methods.iter().map(|method| (method.document_type().to_owned(), credentials.openapi_scheme(*method)));
+    let requirement = |method: &AuthenticationMethod| {
+        Value::from(Map::from_iter([(method.document_type().to_owned(), scopes.into())]))
+    };
+    (schemes.collect::<Map<_, _>>().into(), methods.iter().map(requirement).collect())
 }

@@ -14,12 +14,13 @@ mod searching;
 
 use super::*;
 use crate::{
-    auth::{CallerKind, GrantSet},
+    agent::{Agent, AuthenticationMethod},
+    auth::{AcceptedCredential, Caller, GrantSet},
     fault::Violation,
 };
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::json;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) const BASE: &str = "https://gw.example";
 
@@ -58,11 +59,10 @@ fn test_directory(documents: &[Value]) -> TestDirectory {
     let agents: Vec<Arc<Agent>> = documents.iter().map(agent).collect();
     let index = search::SearchIndex::new(&search::SearchConfig::default()).unwrap();
     index.update(agents.clone());
-    let credentials = AcceptedCredentials {
-        api_key_header: Some(HeaderName::from_static("x-api-key")),
-        bearer: true,
-        certificate: false,
-    };
+    let credentials = AcceptedCredentials(vec![
+        AcceptedCredential { method: AuthenticationMethod::ApiKey, header: Some(HeaderName::from_static("x-api-key")) },
+        AcceptedCredential { method: AuthenticationMethod::Bearer, header: Some(http::header::AUTHORIZATION) },
+    ]);
     let directory = AgentDirectory {
         index_progress: None,
         index: Arc::new(index),
@@ -119,11 +119,12 @@ struct TestRequest<'a> {
     target: &'a str,
     headers: Vec<(&'static str, &'a str)>,
     body: String,
-    kind: CallerKind,
+    authentication: AuthenticationMethod,
 }
 
 fn get(target: &str) -> TestRequest<'_> {
-    TestRequest { method: Method::GET, target, headers: Vec::new(), body: String::new(), kind: CallerKind::ApiKey }
+    let authentication = AuthenticationMethod::ApiKey;
+    TestRequest { method: Method::GET, target, headers: Vec::new(), body: String::new(), authentication }
 }
 
 fn send<'a>(method: Method, target: &'a str, body: &Value) -> TestRequest<'a> {
@@ -154,7 +155,7 @@ impl TestDirectory {
         }
         let caller = Caller {
             id: "key:team-a".into(),
-            kind: request.kind,
+            method: request.authentication,
             groups: Arc::new([]),
             scopes: Arc::new([]),
             tier: None,

@@ -52,16 +52,18 @@ async fn r17_without_a_registry_publishing_is_refused_with_the_allowed_methods()
 #[tokio::test]
 async fn r18_a_caller_that_may_not_publish_is_refused_before_the_body_is_read() {
     let fixture = with_registry(&[translator()]).await;
-    for (kind, code) in
-        [(CallerKind::Anonymous, FaultCode::Unauthorized), (CallerKind::ApiKey, FaultCode::PermissionDenied)]
-    {
+    for (authentication, code) in [
+        (AuthenticationMethod::Anonymous, FaultCode::Unauthorized),
+        (AuthenticationMethod::ApiKey, FaultCode::PermissionDenied),
+    ] {
         for (method, target) in [
             (Method::POST, "/agents"),
             (Method::PUT, "/agents/x"),
             (Method::PATCH, "/agents/x"),
             (Method::DELETE, "/agents/x"),
         ] {
-            let request = TestRequest { kind, body: "no JSON".to_owned(), ..send(method, target, &Value::Null) };
+            let request =
+                TestRequest { authentication, body: "no JSON".to_owned(), ..send(method, target, &Value::Null) };
             assert_eq!(fixture.expect_fault(request).await.code(), code, "{target}");
         }
     }

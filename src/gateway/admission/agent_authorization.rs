@@ -2,7 +2,7 @@
 //! the account that rate limits charge, and the owner of its tasks and idempotency keys.
 
 use crate::{
-    auth::{AgentAuthRequirements, Authorizer, Caller, CallerKind, ClientCertificate, PresentedCredentials},
+    auth::{AgentAuthRequirements, Authorizer, Caller, ClientCertificate, PresentedCredentials},
     fault::{Fault, FaultCode, Result},
     gateway::{
         gateway_state::{ConfigSnapshot, Gateway},
@@ -118,16 +118,14 @@ pub(in crate::gateway) fn rate_limit_account<'a>(
     caller: &'a Caller,
     address: IpAddr,
 ) -> RateLimitKey<'a> {
-    match caller.kind {
-        CallerKind::Anonymous => limits.anonymous_key(address),
-        _ => limits.caller_key(&caller.id, caller.tier.as_deref()),
+    if caller.is_anonymous() {
+        limits.anonymous_key(address)
+    } else {
+        limits.caller_key(&caller.id, caller.tier.as_deref())
     }
 }
 
 /// Returns the owner of the caller's tasks and idempotency keys. Anonymous callers are distinguished by their address.
 pub(in crate::gateway) fn owner_id(caller: &Caller, address: IpAddr) -> Arc<str> {
-    match caller.kind {
-        CallerKind::Anonymous => format!("{} at {address}", caller.id).into(),
-        _ => Arc::clone(&caller.id),
-    }
+    if caller.is_anonymous() { format!("{} at {address}", caller.id).into() } else { Arc::clone(&caller.id) }
 }

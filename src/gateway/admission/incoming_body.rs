@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, FaultCode, Result},
-    http_server::HttpSession,
+    http_server::{BodyState, HttpSession},
 };
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -27,8 +27,8 @@ impl<'a> IncomingBody<'a> {
     }
 
     /// Returns whether the request has no body.
-    pub(in crate::gateway) fn is_empty(&mut self) -> bool {
-        self.unread.is_none() && self.session.is_body_empty()
+    pub(in crate::gateway) fn detect_empty(&mut self) -> bool {
+        self.unread.is_none() && self.session.body_state() == BodyState::Empty
     }
 
     /// Returns `Content-Length`, which `request_validation` has validated.

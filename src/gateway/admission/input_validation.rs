@@ -71,7 +71,7 @@ impl InputReader<'_> {
         let is_unvalidated = operation.is_some_and(|operation| operation.contract.input.is_none());
         if !is_unvalidated {
             content_negotiation::check_json_body(incoming.headers())?;
-        } else if incoming.is_empty() || !may_be_batch(incoming.headers(), self.route) {
+        } else if incoming.detect_empty() || !may_be_batch(incoming.headers(), self.route) {
             return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(Bytes::new())));
         } else {
             let first = incoming.first_chunk().await?;

@@ -1,13 +1,12 @@
 //! Load shedding before and after authentication. A subrequest of an admitted call, such as a pipeline step, is never
 //! shed.
 
-use crate::{
-    auth::Caller,
-    fault::Result,
-    gateway::gateway_state::{ConfigSnapshot, Gateway},
+use crate::{auth::Caller, fault::Result, gateway::gateway_state::Gateway};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::{
+    hash::{Hash, Hasher},
+    sync::atomic::AtomicU64,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION};
-use std::sync::atomic::AtomicU64;
 
 /// Sheds the requests of one connection.
 pub(in crate::gateway) struct LoadShedding<'a> {
@@ -27,21 +26,33 @@ impl LoadShedding<'_> {
         if !limits.is_shedding() {
             return Ok(false);
         }
-        limits.shed_before_authentication(self.last_caller, credential_headers(headers, &self.gateway.config.load()))
+        let config = self.gateway.config.load();
+        let credentials = CredentialValues { headers, names: config.auth.credential_headers() };
+        limits.shed_before_authentication(self.last_caller, credentials)
     }
 
     /// Stores the tier of this connection's caller while load is shed.
     pub(in crate::gateway) fn remember_caller_tier(&self, caller: Option<&Caller>, headers: &HeaderMap) {
         let limits = &self.gateway.limits;
         if let Some(caller) = caller.filter(|_| limits.is_shedding()) {
-            let credentials = credential_headers(headers, &self.gateway.config.load());
+            let config = self.gateway.config.load();
+            let credentials = CredentialValues { headers, names: config.auth.credential_headers() };
             limits.remember_connection_caller(self.last_caller, credentials, caller.tier.as_deref());
         }
     }
 }
 
-/// Returns the credential headers, which tell apart the callers on one connection; a certificate is the connection's.
-fn credential_headers<'a>(headers: &'a HeaderMap, config: &ConfigSnapshot) -> [Option<&'a [u8]>; 2] {
-    let value_of = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    [value_of(&AUTHORIZATION), config.api_key_header.as_ref().and_then(value_of)]
+/// The values of the credential headers, which tell apart the callers on one connection; a certificate is the
+/// connection's.
+struct CredentialValues<'a> {
+    headers: &'a HeaderMap,
+    names: &'a [HeaderName],
+}
+
+impl Hash for CredentialValues<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        for name in self.names {
+            self.headers.get(name).map(HeaderValue::as_bytes).hash(hasher);
+        }
+    }
 }

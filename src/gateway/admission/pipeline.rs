@@ -27,6 +27,7 @@ use crate::{
     idempotency,
     limit::{LatencySample, Permit, RateLimitStatus},
     transport::{self, Admission},
+    values::StoreAnswer,
 };
 use bytes::Bytes;
 use http::HeaderValue;
@@ -127,7 +128,7 @@ impl AdmissionPipeline<'_> {
     ///
     /// # Errors
     /// 429.
-    pub(in crate::gateway) fn charge_address(&self, address: IpAddr) -> Result<()> {
+    pub(in crate::gateway) fn charge_address(&self, address: IpAddr) -> StoreAnswer<'_, Result<()>> {
         self.gateway.limits.acquire_for_address(address)
     }
 
@@ -150,7 +151,7 @@ impl AdmissionPipeline<'_> {
         check_page_access(config.cors.as_ref(), route.upstream.is_local(), headers, address)?;
         route.ensure_active()?;
         let account = rate_limit_account(&gateway.limits, &caller, address);
-        let rate_limit_status = gateway.limits.acquire_for_calls(&route.limits, &account, request.calls)?;
+        let rate_limit_status = gateway.limits.acquire_for_calls(&route.limits, &account, request.calls).await?;
         let session_hash = session_hash(headers, request.query, &caller)?;
         let delegation_chain = self.extend_delegation_chain(record, request, &route, &caller)?;
         let idempotency_key = self.idempotency_key(request)?;
@@ -246,10 +247,10 @@ impl AdmissionPipeline<'_> {
     ///
     /// # Errors
     /// 429.
-    pub(in crate::gateway) fn charge_batch_item(&self, admitted: &Admitted) -> Result<()> {
+    pub(in crate::gateway) fn charge_batch_item(&self, admitted: &Admitted) -> StoreAnswer<'_, Result<()>> {
         let limits = &self.gateway.limits;
         let account = rate_limit_account(limits, &admitted.caller, admitted.peer);
-        limits.acquire_for_calls(&admitted.route.limits, &account, NonZeroU32::MIN).map(drop)
+        limits.acquire_for_calls(&admitted.route.limits, &account, NonZeroU32::MIN).map(|result| result.map(drop))
     }
 
     /// Checks a call of this caller against load shedding, before it is counted or its body is read.
@@ -279,7 +280,7 @@ impl AdmissionPipeline<'_> {
         self.check_load(record, &caller)?;
         let limits = &self.gateway.limits;
         let account = rate_limit_account(limits, &caller, context.address);
-        let rate_limit_status = limits.acquire_for_directory(&account, access.is_search)?;
+        let rate_limit_status = limits.acquire_for_directory(&account, access.is_search).await?;
         Ok(LocalCaller { caller, rate_limit_status })
     }
 

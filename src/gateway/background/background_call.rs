@@ -98,7 +98,7 @@ impl BackgroundCall {
         let input = std::mem::replace(&mut self.input, CallInput::Streamed(Bytes::new()));
         let forwarding = HeaderMutations {
             forwarded: Some(&self.forwarded),
-            api_key_header: self.config.api_key_header.as_ref(),
+            credential_headers: self.config.auth.credential_headers(),
             set: &self.gateway_headers,
         };
         let head = UpstreamHead { call_id: &self.call_id, headers: &self.headers, forwarding, instruction: None };

@@ -3,7 +3,7 @@
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
     gateway::{call_error::CallResult, exchange::Exchange, header_names::IDEMPOTENT_REPLAYED, response::CompleteReply},
-    idempotency::{FirstCallClaim, FirstOutcome, KeyLookup},
+    idempotency::{FirstCallClaim, FirstOutcome, KeyLookup, KeyedRequest},
     telemetry::Event,
 };
 use http::HeaderValue;
@@ -44,7 +44,7 @@ pub(in crate::gateway) async fn claim_key(
 ) -> CallResult<ClaimOutcome> {
     let ScopedKey { owner, target, key, digest } = scoped_key;
     let outcome = loop {
-        match exchange.config.idempotency.look_up_or_claim((owner, target), key, digest)? {
+        match exchange.config.idempotency.look_up_or_claim(&KeyedRequest { owner, target, key, digest }).await? {
             KeyLookup::Claimed(claim) => return Ok(ClaimOutcome::First(claim)),
             KeyLookup::Completed(outcome) => break outcome,
             KeyLookup::InProgress(first_call) => {

@@ -18,6 +18,7 @@ use crate::{
     http_server::ServeOutcome,
     idempotency::{self, FirstCallClaim, FirstOutcome},
     transport::filter_reply_headers,
+    values::StoreAnswer,
 };
 use http::{HeaderValue, request};
 use std::sync::Arc;
@@ -63,7 +64,7 @@ pub(in crate::gateway) async fn run_first_call(
     let version = admitted.version().and_then(|version| version.label.clone());
     tokio::spawn(async move {
         let reply = background.run(max_bytes).await;
-        store_outcome(claim, &reply, version);
+        store_outcome(claim, &reply, version).await;
         // If the caller is gone, a streamed reply ends here.
         drop(sender.send(reply));
     });
@@ -78,17 +79,21 @@ pub(in crate::gateway) async fn run_first_call(
 
 /// Stores the outcome for retries with the key. If the agent certainly did not execute the call, the key is released
 /// and a retry calls the agent; in every other case the agent may have executed the call.
-fn store_outcome(claim: FirstCallClaim, result: &Result<BackgroundReply, Fault>, version: Option<HeaderValue>) {
+fn store_outcome(
+    claim: FirstCallClaim,
+    result: &Result<BackgroundReply, Fault>,
+    version: Option<HeaderValue>,
+) -> StoreAnswer<'static, ()> {
     match result {
         Ok(BackgroundReply::Complete(reply)) => {
             let mut headers = filter_reply_headers(&reply.headers, reply.status);
             if let Some(version) = version {
                 headers.entry(AGENT_VERSION).or_insert(version);
             }
-            claim.complete(FirstOutcome::Response { status: reply.status, headers, body: reply.body.clone() });
+            claim.complete(FirstOutcome::Response { status: reply.status, headers, body: reply.body.clone() })
         }
         Ok(BackgroundReply::Streamed(_)) => claim.complete(FirstOutcome::NotStored),
-        Err(fault) if is_never_executed(fault) => drop(claim),
+        Err(fault) if is_never_executed(fault) => claim.release(),
         Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }

@@ -43,7 +43,7 @@ impl AgentInvoker for BridgeInvoker {
         let headers = bridge_credentials(&config, &self.key);
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let forwarding =
-            HeaderMutations { api_key_header: config.api_key_header.as_ref(), ..HeaderMutations::default() };
+            HeaderMutations { credential_headers: config.auth.credential_headers(), ..HeaderMutations::default() };
         let context = CallerContext { headers: &headers, client_certificate: None, address };
         // An instruction that equals the name of an operation selects it: gateways send the operation in that field.
         let is_operation = |name: &&str| {

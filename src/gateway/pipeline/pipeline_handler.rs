@@ -21,6 +21,7 @@ use crate::{
     },
     http_server::ServeOutcome,
     idempotency::{self, FirstCallClaim, FirstOutcome},
+    values::StoreAnswer,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -120,7 +121,7 @@ fn spawn_run(run: PipelineRun, claim: FirstCallClaim) -> oneshot::Receiver<Resul
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let result = run.run().await;
-        store_outcome(claim, &result);
+        store_outcome(claim, &result).await;
         // The caller may be gone.
         drop(sender.send(result));
     });
@@ -138,15 +139,15 @@ fn pipeline_response(reply: CompleteReply) -> DirectoryResponse {
 
 /// Stores the outcome. If the first agent certainly executed nothing, the key is released and a retry runs the
 /// pipeline; in every other case an agent may have executed a step.
-fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) {
+fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) -> StoreAnswer<'static, ()> {
     match result {
         Ok(CompleteReply { status, headers, body }) => {
             let content_type =
                 headers.get(header::CONTENT_TYPE).map(|content_type| (header::CONTENT_TYPE, content_type.clone()));
             let headers = HeaderMap::from_iter(content_type);
-            claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() });
+            claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() })
         }
-        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => drop(claim),
+        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => claim.release(),
         Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }

@@ -63,7 +63,7 @@ impl PipelineRun {
         let headers = step_headers(&self.headers, index);
         let forwarding = HeaderMutations {
             forwarded: Some(&self.forwarded),
-            api_key_header: self.config.api_key_header.as_ref(),
+            credential_headers: self.config.auth.credential_headers(),
             set: &[],
         };
         let subrequest = Subrequest {

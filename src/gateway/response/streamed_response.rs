@@ -8,7 +8,7 @@ use crate::{
         admission::Admitted, call::CallState, call_error::CallError, exchange::Exchange, route::is_json_content,
         upstream::BodyPump,
     },
-    http_server::{ResponseHead, ServeOutcome},
+    http_server::{BodyState, ResponseHead, ServeOutcome},
     transport::UpstreamReply,
 };
 use bytes::Bytes;
@@ -45,7 +45,7 @@ impl StreamedResponse<'_, '_> {
             head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         // The request body has been read, even if the agent has not received all of it yet.
-        if self.pump.is_body_sent() || self.exchange.session.is_body_done() {
+        if self.pump.is_body_sent() || self.exchange.session.body_state() != BodyState::Pending {
             self.exchange.session.prepare_keep_alive(self.exchange.connection).await;
         } else {
             // The rest of the request body is for the agent, so the connection closes after this call.

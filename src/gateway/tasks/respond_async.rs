@@ -84,7 +84,7 @@ pub(in crate::gateway) async fn respond_with_task(
     if let Some(claim) = claim {
         // A retry with the same key gets the same task, even if this caller leaves now.
         let (headers, body) = (response.headers.clone(), response.body.clone());
-        claim.complete(FirstOutcome::Response { status: response.status, headers, body });
+        claim.complete(FirstOutcome::Response { status: response.status, headers, body }).await;
     }
     let wait = preferences.wait.unwrap_or_default().min(manager.config().max_wait.get());
     let ended = tokio::time::timeout(wait, task.wait_until_ended());

@@ -8,7 +8,7 @@ use crate::{
         call_error::CallResult,
         gateway_state::Gateway,
     },
-    http_server::HttpSession,
+    http_server::{BodyState, HttpSession},
     limit::{LatencySample, SampleOutcome},
     transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
 };
@@ -73,7 +73,7 @@ pub(in crate::gateway) async fn send_with_body(
     let OutgoingRequest { head: upstream_head, input, deadline, max_body } = request;
     let (body, mut pump) = match input {
         CallInput::Complete(bytes) => (RequestBody::from(bytes), BodyPump::without_body()),
-        CallInput::Streamed(first) if first.is_empty() && session.is_body_empty() => {
+        CallInput::Streamed(first) if first.is_empty() && session.body_state() == BodyState::Empty => {
             (RequestBody::Empty, BodyPump::without_body())
         }
         CallInput::Streamed(first) => {

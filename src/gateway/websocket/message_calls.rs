@@ -161,12 +161,12 @@ impl MessageCalls<'_> {
         let session = self.session;
         // A message counts as a request for the limit by address.
         let admission = AdmissionPipeline { gateway: &session.gateway, config };
-        admission.charge_address(session.connection.peer_address.ip())?;
+        admission.charge_address(session.connection.peer_address.ip()).await?;
         let subrequest = Subrequest {
             context: session.caller_context(),
             forwarding: HeaderMutations {
                 forwarded: Some(&self.session.forwarded),
-                api_key_header: config.api_key_header.as_ref(),
+                credential_headers: config.auth.credential_headers(),
                 set: &[],
             },
             call_id: Some(self.session.call.id()),

@@ -113,7 +113,7 @@ async fn open_agent_socket(
         gateway_headers(exchange.call, admitted).chain(from_query).collect();
     let header_mutations = HeaderMutations {
         forwarded: Some(forwarded),
-        api_key_header: exchange.config.api_key_header.as_ref(),
+        credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
     };
     let request = UpstreamCall {

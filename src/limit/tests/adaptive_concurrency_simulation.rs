@@ -1,7 +1,7 @@
 //! Simulation of the adaptive concurrency limit with agents on a virtual clock: which calls it admits and refuses, and
 //! how it recovers.
 
-use crate::limit::adaptive_concurrency::{AdaptiveLimit, ConcurrencyRange};
+use crate::limit::{adaptive_concurrency::AdaptiveLimit, concurrency_range::ConcurrencyRange};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
@@ -121,7 +121,7 @@ impl SimulatedAgent {
             self.busy.peek().copied().filter(|Reverse((completed_at, ..))| *completed_at <= end)
         {
             self.now = completed_at;
-            if self.limit.should_sample(self.waiting()) {
+            if self.limit.select_for_sampling(self.waiting()) {
                 let (started_at, now) = (Duration::from_micros(received_at), Duration::from_micros(completed_at));
                 self.limit.record_response(started_at, now, self.waiting());
             }

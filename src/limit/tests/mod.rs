@@ -5,11 +5,25 @@ mod concurrency_permits;
 mod overload;
 mod quotas;
 mod rates;
+mod store_contract;
 
 use super::{clock::LimitClock, *};
-use crate::{fault::FaultCode, telemetry::LimitKind, values::Rate};
+use crate::{
+    agent::AgentId,
+    fault::{Fault, FaultCode},
+    telemetry::{LimitKind, Metrics},
+    values::{Rate, StoreAnswer},
+};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 /// Limits with a clock that the test advances.
 struct LimitFixture {
@@ -28,6 +42,15 @@ fn fixture(config_json: Value) -> LimitFixture {
     LimitFixture { limits, clock, metrics }
 }
 
+/// Returns the answer of a store in this process, which is always ready.
+#[track_caller]
+fn ready<T>(answer: StoreAnswer<'_, T>) -> T {
+    match answer {
+        StoreAnswer::Ready(value) => value,
+        StoreAnswer::Pending(_) => panic!("a store in this process answers at once"),
+    }
+}
+
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
@@ -42,7 +65,11 @@ impl LimitFixture {
     }
 
     fn batch(&self, agent: &AgentLimits, caller: &str, count: u32) -> Result<Option<RateLimitStatus>, Fault> {
-        self.limits.acquire_for_calls(agent, &self.limits.caller_key(caller, None), NonZeroU32::new(count).unwrap())
+        ready(self.limits.acquire_for_calls(
+            agent,
+            &self.limits.caller_key(caller, None),
+            NonZeroU32::new(count).unwrap(),
+        ))
     }
 
     /// Returns how many of `count` calls are admitted.

@@ -1,7 +1,7 @@
 //! Tests of calls at the adaptive concurrency limit, and of load shedding.
 
 use super::*;
-use crate::limit::load_shedding::{LoadShedder, PriorityRanks};
+use crate::limit::{load_shedding::LoadShedder, priority_ranks::PriorityRanks};
 use futures_util::FutureExt;
 
 const BASE_LATENCY: Duration = Duration::from_millis(100);
@@ -165,7 +165,7 @@ async fn a_fixed_limit_does_not_adapt() {
 
 #[test]
 fn the_lowest_priority_is_refused_first_and_the_highest_never_completely() {
-    let (shedder, threshold) = (LoadShedder::default(), Some(Duration::from_millis(10)));
+    let (shedder, threshold) = (LoadShedder::new(Metrics::new().unwrap()), Some(Duration::from_millis(10)));
     let refused_count = |rank| (0..1_000).filter(|_| shedder.decide_refusal(rank)).count();
     assert_eq!((refused_count(0), refused_count(1)), (0, 0));
     shedder.update_level(Duration::from_millis(11), threshold, 2);

@@ -67,7 +67,7 @@ fn r5_a_tier_has_its_own_quota() {
     let agent = limits.agent("a");
     let admitted = |caller, tier| {
         let key = limits.limits.caller_key(caller, Some(tier));
-        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).is_ok()).count()
+        (0..20).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN)).is_ok()).count()
     };
     assert_eq!((admitted("g", "gold"), admitted("s", "silver")), (5, 1));
 }
@@ -109,7 +109,7 @@ fn quotas_survive_a_restart() {
     let anonymous = limits.limits.anonymous_key("2001:db8::1".parse().unwrap());
     assert_eq!(limits.admitted_calls(&agent, caller, 2), 2);
     assert_eq!(
-        (0..9).filter(|_| limits.limits.acquire_for_calls(&agent, &anonymous, NonZeroU32::MIN).is_ok()).count(),
+        (0..9).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &anonymous, NonZeroU32::MIN)).is_ok()).count(),
         3
     );
     limits.limits.save_quotas(true).unwrap();
@@ -118,7 +118,7 @@ fn quotas_survive_a_restart() {
     let agent = restarted.agent("a");
     assert_eq!(restarted.admitted_calls(&agent, caller, 9), 1);
     let same_network = restarted.limits.anonymous_key("2001:db8::9".parse().unwrap());
-    assert!(restarted.limits.acquire_for_calls(&agent, &same_network, NonZeroU32::MIN).is_err());
+    assert!(ready(restarted.limits.acquire_for_calls(&agent, &same_network, NonZeroU32::MIN)).is_err());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
 }
 

@@ -56,7 +56,7 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
     let agent = limits.agent("a");
     let admitted = |caller, tier| {
         let key = limits.limits.caller_key(caller, tier);
-        (0..20).filter(|_| limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).is_ok()).count()
+        (0..20).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN)).is_ok()).count()
     };
     assert_eq!(admitted("plain", None), 2);
     assert_eq!(admitted("gold", Some("gold")), 4, "the bucket per agent still applies");
@@ -67,14 +67,14 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
 fn r5_addresses_are_limited_first_and_ipv6_by_network() {
     let limits = fixture(json!({"per_address": "3/h"}));
     let admitted = |peers: &[&str]| {
-        peers.iter().filter(|peer| limits.limits.acquire_for_address(peer.parse().unwrap()).is_ok()).count()
+        peers.iter().filter(|peer| ready(limits.limits.acquire_for_address(peer.parse().unwrap())).is_ok()).count()
     };
     assert_eq!(admitted(&["192.0.2.1"; 9]), 3);
     assert_eq!(admitted(&["::ffff:192.0.2.1"]), 0, "the same address in another form");
     assert_eq!(admitted(&["192.0.2.2"]), 1);
     assert_eq!(admitted(&["2001:db8::1", "2001:db8::2", "2001:db8::ffff:1", "2001:db8::3"]), 3);
     assert_eq!(admitted(&["2001:db8:0:1::1"]), 1);
-    let fault = limits.limits.acquire_for_address("192.0.2.1".parse().unwrap()).unwrap_err();
+    let fault = ready(limits.limits.acquire_for_address("192.0.2.1".parse().unwrap())).unwrap_err();
     assert!(fault.retry_after_secs().unwrap() > 1_000);
 }
 
@@ -141,13 +141,13 @@ fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
     assert!(limits.metrics.render().unwrap().contains("{event=\"limiter_overflow\"} 600000"));
     assert_rate_limited(limits.call(&agent, "new"), "caller");
     let policy = limits.limits.policy.load();
-    assert!(policy.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 1_000_000);
+    assert!(policy.buckets().map(|bucket| bucket.capacity()).sum::<usize>() < 1_000_000);
 
     limits.clock.advance(Duration::from_secs(61));
     limits.call(&agent, "busy").unwrap();
     limits.evict_all_idle();
     assert!(limits.limits.tracked_keys() <= 1);
-    assert!(policy.buckets().map(|bucket| bucket.store().capacity()).sum::<usize>() < 5_000);
+    assert!(policy.buckets().map(|bucket| bucket.capacity()).sum::<usize>() < 5_000);
     assert!(limits.call(&agent, "new").is_ok());
 }
 
@@ -168,7 +168,7 @@ fn a_reload_keeps_exactly_the_buckets_whose_rate_is_unchanged() {
     let agent = limits.agent("a");
     let gold = limits.limits.caller_key("g", Some("gold"));
     let call_gold =
-        || (0..9).filter(|_| limits.limits.acquire_for_calls(&agent, &gold, NonZeroU32::MIN).is_ok()).count();
+        || (0..9).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &gold, NonZeroU32::MIN)).is_ok()).count();
     assert_eq!((limits.admitted_calls(&agent, "c", 9), call_gold()), (3, 4));
     let changed = config(
         json!({"per_caller": "3/h", "per_caller_agent": "60/h", "per_agent": "8/h", "tiers": {"gold": {"per_caller": "4/h"}}}),

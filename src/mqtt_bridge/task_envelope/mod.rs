@@ -2,7 +2,10 @@
 //! The members of an envelope stay raw JSON until their step, so that a malformed or deeply nested member does not
 //! prevent the validation of the others.
 
-mod task_result;
+mod bridge_task;
+
+use bridge_task::NextStep;
+pub(super) use bridge_task::{BridgeTask, OutgoingMessage};
 
 use super::{
     MAX_PIPELINE_STEPS,
@@ -31,44 +34,6 @@ pub(super) enum TaskVerdict {
     Refuse(OutgoingMessage),
     /// Call the agent.
     Process(Box<BridgeTask>),
-}
-
-/// A message to publish with QoS 1, not retained.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OutgoingMessage {
-    pub(super) topic: String,
-    pub(super) payload: Vec<u8>,
-}
-
-impl OutgoingMessage {
-    /// Whether this is a response to a conversation, as opposed to a task for another agent.
-    pub(super) fn is_response(&self) -> bool {
-        self.topic.starts_with("/conversations/")
-    }
-}
-
-/// A valid task.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct BridgeTask {
-    /// A UUID of version 4, in the sender's spelling.
-    pub(super) id: String,
-    /// Topic of the response if the task has no next step.
-    response_topic: String,
-    conversation: String,
-    /// Instruction for the agent.
-    pub(super) instruction: Option<String>,
-    /// The input: one JSON text, byte for byte.
-    pub(super) input: Bytes,
-    next: Option<NextStep>,
-}
-
-/// Next step of a task: its destination and instruction.
-#[derive(Clone, Debug, PartialEq)]
-struct NextStep {
-    target: NextTarget,
-    instruction: Option<String>,
-    /// The steps after that, as raw JSON.
-    next: Option<String>,
 }
 
 /// An envelope, or a `next` member of one: its members as raw JSON. Unknown members are ignored (R114).

@@ -1,6 +1,6 @@
 //! Configuration of publishing: where documents are stored, who may publish what, and how much.
 
-use super::Publisher;
+use super::publisher::Publisher;
 use crate::{
     store::{self, DatabaseUrl, StoreLocation},
     values::{ConfigDuration, ConfigPath, Glob},

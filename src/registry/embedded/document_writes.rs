@@ -24,6 +24,16 @@ enum WriteTarget {
     Agent,
 }
 
+/// The maximum numbers of documents that a write had to respect.
+#[derive(Clone, Copy)]
+pub(super) struct DocumentLimits {
+    pub(super) per_publisher: u32,
+    pub(super) total: u32,
+}
+
+/// For writes that add no document.
+const NO_LIMITS: DocumentLimits = DocumentLimits { per_publisher: 0, total: 0 };
+
 /// A publisher's rights to one agent.
 #[derive(Clone, Copy)]
 struct WriteAccess<'a> {
@@ -87,7 +97,7 @@ impl EmbeddedRegistry {
         for _ in 0..MAX_PATCH_ATTEMPTS {
             let Some(stored) = self.store.get_document(id.as_str()).await? else { return Err(not_found()) };
             if *stored.owner != *access.publisher && !access.any_owner {
-                return Err(refusal_fault(WriteRefusal::NotOwner, WriteTarget::Agent, (0, 0)));
+                return Err(refusal_fault(WriteRefusal::NotOwner, WriteTarget::Agent, NO_LIMITS));
             }
             let tag = etag(stored.document.as_bytes());
             match precondition {
@@ -131,14 +141,15 @@ impl EmbeddedRegistry {
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(refusal) => Err(refusal_fault(refusal, WriteTarget::Agent, (0, 0))),
+            Err(refusal) => Err(refusal_fault(refusal, WriteTarget::Agent, NO_LIMITS)),
         }
     }
 
     fn require_publisher(&self, publisher: Publisher<'_>) -> Result<()> {
-        match self.may_publish(publisher) {
-            true => Ok(()),
-            false => Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents")),
+        if self.may_publish(publisher) {
+            Ok(())
+        } else {
+            Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"))
         }
     }
 
@@ -190,7 +201,8 @@ impl EmbeddedRegistry {
             return Err(Fault::new(FaultCode::Conflict, "Another source has an agent with this id"));
         }
         let write = self.new_write(access, &id, Some(text), precondition);
-        let limits = write.limits;
+        let (per_publisher, total) = write.limits;
+        let limits = DocumentLimits { per_publisher, total };
         let effect =
             self.store.write(write).await?.into_result().map_err(|refusal| refusal_fault(refusal, target, limits))?;
         let (stored, outcome): (StoredDocument, fn(PublishedDocument) -> PublishOutcome) = match effect {
@@ -232,11 +244,12 @@ fn precondition_failed() -> Fault {
 }
 
 /// Returns the fault for a write that the store refused.
-pub(super) fn refused_write_fault(refusal: WriteRefusal, limits: (u32, u32)) -> Fault {
+pub(super) fn refused_write_fault(refusal: WriteRefusal, limits: DocumentLimits) -> Fault {
     refusal_fault(refusal, WriteTarget::Agent, limits)
 }
 
-fn refusal_fault(refusal: WriteRefusal, target: WriteTarget, (per_publisher, total): (u32, u32)) -> Fault {
+fn refusal_fault(refusal: WriteRefusal, target: WriteTarget, limits: DocumentLimits) -> Fault {
+    let DocumentLimits { per_publisher, total } = limits;
     match refusal {
         WriteRefusal::NotFound => not_found(),
         WriteRefusal::PreconditionFailed => precondition_failed(),

@@ -4,7 +4,7 @@
 use super::{
     DocumentRevision, EmbeddedRegistry, PublishConfig,
     document_validation::{self, ValidDocument},
-    document_writes::refused_write_fault,
+    document_writes::{DocumentLimits, refused_write_fault},
 };
 use crate::{
     agent::AgentId,
@@ -138,7 +138,7 @@ impl EmbeddedRegistry {
             )
         })?;
         let created = owner_record.map_or_else(OffsetDateTime::now_utc, |record| record.created);
-        self.store_imported(&config, &id, text, (owner.into(), created)).await
+        self.store_imported(&config, &id, text, owner, created).await
     }
 
     async fn store_imported(
@@ -146,17 +146,18 @@ impl EmbeddedRegistry {
         config: &PublishConfig,
         id: &AgentId,
         text: Arc<str>,
-        restored: (Arc<str>, OffsetDateTime),
+        owner: &str,
+        created: OffsetDateTime,
     ) -> Result<()> {
-        let limits = (config.max_documents_per_publisher, config.max_documents);
+        let limits = DocumentLimits { per_publisher: config.max_documents_per_publisher, total: config.max_documents };
         let write = DocumentWrite {
             id: id.to_shared_str(),
             document: Some(text),
             writer: "import".into(),
             any_owner: true,
             precondition: WritePrecondition::Always,
-            limits,
-            restored: Some(restored),
+            limits: (limits.per_publisher, limits.total),
+            restored: Some((owner.into(), created)),
         };
         self.store.write(write).await?.into_result().map(drop).map_err(|why| refused_write_fault(why, limits))
     }

@@ -7,11 +7,13 @@ mod document_validation;
 mod document_writes;
 mod export_import;
 mod published_feed;
+mod publisher;
 
 pub use crate::store::WritePrecondition;
 pub use config::{PublishConfig, PublisherRule};
 pub use export_import::{ImportReport, RejectedFile};
 pub use published_feed::PublishedFeed;
+pub use publisher::Publisher;
 
 use super::{document_parser, feed::DocumentBody};
 use crate::{
@@ -26,15 +28,6 @@ use published_feed::RevisionTracker;
 use serde_json::Value;
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
-
-/// An authenticated caller that publishes.
-#[derive(Clone, Copy, Debug)]
-pub struct Publisher<'a> {
-    /// Full id of the caller, such as `key:team-a`.
-    pub id: &'a str,
-    /// Groups of the caller.
-    pub groups: &'a [Arc<str>],
-}
 
 /// A published document.
 #[derive(Clone, Debug)]

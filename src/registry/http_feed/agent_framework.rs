@@ -49,9 +49,7 @@ fn post_endpoint(members: &Map<String, Value>, base: &Url) -> Result<String, Str
     });
     let path = path.ok_or("endpoints: must have one with method POST over HTTP and a path without variables")?;
     // `/v1/message:send` is a path; without its slash it would parse as a scheme.
-    let absolute_path = match path.starts_with('/') || path.contains("://") {
-        true => path.to_owned(),
-        false => format!("/{path}"),
-    };
+    let absolute_path =
+        if path.starts_with('/') || path.contains("://") { path.to_owned() } else { format!("/{path}") };
     base.join(&absolute_path).map(String::from).map_err(|_| format!("endpoints: {} is not a path", quote_name(path)))
 }

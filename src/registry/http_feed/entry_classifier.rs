@@ -97,23 +97,18 @@ impl EntryClassifier {
         classified.unwrap_or_else(|why| ClassifiedEntry::Invalid(label_reason(raw, &why)))
     }
 
-    /// Converts the document that was read from `base`, under the name `listed_name` in its list, or returns why it is
-    /// rejected.
+    /// Parses a document that its list links to.
     ///
     /// # Errors
     /// The content is no agent document, such as half of one: it says nothing about the agent.
-    pub(super) fn convert_document(
-        &self,
-        text: &Bytes,
-        listed_name: Option<&str>,
-        base: &Url,
-    ) -> Result<Result<ConvertedDocument, String>, String> {
+    pub(super) fn parse_document(&self, text: &Bytes) -> Result<Value, String> {
         let value = self.parse(text)?;
         let names_agent =
             ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
-        match names_agent {
-            true => Ok(self.convert(value, text, listed_name, base)),
-            false => Err("it is not an agent's document (it has neither id nor name)".to_owned()),
+        if names_agent {
+            Ok(value)
+        } else {
+            Err("it is not an agent's document (it has neither id nor name)".to_owned())
         }
     }
 
@@ -176,7 +171,7 @@ impl EntryClassifier {
     }
 
     /// Converts a document of any shape; `original` is its text, where the list has it as a text of its own.
-    fn convert(
+    pub(super) fn convert(
         &self,
         value: Value,
         original: &Bytes,
@@ -214,9 +209,10 @@ impl EntryClassifier {
             return Ok(members);
         };
         if !members.contains_key("signatures") {
-            return match self.signature_policy.require_signature {
-                true => Err("signatures: the document is not signed (require_signature is set)".to_owned()),
-                false => Ok(members),
+            return if self.signature_policy.require_signature {
+                Err("signatures: the document is not signed (require_signature is set)".to_owned())
+            } else {
+                Ok(members)
             };
         }
         match trusted_keys.extract_verified_card(&Value::Object(members))? {

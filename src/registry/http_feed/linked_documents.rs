@@ -168,17 +168,20 @@ async fn fetch_one(
     classifier: &EntryClassifier,
     fetch: DueFetch,
 ) -> (DueFetch, FetchResult) {
-    let response: Result<Option<FetchedDocument>, String> = match fetch.conditional {
-        false => client.get_unconditional(&fetch.url).await.map(Some),
-        true => client.get(&fetch.url).await.map(|fetched| match fetched {
+    let response: Result<Option<FetchedDocument>, String> = if fetch.conditional {
+        client.get(&fetch.url).await.map(|fetched| match fetched {
             ConditionalResponse::NotModified => None,
             ConditionalResponse::Modified(response) => Some(response),
-        }),
+        })
+    } else {
+        client.get_unconditional(&fetch.url).await.map(Some)
     };
     let result = response.and_then(|response| {
-        let converted = response
-            .map(|response| classifier.convert_document(&response.body, fetch.listed_name.as_deref(), &response.url));
-        converted.transpose().map_err(|why| format!("{}: {why}", fetch.url))
+        let converted = response.map(|response| {
+            let value = classifier.parse_document(&response.body)?;
+            Ok(classifier.convert(value, &response.body, fetch.listed_name.as_deref(), &response.url))
+        });
+        converted.transpose().map_err(|why: String| format!("{}: {why}", fetch.url))
     });
     (fetch, result)
 }

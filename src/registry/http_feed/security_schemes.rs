@@ -69,9 +69,10 @@ pub(super) fn authentication_of_schemes(names: &[&str]) -> Result<Option<Value>,
 }
 
 fn authentication_json(alternative: AuthAlternative) -> Value {
-    match alternative.scopes.is_empty() {
-        true => json!({"type": alternative.kind}),
-        false => json!({"type": alternative.kind, "scopes": alternative.scopes}),
+    if alternative.scopes.is_empty() {
+        json!({"type": alternative.kind})
+    } else {
+        json!({"type": alternative.kind, "scopes": alternative.scopes})
     }
 }
 

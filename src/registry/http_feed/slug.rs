@@ -28,14 +28,12 @@ pub(super) fn slug(name: &str) -> String {
     let mut slug = words.collect::<Vec<_>>().join("-");
     slug.truncate(slug.len().min(128));
     let trimmed = slug.trim_matches('-');
-    match AgentId::is_valid(trimmed) && name.len() <= 128 {
-        true => trimmed.to_owned(),
-        false => {
-            let prefix =
-                trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
-            let prefix = if prefix.is_empty() { "agent" } else { prefix };
-            format!("{prefix}-{}", encode_hex(sha256(name.as_bytes()).get(..8).unwrap_or_default()))
-        }
+    if AgentId::is_valid(trimmed) && name.len() <= 128 {
+        trimmed.to_owned()
+    } else {
+        let prefix = trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);
+        let prefix = if prefix.is_empty() { "agent" } else { prefix };
+        format!("{prefix}-{}", encode_hex(sha256(name.as_bytes()).get(..8).unwrap_or_default()))
     }
 }
 

@@ -4,7 +4,9 @@
 
 use super::{
     status_message::{self, Availability},
-    status_table_state::{AgentEntry, PartName, PendingReport, QUIET_PERIOD, StatusTableState, SubscriptionState},
+    status_table_state::{
+        AgentEntry, OVERFLOW_PART, PartName, PendingReport, QUIET_PERIOD, StatusTableState, SubscriptionState,
+    },
 };
 use crate::{
     registry::feed::{FeedPart, PartUpdate, PollResult},
@@ -20,8 +22,6 @@ use tokio::{sync::Notify, time::Instant};
 
 /// Maximum size in bytes of all documents together.
 const MAX_TOTAL_SIZE: usize = 256 << 20;
-/// Name of the part that reports agents which did not fit.
-pub(super) const OVERFLOW_PART: &str = "/control/agents/+/status";
 
 /// The status table, shared by the feed and its subscriber.
 #[derive(Debug)]

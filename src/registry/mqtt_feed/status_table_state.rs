@@ -1,7 +1,6 @@
 //! State of the status table: the agents of a broker at one moment, and the updates not yet reported.
 //! The status table decides which agents are admitted.
 
-use super::status_table::OVERFLOW_PART;
 use crate::{
     registry::feed::{DocumentBody, PartUpdate, PollResult, RawDocument},
     values::sha256,
@@ -13,6 +12,9 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
+
+/// Name of the part that reports agents which did not fit.
+pub(super) const OVERFLOW_PART: &str = "/control/agents/+/status";
 
 /// The retained statuses are complete after this time without a further one.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(300);

@@ -4,6 +4,7 @@
 mod model_files;
 mod wordpiece;
 
+use model_files::ModelTables;
 use std::{
     borrow::Cow,
     path::Path,
@@ -37,7 +38,7 @@ impl EmbeddingModel {
     /// The model is invalid, which a test rules out.
     pub(super) fn builtin() -> Result<Arc<Self>, String> {
         static BUILTIN: OnceLock<Result<Arc<EmbeddingModel>, String>> = OnceLock::new();
-        BUILTIN.get_or_init(|| model_files::load_builtin().map(Arc::new)).clone()
+        BUILTIN.get_or_init(|| model_files::load_builtin().map(Self::from_tables).map(Arc::new)).clone()
     }
 
     /// Loads a model from its folder.
@@ -45,7 +46,12 @@ impl EmbeddingModel {
     /// # Errors
     /// A file is missing, invalid or not supported.
     pub(super) fn load(folder: &Path) -> Result<Arc<Self>, String> {
-        model_files::load_folder(folder).map(Arc::new)
+        model_files::load_folder(folder).map(Self::from_tables).map(Arc::new)
+    }
+
+    fn from_tables(tables: ModelTables) -> Self {
+        let ModelTables { vocabulary, rows, dimensions } = tables;
+        Self { tokenizer: WordPieceTokenizer::new(vocabulary), rows, dimensions }
     }
 
     pub(super) fn dimensions(&self) -> usize {

@@ -1,7 +1,6 @@
 //! Loading of a model's files: config.json, tokenizer.json and model.safetensors. Unsupported settings are refused: a
 //! tokenizer other than the one of the model's training would produce wrong embeddings.
 
-use super::{EmbeddingModel, WordPieceTokenizer};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Deserialize;
 use std::{borrow::Cow, collections::HashMap, fs, io::Read, path::Path};
@@ -17,15 +16,15 @@ static VOCABULARY: &[u8] = include_bytes!("minilm-static-128/tokenizer.json");
 static WEIGHTS: &[u8] = include_bytes!("minilm-static-128/model.safetensors");
 
 /// Returns the model that is compiled into the program.
-pub(super) fn load_builtin() -> Result<EmbeddingModel, String> {
-    EmbeddingModel::new(VOCABULARY, Cow::Borrowed(WEIGHTS))
+pub(super) fn load_builtin() -> Result<ModelTables, String> {
+    ModelTables::parse(VOCABULARY, Cow::Borrowed(WEIGHTS))
 }
 
 /// Loads the model in `folder`.
-pub(super) fn load_folder(folder: &Path) -> Result<EmbeddingModel, String> {
+pub(super) fn load_folder(folder: &Path) -> Result<ModelTables, String> {
     let vocabulary = read_bounded(folder, "tokenizer.json", MAX_VOCABULARY_BYTES)?;
     let weights = read_bounded(folder, "model.safetensors", MAX_WEIGHTS_BYTES)?;
-    EmbeddingModel::new(&vocabulary, Cow::Owned(weights))
+    ModelTables::parse(&vocabulary, Cow::Owned(weights))
 }
 
 fn read_bounded(folder: &Path, name: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
@@ -33,14 +32,25 @@ fn read_bounded(folder: &Path, name: &str, max_bytes: u64) -> Result<Vec<u8>, St
     let read_error = |why: std::io::Error| format!("{} cannot be read: {why}", path.display());
     let mut bytes = Vec::new();
     fs::File::open(&path).map_err(read_error)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(read_error)?;
-    match bytes.len() as u64 > max_bytes {
-        true => Err(format!("{} is too large (at most {}MiB)", path.display(), max_bytes >> 20)),
-        false => Ok(bytes),
+    if bytes.len() as u64 > max_bytes {
+        Err(format!("{} is too large (at most {}MiB)", path.display(), max_bytes >> 20))
+    } else {
+        Ok(bytes)
     }
 }
 
-impl EmbeddingModel {
-    fn new(vocabulary: &[u8], weights: Cow<'static, [u8]>) -> Result<Self, String> {
+/// The contents of a model's files.
+pub(super) struct ModelTables {
+    /// The number of each piece.
+    pub(super) vocabulary: HashMap<String, u32>,
+    /// A row of signed bytes for each piece, all of one scale.
+    pub(super) rows: Cow<'static, [u8]>,
+    /// The length of a row.
+    pub(super) dimensions: usize,
+}
+
+impl ModelTables {
+    fn parse(vocabulary: &[u8], weights: Cow<'static, [u8]>) -> Result<Self, String> {
         let vocabulary = serde_json::from_slice::<TokenizerFile>(vocabulary)
             .map_err(|why| format!("tokenizer.json is not a WordPiece tokenizer of BERT's uncased kind: {why}"))?
             .into_vocabulary()?;
@@ -53,9 +63,7 @@ impl EmbeddingModel {
         };
         let pieces = rows.len() / dimensions;
         match vocabulary.values().max() {
-            Some(last) if (*last as usize) < pieces => {
-                Ok(Self { tokenizer: WordPieceTokenizer::new(vocabulary), rows, dimensions })
-            }
+            Some(last) if (*last as usize) < pieces => Ok(Self { vocabulary, rows, dimensions }),
             _ => {
                 Err(format!("model.safetensors has {pieces} rows (it must have one for each piece of tokenizer.json)"))
             }

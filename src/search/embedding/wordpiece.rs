@@ -40,10 +40,7 @@ impl WordPieceTokenizer {
         let mut rest = normalized.as_str();
         while let Some(first) = rest.chars().next() {
             let is_boundary = |c: char| c.is_whitespace() || is_standalone(c);
-            let end = match is_boundary(first) {
-                true => first.len_utf8(),
-                false => rest.find(is_boundary).unwrap_or(rest.len()),
-            };
+            let end = if is_boundary(first) { first.len_utf8() } else { rest.find(is_boundary).unwrap_or(rest.len()) };
             let (word, tail) = rest.split_at(end);
             rest = tail;
             // A single letter or sign has no meaning; a single ideograph is not a word to a model of another language.

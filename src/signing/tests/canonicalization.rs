@@ -1,7 +1,8 @@
 //! Examples of RFC 8785, RFC 7638 and RFC 8037, and canonical forms of A2A and of its SDKs.
 
 use super::*;
-use crate::signing::{canonical_forms, jwk};
+use crate::signing::{canonical_forms, public_key::PublicKey};
+use serde_json::Map;
 
 fn text(value: Value) -> String {
     String::from_utf8(serde_json_canonicalizer::to_vec(&value).unwrap()).unwrap()
@@ -61,7 +62,7 @@ fn rfc7638_and_rfc8037_thumbprints_match_their_examples() {
     assert_eq!(ed25519.kid, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
     let [n, e] = [n, "AQAB"].map(|text| URL_SAFE_NO_PAD.decode(text).unwrap());
-    assert_eq!(jwk::thumbprint(&KeyMaterial::Rsa { n, e }), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
+    assert_eq!(PublicKey::Rsa { n, e }.thumbprint(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
 }
 
 #[test]

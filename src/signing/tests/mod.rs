@@ -3,7 +3,14 @@
 mod canonicalization;
 mod forged_signatures;
 
-use super::*;
+use super::{
+    jws::signing_input,
+    trusted_keys::{MAX_MEMBER_CHARS, MAX_SIGNATURES},
+    *,
+};
+use aws_lc_rs::{rand::SystemRandom, signature::KeyPair as _};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
 
 /// The key of RFC 8037 A.1 as PKCS#8.
 const ED25519_PEM: &str = "-----BEGIN PRIVATE KEY-----

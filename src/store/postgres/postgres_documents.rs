@@ -115,7 +115,7 @@ impl PostgresDocumentStore {
         let head: i64 = state.try_get(1)?;
         let start =
             document_sql::resume_position(cursor, state.try_get::<_, String>(0)?.into(), head, state.try_get(2)?);
-        let after = i64::try_from(start.0.revision()).unwrap_or(i64::MAX);
+        let after = i64::try_from(start.cursor.revision()).unwrap_or(i64::MAX);
         let rows = transaction.query(document_sql::SELECT_CHANGES, &[&after, &document_sql::to_i64(limit)]).await?;
         transaction.rollback().await?;
         let changes = rows.iter().map(change_from_row).collect::<std::result::Result<_, _>>()?;

@@ -1,7 +1,7 @@
 //! Tests of the metrics page: its values, its validity, and the bound on its size.
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, AuthenticationMethod},
     fault::FaultCode,
     telemetry::{
         AgentDocumentState, CallOutcome, CallerClass, ConnectionOutcome, Event, LimitKind, Metrics, MetricsConfig,
@@ -9,6 +9,8 @@ use crate::{
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
+
+const KEY: CallerClass = CallerClass::of_method(AuthenticationMethod::ApiKey);
 
 fn agent(id: &str, operations: &[&str]) -> Agent {
     let operations: Vec<_> = operations.iter().map(|name| json!({"name": name})).collect();
@@ -22,7 +24,7 @@ fn agent(id: &str, operations: &[&str]) -> Agent {
 fn outcome(operation: Option<usize>, code: Option<FaultCode>) -> CallOutcome {
     CallOutcome {
         operation,
-        caller_class: CallerClass::KEY,
+        caller_class: KEY,
         code,
         duration: Duration::from_millis(7),
         upstream_duration: Some(Duration::from_millis(5)),
@@ -130,13 +132,18 @@ fn the_number_of_operation_labels_per_agent_is_bounded() {
 fn an_unconfigured_tier_creates_no_label() {
     let metrics = new_metrics();
     metrics.register_tiers((0..40).map(|n| ["gold", "key", "silver"][n % 3]));
-    assert_ne!(metrics.caller_class(CallerClass::KEY, Some("gold")), CallerClass::KEY);
-    assert_eq!(metrics.caller_class(CallerClass::BEARER, Some("forged")), CallerClass::BEARER);
-    assert_eq!(metrics.caller_class(CallerClass::BEARER, Some("key")), CallerClass::BEARER);
-    assert_eq!(metrics.caller_class(CallerClass::NONE, None), CallerClass::NONE);
+    assert_ne!(metrics.caller_class(AuthenticationMethod::ApiKey, Some("gold")), KEY);
+    assert_eq!(
+        metrics.caller_class(AuthenticationMethod::Bearer, Some("forged")),
+        CallerClass::of_method(AuthenticationMethod::Bearer)
+    );
+    assert_eq!(
+        metrics.caller_class(AuthenticationMethod::Bearer, Some("key")),
+        CallerClass::of_method(AuthenticationMethod::Bearer)
+    );
     let more: Vec<String> = (0..40).map(|n| format!("t{n}")).collect();
     metrics.register_tiers(more.iter().map(String::as_str));
-    assert_eq!(metrics.caller_class(CallerClass::KEY, Some("t39")), CallerClass::KEY);
+    assert_eq!(metrics.caller_class(AuthenticationMethod::ApiKey, Some("t39")), KEY);
 }
 
 #[test]
@@ -209,7 +216,7 @@ mod external {
                 handle.record(&outcome(Some(1), None));
             }
             handle.record(&CallOutcome {
-                caller_class: metrics.caller_class(CallerClass::KEY, Some("gold \"\\\n")),
+                caller_class: metrics.caller_class(AuthenticationMethod::ApiKey, Some("gold \"\\\n")),
                 ..outcome(None, None)
             });
         }

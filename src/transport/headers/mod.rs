@@ -16,8 +16,8 @@ use std::{borrow::Cow, fmt::Write as _, net::IpAddr, time::Duration};
 pub struct HeaderMutations<'a> {
     /// The value of `Forwarded`, as [`build_forwarded`] writes it. `None` hides the caller's address.
     pub forwarded: Option<&'a HeaderValue>,
-    /// The header in which callers send API keys, besides `X-API-Key`; it is stripped.
-    pub api_key_header: Option<&'a HeaderName>,
+    /// The header fields that carry callers' credentials; they are stripped.
+    pub credential_headers: &'a [HeaderName],
     /// Fields that the gateway sets for this call, such as `X-Request-ID`; they replace the caller's.
     pub set: &'a [(HeaderName, HeaderValue)],
 }
@@ -49,7 +49,7 @@ pub(super) fn build_request_headers(
     for (name, value) in caller {
         if !is_stripped_from_request(name.as_str())
             && !connection_options.contains(name.as_str())
-            && mutations.api_key_header != Some(name)
+            && !mutations.credential_headers.contains(name)
         {
             headers.append(name, value.clone());
         }

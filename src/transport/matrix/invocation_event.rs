@@ -108,7 +108,8 @@ pub(super) fn transaction_id(request: &UpstreamCall<'_>, destination: [&str; 2],
     let headers = request.headers;
     let key = headers.get("idempotency-key")?;
     let credential = ["authorization", "x-api-key"].iter().find_map(|name| headers.get(*name));
-    let credential = credential.or_else(|| headers.get(request.header_mutations.api_key_header?))?;
+    let configured = || request.header_mutations.credential_headers.iter().find_map(|name| headers.get(name));
+    let credential = credential.or_else(configured)?;
     let mut hash = digest::Context::new(&digest::SHA256);
     let parts: [&[u8]; 6] = [
         key.as_bytes(),

@@ -4,7 +4,7 @@ use super::*;
 use crate::transport::failover::FailoverCall;
 use crate::{
     fault::{self, FaultCode},
-    transport::{circuit_breaker::CallAttempt, config::CircuitBreakerConfig},
+    transport::{circuit_breaker::CallAttempt, config::CircuitBreakerConfig, failover::FailoverCall},
 };
 use std::collections::BTreeSet;
 

@@ -50,7 +50,10 @@ fn r4_the_callers_credentials_and_identity_claims_are_stripped() {
     ];
     let lines: Vec<_> = secrets.iter().map(|name| (*name, "s3cret")).collect();
     let key_header = HeaderName::from_static("x-team-key");
-    let headers = sent_headers(&lines, &HeaderMutations { api_key_header: Some(&key_header), ..no_mutations() });
+    let headers = sent_headers(
+        &lines,
+        &HeaderMutations { credential_headers: std::slice::from_ref(&key_header), ..no_mutations() },
+    );
     assert!(headers.values().all(|value| value != "s3cret"), "{headers:?}");
 }
 

@@ -11,12 +11,22 @@ use std::str::Chars;
 pub(super) struct PathUse {
     pub(super) line: usize,
     pub(super) segments: Vec<String>,
-    /// Number of inline modules (`mod name { … }`) around the path.
-    pub(super) inline_depth: usize,
+    /// The inline modules (`mod name { … }`) around the path, from the outside.
+    pub(super) inline_modules: Vec<String>,
+    /// What a `use` makes of the path; none for a path in other code.
+    pub(super) import: Option<Import>,
+}
+
+/// A name that a `use` brings into its module.
+#[derive(Debug, PartialEq)]
+pub(super) struct Import {
+    pub(super) name: String,
+    /// Whether the `use` has a visibility, so that other modules may find the name here.
+    pub(super) is_reexport: bool,
 }
 
 /// A token (identifier, `::` or one character) and its line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) line: usize,
     pub(super) text: String,
@@ -164,7 +174,7 @@ fn is_name_character(character: char) -> bool {
 
 /// Returns every path of two or more segments, and every item that a `use` names.
 pub(super) fn find_paths(tokens: &[Token]) -> Vec<PathUse> {
-    let mut reader = PathReader { tokens, at: 0, paths: Vec::new(), braces: Vec::new() };
+    let mut reader = PathReader { tokens, at: 0, paths: Vec::new(), braces: Vec::new(), is_reexport: false };
     reader.read();
     reader.paths
 }
@@ -173,18 +183,21 @@ struct PathReader<'a> {
     tokens: &'a [Token],
     at: usize,
     paths: Vec<PathUse>,
-    /// One entry for each open brace: whether it opened a module.
-    braces: Vec<bool>,
+    /// One entry for each open brace: the module that it opened, if it did.
+    braces: Vec<Option<String>>,
+    /// Whether the `use` that is read has a visibility.
+    is_reexport: bool,
 }
 
 impl PathReader<'_> {
     fn read(&mut self) {
         while let Some(token) = self.tokens.get(self.at) {
             match token.text.as_str() {
-                "{" => self.braces.push(self.at >= 2 && self.text(self.at - 2) == "mod"),
+                "{" => self.braces.push(opened_module(self.tokens, self.at).map(str::to_owned)),
                 "}" => drop(self.braces.pop()),
                 // `use<'a>` is a precise-capturing bound, not an import.
                 "use" if self.text(self.at + 1) != "<" => {
+                    self.is_reexport = self.at > 0 && matches!(self.text(self.at - 1), "pub" | ")");
                     self.at += 1;
                     self.read_use_tree(&[]);
                     continue;
@@ -231,7 +244,7 @@ impl PathReader<'_> {
             self.at += 2;
         }
         if segments.len() > 1 {
-            self.push(line, segments);
+            self.push(line, segments, None);
         }
     }
 
@@ -239,11 +252,15 @@ impl PathReader<'_> {
     fn read_use_tree(&mut self, prefix: &[String]) {
         let line = self.line();
         let mut segments = prefix.to_vec();
+        let mut name = None;
         loop {
             match self.text(self.at) {
                 "" | "," | "}" | ";" => break,
                 "{" => return self.read_use_group(&segments),
-                "as" => self.at += 2,
+                "as" => {
+                    name = Some(self.text(self.at + 1).to_owned());
+                    self.at += 2;
+                }
                 "*" => {
                     segments.push("*".to_owned());
                     self.at += 1;
@@ -256,7 +273,11 @@ impl PathReader<'_> {
                 }
             }
         }
-        self.push(line, segments);
+        if segments.len() > 1 && segments.last().is_some_and(|last| last == "self") {
+            segments.pop();
+        }
+        let name = name.or_else(|| segments.last().cloned()).unwrap_or_default();
+        self.push(line, segments, Some(Import { name, is_reexport: self.is_reexport }));
     }
 
     fn read_use_group(&mut self, prefix: &[String]) {
@@ -274,8 +295,75 @@ impl PathReader<'_> {
         }
     }
 
-    fn push(&mut self, line: usize, segments: Vec<String>) {
-        let inline_depth = self.braces.iter().filter(|module| **module).count();
-        self.paths.push(PathUse { line, segments, inline_depth });
+    fn push(&mut self, line: usize, segments: Vec<String>, import: Option<Import>) {
+        let inline_modules = self.braces.iter().flatten().cloned().collect();
+        self.paths.push(PathUse { line, segments, inline_modules, import });
     }
+}
+
+/// Returns the name of the module that the brace at `at` opens, if it opens one.
+pub(super) fn opened_module(tokens: &[Token], at: usize) -> Option<&str> {
+    let is_module = at >= 2 && tokens[at - 2].text == "mod";
+    is_module.then(|| tokens[at - 1].text.as_str())
+}
+
+/// Code without the items that only tests have.
+pub(super) struct ProductionCode {
+    pub(super) tokens: Vec<Token>,
+    /// The modules that the file declares for tests (`#[cfg(test)] mod name;`).
+    pub(super) test_modules: Vec<String>,
+}
+
+/// Splits off every item behind `#[cfg(test)]`.
+pub(super) fn without_test_items(tokens: Vec<Token>) -> ProductionCode {
+    let mut code = ProductionCode { tokens: Vec::new(), test_modules: Vec::new() };
+    let mut at = 0;
+    while at < tokens.len() {
+        if !starts_with(&tokens, at, &["#", "[", "cfg", "(", "test", ")", "]"]) {
+            code.tokens.push(tokens[at].clone());
+            at += 1;
+            continue;
+        }
+        let end = item_end(&tokens, at + 7);
+        let item = &tokens[at + 7..end];
+        let declaration = item.iter().position(|token| token.text == "mod");
+        code.test_modules.extend(declaration.and_then(|at| item.get(at + 1)).map(|name| name.text.clone()));
+        at = end;
+    }
+    code
+}
+
+pub(super) fn starts_with(tokens: &[Token], at: usize, texts: &[&str]) -> bool {
+    let rest = tokens.get(at..).unwrap_or_default();
+    rest.len() >= texts.len() && rest.iter().zip(texts).all(|(token, text)| token.text == *text)
+}
+
+/// Returns the place after the item, field or statement that starts at `start`.
+fn item_end(tokens: &[Token], start: usize) -> usize {
+    let is_item = |text: &str| {
+        matches!(
+            text,
+            "pub" | "fn" | "async" | "const" | "impl" | "mod" | "use" | "struct" | "enum" | "trait" | "type" | "static"
+        )
+    };
+    let item = tokens.get(start).is_some_and(|token| is_item(&token.text));
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(start) {
+        match token.text.as_str() {
+            "(" | "[" | "{" => depth += 1,
+            // The end of what surrounds a last field without a comma.
+            ")" | "]" | "}" if depth == 0 => return at,
+            ")" | "]" => depth -= 1,
+            "}" => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            ";" if depth == 0 => return at + 1,
+            "," if depth == 0 && !item => return at + 1,
+            _ => {}
+        }
+    }
+    tokens.len()
 }

@@ -29,7 +29,7 @@ fn build_authorizer(provider: &OpenIdProvider, changes: &Value) -> Authorizer {
     let config = json!({"bearer": {"issuers": [issuer], "introspection": introspection, "token_cache_ttl": "1s"}});
     let access = json!({"grants": [{"callers": ["oauth:app-1"], "agents": ["echo"]}]});
     let client = FetchClient::build(&net::NetworkConfig::default(), Default::default()).unwrap();
-    let services = AuthServices { client, metrics: Metrics::new().unwrap() };
+    let services = AuthServices { client, metrics: Metrics::new().unwrap(), browser_pairing: None };
     Authorizer::build(
         &serde_json::from_value(config).unwrap(),
         &serde_json::from_value(access).unwrap(),

@@ -113,7 +113,10 @@ async fn run(folder: &Path, port: u16) -> Child {
         .unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let ready = command("pg_isready").args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]).status().unwrap();
+        let mut probe = command("pg_isready");
+        // The user `postgres` may not read the folder of the repository.
+        probe.args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()]).current_dir(folder);
+        let ready = probe.status().unwrap();
         if ready.success() {
             return process;
         }

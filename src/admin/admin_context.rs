@@ -1,0 +1,12 @@
+//! What the handlers of the admin pages use.
+
+use super::admin_state::AdminState;
+use crate::telemetry::Metrics;
+use std::sync::Arc;
+
+/// State that every handler has.
+#[derive(Clone)]
+pub(super) struct AdminContext {
+    pub(super) state: Arc<dyn AdminState>,
+    pub(super) metrics: Arc<Metrics>,
+}

@@ -1,0 +1,35 @@
+//! What the handlers of the admin pages share: error responses, the refusal of web pages, and blocking threads.
+
+use crate::fault::{ErrorFormat, Fault, FaultCode};
+use axum::{
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+/// Returns the response for a fault; an internal fault is logged.
+pub(super) fn error_response(fault: &Fault) -> Response {
+    if fault.code() == FaultCode::Internal {
+        tracing::error!(%fault, "admin page failed");
+    }
+    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let content_type = [(header::CONTENT_TYPE, ErrorFormat::Error.media_type())];
+    let mut response = (status, content_type, fault.to_body(ErrorFormat::Error, "admin")).into_response();
+    for (name, value) in fault.headers() {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+/// Runs `build` on a blocking thread; `None` if it panicked.
+pub(super) async fn run_blocking<T: Send + 'static>(build: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(build).await.ok()
+}
+
+/// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
+pub(super) fn refuse_browser_page(headers: &HeaderMap) -> Option<Response> {
+    let is_from_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    is_from_page
+        .then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
+}

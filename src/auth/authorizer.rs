@@ -1,0 +1,238 @@
+//! Authorisation: authenticates the caller by the credential that counts, and decides whether the caller may call the
+//! agent. An agent that the caller may not call gets the response for an agent that does not exist.
+
+use super::{
+    authenticator::AuthenticationResult,
+    authenticator_list::AuthenticatorList,
+    build_context::{AuthServices, BuildContext},
+    caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials},
+    challenges::{self, AuthChallenges},
+    config::AuthConfig,
+    grants::{ANONYMOUS, AccessConfig, GrantIndex, GrantSet},
+};
+use crate::{
+    agent::{Agent, AuthenticationMethod},
+    fault::Fault,
+};
+use http::HeaderName;
+use std::sync::Arc;
+
+/// Authenticates callers and authorises their calls, for one configuration.
+#[derive(Debug)]
+pub struct Authorizer {
+    grants: Arc<GrantIndex>,
+    authenticators: AuthenticatorList,
+    anonymous: Arc<Caller>,
+    challenges: AuthChallenges,
+}
+
+impl Authorizer {
+    /// Builds the authorizer. Reads the API keys, and leaves the fetch of the issuers' keys to the first call or
+    /// [`Authorizer::tick`]. Takes over the keys that `previous` fetched, so that a reload succeeds while an issuer is
+    /// unreachable.
+    ///
+    /// # Errors
+    /// Every problem of both sections, each with its configuration key.
+    pub fn build(
+        config: &AuthConfig,
+        access: &AccessConfig,
+        services: &AuthServices,
+        previous: Option<&Self>,
+    ) -> Result<Self, Vec<String>> {
+        // Problems of credentials and of grants are reported together.
+        let (grants, mut problems) = GrantIndex::build(access);
+        let grants = Arc::new(grants);
+        if !challenges::is_valid_realm(&config.realm) {
+            problems.push("auth.realm: is not valid (1 to 64 letters, digits, spaces, dots or dashes)".to_owned());
+        }
+        let previous = previous.map(|previous| previous.authenticators.entries()).unwrap_or_default();
+        let authenticators = AuthenticatorList::build(&BuildContext { config, grants: &grants, services, previous });
+        let authenticators =
+            authenticators.map_err(|reasons| problems.extend(reasons.into_iter().map(|why| format!("auth.{why}"))));
+        let (Ok(authenticators), true) = (authenticators, problems.is_empty()) else {
+            return Err(problems);
+        };
+        let credentials = authenticators.entries().iter().map(|entry| &entry.credential);
+        let challenges = AuthChallenges::new(&config.realm, credentials);
+        Ok(Self { anonymous: anonymous_caller(&grants), grants, authenticators, challenges })
+    }
+
+    /// Returns the caller of requests without a credential.
+    pub fn anonymous_caller(&self) -> &Arc<Caller> {
+        &self.anonymous
+    }
+
+    /// Returns the grants that name `agent`, valid for this authorizer only.
+    pub fn grants_for_agent(&self, agent: &Agent) -> GrantSet {
+        self.grants.grants_for_agent(agent)
+    }
+
+    /// Returns whether `grants` come from this authorizer and not from a previous one.
+    pub fn is_current(&self, grants: &GrantSet) -> bool {
+        self.grants.is_current(grants)
+    }
+
+    /// Returns the header fields that carry callers' credentials, which are never forwarded to agents: `Authorization`
+    /// and those of the configured credentials.
+    pub fn credential_headers(&self) -> &[HeaderName] {
+        self.authenticators.credential_headers()
+    }
+
+    /// Returns the credentials that callers may use, for the documents that describe the gateway.
+    pub fn accepted_credentials(&self) -> Vec<AcceptedCredential> {
+        self.authenticators.accepted_credentials()
+    }
+
+    /// Returns the authenticators, in the order in which they judge.
+    #[cfg(test)]
+    pub(super) fn authenticators(&self) -> &[super::authenticator::ListedAuthenticator] {
+        self.authenticators.entries()
+    }
+
+    /// Reloads changed key files and refreshes issuers' keys; runs every second.
+    pub async fn tick(&self) {
+        for entry in self.authenticators.entries() {
+            entry.authenticator.maintain().await;
+        }
+    }
+
+    /// Authenticates the caller and authorises its call to `agent`. `None` is an agent that does not exist: a caller
+    /// with a valid credential gets 404, and any other caller the 401 that existing agents return.
+    ///
+    /// Calls with an API key, a cached token or a cached certificate neither wait nor allocate.
+    ///
+    /// # Errors
+    /// 400 for ambiguous credentials, 401, 403, 404, or 503 if a credential cannot be checked.
+    pub async fn authorize(
+        &self,
+        presented: &PresentedCredentials<'_>,
+        agent: Option<AgentAuthRequirements<'_>>,
+    ) -> Result<Arc<Caller>, AuthRefusal> {
+        self.refuse_repeated_credentials(presented).map_err(AuthRefusal::unauthenticated)?;
+        match agent.and_then(|requirements| self.try_authorize_cached(presented, &requirements)) {
+            Some(caller) => Ok(caller),
+            // Boxed, so that the future of the common path stays small.
+            None => Box::pin(self.authorize_uncached(presented, agent)).await,
+        }
+    }
+
+    /// Authenticates the caller by any credential, for requests that concern no agent.
+    ///
+    /// # Errors
+    /// 400, 401 or 503, as [`Authorizer::authorize`] returns for an agent that does not exist.
+    pub async fn authenticate(&self, presented: &PresentedCredentials<'_>) -> Result<Arc<Caller>, Fault> {
+        self.refuse_repeated_credentials(presented)?;
+        self.authenticate_by_any(presented).await
+    }
+
+    /// Authenticates the caller of a directory request. With `allow_anonymous`, a request without a credential has the
+    /// caller `anonymous`.
+    ///
+    /// # Errors
+    /// As [`Authorizer::authenticate`].
+    pub async fn authenticate_or_anonymous(
+        &self,
+        presented: &PresentedCredentials<'_>,
+        allow_anonymous: bool,
+    ) -> Result<Arc<Caller>, Fault> {
+        self.refuse_repeated_credentials(presented)?;
+        if allow_anonymous && self.authenticators.has_no_credential(presented) {
+            return Ok(Arc::clone(&self.anonymous));
+        }
+        self.authenticate_by_any(presented).await
+    }
+
+    /// Returns whether `caller` may call the agent with the method by which it authenticated (R3).
+    pub fn is_call_allowed(&self, caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
+        agent.authentication.method.accepts(caller.method) && has_grant_and_scopes(caller, agent)
+    }
+
+    fn refuse_repeated_credentials(&self, presented: &PresentedCredentials<'_>) -> Result<(), Fault> {
+        if self.authenticators.has_repeated_credential(presented) {
+            return Err(challenges::repeated_credential());
+        }
+        Ok(())
+    }
+
+    /// Authorises the common call: the required credential is valid and cached, and a grant allows the call. `None`
+    /// leaves the decision to `authorize_uncached`.
+    pub(super) fn try_authorize_cached(
+        &self,
+        presented: &PresentedCredentials<'_>,
+        agent: &AgentAuthRequirements<'_>,
+    ) -> Option<Arc<Caller>> {
+        let required = agent.authentication.method;
+        let caller = match self.authenticators.authenticate_cached(presented, required)? {
+            AuthenticationResult::Authenticated(caller) => caller,
+            _ if required == AuthenticationMethod::Anonymous => Arc::clone(&self.anonymous),
+            _ => return None,
+        };
+        has_grant_and_scopes(&caller, agent).then_some(caller)
+    }
+
+    async fn authorize_uncached(
+        &self,
+        presented: &PresentedCredentials<'_>,
+        agent: Option<AgentAuthRequirements<'_>>,
+    ) -> Result<Arc<Caller>, AuthRefusal> {
+        let result = match agent {
+            Some(requirements) => self.authenticate_as_required(presented, requirements.authentication.method).await,
+            None => AuthenticationResult::NotPresented,
+        };
+        if let (AuthenticationResult::Authenticated(caller), Some(requirements)) = (&result, &agent)
+            && caller.grants.intersects(requirements.grants)
+        {
+            let checked = self.challenges.require_scopes(caller, requirements.authentication);
+            return checked.map(|()| Arc::clone(caller)).map_err(|fault| AuthRefusal::of_caller(caller, fault));
+        }
+        // The required credential does not suffice. From here on, agents without a grant and missing agents look alike.
+        let caller = self.authenticate_by_any(presented).await.map_err(AuthRefusal::unauthenticated)?;
+        let fault = match agent {
+            Some(requirements) if caller.grants.intersects(requirements.grants) => {
+                self.challenges.insufficient_credential(result, requirements.authentication.method)
+            }
+            Some(_) => challenges::ungranted_agent(self.grants.ungranted_response),
+            None => challenges::agent_not_found(),
+        };
+        Err(AuthRefusal::of_caller(&caller, fault))
+    }
+
+    /// Authenticates by the credential that an agent with the method `required` accepts.
+    async fn authenticate_as_required(
+        &self,
+        presented: &PresentedCredentials<'_>,
+        required: AuthenticationMethod,
+    ) -> AuthenticationResult {
+        if required != AuthenticationMethod::Anonymous {
+            return self.authenticators.authenticate_by_method(presented, required).await;
+        }
+        match self.authenticators.authenticate_by_any(presented).await {
+            Ok(caller) => AuthenticationResult::Authenticated(caller),
+            Err(_) if self.authenticators.has_no_credential(presented) => {
+                AuthenticationResult::Authenticated(Arc::clone(&self.anonymous))
+            }
+            Err(_) => AuthenticationResult::NotPresented,
+        }
+    }
+
+    async fn authenticate_by_any(&self, presented: &PresentedCredentials<'_>) -> Result<Arc<Caller>, Fault> {
+        let authenticated = self.authenticators.authenticate_by_any(presented).await;
+        authenticated.map_err(|why| self.challenges.unauthenticated(why))
+    }
+}
+
+/// Returns whether grants and scopes allow the call, without revealing which of them is missing.
+fn has_grant_and_scopes(caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
+    caller.grants.intersects(agent.grants) && challenges::has_required_scopes(caller, agent.authentication)
+}
+
+fn anonymous_caller(grants: &GrantIndex) -> Arc<Caller> {
+    Arc::new(Caller {
+        id: ANONYMOUS.into(),
+        method: AuthenticationMethod::Anonymous,
+        groups: Arc::default(),
+        scopes: Arc::default(),
+        tier: None,
+        grants: grants.grants_for_caller(ANONYMOUS, &[]),
+    })
+}

@@ -1,0 +1,71 @@
+//! A call to the directory and its response.
+
+use super::{directory_request::DirectoryRequest, media_types};
+use crate::{agent::Agent, auth::Caller};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use std::{sync::Arc, time::SystemTime};
+
+/// The agents visible to one caller, at one moment.
+pub trait AgentVisibility: Send + Sync {
+    /// Returns the agent `id` if it is visible to the caller.
+    fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
+    /// Returns whether `agent` is visible to the caller.
+    fn is_visible(&self, agent: &Agent) -> bool;
+    /// Returns when any agent last changed.
+    fn last_changed(&self) -> SystemTime;
+}
+
+/// A call to the directory.
+pub struct DirectoryCall<'a> {
+    /// The request, by its path.
+    pub request: DirectoryRequest,
+    /// `{id}` of the path; empty if the path has none.
+    pub id: &'a str,
+    /// One of the request's methods.
+    pub method: &'a Method,
+    /// Query without its question mark.
+    pub query: Option<&'a str>,
+    /// Headers of the request.
+    pub headers: &'a HeaderMap,
+    /// The whole body; empty if there is none.
+    pub body: Bytes,
+    /// The caller.
+    pub caller: &'a Caller,
+    /// The agents visible to the caller.
+    pub visibility: &'a dyn AgentVisibility,
+    /// The gateway's URL as the caller addressed it: `https://host[:port]`, without a trailing slash.
+    pub base_url: &'a str,
+}
+
+/// Response of the directory.
+#[derive(Debug)]
+pub struct DirectoryResponse {
+    /// Status.
+    pub status: StatusCode,
+    /// Headers, without those of framing.
+    pub headers: HeaderMap,
+    /// Body, also for `HEAD`.
+    pub body: Bytes,
+}
+
+impl DirectoryResponse {
+    /// Builds an uncacheable response, as to a write.
+    pub(super) fn uncacheable(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let body = body.into();
+        if !body.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_types::JSON));
+        }
+        Self { status, headers, body }
+    }
+
+    /// Adds a header; an invalid value is ignored.
+    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+}

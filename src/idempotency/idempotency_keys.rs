@@ -1,0 +1,104 @@
+//! The idempotency keys of one gateway.
+
+use super::{
+    config::IdempotencyConfig,
+    first_call_claim::FirstCallClaim,
+    first_call_waiter::FirstCallWaiter,
+    first_outcome::FirstOutcome,
+    idempotency_store::{IdempotencyStore, KeyRefusal, StoredKey},
+    in_process::InProcessIdempotencyStore,
+    key_hash::KeyHash,
+};
+use crate::{
+    fault::{Fault, FaultCode, Result},
+    values::StoreAnswer,
+};
+use arc_swap::ArcSwap;
+use std::{sync::Arc, time::Duration};
+
+/// A request with an idempotency key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedRequest<'a> {
+    /// The caller.
+    pub owner: &'a str,
+    /// The agent, or the path of pipelines.
+    pub target: &'a str,
+    /// The idempotency key.
+    pub key: &'a str,
+    /// Digest of the request, from [`request_digest`](super::request_digest).
+    pub digest: [u8; 32],
+}
+
+/// Result of looking up a key.
+#[derive(Debug)]
+pub enum KeyLookup {
+    /// The key is new: the call is the first one.
+    Claimed(FirstCallClaim),
+    /// The first call is complete.
+    Completed(FirstOutcome),
+    /// The first call is in progress.
+    InProgress(FirstCallWaiter),
+}
+
+/// The idempotency keys of one gateway. A reload reconfigures them and keeps the stored outcomes.
+#[derive(Debug)]
+pub struct IdempotencyKeys {
+    config: ArcSwap<IdempotencyConfig>,
+    store: Arc<dyn IdempotencyStore>,
+}
+
+impl IdempotencyKeys {
+    /// Creates the keys, in a store without any.
+    pub fn new(config: &IdempotencyConfig) -> Self {
+        Self::with_store(config, Arc::new(InProcessIdempotencyStore::new(config)))
+    }
+
+    pub(super) fn with_store(config: &IdempotencyConfig, store: Arc<dyn IdempotencyStore>) -> Self {
+        Self { config: ArcSwap::from_pointee(config.clone()), store }
+    }
+
+    /// Applies a changed configuration; stored outcomes stay.
+    pub fn reconfigure(&self, config: &IdempotencyConfig) {
+        self.config.store(Arc::new(config.clone()));
+        self.store.reconfigure(config);
+    }
+
+    /// Whether idempotency keys are in use.
+    pub fn is_enabled(&self) -> bool {
+        self.config.load().is_enabled()
+    }
+
+    /// Maximum size of one response, in bytes.
+    pub fn max_response_size(&self) -> usize {
+        self.config.load().max_response_size.get()
+    }
+
+    /// Looks up the key of a request, and claims it if it is new.
+    ///
+    /// # Errors
+    /// `IdempotencyMismatch` if the key was used with another request; `Overloaded` if too many calls with keys are in
+    /// progress, or if the store is unavailable.
+    pub fn look_up_or_claim(&self, request: &KeyedRequest<'_>) -> StoreAnswer<'_, Result<KeyLookup>> {
+        let key = KeyHash::new(request.owner, request.target, request.key);
+        self.store.look_up_or_claim(key, request.digest).map(|result| match result {
+            Ok(StoredKey::Claimed(claimed)) => {
+                Ok(KeyLookup::Claimed(FirstCallClaim::new(Arc::clone(&self.store), claimed)))
+            }
+            Ok(StoredKey::Completed(outcome)) => Ok(KeyLookup::Completed(outcome)),
+            Ok(StoredKey::InProgress(waiter)) => Ok(KeyLookup::InProgress(waiter)),
+            Err(refusal) => Err(refusal_fault(refusal)),
+        })
+    }
+}
+
+fn refusal_fault(refusal: KeyRefusal) -> Fault {
+    let overloaded = |text| Fault::new(FaultCode::Overloaded, text).with_retry_after(Duration::from_secs(1));
+    match refusal {
+        KeyRefusal::DifferentRequest => Fault::new(
+            FaultCode::IdempotencyMismatch,
+            "The Idempotency-Key was already used with another body or operation (send a new key)",
+        ),
+        KeyRefusal::TooManyInProgress => overloaded("Too many calls with an Idempotency-Key are in progress"),
+        KeyRefusal::StoreUnavailable => overloaded("The Idempotency-Key cannot be looked up now"),
+    }
+}

@@ -1,0 +1,78 @@
+//! Keys of buckets and quotas: hashes that are equal in every gateway, process and release, so that gateways can count
+//! in one store.
+//!
+//! A key is SipHash-1-3 with a key that is not secret: its first half is the domain in ASCII, padded with zeros; its
+//! second half is [`HASH_VERSION`]. Integers are hashed in little-endian order.
+//!
+//! | domain     | what is hashed                                                     |
+//! | ---------- | ------------------------------------------------------------------ |
+//! | `caller`   | id of the caller                                                   |
+//! | `address`  | 4 bytes of an IPv4 address, or the first 8 bytes of an IPv6 address |
+//! | `agent`    | id of the agent                                                    |
+//! | `pair`     | keys of the caller and the agent                                   |
+//! | `rule`     | count, period in nanoseconds, burst and name of the limit          |
+//!
+//! Whoever chooses their own caller id can search for an id that has the bucket of another caller, which takes about
+//! 2^64 attempts. Maps in this process mix keys with a secret seed, so that such ids do not slow a map down.
+
+use siphasher::sip::SipHasher13;
+use std::{
+    hash::Hasher as _,
+    net::{IpAddr, Ipv6Addr},
+};
+
+/// Version of the hashes. A change makes every shared bucket a new one.
+const HASH_VERSION: u64 = 1;
+
+/// Key of a bucket within one rule, or of a caller's quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BucketKey(u64);
+
+impl BucketKey {
+    /// Returns the key of an authenticated caller.
+    pub fn for_caller(id: &str) -> Self {
+        Self(hash(*b"caller\0\0", id.as_bytes()))
+    }
+
+    /// Returns the key of a peer address; addresses of one IPv6 /64 have the same key.
+    pub fn for_address(peer: IpAddr) -> Self {
+        Self(match mask_ipv6_to_64(peer) {
+            IpAddr::V4(address) => hash(*b"address\0", &address.octets()),
+            IpAddr::V6(address) => hash(*b"address\0", address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
+        })
+    }
+
+    /// Returns the key of an agent.
+    pub fn for_agent(id: &str) -> Self {
+        Self(hash(*b"agent\0\0\0", id.as_bytes()))
+    }
+
+    /// Returns the key of a caller (or address) and an agent.
+    pub fn for_pair(caller: Self, agent: Self) -> Self {
+        let mut pair = [0; 16];
+        let (first, second) = pair.split_at_mut(8);
+        first.copy_from_slice(&caller.0.to_le_bytes());
+        second.copy_from_slice(&agent.0.to_le_bytes());
+        Self(hash(*b"pair\0\0\0\0", &pair))
+    }
+
+    /// Returns the hash.
+    pub const fn hash(self) -> u64 {
+        self.0
+    }
+}
+
+/// Computes a hash within a domain.
+pub(super) fn hash(domain: [u8; 8], bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(u64::from_le_bytes(domain), HASH_VERSION);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Masks an IPv6 address to its /64: a client that has one address of a /64 usually has all of them.
+pub(super) fn mask_ipv6_to_64(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        ipv4 => ipv4,
+    }
+}

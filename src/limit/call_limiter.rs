@@ -1,0 +1,289 @@
+//! All limits of one gateway: resolves which rates and quotas apply to a call, and draws them from the store.
+
+use super::{
+    agent_limits::{AgentLimitSettings, AgentLimits, Permit},
+    bucket_key::BucketKey,
+    clock::LimitClock,
+    config::LimitConfig,
+    in_process::InProcessLimitStore,
+    limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw},
+    limit_policy::LimitPolicy,
+    limit_refusal::LimitRefusal,
+    limit_store::{LimitStore, SaveReason},
+    load_shedding::LoadShedder,
+    rate_buckets::RateBuckets,
+    rate_limit_key::RateLimitKey,
+    rate_limit_status::RateLimitStatus,
+};
+use crate::{agent::AgentId, fault::Fault, telemetry::Metrics, values::StoreAnswer};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    hash::Hash,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// All limits of one gateway. A reload reconfigures them and does not replace them, so that it refills no bucket.
+#[derive(Debug)]
+pub struct CallLimiter {
+    pub(super) policy: ArcSwap<LimitPolicy>,
+    pub(super) agents: Mutex<HashMap<AgentId, Arc<AgentLimits>>>,
+    store: Box<dyn LimitStore>,
+    sweeps: AtomicUsize,
+    pub(super) load_shedder: LoadShedder,
+    clock: LimitClock,
+    metrics: Arc<Metrics>,
+}
+
+impl CallLimiter {
+    /// Creates limits from the configuration, and loads the persisted quotas.
+    ///
+    /// # Errors
+    /// Returns every problem of the configuration, or why the store cannot be opened.
+    pub fn new(config: &LimitConfig, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
+        Self::with_clock(config, metrics, LimitClock::new())
+    }
+
+    pub(super) fn with_clock(
+        config: &LimitConfig,
+        metrics: Arc<Metrics>,
+        clock: LimitClock,
+    ) -> Result<Self, Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let store = InProcessLimitStore::open(config, clock.clone(), Arc::clone(&metrics)).map_err(|why| vec![why])?;
+        Ok(Self::with_store(config, metrics, clock, Box::new(store)))
+    }
+
+    pub(super) fn with_store(
+        config: &LimitConfig,
+        metrics: Arc<Metrics>,
+        clock: LimitClock,
+        store: Box<dyn LimitStore>,
+    ) -> Self {
+        metrics.register_tiers(config.tiers.keys().map(String::as_str));
+        Self {
+            policy: ArcSwap::from_pointee(LimitPolicy::new(config, None, &*store)),
+            agents: Mutex::default(),
+            store,
+            sweeps: AtomicUsize::new(0),
+            load_shedder: LoadShedder::new(Arc::clone(&metrics)),
+            clock,
+            metrics,
+        }
+    }
+
+    /// Applies a changed configuration. Buckets whose rate is unchanged keep their state.
+    ///
+    /// # Errors
+    /// Returns every problem of the configuration; the limits in force stay.
+    pub fn reconfigure(&self, config: &LimitConfig) -> Result<(), Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        self.metrics.register_tiers(config.tiers.keys().map(String::as_str));
+        let agents = self.agents.lock();
+        let policy = LimitPolicy::new(config, Some(&self.policy.load()), &*self.store);
+        self.policy.store(Arc::new(policy));
+        for agent in agents.values() {
+            agent.reconfigure(config, None, &*self.store, &self.clock);
+        }
+        drop(agents);
+        self.store.reconfigure(config);
+        Ok(())
+    }
+
+    /// Returns the limits of an agent, which its route holds, with `settings` applied. The limits of an id that is
+    /// already registered keep their state.
+    pub fn register_agent(&self, id: &AgentId, settings: AgentLimitSettings) -> Arc<AgentLimits> {
+        let mut agents = self.agents.lock();
+        let new_limits = || Arc::new(AgentLimits::new(id.clone()));
+        let agent = Arc::clone(agents.entry(id.clone()).or_insert_with(new_limits));
+        agent.reconfigure(self.policy.load().config(), Some(settings), &*self.store, &self.clock);
+        agent
+    }
+
+    /// Counts a request against its peer address, before authentication.
+    ///
+    /// # Errors
+    /// 429 when the address exceeds its rate.
+    pub fn acquire_for_address(&self, peer: IpAddr) -> StoreAnswer<'_, Result<(), Fault>> {
+        let policy = self.policy.load();
+        let Some(buckets) = policy.address.as_deref() else { return StoreAnswer::Ready(Ok(())) };
+        let bucket = BucketDraw { buckets, key: BucketKey::for_address(peer) };
+        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
+            .map(|result| result.map(drop))
+    }
+
+    /// Returns the key of an authenticated caller. `id` must be unique over all kinds of credentials.
+    pub fn caller_key<'a>(&self, id: &'a str, tier: Option<&'a str>) -> RateLimitKey<'a> {
+        RateLimitKey::for_caller(id, tier)
+    }
+
+    /// Returns the key of a caller without credentials: its address.
+    pub fn anonymous_key(&self, peer: IpAddr) -> RateLimitKey<'static> {
+        RateLimitKey::for_address(peer)
+    }
+
+    /// Counts `count` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
+    /// Returns the status of the tightest limit, if any applies.
+    ///
+    /// # Errors
+    /// 429 for the first limit that is exceeded, in the order caller, caller-agent pair, agent, quotas.
+    pub fn acquire_for_calls(
+        &self,
+        agent: &AgentLimits,
+        key: &RateLimitKey<'_>,
+        count: NonZeroU32,
+    ) -> StoreAnswer<'_, Result<Option<RateLimitStatus>, Fault>> {
+        let policy = self.policy.load();
+        let tier = policy.tier(key.tier);
+        let active = agent.active.load();
+        let pair_key = |buckets| BucketDraw { buckets, key: BucketKey::for_pair(key.bucket, agent.key) };
+        self.acquire(&LimitDraw {
+            count,
+            caller_buckets: [caller_bucket(tier.caller.as_deref(), key), tier.caller_agent.as_deref().map(pair_key)],
+            agent_buckets: Some(AgentDraw { buckets: &active.buckets, key: agent.key }),
+            quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
+        })
+    }
+
+    /// Counts a directory request as a call of the caller; a search also counts against the search rate.
+    ///
+    /// # Errors
+    /// 429 when the caller exceeds a rate.
+    pub fn acquire_for_directory(
+        &self,
+        key: &RateLimitKey<'_>,
+        search: bool,
+    ) -> StoreAnswer<'_, Result<Option<RateLimitStatus>, Fault>> {
+        let policy = self.policy.load();
+        let search = policy.search.as_deref().filter(|_| search);
+        let buckets = [caller_bucket(policy.tier(key.tier).caller.as_deref(), key), caller_bucket(search, key)];
+        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, buckets))
+    }
+
+    fn acquire(&self, draw: &LimitDraw<'_>) -> StoreAnswer<'_, Result<Option<RateLimitStatus>, Fault>> {
+        self.store.acquire(draw).map(|result| result.map_err(|refusal| self.record_refusal(refusal)))
+    }
+
+    fn record_refusal(&self, refusal: LimitRefusal) -> Fault {
+        self.metrics.record_limited_request(refusal.limit());
+        refusal.into_fault()
+    }
+
+    /// Acquires a concurrency permit for a call to the agent; waits in the queue if none is free.
+    ///
+    /// # Errors
+    /// 503 when the queue is full or the wait times out.
+    pub async fn acquire_permit(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
+        let limiter = agent.active.load().concurrency.clone();
+        let Some(limiter) = limiter else {
+            return Ok(agent.issue_permit(None));
+        };
+        let policy = self.policy.load_full();
+        agent.acquire_permit(limiter, &policy.config().concurrency, &self.metrics).await
+    }
+
+    /// Acquires a concurrency permit if one is free and no call is queued for it.
+    pub fn try_acquire_permit(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
+        agent.try_acquire_permit()
+    }
+
+    /// Returns whether the gateway sheds load now.
+    pub fn is_shedding(&self) -> bool {
+        self.load_shedder.is_shedding()
+    }
+
+    /// Returns whether the run queue delay is so long that the latency of agents cannot be measured.
+    pub fn is_runtime_delayed(&self) -> bool {
+        self.load_shedder.is_runtime_delayed()
+    }
+
+    /// Refuses a call of this tier if load shedding selects it.
+    ///
+    /// # Errors
+    /// 503 when the call is shed.
+    pub fn shed_by_tier(&self, tier: Option<&str>) -> Result<(), Fault> {
+        if !self.is_shedding() {
+            return Ok(());
+        }
+        let policy = self.policy.load();
+        self.load_shedder.shed(&policy.ranks, policy.tier(tier).priority)
+    }
+
+    /// Sheds load before authentication if a request has the same credentials as the previous request on its
+    /// connection. Returns whether it has. [`CallLimiter::remember_connection_caller`] stores `last_caller`.
+    ///
+    /// # Errors
+    /// 503 when the call is shed.
+    pub fn shed_before_authentication(&self, last_caller: &AtomicU64, credentials: impl Hash) -> Result<bool, Fault> {
+        let Some(priority) = self.load_shedder.remembered_priority(last_caller, credentials) else { return Ok(false) };
+        self.load_shedder.shed(&self.policy.load().ranks, priority).map(|()| true)
+    }
+
+    /// Stores the connection's last caller in `last_caller`: a keyed hash of the credentials, and the tier's priority.
+    pub fn remember_connection_caller(&self, last_caller: &AtomicU64, credentials: impl Hash, tier: Option<&str>) {
+        self.load_shedder.remember_caller(last_caller, credentials, self.policy.load().tier(tier).priority);
+    }
+
+    /// Measures the run queue delay and updates the load shedding level. Never returns.
+    pub async fn monitor_load(&self) -> Infallible {
+        self.load_shedder.monitor(&self.policy).await
+    }
+
+    /// Evicts part of the idle state; runs about once a second.
+    pub fn evict_idle(&self) {
+        let policy = self.policy.load();
+        policy.buckets().for_each(|buckets| buckets.evict_idle());
+        self.store.evict_expired_quotas(policy.has_monthly_quota());
+        if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(16) {
+            // Limits that only this table holds belong to agents that have no route.
+            self.agents.lock().retain(|_, agent| Arc::strong_count(agent) > 1 || !agent.is_idle());
+        }
+    }
+
+    /// Saves the counts of the store, for example the quotas in their file. Runs about once a second; the store may
+    /// skip a periodic save. Blocks.
+    ///
+    /// # Errors
+    /// Returns why the counts cannot be saved. The next call tries again.
+    pub fn save_quotas(&self, ignore_interval: bool) -> Result<(), String> {
+        self.store.save(if ignore_interval { SaveReason::Shutdown } else { SaveReason::Periodic })
+    }
+
+    /// Saves the counts for the process that takes over the listeners. Blocks.
+    ///
+    /// # Errors
+    /// As [`CallLimiter::save_quotas`].
+    pub fn hand_over_quotas(&self) -> Result<(), String> {
+        self.store.save(SaveReason::Handover)
+    }
+
+    /// Loads the counts that the previous process saved at listener handover. Blocks.
+    ///
+    /// # Errors
+    /// Returns why the counts cannot be loaded.
+    pub fn reload_quotas(&self) -> Result<(), String> {
+        self.store.reload()
+    }
+
+    /// Returns how many callers, addresses and caller-agent pairs are tracked.
+    pub fn tracked_keys(&self) -> usize {
+        self.policy.load().buckets().map(|buckets| buckets.key_count()).sum::<usize>() + self.store.quota_count()
+    }
+}
+
+fn caller_bucket<'a>(buckets: Option<&'a dyn RateBuckets>, key: &RateLimitKey<'_>) -> Option<BucketDraw<'a>> {
+    buckets.map(|buckets| BucketDraw { buckets, key: key.bucket })
+}

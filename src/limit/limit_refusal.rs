@@ -1,0 +1,82 @@
+//! Refusals of a draw, and the faults that callers get.
+
+use super::rate_limit_status::RateLimitStatus;
+use crate::{
+    fault::{Fault, FaultCode},
+    telemetry::LimitKind,
+};
+use std::time::Duration;
+
+/// Reason why a draw took nothing.
+#[derive(Debug)]
+pub enum LimitRefusal {
+    /// A limit is exceeded.
+    Exceeded(LimitExceeded),
+    /// The store cannot tell whether the limit is exceeded, and the limit is configured to refuse calls then.
+    StoreUnavailable(LimitKind),
+}
+
+/// A limit that a draw exceeds.
+#[derive(Debug)]
+pub struct LimitExceeded {
+    /// State of the limit that refused.
+    pub status: RateLimitStatus,
+    /// Time until enough tokens are available; `None` if the limit never allows so many at once.
+    pub retry_after: Option<Duration>,
+}
+
+impl LimitRefusal {
+    /// Returns the limit that refused.
+    pub fn limit(&self) -> LimitKind {
+        match self {
+            Self::Exceeded(exceeded) => exceeded.status.limit,
+            Self::StoreUnavailable(limit) => *limit,
+        }
+    }
+
+    /// Builds the fault for the caller: 429 (R5), or 503 if the store is unavailable.
+    pub(super) fn into_fault(self) -> Fault {
+        match self {
+            Self::Exceeded(exceeded) => exceeded.into_fault(),
+            Self::StoreUnavailable(limit) => {
+                Fault::new(FaultCode::Overloaded, "The limits of this call cannot be checked now")
+                    .with_detail(format_args!("limit {}: store unavailable", limit.name()))
+                    .with_retry_after(Duration::from_secs(1))
+            }
+        }
+    }
+}
+
+impl LimitExceeded {
+    fn into_fault(self) -> Fault {
+        let limit = self.status.limit;
+        let text = match (self.retry_after, limit) {
+            (None, _) => "The batch has more calls than the limit allows at once (send smaller batches)",
+            (_, LimitKind::Address) => "Too many requests from this address",
+            (_, LimitKind::Caller) => "Too many calls by this caller",
+            (_, LimitKind::CallerAgent) => "Too many calls by this caller to this agent",
+            (_, LimitKind::Search) => "Too many searches by this caller",
+            (
+                _,
+                LimitKind::Agent | LimitKind::Concurrency | LimitKind::AdaptiveConcurrency | LimitKind::LoadShedding,
+            ) => "Too many calls to this agent",
+            (_, LimitKind::DailyQuota) => "The daily quota is used up",
+            (_, LimitKind::MonthlyQuota) => "The monthly quota is used up",
+        };
+        let (limit_header, policy_header) = self.status.header_values();
+        let fault = Fault::new(FaultCode::RateLimited, text)
+            .with_detail(format_args!("limit {}: {policy_header}", limit.name()))
+            .with_header("RateLimit", limit_header)
+            .with_header("RateLimit-Policy", policy_header);
+        match self.retry_after {
+            Some(delay) => fault.with_retry_after(delay),
+            None => fault,
+        }
+    }
+}
+
+impl From<LimitExceeded> for LimitRefusal {
+    fn from(exceeded: LimitExceeded) -> Self {
+        Self::Exceeded(exceeded)
+    }
+}
