@@ -1,7 +1,6 @@
 //! Circuit breakers, failover, and session affinity.
 
 use super::*;
-use crate::transport::failover::FailoverCall;
 use crate::{
     fault::{self, FaultCode},
     transport::{circuit_breaker::CallAttempt, config::CircuitBreakerConfig, failover::FailoverCall},
