@@ -40,6 +40,7 @@ pub enum LogFormat {
 pub fn init_crypto_and_logging(log: LogFormat) {
     // An error means that a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     // The libraries log errors that clients can trigger, so that their logs are off. Commands at a terminal report
     // rejected documents themselves.
     let default_filter = match log {

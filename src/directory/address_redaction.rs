@@ -117,13 +117,13 @@ impl<'a> AddressRedactor<'a> {
         while let Some((start, url)) = find_url(rest) {
             let (url_text, end) = (rest.get(start..start + url.url_end).unwrap_or_default(), start + url.url_end);
             redacted.push_str(rest.get(..start).unwrap_or_default());
-            match url.host(url_text).eq_ignore_ascii_case(&self.host) {
-                true if is_identity => {
-                    redacted.push_str(self.base);
-                    redacted.push_str(url_text.get(url.origin_end..).unwrap_or_default());
-                }
-                true => redacted.push_str(&self.replacement),
-                false => redacted.push_str(url_text),
+            if !url.host(url_text).eq_ignore_ascii_case(&self.host) {
+                redacted.push_str(url_text);
+            } else if is_identity {
+                redacted.push_str(self.base);
+                redacted.push_str(url_text.get(url.origin_end..).unwrap_or_default());
+            } else {
+                redacted.push_str(&self.replacement);
             }
             rest = rest.get(end..).unwrap_or_default();
         }

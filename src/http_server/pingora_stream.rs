@@ -1,5 +1,5 @@
 //! Implementations of Pingora's stream traits for [`ConnectionStream`]: ALPN protocol and socket descriptor. The digest
-//! traits return nothing, because [`super::CallerConnection`] holds those facts.
+//! traits return nothing, because [`super::HttpConnection`] holds those facts.
 
 use super::connection_stream::ConnectionStream;
 use async_trait::async_trait;

@@ -1,17 +1,13 @@
-//! Public keys: their members in a JSON Web Key (RFC 7517, 7518, 8037), their thumbprint, and the verification of
-//! signatures.
+//! Public keys: their members in a JSON Web Key (RFC 7517, 7518, 8037), their thumbprint, and their form for
+//! `jsonwebtoken`, which verifies the signatures.
 //!
-//! `aws-lc-rs` is used directly. The types of `jsonwebtoken` would parse the private key again for every signature,
-//! have no name for Ed25519 (RFC 9864), and make no detached signatures, as agent cards have them.
+//! The members are read here: a JWK of `jsonwebtoken` accepts neither padding, which some issuers add, nor the name
+//! Ed25519 (RFC 9864), and does not bound the size of RSA keys.
 
 use super::SignatureAlgorithm;
 use crate::values::sha256;
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
-    RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512,
-    RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
-};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::DecodingKey;
 use serde_json::{Value, json};
 
 /// Type of a key: `kty` and `crv`.
@@ -102,19 +98,13 @@ impl PublicKey {
         if e.is_empty() { Err(invalid_member("e")) } else { Ok(Self::Rsa { n, e }) }
     }
 
-    /// Returns whether `signature` is this key's signature of `message` with `algorithm`.
-    pub(super) fn verifies(&self, algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> bool {
-        let verify = |method: &'static dyn VerificationAlgorithm, key: &[u8]| {
-            UnparsedPublicKey::new(method, key).verify(message, signature).is_ok()
-        };
-        match (self, algorithm) {
-            (Self::P256(point), SignatureAlgorithm::ES256) => verify(&ECDSA_P256_SHA256_FIXED, point),
-            (Self::P384(point), SignatureAlgorithm::ES384) => verify(&ECDSA_P384_SHA384_FIXED, point),
-            (Self::Ed25519(key), SignatureAlgorithm::EdDSA | SignatureAlgorithm::Ed25519) => verify(&ED25519, key),
-            (Self::Rsa { n, e }, algorithm) => rsa_parameters(algorithm).is_some_and(|parameters| {
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
-            }),
-            _ => false,
+    /// Returns the key in the form that verifies signatures.
+    pub(super) fn decoding_key(&self) -> DecodingKey {
+        match self {
+            // `jsonwebtoken` expects the uncompressed point in place of DER.
+            Self::P256(point) | Self::P384(point) => DecodingKey::from_ec_der(point),
+            Self::Ed25519(key) => DecodingKey::from_ed_der(key),
+            Self::Rsa { n, e } => DecodingKey::from_rsa_raw_components(n, e),
         }
     }
 
@@ -143,16 +133,4 @@ impl PublicKey {
 
 fn invalid_member(name: &str) -> String {
     format!("{name}: is missing or invalid for this kind of key")
-}
-
-fn rsa_parameters(algorithm: SignatureAlgorithm) -> Option<&'static RsaParameters> {
-    match algorithm {
-        SignatureAlgorithm::RS256 => Some(&RSA_PKCS1_2048_8192_SHA256),
-        SignatureAlgorithm::RS384 => Some(&RSA_PKCS1_2048_8192_SHA384),
-        SignatureAlgorithm::RS512 => Some(&RSA_PKCS1_2048_8192_SHA512),
-        SignatureAlgorithm::PS256 => Some(&RSA_PSS_2048_8192_SHA256),
-        SignatureAlgorithm::PS384 => Some(&RSA_PSS_2048_8192_SHA384),
-        SignatureAlgorithm::PS512 => Some(&RSA_PSS_2048_8192_SHA512),
-        _ => None,
-    }
 }

@@ -5,6 +5,8 @@ use super::{
     SignatureAlgorithm,
     public_key::{KeyType, PublicKey},
 };
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::DecodingKey;
 use serde_json::Value;
 
 /// A key that verifies signatures.
@@ -13,7 +15,7 @@ pub struct VerificationKey {
     key_id: Option<Box<str>>,
     thumbprint: String,
     algorithms: Vec<SignatureAlgorithm>,
-    public_key: PublicKey,
+    decoding_key: DecodingKey,
 }
 
 impl VerificationKey {
@@ -48,7 +50,8 @@ impl VerificationKey {
             }
         }
         let public_key = PublicKey::from_jwk(key_type, jwk)?;
-        Ok(Self { key_id: text("kid")?.map(Into::into), thumbprint: public_key.thumbprint(), algorithms, public_key })
+        let (thumbprint, decoding_key) = (public_key.thumbprint(), public_key.decoding_key());
+        Ok(Self { key_id: text("kid")?.map(Into::into), thumbprint, algorithms, decoding_key })
     }
 
     /// Returns whether the key has a `kid`.
@@ -65,10 +68,30 @@ impl VerificationKey {
 
     /// Returns whether `signature` is this key's signature of `message` with `algorithm`.
     pub fn verifies(&self, algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> bool {
-        self.algorithms.contains(&algorithm) && self.public_key.verifies(algorithm, message, signature)
+        if !self.algorithms.contains(&algorithm) {
+            return false;
+        }
+        let signature = URL_SAFE_NO_PAD.encode(signature);
+        jsonwebtoken::crypto::verify(&signature, message, &self.decoding_key, to_jsonwebtoken(algorithm))
+            .unwrap_or(false)
     }
 }
 
 fn list_names(algorithms: &[SignatureAlgorithm]) -> String {
     algorithms.iter().map(|algorithm| algorithm.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn to_jsonwebtoken(algorithm: SignatureAlgorithm) -> jsonwebtoken::Algorithm {
+    use jsonwebtoken::Algorithm;
+    match algorithm {
+        SignatureAlgorithm::RS256 => Algorithm::RS256,
+        SignatureAlgorithm::RS384 => Algorithm::RS384,
+        SignatureAlgorithm::RS512 => Algorithm::RS512,
+        SignatureAlgorithm::PS256 => Algorithm::PS256,
+        SignatureAlgorithm::PS384 => Algorithm::PS384,
+        SignatureAlgorithm::PS512 => Algorithm::PS512,
+        SignatureAlgorithm::ES256 => Algorithm::ES256,
+        SignatureAlgorithm::ES384 => Algorithm::ES384,
+        SignatureAlgorithm::EdDSA | SignatureAlgorithm::Ed25519 => Algorithm::EdDSA,
+    }
 }

@@ -19,6 +19,7 @@ use std::{
 
 const MAX_CALLER_CLASSES: usize = 16;
 /// `none`, and the labels of the authentication methods.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const CREDENTIAL_CLASSES: [&str; 1 + AuthenticationMethod::ALL.len()] = {
     let mut classes = ["none"; 1 + AuthenticationMethod::ALL.len()];
     let mut index = 0;

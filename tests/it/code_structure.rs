@@ -95,6 +95,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("reqwest", &["net"]),
     ("http_cache_semantics", &["net"]),
     ("x509_parser", &["auth"]),
+    ("jsonwebtoken", &["signing", "app"]),
     ("serde_json_canonicalizer", &["signing"]),
     ("governor", &["limit"]),
     ("rumqttc_v4", &["mqtt_client"]),

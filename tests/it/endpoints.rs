@@ -120,9 +120,8 @@ async fn r45_a_call_that_may_have_reached_the_agent_is_not_retried_without_a_key
 async fn r35_the_breaker_opens_after_repeated_failures_and_closes_after_the_recovery() {
     let recovered = Arc::new(AtomicBool::new(false));
     let has_recovered = Arc::clone(&recovered);
-    let agent = Agent::scripted(move |_| match has_recovered.load(Ordering::SeqCst) {
-        true => json_response(&Value::Null),
-        false => vec![Step::Close],
+    let agent = Agent::scripted(move |_| {
+        if has_recovered.load(Ordering::SeqCst) { json_response(&Value::Null) } else { vec![Step::Close] }
     })
     .await;
     let agents = "agents:\n  sources: [agents.json]\n  defaults:\n    circuit_breaker: {open_duration: 3s}\n";

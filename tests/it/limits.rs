@@ -221,9 +221,10 @@ async fn r44_r5_every_item_of_a_batch_counts_as_a_call() {
     let batch: Vec<Value> = (0..6).map(|n| json!({ "n": n })).collect();
     let answer = gate.invoke("items", &Value::Array(batch)).await.expect_ok();
     for index in 0..6 {
-        match index < 4 {
-            true => assert_eq!(answer[index]["n"], index),
-            false => assert_eq!(answer[index]["error"]["code"], "RateLimited", "{answer}"),
+        if index < 4 {
+            assert_eq!(answer[index]["n"], index)
+        } else {
+            assert_eq!(answer[index]["error"]["code"], "RateLimited", "{answer}")
         }
     }
     assert_eq!(agent.call_count(), 4);

@@ -462,12 +462,11 @@ async fn r43_http_2_callers_get_the_same_answers_with_and_without_tls() {
         let mut checked = agent.document("checked");
         checked["inputs"] = json!({"type": "object", "required": ["want"]});
         let build = gateway().agent("any", &agent).document(checked);
-        let gate = match tls {
-            true => {
-                let listen = tls_listener_section(&build, &authority, None);
-                build.listeners(&listen)
-            }
-            false => build,
+        let gate = if tls {
+            let listen = tls_listener_section(&build, &authority, None);
+            build.listeners(&listen)
+        } else {
+            build
         };
         let gate = gate.start().await;
         let client = h2_client(tls.then_some(&authority));

@@ -98,10 +98,10 @@ fn evaluate_filters(filters: &SearchFilters, agent: &Agent, verdict: &mut Policy
         StatusFilter::Inactive => status == "inactive",
         StatusFilter::Deprecated => status == "deprecated",
     };
-    match filters.status.is_empty() {
-        true if status == "inactive" => verdict.exclusions.push("is inactive".to_owned()),
-        true => {}
-        false => verdict.record(filters.status.iter().any(matches_status), format!("is {status}")),
+    if !filters.status.is_empty() {
+        verdict.record(filters.status.iter().any(matches_status), format!("is {status}"));
+    } else if status == "inactive" {
+        verdict.exclusions.push("is inactive".to_owned());
     }
     let lists = [("capability", &filters.capabilities, &agent.capabilities), ("tag", &filters.tags, &agent.tags)];
     for (what, required, declared) in lists {

@@ -47,9 +47,12 @@ fn secret(folder: &Path, text: &str) -> SecretRef {
 #[tokio::test]
 async fn r62_unchanged_content_is_revalidated_with_every_validator() {
     let headers = "etag: \"one\"\r\nlast-modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n";
-    let server = ScriptedServer::new(move |head| match head.contains("if-none-match: \"one\"") {
-        true => response("304 Not Modified", "", ""),
-        false => response("200 OK", headers, "[1]"),
+    let server = ScriptedServer::new(move |head| {
+        if head.contains("if-none-match: \"one\"") {
+            response("304 Not Modified", "", "")
+        } else {
+            response("200 OK", headers, "[1]")
+        }
     })
     .await;
     let client = strict_client(&server.url("/"), None);
@@ -168,9 +171,12 @@ async fn every_server_failure_is_an_error_within_bounded_time() {
 
 #[tokio::test]
 async fn a_redirect_within_the_source_is_followed_and_its_target_returned() {
-    let server = ScriptedServer::new(|head| match head.starts_with("get /feed") {
-        true => response("307 Temporary Redirect", "location: v2/list?a=b\r\n", ""),
-        false => ok("[1]"),
+    let server = ScriptedServer::new(|head| {
+        if head.starts_with("get /feed") {
+            response("307 Temporary Redirect", "location: v2/list?a=b\r\n", "")
+        } else {
+            ok("[1]")
+        }
     })
     .await;
     let client = strict_client(&server.url("/feed"), None);
@@ -182,9 +188,12 @@ async fn a_credential_is_sent_to_the_source_only() {
     let folder = tempfile::tempdir().unwrap();
     let other = ScriptedServer::with_body("[]").await;
     let target = other.url("/stolen");
-    let server = ScriptedServer::new(move |head| match head.starts_with("get /away") {
-        true => response("302 Found", &format!("location: {target}\r\n"), ""),
-        false => ok("[1]"),
+    let server = ScriptedServer::new(move |head| {
+        if head.starts_with("get /away") {
+            response("302 Found", &format!("location: {target}\r\n"), "")
+        } else {
+            ok("[1]")
+        }
     })
     .await;
     let header = net::SourceHeader { name: "X-API-Key".to_owned(), value: secret(folder.path(), "hunter2") };
@@ -223,9 +232,10 @@ async fn token_server(expires: &'static str) -> (ScriptedServer, Arc<AtomicUsize
             let number = token_counter.fetch_add(1, Ordering::SeqCst) + 1;
             return ok(&format!(r#"{{"access_token": "t{number}", "token_type": "Bearer"{expires}}}"#));
         }
-        match head.contains(&format!("authorization: bearer t{}\r\n", token_counter.load(Ordering::SeqCst))) {
-            true => ok("[1]"),
-            false => response("401 Unauthorized", "", ""),
+        if head.contains(&format!("authorization: bearer t{}\r\n", token_counter.load(Ordering::SeqCst))) {
+            ok("[1]")
+        } else {
+            response("401 Unauthorized", "", "")
         }
     })
     .await;
@@ -262,9 +272,12 @@ async fn client_credentials_tokens_are_cached_and_renewed_on_expiry_or_401() {
         count.fetch_add(1, Ordering::SeqCst);
         client.get_unconditional(client.url()).await.expect("a revoked token is renewed once");
         let newest = count.load(Ordering::SeqCst);
-        server.set_script(|head| match head.starts_with("post") {
-            true => ok(r#"{"access_token": "useless"}"#),
-            false => response("401 Unauthorized", "", ""),
+        server.set_script(|head| {
+            if head.starts_with("post") {
+                ok(r#"{"access_token": "useless"}"#)
+            } else {
+                response("401 Unauthorized", "", "")
+            }
         });
         assert!(
             client.get_unconditional(client.url()).await.unwrap_err().contains("401"),

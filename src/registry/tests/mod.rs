@@ -50,9 +50,10 @@ impl CompileRoute for CountingCompiler {
     fn compile(&self, agent: Arc<Agent>) -> Result<TestRoute, Vec<String>> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
         assert!(agent.name != "panics", "a compiler that panics");
-        match self.refused_id.lock().as_deref() == Some(agent.id.as_str()) {
-            true => Err(vec!["no credential".to_owned()]),
-            false => Ok(TestRoute { agent, compiler_number: self.number }),
+        if self.refused_id.lock().as_deref() == Some(agent.id.as_str()) {
+            Err(vec!["no credential".to_owned()])
+        } else {
+            Ok(TestRoute { agent, compiler_number: self.number })
         }
     }
 }

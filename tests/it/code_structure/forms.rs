@@ -93,7 +93,7 @@ impl<'a> Signature<'a> {
                 let texts: Vec<&str> = parameter.iter().map(|token| token.text.as_str()).collect();
                 matches!(texts.as_slice(), ["&", "mut", "self"] | ["&", "'", _, "mut", "self"])
             };
-            if self.parameters.iter().any(|parameter| changes(parameter)) {
+            if self.parameters.iter().any(changes) {
                 violations.push(format!("`{}` reads like a predicate, but takes `&mut self`", self.name));
             }
         }

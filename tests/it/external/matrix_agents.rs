@@ -270,9 +270,12 @@ async fn r51_r98_rooms_in_which_the_gateway_cannot_send_are_refused_with_a_reaso
 #[tokio::test]
 async fn r51_a_waiting_call_survives_a_restart_of_the_homeserver() {
     let mut setup = MatrixSetup::new(Synapse::start().await).await;
-    let bot = setup.agent.answer_with(|event| match event["content"]["gatepost.invocation"]["input"]["wait"] == true {
-        true => Vec::new(),
-        false => vec![reply_content(event, json!({"body": "here"}))],
+    let bot = setup.agent.answer_with(|event| {
+        if event["content"]["gatepost.invocation"]["input"]["wait"] == true {
+            Vec::new()
+        } else {
+            vec![reply_content(event, json!({"body": "here"}))]
+        }
     });
     // The homeserver takes long to start.
     let long_timeouts = "    timeouts: {first_byte: 150s, total: 150s}\n";

@@ -341,11 +341,10 @@ async fn r43_a_caller_that_accepts_events_gets_progress_and_then_the_result() {
     let _worker = TaskAgent::start(broker.port, "a", |task| {
         let mut foreign = task.clone();
         foreign["task_id"] = json!("another");
-        let last = match task["input"]["fails"] == true {
-            true => {
-                json!({"error": {"code": "llm_error", "message": "sk-secret"}, "task_id": task["task_id"]}).to_string()
-            }
-            false => response_payload(task, json!({"done": true})),
+        let last = if task["input"]["fails"] == true {
+            json!({"error": {"code": "llm_error", "message": "sk-secret"}, "task_id": task["task_id"]}).to_string()
+        } else {
+            response_payload(task, json!({"done": true}))
         };
         vec![
             progress_message(task, "TaskStart"),

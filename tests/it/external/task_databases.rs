@@ -4,7 +4,7 @@ use super::support::postgres::Postgres;
 use crate::{
     support::{
         agent::{Agent, Step},
-        eventually,
+        eventually, eventually_within,
         gateway::gateway,
     },
     tasks::{call_with_prefer, request_as, task_path, wait_for_status},
@@ -86,9 +86,13 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
             .await;
         }
     }
-    // The task of a gateway that dies now fails, so the tasks whose lease has ended have been looked for again.
+    // The task of a gateway that dies now fails, so the tasks whose lease has ended have been looked for again. After an
+    // outage the gateways give each other ten seconds for a heartbeat.
     dying.send_signal(Signal::KILL);
-    assert_eq!(wait_for_status(&one, &lost, "failed").await["error"]["code"], "AgentUnavailable");
+    let has_failed = async || request_as(&one, "team-a", "GET", &lost).await.json()["status"] == "failed";
+    eventually_within(Duration::from_secs(40), "the task of the dead gateway is failed", has_failed).await;
+    let failed = request_as(&one, "team-a", "GET", &lost).await.json();
+    assert_eq!(failed["error"]["code"], "AgentUnavailable", "{failed}");
     for path in &tasks {
         for gate in [&one, &two] {
             assert_eq!(request_as(gate, "team-a", "GET", path).await.json()["status"], "working");

@@ -109,9 +109,10 @@ async fn serve_http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static
 /// A response with the body and the media type of the request; `{}` for a request without a body.
 fn echo_body(request: Request<Incoming>) -> Response<BoxBody<Bytes, hyper::Error>> {
     let media_type = request.headers().get("content-type").cloned();
-    let body = match hyper::body::Body::is_end_stream(request.body()) {
-        true => Full::new(Bytes::from_static(b"{}")).map_err(|never| match never {}).boxed(),
-        false => request.into_body().boxed(),
+    let body = if hyper::body::Body::is_end_stream(request.body()) {
+        Full::new(Bytes::from_static(b"{}")).map_err(|never| match never {}).boxed()
+    } else {
+        request.into_body().boxed()
     };
     let mut response = Response::new(body);
     if let Some(media_type) = media_type {
