@@ -2,7 +2,7 @@
 
 use super::connection_pool::{ConnectAddress, ConnectionPool};
 use crate::{
-    agent::{AgentEndpoint, EndpointScheme},
+    agent::{AddressSyntax, AgentEndpoint},
     net::AddressPolicy,
     transport::{
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
@@ -57,15 +57,19 @@ pub(super) fn split_endpoint(endpoint: &AgentEndpoint) -> Result<EndpointParts, 
             let uri = url.uri();
             let authority = uri.authority().cloned().ok_or_else(|| unusable(&"it has no host"))?;
             // A WebSocket begins as an HTTP request (RFC 6455 §3).
-            let (scheme, default_port) = match url.scheme() {
-                EndpointScheme::Https | EndpointScheme::Wss => (Scheme::HTTPS, 443),
-                EndpointScheme::Http | EndpointScheme::Ws => (Scheme::HTTP, 80),
-                EndpointScheme::Unix
-                | EndpointScheme::Local
-                | EndpointScheme::Matrix
-                | EndpointScheme::Mqtts
-                | EndpointScheme::Mqtt
-                | EndpointScheme::AgentUri => return Err(unusable(&"it is not HTTP")),
+            let (scheme, default_port) = match url.scheme().syntax() {
+                AddressSyntax::HttpUrl | AddressSyntax::WebSocketUrl => {
+                    if url.scheme().is_encrypted_or_local() {
+                        (Scheme::HTTPS, 443)
+                    } else {
+                        (Scheme::HTTP, 80)
+                    }
+                }
+                AddressSyntax::TopicUrl
+                | AddressSyntax::UnixSocket
+                | AddressSyntax::RuntimeName
+                | AddressSyntax::MatrixRoom
+                | AddressSyntax::AgentUri => return Err(unusable(&"it is not HTTP")),
             };
             let port = authority.port_u16().unwrap_or(default_port);
             let host = authority.host().to_ascii_lowercase().into();
