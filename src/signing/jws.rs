@@ -8,6 +8,8 @@ use serde_json::Value;
 
 /// Maximum nesting of arrays and objects in a header.
 const MAX_HEADER_NESTING: u16 = 8;
+/// Maximum bytes of `alg`, `kid` and `typ`, which the signer chooses and the gateway compares with every key.
+const MAX_HEADER_TEXT_BYTES: usize = 512;
 
 /// Why a text is not a signature that can be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +59,10 @@ impl JwsHeader {
         }
         let mut text = |name: &str| match members.remove(name) {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(JwsError::UnsupportedHeader("alg, kid and typ of the header must be strings")),
+            Some(Value::String(text)) if text.len() <= MAX_HEADER_TEXT_BYTES => Ok(Some(text)),
+            Some(_) => {
+                Err(JwsError::UnsupportedHeader("alg, kid and typ of the header must be strings of at most 512 bytes"))
+            }
         };
         Ok(Self { algorithm: text("alg")?, key_id: text("kid")?, typ: text("typ")? })
     }
