@@ -132,10 +132,14 @@ async fn r97_invalid_headers_are_refused() {
     let issuer = IssuerFixture::new().await;
     let other = TestSigner::new("ES256", "one");
     let rsa = TestSigner::new("RS256", "rsa");
-    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), rsa.jwk()]}));
+    // A key of the issuer whose id is longer than a token may name.
+    let long_id = "k".repeat(513);
+    let long = TestSigner::new("ES256", &long_id);
+    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), rsa.jwk(), long.jwk()]}));
     let auth = issuer.auth();
     let claims = issuer.claims();
     let wrong = [
+        ("kid of more than 512 bytes", long.token(&json!({}), &claims)),
         ("signed with another key", other.token(&json!({}), &claims)),
         ("with its own key", other.token(&json!({"jwk": other.jwk()}), &claims)),
         (
