@@ -133,8 +133,7 @@ async fn r97_invalid_headers_are_refused() {
     let other = TestSigner::new("ES256", "one");
     let rsa = TestSigner::new("RS256", "rsa");
     // A key of the issuer whose id is longer than a token may name.
-    let long_id = "k".repeat(513);
-    let long = TestSigner::new("ES256", &long_id);
+    let long = TestSigner::new("ES256", "k".repeat(513).leak());
     issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), rsa.jwk(), long.jwk()]}));
     let auth = issuer.auth();
     let claims = issuer.claims();
