@@ -1,7 +1,13 @@
 //! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
 //! reported at once, each with its JSON Pointer. Only a missing id is repaired.
 
-use super::{PublishConfig, document_parser::MAX_DOCUMENT_SIZE};
+use super::{
+    super::{
+        document_parser::{self, MAX_DOCUMENT_SIZE},
+        feed::DocumentBody,
+    },
+    config::PublishConfig,
+};
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, metadata_schema},
     contract::CompiledSchema,
@@ -12,6 +18,7 @@ use crate::{
         json::{is_deeper_than, push_pointer_segment, truncate},
     },
 };
+use bytes::Bytes;
 use serde_json::Value;
 use std::{
     sync::{Arc, LazyLock},
@@ -36,6 +43,17 @@ const RESERVED_IDS: &[&str] = &["search", "resolve"];
 pub(super) struct ValidDocument {
     pub(super) id: AgentId,
     pub(super) text: Arc<str>,
+}
+
+/// Parses a document or patch that was sent.
+///
+/// # Errors
+/// `InvalidInput`, with a hint where the mistake is a known one (R74).
+pub fn parse_document(text: Bytes) -> Result<Value> {
+    document_parser::parse_value(DocumentBody::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
+        Some(hint) => invalid_document(vec![violation("/version", hint)]),
+        None => Fault::new(FaultCode::InvalidInput, why),
+    })
 }
 
 /// Validates `document`.
