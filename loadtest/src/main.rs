@@ -43,6 +43,7 @@ mod soak;
 mod statistics;
 mod token_issuer;
 mod train;
+mod transport_agent_process;
 mod transport_agents;
 mod transports;
 

@@ -35,7 +35,7 @@ impl ProxyKind {
         let mut command = Command::new(program);
         match self {
             Self::Nginx => {
-                nginx::add_arguments(&mut command, &folder, nginx::config(settings, mode, (addresses, &folder)))?
+                nginx::add_arguments(&mut command, &folder, nginx::config(settings, mode, addresses, &folder))?
             }
             Self::Haproxy => {
                 haproxy::add_arguments(&mut command, &folder, &haproxy::config(settings, mode, addresses))?

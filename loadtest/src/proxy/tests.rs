@@ -20,7 +20,7 @@ fn settings(folder: &Path) -> ProxySettings {
 fn proxies_with_checks_know_the_key_and_the_path() {
     let folder = tempfile::tempdir().unwrap();
     let (settings, addresses) = (settings(folder.path()), ListenAddresses::allocate().unwrap());
-    let nginx = nginx::config(&settings, ProxyMode::Checked, (addresses, folder.path()));
+    let nginx = nginx::config(&settings, ProxyMode::Checked, addresses, folder.path());
     let envoy = envoy::config(&settings, ProxyMode::Checked, addresses).to_string();
     assert!([&nginx, &envoy].into_iter().all(|text| text.contains(API_KEY) && text.contains(CHECKED_PATH)));
     assert!(haproxy::config(&settings, ProxyMode::Checked, addresses).contains(CHECKED_PATH));
