@@ -36,6 +36,7 @@ mod proxy;
 mod proxy_settings;
 mod report;
 mod request_body;
+mod reserved_port;
 mod run;
 mod run_record;
 mod scale;
