@@ -29,6 +29,24 @@ struct ConnectionPool {
     idle: Arc<Mutex<Vec<UpstreamSender>>>,
 }
 
+impl ConnectionPool {
+    /// Returns an idle connection, or opens one.
+    async fn acquire(&self) -> anyhow::Result<UpstreamSender> {
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(mut sender) = idle else { break };
+            if sender.ready().await.is_ok() {
+                return Ok(sender);
+            }
+        }
+        let stream = TcpStream::connect(self.upstream).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
 /// Serves until killed.
 pub(crate) fn serve(args: &BareProxyArgs) -> anyhow::Result<()> {
     let chain = CertificateDer::pem_file_iter(&args.chain)?.collect::<Result<Vec<_>, _>>()?;
@@ -93,24 +111,6 @@ async fn forward(mut request: Request<Incoming>, pool: ConnectionPool) -> anyhow
     response.headers_mut().remove(CONNECTION);
     let sender_and_pool = Some((sender, Arc::clone(&pool.idle)));
     Ok(response.map(|body| PooledBody { body, sender_and_pool }))
-}
-
-impl ConnectionPool {
-    /// Returns an idle connection, or opens one.
-    async fn acquire(&self) -> anyhow::Result<UpstreamSender> {
-        loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(mut sender) = idle else { break };
-            if sender.ready().await.is_ok() {
-                return Ok(sender);
-            }
-        }
-        let stream = TcpStream::connect(self.upstream).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = client::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(sender)
-    }
 }
 
 /// The body of a response. At its end, the connection returns to the pool.

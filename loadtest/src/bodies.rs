@@ -41,19 +41,49 @@ enum Direction {
     FromAgent,
 }
 
+/// The one large body of a call: the request's or the response's. The other body is empty.
+#[derive(Clone, Copy)]
+struct BodyTransfer {
+    direction: Direction,
+    length: usize,
+}
+
+impl BodyTransfer {
+    fn request_length(self) -> usize {
+        if self.direction == Direction::ToAgent { self.length } else { 0 }
+    }
+
+    fn response_length(self) -> usize {
+        if self.direction == Direction::FromAgent { self.length } else { 0 }
+    }
+
+    /// The call at the agent itself, or at a proxy that does not change paths.
+    fn target_at(self, address: SocketAddr) -> CallTarget {
+        let path = format!("{BYTES_PATH}{}", self.response_length());
+        CallTarget::plain(address, PreparedRequest::post_bytes(&path, self.request_length()))
+    }
+
+    /// The call at the gateway, which has an agent for each length of response bodies.
+    fn target_at_gateway(self, address: SocketAddr) -> CallTarget {
+        let path = invoke_path(&format!("bulk-{}", self.response_length()));
+        CallTarget::plain(address, PreparedRequest::post_bytes(&path, self.request_length()))
+    }
+}
+
 /// A proxy that bodies pass through, or the agent itself.
 struct BodyProxy {
     name: &'static str,
     /// `None` is the agent itself.
     process: Option<ServerProcess>,
-    target: Box<dyn Fn(Direction, usize) -> CallTarget>,
+    target: Box<dyn Fn(BodyTransfer) -> CallTarget>,
 }
 
 /// The result of one round for one proxy, direction and length.
 struct BodyRound {
     megabytes_per_second: f64,
-    /// Microseconds of CPU for a call, and for a megabyte.
-    cpu: Option<(f64, f64)>,
+    /// Microseconds of CPU.
+    cpu_per_call: Option<f64>,
+    cpu_per_megabyte: Option<f64>,
     failed: u64,
 }
 
@@ -68,7 +98,7 @@ pub(crate) fn run(args: &BodiesArgs) -> anyhow::Result<()> {
             let mut results: Vec<Vec<BodyRound>> = proxies.iter().map(|_| Vec::new()).collect();
             for _ in 0..args.rounds {
                 for (proxy, results) in proxies.iter().zip(&mut results) {
-                    let result = measure(args, proxy, (direction, length));
+                    let result = measure(args, proxy, BodyTransfer { direction, length });
                     results.push(result.with_context(|| format!("{}, {length} bytes", proxy.name))?);
                 }
             }
@@ -83,7 +113,7 @@ pub(crate) fn run(args: &BodiesArgs) -> anyhow::Result<()> {
     for proxy in proxies.iter().filter(|proxy| proxy.process.is_some()) {
         let mut cells = vec![proxy.name.to_owned()];
         for direction in [Direction::ToAgent, Direction::FromAgent] {
-            let memory = memory_per_body(args, &environment, (proxy.name, direction))?;
+            let memory = memory_per_body(args, &environment, proxy.name, direction)?;
             cells.push(format_number(memory.unwrap_or(f64::NAN), 0));
         }
         rows.push(cells);
@@ -106,24 +136,18 @@ fn start_proxy(environment: &TestEnvironment, name: &'static str) -> anyhow::Res
         "Gatepost" => {
             let gateway = environment.gateway.start_open()?.process;
             let address = gateway.address;
-            let target = move |direction, length| {
-                let (up, down) = request_and_response_lengths(direction, length);
-                CallTarget::plain(address, PreparedRequest::post_bytes(&invoke_path(&format!("bulk-{down}")), up))
-            };
-            return Ok(Some(BodyProxy { name, process: Some(gateway), target: Box::new(target) }));
+            let target = Box::new(move |transfer: BodyTransfer| transfer.target_at_gateway(address));
+            return Ok(Some(BodyProxy { name, process: Some(gateway), target }));
         }
         _ => {
             let agent = environment.settings.agent;
-            return Ok(Some(BodyProxy {
-                name,
-                process: None,
-                target: Box::new(move |direction, length| body_target(agent, direction, length)),
-            }));
+            let target = Box::new(move |transfer: BodyTransfer| transfer.target_at(agent));
+            return Ok(Some(BodyProxy { name, process: None, target }));
         }
     };
     let Some(proxy) = environment.start_proxy(name, kind, ProxyMode::PassThrough)? else { return Ok(None) };
     let address = proxy.process.address;
-    let target = Box::new(move |direction, length| body_target(address, direction, length));
+    let target = Box::new(move |transfer: BodyTransfer| transfer.target_at(address));
     Ok(Some(BodyProxy { name, process: Some(proxy.process), target }))
 }
 
@@ -132,7 +156,8 @@ fn start_proxy(environment: &TestEnvironment, name: &'static str) -> anyhow::Res
 fn memory_per_body(
     args: &BodiesArgs,
     environment: &TestEnvironment,
-    (name, direction): (&'static str, Direction),
+    name: &'static str,
+    direction: Direction,
 ) -> anyhow::Result<Option<f64>> {
     let Some(BodyProxy { process: Some(process), target, .. }) = start_proxy(environment, name)? else {
         return Ok(None);
@@ -140,7 +165,7 @@ fn memory_per_body(
     let [small, .., large] = BODY_LENGTHS;
     let calls = args.connections * 10;
     load::saturate(
-        &target(direction, small),
+        &target(BodyTransfer { direction, length: small }),
         args.connections,
         LoadLimit { time: LOAD_TIMEOUT, max_calls: calls },
         None,
@@ -149,7 +174,7 @@ fn memory_per_body(
     let before = process.resident_memory()?;
     let bodies = args.connections * 2;
     let result = load::saturate(
-        &target(direction, large),
+        &target(BodyTransfer { direction, length: large }),
         args.connections,
         LoadLimit { time: LOAD_TIMEOUT, max_calls: bodies },
         None,
@@ -163,25 +188,15 @@ fn memory_per_body(
     Ok(Some(process.peak_resident_memory()?.saturating_sub(before) as f64 / args.connections as f64))
 }
 
-/// Returns the lengths of the request body and of the response body.
-fn request_and_response_lengths(direction: Direction, length: usize) -> (usize, usize) {
-    if direction == Direction::ToAgent { (length, 0) } else { (0, length) }
-}
-
-/// A body to the agent or from it, directly or through a proxy that does not change paths.
-fn body_target(address: SocketAddr, direction: Direction, length: usize) -> CallTarget {
-    let (up, down) = request_and_response_lengths(direction, length);
-    CallTarget::plain(address, PreparedRequest::post_bytes(&format!("{BYTES_PATH}{down}"), up))
-}
-
-fn measure(args: &BodiesArgs, proxy: &BodyProxy, (direction, length): (Direction, usize)) -> anyhow::Result<BodyRound> {
-    let target = (proxy.target)(direction, length);
+fn measure(args: &BodiesArgs, proxy: &BodyProxy, transfer: BodyTransfer) -> anyhow::Result<BodyRound> {
+    let target = (proxy.target)(transfer);
     let time = Duration::from_secs_f64(args.seconds);
     let saturated = load::saturate(&target, args.connections, time, proxy.process.as_ref())?;
-    let megabytes = saturated.calls as f64 * length as f64 / 1e6;
+    let megabytes = saturated.calls as f64 * transfer.length as f64 / 1e6;
     Ok(BodyRound {
         megabytes_per_second: megabytes / saturated.elapsed.as_secs_f64(),
-        cpu: saturated.cpu_per_call().map(|cpu| (cpu, cpu * saturated.calls as f64 / megabytes)),
+        cpu_per_call: saturated.cpu_per_call(),
+        cpu_per_megabyte: saturated.cpu_per_call().map(|cpu| cpu * saturated.calls as f64 / megabytes),
         failed: saturated.failed,
     })
 }
@@ -192,8 +207,8 @@ fn result_row(name: &str, length: usize, results: &[BodyRound]) -> Vec<String> {
         name.to_owned(),
         if length < 1 << 20 { format!("{} KiB", length >> 10) } else { format!("{} MiB", length >> 20) },
         format_number(median_of(|result| Some(result.megabytes_per_second)), 0),
-        format_number(median_of(|result| Some(result.cpu?.0)), 1),
-        format_number(median_of(|result| Some(result.cpu?.1)), 1),
+        format_number(median_of(|result| result.cpu_per_call), 1),
+        format_number(median_of(|result| result.cpu_per_megabyte), 1),
         results.iter().map(|result| result.failed).sum::<u64>().to_string(),
     ]
 }

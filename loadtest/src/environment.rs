@@ -22,16 +22,23 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often each proxy is started, to measure the time to its first response.
 const START_COUNT: usize = 3;
 
+/// A proxy besides the gateway.
+struct OtherProxy {
+    name: &'static str,
+    kind: ProxyKind,
+    mode: ProxyMode,
+}
+
 /// The proxies besides the gateway, in the order of the tables.
-const OTHER_PROXIES: [(&str, ProxyKind, ProxyMode); 8] = [
-    (crate::report::NGINX, ProxyKind::Nginx, ProxyMode::PassThrough),
-    ("HAProxy", ProxyKind::Haproxy, ProxyMode::PassThrough),
-    (crate::report::PINGORA, ProxyKind::Pingora, ProxyMode::PassThrough),
-    ("hyper, bare", ProxyKind::Hyper, ProxyMode::PassThrough),
-    ("Envoy", ProxyKind::Envoy, ProxyMode::PassThrough),
-    ("nginx, key + limit", ProxyKind::Nginx, ProxyMode::Checked),
-    ("HAProxy, key + limit", ProxyKind::Haproxy, ProxyMode::Checked),
-    ("Envoy, key + limit", ProxyKind::Envoy, ProxyMode::Checked),
+const OTHER_PROXIES: [OtherProxy; 8] = [
+    OtherProxy { name: crate::report::NGINX, kind: ProxyKind::Nginx, mode: ProxyMode::PassThrough },
+    OtherProxy { name: "HAProxy", kind: ProxyKind::Haproxy, mode: ProxyMode::PassThrough },
+    OtherProxy { name: crate::report::PINGORA, kind: ProxyKind::Pingora, mode: ProxyMode::PassThrough },
+    OtherProxy { name: "hyper, bare", kind: ProxyKind::Hyper, mode: ProxyMode::PassThrough },
+    OtherProxy { name: "Envoy", kind: ProxyKind::Envoy, mode: ProxyMode::PassThrough },
+    OtherProxy { name: "nginx, key + limit", kind: ProxyKind::Nginx, mode: ProxyMode::Checked },
+    OtherProxy { name: "HAProxy, key + limit", kind: ProxyKind::Haproxy, mode: ProxyMode::Checked },
+    OtherProxy { name: "Envoy, key + limit", kind: ProxyKind::Envoy, mode: ProxyMode::Checked },
 ];
 
 /// Paths of programs that are not in their usual place.
@@ -128,8 +135,8 @@ impl RunSetup {
             versions: BTreeMap::new(),
             _environment: Rc::clone(&environment),
         };
-        for (name, kind, mode) in OTHER_PROXIES {
-            setup.add_other_proxy(name, &environment, (kind, mode))?;
+        for other in OTHER_PROXIES {
+            setup.add_other_proxy(&environment, other)?;
         }
         setup.add_gateways(&environment.gateway, &environment.issuer)?;
         setup.rows.retain(|row| includes_row(row.name));
@@ -141,26 +148,22 @@ impl RunSetup {
         Ok(setup)
     }
 
-    fn add_other_proxy(
-        &mut self,
-        name: &'static str,
-        environment: &TestEnvironment,
-        (kind, mode): (ProxyKind, ProxyMode),
-    ) -> anyhow::Result<()> {
+    fn add_other_proxy(&mut self, environment: &TestEnvironment, other: OtherProxy) -> anyhow::Result<()> {
+        let OtherProxy { name, kind, mode } = other;
         let target_through = |proxy: &RunningProxy| match mode {
             ProxyMode::PassThrough | ProxyMode::Unbuffered => anonymous_target(proxy.process.address, "/invoke"),
             ProxyMode::Checked => api_key_target(proxy.process.address, proxy_settings::API_KEY),
         };
         let start =
             || anyhow::Ok(kind.start(&environment.settings, mode)?.map(|proxy| (target_through(&proxy), proxy)));
-        let Some((target, proxy, starts)) = start_until_responding(start)? else {
+        let Some(started) = start_until_responding(start)? else {
             println!("{name} is not installed: its rows are missing");
             return Ok(());
         };
         self.versions.extend(kind.version(&environment.settings).map(|version| (kind.name().to_owned(), version)));
         let protocols: &[ClientProtocol] =
             if mode == ProxyMode::Checked { &[ClientProtocol::Http1] } else { &ClientProtocol::ALL };
-        self.add_proxy(name, (target, proxy, starts), protocols).map(drop)
+        self.add_proxy(name, started, protocols).map(drop)
     }
 
     /// Adds the gateway's rows: one gateway without checks, one with all checks.
@@ -185,9 +188,10 @@ impl RunSetup {
     fn add_proxy(
         &mut self,
         name: &'static str,
-        (target, proxy, starts): (CallTarget, RunningProxy, Vec<Duration>),
+        started: StartedProxy,
         protocols: &[ClientProtocol],
     ) -> anyhow::Result<Rc<ServerProcess>> {
+        let StartedProxy { proxy, target, starts } = started;
         let process = Rc::new(proxy.process);
         for protocol in protocols {
             let address = if *protocol == ClientProtocol::Http1 { process.address } else { proxy.tls };
@@ -199,10 +203,19 @@ impl RunSetup {
     }
 }
 
-/// Starts a proxy several times, each time until it responds. Returns the last one, and the time of each start.
+/// A proxy that was started several times, of which the last start is running.
+struct StartedProxy {
+    proxy: RunningProxy,
+    /// A call through the proxy over plain HTTP/1.1.
+    target: CallTarget,
+    /// The time from the process's start to its first response, for each start.
+    starts: Vec<Duration>,
+}
+
+/// Starts a proxy several times, each time until it responds.
 fn start_until_responding(
     start: impl Fn() -> anyhow::Result<Option<(CallTarget, RunningProxy)>>,
-) -> anyhow::Result<Option<(CallTarget, RunningProxy, Vec<Duration>)>> {
+) -> anyhow::Result<Option<StartedProxy>> {
     let mut starts = Vec::new();
     loop {
         let started = Instant::now();
@@ -215,7 +228,7 @@ fn start_until_responding(
         }
         starts.push(started.elapsed());
         if starts.len() == START_COUNT {
-            return Ok(Some((target, proxy, starts)));
+            return Ok(Some(StartedProxy { proxy, target, starts }));
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn config(settings: &ProxySettings, mode: ProxyMode, addresses: Liste
         })),
     });
     json!({ "static_resources": {
-        "listeners": [listener("plain", addresses.plain, (mode, None)), listener("tls", addresses.tls, (mode, Some(tls)))],
+        "listeners": [listener("plain", addresses.plain, mode, None), listener("tls", addresses.tls, mode, Some(tls))],
         "clusters": [{
             "name": "agent",
             "type": "STATIC",
@@ -48,7 +48,7 @@ pub(crate) fn config(settings: &ProxySettings, mode: ProxyMode, addresses: Liste
     }})
 }
 
-fn listener(name: &str, address: SocketAddr, (mode, tls): (ProxyMode, Option<Value>)) -> Value {
+fn listener(name: &str, address: SocketAddr, mode: ProxyMode, tls: Option<Value>) -> Value {
     let manager = typed_config(
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         json!({

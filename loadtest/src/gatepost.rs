@@ -6,7 +6,7 @@ use crate::body_lengths::BODY_LENGTHS;
 use crate::certificate::TestCertificate;
 use crate::http1_client::PreparedRequest;
 use crate::load::CallTarget;
-use crate::process::{CpuCore, ServerProcess, free_address};
+use crate::process::{CpuCore, ServerProcess};
 use crate::proxy::RunningProxy;
 use crate::proxy_settings::CHECKED_PATH;
 use crate::request_body::{input_schema, request_body};
@@ -14,6 +14,7 @@ use crate::token_issuer::{AUDIENCE, TokenIssuer};
 use crate::transport_agents::{AgentAddresses, MQTT_AGENT_ID};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::net::SocketAddr;
@@ -34,11 +35,13 @@ pub(crate) struct GatewayLauncher {
     agent: SocketAddr,
     /// With a certificate, the gateway serves TLS beside plain HTTP.
     certificate: Option<TestCertificate>,
+    /// The number of gateways that [`Self::start_open`] has started.
+    open_gateways: Cell<u64>,
 }
 
 impl GatewayLauncher {
     pub(crate) fn new(program: PathBuf, folder: PathBuf, agent: SocketAddr) -> Self {
-        Self { program, folder, agent, certificate: None }
+        Self { program, folder, agent, certificate: None, open_gateways: Cell::new(0) }
     }
 
     /// Returns a launcher whose gateways serve TLS, too ([`Self::start_open`] and [`Self::start_guarded`]).
@@ -54,24 +57,24 @@ impl GatewayLauncher {
         let lengths = [0].into_iter().chain(BODY_LENGTHS);
         agents.extend(lengths.map(|length| document(&format!("bulk-{length}"), &format!("{BYTES_PATH}{length}"))));
         let agents = json!(agents);
-        let tls = free_address()?;
         // Several of these gateways run at the same time, and each watches its own files.
-        let name = format!("open-{}", tls.port());
-        let common = self.common_config(&self.write_agents(&name, &agents)?, Some(tls));
+        let name = format!("open-{}", self.open_gateways.get());
+        self.open_gateways.update(|count| count + 1);
+        let common = self.common_config(&self.write_agents(&name, &agents)?);
         let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ max_per_agent: null }}\n");
-        Ok(RunningProxy { process: self.start(&self.write_config(&name, &config)?)?, tls })
+        self.start_with_tls(&self.write_config(&name, &config)?)
     }
 
     /// Starts a gateway with API keys, tokens, a rate limit that never refuses, and a schema. Returns an API key that
     /// the gateway accepts, too.
     pub(crate) fn start_guarded(&self) -> anyhow::Result<(RunningProxy, String)> {
-        let (file, key, tls) = self.write_guarded_config()?;
-        Ok((RunningProxy { process: self.start(&file)?, tls }, key))
+        let (file, key) = self.write_guarded_config()?;
+        Ok((self.start_with_tls(&file)?, key))
     }
 
     /// Writes the configuration of [`Self::start_guarded`], with this many keys besides the returned one.
     pub(crate) fn write_guarded_config_with_keys(&self, other_keys: usize) -> anyhow::Result<(PathBuf, String)> {
-        let (file, key, _) = self.write_guarded_config()?;
+        let (file, key) = self.write_guarded_config()?;
         let mut keys = BufWriter::new(OpenOptions::new().append(true).open(self.folder.join("keys.jsonl"))?);
         for number in 0..other_keys {
             // No key has this hash.
@@ -83,12 +86,12 @@ impl GatewayLauncher {
         Ok((file, key))
     }
 
-    fn write_guarded_config(&self) -> anyhow::Result<(PathBuf, String, SocketAddr)> {
+    fn write_guarded_config(&self) -> anyhow::Result<(PathBuf, String)> {
         let agents = json!([
             self.agent_document("keyed", "api_key", "/invoke", Some(input_schema())),
             self.agent_document("signed", "oauth2_bearer", "/invoke", Some(input_schema())),
         ]);
-        let (issuer, tls) = (self.issuer_url(), free_address()?);
+        let issuer = self.issuer_url();
         let config = format!(
             "{common}auth:
   api_keys:
@@ -103,19 +106,19 @@ limits:
   per_address: 1000000/s
   per_caller: 1000000/s
 ",
-            common = self.common_config(&self.write_agents("guarded", &agents)?, Some(tls)),
+            common = self.common_config(&self.write_agents("guarded", &agents)?),
             keys = self.folder.join("keys.jsonl").display(),
         );
         let file = self.write_config("guarded", &config)?;
         let key = self.create_key(&file)?;
-        Ok((file, key, tls))
+        Ok((file, key))
     }
 
     /// Starts a gateway with the agents of a file, which everybody may discover and call.
     pub(crate) fn start_with_agents_file(&self, agents: &Path, count: usize) -> anyhow::Result<ServerProcess> {
         let config = format!(
             "{}directory:\n  public_agents: [\"*\"]\nlimits:\n  per_address: null\n  per_caller_search: null\n",
-            self.common_config(&agents.display().to_string(), None)
+            self.common_config(&agents.display().to_string())
         );
         self.start(&self.write_config(&format!("catalogue-{count}"), &config)?)
     }
@@ -146,7 +149,7 @@ limits:
     - {{ agents: [mqtt], max_concurrency: 1000 }}
 "
         );
-        let config = self.common_config(&file, None).replace(&format!("agents:\n  sources: [{file}]\n"), &rules);
+        let config = self.common_config(&file).replace(&format!("agents:\n  sources: [{file}]\n"), &rules);
         let config = config.replace("127.0.0.0/8]\n", "127.0.0.0/8]\n  allowed_sockets: [\"/*\"]\n");
         self.start(&self.write_config("transports", &format!("{config}limits:\n  per_address: null\n"))?)
     }
@@ -178,10 +181,10 @@ limits:
         format!("http://{}", self.agent)
     }
 
-    fn common_config(&self, agents_file: &str, tls: Option<SocketAddr>) -> String {
-        let tls_listener = tls.zip(self.certificate.as_ref()).map_or_else(String::new, |(tls, certificate)| {
+    fn common_config(&self, agents_file: &str) -> String {
+        let tls_listener = self.certificate.as_ref().map_or_else(String::new, |certificate| {
             let (chain, key) = (certificate.chain.display(), certificate.key.display());
-            format!("  - address: {tls}\n    tls: {{ certificate: {chain}, key: {key} }}\n")
+            format!("  - address: 127.0.0.1:0\n    tls: {{ certificate: {chain}, key: {key} }}\n")
         });
         format!(
             "listeners:
@@ -225,9 +228,20 @@ access_log:
     }
 
     pub(crate) fn start(&self, config: &Path) -> anyhow::Result<ServerProcess> {
+        ServerProcess::start_announcing(self.run_command(config), CpuCore::Proxy)
+    }
+
+    /// Starts a gateway whose second listener serves TLS.
+    fn start_with_tls(&self, config: &Path) -> anyhow::Result<RunningProxy> {
+        ensure!(self.certificate.is_some(), "the gateway has no certificate");
+        let (process, tls) = ServerProcess::start_announcing_tls(self.run_command(config), CpuCore::Proxy)?;
+        Ok(RunningProxy { process, tls })
+    }
+
+    fn run_command(&self, config: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("run").arg("--config").arg(config).env("GATEPOST_LOG", "warn");
-        ServerProcess::start_announcing(command, CpuCore::Proxy)
+        command
     }
 }
 

@@ -40,8 +40,12 @@ pub(crate) struct HandshakesArgs {
     programs: ProgramPaths,
 }
 
-/// The result of one round for one server: handshakes a second, and CPU time of each in microseconds.
-type HandshakeRound = (f64, f64);
+/// The result of one round for one server.
+struct HandshakeRound {
+    per_second: f64,
+    /// Microseconds of CPU for a handshake.
+    cpu: f64,
+}
 
 pub(crate) fn run(args: &HandshakesArgs) -> anyhow::Result<()> {
     let environment = TestEnvironment::start(&args.programs, 1000)?;
@@ -64,8 +68,8 @@ pub(crate) fn run(args: &HandshakesArgs) -> anyhow::Result<()> {
     let header = ["TLS 1.3, ECDSA P-256", "full/s", "CPU µs", "a core's/s", "resumed/s", "CPU µs", "a core's/s"];
     let row = |(name, _, kinds): &(&str, RunningProxy, [Vec<HandshakeRound>; 2])| {
         let cells = kinds.iter().flat_map(|rounds| {
-            let per_second = median(rounds.iter().map(|(per_second, _)| *per_second));
-            let cpu = median(rounds.iter().map(|(_, cpu)| *cpu));
+            let per_second = median(rounds.iter().map(|round| round.per_second));
+            let cpu = median(rounds.iter().map(|round| round.cpu));
             [format_number(per_second, 0), format_number(cpu, 0), format_number(1e6 / cpu, 0)]
         });
         [(*name).to_owned()].into_iter().chain(cells).collect()
@@ -82,7 +86,10 @@ fn measure(args: &HandshakesArgs, proxy: &RunningProxy, resume: bool) -> anyhow:
     let callers = (0..args.callers).map(|_| std::thread::spawn(move || run_caller(address, resume, end)));
     let handshakes: u64 = join_all(callers.collect())?.into_iter().sum();
     let used = process.cpu_time()?.saturating_sub(cpu_before);
-    Ok((handshakes as f64 / started.elapsed().as_secs_f64(), used.as_secs_f64() * 1e6 / handshakes as f64))
+    Ok(HandshakeRound {
+        per_second: handshakes as f64 / started.elapsed().as_secs_f64(),
+        cpu: used.as_secs_f64() * 1e6 / handshakes as f64,
+    })
 }
 
 /// Makes handshakes until `end` and returns their number. Fails if one is full instead of resumed, or the reverse.

@@ -28,20 +28,20 @@ impl PreparedRequest {
     /// Builds a JSON POST. `headers` are complete lines, each with its line end.
     pub(crate) fn post_json(path: &str, headers: &str, body: &str) -> Self {
         let headers = format!("content-type: application/json\r\n{headers}content-length: {}\r\n", body.len());
-        Self::new("POST", path, (&headers, Bytes::copy_from_slice(body.as_bytes())))
+        Self::new("POST", path, &headers, Bytes::copy_from_slice(body.as_bytes()))
     }
 
     /// Builds a POST of opaque bytes.
     pub(crate) fn post_bytes(path: &str, length: usize) -> Self {
         let headers = format!("content-type: application/octet-stream\r\ncontent-length: {length}\r\n");
-        Self::new("POST", path, (&headers, Bytes::from(vec![b'x'; length])))
+        Self::new("POST", path, &headers, Bytes::from(vec![b'x'; length]))
     }
 
     pub(crate) fn get(path: &str) -> Self {
-        Self::new("GET", path, ("", Bytes::new()))
+        Self::new("GET", path, "", Bytes::new())
     }
 
-    fn new(method: &str, path: &str, (headers, body): (&str, Bytes)) -> Self {
+    fn new(method: &str, path: &str, headers: &str, body: Bytes) -> Self {
         let mut bytes = format!("{method} {path} HTTP/1.1\r\nhost: {HOST}\r\n{headers}\r\n").into_bytes();
         bytes.extend_from_slice(&body);
         let mut head = hyper::Request::builder().method(method).uri(format!("https://{HOST}{path}"));

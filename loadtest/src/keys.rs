@@ -31,16 +31,6 @@ pub(crate) struct KeysArgs {
     gatepost: Option<PathBuf>,
 }
 
-/// A gateway with this many keys, and its measurements.
-struct KeyCountScenario {
-    keys: usize,
-    gateway: ServerProcess,
-    target: CallTarget,
-    load_time: Duration,
-    resident: u64,
-    cpu: Vec<f64>,
-}
-
 pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let agent = environment::start_agent(folder.path(), &TokenIssuer::new()?)?;
@@ -56,6 +46,16 @@ pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<()> {
     let rows: Vec<_> = scenarios.iter().map(|scenario| scenario.row(first)).collect();
     println!("{}", markdown_table(&["keys", "loaded ms", "MiB", "bytes per key", "CPU µs/call", "× first"], &rows));
     Ok(())
+}
+
+/// A gateway with this many keys, and its measurements.
+struct KeyCountScenario {
+    keys: usize,
+    gateway: ServerProcess,
+    target: CallTarget,
+    load_time: Duration,
+    resident: u64,
+    cpu: Vec<f64>,
 }
 
 impl KeyCountScenario {

@@ -36,6 +36,7 @@ mod proxy;
 mod proxy_settings;
 mod report;
 mod request_body;
+mod reserved_port;
 mod run;
 mod run_record;
 mod scale;
@@ -43,6 +44,7 @@ mod soak;
 mod statistics;
 mod token_issuer;
 mod train;
+mod transport_agent_process;
 mod transport_agents;
 mod transports;
 

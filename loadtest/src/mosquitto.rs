@@ -1,6 +1,7 @@
 //! A mosquitto broker on loopback that can be killed and restarted.
 
-use crate::process::{ServerProcess, free_address};
+use crate::process::ServerProcess;
+use crate::reserved_port::ReservedPort;
 use anyhow::Context as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,12 +11,15 @@ pub(crate) struct Mosquitto {
     pub(crate) address: SocketAddr,
     config: PathBuf,
     process: Option<ServerProcess>,
+    /// The port that nobody else gets while the broker is down.
+    _port: ReservedPort,
 }
 
 impl Mosquitto {
     /// Starts a broker whose files are in `folder`.
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
-        let address = free_address()?;
+        let port = ReservedPort::new()?;
+        let address = port.address();
         let config = folder.join("mosquitto.conf");
         // Started as root, mosquitto would switch to a user that cannot read the folder.
         let lines = format!(
@@ -23,7 +27,7 @@ impl Mosquitto {
             address.port()
         );
         std::fs::write(&config, lines)?;
-        let mut broker = Self { address, config, process: None };
+        let mut broker = Self { address, config, process: None, _port: port };
         broker.restart()?;
         Ok(broker)
     }

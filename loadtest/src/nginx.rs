@@ -11,11 +11,7 @@ pub(crate) fn add_arguments(command: &mut Command, folder: &Path, config: String
     Ok(())
 }
 
-pub(crate) fn config(
-    settings: &ProxySettings,
-    mode: ProxyMode,
-    (addresses, folder): (ListenAddresses, &Path),
-) -> String {
+pub(crate) fn config(settings: &ProxySettings, mode: ProxyMode, addresses: ListenAddresses, folder: &Path) -> String {
     let ListenAddresses { plain, tls } = addresses;
     let (agent, folder) = (settings.agent, folder.display());
     let (chain, key) = (settings.certificate.chain.display(), settings.certificate.key.display());

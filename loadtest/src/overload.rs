@@ -8,12 +8,11 @@ use self::setup::{TIERS, create_key, gateway_config, start_queueing_agent};
 use crate::agent::monotonic_nanos;
 use crate::gatepost;
 use crate::http1_client::{Http1Connection, PreparedRequest};
-use crate::load::join_all;
+use crate::load::{self, join_all};
 use crate::process::{CpuCore, ServerProcess};
 use crate::statistics::{markdown_table, percentile};
 use anyhow::{Context as _, ensure};
-use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
-use rustix::time::{ClockId, Timespec};
+use rustix::thread::set_current_timer_slack;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -47,11 +46,59 @@ pub(crate) struct OverloadArgs {
     gatepost: Option<PathBuf>,
 }
 
+/// Which of the two is the bottleneck of a scenario.
+#[derive(Clone, Copy, PartialEq)]
+enum Bottleneck {
+    Agent,
+    Gateway,
+}
+
+impl Bottleneck {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
+/// What a scenario puts under load.
+struct ScenarioSettings {
+    bottleneck: Bottleneck,
+    agent: SocketAddr,
+    /// Bytes of a call's body.
+    body_size: usize,
+}
+
+/// The calls of one tier: its index in [`TIERS`], and its request.
+#[derive(Clone)]
+struct TierRequest {
+    tier: usize,
+    request: PreparedRequest,
+}
+
+/// How long a load at a constant rate lasts.
+#[derive(Clone, Copy)]
+struct LoadPhases {
+    /// The part whose calls are not counted.
+    settle: Duration,
+    /// The part that is measured.
+    measured: Duration,
+}
+
+/// What the rows of a scenario are compared with.
+struct PeakBaseline {
+    /// Successful calls a second.
+    per_second: f64,
+    /// The 99th percentile of the durations of calls at that rate, in nanoseconds.
+    p99: f64,
+}
+
 /// A gateway under load, and one prepared request of each tier.
 struct OverloadScenario {
-    name: &'static str,
+    bottleneck: Bottleneck,
     gateway: ServerProcess,
-    requests: [PreparedRequest; 3],
+    requests: [TierRequest; 3],
 }
 
 /// The outcomes of the calls of one connection, or of all: durations in nanoseconds.
@@ -63,6 +110,147 @@ struct OverloadOutcomes {
     failed: u64,
 }
 
+impl OverloadScenario {
+    fn start(settings: &ScenarioSettings, program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let ScenarioSettings { bottleneck, agent, body_size } = *settings;
+        let folder = folder.join(bottleneck.name());
+        std::fs::create_dir(&folder)?;
+        let inputs = json!({
+            "type": "object", "required": ["words"],
+            "properties": { "words": { "type": "array", "items": { "type": "string", "pattern": "^[a-z]+$" } } },
+        });
+        let document = json!([{
+            "id": "worker", "name": "worker", "endpoint": format!("http://{agent}/"),
+            "authentication": { "type": "api_key" }, "operations": [{ "name": "ask", "inputs": inputs }],
+        }]);
+        std::fs::write(folder.join("agents.json"), document.to_string())?;
+        let config = folder.join("gatepost.yaml");
+        std::fs::write(&config, gateway_config(bottleneck == Bottleneck::Agent))?;
+        let words = json!({ "words": vec!["gatepost"; body_size / 11 + 1] }).to_string();
+        let request = |tier: usize, name: &str| {
+            let header = format!("x-api-key: {}\r\n", create_key(program, &config, name)?);
+            let request = PreparedRequest::post_json("/agents/worker/invoke", &header, &words);
+            anyhow::Ok(TierRequest { tier, request })
+        };
+        let [(low, _), (middle, _), (high, _)] = TIERS;
+        let requests = [request(0, low)?, request(1, middle)?, request(2, high)?];
+        let mut command = Command::new(program);
+        command.arg("run").arg("--config").arg(&config);
+        Ok(Self { bottleneck, gateway: ServerProcess::start_announcing(command, CpuCore::Proxy)?, requests })
+    }
+
+    /// Measures the peak rate, and then the outcomes of calls at that rate and at twice that rate.
+    fn measure(&self, args: &OverloadArgs) -> anyhow::Result<Vec<Vec<String>>> {
+        let phases = LoadPhases {
+            settle: Duration::from_secs_f64(args.settle),
+            measured: Duration::from_secs_f64(args.seconds),
+        };
+        let mut connection = Http1Connection::connect_plain(self.gateway.address)?;
+        let (status, response) = connection.call_and_read(&self.request_of_connection(0).request)?;
+        ensure!(status == 200, "the first call failed:\n{}", String::from_utf8_lossy(response));
+        let peak = self.measure_peak(args, phases.settle + phases.measured)?;
+        eprintln!("{}: peak of {peak:.0} calls/s", self.bottleneck.name());
+        let mut rows = Vec::new();
+        let mut p99_at_peak = None;
+        for factor in [1, 2] {
+            let rate = peak * f64::from(factor);
+            let outcomes = self.offer_calls(rate, args.connections, phases)?;
+            let p99 = percentile(&outcomes.answered, 0.99);
+            let baseline = PeakBaseline { per_second: peak, p99: *p99_at_peak.get_or_insert(p99) };
+            rows.push(self.row(factor, &outcomes, phases.measured, &baseline));
+        }
+        Ok(rows)
+    }
+
+    /// Returns the successful calls a second of as many callers as the agent and its concurrency limit can serve.
+    fn measure_peak(&self, args: &OverloadArgs, time: Duration) -> anyhow::Result<f64> {
+        let callers = if self.bottleneck == Bottleneck::Agent { 2 * u64::try_from(args.hands)? } else { 32 };
+        let end = monotonic_nanos() + u64::try_from(time.as_nanos())?;
+        let threads = (0..callers).map(|index| {
+            let (address, call) = (self.gateway.address, self.request_of_connection(index).request.clone());
+            std::thread::spawn(move || {
+                let mut connection = Http1Connection::connect_plain(address)?;
+                let mut successes = 0u64;
+                while monotonic_nanos() < end {
+                    match connection.call_and_read(&call) {
+                        Ok((200, _)) => successes += 1,
+                        Ok(_) => {}
+                        Err(_) => connection = Http1Connection::connect_plain(address)?,
+                    }
+                }
+                Ok(successes)
+            })
+        });
+        let answered: u64 = join_all(threads.collect())?.into_iter().sum();
+        Ok(answered as f64 / time.as_secs_f64())
+    }
+
+    /// Returns the request of the connection with this index.
+    fn request_of_connection(&self, index: u64) -> &TierRequest {
+        let [low, middle, high] = &self.requests;
+        match index % 3 {
+            0 => low,
+            1 => middle,
+            _ => high,
+        }
+    }
+
+    /// Makes `rate` calls a second, spread over the connections.
+    fn offer_calls(&self, rate: f64, connections: u64, phases: LoadPhases) -> anyhow::Result<OverloadOutcomes> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some microseconds")]
+        let period = (1e9 / rate.max(1.0)) as u64;
+        let first = monotonic_nanos() + 50_000_000;
+        let count_from = first + u64::try_from(phases.settle.as_nanos())?;
+        let end = count_from + u64::try_from(phases.measured.as_nanos())?;
+        let threads = (0..connections).map(|index| {
+            let (address, call) = (self.gateway.address, self.request_of_connection(index).clone());
+            let step = usize::try_from(period * connections).unwrap_or(usize::MAX);
+            let due = (first + index * period..end).step_by(step);
+            std::thread::spawn(move || run_paced_connection(address, &call, due, count_from))
+        });
+        let mut total = OverloadOutcomes::default();
+        for outcomes in join_all(threads.collect())? {
+            total.answered.extend(outcomes.answered);
+            total.failed += outcomes.failed;
+            for (refused, more) in total.refused.iter_mut().zip(outcomes.refused) {
+                refused.extend(more);
+            }
+            for (offered, more) in total.offered.iter_mut().zip(outcomes.offered) {
+                *offered += more;
+            }
+        }
+        total.answered.sort_unstable();
+        Ok(total)
+    }
+
+    fn row(&self, factor: u32, outcomes: &OverloadOutcomes, time: Duration, baseline: &PeakBaseline) -> Vec<String> {
+        let per_second = |count: u64| count as f64 / time.as_secs_f64();
+        let millis = |nanos: f64| if nanos.is_nan() { "–".to_owned() } else { format!("{:.2}", nanos / 1e6) };
+        let answered = per_second(outcomes.answered.len() as u64);
+        let mut refused: Vec<u64> = outcomes.refused.iter().flatten().copied().collect();
+        refused.sort_unstable();
+        let p99 = percentile(&outcomes.answered, 0.99);
+        let mut cells = vec![
+            format!("{}, {factor}×", self.bottleneck.name()),
+            format!("{:.0}", per_second(outcomes.offered.iter().sum())),
+            format!("{answered:.0}"),
+            format!("{:.0}", answered / baseline.per_second * 100.0),
+            millis(percentile(&outcomes.answered, 0.5)),
+            millis(p99),
+            format!("{:.2}", p99 / baseline.p99),
+            format!("{:.0}", per_second(refused.len() as u64)),
+            millis(percentile(&refused, 0.5)),
+            millis(percentile(&refused, 0.99)),
+        ];
+        let share = |(refused, offered): (&Vec<u64>, u64)| {
+            format!("{:.0} %", refused.len() as f64 * 100.0 / offered.max(1) as f64)
+        };
+        cells.extend(outcomes.refused.iter().zip(outcomes.offered).map(share));
+        cells.push(outcomes.failed.to_string());
+        cells
+    }
+}
+
 pub(crate) fn run(args: &OverloadArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
@@ -70,8 +258,13 @@ pub(crate) fn run(args: &OverloadArgs) -> anyhow::Result<()> {
     let slow_agent = start_queueing_agent(args.hands, Duration::from_millis(args.work))?;
     let fast_agent = start_queueing_agent(usize::MAX, Duration::ZERO)?;
     let mut rows = Vec::new();
-    for (name, agent, body) in [("agent", slow_agent, 16), ("gateway", fast_agent, args.body)] {
-        let scenario = OverloadScenario::start(name, (&program, folder.path()), agent, body)?;
+    let scenarios = [
+        ScenarioSettings { bottleneck: Bottleneck::Agent, agent: slow_agent, body_size: 16 },
+        ScenarioSettings { bottleneck: Bottleneck::Gateway, agent: fast_agent, body_size: args.body },
+    ];
+    for settings in scenarios {
+        let name = settings.bottleneck.name();
+        let scenario = OverloadScenario::start(&settings, &program, folder.path())?;
         rows.extend(scenario.measure(args).with_context(|| format!("the {name} is the bottleneck"))?);
     }
     let header = [
@@ -94,164 +287,11 @@ pub(crate) fn run(args: &OverloadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl OverloadScenario {
-    fn start(
-        name: &'static str,
-        (program, folder): (&Path, &Path),
-        agent: SocketAddr,
-        body: usize,
-    ) -> anyhow::Result<Self> {
-        let folder = folder.join(name);
-        std::fs::create_dir(&folder)?;
-        let inputs = json!({
-            "type": "object", "required": ["words"],
-            "properties": { "words": { "type": "array", "items": { "type": "string", "pattern": "^[a-z]+$" } } },
-        });
-        let document = json!([{
-            "id": "worker", "name": "worker", "endpoint": format!("http://{agent}/"),
-            "authentication": { "type": "api_key" }, "operations": [{ "name": "ask", "inputs": inputs }],
-        }]);
-        std::fs::write(folder.join("agents.json"), document.to_string())?;
-        let config = folder.join("gatepost.yaml");
-        std::fs::write(&config, gateway_config(name == "agent"))?;
-        let words = json!({ "words": vec!["gatepost"; body / 11 + 1] }).to_string();
-        let request = |(tier, _): (&str, u8)| {
-            let header = format!("x-api-key: {}\r\n", create_key(program, &config, tier)?);
-            Ok::<_, anyhow::Error>(PreparedRequest::post_json("/agents/worker/invoke", &header, &words))
-        };
-        let [low, middle, high] = TIERS.map(request);
-        let requests = [low?, middle?, high?];
-        let mut command = Command::new(program);
-        command.arg("run").arg("--config").arg(&config);
-        Ok(Self { name, gateway: ServerProcess::start_announcing(command, CpuCore::Proxy)?, requests })
-    }
-
-    /// Measures the peak rate, and then the outcomes of calls at that rate and at twice that rate.
-    fn measure(&self, args: &OverloadArgs) -> anyhow::Result<Vec<Vec<String>>> {
-        let time = Duration::from_secs_f64(args.seconds);
-        let settle = Duration::from_secs_f64(args.settle);
-        let mut connection = Http1Connection::connect_plain(self.gateway.address)?;
-        let (status, response) = connection.call_and_read(self.request_of_connection(0).1)?;
-        ensure!(status == 200, "the first call failed:\n{}", String::from_utf8_lossy(response));
-        let peak = self.measure_peak(args, settle + time)?;
-        eprintln!("{}: peak of {peak:.0} calls/s", self.name);
-        let mut rows = Vec::new();
-        let mut p99_at_peak = None;
-        for factor in [1, 2] {
-            let rate = peak * f64::from(factor);
-            let outcomes = self.offer_calls(rate, args.connections, (settle, time))?;
-            let p99 = percentile(&outcomes.answered, 0.99);
-            let p99_at_peak = *p99_at_peak.get_or_insert(p99);
-            rows.push(self.row(factor, &outcomes, (time, peak, p99_at_peak)));
-        }
-        Ok(rows)
-    }
-
-    /// Returns the successful calls a second of as many callers as the agent and its concurrency limit can serve.
-    fn measure_peak(&self, args: &OverloadArgs, time: Duration) -> anyhow::Result<f64> {
-        let callers = if self.name == "agent" { 2 * u64::try_from(args.hands)? } else { 32 };
-        let end = monotonic_nanos() + u64::try_from(time.as_nanos())?;
-        let threads = (0..callers).map(|index| {
-            let (address, call) = (self.gateway.address, self.request_of_connection(index).1.clone());
-            std::thread::spawn(move || {
-                let mut connection = Http1Connection::connect_plain(address)?;
-                let mut successes = 0u64;
-                while monotonic_nanos() < end {
-                    match connection.call_and_read(&call) {
-                        Ok((200, _)) => successes += 1,
-                        Ok(_) => {}
-                        Err(_) => connection = Http1Connection::connect_plain(address)?,
-                    }
-                }
-                Ok(successes)
-            })
-        });
-        let answered: u64 = join_all(threads.collect())?.into_iter().sum();
-        Ok(answered as f64 / time.as_secs_f64())
-    }
-
-    /// Returns the tier and the request of the connection with this index.
-    fn request_of_connection(&self, index: u64) -> (usize, &PreparedRequest) {
-        let [low, middle, high] = &self.requests;
-        match index % 3 {
-            0 => (0, low),
-            1 => (1, middle),
-            _ => (2, high),
-        }
-    }
-
-    /// Makes `rate` calls a second, spread over the connections. The calls during `settle` are not counted.
-    fn offer_calls(
-        &self,
-        rate: f64,
-        connections: u64,
-        (settle, time): (Duration, Duration),
-    ) -> anyhow::Result<OverloadOutcomes> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some microseconds")]
-        let period = (1e9 / rate.max(1.0)) as u64;
-        let first = monotonic_nanos() + 50_000_000;
-        let count_from = first + u64::try_from(settle.as_nanos())?;
-        let end = count_from + u64::try_from(time.as_nanos())?;
-        let threads = (0..connections).map(|index| {
-            let (address, (tier, call)) = (self.gateway.address, self.request_of_connection(index));
-            let call = call.clone();
-            let step = usize::try_from(period * connections).unwrap_or(usize::MAX);
-            let due = (first + index * period..end).step_by(step);
-            std::thread::spawn(move || run_paced_connection(address, (tier, &call), due, count_from))
-        });
-        let mut total = OverloadOutcomes::default();
-        for outcomes in join_all(threads.collect())? {
-            total.answered.extend(outcomes.answered);
-            total.failed += outcomes.failed;
-            for (refused, more) in total.refused.iter_mut().zip(outcomes.refused) {
-                refused.extend(more);
-            }
-            for (offered, more) in total.offered.iter_mut().zip(outcomes.offered) {
-                *offered += more;
-            }
-        }
-        total.answered.sort_unstable();
-        Ok(total)
-    }
-
-    fn row(
-        &self,
-        factor: u32,
-        outcomes: &OverloadOutcomes,
-        (time, peak, p99_at_peak): (Duration, f64, f64),
-    ) -> Vec<String> {
-        let per_second = |count: u64| count as f64 / time.as_secs_f64();
-        let millis = |nanos: f64| if nanos.is_nan() { "–".to_owned() } else { format!("{:.2}", nanos / 1e6) };
-        let answered = per_second(outcomes.answered.len() as u64);
-        let mut refused: Vec<u64> = outcomes.refused.iter().flatten().copied().collect();
-        refused.sort_unstable();
-        let p99 = percentile(&outcomes.answered, 0.99);
-        let mut cells = vec![
-            format!("{}, {factor}×", self.name),
-            format!("{:.0}", per_second(outcomes.offered.iter().sum())),
-            format!("{answered:.0}"),
-            format!("{:.0}", answered / peak * 100.0),
-            millis(percentile(&outcomes.answered, 0.5)),
-            millis(p99),
-            format!("{:.2}", p99 / p99_at_peak),
-            format!("{:.0}", per_second(refused.len() as u64)),
-            millis(percentile(&refused, 0.5)),
-            millis(percentile(&refused, 0.99)),
-        ];
-        let share = |(refused, offered): (&Vec<u64>, u64)| {
-            format!("{:.0} %", refused.len() as f64 * 100.0 / offered.max(1) as f64)
-        };
-        cells.extend(outcomes.refused.iter().zip(outcomes.offered).map(share));
-        cells.push(outcomes.failed.to_string());
-        cells
-    }
-}
-
 /// Makes the calls of one connection. The duration of a call counts from when it was due, even if the connection was
 /// busy.
 fn run_paced_connection(
     address: SocketAddr,
-    (tier, call): (usize, &PreparedRequest),
+    call: &TierRequest,
     due: impl Iterator<Item = u64>,
     count_from: u64,
 ) -> anyhow::Result<OverloadOutcomes> {
@@ -259,10 +299,8 @@ fn run_paced_connection(
     let mut connection = Http1Connection::connect_plain(address)?;
     let mut outcomes = OverloadOutcomes::default();
     for moment in due {
-        let nanos = i64::try_from(moment)?;
-        let time = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
-        clock_nanosleep_absolute(ClockId::Monotonic, &time)?;
-        let status = connection.call_and_read(call).map(|(status, _)| status);
+        load::wait_until(moment)?;
+        let status = connection.call_and_read(&call.request).map(|(status, _)| status);
         if status.is_err() {
             connection = Http1Connection::connect_plain(address)?;
         }
@@ -270,10 +308,10 @@ fn run_paced_connection(
             continue;
         }
         let duration = monotonic_nanos().saturating_sub(moment);
-        if let Some(offered) = outcomes.offered.get_mut(tier) {
+        if let Some(offered) = outcomes.offered.get_mut(call.tier) {
             *offered += 1;
         }
-        match (status, outcomes.refused.get_mut(tier)) {
+        match (status, outcomes.refused.get_mut(call.tier)) {
             (Ok(200), _) => outcomes.answered.push(duration),
             (Ok(503), Some(refused)) => refused.push(duration),
             _ => outcomes.failed += 1,

@@ -25,27 +25,72 @@ const STYLE: &str = "
   }
 ";
 
+/// The scales of the two panels, up to the largest value of each.
+struct PanelScales {
+    max_cpu: f64,
+    max_latency: f64,
+}
+
+impl PanelScales {
+    fn new(rows: &[&RowRecord]) -> Self {
+        let p99s = rows.iter().map(|row| added_latency(row, |latency| latency.p99));
+        Self {
+            max_cpu: rows.iter().flat_map(|row| cpus(row)).fold(1.0, f64::max),
+            max_latency: p99s.filter(|p99| p99.is_finite()).fold(100.0, f64::max),
+        }
+    }
+
+    /// Returns the x coordinate of CPU time. The axis is linear, with room for a label at its end.
+    fn cpu_x(&self, cpu: f64) -> f64 {
+        CPU_PANEL.0 + cpu / self.max_cpu * (CPU_PANEL.1 - CPU_PANEL.0 - 40.0)
+    }
+
+    /// Returns the x coordinate of a latency. The axis is logarithmic and begins at 10 µs.
+    fn latency_x(&self, latency: f64) -> f64 {
+        let share = (latency.max(10.0) / 10.0).ln() / (self.max_latency.max(20.0) / 10.0).ln();
+        LATENCY_PANEL.0 + share * (LATENCY_PANEL.1 - LATENCY_PANEL.0)
+    }
+}
+
+/// An SVG text: its coordinates, its CSS class, and the part of it that is at the coordinates.
+struct SvgText<'a> {
+    x: f64,
+    y: f64,
+    class: &'a str,
+    anchor: &'a str,
+    content: &'a str,
+}
+
+impl SvgText<'_> {
+    fn draw(&self, body: &mut String) {
+        let Self { x, y, class, anchor, .. } = self;
+        let content = self.content.replace('&', "&amp;").replace('<', "&lt;");
+        append_element(
+            body,
+            format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>"),
+        );
+    }
+}
+
 /// Draws the two panels, with the proxies' rows in the order of the tables.
 pub(crate) fn render_svg(record: &RunRecord) -> String {
     let rows: Vec<&RowRecord> = record.rows.iter().filter(|row| row.rounds.iter().any(|r| r.cpu.is_some())).collect();
     let mut body = String::new();
     let mut y = 64.0;
-    let max_cpu = rows.iter().flat_map(|row| cpus(row)).fold(1.0, f64::max);
-    let p99s = rows.iter().map(|row| added_latency(row, |latency| latency.p99));
-    let max_latency = p99s.filter(|p99| p99.is_finite()).fold(100.0, f64::max);
+    let scales = PanelScales::new(&rows);
     let mut protocol = "";
     for row in rows {
         if protocol != row.protocol {
             protocol = &row.protocol;
-            draw_text(&mut body, (8.0, y + 12.0, "title", "start"), protocol);
+            SvgText { x: 8.0, y: y + 12.0, class: "title", anchor: "start", content: protocol }.draw(&mut body);
             y += ROW_HEIGHT;
         }
-        draw_cpu(&mut body, row, (y, max_cpu));
-        draw_latency(&mut body, row, (y, max_latency));
+        draw_cpu(&mut body, row, y, &scales);
+        draw_latency(&mut body, row, y, &scales);
         y += ROW_HEIGHT;
     }
     let mut grid = String::new();
-    draw_scales(&mut grid, (y, max_cpu, max_latency));
+    draw_scales(&mut grid, y, &scales);
     let height = y + 40.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\n\
@@ -63,12 +108,11 @@ fn added_latency(row: &RowRecord, percentile: impl Fn(&LatencyPercentiles) -> f6
     median(rounds.filter_map(|round| Some(percentile(&round.latency) - percentile(round.direct.as_ref()?))))
 }
 
-fn draw_cpu(body: &mut String, row: &RowRecord, (y, max_cpu): (f64, f64)) {
+fn draw_cpu(body: &mut String, row: &RowRecord, y: f64, scales: &PanelScales) {
     let class = if row.name.starts_with("Gatepost") { "own" } else { "other" };
-    let x_of = |value: f64| CPU_PANEL.0 + value / max_cpu * (CPU_PANEL.1 - CPU_PANEL.0 - 40.0);
     let cpu = median(cpus(row));
-    draw_text(body, (NAMES_END, y + 12.0, class_of_name(class), "end"), &row.name);
-    let width = x_of(cpu) - CPU_PANEL.0;
+    SvgText { x: NAMES_END, y: y + 12.0, class: class_of_name(class), anchor: "end", content: &row.name }.draw(body);
+    let width = scales.cpu_x(cpu) - CPU_PANEL.0;
     append_element(
         body,
         format_args!("<rect class=\"{class}\" x=\"{}\" y=\"{y}\" width=\"{width:.1}\" height=\"15\"/>", CPU_PANEL.0),
@@ -76,11 +120,12 @@ fn draw_cpu(body: &mut String, row: &RowRecord, (y, max_cpu): (f64, f64)) {
     for cpu in cpus(row) {
         append_element(
             body,
-            format_args!("<circle class=\"round\" cx=\"{:.1}\" cy=\"{}\" r=\"1.6\"/>", x_of(cpu), y + 7.5),
+            format_args!("<circle class=\"round\" cx=\"{:.1}\" cy=\"{}\" r=\"1.6\"/>", scales.cpu_x(cpu), y + 7.5),
         );
     }
     let right = cpus(row).fold(cpu, f64::max);
-    draw_text(body, (x_of(right) + 6.0, y + 12.0, "faint", "start"), &format!("{cpu:.1}"));
+    let (x, content) = (scales.cpu_x(right) + 6.0, format!("{cpu:.1}"));
+    SvgText { x, y: y + 12.0, class: "faint", anchor: "start", content: &content }.draw(body);
 }
 
 fn class_of_name(class: &str) -> &'static str {
@@ -88,48 +133,38 @@ fn class_of_name(class: &str) -> &'static str {
 }
 
 /// Draws the median as a filled circle and the 99th percentile as a ring, at the left end if nothing is added.
-fn draw_latency(body: &mut String, row: &RowRecord, (y, max_latency): (f64, f64)) {
+fn draw_latency(body: &mut String, row: &RowRecord, y: f64, scales: &PanelScales) {
     let percentiles =
         [("median", added_latency(row, |latency| latency.p50)), ("tail", added_latency(row, |latency| latency.p99))];
     for (class, value) in percentiles {
         if value.is_finite() {
-            let x = latency_x(value, max_latency);
+            let x = scales.latency_x(value);
             append_element(body, format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{}\" r=\"4\"/>", y + 7.5));
         }
     }
 }
 
-/// Returns the x coordinate of a latency. The axis is logarithmic and begins at 10 µs.
-fn latency_x(value: f64, max_latency: f64) -> f64 {
-    let share = (value.max(10.0) / 10.0).ln() / (max_latency.max(20.0) / 10.0).ln();
-    LATENCY_PANEL.0 + share * (LATENCY_PANEL.1 - LATENCY_PANEL.0)
-}
-
-fn draw_scales(body: &mut String, (bottom, max_cpu, max_latency): (f64, f64, f64)) {
-    draw_text(body, (CPU_PANEL.0, 24.0, "title", "start"), "CPU for a call, µs");
-    draw_text(body, (CPU_PANEL.0, 42.0, "faint", "start"), "bar: median; dots: rounds");
-    draw_text(body, (LATENCY_PANEL.0, 24.0, "title", "start"), "latency added at half of saturation, µs");
-    draw_text(body, (LATENCY_PANEL.0, 42.0, "faint", "start"), "filled: p50; ring: p99; logarithmic");
+fn draw_scales(body: &mut String, bottom: f64, scales: &PanelScales) {
+    let headings = [
+        (CPU_PANEL.0, "CPU for a call, µs", "bar: median; dots: rounds"),
+        (LATENCY_PANEL.0, "latency added at half of saturation, µs", "filled: p50; ring: p99; logarithmic"),
+    ];
+    for (x, title, legend) in headings {
+        SvgText { x, y: 24.0, class: "title", anchor: "start", content: title }.draw(body);
+        SvgText { x, y: 42.0, class: "faint", anchor: "start", content: legend }.draw(body);
+    }
     let mut tick = |x: f64, label: &str| {
         append_element(body, format_args!("<path class=\"grid\" d=\"M{x:.1} 54V{bottom:.0}\"/>"));
-        draw_text(body, (x, bottom + 18.0, "faint", "middle"), label);
+        SvgText { x, y: bottom + 18.0, class: "faint", anchor: "middle", content: label }.draw(body);
     };
-    let step = [10.0, 25.0, 50.0, 100.0, 250.0].into_iter().find(|step| max_cpu / step <= 6.0).unwrap_or(1000.0);
-    for value in (0..=6).map(|index| f64::from(index) * step).filter(|value| *value <= max_cpu) {
-        tick(CPU_PANEL.0 + value / max_cpu * (CPU_PANEL.1 - CPU_PANEL.0 - 40.0), &format!("{value}"));
+    let step = [10.0, 25.0, 50.0, 100.0, 250.0].into_iter().find(|step| scales.max_cpu / step <= 6.0).unwrap_or(1000.0);
+    for value in (0..=6).map(|index| f64::from(index) * step).filter(|value| *value <= scales.max_cpu) {
+        tick(scales.cpu_x(value), &format!("{value}"));
     }
     let powers = [10.0, 100.0, 1000.0, 10_000.0, 100_000.0];
-    for value in powers.into_iter().filter(|value| *value <= max_latency.max(20.0)) {
-        tick(latency_x(value, max_latency), &format!("{value}"));
+    for value in powers.into_iter().filter(|value| *value <= scales.max_latency.max(20.0)) {
+        tick(scales.latency_x(value), &format!("{value}"));
     }
-}
-
-fn draw_text(body: &mut String, (x, y, class, anchor): (f64, f64, &str, &str), content: &str) {
-    let content = content.replace('&', "&amp;").replace('<', "&lt;");
-    append_element(
-        body,
-        format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>"),
-    );
 }
 
 fn append_element(body: &mut String, element: std::fmt::Arguments<'_>) {

@@ -4,12 +4,13 @@
 mod cpu_time;
 
 use crate::parent_death::bound_to_this_process;
+use crate::reserved_port::ReservedPort;
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -56,41 +57,70 @@ pub(crate) fn available_cores() -> &'static [usize] {
 pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// The ports that nobody else gets before the process has ended.
+    _ports: Vec<ReservedPort>,
 }
 
 impl ServerProcess {
     /// Starts a program that prints `listening on http://ADDRESS`, and waits for that line.
     pub(crate) fn start_announcing(command: Command, core: CpuCore) -> anyhow::Result<Self> {
+        let (process, _) = Self::start_announcing_schemes(command, core, &["http"])?;
+        Ok(process)
+    }
+
+    /// Starts a program that then prints `listening on https://ADDRESS`, too. Returns that address beside the process.
+    pub(crate) fn start_announcing_tls(command: Command, core: CpuCore) -> anyhow::Result<(Self, SocketAddr)> {
+        let (process, addresses) = Self::start_announcing_schemes(command, core, &["http", "https"])?;
+        let tls = *addresses.last().context("no address")?;
+        Ok((process, tls))
+    }
+
+    /// Starts a program that prints a line with an address for each scheme, in this order. Returns these addresses.
+    fn start_announcing_schemes(
+        command: Command,
+        core: CpuCore,
+        schemes: &[&str],
+    ) -> anyhow::Result<(Self, Vec<SocketAddr>)> {
         core.pin_current_thread()?;
         let spawned = bound_to_this_process(&command)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         CpuCore::Load.pin_current_thread()?;
         let mut child = spawned.with_context(|| format!("{command:?} does not start"))?;
         let stdout = child.stdout.take().context("stdout is not piped")?;
         let mut lines = BufReader::new(stdout).lines();
+        let mut addresses: Vec<SocketAddr> = Vec::new();
         for line in lines.by_ref() {
             let line = line?;
-            if let Some(address) = line.strip_prefix("listening on http://") {
-                let address = address.trim().parse().with_context(|| line.clone())?;
+            let scheme = schemes.get(addresses.len()).copied().unwrap_or_default();
+            if let Some(address) = line.strip_prefix(&format!("listening on {scheme}://")) {
+                addresses.push(address.trim().parse().with_context(|| line.clone())?);
+            }
+            if let Some(address) = addresses.first().filter(|_| addresses.len() == schemes.len()) {
                 // The remaining output is read and discarded, so that the process never blocks on a full pipe.
                 std::thread::spawn(move || lines.for_each(drop));
-                return Ok(Self { child, address });
+                return Ok((Self { child, address: *address, _ports: Vec::new() }, addresses));
             }
         }
         let _ = child.kill();
         bail!("{command:?} ended without an address ({})", child.wait()?)
     }
 
-    /// Starts a measured program that listens on `address`, and waits until it does.
-    pub(crate) fn start_on(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
-        Self::start_and_connect(command, address, CpuCore::Proxy)
+    /// Starts a measured program that listens on these ports, and waits until it listens on the first.
+    pub(crate) fn start_on(command: Command, ports: Vec<ReservedPort>) -> anyhow::Result<Self> {
+        let address = ports.first().context("no port")?.address();
+        Self::start_and_connect(command, address, CpuCore::Proxy, ports)
     }
 
     /// Starts a program that is not measured and listens on `address`, and waits until it does. Discards its stderr.
     pub(crate) fn start_unmeasured_on(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
-        Self::start_and_connect(command, address, CpuCore::Load)
+        Self::start_and_connect(command, address, CpuCore::Load, Vec::new())
     }
 
-    fn start_and_connect(command: Command, address: SocketAddr, core: CpuCore) -> anyhow::Result<Self> {
+    fn start_and_connect(
+        command: Command,
+        address: SocketAddr,
+        core: CpuCore,
+        ports: Vec<ReservedPort>,
+    ) -> anyhow::Result<Self> {
         let stderr = match core {
             CpuCore::Proxy => Stdio::inherit(),
             CpuCore::Load => Stdio::null(),
@@ -100,7 +130,7 @@ impl ServerProcess {
             bound_to_this_process(&command)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
         CpuCore::Load.pin_current_thread()?;
         let child = spawned.with_context(|| format!("{command:?} does not start"))?;
-        let mut process = Self { child, address };
+        let mut process = Self { child, address, _ports: ports };
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {
             if let Some(status) = process.child.try_wait()? {
@@ -161,9 +191,4 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Returns an address on which no process listens at present.
-pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -3,6 +3,7 @@
 
 use crate::process::ServerProcess;
 use crate::proxy_settings::{ListenAddresses, ProxyMode, ProxySettings};
+use crate::reserved_port::ReservedPort;
 use crate::{envoy, haproxy, nginx};
 use anyhow::Context as _;
 use std::net::SocketAddr;
@@ -29,13 +30,14 @@ impl ProxyKind {
     /// Starts the proxy. Returns `None` if it is not installed.
     pub(crate) fn start(self, settings: &ProxySettings, mode: ProxyMode) -> anyhow::Result<Option<RunningProxy>> {
         let Some(program) = self.program(settings) else { return Ok(None) };
-        let addresses = ListenAddresses::allocate()?;
+        let (plain, tls) = (ReservedPort::new()?, ReservedPort::new()?);
+        let addresses = ListenAddresses { plain: plain.address(), tls: tls.address() };
         // Each gets a folder of its own, because several of one kind run at the same time.
         let folder = tempfile::Builder::new().prefix(self.name()).tempdir_in(&settings.folder)?.keep();
         let mut command = Command::new(program);
         match self {
             Self::Nginx => {
-                nginx::add_arguments(&mut command, &folder, nginx::config(settings, mode, (addresses, &folder)))?
+                nginx::add_arguments(&mut command, &folder, nginx::config(settings, mode, addresses, &folder))?
             }
             Self::Haproxy => {
                 haproxy::add_arguments(&mut command, &folder, &haproxy::config(settings, mode, addresses))?
@@ -43,7 +45,7 @@ impl ProxyKind {
             Self::Envoy => envoy::add_arguments(&mut command, &folder, &envoy::config(settings, mode, addresses))?,
             Self::Pingora | Self::Hyper => add_bare_proxy_arguments(&mut command, self.name(), settings, addresses),
         }
-        let process = ServerProcess::start_on(command, addresses.plain).with_context(|| self.name())?;
+        let process = ServerProcess::start_on(command, vec![plain, tls]).with_context(|| self.name())?;
         Ok(Some(RunningProxy { process, tls: addresses.tls }))
     }
 

@@ -1,7 +1,6 @@
 //! What a proxy is to do, and the addresses and files that it gets: the parameters of every proxy's configuration.
 
 use crate::certificate::TestCertificate;
-use crate::process::free_address;
 use anyhow::Context as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,12 +39,6 @@ pub(crate) const RATE_LIMIT: u32 = 1_000_000;
 pub(crate) struct ListenAddresses {
     pub(crate) plain: SocketAddr,
     pub(crate) tls: SocketAddr,
-}
-
-impl ListenAddresses {
-    pub(crate) fn allocate() -> anyhow::Result<Self> {
-        Ok(Self { plain: free_address()?, tls: free_address()? })
-    }
 }
 
 /// Writes a file for a proxy and returns its path.

@@ -58,35 +58,6 @@ struct AgentCountScenario {
     cpu: Vec<f64>,
 }
 
-pub(crate) fn run(args: &ScaleArgs) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let agent = environment::start_agent(folder.path(), &TokenIssuer::new()?)?;
-    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
-    let launcher = GatewayLauncher::new(program, folder.path().to_owned(), agent.address);
-    let start = |count| AgentCountScenario::start(&launcher, AgentCatalogue::new(folder.path(), agent.address, count));
-    let mut scenarios = args.agents.iter().map(|count| start(*count)).collect::<anyhow::Result<Vec<_>>>()?;
-    load::measure_in_rotation(args.rounds, &mut scenarios, |scenario| scenario.measure_calls(args))?;
-    let first = scenarios.first().context("no number of agents")?;
-    let baseline = (first.resident, median(first.cpu.iter().copied()), first.catalogue.count());
-    let rows = scenarios.iter().map(|scenario| scenario.row(baseline)).collect::<anyhow::Result<Vec<_>>>()?;
-    let header = [
-        "agents",
-        "loaded ms",
-        "MiB",
-        "KiB per agent",
-        "CPU µs/call",
-        "× first",
-        "1% changed, seen ms",
-        "filter p50 ms",
-        "filter p99 ms",
-        "ranked p50 ms",
-        "ranked p99 ms",
-    ];
-    println!("{}", markdown_table(&header, &rows));
-    drop(scenarios);
-    measure_storm(args, start(args.storm)?)
-}
-
 impl AgentCountScenario {
     fn start(launcher: &GatewayLauncher, catalogue: AgentCatalogue) -> anyhow::Result<Self> {
         catalogue.write(0, 0)?;
@@ -113,11 +84,11 @@ impl AgentCountScenario {
         Ok(())
     }
 
-    fn row(&self, (base_memory, base_cpu, base_count): (u64, f64, usize)) -> anyhow::Result<Vec<String>> {
+    fn row(&self, first: &Self) -> anyhow::Result<Vec<String>> {
         let count = self.catalogue.count();
-        let more_agents = count.saturating_sub(base_count).max(1);
-        let kib_per_agent = self.resident.saturating_sub(base_memory) as f64 / more_agents as f64;
-        let cpu = median(self.cpu.iter().copied());
+        let more_agents = count.saturating_sub(first.catalogue.count());
+        let kib_per_agent = self.resident.saturating_sub(first.resident) as f64 / more_agents.max(1) as f64;
+        let (cpu, first_cpu) = (median(self.cpu.iter().copied()), median(first.cpu.iter().copied()));
         let refresh_time = self.measure_refresh()?;
         let filtered = PreparedRequest::get("/agents?capabilities=forecasts-7&language=de&top=20");
         let ranked = search_request(r#"{"query":"someone who checks insurance paperwork for farmers","top":20}"#);
@@ -125,9 +96,9 @@ impl AgentCountScenario {
             count.to_string(),
             format_millis(self.load_time),
             format!("{:.1}", self.resident as f64 / 1024.0),
-            if count == base_count { "–".to_owned() } else { format!("{kib_per_agent:.2}") },
+            if count == first.catalogue.count() { "–".to_owned() } else { format!("{kib_per_agent:.2}") },
             format!("{cpu:.1}"),
-            format!("{:.2}", cpu / base_cpu),
+            format!("{:.2}", cpu / first_cpu),
             format_millis(refresh_time),
         ];
         for search in [filtered, ranked] {
@@ -163,6 +134,34 @@ impl AgentCountScenario {
         }
         anyhow::bail!("version {version} has not appeared")
     }
+}
+
+pub(crate) fn run(args: &ScaleArgs) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let agent = environment::start_agent(folder.path(), &TokenIssuer::new()?)?;
+    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
+    let launcher = GatewayLauncher::new(program, folder.path().to_owned(), agent.address);
+    let start = |count| AgentCountScenario::start(&launcher, AgentCatalogue::new(folder.path(), agent.address, count));
+    let mut scenarios = args.agents.iter().map(|count| start(*count)).collect::<anyhow::Result<Vec<_>>>()?;
+    load::measure_in_rotation(args.rounds, &mut scenarios, |scenario| scenario.measure_calls(args))?;
+    let first = scenarios.first().context("no number of agents")?;
+    let rows = scenarios.iter().map(|scenario| scenario.row(first)).collect::<anyhow::Result<Vec<_>>>()?;
+    let header = [
+        "agents",
+        "loaded ms",
+        "MiB",
+        "KiB per agent",
+        "CPU µs/call",
+        "× first",
+        "1% changed, seen ms",
+        "filter p50 ms",
+        "filter p99 ms",
+        "ranked p50 ms",
+        "ranked p99 ms",
+    ];
+    println!("{}", markdown_table(&header, &rows));
+    drop(scenarios);
+    measure_storm(args, start(args.storm)?)
 }
 
 /// Measures calls at a constant rate, first without changes and then while the whole catalogue is replaced every

@@ -6,9 +6,8 @@ use crate::gatepost::{self, GatewayLauncher, invoke_path, transport_target};
 use crate::http1_client::{Http1Connection, PreparedRequest};
 use crate::load::join_all;
 use crate::mosquitto::Mosquitto;
-use crate::process::ServerProcess;
-use crate::transport_agents::AgentAddresses;
-use crate::transports::{TRANSPORTS, allocate_addresses, start_agents, wait_until_responding};
+use crate::transport_agent_process::TransportAgentProcess;
+use crate::transports::{TRANSPORTS, wait_until_responding};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -55,109 +54,8 @@ struct CallTally {
     violations: Vec<String>,
 }
 
-pub(crate) fn run(args: &SoakArgs) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut broker = Mosquitto::start(folder.path())?;
-    let addresses = allocate_addresses(folder.path(), &broker, Some(folder.path().join("seen")))?;
-    let mut agents = Some(start_agents(&addresses)?);
-    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
-    let launcher = GatewayLauncher::new(program, folder.path().to_owned(), addresses.http);
-    let gateway = launcher.start_with_all_transports(&addresses, AGENT_TIMEOUT)?;
-    let numbers = Arc::new(AtomicU64::new(1));
-    for transport in TRANSPORTS {
-        wait_until_responding(&transport_target(gateway.address, transport, &json!({"n": 0}).to_string()))
-            .context(transport)?;
-    }
-    let time = Duration::from_secs(args.minutes.map_or(args.seconds, |minutes| minutes * 60));
-    let end = Instant::now() + time;
-    let transports = TRANSPORTS.iter().flat_map(|transport| (0..args.callers).map(move |_| *transport));
-    let callers = transports.map(|transport| {
-        let (numbers, address) = (Arc::clone(&numbers), gateway.address);
-        std::thread::spawn(move || Ok((transport, run_caller(address, transport, &numbers, end)?)))
-    });
-    let callers: Vec<_> = callers.collect();
-    std::thread::park_timeout(time / 10);
-    let memory_at_start = gateway.resident_memory()?;
-    let kills = kill_and_restart(args, end, &addresses, (&mut broker, &mut agents))?;
-    let mut tallies: HashMap<&str, CallTally> = HashMap::new();
-    for (transport, tally) in join_all(callers)? {
-        tallies.entry(transport).or_default().add(tally);
-    }
-    let memory_at_end = gateway.resident_memory()?;
-    let mut violations = find_violations(&tallies, &addresses)?;
-    println!("{kills} kills; gateway's memory {memory_at_start} KiB after a tenth, {memory_at_end} KiB at the end");
-    if memory_at_end > memory_at_start + MAX_MEMORY_GROWTH_KIB {
-        violations.push(format!("the gateway's memory grew by {} KiB", memory_at_end - memory_at_start));
-    }
-    for violation in &violations {
-        println!("WRONG: {violation}");
-    }
-    ensure!(violations.is_empty(), "{} checks failed", violations.len());
-    Ok(())
-}
-
-/// Kills the agents and the broker in rotation and restarts them, until `end`. Returns the number of kills.
-fn kill_and_restart(
-    args: &SoakArgs,
-    end: Instant,
-    addresses: &AgentAddresses,
-    (broker, agents): (&mut Mosquitto, &mut Option<ServerProcess>),
-) -> anyhow::Result<u64> {
-    let mut kills = 0;
-    let pause = Duration::from_secs(args.every.max(1));
-    while Instant::now() + pause < end {
-        std::thread::park_timeout(pause);
-        let downtime = Duration::from_millis(500);
-        match kills % 3 {
-            0 => *agents = None,
-            1 => broker.kill(),
-            _ => {
-                *agents = None;
-                broker.kill();
-            }
-        }
-        std::thread::park_timeout(downtime);
-        if kills % 3 != 0 {
-            broker.restart()?;
-        }
-        if agents.is_none() {
-            *agents = Some(start_agents(addresses)?);
-        }
-        kills += 1;
-    }
-    std::thread::park_timeout(end.saturating_duration_since(Instant::now()));
-    Ok(kills)
-}
-
-/// Calls until `end`, each time with a new number.
-fn run_caller(gateway: SocketAddr, transport: &str, numbers: &AtomicU64, end: Instant) -> anyhow::Result<CallTally> {
-    let mut tally = CallTally::default();
-    let mut connection = Http1Connection::connect_plain(gateway)?;
-    while Instant::now() < end {
-        let number = numbers.fetch_add(1, Relaxed);
-        let request = PreparedRequest::post_json(&invoke_path(transport), "", &json!({"n": number}).to_string());
-        tally.calls += 1;
-        match connection.call_and_read(&request) {
-            Ok((status, response)) => {
-                let text = String::from_utf8_lossy(response).into_owned();
-                let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-                tally.record_response(transport, number, (status, body));
-                // The gateway refuses calls to a dead agent much faster than an agent responds.
-                if status != 200 {
-                    std::thread::park_timeout(Duration::from_millis(5));
-                }
-            }
-            Err(error) => {
-                tally.violations.push(format!("{transport}: call {number} got no response: {error:#}"));
-                connection = Http1Connection::connect_plain(gateway)?;
-            }
-        }
-    }
-    Ok(tally)
-}
-
 impl CallTally {
-    fn record_response(&mut self, transport: &str, number: u64, (status, body): (u16, &str)) {
+    fn record_response(&mut self, transport: &str, number: u64, status: u16, body: &str) {
         // A chunked body has chunk sizes around the JSON.
         let json = body.find('{').zip(body.rfind('}')).and_then(|(from, to)| body.get(from..=to)).unwrap_or_default();
         let response: Value = serde_json::from_str(json).unwrap_or_default();
@@ -183,11 +81,112 @@ impl CallTally {
     }
 }
 
-/// Prints the outcomes of the calls. Returns everything that must not happen.
-fn find_violations(tallies: &HashMap<&str, CallTally>, addresses: &AgentAddresses) -> anyhow::Result<Vec<String>> {
-    let log = std::fs::read_to_string(addresses.call_log.as_ref().context("the agents have no log file")?)?;
+pub(crate) fn run(args: &SoakArgs) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut broker = Mosquitto::start(folder.path())?;
+    let call_log = folder.path().join("seen");
+    let mut agents = TransportAgentProcess::start(folder.path(), broker.address, Some(call_log.clone()))?;
+    let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
+    let launcher = GatewayLauncher::new(program, folder.path().to_owned(), agents.addresses.http);
+    let gateway = launcher.start_with_all_transports(&agents.addresses, AGENT_TIMEOUT)?;
+    let numbers = Arc::new(AtomicU64::new(1));
+    for transport in TRANSPORTS {
+        wait_until_responding(&transport_target(gateway.address, transport, &json!({"n": 0}).to_string()))
+            .context(transport)?;
+    }
+    let time = Duration::from_secs(args.minutes.map_or(args.seconds, |minutes| minutes * 60));
+    let end = Instant::now() + time;
+    let transports = TRANSPORTS.iter().flat_map(|transport| (0..args.callers).map(move |_| *transport));
+    let callers = transports.map(|transport| {
+        let (numbers, address) = (Arc::clone(&numbers), gateway.address);
+        std::thread::spawn(move || Ok((transport, run_caller(address, transport, &numbers, end)?)))
+    });
+    let callers: Vec<_> = callers.collect();
+    std::thread::park_timeout(time / 10);
+    let memory_at_start = gateway.resident_memory()?;
+    let kills = kill_and_restart(args, end, &mut broker, &mut agents)?;
+    let mut tallies: HashMap<&str, CallTally> = HashMap::new();
+    for (transport, tally) in join_all(callers)? {
+        tallies.entry(transport).or_default().add(tally);
+    }
+    let memory_at_end = gateway.resident_memory()?;
+    let mut violations = find_violations(&tallies, &std::fs::read_to_string(call_log)?)?;
+    println!("{kills} kills; gateway's memory {memory_at_start} KiB after a tenth, {memory_at_end} KiB at the end");
+    if memory_at_end > memory_at_start + MAX_MEMORY_GROWTH_KIB {
+        violations.push(format!("the gateway's memory grew by {} KiB", memory_at_end - memory_at_start));
+    }
+    for violation in &violations {
+        println!("WRONG: {violation}");
+    }
+    ensure!(violations.is_empty(), "{} checks failed", violations.len());
+    Ok(())
+}
+
+/// Kills the agents and the broker in rotation and restarts them, until `end`. Returns the number of kills.
+fn kill_and_restart(
+    args: &SoakArgs,
+    end: Instant,
+    broker: &mut Mosquitto,
+    agents: &mut TransportAgentProcess,
+) -> anyhow::Result<u64> {
+    let mut kills = 0;
+    let pause = Duration::from_secs(args.every.max(1));
+    while Instant::now() + pause < end {
+        std::thread::park_timeout(pause);
+        let downtime = Duration::from_millis(500);
+        match kills % 3 {
+            0 => agents.kill(),
+            1 => broker.kill(),
+            _ => {
+                agents.kill();
+                broker.kill();
+            }
+        }
+        std::thread::park_timeout(downtime);
+        if kills % 3 != 0 {
+            broker.restart()?;
+        }
+        if kills % 3 != 1 {
+            agents.restart()?;
+        }
+        kills += 1;
+    }
+    std::thread::park_timeout(end.saturating_duration_since(Instant::now()));
+    Ok(kills)
+}
+
+/// Calls until `end`, each time with a new number.
+fn run_caller(gateway: SocketAddr, transport: &str, numbers: &AtomicU64, end: Instant) -> anyhow::Result<CallTally> {
+    let mut tally = CallTally::default();
+    let mut connection = Http1Connection::connect_plain(gateway)?;
+    while Instant::now() < end {
+        let number = numbers.fetch_add(1, Relaxed);
+        let request = PreparedRequest::post_json(&invoke_path(transport), "", &json!({"n": number}).to_string());
+        tally.calls += 1;
+        match connection.call_and_read(&request) {
+            Ok((status, response)) => {
+                let text = String::from_utf8_lossy(response).into_owned();
+                let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+                tally.record_response(transport, number, status, body);
+                // The gateway refuses calls to a dead agent much faster than an agent responds.
+                if status != 200 {
+                    std::thread::park_timeout(Duration::from_millis(5));
+                }
+            }
+            Err(error) => {
+                tally.violations.push(format!("{transport}: call {number} got no response: {error:#}"));
+                connection = Http1Connection::connect_plain(gateway)?;
+            }
+        }
+    }
+    Ok(tally)
+}
+
+/// Prints the outcomes of the calls, and compares them with the agents' call log. Returns everything that must not
+/// happen.
+fn find_violations(tallies: &HashMap<&str, CallTally>, call_log: &str) -> anyhow::Result<Vec<String>> {
     let mut received: HashMap<(&str, u64), u64> = HashMap::new();
-    for line in log.lines() {
+    for line in call_log.lines() {
         let (transport, number) = line.split_once(' ').context("a malformed line in the agents' log")?;
         *received.entry((transport, number.parse()?)).or_default() += 1;
     }

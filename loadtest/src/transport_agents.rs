@@ -79,7 +79,7 @@ pub(crate) fn serve(addresses: &AgentAddresses) -> anyhow::Result<()> {
     std::thread::spawn(move || {
         for stream in unix.incoming().flatten() {
             let log = Arc::clone(&unix_log);
-            std::thread::spawn(move || serve_http(stream.try_clone(), stream, ("unix", &log)));
+            std::thread::spawn(move || serve_http(stream.try_clone(), stream, "unix", &log));
         }
     });
     std::thread::spawn(move || {
@@ -98,7 +98,7 @@ pub(crate) fn serve(addresses: &AgentAddresses) -> anyhow::Result<()> {
     for stream in http.incoming() {
         let (stream, log) = (stream?, Arc::clone(&log));
         stream.set_nodelay(true)?;
-        std::thread::spawn(move || serve_http(stream.try_clone(), stream, ("http", &log)));
+        std::thread::spawn(move || serve_http(stream.try_clone(), stream, "http", &log));
     }
     Ok(())
 }
@@ -107,7 +107,8 @@ pub(crate) fn serve(addresses: &AgentAddresses) -> anyhow::Result<()> {
 fn serve_http(
     reader: std::io::Result<impl Read>,
     mut writer: impl Write,
-    (transport, log): (&str, &ReceivedCallLog),
+    transport: &str,
+    log: &ReceivedCallLog,
 ) -> anyhow::Result<()> {
     let mut reader = BufReader::new(reader?);
     loop {

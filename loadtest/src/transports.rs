@@ -7,12 +7,12 @@ use crate::gatepost::{self, GatewayLauncher, transport_target};
 use crate::http1_client::Http1Connection;
 use crate::load::{self, CallTarget};
 use crate::mosquitto::Mosquitto;
-use crate::process::{CpuCore, ServerProcess, free_address};
+use crate::process::ServerProcess;
 use crate::statistics::{markdown_table, median, percentile};
+use crate::transport_agent_process::TransportAgentProcess;
 use crate::transport_agents::AgentAddresses;
 use anyhow::{Context as _, ensure};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The transports, which are also the ids of their agents.
@@ -54,11 +54,11 @@ struct TransportRound {
 pub(crate) fn run(args: &TransportsArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let broker = Mosquitto::start(folder.path())?;
-    let addresses = allocate_addresses(folder.path(), &broker, None)?;
-    let _agents = start_agents(&addresses)?;
+    let agents = TransportAgentProcess::start(folder.path(), broker.address, None)?;
+    let addresses = &agents.addresses;
     let program = args.gatepost.clone().map_or_else(gatepost::sibling_program, Ok)?;
     let launcher = GatewayLauncher::new(program, folder.path().to_owned(), addresses.http);
-    let gateway = launcher.start_with_all_transports(&addresses, AGENT_TIMEOUT)?;
+    let gateway = launcher.start_with_all_transports(addresses, AGENT_TIMEOUT)?;
     let mut rows: Vec<(&str, Vec<TransportRound>)> = TRANSPORTS.map(|transport| (transport, Vec::new())).into();
     for (transport, _) in &rows {
         // The MQTT agent may not have connected to the broker yet.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &TransportsArgs) -> anyhow::Result<()> {
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for (transport, rounds) in &mut rows {
-            let result = measure(args, transport, &addresses, &gateway);
+            let result = measure(args, transport, addresses, &gateway);
             rounds.push(result.with_context(|| (*transport).to_owned())?);
         }
     }
@@ -76,23 +76,6 @@ pub(crate) fn run(args: &TransportsArgs) -> anyhow::Result<()> {
     let failed: u64 = rows.iter().flat_map(|(_, rounds)| rounds).map(|round| round.failed).sum();
     ensure!(failed == 0, "{failed} calls failed: do not use the figures above");
     Ok(())
-}
-
-/// Allocates loopback addresses for all agents.
-pub(crate) fn allocate_addresses(
-    folder: &Path,
-    broker: &Mosquitto,
-    call_log: Option<PathBuf>,
-) -> anyhow::Result<AgentAddresses> {
-    let unix = folder.join("agent.sock");
-    Ok(AgentAddresses { http: free_address()?, ws: free_address()?, unix, broker: broker.address, call_log })
-}
-
-/// Starts the agents, in a process of their own.
-pub(crate) fn start_agents(addresses: &AgentAddresses) -> anyhow::Result<ServerProcess> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("peers").args(addresses.arguments());
-    ServerProcess::start_announcing(command, CpuCore::Load)
 }
 
 /// Calls until a call succeeds. Fails after about five seconds.

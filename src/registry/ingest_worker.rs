@@ -10,11 +10,12 @@ use super::{
 use crate::telemetry::PollOutcome;
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
+    time::Instant,
 };
 
 /// Interval of the periodic maintenance.
@@ -62,7 +63,7 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
                     while let Ok(next) = polls.try_recv() {
                         batch.push(next);
                     }
-                    let began = Instant::now();
+                    let began = std::time::Instant::now();
                     self.ingest(batch).await;
                     // At most 30 % of the time is spent on ingesting.
                     tokio::time::sleep(began.elapsed() * 7 / 3).await;

@@ -8,12 +8,11 @@ use crate::{
 };
 use arc_swap::ArcSwapOption;
 use moka::sync::Cache;
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::Instant,
 };
-use tokio::sync::{Mutex, Semaphore};
 
 /// Maximum number of cached ids, found or not.
 const MAX_CACHED_IDS: u64 = 100_000;

@@ -47,14 +47,19 @@ fn percentile(mut durations: Vec<Duration>, share: f64) -> Duration {
 
 #[tokio::test]
 async fn r35_an_agent_offered_twice_its_capacity_keeps_its_throughput_and_latency() {
-    let (capacity, work) = (8, Duration::from_millis(80));
+    // The work is long compared with the delays of a busy machine, which the gateway cannot tell from a slow agent, and
+    // the calls are few enough for a small share of a processor.
+    let (capacity, work) = (16, Duration::from_millis(240));
     let rate = capacity as f64 / work.as_secs_f64();
     let agent = agent_with_capacity(capacity, work).await;
-    let gate = gateway().agent("worker", &agent).start().await;
+    // Only the agent is overloaded. A gateway that runs out of CPU has a test of its own.
+    // The fixed limit bounds the calls that the agent queues until a limit is learnt.
+    let limits = "limits:\n  max_scheduling_delay: null\n  concurrency: {max_per_agent: 64}\n";
+    let gate = gateway().agent("worker", &agent).section(limits).start().await;
     for (answer, _) in offer_load(&gate, rate * 0.7, Duration::from_secs(2)).await {
         answer.expect_ok();
     }
-    let (warm_up, duration) = (Duration::from_secs(7), Duration::from_secs(4));
+    let (warm_up, duration) = (Duration::from_secs(8), Duration::from_secs(4));
     let all = offer_load(&gate, rate * 2.0, warm_up + duration).await;
     let measured = all.into_iter().skip((rate * 2.0 * warm_up.as_secs_f64()) as usize);
     let (served, refused): (Vec<_>, Vec<_>) = measured.partition(|(answer, _)| answer.status == 200);
@@ -72,9 +77,10 @@ async fn r35_an_agent_offered_twice_its_capacity_keeps_its_throughput_and_latenc
     assert!(refusal_time < 2 * work, "{refusal_time:?}");
     let learnt_limit =
         gate.metric("gatepost_adaptive_concurrency_limit{agent=\"worker\"}").await.expect("no limit was learnt");
-    assert!((4.0..=24.0).contains(&learnt_limit), "{learnt_limit}");
+    let capacity = capacity as f64;
+    assert!((capacity / 2.0..=capacity * 3.0).contains(&learnt_limit), "{learnt_limit}");
     let log = gate.access_log(1_000).await;
-    let refused_entry = log.iter().find(|line| line["status"] == 503).unwrap();
+    let refused_entry = log.iter().rfind(|line| line["status"] == 503).unwrap();
     assert!(refused_entry["detail"].as_str().unwrap().contains("adaptive concurrency limit"), "{refused_entry}");
 }
 

@@ -16,11 +16,16 @@ fn settings(folder: &Path) -> ProxySettings {
     }
 }
 
+/// The addresses in the configurations, on which no process listens.
+fn addresses() -> ListenAddresses {
+    ListenAddresses { plain: "127.0.0.1:7".parse().unwrap(), tls: "127.0.0.1:8".parse().unwrap() }
+}
+
 #[test]
 fn proxies_with_checks_know_the_key_and_the_path() {
     let folder = tempfile::tempdir().unwrap();
-    let (settings, addresses) = (settings(folder.path()), ListenAddresses::allocate().unwrap());
-    let nginx = nginx::config(&settings, ProxyMode::Checked, (addresses, folder.path()));
+    let (settings, addresses) = (settings(folder.path()), addresses());
+    let nginx = nginx::config(&settings, ProxyMode::Checked, addresses, folder.path());
     let envoy = envoy::config(&settings, ProxyMode::Checked, addresses).to_string();
     assert!([&nginx, &envoy].into_iter().all(|text| text.contains(API_KEY) && text.contains(CHECKED_PATH)));
     assert!(haproxy::config(&settings, ProxyMode::Checked, addresses).contains(CHECKED_PATH));
@@ -29,7 +34,7 @@ fn proxies_with_checks_know_the_key_and_the_path() {
 #[test]
 fn only_unbuffered_proxies_send_events_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (settings, addresses) = (settings(folder.path()), ListenAddresses::allocate().unwrap());
+    let (settings, addresses) = (settings(folder.path()), addresses());
     assert!(haproxy::config(&settings, ProxyMode::Unbuffered, addresses).contains("http-no-delay"));
     assert!(!haproxy::config(&settings, ProxyMode::PassThrough, addresses).contains("http-no-delay"));
 }

@@ -56,7 +56,12 @@ async fn a_connection_that_is_idle_longer_than_the_head_timeout_is_still_served(
         ConnectionLimits { header_timeout: ConfigDuration::from_millis(50), ..ConnectionLimits::default() },
     );
     let mut client = server.connect().await;
-    tokio::time::sleep(Duration::from_millis(120)).await;
+    until("the connection is accepted", || server.metric_sum("accepted") == 1).await;
+    tokio::time::pause();
+    for _ in 0..20 {
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+    tokio::time::resume();
     client.send(GET).await;
     assert_eq!(client.read_response().await.unwrap().status, 200);
 }

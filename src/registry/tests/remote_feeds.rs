@@ -348,6 +348,10 @@ async fn a_confirmed_loss_is_written_to_disk() {
     eventually("the loss is withheld", || fixture.catalogue.source_health()[0].withheld_loss == Some(11)).await;
     assert_eq!(stored_count(), Some(12));
     assert_eq!(fixture.catalogue.confirm_withheld_update("reg"), Some(true));
+    // A file is written at most every ten seconds.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::time::resume();
     eventually("the confirmed loss is stored", || stored_count() == Some(1)).await;
     drop(manager);
 }

@@ -14,7 +14,12 @@ const OPEN_DURATION: Duration = Duration::from_millis(600);
 fn sensitive_breaker() -> TransportConfig {
     let breaker =
         CircuitBreakerConfig { consecutive_failures: Some(2), open_duration: Some(ConfigDuration::from_millis(600)) };
-    TransportConfig { circuit_breaker: breaker, ..short_timeouts() }
+    TransportConfig { circuit_breaker: breaker, ..long_timeouts() }
+}
+
+/// The same settings, for calls that time out.
+fn sensitive_breaker_with_short_timeouts() -> TransportConfig {
+    TransportConfig { timeouts: short_timeouts().timeouts, ..sensitive_breaker() }
 }
 
 /// Reads nothing, sends nothing, and keeps the connection open.
@@ -30,9 +35,7 @@ fn url_of(port: &ClosedPort) -> String {
 
 /// Lets the open duration of a breaker pass without waiting.
 async fn pass_open_duration() {
-    tokio::time::pause();
-    tokio::time::advance(OPEN_DURATION + Duration::from_millis(20)).await;
-    tokio::time::resume();
+    pass_time(OPEN_DURATION + Duration::from_millis(20)).await;
 }
 
 /// Starts an agent that answers with its name; returns its URL and the number of its requests.
@@ -100,7 +103,8 @@ async fn r35_consecutive_failures_open_the_breaker_until_a_probe_succeeds() {
 #[tokio::test]
 async fn a_probe_that_never_ends_blocks_no_further_probe_and_probes_never_run_concurrently() {
     let (address, count) = start_agent(silent).await;
-    let upstream = Arc::new(TestUpstream::new(&format!("http://{address}/run"), &sensitive_breaker()));
+    let settings = sensitive_breaker_with_short_timeouts();
+    let upstream = Arc::new(TestUpstream::new(&format!("http://{address}/run"), &settings));
     for _ in 0..2 {
         assert_fault(upstream.get().await, 504, "Timeout");
     }
@@ -136,10 +140,8 @@ async fn opening_a_websocket_does_not_use_up_the_probe_of_an_agent_without_one()
         "a name that does not resolve counts as an endpoint that is down"
     );
     pass_open_duration().await;
-    let admitted = TestAdmission {
-        upstream_set: upstream.upstream_set.clone(),
-        deadline: Instant::now() + Duration::from_secs(3),
-    };
+    let admitted =
+        TestAdmission { upstream_set: upstream.upstream_set.clone(), deadline: Instant::now() + TEST_TIMEOUT };
     let header_mutations = HeaderMutations::default();
     let headers = HeaderMap::new();
     let request = UpstreamCall {
@@ -180,7 +182,8 @@ async fn an_agent_that_replies_never_opens_its_breaker() {
 #[tokio::test]
 async fn a_caller_with_a_short_deadline_or_that_leaves_or_sends_slowly_never_opens_a_breaker() {
     let (address, _) = start_agent(silent).await;
-    let upstream = TestUpstream::new(&format!("http://{address}/run"), &sensitive_breaker());
+    let settings = sensitive_breaker_with_short_timeouts();
+    let upstream = TestUpstream::new(&format!("http://{address}/run"), &settings);
     for _ in 0..6 {
         let deadline = Instant::now() + Duration::from_millis(10);
         let admitted = TestAdmission { upstream_set: upstream.upstream_set.clone(), deadline };
@@ -240,12 +243,12 @@ async fn a_breaker_outlives_its_upstream_set_and_can_be_disabled() {
     let disabled_upstream = TestUpstream::with_client(
         transport.clone(),
         &endpoint,
-        &TransportConfig { circuit_breaker: disabled, ..short_timeouts() },
+        &TransportConfig { circuit_breaker: disabled, ..long_timeouts() },
     );
     assert!(assert_fault(disabled_upstream.get().await, 503, "AgentUnavailable").contains("connecting"));
     // Breakers that no upstream set uses are removed.
     for at in 0..1_000 {
-        drop(transport.compile_upstream_set(&agent(&format!("http://127.0.0.1:9/{at}")), &short_timeouts()).unwrap());
+        drop(transport.compile_upstream_set(&agent(&format!("http://127.0.0.1:9/{at}")), &long_timeouts()).unwrap());
     }
     assert!(transport.breakers.len() < 200);
 }
@@ -284,7 +287,7 @@ fn unusable_settings_are_problems_that_name_their_field() {
 #[tokio::test]
 async fn calls_are_spread_over_the_endpoints_by_calls_in_flight() {
     let ((a, at_a), (b, at_b)) = (start_named_agent("a").await, start_named_agent("b").await);
-    let upstream = with_endpoints(&a, &[&b], short_timeouts());
+    let upstream = with_endpoints(&a, &[&b], long_timeouts());
     for _ in 0..10 {
         read_body(upstream.post().await).await.unwrap();
     }
@@ -301,7 +304,7 @@ async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     let (alive, calls) = start_named_agent("alive").await;
     // Nothing was delivered: any call fails over.
     let closed = ClosedPort::new();
-    let upstream = with_endpoints(&url_of(&closed), &[&alive], short_timeouts());
+    let upstream = with_endpoints(&url_of(&closed), &[&alive], long_timeouts());
     for _ in 0..4 {
         assert_eq!(answering_agent(upstream.post().await), "alive");
     }
@@ -309,7 +312,7 @@ async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     let (dying, _) = start_agent(|mut stream, _| async move { read_request(&mut stream).await.map(drop) }).await;
     let dying = format!("http://{dying}/run");
     let disabled = CircuitBreakerConfig { consecutive_failures: Some(0), open_duration: None };
-    let upstream = with_endpoints(&dying, &[&alive], TransportConfig { circuit_breaker: disabled, ..short_timeouts() });
+    let upstream = with_endpoints(&dying, &[&alive], TransportConfig { circuit_breaker: disabled, ..long_timeouts() });
     let before = calls.load(Ordering::SeqCst);
     let mut lost = 0;
     for _ in 0..4 {
@@ -325,7 +328,7 @@ async fn r45_failover_happens_only_where_no_agent_can_execute_a_call_twice() {
     let disabled = CircuitBreakerConfig { consecutive_failures: Some(0), open_duration: None };
     let (closed, second_closed) = (ClosedPort::new(), ClosedPort::new());
     let upstream =
-        with_endpoints(&dying, &[&url_of(&closed)], TransportConfig { circuit_breaker: disabled, ..short_timeouts() });
+        with_endpoints(&dying, &[&url_of(&closed)], TransportConfig { circuit_breaker: disabled, ..long_timeouts() });
     for _ in 0..2 {
         assert_fault(upstream.send(Method::POST, &key, Bytes::from_static(b"{}").into()).await, 502, "AgentError");
     }
@@ -345,7 +348,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is
     let agent_for = async |upstream: &TestUpstream, session: u64| {
         let header_mutations = HeaderMutations::default();
         let (headers, body) = (HeaderMap::new(), Bytes::from_static(b"{}").into());
-        let deadline = Instant::now() + Duration::from_secs(3);
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let request = UpstreamCall {
             id: "c",
             operation: "",
@@ -383,7 +386,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is
 #[tokio::test]
 async fn a_session_named_by_the_agent_returns_to_the_endpoint_that_named_it() {
     let ((a, _), (b, _)) = (start_named_agent("a").await, start_named_agent("b").await);
-    let upstream = with_endpoints(&a, &[&b], short_timeouts());
+    let upstream = with_endpoints(&a, &[&b], long_timeouts());
     for _ in 0..4 {
         let reply = upstream.post().await.unwrap();
         let (agent, session) = (reply.headers["x-from"].clone(), reply.headers["mcp-session-id"].clone());

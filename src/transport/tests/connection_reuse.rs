@@ -122,7 +122,7 @@ async fn idle_connections_are_bounded_and_closed() {
     let settings = TransportConfig {
         max_idle_connections: Some(3),
         idle_connection_timeout: Some(ConfigDuration::from_millis(50)),
-        ..short_timeouts()
+        ..long_timeouts()
     };
     let upstream = TestUpstream::new(&format!("http://{address}/"), &settings);
     let replies: Vec<_> = futures_util::future::join_all((0..8).map(|_| upstream.post())).await;
@@ -153,7 +153,7 @@ async fn upstreams_of_another_configuration_share_the_connections() {
     let upstream = TestUpstream::at(address);
     read_body(upstream.post().await).await.unwrap();
     let again =
-        TestUpstream::with_client(upstream.client.clone(), &format!("http://{address}/other"), &short_timeouts());
+        TestUpstream::with_client(upstream.client.clone(), &format!("http://{address}/other"), &long_timeouts());
     read_body(again.post().await).await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }

@@ -160,7 +160,7 @@ async fn request_with_credential(header: &str, scheme: Option<&str>) -> String {
         stream.write_all((head + &text).as_bytes()).await
     })
     .await;
-    let settings = TransportConfig { credential, ..short_timeouts() };
+    let settings = TransportConfig { credential, ..long_timeouts() };
     let upstream = TestUpstream::new(&format!("http://{address}/"), &settings);
     let caller = header_map(&[("authorization", "Bearer callers"), ("x-api-key", "callers")]);
     let body = Bytes::from_static(b"{}").into();

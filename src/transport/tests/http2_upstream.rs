@@ -6,7 +6,7 @@ use h2::server::SendResponse;
 type H2Response = SendResponse<Bytes>;
 
 fn settings() -> TransportConfig {
-    TransportConfig { h2c: Some(true), ..short_timeouts() }
+    TransportConfig { h2c: Some(true), ..long_timeouts() }
 }
 
 /// Starts an agent that runs `serve` for every request; it receives the numbers of earlier connections and requests.
@@ -145,7 +145,8 @@ async fn r38_an_agent_without_http2_is_502_and_a_silent_agent_is_504() {
         drop(response)
     })
     .await;
-    assert_fault(TestUpstream::new(&format!("http://{silent}/"), &settings()).post().await, 504, "Timeout");
+    let settings = TransportConfig { h2c: Some(true), ..short_timeouts() };
+    assert_fault(TestUpstream::new(&format!("http://{silent}/"), &settings).post().await, 504, "Timeout");
 }
 
 #[tokio::test]

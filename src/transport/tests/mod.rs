@@ -31,6 +31,13 @@ use tokio::{
     time::Instant,
 };
 
+/// Lets time pass without waiting. Between two calls of this function, time passes as usual.
+async fn pass_time(duration: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(duration).await;
+    tokio::time::resume();
+}
+
 struct TestAdmission {
     upstream_set: UpstreamSet,
     deadline: Instant,
@@ -46,7 +53,17 @@ impl Admission for TestAdmission {
     }
 }
 
-/// Timeouts short enough for tests.
+/// How long a call that succeeds may take on a busy machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Timeouts that end no call that makes progress, however busy the machine is.
+fn long_timeouts() -> TransportConfig {
+    let timeout = Some(ConfigDuration::from_secs(TEST_TIMEOUT.as_secs()));
+    let timeouts = TimeoutConfig { connect: timeout, first_byte: timeout, idle: timeout, total: timeout };
+    TransportConfig { timeouts, ..TransportConfig::default() }
+}
+
+/// Timeouts for calls that time out.
 fn short_timeouts() -> TransportConfig {
     let millis = |millis| Some(ConfigDuration::from_millis(millis));
     let timeouts =
@@ -80,6 +97,11 @@ impl TestUpstream {
     }
 
     fn at(address: SocketAddr) -> Self {
+        Self::new(&format!("http://{address}/run"), &long_timeouts())
+    }
+
+    /// The upstream at an address whose calls time out.
+    fn with_short_timeouts(address: SocketAddr) -> Self {
         Self::new(&format!("http://{address}/run"), &short_timeouts())
     }
 

@@ -16,8 +16,8 @@ async fn r1_plain_http_beyond_this_machine_requires_allow_plaintext() {
         "http://localhost.example/",
         "http://127.evil.example/",
     ] {
-        assert_eq!(problems(endpoint, &short_timeouts()).len(), 1, "{endpoint}");
-        let allowed = TransportConfig { allow_plaintext: Some(true), ..short_timeouts() };
+        assert_eq!(problems(endpoint, &long_timeouts()).len(), 1, "{endpoint}");
+        let allowed = TransportConfig { allow_plaintext: Some(true), ..long_timeouts() };
         assert!(problems(endpoint, &allowed).is_empty(), "{endpoint}");
     }
     for endpoint in [
@@ -27,7 +27,7 @@ async fn r1_plain_http_beyond_this_machine_requires_allow_plaintext() {
         "https://agent.example/",
         "agent+unix:///run/a.sock",
     ] {
-        assert!(problems(endpoint, &short_timeouts()).is_empty(), "{endpoint}");
+        assert!(problems(endpoint, &long_timeouts()).is_empty(), "{endpoint}");
     }
 }
 
@@ -38,7 +38,7 @@ async fn a_credential_that_cannot_be_sent_is_a_problem_whose_text_hides_it() {
     let problems_of = |header: &str, value: &str| {
         let value = value.parse().unwrap();
         let credential = Some(UpstreamCredential { header: header.to_owned(), scheme: None, value });
-        problems("http://localhost/", &TransportConfig { credential, ..short_timeouts() })
+        problems("http://localhost/", &TransportConfig { credential, ..long_timeouts() })
     };
     let broken = problems_of("Authorization", &format!("file:{}", file.path().display()));
     assert!(
@@ -97,7 +97,7 @@ async fn r51_an_agent_on_a_unix_socket_is_called() {
         stream.write_all(OK.as_bytes()).await.unwrap();
         text
     });
-    let upstream = TestUpstream::new(&format!("agent+unix://{}#/run?x=1", path.display()), &short_timeouts());
+    let upstream = TestUpstream::new(&format!("agent+unix://{}#/run?x=1", path.display()), &long_timeouts());
     assert_eq!(read_body(upstream.post().await).await.unwrap(), "{}");
     let text = seen.await.unwrap();
     assert!(text.starts_with("POST /run?x=1 HTTP/1.1\r\nhost: localhost\r\n"), "{text}");
@@ -141,14 +141,14 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
 
 #[tokio::test]
 async fn r107_an_upstream_over_mqtt_is_compiled_without_connecting_to_its_broker() {
-    let upstream = TestUpstream::new("mqtts://broker.example:8883/control/agents/a/input", &short_timeouts());
-    assert_eq!(upstream.upstream_set.timeouts().total, Duration::from_secs(3));
+    let upstream = TestUpstream::new("mqtts://broker.example:8883/control/agents/a/input", &long_timeouts());
+    assert_eq!(upstream.upstream_set.timeouts().total, TEST_TIMEOUT);
     assert_eq!(upstream.upstream_set.max_concurrency(), std::num::NonZeroU32::new(1));
 }
 
 #[tokio::test]
 async fn r129_plain_mqtt_beyond_this_machine_requires_allow_plaintext() {
-    let (agent, mut settings) = (agent("mqtt://broker.example/control/agents/a/input"), short_timeouts());
+    let (agent, mut settings) = (agent("mqtt://broker.example/control/agents/a/input"), long_timeouts());
     let problems = transport().compile_upstream_set(&agent, &settings).unwrap_err();
     assert!(problems[0].contains("plain mqtt beyond this machine"), "{problems:?}");
     settings.allow_plaintext = Some(true);
@@ -157,7 +157,7 @@ async fn r129_plain_mqtt_beyond_this_machine_requires_allow_plaintext() {
 
 #[tokio::test]
 async fn r130_unusable_mqtt_settings_are_problems_that_name_their_field() {
-    let mut settings = short_timeouts();
+    let mut settings = long_timeouts();
     settings.mqtt.password = Some("env:GATEPOST_NO_SUCH_NAME".parse().unwrap());
     settings.mqtt.keep_alive = Some(ConfigDuration::from_millis(10));
     let problems = transport().config_problems(&settings);

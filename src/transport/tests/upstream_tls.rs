@@ -51,7 +51,7 @@ impl TestAuthority {
     fn trusting_settings(&self) -> TransportConfig {
         TransportConfig {
             tls: UpstreamTlsConfig { ca: self.path("ca.pem"), ..UpstreamTlsConfig::default() },
-            ..short_timeouts()
+            ..long_timeouts()
         }
     }
 
@@ -105,7 +105,7 @@ async fn r61_a_certificate_of_an_untrusted_authority_or_for_another_name_is_502(
     let (authority, other) = (TestAuthority::new(), TestAuthority::new());
     let (address, _) = authority.agent("localhost", None).await;
     assert_fault(TestUpstream::new(&url(address), &other.trusting_settings()).post().await, 502, "AgentError");
-    assert_fault(TestUpstream::new(&url(address), &short_timeouts()).post().await, 502, "AgentError");
+    assert_fault(TestUpstream::new(&url(address), &long_timeouts()).post().await, 502, "AgentError");
     let (other_name_address, _) = authority.agent("agent.example", None).await;
     let other_name = TestUpstream::new(&url(other_name_address), &authority.trusting_settings());
     assert_fault(other_name.post().await, 502, "AgentError");
