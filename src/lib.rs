@@ -11,7 +11,7 @@
 //!    heads are refused before the request reaches the handler (`http_server/request_validation/`).
 //! 3. **Limit the address**, before any credential is read (`limit::CallLimiter::acquire_for_address`). While load is
 //!    shed, a request with the credentials of the connection's previous request may end here
-//!    (`gateway/admission/load_shedding.rs`).
+//!    (`gateway/caller_connection.rs`).
 //! 4. **Route the path.** Method and path select a call, a directory request, a pipeline or a task
 //!    (`gateway/path_router.rs`); the following steps apply to each of them.
 //! 5. **Find the agent** and its operation in the snapshot, without I/O or locks (`registry::Catalogue`). Agents of a

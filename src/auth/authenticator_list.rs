@@ -30,7 +30,7 @@ const KINDS: &[fn(&BuildContext<'_>) -> BuildResult] = &[
 pub(super) struct AuthenticatorList {
     entries: Vec<ListedAuthenticator>,
     /// Header fields that carry credentials.
-    credential_headers: Vec<HeaderName>,
+    pub(super) credential_headers: Vec<HeaderName>,
 }
 
 /// A credential that was judged as not valid.
@@ -80,10 +80,6 @@ impl AuthenticatorList {
 
     pub(super) fn entries(&self) -> &[ListedAuthenticator] {
         &self.entries
-    }
-
-    pub(super) fn credential_headers(&self) -> &[HeaderName] {
-        &self.credential_headers
     }
 
     /// Returns the credentials that are offered to callers, one for each method.

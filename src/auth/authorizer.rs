@@ -75,7 +75,7 @@ impl Authorizer {
     /// Returns the header fields that carry callers' credentials, which are never forwarded to agents: `Authorization`
     /// and those of the configured credentials.
     pub fn credential_headers(&self) -> &[HeaderName] {
-        self.authenticators.credential_headers()
+        &self.authenticators.credential_headers
     }
 
     /// Returns the credentials that callers may use, for the documents that describe the gateway.
@@ -223,7 +223,7 @@ impl Authorizer {
 
 /// Returns whether grants and scopes allow the call, without revealing which of them is missing.
 fn has_grant_and_scopes(caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
-    caller.grants.intersects(agent.grants) && challenges::has_required_scopes(caller, agent.authentication)
+    caller.grants.intersects(agent.grants) && caller.has_required_scopes(agent.authentication)
 }
 
 fn anonymous_caller(grants: &GrantIndex) -> Arc<Caller> {

@@ -94,7 +94,7 @@ impl AuthChallenges {
     /// Requires that the caller has the agent's scopes; the fault lists them (RFC 6750 §3.1). For callers that may see
     /// the agent.
     pub(super) fn require_scopes(&self, caller: &Caller, required: &Authentication) -> Result<(), Fault> {
-        if has_required_scopes(caller, required) {
+        if caller.has_required_scopes(required) {
             return Ok(());
         }
         // RFC 6749 §3.3: scope-token.
@@ -137,13 +137,6 @@ impl AuthChallenges {
 /// Returns the fault of a request that repeats a credential.
 pub(super) fn repeated_credential() -> Fault {
     Fault::new(FaultCode::InvalidInput, "The request repeats a credential (send one value of its header)")
-}
-
-/// Returns whether the caller has every scope that the agent requires. Scopes are required only where credentials have
-/// scopes.
-pub(super) fn has_required_scopes(caller: &Caller, required: &Authentication) -> bool {
-    !required.method.has_scopes()
-        || required.scopes.iter().all(|scope| caller.scopes.iter().any(|granted| **granted == **scope))
 }
 
 /// Returns the fault for an agent that the caller may not call.

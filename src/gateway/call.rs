@@ -1,5 +1,6 @@
 //! A call from its first byte to its access-log entry. Dropping a `Call` writes the entry, so every call is counted and
-//! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller.
+//! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller. Also why a
+//! step ended a call early, and the isolation of panics.
 
 use super::{
     admission::AdmissionRecorder,
@@ -9,14 +10,16 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    fault::{self, Fault},
+    fault::{self, Fault, FaultCode},
     telemetry::{AccessLogEntry, CallOutcome, CallerClass, GaugeGuard},
 };
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request};
 use serde_json::Value;
 use std::{
     net::IpAddr,
+    panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
@@ -308,4 +311,34 @@ fn protocol_name(version: Version) -> &'static str {
         Version::HTTP_2 => "HTTP/2",
         _ => "HTTP/1.1",
     }
+}
+
+/// Why a step ended the call early.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// The call failed; the caller receives the fault.
+    Fault(Fault),
+    /// The caller is gone, so no response is written.
+    CallerGone,
+}
+
+impl From<Fault> for CallError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// The result of a step whose caller may leave.
+pub(super) type CallResult<T> = Result<T, CallError>;
+
+/// Turns a panic into a fault, so that it ends only its own call.
+///
+/// Not an `async fn`: its future would hold `work` twice, as the argument and as the awaited value.
+pub(super) fn catch_panic<T>(work: impl Future<Output = CallResult<T>>) -> impl Future<Output = CallResult<T>> {
+    AssertUnwindSafe(work).catch_unwind().map(|done| {
+        done.unwrap_or_else(|_| {
+            let fault = Fault::from(FaultCode::Internal).with_detail("a panic; its message is on stderr");
+            Err(CallError::Fault(fault))
+        })
+    })
 }

@@ -1,9 +1,16 @@
-//! A connection of a caller: the server's connection, and what the gateway keeps for all of its requests.
+//! A connection of a caller: the server's connection, and what the gateway keeps for all of its requests. While load is
+//! shed, that includes the caller of the previous request, by which a request is shed before authentication.
 
-use super::admission::CallerContext;
-use crate::{auth::ClientCertificate, http_server::HttpConnection, transport};
-use http::{HeaderMap, HeaderValue};
+use super::{admission::CallerContext, gateway_state::Gateway};
+use crate::{
+    auth::{Caller, ClientCertificate},
+    fault::Result,
+    http_server::HttpConnection,
+    transport,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::{
+    hash::{Hash, Hasher},
     ops::Deref,
     sync::{OnceLock, atomic::AtomicU64},
 };
@@ -14,7 +21,7 @@ pub struct CallerConnection {
     http: HttpConnection,
     /// Hash of the last caller's credentials, and its priority: see
     /// [`crate::limit::CallLimiter::shed_before_authentication`].
-    pub(super) last_caller: AtomicU64,
+    last_caller: AtomicU64,
     client_identity: OnceLock<Option<ClientCertificate>>,
     forwarded_cache: OnceLock<(Option<Box<str>>, HeaderValue)>,
 }
@@ -36,7 +43,7 @@ impl CallerConnection {
 
     /// Returns the identity in the client certificate, parsed once for all requests of the connection. `None` if there
     /// is no certificate or it cannot be parsed.
-    pub(super) fn client_identity(&self) -> Option<&ClientCertificate> {
+    fn client_identity(&self) -> Option<&ClientCertificate> {
         let leaf = self.http.tls.as_ref()?.client_certificates.first()?;
         self.client_identity.get_or_init(|| ClientCertificate::from_der(leaf).ok()).as_ref()
     }
@@ -48,6 +55,33 @@ impl CallerConnection {
         let (first_host, forwarded) = self.forwarded_cache.get_or_init(|| (host.map(Box::from), build()));
         if first_host.as_deref() == host { forwarded.clone() } else { build() }
     }
+
+    /// Sheds a request before authentication, if it carries the same credentials as the previous request on this
+    /// connection. Returns whether the request passed load shedding, and is not checked again.
+    ///
+    /// # Errors
+    /// 503 when the request is shed.
+    pub(super) fn shed_before_authentication(&self, gateway: &Gateway, headers: &HeaderMap) -> Result<bool> {
+        let limits = &gateway.limits;
+        if !limits.is_shedding() {
+            return Ok(false);
+        }
+        let config = gateway.config.load();
+        let credentials = CredentialValues { headers, names: config.auth.credential_headers() };
+        limits.shed_before_authentication(&self.last_caller, credentials)
+    }
+
+    /// Stores the tier of this connection's caller while load is shed.
+    pub(super) fn remember_caller_tier(&self, gateway: &Gateway, caller: Option<&Caller>, headers: &HeaderMap) {
+        let limits = &gateway.limits;
+        if limits.is_shedding()
+            && let Some(caller) = caller
+        {
+            let config = gateway.config.load();
+            let credentials = CredentialValues { headers, names: config.auth.credential_headers() };
+            limits.remember_connection_caller(&self.last_caller, credentials, caller.tier.as_deref());
+        }
+    }
 }
 
 impl Deref for CallerConnection {
@@ -55,5 +89,20 @@ impl Deref for CallerConnection {
 
     fn deref(&self) -> &HttpConnection {
         &self.http
+    }
+}
+
+/// The values of the credential headers, which tell apart the callers on one connection; a certificate is the
+/// connection's.
+struct CredentialValues<'a> {
+    headers: &'a HeaderMap,
+    names: &'a [HeaderName],
+}
+
+impl Hash for CredentialValues<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        for name in self.names {
+            self.headers.get(name).map(HeaderValue::as_bytes).hash(hasher);
+        }
     }
 }

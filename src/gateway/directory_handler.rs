@@ -3,7 +3,7 @@
 
 use super::{
     admission::{LocalAccess, LocalCaller, may_call},
-    call_error::CallResult,
+    call::CallResult,
     exchange::{Exchange, requested_host},
     route::Route,
 };

@@ -1,9 +1,8 @@
 //! Handles one HTTP request: the steps of the crate's documentation, in order.
 
 use super::{
-    admission::{AdmissionRequest, CallSource, LoadShedding},
-    call::Call,
-    call_error::{CallResult, catch_panic},
+    admission::{AdmissionRequest, CallSource},
+    call::{Call, CallResult, catch_panic},
     call_handler::{self, InputLocation},
     caller_connection::CallerConnection,
     cors::{redeem_pairing_code, respond_to_preflight},
@@ -39,8 +38,7 @@ impl HttpService for Gateway {
         call.record_request_head(session.head());
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         let result = catch_panic(handle_request(&mut exchange)).await;
-        let shedding = LoadShedding { gateway: self, last_caller: &connection.last_caller };
-        shedding.remember_caller_tier(exchange.call.caller(), &exchange.session.head().headers);
+        connection.remember_caller_tier(self, exchange.call.caller(), &exchange.session.head().headers);
         exchange.call.stats.bytes_in = exchange.session.body_bytes_read() as u64;
         match result {
             Ok(outcome) => outcome,
@@ -67,8 +65,7 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
     let admission = exchange.admission();
     admission.charge_address(connection.peer_address.ip()).await?;
     let head = exchange.session.head();
-    let shedding = LoadShedding { gateway, last_caller: &connection.last_caller };
-    exchange.call.exempt_from_shedding = shedding.check_before_authentication(&head.headers)?;
+    exchange.call.exempt_from_shedding = connection.shed_before_authentication(gateway, &head.headers)?;
     if let Some(cors) = &config.cors {
         exchange.call.cors_origin = Some(cors.allowed_origin(&head.headers).cloned());
         if let Some(method) = cors.preflight_method(&head.method, &head.headers) {

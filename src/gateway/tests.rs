@@ -1,6 +1,6 @@
 //! Panics, which no request can cause, and the `Prefer` header.
 
-use super::call_error::{CallError, catch_panic};
+use super::call::{CallError, catch_panic};
 use crate::fault::FaultCode;
 
 #[tokio::test]

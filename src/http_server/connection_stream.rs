@@ -1,15 +1,24 @@
 //! The byte stream of one connection, in the form that Pingora needs: plain or TLS. Reads return bytes that were read
 //! ahead first; small writes are buffered until a flush. An idle connection owns no buffer.
+//! The digest traits of Pingora return nothing, because [`super::HttpConnection`] holds those facts.
 
 use super::request_validation::{ChunkedFramingValidator, InvalidChunkedFraming};
+use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
-use pingora_core::protocols::Stream;
+use pingora_core::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
+    UniqueID, UniqueIDType, raw_connect::ProxyDigest,
+};
 use std::{
     future::poll_fn,
     io,
     mem::MaybeUninit,
+    os::fd::AsRawFd,
     pin::Pin,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -289,5 +298,46 @@ impl AsyncWrite for ConnectionStream {
             TcpOrTlsStream::Plain(tcp) => Pin::new(tcp).poll_shutdown(task),
             TcpOrTlsStream::Tls(tls) => Pin::new(tls).poll_shutdown(task),
         }
+    }
+}
+
+#[async_trait]
+impl Shutdown for ConnectionStream {
+    async fn shutdown(&mut self) {
+        // The connection ends whether or not this succeeds.
+        let _ = AsyncWriteExt::shutdown(self).await;
+    }
+}
+
+impl UniqueID for ConnectionStream {
+    fn id(&self) -> UniqueIDType {
+        self.tcp().as_raw_fd()
+    }
+}
+
+impl Ssl for ConnectionStream {
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        Some(if self.is_http2() { ALPN::H2 } else { ALPN::H1 })
+    }
+}
+
+#[async_trait]
+impl Peek for ConnectionStream {}
+
+impl GetTimingDigest for ConnectionStream {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for ConnectionStream {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        None
+    }
+}
+
+impl GetSocketDigest for ConnectionStream {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        None
     }
 }

@@ -6,10 +6,7 @@ use crate::fault::{Fault, FaultCode};
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, poll};
 use http::{HeaderMap, StatusCode, Version, header, request};
-use pingora_core::{
-    Error, ErrorType,
-    protocols::http::{ServerSession, v1::server::HttpSession as Http1Session},
-};
+use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
 use pingora_http::ResponseHeader;
 use std::{pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -89,7 +86,7 @@ impl HttpSession {
     /// # Errors
     /// The head is not valid.
     pub(super) async fn parse_http1_head(&mut self, max_wait: Duration) -> Result<bool, Fault> {
-        match with_timeout(max_wait, self.session.read_request()).await {
+        match with_timeout(self.session.read_request(), || max_wait).await {
             Some(Ok(parsed)) => Ok(parsed),
             None => Ok(false),
             Some(Err(error)) => {
@@ -143,7 +140,7 @@ impl HttpSession {
     pub async fn read_body_chunk(&mut self, deadline: Instant) -> Result<Option<Bytes>, Fault> {
         let idle = self.body_idle_timeout;
         let max_wait = || idle.min(deadline.saturating_duration_since(Instant::now()));
-        let read = match with_lazy_timeout(self.session.read_request_body(), max_wait).await {
+        let read = match with_timeout(self.session.read_request_body(), max_wait).await {
             Some(Ok(chunk)) => return Ok(chunk),
             Some(Err(error)) => Err(error.into_down()),
             None => Ok(()),
@@ -305,9 +302,12 @@ impl HttpSession {
             // Dropped without an end: an aborted chunked response must not get its last chunk.
             return None;
         }
-        with_timeout(self.body_idle_timeout, session.finish_body()).await?.ok()?;
+        with_timeout(session.finish_body(), || self.body_idle_timeout).await?.ok()?;
         if session.will_keepalive() && session.is_body_done() {
-            return reusable_stream(session).await;
+            let (stream, rest) = session.reuse().await.ok()??.into_parts();
+            let mut stream = ConnectionStream::from_stream(stream)?;
+            stream.store_read_ahead(rest.unwrap_or_default());
+            return stream.body_ended().then_some(stream);
         }
         let stream = ConnectionStream::from_stream(session.into_inner())?;
         Box::pin(stream.linger_and_close(LINGER_TIMEOUT, MAX_LINGER_BYTES)).await;
@@ -338,13 +338,6 @@ impl HttpSession {
     }
 }
 
-async fn reusable_stream(session: Http1Session) -> Option<ConnectionStream> {
-    let (stream, rest) = session.reuse().await.ok()??.into_parts();
-    let mut stream = ConnectionStream::from_stream(stream)?;
-    stream.store_read_ahead(rest.unwrap_or_default());
-    stream.body_ended().then_some(stream)
-}
-
 fn to_pingora_head(head: ResponseHead) -> ResponseHeader {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = head.status;
@@ -358,13 +351,9 @@ pub(super) fn invalid_framing() -> Fault {
     Fault::new(FaultCode::InvalidInput, "The request body is not framed correctly")
 }
 
-/// Returns the output of `work`, or `None` if it takes longer than `max_wait`.
-async fn with_timeout<T>(max_wait: Duration, work: impl Future<Output = T>) -> Option<T> {
-    with_lazy_timeout(work, || max_wait).await
-}
-
-/// Like [`with_timeout`], but computes the timeout only if `work` is not ready at once; nearly all work is.
-async fn with_lazy_timeout<T>(work: impl Future<Output = T>, max_wait: impl FnOnce() -> Duration) -> Option<T> {
+/// Returns the output of `work`, or `None` if it takes longer than `max_wait`, which is computed only if `work` is not
+/// ready at once; nearly all work is.
+async fn with_timeout<T>(work: impl Future<Output = T>, max_wait: impl FnOnce() -> Duration) -> Option<T> {
     let mut work = pin!(work);
     match poll!(work.as_mut()) {
         Poll::Ready(done) => Some(done),

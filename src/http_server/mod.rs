@@ -6,9 +6,7 @@
 //! serves bodies and responses. Pingora serves HTTP/2 from the connection preface on.
 
 mod config;
-mod connection_handler;
 mod connection_stream;
-mod head_reader;
 mod http1_connection;
 mod http2_connection;
 mod http_connection;
@@ -16,7 +14,6 @@ mod http_service;
 mod http_session;
 pub mod listener_handover;
 mod listening_socket;
-mod pingora_stream;
 pub mod request_validation;
 mod server;
 mod tls_certificates;

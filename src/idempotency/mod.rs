@@ -10,16 +10,14 @@ mod idempotency_keys;
 mod idempotency_store;
 mod in_process;
 mod key_hash;
-mod key_header;
 
 pub use config::IdempotencyConfig;
 pub use first_call_claim::FirstCallClaim;
 pub use first_call_waiter::FirstCallWaiter;
 pub use first_outcome::FirstOutcome;
-pub use idempotency_keys::{IdempotencyKeys, KeyLookup, KeyedRequest};
+pub use idempotency_keys::{IDEMPOTENCY_KEY, IdempotencyKeys, KeyLookup, KeyedRequest, parse_key};
 pub use idempotency_store::{ClaimedKey, IdempotencyStore, KeyRefusal, StoredKey};
 pub use key_hash::{KeyHash, request_digest};
-pub use key_header::{IDEMPOTENCY_KEY, parse_key};
 
 #[cfg(test)]
 mod tests;

@@ -6,15 +6,14 @@ use super::{
     clock::LimitClock,
     concurrency_limiter::{ConcurrencyLimiter, ConcurrencySlot},
     concurrency_range::ConcurrencyRange,
-    config::{ConcurrencyConfig, LimitConfig},
+    config::LimitConfig,
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
 };
 use crate::{
     agent::AgentId,
-    fault::Fault,
-    telemetry::{AgentMetrics, LimitKind, Metrics},
+    telemetry::{AgentMetrics, LimitKind},
     values::Rate,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -126,20 +125,6 @@ impl AgentLimits {
     /// Returns whether the limits hold no state: no call in flight, and every bucket full.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight() == 0 && self.active.load().buckets.iter().all(|buckets| buckets.is_idle())
-    }
-
-    /// Acquires a concurrency permit; waits in the queue if none is free.
-    ///
-    /// # Errors
-    /// 503 when the queue is full or the wait times out.
-    pub(super) async fn acquire_permit(
-        self: &Arc<Self>,
-        limiter: Arc<ConcurrencyLimiter>,
-        config: &ConcurrencyConfig,
-        metrics: &Metrics,
-    ) -> Result<Permit, Fault> {
-        let slot = limiter.acquire(config, &self.id, metrics).await?;
-        Ok(self.issue_permit(Some(slot)))
     }
 
     /// Acquires a concurrency permit if one is free and no call is queued for it.

@@ -12,6 +12,8 @@
 //! | `pair`     | keys of the caller and the agent                                   |
 //! | `rule`     | count, period in nanoseconds, burst and name of the limit          |
 //!
+//! A rate limit key holds the bucket key of the authenticated caller, or of the peer address of an anonymous call.
+//!
 //! Whoever chooses their own caller id can search for an id that has the bucket of another caller, which takes about
 //! 2^64 attempts. Maps in this process mix keys with a secret seed, so that such ids do not slow a map down.
 
@@ -70,9 +72,52 @@ pub(super) fn hash(domain: [u8; 8], bytes: &[u8]) -> u64 {
 }
 
 /// Masks an IPv6 address to its /64: a client that has one address of a /64 usually has all of them.
-pub(super) fn mask_ipv6_to_64(peer: IpAddr) -> IpAddr {
+fn mask_ipv6_to_64(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         ipv4 => ipv4,
+    }
+}
+
+/// Identifies the caller whose rate limits and quotas a call counts against.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimitKey<'a> {
+    pub(super) bucket: BucketKey,
+    principal: RateLimitPrincipal<'a>,
+    pub(super) tier: Option<&'a str>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum RateLimitPrincipal<'a> {
+    Caller(&'a str),
+    Address(IpAddr),
+}
+
+impl<'a> RateLimitKey<'a> {
+    /// Returns the key of an authenticated caller. `id` must be unique over all kinds of credentials.
+    pub fn for_caller(id: &'a str, tier: Option<&'a str>) -> Self {
+        Self { bucket: quota_key(id), principal: RateLimitPrincipal::Caller(id), tier }
+    }
+
+    /// Returns the key of a caller without credentials: its address.
+    pub fn for_address(peer: IpAddr) -> Self {
+        let peer = mask_ipv6_to_64(peer);
+        Self { bucket: BucketKey::for_address(peer), principal: RateLimitPrincipal::Address(peer), tier: None }
+    }
+
+    /// Returns the name under which quotas are persisted; [`quota_key`] returns its key.
+    pub(super) fn to_quota_name(self) -> Box<str> {
+        match self.principal {
+            RateLimitPrincipal::Caller(id) => id.into(),
+            RateLimitPrincipal::Address(address) => format!("address:{address}").into(),
+        }
+    }
+}
+
+/// Returns the key of a name from [`RateLimitKey::to_quota_name`].
+pub(super) fn quota_key(name: &str) -> BucketKey {
+    match name.strip_prefix("address:").and_then(|address| address.parse().ok()) {
+        Some(address) => BucketKey::for_address(address),
+        None => BucketKey::for_caller(name),
     }
 }

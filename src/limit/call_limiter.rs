@@ -2,7 +2,7 @@
 
 use super::{
     agent_limits::{AgentLimitSettings, AgentLimits, Permit},
-    bucket_key::BucketKey,
+    bucket_key::{BucketKey, RateLimitKey},
     clock::LimitClock,
     config::LimitConfig,
     in_process::InProcessLimitStore,
@@ -12,8 +12,7 @@ use super::{
     limit_store::{LimitStore, SaveReason},
     load_shedding::LoadShedder,
     rate_buckets::RateBuckets,
-    rate_limit_key::RateLimitKey,
-    rate_limit_status::RateLimitStatus,
+    rate_rule::RateLimitStatus,
 };
 use crate::{agent::AgentId, fault::Fault, telemetry::Metrics, values::StoreAnswer};
 use arc_swap::ArcSwap;
@@ -109,7 +108,7 @@ impl CallLimiter {
         let mut agents = self.agents.lock();
         let new_limits = || Arc::new(AgentLimits::new(id.clone()));
         let agent = Arc::clone(agents.entry(id.clone()).or_insert_with(new_limits));
-        agent.reconfigure(self.policy.load().config(), Some(settings), &*self.store, &self.clock);
+        agent.reconfigure(&self.policy.load().config, Some(settings), &*self.store, &self.clock);
         agent
     }
 
@@ -123,16 +122,6 @@ impl CallLimiter {
         let bucket = BucketDraw { buckets, key: BucketKey::for_address(peer) };
         self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
             .map(|result| result.map(drop))
-    }
-
-    /// Returns the key of an authenticated caller. `id` must be unique over all kinds of credentials.
-    pub fn caller_key<'a>(&self, id: &'a str, tier: Option<&'a str>) -> RateLimitKey<'a> {
-        RateLimitKey::for_caller(id, tier)
-    }
-
-    /// Returns the key of a caller without credentials: its address.
-    pub fn anonymous_key(&self, peer: IpAddr) -> RateLimitKey<'static> {
-        RateLimitKey::for_address(peer)
     }
 
     /// Counts `count` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
@@ -192,7 +181,8 @@ impl CallLimiter {
             return Ok(agent.issue_permit(None));
         };
         let policy = self.policy.load_full();
-        agent.acquire_permit(limiter, &policy.config().concurrency, &self.metrics).await
+        let slot = limiter.acquire(&policy.config.concurrency, &agent.id, &self.metrics).await?;
+        Ok(agent.issue_permit(Some(slot)))
     }
 
     /// Acquires a concurrency permit if one is free and no call is queued for it.

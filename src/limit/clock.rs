@@ -23,12 +23,17 @@ impl LimitClock {
 
     /// Returns the time since the clock was created.
     pub(super) fn elapsed(&self) -> Duration {
-        self.started_at.elapsed() + self.offset()
+        let elapsed = self.started_at.elapsed();
+        #[cfg(test)]
+        let elapsed = elapsed + self.offset();
+        elapsed
     }
 
     /// Returns the current day and month in UTC.
     pub(super) fn calendar_now(&self) -> CalendarTime {
-        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.offset();
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        #[cfg(test)]
+        let unix_time = unix_time + self.offset();
         CalendarTime::from_unix(i64::try_from(unix_time.as_secs()).unwrap_or_default())
     }
 
@@ -41,12 +46,6 @@ impl LimitClock {
     #[cfg(test)]
     fn offset(&self) -> Duration {
         Duration::from_nanos(self.offset.load(std::sync::atomic::Ordering::Relaxed))
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "the test clock has an offset")]
-    fn offset(&self) -> Duration {
-        Duration::ZERO
     }
 }
 

@@ -1,10 +1,12 @@
 //! Concurrency limiter of one agent: a fixed maximum with a wait queue, and below the maximum an adaptive limit on
-//! calls that wait for the first byte of a response (see `adaptive_concurrency`). A streaming response counts against
-//! the maximum only. A cancelled call leaves the queue.
+//! calls that wait for the first byte of a response (see `adaptive_concurrency`), with a wait queue of its own. A
+//! streaming response counts against the maximum only. A cancelled call leaves the queue.
 
 use super::{
-    adaptive_concurrency::AdaptiveLimit, clock::LimitClock, concurrency_range::ConcurrencyRange,
-    config::ConcurrencyConfig, wait_queue::WaitQueue,
+    adaptive_concurrency::AdaptiveLimit,
+    clock::{LimitClock, as_micros},
+    concurrency_range::ConcurrencyRange,
+    config::ConcurrencyConfig,
 };
 use crate::{
     agent::AgentId,
@@ -13,16 +15,17 @@ use crate::{
 };
 use std::{
     num::NonZeroU32,
+    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{
-            AtomicBool, AtomicU32,
+            AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
     time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Bounds of `Retry-After` for refused calls; between them it is the agent's baseline latency.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -103,22 +106,23 @@ impl ConcurrencyLimiter {
         agent: &AgentId,
         metrics: &Metrics,
     ) -> Result<ConcurrencySlot, Fault> {
-        let permit = self.acquire_fixed(config, agent, metrics).await?;
+        let permit = match Arc::clone(&self.slots).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_fixed_limit(config, agent, metrics).await?,
+        };
         if !self.try_acquire_adaptive(true) {
             self.wait_for_adaptive_limit(config, agent, metrics).await?;
         }
         Ok(ConcurrencySlot { limiter: Arc::clone(self), awaits_response: AtomicBool::new(true), _permit: permit })
     }
 
-    async fn acquire_fixed(
+    /// Waits until a call ends and frees its slot below the fixed maximum.
+    async fn wait_for_fixed_limit(
         &self,
         config: &ConcurrencyConfig,
         agent: &AgentId,
         metrics: &Metrics,
     ) -> Result<OwnedSemaphorePermit, Fault> {
-        if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(permit);
-        }
         let refusal = |why: &str| {
             metrics.record_limited_request(LimitKind::Concurrency);
             agent_overloaded_fault(
@@ -253,4 +257,84 @@ fn agent_overloaded_fault(text: &'static str, retry_after: Duration) -> Fault {
     Fault::new(FaultCode::Overloaded, text)
         .with_member("overloaded", "agent".into())
         .with_retry_after(retry_after.max(MIN_RETRY_AFTER))
+}
+
+/// A queue that was empty for this long counts as new.
+const IDLE_RESET: Duration = Duration::from_millis(100);
+
+/// Calls that wait for the adaptive limit.
+#[derive(Debug, Default)]
+struct WaitQueue {
+    wake: Notify,
+    waiting: AtomicU32,
+    /// When the queue became occupied, and when a call last left it, in microseconds.
+    occupied_since: AtomicU64,
+    last_departure: AtomicU64,
+}
+
+/// A call in the wait queue.
+struct QueuedCall<'a> {
+    queue: &'a WaitQueue,
+    clock: &'a LimitClock,
+    timeout: Duration,
+    is_first: bool,
+}
+
+impl WaitQueue {
+    fn has_queued_calls(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
+    }
+
+    /// Wakes the call that has waited for the longest time.
+    fn wake_next(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Adds a call to the end of the queue, unless the queue is full.
+    fn try_join<'a>(
+        &'a self,
+        config: &ConcurrencyConfig,
+        clock: &'a LimitClock,
+        baseline: impl FnOnce() -> Duration,
+    ) -> Option<QueuedCall<'a>> {
+        let now = as_micros(clock.elapsed());
+        let waiting_before = self.waiting.fetch_add(1, SeqCst);
+        if waiting_before >= config.max_queued {
+            self.waiting.fetch_sub(1, SeqCst);
+            return None;
+        }
+        if waiting_before == 0 && now.saturating_sub(self.last_departure.load(Relaxed)) >= as_micros(IDLE_RESET) {
+            self.occupied_since.store(now, Relaxed);
+        }
+        let max_wait = config.queue_timeout.get();
+        let is_congested = now.saturating_sub(self.occupied_since.load(Relaxed)) >= as_micros(max_wait);
+        let timeout = if is_congested { baseline().min(max_wait) } else { max_wait };
+        Some(QueuedCall { queue: self, clock, timeout, is_first: waiting_before == 0 })
+    }
+}
+
+impl QueuedCall<'_> {
+    /// Waits until `try_acquire` succeeds. Returns false after the timeout.
+    pub(super) async fn wait(&mut self, try_acquire: impl Fn() -> bool) -> bool {
+        let acquired = async {
+            loop {
+                let mut notified = pin!(self.queue.wake.notified());
+                notified.as_mut().enable();
+                // A call that was not first in the queue waits until it is woken.
+                if self.is_first && try_acquire() {
+                    return;
+                }
+                self.is_first = true;
+                notified.await;
+            }
+        };
+        tokio::time::timeout(self.timeout, acquired).await.is_ok()
+    }
+}
+
+impl Drop for QueuedCall<'_> {
+    fn drop(&mut self) {
+        self.queue.last_departure.store(as_micros(self.clock.elapsed()), Relaxed);
+        self.queue.waiting.fetch_sub(1, SeqCst);
+    }
 }

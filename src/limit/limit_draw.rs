@@ -1,6 +1,10 @@
 //! A draw: the tokens and the quota that one call needs, acquired completely or not at all.
 
-use super::{bucket_key::BucketKey, config::QuotaConfig, rate_buckets::RateBuckets, rate_limit_key::RateLimitKey};
+use super::{
+    bucket_key::{BucketKey, RateLimitKey},
+    config::QuotaConfig,
+    rate_buckets::RateBuckets,
+};
 use std::{num::NonZeroU32, sync::Arc};
 
 /// Everything that one call draws, in the order in which limits refuse.

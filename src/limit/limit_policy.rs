@@ -1,10 +1,9 @@
-//! Rate limits and quotas in force, resolved from the configuration: the buckets of addresses and of each tier. A
-//! bucket of the previous configuration is kept if its rate is unchanged.
+//! Rate limits, quotas and priorities in force, resolved from the configuration: the buckets of addresses and of each
+//! tier, and the ranks of the priorities. A bucket of the previous configuration is kept if its rate is unchanged.
 
 use super::{
-    config::{LimitConfig, QuotaConfig},
+    config::{LimitConfig, QuotaConfig, TierConfig},
     limit_store::{BucketScope, LimitStore},
-    priority_ranks::{DEFAULT_PRIORITY, PriorityRanks},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
 };
@@ -29,7 +28,7 @@ impl TierPolicy {
 /// Limits in force for one configuration.
 #[derive(Debug)]
 pub(super) struct LimitPolicy {
-    config: LimitConfig,
+    pub(super) config: LimitConfig,
     pub(super) address: Option<Arc<dyn RateBuckets>>,
     pub(super) search: Option<Arc<dyn RateBuckets>>,
     /// The priorities in use.
@@ -93,10 +92,6 @@ impl LimitPolicy {
         Self { config: config.clone(), address, search, ranks, tiers, default_tier }
     }
 
-    pub(super) fn config(&self) -> &LimitConfig {
-        &self.config
-    }
-
     pub(super) fn tier(&self, name: Option<&str>) -> &TierPolicy {
         name.and_then(|name| self.tiers.get(name)).unwrap_or(&self.default_tier)
     }
@@ -120,5 +115,30 @@ impl LimitPolicy {
 
     pub(super) fn has_monthly_quota(&self) -> bool {
         self.default_tier.has_monthly_quota() || self.tiers.values().any(TierPolicy::has_monthly_quota)
+    }
+}
+
+/// Priority of callers without a tier, and of tiers without a priority.
+pub(super) const DEFAULT_PRIORITY: u8 = 5;
+
+/// Rank of each priority in use; the lowest is 0.
+#[derive(Debug)]
+pub(super) struct PriorityRanks(Vec<u8>);
+
+impl PriorityRanks {
+    pub(super) fn new<'a>(tiers: impl Iterator<Item = &'a TierConfig>) -> Self {
+        let mut priorities: Vec<u8> =
+            tiers.map(|tier| tier.priority.unwrap_or(DEFAULT_PRIORITY)).chain([DEFAULT_PRIORITY]).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        Self(priorities)
+    }
+
+    pub(super) fn rank_of(&self, priority: u8) -> u32 {
+        u32::try_from(self.0.iter().filter(|each| **each < priority).count()).unwrap_or_default()
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 }

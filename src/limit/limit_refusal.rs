@@ -1,6 +1,6 @@
 //! Refusals of a draw, and the faults that callers get.
 
-use super::rate_limit_status::RateLimitStatus;
+use super::rate_rule::RateLimitStatus;
 use crate::{
     fault::{Fault, FaultCode},
     telemetry::LimitKind,

@@ -1,8 +1,11 @@
 //! The store behind which rates and quotas are counted.
 
 use super::{
-    config::LimitConfig, limit_draw::LimitDraw, limit_refusal::LimitRefusal, rate_buckets::RateBuckets,
-    rate_limit_status::RateLimitStatus, rate_rule::RateRule,
+    config::LimitConfig,
+    limit_draw::LimitDraw,
+    limit_refusal::LimitRefusal,
+    rate_buckets::RateBuckets,
+    rate_rule::{RateLimitStatus, RateRule},
 };
 use crate::values::StoreAnswer;
 use std::{fmt::Debug, sync::Arc};

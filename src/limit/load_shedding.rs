@@ -3,10 +3,7 @@
 //! share of calls: all calls of the lowest priority before any of the next, and never all calls of the highest. A call
 //! only reads one atomic number.
 
-use super::{
-    limit_policy::LimitPolicy,
-    priority_ranks::{DEFAULT_PRIORITY, PriorityRanks},
-};
+use super::limit_policy::{DEFAULT_PRIORITY, LimitPolicy, PriorityRanks};
 use crate::{
     fault::{Fault, FaultCode},
     telemetry::{LimitKind, Metrics},
@@ -109,7 +106,7 @@ impl LoadShedder {
     /// Measures the run queue delay and updates the level. Never returns.
     pub(super) async fn monitor(&self, policy: &ArcSwap<LimitPolicy>) -> Infallible {
         loop {
-            let threshold = policy.load().config().max_scheduling_delay.map(|threshold| threshold.get());
+            let threshold = policy.load().config.max_scheduling_delay.map(|threshold| threshold.get());
             let delay = if threshold.is_some() {
                 measure_run_queue_delay().await
             } else {

@@ -18,24 +18,18 @@ mod limit_policy;
 mod limit_refusal;
 mod limit_store;
 mod load_shedding;
-mod priority_ranks;
 mod rate_buckets;
-mod rate_limit_key;
-mod rate_limit_status;
 mod rate_rule;
-mod wait_queue;
 
 pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};
-pub use bucket_key::BucketKey;
+pub use bucket_key::{BucketKey, RateLimitKey};
 pub use call_limiter::CallLimiter;
 pub use config::{ConcurrencyConfig, LimitConfig, QuotaConfig, TierConfig};
 pub use limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw};
 pub use limit_refusal::{LimitExceeded, LimitRefusal};
 pub use limit_store::{BucketScope, DrawResult, LimitStore, SaveReason};
 pub use rate_buckets::RateBuckets;
-pub use rate_limit_key::RateLimitKey;
-pub use rate_limit_status::RateLimitStatus;
-pub use rate_rule::RateRule;
+pub use rate_rule::{RateLimitStatus, RateRule};
 
 #[cfg(test)]
 mod tests;

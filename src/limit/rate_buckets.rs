@@ -1,7 +1,9 @@
 //! Buckets of one rate in this process.
 
 use super::{
-    bucket_key::BucketKey, limit_refusal::LimitExceeded, rate_limit_status::RateLimitStatus, rate_rule::RateRule,
+    bucket_key::BucketKey,
+    limit_refusal::LimitExceeded,
+    rate_rule::{RateLimitStatus, RateRule},
 };
 use std::{fmt::Debug, num::NonZeroU32};
 

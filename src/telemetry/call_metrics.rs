@@ -1,13 +1,14 @@
 //! Call counters by agent, operation, caller class and code. The vectors of the prometheus crate are not used here:
 //! they look up a child by a hash of the concatenated label values, so that agent `a` with operation `bc` and agent
-//! `ab` with operation `c` would share a counter.
+//! `ab` with operation `c` would share a counter. The latency histogram consists of atomics: an observation is two
+//! relaxed additions and takes no lock.
 
-use super::latency_histogram::LatencyHistogram;
 use crate::{
     agent::{Agent, AgentId, AuthenticationMethod},
     fault::FaultCode,
 };
 use parking_lot::{Mutex, MutexGuard};
+use prometheus::proto;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{
@@ -70,7 +71,7 @@ pub struct CallOutcome {
     pub upstream_duration: Option<Duration>,
 }
 
-pub(super) type CodeCounters = [AtomicU64; CODE_COUNT];
+type CodeCounters = [AtomicU64; CODE_COUNT];
 
 /// The counters of one operation. The row of a caller class is allocated at its first call.
 #[derive(Debug, Default)]
@@ -282,4 +283,60 @@ fn uncounted_operation(name: Arc<str>) -> NamedOperation {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
+}
+
+/// Upper bounds of the buckets in microseconds, up to the two minutes of a slow model.
+const BUCKET_BOUNDS_MICROS: [u64; 15] = [
+    1_000,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    120_000_000,
+];
+
+/// A distribution of durations.
+#[derive(Debug, Default)]
+pub(super) struct LatencyHistogram {
+    bucket_counts: [AtomicU64; BUCKET_BOUNDS_MICROS.len()],
+    overflow_count: AtomicU64,
+    sum_micros: AtomicU64,
+}
+
+impl LatencyHistogram {
+    /// Adds one duration.
+    pub(super) fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = self.bucket_counts.get(BUCKET_BOUNDS_MICROS.partition_point(|bound| *bound < micros));
+        bucket.unwrap_or(&self.overflow_count).fetch_add(1, Relaxed);
+        self.sum_micros.fetch_add(micros, Relaxed);
+    }
+
+    /// Returns the Prometheus histogram; `None` if nothing was observed.
+    pub(super) fn collect(&self) -> Option<proto::Histogram> {
+        let mut count_so_far = 0;
+        let mut buckets = Vec::with_capacity(BUCKET_BOUNDS_MICROS.len());
+        for (bound, count) in BUCKET_BOUNDS_MICROS.iter().zip(&self.bucket_counts) {
+            count_so_far += count.load(Relaxed);
+            let mut bucket = proto::Bucket::default();
+            bucket.set_upper_bound(*bound as f64 / 1e6);
+            bucket.set_cumulative_count(count_so_far);
+            buckets.push(bucket);
+        }
+        count_so_far += self.overflow_count.load(Relaxed);
+        let mut histogram = proto::Histogram::default();
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(count_so_far);
+        histogram.set_sample_sum(self.sum_micros.load(Relaxed) as f64 / 1e6);
+        (count_so_far > 0).then_some(histogram)
+    }
 }

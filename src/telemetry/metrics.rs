@@ -2,8 +2,9 @@
 
 use super::{
     call_metrics::{AgentMetrics, CallSeries, CallerClass},
-    fixed_label_values::{AgentDocumentState, ConnectionOutcome, LimitKind, label},
-    metric_registration::{GaugeGuard, MetricBuilder, increment, names},
+    metric_registration::{
+        AgentDocumentState, ConnectionOutcome, GaugeGuard, LimitKind, MetricBuilder, increment, label, names,
+    },
     scrape_collector::AgentMetricsCollector,
     source_metrics::SourceMetrics,
 };

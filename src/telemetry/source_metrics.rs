@@ -1,7 +1,7 @@
 //! Metrics of the sources of agents. The label is the configured name of a source, so that the configuration bounds the
 //! number of series.
 
-use super::fixed_label_values::label;
+use super::metric_registration::label;
 use parking_lot::Mutex;
 use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 use std::collections::BTreeSet;

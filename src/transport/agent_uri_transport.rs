@@ -7,9 +7,8 @@ use super::{
     config::{TransportConfig, UpstreamTimeouts},
     endpoint_transport::EndpointTransport,
     transport_kind::{TransportBuilder, TransportKind, unsuitable_endpoint},
-    upstream_call::UpstreamCall,
     upstream_reply::UpstreamReply,
-    upstream_transport::Transport,
+    upstream_transport::{Transport, UpstreamCall},
 };
 use crate::{
     agent::{Agent, AgentEndpoint, AgentUri, EndpointAccess},

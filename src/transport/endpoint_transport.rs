@@ -3,9 +3,8 @@
 use super::{
     config::UpstreamTimeouts,
     http::{self, HttpTarget},
-    upstream_call::UpstreamCall,
     upstream_reply::UpstreamReply,
-    upstream_transport::Transport,
+    upstream_transport::{Transport, UpstreamCall},
 };
 use crate::fault::Fault;
 use futures_util::future::Either;
@@ -25,7 +24,7 @@ impl EndpointTransport {
     /// The timeouts in force.
     pub fn timeouts(&self) -> &UpstreamTimeouts {
         match self {
-            Self::Http(target) => target.timeouts(),
+            Self::Http(target) => &target.timeouts,
             Self::Other(transport) => transport.timeouts(),
         }
     }

@@ -6,9 +6,9 @@ use super::{
     endpoint_transport::EndpointTransport,
     session_affinity,
     upstream_body::RequestBody,
-    upstream_call::UpstreamCall,
     upstream_reply::UpstreamReply,
     upstream_set::{UpstreamEndpoint, UpstreamSet},
+    upstream_transport::UpstreamCall,
     websocket::WebSocketOutcome,
 };
 use crate::fault::{CallProgress, Fault};

@@ -21,7 +21,6 @@ mod session_affinity;
 mod transport_kind;
 mod transport_kinds;
 mod upstream_body;
-mod upstream_call;
 mod upstream_client;
 mod upstream_compiler;
 mod upstream_reply;
@@ -42,11 +41,10 @@ pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
 pub use session_affinity::stable_hash;
 pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};
-pub use upstream_call::UpstreamCall;
 pub use upstream_client::UpstreamClient;
 pub use upstream_reply::{BodyPrefix, ReplyBody, UpstreamReply};
 pub use upstream_set::UpstreamSet;
-pub use upstream_transport::Transport;
+pub use upstream_transport::{Transport, UpstreamCall};
 pub use websocket::{
     MessageFraming, UpstreamWebSocket, UpstreamWebSocketConfig, WebSocketConnection, WebSocketError, WebSocketEvent,
     WebSocketIo, WebSocketLimits, WebSocketOutcome, WebSocketPeer,

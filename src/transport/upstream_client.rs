@@ -9,10 +9,10 @@ use super::{
     local::{LeaseGrant, LocalRuntimeConfig},
     transport_kind::TransportBuilder as _,
     transport_kinds::TransportKinds,
-    upstream_call::UpstreamCall,
     upstream_compiler::{UpstreamCompiler, parse_additional_endpoints},
     upstream_reply::UpstreamReply,
     upstream_set::UpstreamSet,
+    upstream_transport::UpstreamCall,
     websocket::WebSocketOutcome,
 };
 use crate::{agent::Agent, fault::Fault, net::AddressPolicy, resolver::UriResolver};

@@ -79,7 +79,7 @@ fn bench_limits(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     });
     let agent = limits.register_agent(&fixture.api_key_agent.agent.id, gatepost::limit::AgentLimitSettings::default());
     let acquire = || {
-        let key = limits.caller_key(black_box("key:bench"), None);
+        let key = gatepost::limit::RateLimitKey::for_caller(black_box("key:bench"), None);
         poll_once(limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN).into_future())
     };
     let rate_limit_status = acquire().unwrap().unwrap();

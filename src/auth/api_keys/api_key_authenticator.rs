@@ -3,8 +3,7 @@
 
 use super::{
     api_key_file::ApiKeyFile,
-    api_key_table::{ApiKeyTable, PREFIX_LENGTH},
-    key_hasher::{KeyHasher, SECRET_LENGTH},
+    api_key_table::{ApiKeyTable, KeyHasher, PREFIX_LENGTH, SECRET_LENGTH},
 };
 use crate::{
     agent::AuthenticationMethod,
@@ -89,7 +88,7 @@ impl ApiKeyAuthenticator {
     /// Returns the number of keys.
     #[cfg(test)]
     pub(in crate::auth) fn key_count(&self) -> usize {
-        self.configured.len() + self.files.files.iter().map(|file| file.table().len()).sum::<usize>()
+        self.configured.len() + self.files.files.iter().map(|file| file.table.load().len()).sum::<usize>()
     }
 }
 
@@ -123,7 +122,7 @@ impl Authenticator for ApiKeyAuthenticator {
         };
         // An empty table needs no constant-time comparison: whether the configuration has keys is not a secret.
         let configured = Some(&self.configured).filter(|table| table.len() > 0).and_then(valid_caller);
-        let caller = configured.or_else(|| self.files.files.iter().find_map(|file| valid_caller(&file.table())));
+        let caller = configured.or_else(|| self.files.files.iter().find_map(|file| valid_caller(&file.table.load())));
         caller.map_or_else(refuse, |caller| AuthenticationResult::Authenticated(caller).into())
     }
 

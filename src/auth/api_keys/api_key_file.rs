@@ -7,7 +7,7 @@ use crate::{
     telemetry::{Event, Metrics},
     values::FileStamp,
 };
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ const MAX_LOGGED_LINES: usize = 20;
 #[derive(Debug)]
 pub(super) struct ApiKeyFile {
     path: PathBuf,
-    table: ArcSwap<ApiKeyTable>,
+    pub(super) table: ArcSwap<ApiKeyTable>,
     /// Stamp of the last content that was read, valid or not; `None` while the file is missing.
     stamp: Mutex<Option<FileStamp>>,
 }
@@ -35,10 +35,6 @@ impl ApiKeyFile {
         let (stamp, text) = read_with_stamp(path)?;
         let table = parse_keys(path, &text, grants, metrics)?;
         Ok(Self { path: path.to_owned(), table: ArcSwap::from_pointee(table), stamp: Mutex::new(Some(stamp)) })
-    }
-
-    pub(super) fn table(&self) -> Guard<Arc<ApiKeyTable>> {
-        self.table.load()
     }
 
     /// Reloads the file if it changed. Logs invalid content once, not at every check.

@@ -1,4 +1,4 @@
-//! Immutable table of API keys by prefix; compact, because there may be a million keys.
+//! Immutable table of API keys by prefix, and the hashes of keys; compact, because there may be a million keys.
 
 use crate::{
     agent::AuthenticationMethod,
@@ -7,7 +7,9 @@ use crate::{
         config::StoredApiKey,
         grants::GrantIndex,
     },
+    values::{Secret, sha256},
 };
+use aws_lc_rs::hmac;
 use serde::Deserialize;
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -213,4 +215,35 @@ fn decode_hex(text: &str) -> Option<[u8; 32]> {
         }
     }
     Some(bytes)
+}
+
+/// Minimum length of the secret part: 32 of 62 letters are 190 bits.
+pub(super) const SECRET_LENGTH: usize = 32;
+
+/// Computes the stored hash of a key. Keys are random, so that a slow hash would add no security, and would let callers
+/// overload the gateway.
+#[derive(Debug)]
+pub(super) enum KeyHasher {
+    Sha256,
+    HmacSha256(Box<hmac::Key>),
+}
+
+impl KeyHasher {
+    pub(super) fn new(pepper: Option<&Secret>) -> Self {
+        match pepper {
+            None => Self::Sha256,
+            Some(pepper) => Self::HmacSha256(Box::new(hmac::Key::new(hmac::HMAC_SHA256, pepper.expose().as_bytes()))),
+        }
+    }
+
+    pub(super) fn hash(&self, key: &str) -> [u8; 32] {
+        match self {
+            Self::Sha256 => sha256(key.as_bytes()),
+            Self::HmacSha256(pepper) => {
+                let mut hash = [0; 32];
+                hash.copy_from_slice(hmac::sign(pepper, key.as_bytes()).as_ref());
+                hash
+            }
+        }
+    }
 }

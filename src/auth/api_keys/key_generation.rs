@@ -1,9 +1,6 @@
 //! Generation of API keys. A key is printed once; only its hash is stored.
 
-use super::{
-    api_key_table::PREFIX_LENGTH,
-    key_hasher::{KeyHasher, SECRET_LENGTH},
-};
+use super::api_key_table::{KeyHasher, PREFIX_LENGTH, SECRET_LENGTH};
 use crate::{
     auth::{caller::is_valid_name, config::StoredApiKey},
     values::{Secret, encode_hex},

@@ -4,7 +4,6 @@ mod api_key_authenticator;
 mod api_key_file;
 mod api_key_table;
 mod key_generation;
-mod key_hasher;
 
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
 pub use key_generation::{NewApiKey, append_api_key, generate_api_key};

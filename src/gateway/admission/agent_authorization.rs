@@ -2,13 +2,13 @@
 //! the account that rate limits charge, and the owner of its tasks and idempotency keys.
 
 use crate::{
-    auth::{AgentAuthRequirements, Authorizer, Caller, ClientCertificate, PresentedCredentials},
+    auth::{AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, PresentedCredentials},
     fault::{Fault, FaultCode, Result},
     gateway::{
         gateway_state::{ConfigSnapshot, Gateway},
         route::Route,
     },
-    limit::{CallLimiter, RateLimitKey},
+    limit::RateLimitKey,
 };
 use http::HeaderMap;
 use std::{net::IpAddr, sync::Arc};
@@ -34,12 +34,6 @@ pub(in crate::gateway) struct RouteAndCaller {
     pub(in crate::gateway) caller: Arc<Caller>,
 }
 
-/// A refusal, with the caller if it was authenticated.
-pub(in crate::gateway) struct AuthorizationRefusal {
-    pub(in crate::gateway) caller: Option<Arc<Caller>>,
-    pub(in crate::gateway) fault: Fault,
-}
-
 /// Finds agents and authorises their callers.
 #[derive(Clone, Copy)]
 pub(in crate::gateway) struct AgentAuthorization<'a> {
@@ -54,14 +48,14 @@ impl AgentAuthorization<'_> {
         &self,
         agent: &str,
         context: &CallerContext<'_>,
-    ) -> std::result::Result<RouteAndCaller, AuthorizationRefusal> {
+    ) -> std::result::Result<RouteAndCaller, AuthRefusal> {
         let config = self.config;
         let presented = context.presented_credentials();
         let route = match self.gateway.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
             None => Box::pin(self.find_on_demand(agent, &presented))
                 .await
-                .map_err(|fault| AuthorizationRefusal { caller: None, fault })?,
+                .map_err(|fault| AuthRefusal { caller: None, fault })?,
         };
         // After a reload a route may still carry the grants of the previous configuration.
         let current_grants = route
@@ -72,14 +66,13 @@ impl AgentAuthorization<'_> {
             authentication: &route.agent.authentication,
             grants: current_grants.as_ref().unwrap_or(&route.grants),
         });
-        let caller = config.auth.authorize(&presented, requirements).await;
-        let caller = caller.map_err(|refusal| AuthorizationRefusal { caller: refusal.caller, fault: refusal.fault })?;
+        let caller = config.auth.authorize(&presented, requirements).await?;
         match route {
             Some(route) => Ok(RouteAndCaller { route, caller }),
             None => {
                 let fault = Fault::from(FaultCode::Internal)
                     .with_detail("authorisation passed for an agent that does not exist");
-                Err(AuthorizationRefusal { caller: Some(caller), fault })
+                Err(AuthRefusal { caller: Some(caller), fault })
             }
         }
     }
@@ -113,15 +106,11 @@ pub(in crate::gateway) fn may_call(auth: &Authorizer, caller: &Caller, route: &R
 }
 
 /// Returns the account that the rate limits charge: the caller, or the address if the caller is anonymous.
-pub(in crate::gateway) fn rate_limit_account<'a>(
-    limits: &CallLimiter,
-    caller: &'a Caller,
-    address: IpAddr,
-) -> RateLimitKey<'a> {
+pub(in crate::gateway) fn rate_limit_account(caller: &Caller, address: IpAddr) -> RateLimitKey<'_> {
     if caller.is_anonymous() {
-        limits.anonymous_key(address)
+        RateLimitKey::for_address(address)
     } else {
-        limits.caller_key(&caller.id, caller.tier.as_deref())
+        RateLimitKey::for_caller(&caller.id, caller.tier.as_deref())
     }
 }
 

@@ -6,15 +6,12 @@ mod admission_recorder;
 mod agent_authorization;
 mod incoming_body;
 mod input_validation;
-mod load_shedding;
 mod pipeline;
-mod session_affinity;
 
 pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use agent_authorization::{AgentAuthorization, CallerContext, may_call, owner_id};
 pub(super) use incoming_body::{IncomingBody, body_too_large};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
-pub(super) use load_shedding::LoadShedding;
 pub(super) use pipeline::{
     AdmissionPipeline, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, CheckedCall, InputSource,
     LocalAccess, LocalCaller,

@@ -7,19 +7,17 @@ use super::{
     agent_authorization::{AgentAuthorization, CallerContext, RouteAndCaller, rate_limit_account},
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
-    session_affinity::session_hash,
 };
 use crate::{
     auth::Caller,
     fault::Result,
     gateway::{
-        call_timeout::call_deadline,
+        call_parameters::{call_deadline, input_from_query, session_hash},
         content_negotiation,
         cors::check_page_access,
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},
         path_router::CallTarget,
-        query_input::input_from_query,
         requested_version::{CompiledVersion, RequestedVersion, declares_version_input},
         route::{CompiledOperation, Route},
     },
@@ -145,12 +143,22 @@ impl AdmissionPipeline<'_> {
         let Self { gateway, config } = *self;
         let CallerContext { headers, address, .. } = request.caller;
         let target = &request.target;
-        let RouteAndCaller { route, caller } = self.find_and_authorize(record, request).await?;
+        let authorization = AgentAuthorization { gateway, config };
+        let found = authorization.find_and_authorize(target.agent, &request.caller).await;
+        let caller = match &found {
+            Ok(found) => Some(&found.caller),
+            Err(refusal) => refusal.caller.as_ref(),
+        };
+        // The caller is recorded also when it is refused.
+        if let Some(caller) = caller {
+            record.record_caller(caller);
+        }
+        let RouteAndCaller { route, caller } = found.map_err(|refusal| refusal.fault)?;
         record.record_route(&route);
         self.check_load(record, &caller)?;
         check_page_access(config.cors.as_ref(), route.upstream.is_local(), headers, address)?;
         route.ensure_active()?;
-        let account = rate_limit_account(&gateway.limits, &caller, address);
+        let account = rate_limit_account(&caller, address);
         let rate_limit_status = gateway.limits.acquire_for_calls(&route.limits, &account, request.calls).await?;
         let session_hash = session_hash(headers, request.query, &caller)?;
         let delegation_chain = self.extend_delegation_chain(record, request, &route, &caller)?;
@@ -249,7 +257,7 @@ impl AdmissionPipeline<'_> {
     /// 429.
     pub(in crate::gateway) fn charge_batch_item(&self, admitted: &Admitted) -> StoreAnswer<'_, Result<()>> {
         let limits = &self.gateway.limits;
-        let account = rate_limit_account(limits, &admitted.caller, admitted.peer);
+        let account = rate_limit_account(&admitted.caller, admitted.peer);
         limits.acquire_for_calls(&admitted.route.limits, &account, NonZeroU32::MIN).map(|result| result.map(drop))
     }
 
@@ -279,7 +287,7 @@ impl AdmissionPipeline<'_> {
         record.record_caller(&caller);
         self.check_load(record, &caller)?;
         let limits = &self.gateway.limits;
-        let account = rate_limit_account(limits, &caller, context.address);
+        let account = rate_limit_account(&caller, context.address);
         let rate_limit_status = limits.acquire_for_directory(&account, access.is_search).await?;
         Ok(LocalCaller { caller, rate_limit_status })
     }
@@ -297,24 +305,6 @@ impl AdmissionPipeline<'_> {
             named_operation: authorized.named_operation,
             buffered_input,
         }
-    }
-
-    /// Finds the agent and authorises its caller, who is recorded also when it is refused.
-    async fn find_and_authorize(
-        &self,
-        record: &mut impl AdmissionRecorder,
-        request: &AdmissionRequest<'_>,
-    ) -> Result<RouteAndCaller> {
-        let authorization = AgentAuthorization { gateway: self.gateway, config: self.config };
-        let result = authorization.find_and_authorize(request.target.agent, &request.caller).await;
-        let caller = match &result {
-            Ok(found) => Some(&found.caller),
-            Err(refusal) => refusal.caller.as_ref(),
-        };
-        if let Some(caller) = caller {
-            record.record_caller(caller);
-        }
-        result.map_err(|refusal| refusal.fault)
     }
 
     /// Returns the delegation chain with this call; a relayed message belongs to the chain of its handshake.
@@ -335,10 +325,14 @@ impl AdmissionPipeline<'_> {
 
     /// Returns the idempotency key of a request; the keys of subrequests belong to the request that they are a part of.
     fn idempotency_key(&self, request: &AdmissionRequest<'_>) -> Result<Option<String>> {
-        if request.source != CallSource::HttpRequest || !self.config.idempotency.is_enabled() {
+        let headers = request.caller.headers;
+        if request.source != CallSource::HttpRequest
+            || !headers.contains_key(idempotency::IDEMPOTENCY_KEY)
+            || !self.config.idempotency.is_enabled()
+        {
             return Ok(None);
         }
-        Ok(idempotency::parse_key(request.caller.headers)?.map(str::to_owned))
+        Ok(idempotency::parse_key(headers)?.map(str::to_owned))
     }
 }
 

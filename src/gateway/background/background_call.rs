@@ -6,11 +6,11 @@ use crate::{
     gateway::{
         admission::{AdmissionPipeline, Admitted, AdmittedCall, CallInput},
         batch_call::BatchCall,
-        call_error::{CallError, catch_panic},
+        call::{CallError, catch_panic},
+        call_parameters::headers_from_query,
         exchange::Exchange,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::CALLBACK_URL,
-        query_input::headers_from_query,
         response::{CompleteReply, ReplyValidator, is_message_sequence},
         upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
     },

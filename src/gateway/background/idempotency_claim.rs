@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
-    gateway::{call_error::CallResult, exchange::Exchange, header_names::IDEMPOTENT_REPLAYED, response::CompleteReply},
+    gateway::{call::CallResult, exchange::Exchange, header_names::IDEMPOTENT_REPLAYED, response::CompleteReply},
     idempotency::{FirstCallClaim, FirstOutcome, KeyLookup, KeyedRequest},
     telemetry::Event,
 };

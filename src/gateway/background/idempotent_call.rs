@@ -9,10 +9,10 @@ use crate::{
     fault::{Fault, FaultCode},
     gateway::{
         admission::{CallInput, CheckedCall, owner_id},
-        call_error::CallResult,
-        exchange::Exchange,
+        call::CallResult,
+        exchange::{AgentHeaders, Exchange},
         header_names::AGENT_VERSION,
-        response::{AgentHeaders, Responder},
+        response::Responder,
         upstream::BodyPump,
     },
     http_server::ServeOutcome,

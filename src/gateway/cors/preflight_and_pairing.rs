@@ -5,7 +5,7 @@ use super::cors_policy::CorsPolicy;
 use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode},
-    gateway::{call_error::CallResult, exchange::Exchange, path_router},
+    gateway::{call::CallResult, exchange::Exchange, path_router},
     http_server::ServeOutcome,
 };
 use bytes::Bytes;

@@ -13,8 +13,8 @@ use crate::{
     gateway::{
         admission::{AdmissionRecorder as _, LocalAccess, LocalCaller, named_operation, owner_id},
         background::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply},
-        call_error::CallResult,
-        call_timeout::call_deadline,
+        call::CallResult,
+        call_parameters::call_deadline,
         exchange::Exchange,
         header_names::{AGENT_VERSION, IDEMPOTENT_REPLAYED},
         response::CompleteReply,

@@ -6,7 +6,6 @@ mod event_boundaries;
 mod media_types;
 mod reply_validation;
 mod responder;
-mod response_headers;
 mod response_normalization;
 mod streamed_response;
 
@@ -14,6 +13,5 @@ pub(super) use complete_reply::CompleteReply;
 pub(super) use media_types::{is_event_stream, is_message_sequence};
 pub(super) use reply_validation::ReplyValidator;
 pub(super) use responder::Responder;
-pub(super) use response_headers::{AgentHeaders, add_call_headers, append_if_valid};
 pub(super) use response_normalization::may_embed_error;
 pub(super) use streamed_response::StreamedResponse;

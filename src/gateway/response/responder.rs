@@ -2,16 +2,13 @@
 //! response (`response_writer`) if it is short or must be validated, else a stream (`streamed_response`,
 //! `resumable_stream`).
 
-use super::{
-    AgentHeaders, CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence,
-    may_embed_error,
-};
+use super::{CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence, may_embed_error};
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
         admission::Admitted,
-        call_error::{CallError, CallResult},
-        exchange::Exchange,
+        call::{CallError, CallResult},
+        exchange::{AgentHeaders, Exchange},
         header_names::AGENT_VERSION,
         route::is_json_content,
         tasks::{FollowerResponse, detach_stream},

@@ -5,7 +5,10 @@ use super::{event_boundaries::EventSplitter, media_types::is_event_stream, reply
 use crate::{
     fault::Fault,
     gateway::{
-        admission::Admitted, call::CallState, call_error::CallError, exchange::Exchange, route::is_json_content,
+        admission::Admitted,
+        call::{CallError, CallState},
+        exchange::Exchange,
+        route::is_json_content,
         upstream::BodyPump,
     },
     http_server::{BodyState, ResponseHead, ServeOutcome},

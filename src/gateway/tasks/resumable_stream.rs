@@ -6,8 +6,7 @@ use crate::{
     fault::{Fault, FaultCode},
     gateway::{
         admission::{Admitted, owner_id},
-        call::CallState,
-        call_error::CallResult,
+        call::{CallResult, CallState},
         exchange::Exchange,
         header_names::TASK_ID,
         upstream::BodyPump,

@@ -7,11 +7,10 @@ use crate::{
     fault::{Fault, FaultCode},
     gateway::{
         admission::{LocalAccess, owner_id},
-        call_error::{CallError, CallResult},
-        exchange::Exchange,
+        call::{CallError, CallResult},
+        exchange::{Exchange, add_call_headers, append_if_valid},
         header_names::TASK_ID,
         path_router::{self, TaskRequest},
-        response::{add_call_headers, append_if_valid},
     },
     http_server::{ResponseHead, ServeOutcome},
     limit::RateLimitStatus,

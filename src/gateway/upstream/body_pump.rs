@@ -3,7 +3,7 @@
 use crate::{
     gateway::{
         admission::{IncomingBody, body_too_large},
-        call_error::{CallError, CallResult},
+        call::{CallError, CallResult},
     },
     http_server::{CallerSignal, HttpSession},
     transport::BodySender,

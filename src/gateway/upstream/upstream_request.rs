@@ -1,20 +1,51 @@
-//! The call to the agent. Every function that sends takes an [`Admitted`].
+//! The call to the agent, with the header fields that the gateway sets on it. Every function that sends takes an
+//! [`Admitted`].
 
 use super::body_pump::BodyPump;
 use crate::{
     fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
         admission::{Admitted, CallInput, IncomingBody, body_too_large},
-        call_error::CallResult,
+        call::{Call, CallResult},
+        delegation::DELEGATION_CHAIN,
         gateway_state::Gateway,
+        header_names::{AGENT_VERSION, OPERATION, REQUEST_ID},
     },
     http_server::{BodyState, HttpSession},
+    idempotency,
     limit::{LatencySample, SampleOutcome},
     transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
 };
 use futures_util::FutureExt;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::time::{Duration, Instant};
+
+/// Returns the gateway's headers for the agent: call id, operation name, version (each if it exists), and delegation
+/// chain.
+pub(in crate::gateway) fn gateway_headers(
+    call: &Call,
+    admitted: &Admitted,
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let id = call.id_header().map(|id| (REQUEST_ID, id));
+    let operation = admitted.operation().name_header.clone().map(|name| (OPERATION, name));
+    let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
+    let version = admitted.version().and_then(|version| version.label.clone());
+    id.into_iter().chain(operation).chain(version.map(|version| (AGENT_VERSION, version))).chain(chain)
+}
+
+/// Sets the headers of a JSON body, for inputs that are not the caller's own body.
+pub(in crate::gateway) fn set_json_headers(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+}
+
+/// Derives the idempotency key of a part from the key of the call, so that no two parts share a key.
+pub(in crate::gateway) fn number_idempotency_key(headers: &mut HeaderMap, part: usize) {
+    let Some(key) = headers.remove(idempotency::IDEMPOTENCY_KEY) else { return };
+    if let Ok(key) = HeaderValue::from_bytes(&[key.as_bytes(), format!(".{part}").as_bytes()].concat()) {
+        headers.insert(idempotency::IDEMPOTENCY_KEY, key);
+    }
+}
 
 /// What the agent receives besides the body.
 #[derive(Clone, Copy)]

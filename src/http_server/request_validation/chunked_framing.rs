@@ -2,7 +2,7 @@
 //! content. That parser reads an empty chunk size as the last chunk and accepts any bytes as an extension, which lets
 //! one body become two requests behind a proxy that parses differently.
 
-use super::head_rules::is_tchar;
+use super::header_field::is_tchar;
 
 /// Maximum bytes of chunk extensions and trailers in one body; the gateway uses neither.
 const MAX_EXTENSION_BYTES: u32 = 8 << 10;

@@ -1,8 +1,44 @@
-//! Syntax of header fields, and the fields whose repetition or misspelling makes a head ambiguous.
+//! Syntax of header fields, and the fields whose repetition or misspelling makes a head ambiguous; the size limits of
+//! heads, the fault for an invalid request, and the characters of a token.
 
-use super::head_rules::{invalid_request, is_tchar};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultCode};
 use memchr::memchr;
+
+/// Size limits of a request head.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Bytes of the whole head, including the request line and the final empty line.
+    pub max_bytes: usize,
+    /// Number of header lines.
+    pub max_fields: usize,
+}
+
+/// Maximum bytes of a request target; generous, because one client library sends its whole body in the query.
+pub(super) const MAX_TARGET_BYTES: usize = 32 << 10;
+
+/// Returns a fault with status 400.
+#[cold]
+pub(super) fn invalid_request(message: &'static str) -> Fault {
+    Fault::new(FaultCode::InvalidInput, message)
+}
+
+/// Whether `byte` is a `tchar` (RFC 9110 §5.6.2). A table, because every byte of every field name is checked.
+#[expect(clippy::indexing_slicing, reason = "the table has an entry for every byte")]
+pub(super) const fn is_tchar(byte: u8) -> bool {
+    TCHARS[byte as usize]
+}
+
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+const TCHARS: [bool; 256] = {
+    let mut chars = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        chars[byte] = matches!(byte as u8, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9'
+            | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
+        byte += 1;
+    }
+    chars
+};
 
 /// Fields that decide framing, routing or identity. Some servers read a name with `_` instead of `-` as these.
 const SENSITIVE_FIELDS: &[&str] = &[
@@ -133,7 +169,7 @@ impl SingletonFields {
 }
 
 /// Validates that `value` is one number of bytes, in digits only. A list of equal numbers is refused as well.
-pub(super) fn validate_content_length(value: &[u8]) -> Result<(), Fault> {
+fn validate_content_length(value: &[u8]) -> Result<(), Fault> {
     let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let is_in_range =
         || std::str::from_utf8(value).is_ok_and(|text| text.parse::<u64>().is_ok_and(|n| n <= i64::MAX as u64));

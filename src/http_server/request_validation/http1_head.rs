@@ -2,8 +2,7 @@
 //! Refuses at the first invalid line, so that a peer that does not speak HTTP is not waited for.
 
 use super::{
-    head_rules::{HeadLimits, MAX_TARGET_BYTES, invalid_request, is_tchar},
-    header_field::{self, SingletonFields},
+    header_field::{self, HeadLimits, MAX_TARGET_BYTES, SingletonFields, invalid_request, is_tchar},
     request_line::{self, Http1Version, RequestLine},
 };
 use crate::fault::{Fault, FaultCode};

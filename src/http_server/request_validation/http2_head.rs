@@ -2,9 +2,8 @@
 //! would become ambiguous behind the gateway (RFC 9113 §8.2.2, §8.3.1).
 
 use super::{
-    head_rules::{HeadLimits, MAX_TARGET_BYTES, invalid_request},
-    header_field::{self, SingletonFields},
-    request_line, request_target,
+    header_field::{self, HeadLimits, MAX_TARGET_BYTES, SingletonFields, invalid_request},
+    request_line,
 };
 use crate::fault::{Fault, FaultCode};
 use pingora_http::RequestHeader;
@@ -24,7 +23,7 @@ pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<(
         return Err(request_line::target_too_long());
     }
     if !(path == b"*" && head.method == http::Method::OPTIONS) {
-        request_target::validate_path_and_query(path)?;
+        request_line::validate_path_and_query(path)?;
     }
     if head.headers.len() > limits.max_fields {
         return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines").with_status(431));

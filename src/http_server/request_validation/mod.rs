@@ -4,15 +4,13 @@
 //! This module knows nothing of agents, callers or rates, and allocates only to refuse a request.
 
 mod chunked_framing;
-mod head_rules;
 mod header_field;
 mod http1_head;
 mod http2_head;
 mod request_line;
-mod request_target;
 
 pub use chunked_framing::{ChunkedFramingValidator, InvalidChunkedFraming};
-pub use head_rules::HeadLimits;
+pub use header_field::HeadLimits;
 pub use http1_head::{Http1HeadValidator, validate_http1_head};
 pub use http2_head::validate_http2_head;
 

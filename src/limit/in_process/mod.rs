@@ -1,7 +1,6 @@
 //! The limit store of one process: buckets and quotas in memory, bounded, and a file that keeps the quotas over a
 //! restart.
 
-mod bucket_store;
 mod in_process_limit_store;
 mod quota;
 mod quota_file;

@@ -1,11 +1,11 @@
 //! Quotas: counts the calls of each caller per calendar day and month; `quota_file` persists the counts. A caller is
 //! tracked until its periods end. Refused calls do not count.
 
-use super::bucket_store::SeededMap;
+use super::token_bucket::SeededMap;
 use crate::{
     limit::{
-        clock::CalendarTime, config::QuotaConfig, limit_draw::QuotaDraw, limit_refusal::LimitExceeded,
-        rate_limit_key::quota_key, rate_limit_status::RateLimitStatus,
+        bucket_key::quota_key, clock::CalendarTime, config::QuotaConfig, limit_draw::QuotaDraw,
+        limit_refusal::LimitExceeded, rate_rule::RateLimitStatus,
     },
     telemetry::{Event, LimitKind, Metrics},
 };

@@ -1,24 +1,37 @@
-//! Token buckets of one rate: one per key, or a single bucket of an agent. Tokens can be refunded, so that a call that
-//! another bucket refuses costs nothing.
+//! Token buckets of one rate: one per key, or a single bucket of an agent; and the storage of their state. Tokens can
+//! be refunded, so that a call that another bucket refuses costs nothing. The stores of `governor` do not report new
+//! keys, so that they support neither a bound nor refunds: here a sharded map of bounded size is swept in parts.
 
-use super::bucket_store::{BucketStore, GovernorStore, KeyedBucketStore, SingleBucketStore};
 use crate::{
     limit::{
-        bucket_key::BucketKey, clock::LimitClock, limit_refusal::LimitExceeded, rate_buckets::RateBuckets,
-        rate_limit_status::RateLimitStatus, rate_rule::RateRule,
+        bucket_key::BucketKey,
+        clock::LimitClock,
+        limit_refusal::LimitExceeded,
+        rate_buckets::RateBuckets,
+        rate_rule::{RateLimitStatus, RateRule},
     },
-    telemetry::Metrics,
+    telemetry::{Event, Metrics},
 };
+use foldhash::fast::RandomState;
 use governor::{
     Quota, RateLimiter,
     clock::{Clock as _, Reference as _},
     middleware::StateInformationMiddleware,
     nanos::Nanos,
+    state::{StateStore, keyed::ShrinkableKeyedStateStore},
 };
+use parking_lot::RwLock;
 use std::{
+    collections::HashMap,
     fmt::Debug,
-    num::NonZeroU32,
-    sync::{Arc, atomic::Ordering::AcqRel, atomic::Ordering::Acquire},
+    num::{NonZeroU32, NonZeroU64},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
+    },
 };
 
 /// Token buckets of one rate.
@@ -109,5 +122,185 @@ impl<C: BucketStore + Debug + Send + Sync> RateBuckets for TokenBucket<C> {
     #[cfg(test)]
     fn capacity(&self) -> usize {
         self.store.capacity()
+    }
+}
+
+const SHARDS: usize = 64;
+/// Shards that one sweep visits: a full round takes sixteen sweeps.
+const SHARDS_PER_SWEEP: usize = 4;
+
+/// Map by the hash of a key. Everyone can compute these hashes, therefore the map mixes them with a secret seed.
+pub(super) type SeededMap<T> = HashMap<u64, T, RandomState>;
+
+/// Stores the state of buckets by key. The state is the time at which the bucket is full, in nanoseconds; 0 is a new
+/// bucket.
+pub(super) trait BucketStore {
+    /// Calls `visit` with the state of `key`, which is created if `create` is set. Otherwise returns `None` for a key
+    /// without state.
+    fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
+    /// Evicts some of the buckets that are full at `cutoff`, in nanoseconds.
+    fn evict_full(&self, cutoff: u64);
+    /// Returns whether no bucket is in use at `now`, in nanoseconds. Buckets of keys are evicted instead.
+    fn is_idle(&self, now: u64) -> bool;
+    /// Sets the maximum number of keys.
+    fn set_max_keys(&self, max_keys: usize);
+    /// Returns the number of buckets.
+    fn key_count(&self) -> usize;
+    /// Returns for how many keys memory is allocated.
+    #[cfg(test)]
+    fn capacity(&self) -> usize;
+}
+
+/// The state of one bucket, which every key uses.
+#[derive(Debug, Default)]
+pub(super) struct SingleBucketStore(AtomicU64);
+
+impl BucketStore for SingleBucketStore {
+    fn with_state<T>(&self, _: u64, _: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        Some(visit(&self.0))
+    }
+
+    fn evict_full(&self, _: u64) {}
+
+    fn is_idle(&self, now: u64) -> bool {
+        self.0.load(Acquire) <= now
+    }
+
+    fn set_max_keys(&self, _: usize) {}
+
+    fn key_count(&self) -> usize {
+        1
+    }
+
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
+        1
+    }
+}
+
+/// The state of a bucket for each key, up to a maximum; further keys share one bucket.
+#[derive(Debug)]
+pub(super) struct KeyedBucketStore {
+    shards: Box<[RwLock<SeededMap<AtomicU64>>]>,
+    key_count: AtomicUsize,
+    max_keys: AtomicUsize,
+    shared: AtomicU64,
+    next_shard: AtomicUsize,
+    metrics: Arc<Metrics>,
+}
+
+impl KeyedBucketStore {
+    pub(super) fn new(max_keys: usize, metrics: Arc<Metrics>) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            key_count: AtomicUsize::new(0),
+            max_keys: AtomicUsize::new(max_keys),
+            shared: AtomicU64::new(0),
+            next_shard: AtomicUsize::new(0),
+            metrics,
+        }
+    }
+
+    fn shard(&self, key: u64) -> Option<&RwLock<SeededMap<AtomicU64>>> {
+        self.shards.get(usize::try_from(key >> 40).unwrap_or_default() % SHARDS)
+    }
+}
+
+impl BucketStore for KeyedBucketStore {
+    fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        let shard = self.shard(key)?;
+        if let Some(state) = shard.read().get(&key) {
+            return Some(visit(state));
+        }
+        if !create {
+            return None;
+        }
+        let mut states = shard.write();
+        if !states.contains_key(&key) {
+            if self.key_count.load(Relaxed) >= self.max_keys.load(Relaxed) {
+                drop(states);
+                self.metrics.record_event(Event::LimiterOverflow);
+                return Some(visit(&self.shared));
+            }
+            self.key_count.fetch_add(1, Relaxed);
+        }
+        Some(visit(states.entry(key).or_default()))
+    }
+
+    fn evict_full(&self, cutoff: u64) {
+        let first_shard = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
+        for at in first_shard..first_shard + SHARDS_PER_SWEEP {
+            let Some(shard) = self.shards.get(at % SHARDS) else {
+                continue;
+            };
+            let mut states = shard.write();
+            let count_before = states.len();
+            states.retain(|_, full_at| *full_at.get_mut() > cutoff);
+            let count_after = states.len();
+            if states.capacity() > 4 * count_after + 16 {
+                states.shrink_to(2 * count_after);
+            }
+            self.key_count.fetch_sub(count_before - count_after, Relaxed);
+        }
+    }
+
+    fn is_idle(&self, _: u64) -> bool {
+        true
+    }
+
+    fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys, Relaxed);
+    }
+
+    fn key_count(&self) -> usize {
+        self.key_count.load(Relaxed)
+    }
+
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().capacity()).sum()
+    }
+}
+
+/// Adapts a store to the trait of `governor`, and shares the store with the bucket.
+#[derive(Debug)]
+struct GovernorStore<C>(pub(super) Arc<C>);
+
+impl<C: BucketStore> StateStore for GovernorStore<C> {
+    type Key = u64;
+
+    fn measure_and_replace<T, F, E>(&self, key: &u64, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let update_state = |state: &AtomicU64| {
+            let mut current = state.load(Acquire);
+            loop {
+                let (result, next) = decide(NonZeroU64::new(current).map(|full_at| full_at.get().into()))?;
+                match state.compare_exchange_weak(current, next.into(), AcqRel, Acquire) {
+                    Ok(_) => return Ok(result),
+                    Err(actual) => current = actual,
+                }
+            }
+        };
+        match self.0.with_state(*key, true, update_state) {
+            Some(result) => result,
+            // Unreachable, because every key has a shard; decides as for a new key.
+            None => decide(None).map(|(result, _)| result),
+        }
+    }
+}
+
+impl<C: BucketStore> ShrinkableKeyedStateStore<u64> for GovernorStore<C> {
+    fn retain_recent(&self, cutoff: Nanos) {
+        self.0.evict_full(cutoff.into());
+    }
+
+    fn len(&self) -> usize {
+        self.0.key_count()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.key_count() == 0
     }
 }

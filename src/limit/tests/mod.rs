@@ -67,7 +67,7 @@ impl LimitFixture {
     fn batch(&self, agent: &AgentLimits, caller: &str, count: u32) -> Result<Option<RateLimitStatus>, Fault> {
         ready(self.limits.acquire_for_calls(
             agent,
-            &self.limits.caller_key(caller, None),
+            &RateLimitKey::for_caller(caller, None),
             NonZeroU32::new(count).unwrap(),
         ))
     }

@@ -1,7 +1,7 @@
 //! Tests of calls at the adaptive concurrency limit, and of load shedding.
 
 use super::*;
-use crate::limit::{load_shedding::LoadShedder, priority_ranks::PriorityRanks};
+use crate::limit::{limit_policy::PriorityRanks, load_shedding::LoadShedder};
 use futures_util::FutureExt;
 
 const BASE_LATENCY: Duration = Duration::from_millis(100);

@@ -66,7 +66,7 @@ fn r5_a_tier_has_its_own_quota() {
     );
     let agent = limits.agent("a");
     let admitted = |caller, tier| {
-        let key = limits.limits.caller_key(caller, Some(tier));
+        let key = RateLimitKey::for_caller(caller, Some(tier));
         (0..20).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN)).is_ok()).count()
     };
     assert_eq!((admitted("g", "gold"), admitted("s", "silver")), (5, 1));
@@ -106,7 +106,7 @@ fn quotas_survive_a_restart() {
     assert!(path.exists());
     let agent = limits.agent("a");
     let caller = "te\"am\n-ä";
-    let anonymous = limits.limits.anonymous_key("2001:db8::1".parse().unwrap());
+    let anonymous = RateLimitKey::for_address("2001:db8::1".parse().unwrap());
     assert_eq!(limits.admitted_calls(&agent, caller, 2), 2);
     assert_eq!(
         (0..9).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &anonymous, NonZeroU32::MIN)).is_ok()).count(),
@@ -117,7 +117,7 @@ fn quotas_survive_a_restart() {
     let restarted = fixture(config_json);
     let agent = restarted.agent("a");
     assert_eq!(restarted.admitted_calls(&agent, caller, 9), 1);
-    let same_network = restarted.limits.anonymous_key("2001:db8::9".parse().unwrap());
+    let same_network = RateLimitKey::for_address("2001:db8::9".parse().unwrap());
     assert!(ready(restarted.limits.acquire_for_calls(&agent, &same_network, NonZeroU32::MIN)).is_err());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
 }

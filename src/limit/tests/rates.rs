@@ -55,7 +55,7 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
         fixture(json!({"per_caller": "2/h", "per_caller_agent": "4/h", "tiers": {"gold": {"per_caller": "9/h"}}}));
     let agent = limits.agent("a");
     let admitted = |caller, tier| {
-        let key = limits.limits.caller_key(caller, tier);
+        let key = RateLimitKey::for_caller(caller, tier);
         (0..20).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN)).is_ok()).count()
     };
     assert_eq!(admitted("plain", None), 2);
@@ -166,7 +166,7 @@ fn a_reload_keeps_exactly_the_buckets_whose_rate_is_unchanged() {
         json!({"per_caller": "3/h", "per_caller_agent": "50/h", "per_agent": "50/h", "tiers": {"gold": {"per_caller": "4/h"}}}),
     );
     let agent = limits.agent("a");
-    let gold = limits.limits.caller_key("g", Some("gold"));
+    let gold = RateLimitKey::for_caller("g", Some("gold"));
     let call_gold =
         || (0..9).filter(|_| ready(limits.limits.acquire_for_calls(&agent, &gold, NonZeroU32::MIN)).is_ok()).count();
     assert_eq!((limits.admitted_calls(&agent, "c", 9), call_gold()), (3, 4));

@@ -271,7 +271,7 @@ async fn a_limiter_waits_for_its_store_and_makes_one_trip_for_each_draw() {
     assert_eq!(limiter.acquire_for_address(peer).await.unwrap_err().http_status(), 429);
 
     let agent = limiter.register_agent(&"a".parse().unwrap(), AgentLimitSettings::default());
-    let key = limiter.caller_key("c", None);
+    let key = RateLimitKey::for_caller("c", None);
     let trips_before = store.trips.load(Relaxed);
     for remaining in [1, 0] {
         let status = limiter.acquire_for_calls(&agent, &key, NonZeroU32::MIN).await.unwrap().unwrap();
@@ -297,7 +297,7 @@ async fn gateways_with_one_store_share_the_buckets_of_a_caller() {
         ["c", "d", "c", "d"].into_iter().flat_map(|caller| gateways.iter().map(move |each| (caller, each)))
     {
         let agent = gateway.register_agent(&"a".parse().unwrap(), AgentLimitSettings::default());
-        let key = gateway.caller_key(caller, None);
+        let key = RateLimitKey::for_caller(caller, None);
         if gateway.acquire_for_calls(&agent, &key, NonZeroU32::MIN).await.is_ok() {
             *admitted.entry(caller).or_insert(0) += 1;
         }

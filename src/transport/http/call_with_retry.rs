@@ -3,11 +3,10 @@
 
 use super::{
     HttpTarget,
-    client_connection::{Http1Connection, Http2Stream},
-    connector::{HttpConnection, connect},
+    connector::{Http1Connection, Http2Stream, HttpConnection, connect},
     error_mapping,
+    http_target::{HttpExchange, HyperRequest, validate_response_head},
     reply_body::{HttpReplyBody, PooledConnection, ReplyConnection},
-    request_message::{HttpExchange, HyperRequest, validate_response_head},
 };
 use crate::{
     fault::{CallProgress, Fault},

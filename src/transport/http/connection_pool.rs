@@ -2,7 +2,7 @@
 //! certificate authorities is never used here.
 
 use super::{
-    client_connection::{Http1Connection, Http2Connection, Http2Stream},
+    connector::{Http1Connection, Http2Connection, Http2Stream},
     tls_profile::TlsProfile,
 };
 use crate::transport::config::UpstreamTlsConfig;

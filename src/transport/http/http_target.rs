@@ -1,21 +1,29 @@
-//! The HTTP target of an endpoint: address, credential and timeouts, validated and parsed once.
+//! The HTTP target of an endpoint: address, credential and timeouts, validated and parsed once; the request as it is
+//! sent to the target, and the validation of response heads.
 
-use super::connection_pool::{ConnectAddress, ConnectionPool};
+use super::{
+    connection_pool::{ConnectAddress, ConnectionPool},
+    error_mapping,
+};
 use crate::{
     agent::{AddressSyntax, AgentEndpoint},
+    fault::Fault,
     net::AddressPolicy,
     transport::{
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
         headers::{self, GatewayHeaders},
+        upstream_body::HyperBody,
     },
     values::is_loopback_host,
 };
 use arc_swap::ArcSwap;
 use http::{
-    HeaderName, HeaderValue,
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version, header,
     uri::{Authority, PathAndQuery, Scheme},
 };
+use hyper::body::Incoming;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The target of calls to one HTTP endpoint, computed once.
 #[derive(Debug)]
@@ -27,15 +35,11 @@ pub struct HttpTarget {
     pub(super) authority: Authority,
     pub(super) path: PathAndQuery,
     pub(super) gateway_headers: GatewayHeaders,
-    pub(super) timeouts: UpstreamTimeouts,
+    /// The timeouts in force for the agent.
+    pub(in crate::transport) timeouts: UpstreamTimeouts,
 }
 
 impl HttpTarget {
-    /// The timeouts in force for the agent.
-    pub fn timeouts(&self) -> &UpstreamTimeouts {
-        &self.timeouts
-    }
-
     /// The path and query of the endpoint.
     pub fn path(&self) -> &PathAndQuery {
         &self.path
@@ -119,4 +123,72 @@ pub(super) fn load_credential(credential: &UpstreamCredential) -> Result<(Header
         .map_err(|_| "credential.value: contains characters that a header cannot contain".to_owned())?;
     value.set_sensitive(true);
     Ok((name, value))
+}
+
+pub(super) type HyperRequest = http::Request<HyperBody>;
+
+/// The parts of a call that all its attempts share.
+pub(super) struct HttpExchange<'a> {
+    pub(super) target: &'a Arc<HttpTarget>,
+    pub(super) method: Method,
+    pub(super) path: Option<http::uri::PathAndQuery>,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) header_mutations: headers::HeaderMutations<'a>,
+    pub(super) deadline: Instant,
+}
+
+impl HttpExchange<'_> {
+    /// Whether the agent may receive the request twice: with idempotent methods (RFC 9110 §9.2.2), or where the
+    /// caller's idempotency key lets the agent recognise the repetition.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.method.is_idempotent() || self.headers.contains_key("idempotency-key")
+    }
+
+    /// Builds the request of one attempt, with the remaining time of the call.
+    pub(super) fn build_request(&self, body: HyperBody, version: Version) -> Result<HyperRequest, Fault> {
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let mut headers = headers::build_request_headers(
+            self.headers,
+            &self.target.gateway_headers,
+            &self.header_mutations,
+            remaining,
+        );
+        let path = self.path.as_ref().unwrap_or(&self.target.path);
+        let mut parts = http::uri::Parts::default();
+        parts.path_and_query = Some(path.clone());
+        if version == Version::HTTP_2 {
+            // RFC 9113 §8.3.1: the authority is a pseudo-header there.
+            headers.remove(header::HOST);
+            (parts.scheme, parts.authority) = (Some(self.target.scheme.clone()), Some(self.target.authority.clone()));
+        }
+        let uri = Uri::from_parts(parts)
+            .map_err(|error| error_mapping::invalid_response_fault(format_args!("the path {path}: {error}")))?;
+        let mut request = HyperRequest::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+}
+
+/// Refuses heads whose framing hyper accepts although it is ambiguous (RFC 9112 §6.3).
+pub(super) fn validate_response_head(response: &Response<Incoming>) -> Result<(), Fault> {
+    let (status, headers) = (response.status(), response.headers());
+    if status == StatusCode::SWITCHING_PROTOCOLS || !(200..600).contains(&status.as_u16()) {
+        return Err(error_mapping::invalid_response_fault(format_args!("unexpected status {status}")));
+    }
+    if response.version() > Version::HTTP_11 {
+        return Ok(());
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).into_iter();
+    let Some(coding) = codings.next() else {
+        return Ok(());
+    };
+    if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || codings.next().is_some() {
+        return Err(error_mapping::invalid_response_fault("a transfer coding other than chunked"));
+    }
+    if headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(error_mapping::invalid_response_fault("both Content-Length and Transfer-Encoding"));
+    }
+    Ok(())
 }

@@ -2,7 +2,6 @@
 //! is refused unless the configuration allows it, and connections go only to addresses that the policy permits.
 
 mod call_with_retry;
-mod client_connection;
 mod connection_pool;
 mod connector;
 mod counted_stream;
@@ -10,7 +9,6 @@ mod error_mapping;
 mod http_target;
 mod http_upstream_client;
 mod reply_body;
-mod request_message;
 mod tls_profile;
 mod websocket_upgrade;
 

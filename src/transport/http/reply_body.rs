@@ -2,8 +2,8 @@
 //! After a complete body the connection returns to the pool.
 
 use super::{
-    client_connection::{Http1Connection, Http2Stream},
     connection_pool::ConnectionPool,
+    connector::{Http1Connection, Http2Stream},
     error_mapping,
 };
 use crate::fault::Fault;

@@ -3,9 +3,9 @@
 
 use super::{
     HttpTarget,
-    client_connection::MAX_RESPONSE_HEAD,
-    connector, error_mapping,
-    request_message::{HttpExchange, validate_response_head},
+    connector::{self, MAX_RESPONSE_HEAD},
+    error_mapping,
+    http_target::{HttpExchange, validate_response_head},
 };
 use crate::{
     fault::{Fault, FaultCode},

@@ -13,9 +13,8 @@ use crate::{
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient},
         transport_kind::{TransportKind, unsuitable_endpoint},
-        upstream_call::UpstreamCall,
         upstream_reply::UpstreamReply,
-        upstream_transport::Transport,
+        upstream_transport::{Transport, UpstreamCall},
     },
     values::Glob,
 };

@@ -12,8 +12,10 @@ use crate::{
     fault::Fault,
     net::ApiRequest,
     transport::{
-        config::UpstreamTimeouts, upstream_body::RequestBody, upstream_call::UpstreamCall,
-        upstream_reply::UpstreamReply, upstream_transport::Transport,
+        config::UpstreamTimeouts,
+        upstream_body::RequestBody,
+        upstream_reply::UpstreamReply,
+        upstream_transport::{Transport, UpstreamCall},
     },
 };
 use http::Method;

@@ -15,9 +15,8 @@ use crate::{
     mqtt_client::{MAX_MESSAGE_BYTES, MqttSendError},
     transport::{
         config::UpstreamTimeouts,
-        upstream_call::UpstreamCall,
         upstream_reply::{ReplyBody, UpstreamReply},
-        upstream_transport::Transport,
+        upstream_transport::{Transport, UpstreamCall},
     },
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};

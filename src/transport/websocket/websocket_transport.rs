@@ -17,9 +17,8 @@ use crate::{
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
         transport_kind::TransportKind,
-        upstream_call::UpstreamCall,
         upstream_reply::{ReplyBody, UpstreamReply},
-        upstream_transport::Transport,
+        upstream_transport::{Transport, UpstreamCall},
     },
 };
 use ::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -74,7 +73,7 @@ impl TransportKind for WebSocketTransports {
 #[async_trait::async_trait]
 impl Transport for WebSocketTransport {
     fn timeouts(&self) -> &UpstreamTimeouts {
-        self.target.timeouts()
+        &self.target.timeouts
     }
 
     async fn is_reachable(&self) -> bool {

@@ -4,15 +4,13 @@
 
 mod agent_fault;
 mod agent_response;
-mod embedded_error;
 mod error_body;
 mod error_status;
 mod response_classification;
 mod retry_after;
 
 pub(in crate::gateway) use agent_response::{AgentResponse, ResponseVerdict};
-pub(in crate::gateway) use embedded_error::may_embed_error;
-pub(in crate::gateway) use response_classification::classify_response;
+pub(in crate::gateway) use response_classification::{classify_response, may_embed_error};
 
 #[cfg(test)]
 mod tests;
