@@ -3,7 +3,8 @@
 
 use super::{
     HttpTarget,
-    connector::{Http1Connection, Http2Stream, HttpConnection, connect},
+    connection_pool::{Http1Connection, Http2Stream},
+    connector::{HttpConnection, connect},
     error_mapping,
     http_target::{HttpExchange, HyperRequest, validate_response_head},
     reply_body::{HttpReplyBody, PooledConnection, ReplyConnection},

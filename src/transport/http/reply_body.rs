@@ -2,8 +2,7 @@
 //! After a complete body the connection returns to the pool.
 
 use super::{
-    connection_pool::ConnectionPool,
-    connector::{Http1Connection, Http2Stream},
+    connection_pool::{ConnectionPool, Http1Connection, Http2Stream},
     error_mapping,
 };
 use crate::fault::Fault;

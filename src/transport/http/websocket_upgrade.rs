@@ -3,8 +3,8 @@
 
 use super::{
     HttpTarget,
-    connector::{self, MAX_RESPONSE_HEAD},
-    error_mapping,
+    connection_pool::MAX_RESPONSE_HEAD,
+    connector, error_mapping,
     http_target::{HttpExchange, validate_response_head},
 };
 use crate::{
