@@ -20,7 +20,7 @@ use crate::{
     },
     limit::CallLimiter,
     net::{AddressPolicy, FetchClient},
-    registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
+    registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     telemetry::{AccessLog, Metrics},
     transport::UpstreamClient,
@@ -287,6 +287,7 @@ fn build_routes(
         limits: Arc::clone(limits),
         transport: transport.clone(),
         metrics: Arc::clone(metrics),
+        endpoint_rules: EndpointRules::new(&file.agents.sources, file.registry.as_ref()),
     }
 }
 

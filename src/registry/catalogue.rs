@@ -3,11 +3,11 @@
 
 use super::{
     AgentSnapshot, DocumentRejection,
-    feed::RawDocument,
     ingest::CatalogueState,
     merge_sources::merge_sources,
     route_compilation::{
-        CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
+        CompileRoute, CompiledByIdentity, CompiledDocument, SchemaInterner, SourcedDocument, compile_documents,
+        parallel_map,
     },
     source_health::SourceHealth,
     source_poll::{Generation, IngestOutcome, SourcePoll},
@@ -237,10 +237,10 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     /// Compiles one document. Blocks the thread.
-    pub(super) fn compile_document(&self, document: RawDocument) -> Arc<CompiledDocument<R>> {
+    pub(super) fn compile_document(&self, document: SourcedDocument) -> Arc<CompiledDocument<R>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
         let compiled =
-            compile_documents(vec![document], &CompiledByDigest::default(), &compiler, &SchemaInterner::default())
+            compile_documents(vec![document], &CompiledByIdentity::default(), &compiler, &SchemaInterner::default())
                 .pop();
         compiled.unwrap_or_else(|| unreachable!("one document was compiled"))
     }

@@ -3,6 +3,7 @@
 
 use super::MqttSourceConfig;
 use crate::{
+    agent::OriginPattern,
     net::SourceCredential,
     signing::TrustedKeys,
     values::{ByteSize, ConfigDuration, ConfigPath},
@@ -89,6 +90,11 @@ pub struct RemoteSourceConfig {
     /// Whether a card without a signature is rejected too; requires publisher_jwks. Default false.
     #[serde(default)]
     pub require_signature: bool,
+    /// Servers that the source's agents may be at: `https://*.example.com`, `mqtts://broker.example.com:8883`. Servers
+    /// in private networks, servers of other owners' agents, brokers and Matrix rooms must be listed. Default: every
+    /// public server that no agent of another owner is at; for kind mqtt the broker too.
+    #[serde(default)]
+    pub endpoints: Option<Vec<OriginPattern>>,
     /// Connection to the broker; only for kind mqtt, which allows neither credential nor publisher_jwks, and no message
     /// of more than 256KiB.
     #[serde(default)]

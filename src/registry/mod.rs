@@ -10,6 +10,7 @@ mod conditional_get;
 mod config;
 mod document_parser;
 mod embedded;
+mod endpoint_rules;
 mod feed;
 mod file_feed;
 mod http_feed;
@@ -39,6 +40,7 @@ pub use embedded::{
     DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
     PublishedFeed, Publisher, PublisherRule, RejectedFile, WritePrecondition,
 };
+pub use endpoint_rules::{EndpointRules, EndpointTrust};
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
 pub use loss_guard::LossGuardPolicy;

@@ -12,6 +12,7 @@ use super::{
     source_state::SourceSpec,
 };
 use crate::{
+    agent::AgentSource,
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient},
     signing::TrustedKeys,
     values::{ByteSize, ConfigDuration, ConfigPath},
@@ -23,7 +24,7 @@ const MAX_SOURCES: usize = 100;
 /// Poll interval of the embedded registry, in addition to its change notifications.
 const REGISTRY_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Name of the embedded registry among the sources.
-const REGISTRY_SOURCE_NAME: &str = "registry";
+const REGISTRY_SOURCE_NAME: &str = AgentSource::REGISTRY;
 
 /// Dependencies of opening the sources, besides their configuration.
 pub struct SourceDependencies<'a> {
@@ -99,7 +100,7 @@ impl OpenedSources {
 fn open_files(path: &ConfigPath, poll_interval: ConfigDuration) -> OpenedSource {
     let name: Arc<str> = path.display().to_string().into();
     OpenedSource {
-        spec: SourceSpec::local(name, "files"),
+        spec: SourceSpec::local(name, SourceSpec::FILES_KIND),
         feed: Box::new(FileFeed::new(path.to_path_buf())),
         poll_interval: poll_interval.get(),
         last_known_good: None,
@@ -161,8 +162,10 @@ impl RemoteSourceConfig {
         if !(1..=64).contains(&name.len()) || !name.chars().all(is_name_char) || name.starts_with('.') {
             problems.push("name: must be 1 to 64 letters, digits or ._:- and must not begin with a dot".to_owned());
         }
-        if name == REGISTRY_SOURCE_NAME {
-            problems.push(format!("name: '{REGISTRY_SOURCE_NAME}' is reserved for the embedded registry"));
+        if [AgentSource::REGISTRY, AgentSource::FILES].contains(&name) {
+            problems.push(format!(
+                "name: '{name}' is reserved ('registry' for the built-in registry, 'files' for all files)"
+            ));
         }
         match (self.kind, &self.mqtt) {
             (SourceKind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),

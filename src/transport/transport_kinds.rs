@@ -3,6 +3,7 @@
 use super::{
     agent_uri_transport::AgentUriTransports,
     config::TransportConfig,
+    credential_destinations::{destination_problems, settings_for_endpoint, settings_for_name},
     endpoint_transport::EndpointTransport,
     http::HttpUpstreamClient,
     local::{LocalRuntimes, LocalTransports},
@@ -12,7 +13,7 @@ use super::{
     websocket::WebSocketTransports,
 };
 use crate::{
-    agent::{Agent, EndpointScheme},
+    agent::{Agent, EndpointAccess, EndpointScheme},
     net::AddressPolicy,
     resolver::UriResolver,
 };
@@ -79,10 +80,16 @@ impl TransportKinds {
 
 impl TransportBuilder for TransportKinds {
     fn problems(&self, settings: &TransportConfig) -> Vec<String> {
-        self.all().into_iter().flat_map(|kind| kind.problems(settings)).collect()
+        self.all().into_iter().flat_map(|kind| kind.problems(settings)).chain(destination_problems(settings)).collect()
     }
 
     fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {
-        self.kind_of(agent.endpoint.scheme()).build_transport(agent, settings)
+        let scheme = agent.endpoint.scheme();
+        let settings = if scheme.access() == EndpointAccess::Resolution {
+            settings_for_name(settings, agent)
+        } else {
+            settings_for_endpoint(settings, agent)
+        };
+        self.kind_of(scheme).build_transport(agent, &settings)
     }
 }

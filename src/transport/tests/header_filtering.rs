@@ -153,7 +153,8 @@ async fn request_with_credential(header: &str, scheme: Option<&str>) -> String {
     file.write_all(b"own-s3cret\n").unwrap();
     let value = format!("file:{}", file.path().display()).parse().unwrap();
     let (header, scheme) = (header.to_owned(), scheme.map(str::to_owned));
-    let credential = Some(UpstreamCredential { header, scheme, value });
+    let credential =
+        Some(UpstreamCredential { header, scheme, value, destinations: CredentialDestinations::everywhere() });
     let (address, _) = start_agent(|mut stream, _| async move {
         let text = read_request(&mut stream).await?;
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", text.len());
