@@ -28,7 +28,8 @@ use time::format_description::well_known::Rfc3339;
 /// # Errors
 /// The configuration, the store or the folder cannot be used.
 pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
-    let count = with_registry(config, async |registry| registry.export(folder).await.map_err(|why| anyhow!(why)))?;
+    let count =
+        with_registry(config, async |registry| registry.archive().export(folder).await.map_err(|why| anyhow!(why)))?;
     print_line(&format!("{count} {} in {}", pluralize_document(count), folder.display()))
 }
 
@@ -37,8 +38,9 @@ pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// As [`export`], or documents were rejected; the other documents are imported.
 pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Result<()> {
-    let report =
-        with_registry(config, async |registry| registry.import(folder, owner).await.map_err(|why| anyhow!(why)))?;
+    let report = with_registry(config, async |registry| {
+        registry.archive().import(folder, owner).await.map_err(|why| anyhow!(why))
+    })?;
     for document in &report.rejected {
         eprintln!("not imported: {}: {}", document.file.display(), strip_os_error_codes(&document.reason));
     }

@@ -2,18 +2,20 @@
 //! need not fetch one; schemas are JSON literals, because their keywords are not terms of the context.
 
 use super::{
-    AgentDirectory, DirectoryCall,
+    AcceptedCredentials, DirectoryCall, DirectoryConfig,
     address_redaction::{AddressRedactor, invoke_url},
     agent_document::RedactedDocument,
     agent_summary::status_name,
     conditional_response::Representation,
     json_object_builder::JsonObjectBuilder,
     media_types,
+    visible_agent_search::VisibleAgentSearch,
 };
 use crate::{
     agent::{Agent, Operation},
     fault::Result,
     resolver::version_url,
+    search::SearchResults,
 };
 use serde_json::{Map, Value, json};
 
@@ -35,17 +37,24 @@ const SCALAR_MEMBERS: &[&str] = &["documentationUrl", "interactionModel"];
 /// of its own, which a reader would fetch.
 const LITERAL_MEMBERS: &[&str] = &["orchestration", "envelopeSchemas", "provider", "contact"];
 
-impl AgentDirectory {
+/// Serves the descriptors of agents, and the gateway's own.
+pub(super) struct AgentDescriptorHandler<'a> {
+    pub(super) search: VisibleAgentSearch<'a>,
+    pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) config: &'a DirectoryConfig,
+}
+
+impl AgentDescriptorHandler<'_> {
     /// `/agents/{id}/agent.json`: the descriptor of one agent.
     pub(super) fn agent_descriptor(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DESCRIPTOR_MEDIA_TYPES)?;
-        Representation::json(media, &self.render_descriptor(call.base_url, &*self.visible_agent(call)?))
+        Representation::json(media, &self.render_descriptor(call.base_url, &*call.requested_agent()?))
     }
 
     /// `/.well-known/agent.json`: the descriptor of the only visible agent, or the gateway's own.
     pub(super) fn well_known_descriptor(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DESCRIPTOR_MEDIA_TYPES)?;
-        let agents = self.listed_agents(call);
+        let agents = self.search.listed_agents(call);
         match agents.hits.as_slice() {
             [only] if !agents.has_more => {
                 Representation::json(media, &self.render_descriptor(call.base_url, &only.agent))
@@ -105,7 +114,7 @@ impl AgentDirectory {
         fields.into_value()
     }
 
-    fn gateway_descriptor(&self, base: &str, agents: &crate::search::SearchResults) -> Value {
+    fn gateway_descriptor(&self, base: &str, agents: &SearchResults) -> Value {
         let capability_of = |agent: &Agent| {
             let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
             json!({

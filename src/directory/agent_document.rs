@@ -1,16 +1,16 @@
 //! The document of an agent (R20): its publisher reads it as published, other callers with the gateway's addresses.
 
 use super::{
-    AgentDirectory, DirectoryCall, DirectoryResponse, address_redaction::AddressRedactor,
-    conditional_response::Representation, media_types,
+    DirectoryCall, EndpointExposure, address_redaction::AddressRedactor, conditional_response::Representation,
+    media_types,
 };
 use crate::{
     agent::{Agent, AgentId},
-    fault::{Fault, FaultCode, Result},
-    registry::{PublishedDocument, Publisher},
+    fault::Result,
+    registry::{EmbeddedRegistry, PublishedDocument},
 };
 use serde_json::Value;
-use std::{sync::Arc, time::SystemTime};
+use std::time::SystemTime;
 
 /// Media types of a whole document.
 pub(super) const DOCUMENT_MEDIA_TYPES: &[&str] = &[media_types::JSON, media_types::AGENT_METADATA];
@@ -57,47 +57,31 @@ impl RedactedDocument {
     }
 }
 
-impl AgentDirectory {
+/// Serves the documents of agents.
+pub(super) struct AgentDocumentHandler<'a> {
+    /// Registry that stores published agents; `None` if publishing is disabled.
+    pub(super) registry: Option<&'a EmbeddedRegistry>,
+    pub(super) advertised_endpoints: EndpointExposure,
+}
+
+impl AgentDocumentHandler<'_> {
     /// `GET /agents/{id}`: the document of one agent.
-    pub(super) async fn agent_document(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+    pub(super) async fn agent_document(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
         if let Some(published) = self.published_document(call).await {
-            let representation = Representation::new(media, published.document.as_bytes().to_vec())
-                .with_last_modified(SystemTime::from(published.updated));
-            return Ok(self.respond_conditionally(call, representation));
+            return Ok(Representation::new(media, published.document.as_bytes().to_vec())
+                .with_last_modified(SystemTime::from(published.updated)));
         }
-        let agent = self.visible_agent(call)?;
-        let redactor = AddressRedactor::new(&agent, call.base_url, self.config.advertised_endpoints);
-        Ok(self.respond_conditionally(
-            call,
-            Representation::json(media, &RedactedDocument::new(&agent, &redactor).into_value())?,
-        ))
-    }
-
-    /// Returns the requested agent.
-    ///
-    /// # Errors
-    /// `NotFound`, with the same message for an unknown agent and for one that is invisible to the caller.
-    pub(super) fn visible_agent(&self, call: &DirectoryCall<'_>) -> Result<Arc<Agent>> {
-        call.visibility.visible_agent(call.id).ok_or_else(no_agent_fault)
+        let agent = call.requested_agent()?;
+        let redactor = AddressRedactor::new(&agent, call.base_url, self.advertised_endpoints);
+        Representation::json(media, &RedactedDocument::new(&agent, &redactor).into_value())
     }
 
     /// Returns the document as the caller published it. If the registry is unavailable, the served document is returned
     /// instead; a write guarded by its tag then fails.
     async fn published_document(&self, call: &DirectoryCall<'_>) -> Option<PublishedDocument> {
-        let (registry, publisher) = (self.registry.as_ref()?, publisher_of(call));
+        let (registry, publisher) = (self.registry?, call.publisher());
         let id: AgentId = call.id.parse().ok()?;
         if registry.may_publish(publisher) { registry.owned_document(publisher, &id).await.ok()? } else { None }
     }
-}
-
-/// Returns the caller as a publisher.
-pub(super) fn publisher_of<'a>(call: &DirectoryCall<'a>) -> Publisher<'a> {
-    Publisher { id: &call.caller.id, groups: &call.caller.groups }
-}
-
-/// Builds the fault for an agent that is unknown or invisible to the caller.
-#[cold]
-pub(super) fn no_agent_fault() -> Fault {
-    Fault::from(FaultCode::NotFound)
 }

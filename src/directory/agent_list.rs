@@ -2,7 +2,7 @@
 //! paginated, and contains only agents visible to the caller (R3).
 
 use super::{
-    AgentDirectory, DirectoryCall, DirectoryResponse,
+    DirectoryCall, DirectoryResponse, EndpointExposure,
     address_redaction::AddressRedactor,
     agent_summary::AgentSummary,
     conditional_response::Representation,
@@ -10,10 +10,11 @@ use super::{
     query_params::{Pagination, QueryParams},
     request_body::{self, BodyMembers, Violations},
     search_filters,
+    visible_agent_search::{HitRange, MAX_QUERY_CHARS, VisibleAgentSearch},
 };
 use crate::{
     fault::Result,
-    search::{SearchFilters, SearchQuery, SearchResults},
+    search::{SearchFilters, SearchResults},
 };
 use http::StatusCode;
 use serde::ser::{SerializeMap, Serializer};
@@ -23,18 +24,14 @@ const DEFAULT_PER_PAGE: usize = 100;
 const MAX_PER_PAGE: usize = 1_000;
 /// Maximum number of agents on one page of the map.
 const MAX_MAP_ENTRIES_PER_PAGE: usize = 10_000;
-/// Maximum number of characters of a query's text.
-pub(super) const MAX_QUERY_CHARS: usize = 2_000;
 
-/// The hits of a search that a page shows.
-pub(super) struct HitRange {
-    /// The number of hits before them.
-    pub(super) skip: usize,
-    /// The maximum number of hits.
-    pub(super) top: usize,
+/// Serves lists of agents.
+pub(super) struct AgentListHandler<'a> {
+    pub(super) search: VisibleAgentSearch<'a>,
+    pub(super) advertised_endpoints: EndpointExposure,
 }
 
-impl AgentDirectory {
+impl AgentListHandler<'_> {
     /// `GET /agents`: an array of summaries.
     pub(super) fn list_agents(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
@@ -45,7 +42,8 @@ impl AgentDirectory {
         // `top` requests the best hits only, without further pages.
         let top = params.number(&["top", "limit"], 1..=MAX_PER_PAGE)?;
         pages.per_page = top.unwrap_or(pages.per_page);
-        let results = self.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
+        let results =
+            self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let next =
             (results.has_more && top.is_none()).then(|| pages.next_link(&format!("{}/agents", call.base_url), &params));
         Ok(Representation::json(media, &self.summaries(call, &results))?.with_next_link(next))
@@ -64,7 +62,7 @@ impl AgentDirectory {
         let top = members.number(&["top", "limit"], 1..=100, &mut violations).unwrap_or(10);
         let skip = members.number(&["skip", "offset"], 0..=10_000, &mut violations).unwrap_or(0);
         violations.into_result("The search is not valid")?;
-        let results = self.find_agents(call, filters, text, HitRange { skip, top });
+        let results = self.search.find_agents(call, filters, text, HitRange { skip, top });
         let representation = Representation::json(media_types::JSON, &self.summaries(call, &results))?;
         Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
     }
@@ -74,7 +72,7 @@ impl AgentDirectory {
         let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
         let params = QueryParams::parse(call.query)?;
         let pages = Pagination::from_params(&params, MAX_MAP_ENTRIES_PER_PAGE, MAX_MAP_ENTRIES_PER_PAGE)?;
-        let results = self.find_agents(
+        let results = self.search.find_agents(
             call,
             SearchFilters::default(),
             "",
@@ -89,23 +87,11 @@ impl AgentDirectory {
         .with_next_link(next))
     }
 
-    /// Searches the visible agents.
-    pub(super) fn find_agents(
-        &self,
-        call: &DirectoryCall<'_>,
-        filters: SearchFilters,
-        text: &str,
-        range: HitRange,
-    ) -> SearchResults {
-        let query = SearchQuery { filters, text: text.to_owned(), skip: range.skip, top: range.top };
-        self.index.search(&query, &|agent| call.visibility.is_visible(agent))
-    }
-
     fn summaries<'a>(&self, call: &DirectoryCall<'_>, results: &'a SearchResults) -> Vec<AgentSummary<'a>> {
         let summaries = results.hits.iter().map(|hit| {
             AgentSummary::new(
                 &hit.agent,
-                &AddressRedactor::new(&hit.agent, call.base_url, self.config.advertised_endpoints),
+                &AddressRedactor::new(&hit.agent, call.base_url, self.advertised_endpoints),
                 hit.score,
             )
         });

@@ -1,7 +1,12 @@
 //! A call to the directory and its response.
 
 use super::{directory_request::DirectoryRequest, media_types};
-use crate::{agent::Agent, auth::Caller};
+use crate::{
+    agent::Agent,
+    auth::Caller,
+    fault::{Fault, FaultCode, Result},
+    registry::Publisher,
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::{sync::Arc, time::SystemTime};
@@ -36,6 +41,27 @@ pub struct DirectoryCall<'a> {
     pub visibility: &'a dyn AgentVisibility,
     /// The gateway's URL as the caller addressed it: `https://host[:port]`, without a trailing slash.
     pub base_url: &'a str,
+}
+
+impl<'a> DirectoryCall<'a> {
+    /// Returns the agent of the path.
+    ///
+    /// # Errors
+    /// `NotFound`, with the same message for an unknown agent and for one that is invisible to the caller.
+    pub(super) fn requested_agent(&self) -> Result<Arc<Agent>> {
+        self.visibility.visible_agent(self.id).ok_or_else(no_agent_fault)
+    }
+
+    /// Returns the caller as a publisher.
+    pub(super) fn publisher(&self) -> Publisher<'a> {
+        Publisher { id: &self.caller.id, groups: &self.caller.groups }
+    }
+}
+
+/// Builds the fault for an agent that is unknown or invisible to the caller.
+#[cold]
+pub(super) fn no_agent_fault() -> Fault {
+    Fault::from(FaultCode::NotFound)
 }
 
 /// Response of the directory.

@@ -2,10 +2,9 @@
 //! and its alias, and redirects from the former paths.
 
 use super::{
-    AgentDirectory, DirectoryCall, DirectoryRequest, DirectoryResponse,
+    DirectoryCall, DirectoryRequest, DirectoryResponse, EndpointExposure,
     address_redaction::AddressRedactor,
     agent_document::{DOCUMENT_MEDIA_TYPES, RedactedDocument},
-    agent_list::HitRange,
     agent_summary::{first_sentence, status_name},
     conditional_response::Representation,
     directory_request::FRAMEWORK_LIST_PATH,
@@ -13,6 +12,7 @@ use super::{
     media_types,
     query_params::{Pagination, QueryParams},
     search_filters,
+    visible_agent_search::{HitRange, VisibleAgentSearch},
 };
 use crate::{
     agent::Agent,
@@ -51,9 +51,15 @@ impl FrameworkView {
     }
 }
 
-impl AgentDirectory {
+/// Serves the discovery API of Agent Framework.
+pub(super) struct FrameworkDiscoveryHandler<'a> {
+    pub(super) search: VisibleAgentSearch<'a>,
+    pub(super) advertised_endpoints: EndpointExposure,
+}
+
+impl FrameworkDiscoveryHandler<'_> {
     /// The list.
-    pub(super) fn framework_list(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+    pub(super) fn list_agents(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
         let params = QueryParams::parse(call.query)?;
         let view = FrameworkView::from_params(&params, false)?;
@@ -64,7 +70,8 @@ impl AgentDirectory {
             // Full documents are large: their number on a page has a lower maximum.
             pages.per_page = pages.per_page.min(MAX_FULL_PER_PAGE);
         }
-        let results = self.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
+        let results =
+            self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let agents: Vec<Value> = results.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
         let next =
             results.has_more.then(|| pages.next_link(&format!("{}{FRAMEWORK_LIST_PATH}", call.base_url), &params));
@@ -72,30 +79,15 @@ impl AgentDirectory {
     }
 
     /// The document of one agent.
-    pub(super) fn framework_agent(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+    pub(super) fn agent_document(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
         let view = FrameworkView::from_params(&QueryParams::parse(call.query)?, true)?;
-        let agent = self.visible_agent(call)?;
+        let agent = call.requested_agent()?;
         Representation::json(media, &self.framework_entry(call, &agent, view))
     }
 
-    /// Redirects a former path to the current one (R137), without checking that the agent exists.
-    pub(super) fn framework_redirect(&self, call: &DirectoryCall<'_>) -> DirectoryResponse {
-        let mut location = format!("{}{FRAMEWORK_LIST_PATH}", call.base_url);
-        if call.request == DirectoryRequest::FrameworkAgentRedirect {
-            location.push('/');
-            location.push_str(call.id);
-        }
-        if let Some(query) = call.query {
-            location.push('?');
-            location.push_str(query);
-        }
-        DirectoryResponse::uncacheable(StatusCode::PERMANENT_REDIRECT, Vec::new())
-            .with_header(header::LOCATION, &location)
-    }
-
     fn framework_entry(&self, call: &DirectoryCall<'_>, agent: &Agent, view: FrameworkView) -> Value {
-        let redactor = AddressRedactor::new(agent, call.base_url, self.config.advertised_endpoints);
+        let redactor = AddressRedactor::new(agent, call.base_url, self.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let mut fields = JsonObjectBuilder::default();
         fields.set("id", agent.id.as_str().into());
@@ -126,6 +118,20 @@ impl AgentDirectory {
         }
         fields.into_value()
     }
+}
+
+/// Redirects a former path to the current one (R137), without checking that the agent exists.
+pub(super) fn redirect_former_path(call: &DirectoryCall<'_>) -> DirectoryResponse {
+    let mut location = format!("{}{FRAMEWORK_LIST_PATH}", call.base_url);
+    if call.request == DirectoryRequest::FrameworkAgentRedirect {
+        location.push('/');
+        location.push_str(call.id);
+    }
+    if let Some(query) = call.query {
+        location.push('?');
+        location.push_str(query);
+    }
+    DirectoryResponse::uncacheable(StatusCode::PERMANENT_REDIRECT, Vec::new()).with_header(header::LOCATION, &location)
 }
 
 /// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations.

@@ -24,6 +24,7 @@ mod publishing;
 mod query_params;
 mod request_body;
 mod search_filters;
+mod visible_agent_search;
 
 pub use accepted_credentials::AcceptedCredentials;
 pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig};
@@ -38,9 +39,19 @@ use crate::{
     search, signing,
     values::Glob,
 };
+use agent_descriptor::AgentDescriptorHandler;
+use agent_document::AgentDocumentHandler;
+use agent_list::AgentListHandler;
+use card::AgentCardHandler;
 use conditional_response::{Representation, is_read_method};
+use framework_discovery::{FrameworkDiscoveryHandler, redirect_former_path};
+use intent_resolution::IntentResolutionHandler;
+use name_resolution::NameResolutionHandler;
+use openapi::OpenApiHandler;
+use publishing::PublishingHandler;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
+use visible_agent_search::VisibleAgentSearch;
 
 /// How long a publisher waits until its agent is indexed. The agent is stored, and callable, before that.
 const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -90,26 +101,22 @@ impl AgentDirectory {
         }
         match call.request {
             DirectoryRequest::Agents if !is_read_method(call.method) => {
-                self.respond_when_indexed(self.publish_agent(&call).await?).await
+                self.respond_when_indexed(self.publishing().publish_agent(&call).await?).await
             }
             DirectoryRequest::Agent if !is_read_method(call.method) => {
-                self.respond_when_indexed(self.change_agent(&call).await?).await
+                self.respond_when_indexed(self.publishing().change_agent(&call).await?).await
             }
-            DirectoryRequest::Agent => self.agent_document(&call).await,
-            DirectoryRequest::History => self.document_history(&call).await,
-            DirectoryRequest::Search => self.search_agents(&call),
-            DirectoryRequest::ResolveIntent => self.resolve_intent(&call),
-            DirectoryRequest::ResolveName => self.resolve_name(&call).await,
+            DirectoryRequest::Search => self.agent_lists().search_agents(&call),
+            DirectoryRequest::ResolveIntent => self.intent_resolution().resolve_intent(&call),
+            DirectoryRequest::ResolveName => self.name_resolution().resolve_name(&call).await,
             DirectoryRequest::FrameworkListRedirect | DirectoryRequest::FrameworkAgentRedirect => {
-                Ok(self.framework_redirect(&call))
+                Ok(redirect_former_path(&call))
             }
-            _ => Ok(self.respond_conditionally(&call, self.representation(&call)?)),
+            _ => {
+                let representation = self.representation(&call).await?;
+                Ok(representation.into_response(&call, self.config.max_age.get(), &self.credentials))
+            }
         }
-    }
-
-    /// Responds to a `GET` or `HEAD` with the representation, or with 304 if the caller has it.
-    fn respond_conditionally(&self, call: &DirectoryCall<'_>, representation: Representation) -> DirectoryResponse {
-        representation.into_response(call, self.config.max_age.get(), &self.credentials)
     }
 
     /// Returns the response to a write, once the index contains the change.
@@ -121,29 +128,79 @@ impl AgentDirectory {
     }
 
     /// Builds the representation for a request that only reads.
-    fn representation(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+    async fn representation(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         match call.request {
-            DirectoryRequest::Agents => self.list_agents(call),
-            DirectoryRequest::WellKnownAgents => self.well_known_agents(call),
+            DirectoryRequest::Agents => self.agent_lists().list_agents(call),
+            DirectoryRequest::WellKnownAgents => self.agent_lists().well_known_agents(call),
+            DirectoryRequest::Agent => self.agent_documents().agent_document(call).await,
+            DirectoryRequest::History => self.publishing().document_history(call).await,
             // A client that states an A2A version expects the card: earlier versions of A2A had it at this path.
             DirectoryRequest::Descriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
-                self.agent_card(call)
+                self.cards().agent_card(call)
             }
             DirectoryRequest::WellKnownDescriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
-                self.well_known_card(call)
+                self.cards().well_known_card(call)
             }
-            DirectoryRequest::Descriptor => self.agent_descriptor(call),
-            DirectoryRequest::WellKnownDescriptor => self.well_known_descriptor(call),
-            DirectoryRequest::Card => self.agent_card(call),
-            DirectoryRequest::WellKnownCard => self.well_known_card(call),
-            DirectoryRequest::AgentOpenApi => self.agent_openapi(call),
-            DirectoryRequest::GatewayOpenApi => self.gateway_openapi(call),
-            DirectoryRequest::FrameworkList => self.framework_list(call),
-            DirectoryRequest::FrameworkAgent => self.framework_agent(call),
+            DirectoryRequest::Descriptor => self.descriptors().agent_descriptor(call),
+            DirectoryRequest::WellKnownDescriptor => self.descriptors().well_known_descriptor(call),
+            DirectoryRequest::Card => self.cards().agent_card(call),
+            DirectoryRequest::WellKnownCard => self.cards().well_known_card(call),
+            DirectoryRequest::AgentOpenApi => self.openapi_documents().agent_openapi(call),
+            DirectoryRequest::GatewayOpenApi => self.openapi_documents().gateway_openapi(call),
+            DirectoryRequest::FrameworkList => self.framework_discovery().list_agents(call),
+            DirectoryRequest::FrameworkAgent => self.framework_discovery().agent_document(call),
             DirectoryRequest::Jwks => self.jwks(call),
             DirectoryRequest::MetadataSchema => self.metadata_schema(call),
             _ => Err(Fault::new(FaultCode::NotFound, "There is nothing at this path")),
         }
+    }
+
+    fn search(&self) -> VisibleAgentSearch<'_> {
+        VisibleAgentSearch { index: &self.index }
+    }
+
+    fn agent_lists(&self) -> AgentListHandler<'_> {
+        AgentListHandler { search: self.search(), advertised_endpoints: self.config.advertised_endpoints }
+    }
+
+    fn agent_documents(&self) -> AgentDocumentHandler<'_> {
+        AgentDocumentHandler {
+            registry: self.registry.as_deref(),
+            advertised_endpoints: self.config.advertised_endpoints,
+        }
+    }
+
+    fn descriptors(&self) -> AgentDescriptorHandler<'_> {
+        AgentDescriptorHandler { search: self.search(), credentials: &self.credentials, config: &self.config }
+    }
+
+    fn cards(&self) -> AgentCardHandler<'_> {
+        AgentCardHandler {
+            search: self.search(),
+            credentials: &self.credentials,
+            signing_key: self.signing_key.as_deref(),
+            config: &self.config,
+        }
+    }
+
+    fn openapi_documents(&self) -> OpenApiHandler<'_> {
+        OpenApiHandler { credentials: &self.credentials, config: &self.config }
+    }
+
+    fn framework_discovery(&self) -> FrameworkDiscoveryHandler<'_> {
+        FrameworkDiscoveryHandler { search: self.search(), advertised_endpoints: self.config.advertised_endpoints }
+    }
+
+    fn intent_resolution(&self) -> IntentResolutionHandler<'_> {
+        IntentResolutionHandler { search: self.search(), advertised_endpoints: self.config.advertised_endpoints }
+    }
+
+    fn name_resolution(&self) -> NameResolutionHandler<'_> {
+        NameResolutionHandler { resolver: self.resolver.as_deref() }
+    }
+
+    fn publishing(&self) -> PublishingHandler<'_> {
+        PublishingHandler { registry: self.registry.as_deref() }
     }
 
     /// Returns the keys that sign cards; an empty set if cards are unsigned.

@@ -2,17 +2,17 @@
 //! agents; the resolver handles all others.
 
 use super::{
-    AgentDirectory, DirectoryCall, DirectoryResponse,
+    DirectoryCall, DirectoryResponse,
     address_redaction::invoke_url,
-    agent_document::no_agent_fault,
     conditional_response::Representation,
+    directory_call::no_agent_fault,
     media_types,
     request_body::{self, BodyMembers, Violations},
 };
 use crate::{
     agent::{AgentUri, AgentUriAuthority, AgentVersions, MAX_URI_LEN, Operation, VersionSelectionError},
     fault::{Fault, FaultCode, Result, Violation},
-    resolver::{ResolvedAgent, StepOutcome, TraceStep, version_url},
+    resolver::{ResolvedAgent, StepOutcome, TraceStep, UriResolver, version_url},
     values::percent_decode,
 };
 use http::{StatusCode, Uri};
@@ -22,7 +22,13 @@ const MAX_BODY_BYTES: usize = 32 << 10;
 /// Path segments under an agent that are not operations.
 const NON_OPERATION_SEGMENTS: &[&str] = &["invoke", "agent.json", ".well-known", "agent-card.json"];
 
-impl AgentDirectory {
+/// Serves resolutions of names.
+pub(super) struct NameResolutionHandler<'a> {
+    /// Resolver of names under other hosts; `None` if it is disabled.
+    pub(super) resolver: Option<&'a UriResolver>,
+}
+
+impl NameResolutionHandler<'_> {
     /// `POST /resolve`.
     pub(super) async fn resolve_name(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         media_types::negotiate(call.headers, &[media_types::JSON])?;
@@ -30,10 +36,8 @@ impl AgentDirectory {
         let resolved = if is_gateway_name(&uri, call.base_url) {
             resolve_gateway_name(call, &uri, version.as_deref())?
         } else {
-            let resolver = self.resolver.as_ref();
-            let resolver =
-                resolver.ok_or_else(|| Fault::new(FaultCode::NotFound, "Name resolution is not enabled here"))?;
-            resolver.resolve(&uri, version.as_deref(), &call.caller.id).await?
+            let disabled = || Fault::new(FaultCode::NotFound, "Name resolution is not enabled here");
+            self.resolver.ok_or_else(disabled)?.resolve(&uri, version.as_deref(), &call.caller.id).await?
         };
         let representation = Representation::json(media_types::JSON, &resolved.to_public_json())?;
         Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))

@@ -2,17 +2,13 @@
 //! registry decides who may write what; this file converts requests and responses.
 
 use super::{
-    AgentDirectory, DirectoryCall, DirectoryResponse,
-    agent_document::{no_agent_fault, publisher_of},
-    conditional_response::Representation,
-    media_types,
-    query_params::QueryParams,
-    request_body,
+    DirectoryCall, DirectoryResponse, conditional_response::Representation, directory_call::no_agent_fault,
+    media_types, query_params::QueryParams, request_body,
 };
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},
-    registry::{DocumentRevision, EmbeddedRegistry, PublishOutcome, PublishedDocument, WritePrecondition},
+    registry::{self, DocumentRevision, EmbeddedRegistry, PublishOutcome, PublishedDocument, WritePrecondition},
     values::etag,
 };
 use http::{HeaderMap, Method, StatusCode, header};
@@ -26,7 +22,13 @@ const WRITE_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/agent-metad
 /// Maximum number of entity tags in one precondition.
 const MAX_ENTITY_TAGS: usize = 20;
 
-impl AgentDirectory {
+/// Serves writes of documents, and their history.
+pub(super) struct PublishingHandler<'a> {
+    /// Registry that stores published agents; `None` if publishing is disabled.
+    pub(super) registry: Option<&'a EmbeddedRegistry>,
+}
+
+impl PublishingHandler<'_> {
     /// `POST /agents`.
     pub(super) async fn publish_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         let registry = self.registry_for_publisher(call)?;
@@ -37,27 +39,27 @@ impl AgentDirectory {
             ));
         }
         let document = read_document(call, WRITE_MEDIA_TYPES)?;
-        Ok(saved_response(call.base_url, registry.publish(publisher_of(call), document).await?))
+        Ok(saved_response(call.base_url, registry.writes().publish(call.publisher(), document).await?))
     }
 
     /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
     pub(super) async fn change_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
-        let registry = self.registry_for_publisher(call)?;
+        let writes = self.registry_for_publisher(call)?.writes();
         let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(FaultCode::InvalidInput, why))?;
-        let (publisher, precondition) = (publisher_of(call), parse_precondition(call.headers)?);
+        let (publisher, precondition) = (call.publisher(), parse_precondition(call.headers)?);
         match *call.method {
             Method::PUT => {
                 let document = read_document(call, WRITE_MEDIA_TYPES)?;
-                Ok(saved_response(call.base_url, registry.put(publisher, &id, document, &precondition).await?))
+                Ok(saved_response(call.base_url, writes.put(publisher, &id, document, &precondition).await?))
             }
             Method::PATCH => {
                 let patch = read_document(call, &[media_types::MERGE_PATCH, media_types::JSON]);
                 let patch = patch.map_err(|fault| fault.with_header("Accept-Patch", media_types::MERGE_PATCH))?;
-                let patched = registry.patch(publisher, &id, patch, &precondition).await;
+                let patched = writes.patch(publisher, &id, patch, &precondition).await;
                 Ok(stored_response(StatusCode::OK, &patched.map_err(|fault| hide_invisible_agent(call, fault))?))
             }
             _ => {
-                registry
+                writes
                     .remove(publisher, &id, &precondition)
                     .await
                     .map_err(|fault| hide_invisible_agent(call, fault))?;
@@ -67,35 +69,32 @@ impl AgentDirectory {
     }
 
     /// `GET /agents/{id}/history`.
-    pub(super) async fn document_history(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
+    pub(super) async fn document_history(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
         let limit = QueryParams::parse(call.query)?.number(&["top", "limit"], 1..=100)?.unwrap_or(20);
-        let (Some(registry), Ok(id)) = (&self.registry, call.id.parse::<AgentId>()) else {
+        let (Some(registry), Ok(id)) = (self.registry, call.id.parse::<AgentId>()) else {
             return Err(no_agent_fault());
         };
-        if !registry.may_publish(publisher_of(call)) {
+        if !registry.may_publish(call.publisher()) {
             return Err(no_agent_fault());
         }
-        let history = registry.history(publisher_of(call), &id, limit).await?;
+        let history = registry.history(call.publisher(), &id, limit).await?;
         let changes: Vec<Value> = history.iter().map(history_entry).collect();
         let last_changed = history.first().map(|latest| latest.at);
         let representation = Representation::json(media, &json!({"id": id.as_str(), "changes": changes}))?;
-        Ok(self.respond_conditionally(
-            call,
-            last_changed.map(Into::into).into_iter().fold(representation, Representation::with_last_modified),
-        ))
+        Ok(last_changed.map(Into::into).into_iter().fold(representation, Representation::with_last_modified))
     }
 
     /// Returns the registry if the caller may publish at all; called before the body is read.
     fn registry_for_publisher(&self, call: &DirectoryCall<'_>) -> Result<&EmbeddedRegistry> {
-        let Some(registry) = &self.registry else {
+        let Some(registry) = self.registry else {
             let message = "Publishing is disabled (the gateway has no registry of its own)";
             return Err(Fault::new(FaultCode::MethodNotAllowed, message).with_header("Allow", "GET, HEAD"));
         };
         if call.caller.is_anonymous() {
             return Err(Fault::new(FaultCode::Unauthorized, "Publishing requires a credential"));
         }
-        if !registry.may_publish(publisher_of(call)) {
+        if !registry.may_publish(call.publisher()) {
             return Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"));
         }
         Ok(registry)
@@ -105,7 +104,7 @@ impl AgentDirectory {
 /// Parses the document or patch with the registry's parser, whose errors explain common mistakes (R74).
 fn read_document(call: &DirectoryCall<'_>, media_types: &[&'static str]) -> Result<Value> {
     request_body::check_body(call, media_types, MAX_DOCUMENT_BYTES)?;
-    EmbeddedRegistry::parse_document(call.body.clone())
+    registry::parse_document(call.body.clone())
 }
 
 pub(super) fn saved_response(base: &str, outcome: PublishOutcome) -> DirectoryResponse {

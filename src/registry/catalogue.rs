@@ -2,7 +2,7 @@
 //! A call loads the snapshot without a lock and keeps its route; a change builds the next snapshot off to the side.
 
 use super::{
-    AgentSnapshot, DocumentRejection,
+    AgentOwnership, AgentSnapshot, DocumentRejection,
     ingest::CatalogueState,
     merge_sources::merge_sources,
     route_compilation::{
@@ -14,7 +14,7 @@ use super::{
     source_state::{SourceSpec, SourceState},
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentEndpoint, AgentId, AgentSource},
     telemetry::{AgentDocumentState, Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
@@ -226,6 +226,16 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.snapshot.store(Arc::new(next));
         self.update_health(state);
         self.snapshot_counter.send_modify(|count| *count += 1);
+    }
+}
+
+impl<R: Send + Sync + 'static> AgentOwnership for Catalogue<R> {
+    fn has_agent(&self, id: &AgentId) -> bool {
+        self.load().get(id.as_str()).is_some()
+    }
+
+    fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        self.load().endpoint_owner(endpoint).cloned()
     }
 }
 

@@ -1,16 +1,92 @@
 //! Configuration of the agent sources: files by their path, remote sources as objects.
 //! The order of the list is the precedence.
 
-use super::MqttSourceConfig;
+use super::{MAX_AGENTS, MqttSourceConfig};
 use crate::{
-    agent::OriginPattern,
-    net::SourceCredential,
-    signing::TrustedKeys,
+    agent::{AgentSource, OriginPattern},
+    net::{SourceCredential, Url},
     values::{ByteSize, ConfigDuration, ConfigPath},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, fmt, path::PathBuf};
+
+/// Maximum number of sources in one configuration.
+const MAX_SOURCES: usize = 100;
+/// Name of the embedded registry among the sources.
+pub(super) const REGISTRY_SOURCE_NAME: &str = AgentSource::REGISTRY;
+
+/// Configuration of the agent sources.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentSourcesConfig {
+    /// The sources in order of precedence: on a conflict of ids the earlier source wins.
+    pub sources: Vec<SourceConfig>,
+    /// Interval between two polls of a file or folder.
+    pub poll_interval: ConfigDuration,
+    /// Folder of the last known good agents of remote sources; `None` stores nothing.
+    pub last_known_good: Option<PathBuf>,
+    /// Bounds on the cache lifetimes that servers declare.
+    pub cache: CacheBounds,
+    /// Whether the configuration is only checked: no remote source is contacted, and nothing is written.
+    pub check_only: bool,
+}
+
+impl Default for AgentSourcesConfig {
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            poll_interval: ConfigDuration::from_millis(500),
+            last_known_good: None::<PathBuf>,
+            cache: CacheBounds::default(),
+            check_only: false,
+        }
+    }
+}
+
+impl AgentSourcesConfig {
+    /// Returns every value that cannot be used, by its path within this section.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut names: HashMap<String, usize> = HashMap::new();
+        for (at, source) in self.sources.iter().enumerate() {
+            let name = match source {
+                SourceConfig::Files(path) => {
+                    if let Err(why) = std::fs::metadata(path) {
+                        problems.push(format!("sources[{at}]: {} cannot be read ({why})", path.display()));
+                    }
+                    path.display().to_string()
+                }
+                SourceConfig::Remote(remote) => {
+                    problems.extend(remote.problems().iter().map(|why| format!("sources[{at}].{why}")));
+                    remote.effective_name()
+                }
+            };
+            if names.insert(name.clone(), at).is_some() {
+                let hint =
+                    if matches!(source, SourceConfig::Remote(_)) { " (give one of them another name)" } else { "" };
+                problems.push(format!("sources[{at}]: {name} is listed twice{hint}"));
+            }
+        }
+        if self.sources.len() > MAX_SOURCES {
+            problems.push(format!("sources: has {} sources (at most {MAX_SOURCES})", self.sources.len()));
+        }
+        let (hour, day) = (ConfigDuration::from_secs(3_600), ConfigDuration::from_secs(86_400));
+        if !(ConfigDuration::from_millis(50)..=hour).contains(&self.poll_interval) {
+            problems.push(format!("poll_interval: must be 50ms to 1h, not {}", self.poll_interval));
+        }
+        if self.cache.min_ttl > hour || self.cache.max_ttl > day || self.cache.min_ttl > self.cache.max_ttl {
+            problems.push(
+                "cache: min_ttl must be at most 1h, and max_ttl must be at most 1d and at least min_ttl".to_owned(),
+            );
+        }
+        problems
+    }
+}
+
+/// Returns the default folder of the last known good agents.
+pub fn default_last_known_good_folder() -> Option<ConfigPath> {
+    "gatepost.state".parse().ok()
+}
 
 /// One source of agents. An earlier source of the list wins an id that several have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -101,6 +177,83 @@ pub struct RemoteSourceConfig {
     pub mqtt: Option<MqttSourceConfig>,
 }
 
+impl RemoteSourceConfig {
+    /// Returns the configured name, or kind and host where no name is configured.
+    pub fn effective_name(&self) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
+        let host = Url::parse(&self.url).ok().and_then(|url| {
+            let host = url.host_str()?.to_owned();
+            Some(url.port().map_or(host.clone(), |port| format!("{host}:{port}")))
+        });
+        let host = host.unwrap_or_default();
+        let host: String = host.chars().map(|c| if is_name_char(c) { c } else { '-' }).collect();
+        let mut label = format!("{}:{host}", self.kind.as_str());
+        label.truncate(64);
+        label
+    }
+
+    /// Returns every value that cannot be used, by its key.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut check = |name: &str, value: ConfigDuration, min: ConfigDuration, max: ConfigDuration| {
+            if !(min..=max).contains(&value) {
+                problems.push(format!("{name}: must be {min} to {max}, not {value}"));
+            }
+        };
+        let (second, day, year) =
+            (ConfigDuration::from_secs(1), ConfigDuration::from_secs(86_400), ConfigDuration::from_secs(366 * 86_400));
+        check("poll_interval", self.poll_interval, second, day);
+        check("fetch_timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
+        check("loss_guard.confirm_after", self.loss_guard.confirm_after, ConfigDuration::from_secs(0), day);
+        check("max_staleness", self.max_staleness.unwrap_or(second), second, year);
+        if !(ByteSize::from_kib(1)..=ByteSize::from_kib(256 << 10)).contains(&self.max_response_size) {
+            problems.push(format!("max_response_size: must be 1KiB to 256MiB, not {}", self.max_response_size));
+        }
+        if !(1..=MAX_AGENTS).contains(&self.max_agents) {
+            problems.push(format!("max_agents: must be 1 to {MAX_AGENTS}, not {}", self.max_agents));
+        }
+        if !(0.0..=1.0).contains(&self.loss_guard.threshold) {
+            problems.push(format!(
+                "loss_guard.threshold: must be a share between 0 and 1, not {}",
+                self.loss_guard.threshold
+            ));
+        }
+        if self.on_demand && (self.publisher_jwks.is_some() || self.require_signature) {
+            let hint = "set on_demand: false, or remove publisher_jwks and require_signature";
+            problems.push(format!("publisher_jwks: has no effect where on_demand is true ({hint})"));
+        }
+        if self.require_signature && self.publisher_jwks.is_none() {
+            problems.push("require_signature: requires publisher_jwks".to_owned());
+        }
+        let name = self.name.as_deref().unwrap_or("ok");
+        if !(1..=64).contains(&name.len()) || !name.chars().all(is_name_char) || name.starts_with('.') {
+            problems.push("name: must be 1 to 64 letters, digits or ._:- and must not begin with a dot".to_owned());
+        }
+        if [AgentSource::REGISTRY, AgentSource::FILES].contains(&name) {
+            let meaning = "'registry' is the built-in registry, and 'files' are all files";
+            problems.push(format!("name: '{name}' is reserved ({meaning})"));
+        }
+        match (self.kind, &self.mqtt) {
+            (SourceKind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),
+            (_, Some(_)) => problems.push("mqtt: is only for kind mqtt".to_owned()),
+            (_, None) => {}
+        }
+        if self.kind == SourceKind::Mqtt && self.credential.is_some() {
+            problems.push("credential: is not for kind mqtt (use mqtt.username and mqtt.password)".to_owned());
+        }
+        if self.kind == SourceKind::Mqtt && self.publisher_jwks.is_some() {
+            problems.push("publisher_jwks: is not for kind mqtt, whose statuses are not signed".to_owned());
+        }
+        problems
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-')
+}
+
 /// The loss guard: withholds a poll result that would remove many agents at once.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "LossGuard")]
@@ -156,15 +309,6 @@ fn default_max_agents() -> usize {
 #[expect(clippy::unnecessary_wraps, reason = "the default of an optional setting")]
 fn default_max_staleness() -> Option<ConfigDuration> {
     Some(ConfigDuration::from_secs(86_400))
-}
-
-/// Requirements on the signatures of a source's documents.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SignaturePolicy {
-    /// Trusted publishers: a document whose signature is not valid under one of their keys is rejected.
-    pub(super) trusted_keys: Option<Arc<TrustedKeys>>,
-    /// Whether a document without a signature is rejected too.
-    pub(super) require_signature: bool,
 }
 
 impl SourceKind {

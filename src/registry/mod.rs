@@ -3,6 +3,7 @@
 //! A source that fails loses no agents: a part that cannot be read keeps its last known good content.
 //! The registry does not know what a route is or how a call uses it.
 
+mod agent_ownership;
 mod agent_snapshot;
 mod aidip_lookup;
 mod catalogue;
@@ -25,6 +26,7 @@ mod on_demand_lookup;
 mod open_sources;
 mod poller;
 mod route_compilation;
+mod signature_policy;
 mod source_health;
 mod source_manager;
 mod source_poll;
@@ -32,13 +34,17 @@ mod source_state;
 #[cfg(test)]
 mod test_feed;
 
+pub use agent_ownership::AgentOwnership;
 pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
 pub use catalogue::Catalogue;
-pub use config::{CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind};
+pub use config::{
+    AgentSourcesConfig, CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind,
+    default_last_known_good_folder,
+};
 pub use embedded::{
-    DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
-    PublishedFeed, Publisher, PublisherRule, RejectedFile, WritePrecondition,
+    DocumentRevision, DocumentWrites, EmbeddedRegistry, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
+    PublishedFeed, Publisher, PublisherRule, RegistryArchive, RejectedFile, WritePrecondition, parse_document,
 };
 pub use endpoint_rules::{EndpointRules, EndpointTrust};
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
@@ -46,33 +52,15 @@ pub use file_feed::FileFeed;
 pub use loss_guard::LossGuardPolicy;
 pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
 pub use on_demand_lookup::{AgentLookup, LookupTtl, OnDemandCatalogue};
-pub use open_sources::{OpenedSources, SourceDependencies, default_last_known_good_folder};
+pub use open_sources::{OpenedSources, SourceDependencies};
 pub use route_compilation::CompileRoute;
 pub use source_health::SourceHealth;
 pub use source_manager::SourceManager;
 pub use source_poll::{Generation, IngestOutcome, SourcePoll};
 pub use source_state::SourceSpec;
 
-use crate::values::ConfigDuration;
-use std::path::PathBuf;
-
 /// Maximum number of agents in one gateway, over all sources.
 pub const MAX_AGENTS: usize = 200_000;
-
-/// Configuration of the agent sources.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AgentSourcesConfig {
-    /// The sources in order of precedence: on a conflict of ids the earlier source wins.
-    pub sources: Vec<SourceConfig>,
-    /// Interval between two polls of a file or folder.
-    pub poll_interval: ConfigDuration,
-    /// Folder of the last known good agents of remote sources; `None` stores nothing.
-    pub last_known_good: Option<PathBuf>,
-    /// Bounds on the cache lifetimes that servers declare.
-    pub cache: CacheBounds,
-    /// Whether the configuration is only checked: no remote source is contacted, and nothing is written.
-    pub check_only: bool,
-}
 
 #[cfg(test)]
 mod tests;

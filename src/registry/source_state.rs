@@ -2,13 +2,17 @@
 //! its last successful poll.
 
 use super::{
+    config::RemoteSourceConfig,
     feed::{PartUpdate, PollResult},
     loss_guard::{LossGuardPolicy, WithheldLoss},
     route_compilation::CompiledDocument,
     source_health::SourceHealth,
     source_poll::IngestOutcome,
 };
-use crate::agent::{AgentId, AgentSource, DocumentWriter};
+use crate::{
+    agent::{AgentId, AgentSource, DocumentWriter},
+    values::ConfigDuration,
+};
 use foldhash::fast::RandomState;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -42,6 +46,21 @@ impl SourceSpec {
     pub(super) fn local(name: Arc<str>, kind: &'static str) -> Self {
         // MAX_AGENTS alone bounds a local source.
         Self { location: Arc::clone(&name), name, kind, loss_guard: None, max_staleness: None, max_agents: usize::MAX }
+    }
+
+    /// Returns the settings of a remote source.
+    pub(super) fn remote(config: &RemoteSourceConfig, location: &str) -> Self {
+        Self {
+            name: config.effective_name().into(),
+            kind: config.kind.as_str(),
+            location: location.into(),
+            loss_guard: Some(LossGuardPolicy {
+                threshold: config.loss_guard.threshold,
+                confirm_after: config.loss_guard.confirm_after.get(),
+            }),
+            max_staleness: config.max_staleness.map(ConfigDuration::get),
+            max_agents: config.max_agents,
+        }
     }
 
     /// Returns the source of a document, published by `publisher` if this is the built-in registry.

@@ -2,9 +2,10 @@
 
 use super::{
     conditional_get::{ConditionalClient, ConditionalResponse},
-    config::{SignaturePolicy, SourceKind},
+    config::SourceKind,
     document_parser,
     feed::{Feed, FeedPart, PartUpdate, PollResult},
+    signature_policy::SignaturePolicy,
 };
 use std::path::Path;
 

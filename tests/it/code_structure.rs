@@ -122,9 +122,6 @@ const CRATES: &[(&str, &[&str])] = &[
 /// Modules whose files still form circles, or whose functions have forms that `forms` forbids. The list only shrinks.
 const NOT_YET_CLEAN: &[&str] = &["loadtest"];
 
-/// Modules in which methods still stand apart from their type. The list only shrinks.
-const METHODS_STAND_APART: &[&str] = &["directory", "registry"];
-
 /// Macros that mark unfinished code.
 const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
 /// In two parts, so that this file does not contain it.
@@ -330,10 +327,6 @@ fn files_of_a_module_form_no_circle() {
 fn an_inherent_impl_stands_in_the_file_of_its_type() {
     let violations =
         ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::misplaced_impls(&sources(folder)));
-    let stands_apart = |violation: &Violation| {
-        METHODS_STAND_APART.iter().any(|module| violation.file.starts_with(&format!("src/{module}/")))
-    };
-    let violations = violations.filter(|violation| !stands_apart(violation));
     assert_none(&in_clean_modules(violations.collect()));
 }
 

@@ -1,34 +1,29 @@
 //! The gateway's own card: its skills are the agents visible to the caller, with a link to the list of all of them.
 
 use super::{
-    super::{
-        AgentDirectory, DirectoryCall, address_redaction::AddressRedactor, agent_list::HitRange,
-        agent_summary::first_sentence,
-    },
-    AIDIP_BINDING, AgentCard, CardInterface, CardSkill,
+    super::{AcceptedCredentials, DirectoryConfig, address_redaction::AddressRedactor, agent_summary::first_sentence},
+    agent_card::{AgentCard, CardInterface, CardSkill},
 };
-use crate::{
-    agent::Agent,
-    search::{SearchFilters, SearchResults},
-};
+use crate::{agent::Agent, search::SearchResults};
 use serde_json::{Map, Value, json};
 
-/// Maximum number of agents on the gateway's own card.
-const MAX_LISTED_AGENTS: usize = 100;
+/// Builder of the gateway's own card.
+pub(super) struct GatewayCardBuilder<'a> {
+    pub(super) base_url: &'a str,
+    pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) config: &'a DirectoryConfig,
+}
 
-impl AgentDirectory {
-    /// Returns the agents that the gateway's own documents list.
-    pub(in super::super) fn listed_agents(&self, call: &DirectoryCall<'_>) -> SearchResults {
-        self.find_agents(call, SearchFilters::default(), "", HitRange { skip: 0, top: MAX_LISTED_AGENTS })
-    }
-
-    pub(super) fn gateway_card(&self, base: &str, agents: &SearchResults) -> AgentCard {
+impl GatewayCardBuilder<'_> {
+    /// Builds the card that lists these agents.
+    pub(super) fn build(&self, agents: &SearchResults) -> AgentCard {
+        let base = self.base_url;
         // A2A has no member for this; an extension is its way to add one.
         let extensions = json!([{
             "uri": format!("{base}/.well-known/agents.json"),
             "description": "List of all agents behind this gateway, with their descriptors.",
         }]);
-        let mut card = AgentCard {
+        let card = AgentCard {
             name: self.config.name.clone(),
             description: self.config.description.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -38,21 +33,16 @@ impl AgentDirectory {
                 .as_ref()
                 .map(|provider| (provider.organization.clone(), provider.url.clone())),
             documentation: Some(format!("{base}/openapi.json")),
-            interfaces: vec![CardInterface {
-                url: format!("{base}/agents"),
-                binding: AIDIP_BINDING.to_owned(),
-                version: "1.0".to_owned(),
-            }],
+            interfaces: vec![CardInterface::aidip(format!("{base}/agents"))],
             capabilities: Map::from_iter([("extensions".to_owned(), Value::clone(&extensions))]),
-            skills: agents.hits.iter().map(|hit| self.agent_skill(base, &hit.agent)).collect(),
+            skills: agents.hits.iter().map(|hit| self.agent_skill(&hit.agent)).collect(),
             ..AgentCard::default()
         };
-        self.add_credentials_and_defaults(&mut card, None);
-        card
+        card.with_credentials_and_defaults(self.credentials, None)
     }
 
-    fn agent_skill(&self, base: &str, agent: &Agent) -> CardSkill {
-        let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
+    fn agent_skill(&self, agent: &Agent) -> CardSkill {
+        let redactor = AddressRedactor::new(agent, self.base_url, self.config.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let description = first_sentence(&description);
         let tags: Vec<String> =

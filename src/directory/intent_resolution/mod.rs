@@ -7,16 +7,16 @@ mod policy_evaluation;
 mod resolution_policy;
 
 use super::{
-    AgentDirectory, DirectoryCall, DirectoryResponse,
+    DirectoryCall, DirectoryResponse, EndpointExposure,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
-    agent_list::{HitRange, MAX_QUERY_CHARS},
     agent_summary::round_score,
     conditional_response::Representation,
     json_object_builder::JsonObjectBuilder,
     media_types,
     openapi::schema_name,
     request_body::{self, BodyMembers, Violations},
+    visible_agent_search::{HitRange, MAX_QUERY_CHARS, VisibleAgentSearch},
 };
 use crate::{
     agent::{Agent, Operation},
@@ -51,7 +51,13 @@ struct AgentCandidate {
     reasons: Vec<String>,
 }
 
-impl AgentDirectory {
+/// Serves resolutions of intents.
+pub(super) struct IntentResolutionHandler<'a> {
+    pub(super) search: VisibleAgentSearch<'a>,
+    pub(super) advertised_endpoints: EndpointExposure,
+}
+
+impl IntentResolutionHandler<'_> {
     /// `POST /agents/resolve`.
     pub(super) fn resolve_intent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         media_types::negotiate(call.headers, &[media_types::JSON])?;
@@ -59,7 +65,7 @@ impl AgentDirectory {
         let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
         let mut evaluated = 0;
         while evaluated < MAX_EVALUATED {
-            let results = self.find_agents(
+            let results = self.search.find_agents(
                 call,
                 request.policy.filters.clone(),
                 &request.search_text,
@@ -105,8 +111,10 @@ impl AgentDirectory {
             status: vec![StatusFilter::Active, StatusFilter::Inactive, StatusFilter::Deprecated],
             ..SearchFilters::default()
         };
-        for hit in
-            self.find_agents(call, all_statuses, &request.search_text, HitRange { skip: 0, top: MAX_EXCLUDED }).hits
+        for hit in self
+            .search
+            .find_agents(call, all_statuses, &request.search_text, HitRange { skip: 0, top: MAX_EXCLUDED })
+            .hits
         {
             let verdict = policy_evaluation::evaluate_policy(&request.policy, &hit.agent);
             if !verdict.exclusions.is_empty() && !excluded.iter().any(|(id, _)| *id == hit.agent.id) {
@@ -117,7 +125,7 @@ impl AgentDirectory {
 
     fn candidate_json(&self, call: &DirectoryCall<'_>, request: &IntentRequest, candidate: &AgentCandidate) -> Value {
         let agent = &*candidate.hit.agent;
-        let redactor = AddressRedactor::new(agent, call.base_url, self.config.advertised_endpoints);
+        let redactor = AddressRedactor::new(agent, call.base_url, self.advertised_endpoints);
         let operation = operation_match::best_operation(agent, &request.intent);
         let mut fields = JsonObjectBuilder::default();
         fields.set("id", agent.id.as_str().into());

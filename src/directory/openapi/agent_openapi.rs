@@ -3,55 +3,58 @@
 
 use super::{
     super::{
-        AgentDirectory, DirectoryCall, address_redaction::AddressRedactor, agent_document::RedactedDocument,
-        conditional_response::Representation, json_object_builder::JsonObjectBuilder, media_types,
+        AcceptedCredentials, EndpointExposure, address_redaction::AddressRedactor, agent_document::RedactedDocument,
+        json_object_builder::JsonObjectBuilder,
     },
-    OPENAPI_MEDIA_TYPES, schema_relocation, shared_components,
+    schema_relocation, shared_components,
 };
-use crate::{
-    agent::{Agent, AgentStatus, Operation},
-    fault::Result,
-};
+use crate::agent::{Agent, AgentStatus, Operation};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// Statuses with which a call may fail.
 const FAILURE_STATUSES: &[u16] = &[400, 401, 403, 404, 406, 413, 415, 429, 502, 503, 504];
 
-impl AgentDirectory {
-    /// `/agents/{id}/openapi.json`.
-    pub(in super::super) fn agent_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
-        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
-        let agent = self.visible_agent(call)?;
-        let redactor = AddressRedactor::new(&agent, call.base_url, self.config.advertised_endpoints);
-        let api = AgentOpenApi { agent: &agent, document: RedactedDocument::new(&agent, &redactor), redactor };
-        let methods = self.credentials.accepted_methods(Some(&agent));
-        let (schemes, security) =
-            shared_components::security_components(&self.credentials, &methods, &agent.authentication.scopes);
+/// Builder of an agent's document.
+pub(super) struct AgentOpenApi<'a> {
+    agent: &'a Agent,
+    base_url: &'a str,
+    credentials: &'a AcceptedCredentials,
+    document: RedactedDocument,
+    redactor: AddressRedactor<'a>,
+}
+
+impl<'a> AgentOpenApi<'a> {
+    pub(super) fn new(
+        agent: &'a Agent,
+        base_url: &'a str,
+        endpoints: EndpointExposure,
+        credentials: &'a AcceptedCredentials,
+    ) -> Self {
+        let redactor = AddressRedactor::new(agent, base_url, endpoints);
+        Self { agent, base_url, credentials, document: RedactedDocument::new(agent, &redactor), redactor }
+    }
+
+    /// Builds the document.
+    pub(super) fn build(&self) -> Value {
+        let methods = self.credentials.accepted_methods(Some(self.agent));
+        let scopes = &self.agent.authentication.scopes;
+        let (schemes, security) = shared_components::security_components(self.credentials, &methods, scopes);
         let (mut components, mut document) = (JsonObjectBuilder::default(), JsonObjectBuilder::default());
-        components.set("schemas", api.schemas().into());
+        components.set("schemas", self.schemas().into());
         components.set("responses", shared_components::failure_responses().into());
         document.set("openapi", "3.1.0".into());
-        document.set("info", api.info());
-        document.set("servers", json!([{"url": call.base_url}]));
-        document.set("paths", api.paths().into());
+        document.set("info", self.info());
+        document.set("servers", json!([{"url": self.base_url}]));
+        document.set("paths", self.paths().into());
         if !methods.is_empty() {
             components.set("securitySchemes", schemes);
             document.set("security", security);
         }
         document.set("components", components.into_value());
-        Representation::json(media, &document.into_value())
+        document.into_value()
     }
-}
 
-/// Builder of an agent's document.
-struct AgentOpenApi<'a> {
-    agent: &'a Agent,
-    document: RedactedDocument,
-    redactor: AddressRedactor<'a>,
-}
-
-impl AgentOpenApi<'_> {
     fn info(&self) -> Value {
         json!({
             "title": self.redactor.redact_text(&self.agent.name),

@@ -3,10 +3,9 @@
 
 use super::{
     super::{
-        AgentDirectory, DIRECTORY_PATHS, DirectoryCall, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS,
-        conditional_response::Representation, json_object_builder::JsonObjectBuilder, media_types,
+        AcceptedCredentials, DIRECTORY_PATHS, DirectoryConfig, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH,
+        TASK_PATHS, json_object_builder::JsonObjectBuilder,
     },
-    OPENAPI_MEDIA_TYPES,
     operation_info::{operation_id, operation_info},
     shared_components,
 };
@@ -19,10 +18,19 @@ const SHARED_COMPONENTS: &str = include_str!("schemas.json");
 /// Header parameters of calls that invoke agents.
 const INVOKE_PARAMETERS: &[&str] = &["Prefer", "Idempotency-Key", "X-Callback-Url"];
 
-impl AgentDirectory {
-    /// `/openapi.json`.
-    pub(in super::super) fn gateway_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
-        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
+/// Builder of the gateway's document.
+pub(super) struct GatewayOpenApi<'a> {
+    pub(super) base_url: &'a str,
+    pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) config: &'a DirectoryConfig,
+}
+
+impl GatewayOpenApi<'_> {
+    /// Builds the document.
+    ///
+    /// # Errors
+    /// `Internal` if the shared components are not JSON; they are.
+    pub(super) fn build(&self) -> Result<Value> {
         let mut shared: Map<String, Value> = serde_json::from_str(SHARED_COMPONENTS)
             .map_err(|why| Fault::new(FaultCode::Internal, "The response could not be serialized").with_detail(why))?;
         if let Some(schemas) = shared.get_mut("schemas").and_then(Value::as_object_mut) {
@@ -40,17 +48,17 @@ impl AgentDirectory {
                 "version": env!("CARGO_PKG_VERSION"),
             }),
         );
-        document.set("servers", json!([{"url": call.base_url}]));
+        document.set("servers", json!([{"url": self.base_url}]));
         document.set("paths", paths().into());
         if !methods.is_empty() {
-            let (schemes, security) = shared_components::security_components(&self.credentials, &methods, &[]);
+            let (schemes, security) = shared_components::security_components(self.credentials, &methods, &[]);
             shared.insert("securitySchemes".to_owned(), schemes);
             // Discovery may be open to anonymous callers: a credential is optional.
             let requirements = security.as_array().into_iter().flatten().cloned();
             document.set("security", requirements.chain([json!({})]).collect());
         }
         document.set("components", shared.into());
-        Representation::json(media, &document.into_value())
+        Ok(document.into_value())
     }
 }
 

@@ -9,5 +9,35 @@ mod shared_components;
 
 pub(super) use agent_openapi::schema_name;
 
+use super::{AcceptedCredentials, DirectoryCall, DirectoryConfig, conditional_response::Representation, media_types};
+use crate::fault::Result;
+use agent_openapi::AgentOpenApi;
+use gateway_openapi::GatewayOpenApi;
+
 /// Media types of OpenAPI documents.
-const OPENAPI_MEDIA_TYPES: &[&str] = &[super::media_types::JSON, "application/vnd.oai.openapi+json;version=3.1"];
+const OPENAPI_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/vnd.oai.openapi+json;version=3.1"];
+
+/// Serves OpenAPI documents.
+pub(super) struct OpenApiHandler<'a> {
+    pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) config: &'a DirectoryConfig,
+}
+
+impl OpenApiHandler<'_> {
+    /// `/agents/{id}/openapi.json`.
+    pub(super) fn agent_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
+        let agent = call.requested_agent()?;
+        let document =
+            AgentOpenApi::new(&agent, call.base_url, self.config.advertised_endpoints, self.credentials).build();
+        Representation::json(media, &document)
+    }
+
+    /// `/openapi.json`.
+    pub(super) fn gateway_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
+        let document =
+            GatewayOpenApi { base_url: call.base_url, credentials: self.credentials, config: self.config }.build()?;
+        Representation::json(media, &document)
+    }
+}

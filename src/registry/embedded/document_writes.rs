@@ -1,14 +1,16 @@
 //! Writes to the registry: authorises the publisher, validates the document, and reports why a write was refused.
 
 use super::{
-    EmbeddedRegistry, PublishOutcome, PublishedDocument, Publisher, WritePrecondition,
-    document_validation::{self, ValidDocument, invalid_document, validate_document, violation},
-    published_document,
+    document_validation::{self, ValidDocument, invalid_document, violation},
+    publish_rules::{DocumentLimits, PublishRules, WriteAccess},
+    published_document::{PublishOutcome, PublishedDocument},
+    published_feed::RevisionTracker,
+    publisher::Publisher,
 };
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},
-    store::{DocumentWrite, StoredDocument, WriteEffect, WriteRefusal},
+    store::{DocumentStore, DocumentWrite, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal},
     values::{etag, json},
 };
 use serde_json::Value;
@@ -24,24 +26,17 @@ enum WriteTarget {
     Agent,
 }
 
-/// The maximum numbers of documents that a write had to respect.
-#[derive(Clone, Copy)]
-pub(super) struct DocumentLimits {
-    pub(super) per_publisher: u32,
-    pub(super) total: u32,
-}
-
 /// For writes that add no document.
 const NO_LIMITS: DocumentLimits = DocumentLimits { per_publisher: 0, total: 0 };
 
-/// A publisher's rights to one agent.
-#[derive(Clone, Copy)]
-struct WriteAccess<'a> {
-    publisher: &'a str,
-    any_owner: bool,
+/// The writes of publishers to the registry.
+pub struct DocumentWrites<'a> {
+    pub(super) store: &'a dyn DocumentStore,
+    pub(super) rules: &'a PublishRules,
+    pub(super) revision_tracker: &'a RevisionTracker,
 }
 
-impl EmbeddedRegistry {
+impl DocumentWrites<'_> {
     /// `POST /agents`: publishes a new document, or changes the publisher's own with this id. A missing `id` is
     /// assigned. On return the change is durable.
     ///
@@ -49,21 +44,21 @@ impl EmbeddedRegistry {
     /// `InvalidInput` with every violation, `PermissionDenied`, `Conflict` where another publisher owns the id,
     /// `Overloaded` where the store cannot be reached.
     pub async fn publish(&self, publisher: Publisher<'_>, mut document: Value) -> Result<PublishOutcome> {
-        self.require_publisher(publisher)?;
+        self.rules.require_publisher(publisher)?;
         if let Value::Object(members) = &mut document
             && members.get("id").is_none_or(Value::is_null)
         {
             members.insert("id".to_owned(), Value::String(uuid::Uuid::now_v7().to_string()));
         }
-        let valid_document = validate_document(document, &self.config.load(), &self.policy.load()).await?;
-        let access = self.authorize_write(publisher, &valid_document.id)?;
+        let valid_document = self.rules.validate(Some(publisher), document).await?;
+        let access = self.rules.authorize_write(publisher, &valid_document.id)?;
         self.store_document(access, valid_document, WritePrecondition::Always, WriteTarget::Collection).await
     }
 
     /// `PUT /agents/{id}`: creates the document, or replaces the publisher's own.
     ///
     /// # Errors
-    /// As [`EmbeddedRegistry::publish`], and `PreconditionFailed`.
+    /// As [`DocumentWrites::publish`], and `PreconditionFailed`.
     pub async fn put(
         &self,
         publisher: Publisher<'_>,
@@ -71,15 +66,15 @@ impl EmbeddedRegistry {
         document: Value,
         precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
-        let access = self.authorize_write(publisher, id)?;
-        let valid_document = self.validate_for_path(id, document).await?;
+        let access = self.rules.authorize_write(publisher, id)?;
+        let valid_document = self.validate_for_path(publisher, id, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
 
     /// `PATCH /agents/{id}`: a JSON Merge Patch (RFC 7396).
     ///
     /// # Errors
-    /// As [`EmbeddedRegistry::put`], and `NotFound`.
+    /// As [`DocumentWrites::put`], and `NotFound`.
     pub async fn patch(
         &self,
         publisher: Publisher<'_>,
@@ -87,7 +82,7 @@ impl EmbeddedRegistry {
         patch: Value,
         precondition: &WritePrecondition,
     ) -> Result<PublishedDocument> {
-        let access = self.authorize_write(publisher, id)?;
+        let access = self.rules.authorize_write(publisher, id)?;
         if !patch.is_object() {
             return Err(invalid_document(vec![violation(
                 "",
@@ -113,7 +108,7 @@ impl EmbeddedRegistry {
                 Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
             })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
-            let valid_document = self.validate_for_path(id, document).await?;
+            let valid_document = self.validate_for_path(publisher, id, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
             match self
                 .store_document(access, valid_document, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent)
@@ -130,9 +125,9 @@ impl EmbeddedRegistry {
     /// `DELETE /agents/{id}`.
     ///
     /// # Errors
-    /// As [`EmbeddedRegistry::patch`].
+    /// As [`DocumentWrites::patch`].
     pub async fn remove(&self, publisher: Publisher<'_>, id: &AgentId, precondition: &WritePrecondition) -> Result<()> {
-        let access = self.authorize_write(publisher, id)?;
+        let access = self.rules.authorize_write(publisher, id)?;
         let write = self.new_write(access, id, None, precondition.clone());
         match self.store.write(write).await?.into_result() {
             Ok(WriteEffect::Removed(revision)) => {
@@ -145,29 +140,13 @@ impl EmbeddedRegistry {
         }
     }
 
-    fn require_publisher(&self, publisher: Publisher<'_>) -> Result<()> {
-        if self.may_publish(publisher) {
-            Ok(())
-        } else {
-            Err(Fault::new(FaultCode::PermissionDenied, "This caller may not publish agents"))
-        }
-    }
-
-    fn authorize_write<'a>(&self, publisher: Publisher<'a>, id: &AgentId) -> Result<WriteAccess<'a>> {
-        self.require_publisher(publisher)?;
-        let config = self.config.load();
-        let mut matching_rules = config.rules_for(publisher).filter(|rule| rule.allows_id(id.as_str())).peekable();
-        if matching_rules.peek().is_some() {
-            return Ok(WriteAccess { publisher: publisher.id, any_owner: matching_rules.any(|rule| rule.any_owner) });
-        }
-        let patterns: Vec<&str> =
-            config.rules_for(publisher).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
-        let message = format!("This caller may publish only agents that match {}, not '{id}'", patterns.join(", "));
-        Err(Fault::new(FaultCode::PermissionDenied, message))
-    }
-
     /// Validates a document for a URL that names its agent.
-    async fn validate_for_path(&self, id: &AgentId, mut document: Value) -> Result<ValidDocument> {
+    async fn validate_for_path(
+        &self,
+        publisher: Publisher<'_>,
+        id: &AgentId,
+        mut document: Value,
+    ) -> Result<ValidDocument> {
         if let Value::Object(members) = &mut document {
             match members.get("id") {
                 None | Some(Value::Null) => {
@@ -182,7 +161,7 @@ impl EmbeddedRegistry {
                 Some(_) => {}
             }
         }
-        validate_document(document, &self.config.load(), &self.policy.load()).await
+        self.rules.validate(Some(publisher), document).await
     }
 
     async fn store_document(
@@ -193,11 +172,7 @@ impl EmbeddedRegistry {
         target: WriteTarget,
     ) -> Result<PublishOutcome> {
         let ValidDocument { id, text } = valid_document;
-        let reserved = self.reserved.load_full();
-        if let Some(is_reserved) = reserved.filter(|is_reserved| is_reserved(&id))
-            && self.store.get_document(id.as_str()).await?.is_none()
-        {
-            drop(is_reserved);
+        if self.rules.is_id_of_an_agent(&id) && self.store.get_document(id.as_str()).await?.is_none() {
             return Err(Fault::new(FaultCode::Conflict, "Another source has an agent with this id"));
         }
         let write = self.new_write(access, &id, Some(text), precondition);
@@ -212,7 +187,7 @@ impl EmbeddedRegistry {
         };
         tracing::info!(agent = %id, publisher = access.publisher, revision = stored.revision, "agent published");
         self.revision_tracker.wait_until_applied(stored.revision).await;
-        published_document(stored).map(outcome).ok_or_else(not_found)
+        PublishedDocument::from_stored(stored).map(outcome).ok_or_else(not_found)
     }
 
     fn new_write(
@@ -222,14 +197,14 @@ impl EmbeddedRegistry {
         document: Option<Arc<str>>,
         precondition: WritePrecondition,
     ) -> DocumentWrite {
-        let config = self.config.load();
+        let limits = self.rules.document_limits();
         DocumentWrite {
             id: id.to_shared_str(),
             document,
             writer: access.publisher.into(),
             any_owner: access.any_owner,
             precondition,
-            limits: (config.max_documents_per_publisher, config.max_documents),
+            limits: (limits.per_publisher, limits.total),
             restored: None,
         }
     }

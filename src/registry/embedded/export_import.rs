@@ -2,14 +2,13 @@
 //! read, and one file with the documents' owners.
 
 use super::{
-    DocumentRevision, EmbeddedRegistry, PublishConfig,
-    document_validation::{self, ValidDocument},
-    document_writes::{DocumentLimits, refused_write_fault},
+    document_validation::{ValidDocument, parse_document},
+    document_writes::refused_write_fault,
+    publish_rules::PublishRules,
 };
 use crate::{
-    agent::AgentId,
     fault::{Fault, FaultCode, Result},
-    store::{DocumentChange, DocumentWrite, StoredDocument, WritePrecondition},
+    store::{DocumentChange, DocumentStore, DocumentWrite, StoredDocument, WritePrecondition},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -58,7 +57,13 @@ struct OwnerRecord {
     updated: OffsetDateTime,
 }
 
-impl EmbeddedRegistry {
+/// The export and import of all documents of the registry.
+pub struct RegistryArchive<'a> {
+    pub(super) store: &'a dyn DocumentStore,
+    pub(super) rules: &'a PublishRules,
+}
+
+impl RegistryArchive<'_> {
     /// Writes every document to `folder`, which must be new or empty; returns the number of documents.
     ///
     /// # Errors
@@ -112,25 +117,10 @@ impl EmbeddedRegistry {
         Ok(report)
     }
 
-    /// Returns the whole history of the document, newest first, for operators; checks no rights.
-    ///
-    /// # Errors
-    /// `Overloaded`.
-    pub async fn full_history(&self, id: &AgentId) -> Result<Vec<DocumentRevision>> {
-        let history = self.store.history(id.as_str(), crate::store::MAX_HISTORY_CHANGES).await?;
-        Ok(history
-            .into_iter()
-            .map(|change| DocumentRevision { at: change.at, writer: change.writer, document: change.document })
-            .collect())
-    }
-
     async fn import_file(&self, file: &Path, owners: &HashMap<String, OwnerRecord>, owner: Option<&str>) -> Result<()> {
         let text = read_bounded(file).map_err(|why| Fault::new(FaultCode::InvalidInput, why.to_string()))?;
-        let document = Self::parse_document(text.into())?;
-        let config = self.config.load_full();
-        let ValidDocument { id, text } =
-            document_validation::validate_document(document, &config, &self.policy.load()).await?;
-        let owner_record = owners.get(id.as_str());
+        let document = self.rules.validate(None, parse_document(text.into())?).await?;
+        let owner_record = owners.get(document.id.as_str());
         let owner = owner_record.map(|record| record.owner.as_str()).or(owner).ok_or_else(|| {
             Fault::new(
                 FaultCode::InvalidInput,
@@ -138,21 +128,14 @@ impl EmbeddedRegistry {
             )
         })?;
         let created = owner_record.map_or_else(OffsetDateTime::now_utc, |record| record.created);
-        self.store_imported(&config, &id, text, owner, created).await
+        self.store_document(document, owner, created).await
     }
 
-    async fn store_imported(
-        &self,
-        config: &PublishConfig,
-        id: &AgentId,
-        text: Arc<str>,
-        owner: &str,
-        created: OffsetDateTime,
-    ) -> Result<()> {
-        let limits = DocumentLimits { per_publisher: config.max_documents_per_publisher, total: config.max_documents };
+    async fn store_document(&self, document: ValidDocument, owner: &str, created: OffsetDateTime) -> Result<()> {
+        let limits = self.rules.document_limits();
         let write = DocumentWrite {
-            id: id.to_shared_str(),
-            document: Some(text),
+            id: document.id.to_shared_str(),
+            document: Some(document.text),
             writer: "import".into(),
             any_owner: true,
             precondition: WritePrecondition::Always,

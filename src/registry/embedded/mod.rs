@@ -6,74 +6,35 @@ mod config;
 mod document_validation;
 mod document_writes;
 mod export_import;
+mod publish_rules;
+mod published_document;
 mod published_feed;
 mod publisher;
 
 pub use crate::store::WritePrecondition;
 pub use config::{PublishConfig, PublisherRule};
-pub use export_import::{ImportReport, RejectedFile};
+pub use document_validation::parse_document;
+pub use document_writes::DocumentWrites;
+pub use export_import::{ImportReport, RegistryArchive, RejectedFile};
+pub use published_document::{DocumentRevision, PublishOutcome, PublishedDocument};
 pub use published_feed::PublishedFeed;
 pub use publisher::Publisher;
 
-use super::{document_parser, feed::DocumentBody};
+use super::AgentOwnership;
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
-    store::{self, DocumentStore, StoredDocument},
+    store::{self, DocumentStore},
 };
-use arc_swap::{ArcSwap, ArcSwapOption};
-use bytes::Bytes;
+use publish_rules::PublishRules;
 use published_feed::RevisionTracker;
-use serde_json::Value;
 use std::{fmt, sync::Arc};
-use time::OffsetDateTime;
-
-/// A published document.
-#[derive(Clone, Debug)]
-pub struct PublishedDocument {
-    /// Id of the agent.
-    pub id: AgentId,
-    /// The document, as compact JSON.
-    pub document: Arc<str>,
-    /// Id of the caller that owns the document.
-    pub owner: Arc<str>,
-    /// When the document was first published.
-    pub created: OffsetDateTime,
-    /// When the document was last changed.
-    pub updated: OffsetDateTime,
-}
-
-/// Result of publishing a document.
-#[derive(Clone, Debug)]
-pub enum PublishOutcome {
-    /// The document is new.
-    Created(PublishedDocument),
-    /// The document replaced an earlier one of the publisher.
-    Updated(PublishedDocument),
-}
-
-/// One change in a document's history.
-#[derive(Clone, Debug)]
-pub struct DocumentRevision {
-    /// When the change was made.
-    pub at: OffsetDateTime,
-    /// Id of the caller that made the change.
-    pub writer: Arc<str>,
-    /// The document after the change; `None` where it was removed.
-    pub document: Option<Arc<str>>,
-}
-
-/// Returns whether an id belongs to an agent of another source.
-pub type IdReservation = dyn Fn(&AgentId) -> bool + Send + Sync;
 
 /// The embedded registry.
 pub struct EmbeddedRegistry {
     store: Arc<dyn DocumentStore>,
-    config: ArcSwap<PublishConfig>,
-    policy: ArcSwap<AddressPolicy>,
-    /// In two `Arc`s, because `ArcSwapOption` needs a sized type.
-    reserved: ArcSwapOption<Arc<IdReservation>>,
+    rules: PublishRules,
     revision_tracker: Arc<RevisionTracker>,
 }
 
@@ -89,20 +50,11 @@ impl EmbeddedRegistry {
     /// # Errors
     /// Every value of `config` that cannot be used, by its path in that section.
     pub async fn open(config: &PublishConfig, policy: Arc<AddressPolicy>) -> std::result::Result<Self, Vec<String>> {
-        let problems = config.problems();
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+        let rules = PublishRules::new(config, policy)?;
         let section = config.store_key();
         let store =
             store::open_documents(&config.store_location()).await.map_err(|why| vec![format!("{section}: {why}")])?;
-        Ok(Self {
-            store,
-            config: ArcSwap::from_pointee(config.clone()),
-            policy: ArcSwap::new(policy),
-            reserved: ArcSwapOption::empty(),
-            revision_tracker: Arc::default(),
-        })
+        Ok(Self { store, rules, revision_tracker: Arc::default() })
     }
 
     /// Replaces the rules and the address policy. The store stays the one that was opened.
@@ -114,40 +66,28 @@ impl EmbeddedRegistry {
         config: &PublishConfig,
         policy: Arc<AddressPolicy>,
     ) -> std::result::Result<(), Vec<String>> {
-        let problems = config.problems();
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        self.config.store(Arc::new(config.clone()));
-        self.policy.store(policy);
-        Ok(())
+        self.rules.replace(config, policy)
     }
 
-    /// Reserves ids for other sources: an id for which `reserved` returns true cannot be newly published. It is called
-    /// for ids that the registry does not have.
-    pub fn set_reserved_ids(&self, reserved: Arc<IdReservation>) {
-        self.reserved.store(Some(Arc::new(reserved)));
+    /// Sets where the registry asks who owns the agents in force.
+    pub fn set_ownership(&self, ownership: Arc<dyn AgentOwnership>) {
+        self.rules.set_ownership(ownership);
     }
 
     /// Creates a feed of the published documents. Publishing waits for the feed, so that an agent can be called once
     /// its publisher has the response.
     pub fn feed(&self) -> PublishedFeed {
-        PublishedFeed::new(
-            Arc::clone(&self.store),
-            Arc::clone(&self.revision_tracker),
-            self.config.load().poll_interval.get(),
-        )
+        PublishedFeed::new(Arc::clone(&self.store), Arc::clone(&self.revision_tracker), self.rules.poll_interval())
     }
 
-    /// Parses a document or patch that was sent.
-    ///
-    /// # Errors
-    /// `InvalidInput`, with a hint where the mistake is a known one (R74).
-    pub fn parse_document(text: Bytes) -> Result<Value> {
-        document_parser::parse_value(DocumentBody::Text(text)).map_err(|why| match why.strip_prefix("version: ") {
-            Some(hint) => document_validation::invalid_document(vec![document_validation::violation("/version", hint)]),
-            None => Fault::new(FaultCode::InvalidInput, why),
-        })
+    /// Returns the writes of publishers.
+    pub fn writes(&self) -> DocumentWrites<'_> {
+        DocumentWrites { store: &*self.store, rules: &self.rules, revision_tracker: &self.revision_tracker }
+    }
+
+    /// Returns the export and import of all documents, for operators.
+    pub fn archive(&self) -> RegistryArchive<'_> {
+        RegistryArchive { store: &*self.store, rules: &self.rules }
     }
 
     /// Returns the published document, if `publisher` may change it.
@@ -156,7 +96,9 @@ impl EmbeddedRegistry {
     /// `Overloaded` where the store cannot be reached.
     pub async fn owned_document(&self, publisher: Publisher<'_>, id: &AgentId) -> Result<Option<PublishedDocument>> {
         let stored = self.store.get_document(id.as_str()).await?;
-        Ok(stored.filter(|stored| self.may_change(publisher, id, stored)).and_then(published_document))
+        Ok(stored
+            .filter(|stored| self.rules.may_change(publisher, id, stored))
+            .and_then(PublishedDocument::from_stored))
     }
 
     /// Returns the history of the document, newest first, at most `max_changes` changes, if `publisher` may change it.
@@ -171,43 +113,33 @@ impl EmbeddedRegistry {
     ) -> Result<Vec<DocumentRevision>> {
         let not_found = || Fault::from(FaultCode::NotFound);
         let allowed = match self.store.get_document(id.as_str()).await? {
-            Some(stored) => self.may_change(publisher, id, &stored),
+            Some(stored) => self.rules.may_change(publisher, id, &stored),
             // A removed document has no owner.
-            None => self.config.load().rules_for(publisher).any(|rule| rule.any_owner && rule.allows_id(id.as_str())),
+            None => self.rules.may_change_any_owner(publisher, id),
         };
         let changes = if allowed { self.store.history(id.as_str(), max_changes).await? } else { Vec::new() };
         if changes.is_empty() {
             return Err(not_found());
         }
         // Before a removal, the document may have been another publisher's.
-        let reads_all =
-            self.config.load().rules_for(publisher).any(|rule| rule.any_owner && rule.allows_id(id.as_str()));
+        let reads_all = self.rules.may_change_any_owner(publisher, id);
         let visible = changes.into_iter().take_while(|change| reads_all || change.document.is_some());
-        Ok(visible
-            .map(|change| DocumentRevision { at: change.at, writer: change.writer, document: change.document })
-            .collect())
+        Ok(visible.map(DocumentRevision::from).collect())
+    }
+
+    /// Returns the whole history of the document, newest first, for operators; checks no rights.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    pub async fn full_history(&self, id: &AgentId) -> Result<Vec<DocumentRevision>> {
+        let history = self.store.history(id.as_str(), store::MAX_HISTORY_CHANGES).await?;
+        Ok(history.into_iter().map(DocumentRevision::from).collect())
     }
 
     /// Returns whether `publisher` may publish at all.
     pub fn may_publish(&self, publisher: Publisher<'_>) -> bool {
-        self.config.load().rules_for(publisher).next().is_some()
+        self.rules.may_publish(publisher)
     }
-
-    fn may_change(&self, publisher: Publisher<'_>, id: &AgentId, stored: &StoredDocument) -> bool {
-        let is_owner = *stored.owner == *publisher.id;
-        self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()) && (is_owner || rule.any_owner))
-    }
-}
-
-/// Converts a stored document; `None` where its id is invalid, which only another program could have written.
-fn published_document(stored: StoredDocument) -> Option<PublishedDocument> {
-    Some(PublishedDocument {
-        id: stored.id.parse().ok()?,
-        document: stored.document,
-        owner: stored.owner,
-        created: stored.created,
-        updated: stored.updated,
-    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     agent::{EndpointScheme, SchemeSplit},
     net::Url,
-    registry::{DocumentBody, RawDocument, SourceKind, config::SignaturePolicy, document_parser},
+    registry::{DocumentBody, RawDocument, SourceKind, document_parser, signature_policy::SignaturePolicy},
     resolver::endpoint_hints,
     values::{json::type_name, sha256},
 };

@@ -18,7 +18,7 @@ mod pagination;
 mod security_schemes;
 mod slug;
 
-use super::{Feed, SourceKind, conditional_get::ConditionalClient, config::SignaturePolicy};
+use super::{Feed, SourceKind, conditional_get::ConditionalClient, signature_policy::SignaturePolicy};
 use crate::net::Url;
 
 /// Opens the feed of a registry of this kind, whose URL `client` has.

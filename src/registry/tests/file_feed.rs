@@ -1,6 +1,7 @@
 //! File feed: files and folders that change while the gateway runs.
 
 use super::*;
+use crate::values::ConfigDuration;
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 use tempfile::TempDir;
 

@@ -3,10 +3,11 @@
 use super::{
     super::{
         conditional_get::ConditionalClient,
-        config::{CacheBounds, RemoteSourceConfig, SignaturePolicy, SourceKind},
+        config::{CacheBounds, RemoteSourceConfig, SourceKind},
         last_known_good::LastKnownGoodFile,
         loss_guard::LossGuardPolicy,
         open_sources::OpenedSource,
+        signature_policy::SignaturePolicy,
         test_feed,
     },
     scripted_server::{ScriptedResponse, ScriptedServer, ok, response},

@@ -90,14 +90,10 @@ async fn r74_a_numeric_version_is_rejected_with_a_hint() {
     let reasons = fixture.rejection_reasons(document_with("version", json!(3.1))).await;
     assert_eq!(reasons.len(), 1, "{reasons:?}");
     assert!(reasons[0].starts_with("/version: ") && reasons[0].contains("\"3.1\""), "{reasons:?}");
-    let why = EmbeddedRegistry::parse_document(r#"{"id": "a", "version": 3.1.4}"#.into()).unwrap_err();
+    let why = parse_document(r#"{"id": "a", "version": 3.1.4}"#.into()).unwrap_err();
     assert!(why.violations()[0].message.contains("\"3.1.4\""), "{why:?}");
     for broken in ["", "[1,]", "{\"a\":1,\"a\":2}", "\u{feff}{}", &"[".repeat(200)] {
-        assert_eq!(
-            EmbeddedRegistry::parse_document(broken.to_owned().into()).unwrap_err().code(),
-            FaultCode::InvalidInput,
-            "{broken:?}"
-        );
+        assert_eq!(parse_document(broken.to_owned().into()).unwrap_err().code(), FaultCode::InvalidInput, "{broken:?}");
     }
 }
 
@@ -156,7 +152,7 @@ async fn r18_endpoints_that_the_gateway_must_not_reach_are_rejected() {
         assert!(!reasons[0].contains("secret"), "{reasons:?}");
     }
     for endpoint in ["https://192.0.2.1/", "https://10.0.0.1/", "https://agent.invalid/", "agent+https://192.0.2.1"] {
-        fixture.registry.publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+        fixture.registry.writes().publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
     }
 }
 
@@ -171,9 +167,9 @@ async fn r18_endpoints_that_an_operator_allows_can_be_published() {
         &["127.0.0.0/8"],
     )
     .await;
-    fixture.registry.policy.load().set_own_listeners(vec![own]);
+    fixture.registry.rules.policy.load().set_own_listeners(vec![own]);
     for endpoint in ["http://127.0.0.1:8080/", "agent+unix:///run/agents/a.sock#/x", "http://192.0.2.1/"] {
-        fixture.registry.publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+        fixture.registry.writes().publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
     }
     for endpoint in ["http://127.0.0.1:9999/", "agent+unix:///run/docker.sock", "agent+unix:///run/agents/../a.sock"] {
         assert!(

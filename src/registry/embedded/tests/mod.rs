@@ -7,7 +7,7 @@ mod write_authorization;
 
 use super::*;
 use crate::net::AddressRange;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A registry in its own file; `key:one` and `key:two` may publish everything, `key:team` ids that begin with `team-`,
@@ -65,14 +65,14 @@ fn id(text: &str) -> AgentId {
 
 impl TestRegistry {
     async fn publish_new(&self, publisher: Publisher<'_>, document: Value) -> PublishedDocument {
-        match self.registry.publish(publisher, document).await.unwrap() {
+        match self.registry.writes().publish(publisher, document).await.unwrap() {
             PublishOutcome::Created(stored) => stored,
             PublishOutcome::Updated(stored) => panic!("{stored:?}"),
         }
     }
 
     async fn publish_update(&self, publisher: Publisher<'_>, document: Value) -> PublishedDocument {
-        match self.registry.publish(publisher, document).await.unwrap() {
+        match self.registry.writes().publish(publisher, document).await.unwrap() {
             PublishOutcome::Updated(stored) => stored,
             PublishOutcome::Created(stored) => panic!("{stored:?}"),
         }
@@ -80,7 +80,7 @@ impl TestRegistry {
 
     /// Returns the violations of a document that is rejected, as `pointer: message`.
     async fn rejection_reasons(&self, document: Value) -> Vec<String> {
-        let why = self.registry.publish(ONE, document).await.unwrap_err();
+        let why = self.registry.writes().publish(ONE, document).await.unwrap_err();
         assert_eq!(why.code(), FaultCode::InvalidInput, "{why}");
         assert_eq!(why.http_status(), 400);
         why.violations().iter().map(|violation| format!("{}: {}", violation.pointer, violation.message)).collect()

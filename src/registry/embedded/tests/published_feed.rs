@@ -33,7 +33,8 @@ async fn r16_the_first_poll_reports_everything_and_later_polls_changes() {
     assert!(feed.poll().await.parts.is_empty());
     feed.acknowledge();
     let a = id("a");
-    let (removed, ()) = tokio::join!(fixture.registry.remove(ONE, &a, &WritePrecondition::Always), async {
+    let writes = fixture.registry.writes();
+    let (removed, ()) = tokio::join!(writes.remove(ONE, &a, &WritePrecondition::Always), async {
         feed.wait_for_update().await;
         assert_eq!(describe_parts(&feed.poll().await.parts), ["-registry/a"]);
         feed.acknowledge();
@@ -74,7 +75,7 @@ async fn r16_changes_without_a_notification_are_polled() {
     let second = EmbeddedRegistry::open(&fixture.config, Arc::default()).await.unwrap();
     let mut feed = fixture.registry.feed();
     feed.poll().await;
-    second.publish(ONE, document("a")).await.unwrap();
+    second.writes().publish(ONE, document("a")).await.unwrap();
     tokio::time::timeout(Duration::from_secs(5), feed.wait_for_update()).await.unwrap();
     assert_eq!(describe_parts(&feed.poll().await.parts), ["+registry/a"]);
 }
@@ -106,7 +107,7 @@ async fn r16_an_unreadable_store_keeps_its_documents_and_is_reported() {
         assert!(result.parts.is_empty() && result.error.is_some(), "{result:?}");
     }
     assert_eq!(
-        fixture.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
+        fixture.registry.writes().remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
         FaultCode::Overloaded
     );
     file.execute_batch("alter table hidden rename to gatepost_removed").unwrap();

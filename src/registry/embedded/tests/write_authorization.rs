@@ -1,7 +1,11 @@
 //! Authorization and preconditions of writes.
 
 use super::*;
-use crate::values::etag;
+use crate::{
+    agent::{AgentEndpoint, AgentSource, DocumentWriter},
+    registry::AgentOwnership,
+    values::etag,
+};
 
 #[tokio::test]
 async fn r3_callers_that_are_not_listed_cannot_publish() {
@@ -9,18 +13,19 @@ async fn r3_callers_that_are_not_listed_cannot_publish() {
     for publisher in [UNLISTED, Publisher { id: "anonymous", groups: &[] }] {
         assert!(!fixture.registry.may_publish(publisher));
         for sent in [document("a"), json!("broken")] {
-            let why = fixture.registry.publish(publisher, sent).await.unwrap_err();
+            let why = fixture.registry.writes().publish(publisher, sent).await.unwrap_err();
             assert_eq!(
                 (why.code(), why.violations().len()),
                 (FaultCode::PermissionDenied, 0),
                 "checked before the document"
             );
         }
-        let put = fixture.registry.put(publisher, &id("a"), document("a"), &WritePrecondition::Always).await;
+        let put = fixture.registry.writes().put(publisher, &id("a"), document("a"), &WritePrecondition::Always).await;
         assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
         assert_eq!(
             fixture
                 .registry
+                .writes()
                 .patch(publisher, &id("a"), json!({}), &WritePrecondition::Always)
                 .await
                 .unwrap_err()
@@ -28,7 +33,7 @@ async fn r3_callers_that_are_not_listed_cannot_publish() {
             FaultCode::PermissionDenied
         );
         assert_eq!(
-            fixture.registry.remove(publisher, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
+            fixture.registry.writes().remove(publisher, &id("a"), &WritePrecondition::Always).await.unwrap_err().code(),
             FaultCode::PermissionDenied
         );
         assert!(fixture.registry.owned_document(publisher, &id("a")).await.unwrap().is_none());
@@ -52,13 +57,14 @@ async fn r17_each_publisher_changes_only_its_own_documents() {
     let first = fixture.publish_new(ONE, document("a")).await;
     let mut other = document("a");
     other["name"] = json!("Mine now");
-    let why = fixture.registry.publish(TWO, other.clone()).await.unwrap_err();
+    let why = fixture.registry.writes().publish(TWO, other.clone()).await.unwrap_err();
     assert_eq!((why.code(), why.http_status()), (FaultCode::Conflict, 409));
-    let put = fixture.registry.put(TWO, &id("a"), other.clone(), &WritePrecondition::Always).await;
+    let put = fixture.registry.writes().put(TWO, &id("a"), other.clone(), &WritePrecondition::Always).await;
     assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
-    let patch = fixture.registry.patch(TWO, &id("a"), json!({"name": "Mine"}), &WritePrecondition::Always).await;
+    let patch =
+        fixture.registry.writes().patch(TWO, &id("a"), json!({"name": "Mine"}), &WritePrecondition::Always).await;
     assert_eq!(patch.unwrap_err().code(), FaultCode::PermissionDenied);
-    let removed = fixture.registry.remove(TWO, &id("a"), &WritePrecondition::Always).await;
+    let removed = fixture.registry.writes().remove(TWO, &id("a"), &WritePrecondition::Always).await;
     assert_eq!(removed.unwrap_err().code(), FaultCode::PermissionDenied);
     assert!(fixture.registry.owned_document(TWO, &id("a")).await.unwrap().is_none());
     assert_eq!(fixture.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
@@ -75,13 +81,14 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
     let admin = Publisher { id: "oauth:admin", groups: &groups };
     let patched = fixture
         .registry
+        .writes()
         .patch(admin, &id("a"), json!({"status": "inactive"}), &WritePrecondition::Always)
         .await
         .unwrap();
     assert_eq!(&*patched.owner, "key:one");
     let history = fixture.registry.history(ONE, &id("a"), 10).await.unwrap();
     assert_eq!(history.iter().map(|change| &*change.writer).collect::<Vec<_>>(), ["oauth:admin", "key:one"]);
-    fixture.registry.remove(admin, &id("a"), &WritePrecondition::Always).await.unwrap();
+    fixture.registry.writes().remove(admin, &id("a"), &WritePrecondition::Always).await.unwrap();
     assert!(fixture.registry.history(admin, &id("a"), 10).await.unwrap()[0].document.is_none());
     assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
 }
@@ -90,7 +97,7 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
 async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
     let fixture = open_registry().await;
     fixture.publish_new(ONE, document("a")).await;
-    fixture.registry.remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
+    fixture.registry.writes().remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
     fixture.publish_new(TWO, document("a")).await;
     let history = fixture.registry.history(TWO, &id("a"), 10).await.unwrap();
     assert_eq!(history.iter().map(|change| &*change.writer).collect::<Vec<_>>(), ["key:two"]);
@@ -100,13 +107,13 @@ async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
 async fn r3_ids_outside_a_publishers_patterns_are_refused_with_the_patterns() {
     let fixture = open_registry().await;
     fixture.publish_new(TEAM, document("team-a")).await;
-    let why = fixture.registry.publish(TEAM, document("other")).await.unwrap_err();
+    let why = fixture.registry.writes().publish(TEAM, document("other")).await.unwrap_err();
     assert_eq!(why.code(), FaultCode::PermissionDenied);
     assert!(why.message().contains("team-*"), "{why}");
     let mut unnamed = document("x");
     unnamed.as_object_mut().unwrap().remove("id");
-    assert_eq!(fixture.registry.publish(TEAM, unnamed).await.unwrap_err().code(), FaultCode::PermissionDenied);
-    let put = fixture.registry.put(TEAM, &id("other"), document("other"), &WritePrecondition::Always).await;
+    assert_eq!(fixture.registry.writes().publish(TEAM, unnamed).await.unwrap_err().code(), FaultCode::PermissionDenied);
+    let put = fixture.registry.writes().put(TEAM, &id("other"), document("other"), &WritePrecondition::Always).await;
     assert_eq!(put.unwrap_err().code(), FaultCode::PermissionDenied);
 }
 
@@ -115,14 +122,15 @@ async fn r19_put_creates_or_replaces_the_agent_of_its_path() {
     let fixture = open_registry().await;
     let mut sent = document("x");
     sent.as_object_mut().unwrap().remove("id");
-    let outcome = fixture.registry.put(ONE, &id("a"), sent.clone(), &WritePrecondition::Absent).await.unwrap();
+    let outcome = fixture.registry.writes().put(ONE, &id("a"), sent.clone(), &WritePrecondition::Absent).await.unwrap();
     let PublishOutcome::Created(outcome) = outcome else { panic!("{outcome:?}") };
     assert!(outcome.document.contains("\"id\":\"a\""));
     assert!(matches!(
-        fixture.registry.put(ONE, &id("a"), sent, &WritePrecondition::Always).await,
+        fixture.registry.writes().put(ONE, &id("a"), sent, &WritePrecondition::Always).await,
         Ok(PublishOutcome::Updated(_))
     ));
-    let why = fixture.registry.put(ONE, &id("a"), document("b"), &WritePrecondition::Always).await.unwrap_err();
+    let why =
+        fixture.registry.writes().put(ONE, &id("a"), document("b"), &WritePrecondition::Always).await.unwrap_err();
     assert_eq!((why.code(), why.violations()[0].pointer.as_str()), (FaultCode::InvalidInput, "/id"));
 }
 
@@ -133,27 +141,27 @@ async fn r19_writes_with_a_failed_precondition_are_refused() {
     let matches = |tag: &str| WritePrecondition::Matches(vec![tag.to_owned()]);
     let weak = format!("W/{tag}");
     for precondition in [WritePrecondition::Absent, matches("\"0\""), matches(&weak)] {
-        let put = fixture.registry.put(ONE, &id("a"), document_with("name", json!("B")), &precondition).await;
+        let put = fixture.registry.writes().put(ONE, &id("a"), document_with("name", json!("B")), &precondition).await;
         assert_eq!(put.unwrap_err().code(), FaultCode::PreconditionFailed, "{precondition:?}");
-        let patch = fixture.registry.patch(ONE, &id("a"), json!({"name": "B"}), &precondition).await;
+        let patch = fixture.registry.writes().patch(ONE, &id("a"), json!({"name": "B"}), &precondition).await;
         assert_eq!(patch.unwrap_err().code(), FaultCode::PreconditionFailed, "{precondition:?}");
-        let remove = fixture.registry.remove(ONE, &id("a"), &precondition).await;
+        let remove = fixture.registry.writes().remove(ONE, &id("a"), &precondition).await;
         assert_eq!(remove.unwrap_err().code(), FaultCode::PreconditionFailed, "{precondition:?}");
     }
-    let patched = fixture.registry.patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
+    let patched = fixture.registry.writes().patch(ONE, &id("a"), json!({"name": "B"}), &matches(&tag)).await.unwrap();
     assert!(patched.document.contains("\"name\":\"B\""));
-    assert!(fixture.registry.remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "the ETag has changed");
-    fixture.registry.remove(ONE, &id("a"), &matches("*")).await.unwrap();
+    assert!(fixture.registry.writes().remove(ONE, &id("a"), &matches(&tag)).await.is_err(), "the ETag has changed");
+    fixture.registry.writes().remove(ONE, &id("a"), &matches("*")).await.unwrap();
     for precondition in [WritePrecondition::Always, WritePrecondition::Absent, matches("*")] {
-        let patch = fixture.registry.patch(ONE, &id("a"), json!({"name": "B"}), &precondition).await;
+        let patch = fixture.registry.writes().patch(ONE, &id("a"), json!({"name": "B"}), &precondition).await;
         assert_eq!(patch.unwrap_err().code(), FaultCode::NotFound);
         assert_eq!(
-            fixture.registry.remove(ONE, &id("a"), &precondition).await.unwrap_err().code(),
+            fixture.registry.writes().remove(ONE, &id("a"), &precondition).await.unwrap_err().code(),
             FaultCode::NotFound
         );
     }
     assert_eq!(
-        fixture.registry.put(ONE, &id("a"), document("a"), &matches("*")).await.unwrap_err().code(),
+        fixture.registry.writes().put(ONE, &id("a"), document("a"), &matches("*")).await.unwrap_err().code(),
         FaultCode::PreconditionFailed
     );
 }
@@ -172,13 +180,18 @@ async fn r19_a_patch_is_validated_as_the_patched_document() {
         json!(null),
         json!({"operations": [{"name": "invoke"}]}),
     ] {
-        let why = fixture.registry.patch(ONE, &id("a"), patch.clone(), &WritePrecondition::Always).await.unwrap_err();
+        let why = fixture
+            .registry
+            .writes()
+            .patch(ONE, &id("a"), patch.clone(), &WritePrecondition::Always)
+            .await
+            .unwrap_err();
         assert_eq!(why.code(), FaultCode::InvalidInput, "{patch}");
         assert!(!why.violations().is_empty(), "{patch}");
     }
     assert_eq!(fixture.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().document, before.document);
     let patch = json!({"description": null, "tags": ["new"]});
-    let after = fixture.registry.patch(ONE, &id("a"), patch, &WritePrecondition::Always).await.unwrap();
+    let after = fixture.registry.writes().patch(ONE, &id("a"), patch, &WritePrecondition::Always).await.unwrap();
     let after: Value = serde_json::from_str(&after.document).unwrap();
     assert_eq!((after.get("description"), &after["tags"]), (None, &json!(["new"])));
 }
@@ -189,7 +202,8 @@ async fn r19_concurrent_patches_are_all_applied() {
     fixture.publish_new(ONE, document("a")).await;
     let names = ["x-a", "x-b", "x-c"];
     let a = id("a");
-    let patches = names.map(|name| fixture.registry.patch(ONE, &a, json!({name: true}), &WritePrecondition::Always));
+    let writes = fixture.registry.writes();
+    let patches = names.map(|name| writes.patch(ONE, &a, json!({name: true}), &WritePrecondition::Always));
     for patched in futures_util::future::join_all(patches).await {
         patched.unwrap();
     }
@@ -198,13 +212,53 @@ async fn r19_concurrent_patches_are_all_applied() {
     assert!(names.iter().all(|name| stored[name] == true), "{stored}");
 }
 
+/// A source whose agents have these ids; the agents at `other.example.com` are another publisher's.
+struct OtherSource(&'static [&'static str]);
+
+impl AgentOwnership for OtherSource {
+    fn has_agent(&self, id: &AgentId) -> bool {
+        self.0.contains(&id.as_str())
+    }
+
+    fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        let source = |id: &str| AgentSource { name: "registry".into(), writer: DocumentWriter::Publisher(id.into()) };
+        endpoint.to_string().contains("other.example.com").then(|| Arc::new(source("key:two")))
+    }
+}
+
+#[tokio::test]
+async fn r41_a_publisher_may_not_name_the_server_of_another_owners_agent_or_a_private_address() {
+    let fixture = open_registry().await;
+    fixture.registry.set_ownership(Arc::new(OtherSource(&[])));
+    let at = |endpoint: &str| {
+        let mut document = document("evil2");
+        document["endpoint"] = json!(endpoint);
+        document
+    };
+    for endpoint in [
+        "https://other.example.com/secret",
+        "wss://other.example.com:443/x",
+        "https://10.0.0.7/x",
+        "https://[fd00::1]/x",
+    ] {
+        let refused = fixture.registry.writes().publish(ONE, at(endpoint)).await.unwrap_err();
+        assert_eq!(refused.code(), FaultCode::InvalidInput, "{endpoint}");
+        assert_eq!(refused.violations()[0].pointer, "/endpoint", "{endpoint}");
+    }
+    fixture.publish_new(TWO, at("https://other.example.com/secret")).await;
+}
+
 #[tokio::test]
 async fn r10_an_id_of_another_source_is_a_conflict_unless_published_before() {
     let fixture = open_registry().await;
     fixture.publish_new(ONE, document("both")).await;
-    fixture.registry.set_reserved_ids(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
-    assert_eq!(fixture.registry.publish(ONE, document("elsewhere")).await.unwrap_err().code(), FaultCode::Conflict);
-    let put = fixture.registry.put(ONE, &id("elsewhere"), document("elsewhere"), &WritePrecondition::Always).await;
+    fixture.registry.set_ownership(Arc::new(OtherSource(&["elsewhere", "both"])));
+    assert_eq!(
+        fixture.registry.writes().publish(ONE, document("elsewhere")).await.unwrap_err().code(),
+        FaultCode::Conflict
+    );
+    let put =
+        fixture.registry.writes().put(ONE, &id("elsewhere"), document("elsewhere"), &WritePrecondition::Always).await;
     assert_eq!(put.unwrap_err().code(), FaultCode::Conflict);
     fixture.publish_update(ONE, document("both")).await;
     fixture.publish_new(ONE, document("free")).await;
@@ -215,11 +269,11 @@ async fn r16_document_limits_are_enforced() {
     let fixture =
         open_registry_with(|config| (config.max_documents_per_publisher, config.max_documents) = (1, 2), &[]).await;
     fixture.publish_new(ONE, document("a")).await;
-    let why = fixture.registry.publish(ONE, document("b")).await.unwrap_err();
+    let why = fixture.registry.writes().publish(ONE, document("b")).await.unwrap_err();
     assert_eq!(why.code(), FaultCode::PermissionDenied);
     assert!(why.message().contains("max_documents_per_publisher"), "{why}");
     fixture.publish_new(TWO, document("c")).await;
-    let why = fixture.registry.publish(TEAM, document("team-a")).await.unwrap_err();
+    let why = fixture.registry.writes().publish(TEAM, document("team-a")).await.unwrap_err();
     assert_eq!(why.code(), FaultCode::Conflict);
     assert!(why.message().contains("max_documents"), "{why}");
 }

@@ -54,16 +54,19 @@ async fn r17_r20_a_document_is_published_patched_and_removed() {
     on_both(async |config| {
         let registry = open(config).await;
         let id: AgentId = "a".parse().unwrap();
-        let PublishOutcome::Created(first) = registry.publish(ONE, document("a")).await.unwrap() else { panic!() };
+        let PublishOutcome::Created(first) = registry.writes().publish(ONE, document("a")).await.unwrap() else {
+            panic!()
+        };
         let owned = registry.owned_document(ONE, &id).await.unwrap().unwrap();
         assert_eq!((owned.document, owned.created), (first.document.clone(), first.created));
-        let patched = registry.patch(ONE, &id, json!({"tags": ["x"]}), &WritePrecondition::Always).await.unwrap();
+        let patched =
+            registry.writes().patch(ONE, &id, json!({"tags": ["x"]}), &WritePrecondition::Always).await.unwrap();
         assert!(patched.document.contains("\"tags\":[\"x\"]") && patched.created == first.created);
         let two = Publisher { id: "key:two", groups: &[] };
-        assert_eq!(registry.publish(two, document("a")).await.unwrap_err().code(), FaultCode::Conflict);
+        assert_eq!(registry.writes().publish(two, document("a")).await.unwrap_err().code(), FaultCode::Conflict);
         let history = registry.history(ONE, &id, 10).await.unwrap();
         assert_eq!(history[1].document.as_deref(), Some(&*first.document));
-        registry.remove(ONE, &id, &WritePrecondition::Always).await.unwrap();
+        registry.writes().remove(ONE, &id, &WritePrecondition::Always).await.unwrap();
         assert!(registry.owned_document(ONE, &id).await.unwrap().is_none());
     })
     .await;
@@ -86,14 +89,14 @@ async fn r16_a_published_agent_reaches_other_gateways_in_under_a_second() {
     let mut attempts = 0;
     eventually("the second gateway listens", async || {
         attempts += 1;
-        one.publish(ONE, document(&format!("warm-{attempts}"))).await.unwrap();
+        one.writes().publish(ONE, document(&format!("warm-{attempts}"))).await.unwrap();
         tokio::time::timeout(Duration::from_millis(200), second_feed.wait_for_update()).await.is_ok()
     })
     .await;
     for number in 0..5 {
         let id = format!("a-{number}");
         let started = Instant::now();
-        one.publish(ONE, document(&id)).await.unwrap();
+        one.writes().publish(ONE, document(&id)).await.unwrap();
         while !matches!(find_update(&second_feed.poll().await.parts, &id), Some(PartUpdate::Replaced(_))) {
             tokio::time::timeout(Duration::from_secs(1), second_feed.wait_for_update())
                 .await
@@ -101,7 +104,7 @@ async fn r16_a_published_agent_reaches_other_gateways_in_under_a_second() {
         }
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
-    one.remove(ONE, &"a-0".parse().unwrap(), &WritePrecondition::Always).await.unwrap();
+    one.writes().remove(ONE, &"a-0".parse().unwrap(), &WritePrecondition::Always).await.unwrap();
     while !matches!(find_update(&second_feed.poll().await.parts, "a-0"), Some(PartUpdate::Removed)) {
         tokio::time::timeout(Duration::from_secs(1), second_feed.wait_for_update())
             .await
@@ -114,11 +117,11 @@ async fn r16_a_database_outage_refuses_writes_and_removes_no_agent() {
     let mut server = Postgres::start().await;
     let config = config(json!({"database": server.create_database().await, "poll_interval": "500ms"}));
     let registry = open(&config).await;
-    registry.publish(ONE, document("a")).await.unwrap();
+    registry.writes().publish(ONE, document("a")).await.unwrap();
     let mut feed = registry.feed();
     assert_eq!(feed.poll().await.parts.len(), 1);
     server.stop();
-    let fault = registry.publish(ONE, document("b")).await.unwrap_err();
+    let fault = registry.writes().publish(ONE, document("b")).await.unwrap_err();
     assert_eq!((fault.code(), fault.http_status()), (FaultCode::Overloaded, 503));
     assert!(fault.retry_after_secs().is_some());
     let result = feed.poll().await;

@@ -1,0 +1,28 @@
+//! Requirements on the signatures of a source's documents.
+
+use super::config::RemoteSourceConfig;
+use crate::signing::TrustedKeys;
+use std::sync::Arc;
+
+/// Requirements on the signatures of a source's documents.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SignaturePolicy {
+    /// Trusted publishers: a document whose signature is not valid under one of their keys is rejected.
+    pub(super) trusted_keys: Option<Arc<TrustedKeys>>,
+    /// Whether a document without a signature is rejected too.
+    pub(super) require_signature: bool,
+}
+
+impl SignaturePolicy {
+    /// Reads the keys that a source names.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a JWK Set.
+    pub(super) fn load(remote: &RemoteSourceConfig) -> Result<Self, String> {
+        let Some(path) = &remote.publisher_jwks else { return Ok(Self::default()) };
+        let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
+        let jwks = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
+        let trusted_keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{}: {why}", path.display()))?;
+        Ok(Self { trusted_keys: Some(Arc::new(trusted_keys)), require_signature: remote.require_signature })
+    }
+}
