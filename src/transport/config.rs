@@ -2,6 +2,7 @@
 //! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
 
 use super::{CredentialDestinations, MatrixConfig};
+use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
 use std::time::Duration;
 
@@ -56,11 +57,6 @@ fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
     *settings == super::UpstreamWebSocketConfig::default()
 }
 
-/// Whether neither origins nor sources are named.
-pub(super) fn is_unset(destinations: &CredentialDestinations) -> bool {
-    *destinations == CredentialDestinations::default()
-}
-
 /// When a failing endpoint is taken out of use for a while. Only failures to reach the endpoint count: connections that
 /// are refused or closed without a reply, and timeouts. Any reply of the agent, even an error, counts as success.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -111,7 +107,7 @@ pub struct UpstreamTlsConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
     /// To which agents the gateway presents `certificate`. Required with `certificate`.
-    #[serde(skip_serializing_if = "is_unset")]
+    #[serde(skip_serializing_if = "CredentialDestinations::is_unset")]
     pub destinations: CredentialDestinations,
 }
 
@@ -129,7 +125,7 @@ pub struct UpstreamMqttConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<ConfigDuration>,
     /// The brokers that receive user name and password. Required with `username`.
-    #[serde(skip_serializing_if = "is_unset")]
+    #[serde(skip_serializing_if = "CredentialDestinations::is_unset")]
     pub destinations: CredentialDestinations,
 }
 
@@ -146,7 +142,7 @@ pub struct UpstreamCredential {
     /// Where the secret is stored.
     pub value: SecretRef,
     /// The agents that receive the credential. Required.
-    #[serde(default, skip_serializing_if = "is_unset")]
+    #[serde(default, skip_serializing_if = "CredentialDestinations::is_unset")]
     pub destinations: CredentialDestinations,
 }
 
@@ -183,6 +179,48 @@ impl TransportConfig {
             additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
             public_addresses_only: self.public_addresses_only || base.public_addresses_only,
         }
+    }
+}
+
+impl TransportConfig {
+    /// Returns the problems of credentials that may be sent nowhere.
+    pub(super) fn destination_problems(&self) -> Vec<String> {
+        let credential = self.credential.iter().map(|credential| ("credential", &credential.destinations));
+        let certificate = self.tls.certificate.iter().map(|_| ("tls", &self.tls.destinations));
+        let login = self.mqtt.username.iter().map(|_| ("mqtt", &self.mqtt.destinations));
+        let account = self.matrix.iter().filter(|matrix| matrix.access_token.is_some());
+        let account = account.map(|matrix| ("matrix", &matrix.destinations));
+        let all = credential.chain(certificate).chain(login).chain(account);
+        all.filter_map(|(section, destinations)| destinations.problem(&format!("{section}.destinations"))).collect()
+    }
+
+    /// Returns the settings for calls to the endpoint of `agent`, without the credentials that may not be sent there.
+    #[must_use]
+    pub(super) fn for_endpoint(&self, agent: &Agent) -> Self {
+        let mut settings = self.clone();
+        settings.credential = settings.credential.filter(|credential| credential.destinations.include(agent));
+        if !settings.tls.destinations.include(agent) {
+            (settings.tls.certificate, settings.tls.key) = (None, None);
+        }
+        if !settings.mqtt.destinations.include(agent) {
+            (settings.mqtt.username, settings.mqtt.password) = (None, None);
+        }
+        settings.matrix = settings.matrix.filter(|matrix| matrix.destinations.include(agent));
+        settings
+    }
+
+    /// Returns the settings for an `agent://` name, which [`TransportConfig::for_endpoint`] narrows once the name is
+    /// resolved. A name leads wherever its domain says, so only a name that the operator wrote leads to a server with a
+    /// credential.
+    #[must_use]
+    pub(super) fn for_name(&self, agent: &Agent) -> Self {
+        let mut settings = self.clone();
+        if !agent.source.is_operator() {
+            (settings.credential, settings.matrix) = (None, None);
+            (settings.tls.certificate, settings.tls.key) = (None, None);
+            (settings.mqtt.username, settings.mqtt.password) = (None, None);
+        }
+        settings
     }
 }
 

@@ -3,7 +3,6 @@
 use super::{
     agent_uri_transport::AgentUriTransports,
     config::TransportConfig,
-    credential_destinations::{destination_problems, settings_for_endpoint, settings_for_name},
     endpoint_transport::EndpointTransport,
     http::HttpUpstreamClient,
     local::{LocalRuntimes, LocalTransports},
@@ -80,15 +79,15 @@ impl TransportKinds {
 
 impl TransportBuilder for TransportKinds {
     fn problems(&self, settings: &TransportConfig) -> Vec<String> {
-        self.all().into_iter().flat_map(|kind| kind.problems(settings)).chain(destination_problems(settings)).collect()
+        self.all().into_iter().flat_map(|kind| kind.problems(settings)).chain(settings.destination_problems()).collect()
     }
 
     fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {
         let scheme = agent.endpoint.scheme();
         let settings = if scheme.access() == EndpointAccess::Resolution {
-            settings_for_name(settings, agent)
+            settings.for_name(agent)
         } else {
-            settings_for_endpoint(settings, agent)
+            settings.for_endpoint(agent)
         };
         self.kind_of(scheme).build_transport(agent, &settings)
     }

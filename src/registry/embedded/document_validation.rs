@@ -45,6 +45,7 @@ const RESERVED_IDS: &[&str] = &["search", "resolve"];
 #[derive(Debug)]
 pub(super) struct ValidDocument {
     pub(super) id: AgentId,
+    pub(super) endpoint: AgentEndpoint,
     pub(super) text: Arc<str>,
 }
 
@@ -59,8 +60,37 @@ pub fn parse_document(text: Bytes) -> Result<Value> {
     })
 }
 
-/// Validates the documents of one publisher, or those that an operator imports.
-pub(super) struct DocumentValidator<'a> {
+/// Validates everything of a document but its endpoint.
+///
+/// # Errors
+/// `InvalidInput` with every violation.
+pub(super) async fn validate_document(document: Value) -> Result<ValidDocument> {
+    if is_deeper_than(&document, MAX_DEPTH) {
+        return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
+    }
+    // Compiling schemas may take long.
+    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document), document));
+    let (result, document) =
+        validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
+    let agent = result?;
+    if RESERVED_IDS.contains(&agent.id.as_str()) {
+        return Err(invalid_document(vec![violation(
+            "/id",
+            "is reserved for a path of the registry (choose another)",
+        )]));
+    }
+    let text: Arc<str> = document.to_string().into();
+    if text.len() > MAX_DOCUMENT_SIZE {
+        return Err(invalid_document(vec![violation(
+            "",
+            format!("has {} bytes (at most {MAX_DOCUMENT_SIZE})", text.len()),
+        )]));
+    }
+    Ok(ValidDocument { id: agent.id, endpoint: agent.endpoint, text })
+}
+
+/// Checks the endpoints of one publisher, or of documents that an operator imports.
+pub(super) struct EndpointValidator<'a> {
     /// `None` for an operator who imports documents of any publisher.
     pub(super) publisher: Option<Publisher<'a>>,
     pub(super) config: &'a PublishConfig,
@@ -69,37 +99,16 @@ pub(super) struct DocumentValidator<'a> {
     pub(super) ownership: Option<&'a dyn AgentOwnership>,
 }
 
-impl DocumentValidator<'_> {
-    /// Validates `document`.
+impl EndpointValidator<'_> {
+    /// Checks an endpoint.
     ///
     /// # Errors
-    /// `InvalidInput` with every violation.
-    pub(super) async fn validate(&self, document: Value) -> Result<ValidDocument> {
-        if is_deeper_than(&document, MAX_DEPTH) {
-            return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
+    /// `InvalidInput`.
+    pub(super) async fn validate(&self, endpoint: &AgentEndpoint) -> Result<()> {
+        match self.check_endpoint(endpoint).await {
+            Some(why) => Err(invalid_document(vec![violation("/endpoint", why)])),
+            None => Ok(()),
         }
-        // Compiling schemas may take long.
-        let validation = tokio::task::spawn_blocking(move || (validate_structure(&document), document));
-        let (result, document) =
-            validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
-        let agent = result?;
-        if RESERVED_IDS.contains(&agent.id.as_str()) {
-            return Err(invalid_document(vec![violation(
-                "/id",
-                "is reserved for a path of the registry (choose another)",
-            )]));
-        }
-        if let Some(why) = self.check_endpoint(&agent.endpoint).await {
-            return Err(invalid_document(vec![violation("/endpoint", why)]));
-        }
-        let text: Arc<str> = document.to_string().into();
-        if text.len() > MAX_DOCUMENT_SIZE {
-            return Err(invalid_document(vec![violation(
-                "",
-                format!("has {} bytes (at most {MAX_DOCUMENT_SIZE})", text.len()),
-            )]));
-        }
-        Ok(ValidDocument { id: agent.id, text })
     }
 
     /// Returns why the publisher may not name this endpoint, or why the gateway would not reach an agent there.

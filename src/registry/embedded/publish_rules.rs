@@ -4,7 +4,7 @@
 use super::{
     super::AgentOwnership,
     config::PublishConfig,
-    document_validation::{DocumentValidator, ValidDocument},
+    document_validation::{EndpointValidator, ValidDocument},
     publisher::Publisher,
 };
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
     store::StoredDocument,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
-use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// The rules of publishing.
@@ -28,7 +27,7 @@ pub(super) struct PublishRules {
 /// A publisher's rights to one agent.
 #[derive(Clone, Copy)]
 pub(super) struct WriteAccess<'a> {
-    pub(super) publisher: &'a str,
+    pub(super) publisher: Publisher<'a>,
     /// Whether the publisher may also change the agents of other publishers.
     pub(super) any_owner: bool,
 }
@@ -101,7 +100,7 @@ impl PublishRules {
         let config = self.config.load();
         let mut matching_rules = config.rules_for(publisher).filter(|rule| rule.allows_id(id.as_str())).peekable();
         if matching_rules.peek().is_some() {
-            return Ok(WriteAccess { publisher: publisher.id, any_owner: matching_rules.any(|rule| rule.any_owner) });
+            return Ok(WriteAccess { publisher, any_owner: matching_rules.any(|rule| rule.any_owner) });
         }
         let patterns: Vec<&str> =
             config.rules_for(publisher).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
@@ -119,14 +118,19 @@ impl PublishRules {
         self.ownership.load_full().is_some_and(|ownership| ownership.has_agent(id))
     }
 
-    /// Validates a document of `publisher`; `None` for an operator who imports it.
+    /// Checks that `publisher` may name the endpoint of a document; `None` for an operator who imports it.
     ///
     /// # Errors
-    /// `InvalidInput` with every violation.
-    pub(super) async fn validate(&self, publisher: Option<Publisher<'_>>, document: Value) -> Result<ValidDocument> {
+    /// `InvalidInput`.
+    pub(super) async fn validate_endpoint(
+        &self,
+        publisher: Option<Publisher<'_>>,
+        document: &ValidDocument,
+    ) -> Result<()> {
         let (config, policy, ownership) = (self.config.load(), self.policy.load(), self.ownership.load_full());
         let ownership = ownership.as_deref().map(|ownership| &**ownership);
-        DocumentValidator { publisher, config: &config, policy: &policy, ownership }.validate(document).await
+        let validator = EndpointValidator { publisher, config: &config, policy: &policy, ownership };
+        validator.validate(&document.endpoint).await
     }
 
     pub(super) fn document_limits(&self) -> DocumentLimits {

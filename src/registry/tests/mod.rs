@@ -19,7 +19,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -36,7 +36,7 @@ struct CountingCompiler {
     number: usize,
     compiled: AtomicUsize,
     refused_id: Mutex<Option<String>>,
-    trusts_no_endpoint: bool,
+    trusts_no_endpoint: AtomicBool,
 }
 
 impl CountingCompiler {
@@ -59,7 +59,7 @@ impl CompileRoute for CountingCompiler {
     }
 
     fn endpoint_trust(&self, _: &Agent) -> EndpointTrust {
-        if self.trusts_no_endpoint { EndpointTrust::Unlisted } else { EndpointTrust::Listed }
+        if self.trusts_no_endpoint.load(Ordering::SeqCst) { EndpointTrust::Unlisted } else { EndpointTrust::Listed }
     }
 }
 

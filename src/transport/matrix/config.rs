@@ -1,9 +1,6 @@
 //! Configuration of the gateway's account on Matrix.
 
-use crate::{
-    transport::{config::is_unset, credential_destinations::CredentialDestinations},
-    values::SecretRef,
-};
+use crate::{transport::credential_destinations::CredentialDestinations, values::SecretRef};
 
 /// The account that sends calls to agents on Matrix (R98).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -24,7 +21,7 @@ pub struct MatrixConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_join: Option<bool>,
     /// The rooms in which the account calls agents. Required with `access_token`.
-    #[serde(skip_serializing_if = "is_unset")]
+    #[serde(skip_serializing_if = "CredentialDestinations::is_unset")]
     pub destinations: CredentialDestinations,
 }
 
