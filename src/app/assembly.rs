@@ -20,7 +20,7 @@ use crate::{
     },
     limit::CallLimiter,
     net::{AddressPolicy, FetchClient},
-    registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
+    registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     telemetry::{AccessLog, Metrics},
     transport::UpstreamClient,
@@ -79,8 +79,7 @@ impl GatewayAssembly {
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
         let search_indexer = create_search_indexer(file, &catalogue)?;
         if let Some(registry) = &registry {
-            let catalogue = Arc::clone(&catalogue);
-            registry.set_reserved_ids(Arc::new(move |id| catalogue.load().get(id.as_str()).is_some()));
+            registry.set_ownership(Arc::clone(&catalogue) as _);
         }
         let directory = build_directory(file, &search_indexer, registry, &resolver, Some(&auth))
             .map_err(|problems| prefix_problems("directory", problems))?;
@@ -287,6 +286,7 @@ fn build_routes(
         limits: Arc::clone(limits),
         transport: transport.clone(),
         metrics: Arc::clone(metrics),
+        endpoint_rules: EndpointRules::new(&file.agents.sources, file.registry.as_ref()),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     contract::{self, OperationContract},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
-    registry::CompileRoute,
+    registry::{CompileRoute, EndpointRules, EndpointTrust},
     telemetry::{AgentMetrics, Metrics},
     transport::{self, BreakerState, TransportConfig, UpstreamClient},
     values::{Glob, Rate},
@@ -78,6 +78,8 @@ pub struct AgentRouteCompiler {
     pub transport: UpstreamClient,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// The endpoints that documents may name.
+    pub endpoint_rules: EndpointRules,
 }
 
 impl CompileRoute for AgentRouteCompiler {
@@ -106,6 +108,10 @@ impl CompileRoute for AgentRouteCompiler {
             concurrency = rule.max_concurrency.or(concurrency);
             adaptive = rule.adaptive_concurrency.or(adaptive);
             runs_as_task = rule.runs_as_task.or(runs_as_task);
+        }
+        match self.endpoint_rules.check(&agent) {
+            Ok(trust) => settings.public_addresses_only = trust == EndpointTrust::Unlisted,
+            Err(why) => problems.push(why),
         }
         let upstream = match self.transport.compile_upstream_set(&agent, &settings) {
             Ok(upstream) if problems.is_empty() => upstream,
@@ -137,6 +143,10 @@ impl CompileRoute for AgentRouteCompiler {
             upstream,
             agent,
         })
+    }
+
+    fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust {
+        self.endpoint_rules.check(agent).unwrap_or(EndpointTrust::Unlisted)
     }
 }
 

@@ -2,19 +2,19 @@
 //! A call loads the snapshot without a lock and keeps its route; a change builds the next snapshot off to the side.
 
 use super::{
-    AgentSnapshot, DocumentRejection,
-    feed::RawDocument,
+    AgentOwnership, AgentSnapshot, DocumentRejection,
     ingest::CatalogueState,
     merge_sources::merge_sources,
     route_compilation::{
-        CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
+        CompileRoute, CompiledByIdentity, CompiledDocument, SchemaInterner, SourcedDocument, compile_documents,
+        parallel_map,
     },
     source_health::SourceHealth,
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{SourceSpec, SourceState},
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentEndpoint, AgentId, AgentSource},
     telemetry::{AgentDocumentState, Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
@@ -229,6 +229,16 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 }
 
+impl<R: Send + Sync + 'static> AgentOwnership for Catalogue<R> {
+    fn has_agent(&self, id: &AgentId) -> bool {
+        self.load().get(id.as_str()).is_some()
+    }
+
+    fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        self.load().endpoint_owner(endpoint).cloned()
+    }
+}
+
 /// For agents that are looked up individually and are in no snapshot.
 impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Returns the number of the compiler in force.
@@ -237,10 +247,10 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     /// Compiles one document. Blocks the thread.
-    pub(super) fn compile_document(&self, document: RawDocument) -> Arc<CompiledDocument<R>> {
+    pub(super) fn compile_document(&self, document: SourcedDocument) -> Arc<CompiledDocument<R>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
         let compiled =
-            compile_documents(vec![document], &CompiledByDigest::default(), &compiler, &SchemaInterner::default())
+            compile_documents(vec![document], &CompiledByIdentity::default(), &compiler, &SchemaInterner::default())
                 .pop();
         compiled.unwrap_or_else(|| unreachable!("one document was compiled"))
     }

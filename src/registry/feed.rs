@@ -75,6 +75,8 @@ pub struct RawDocument {
     pub digest: [u8; 32],
     /// The content.
     pub body: DocumentBody,
+    /// The caller who published the document, in the built-in registry.
+    pub publisher: Option<Arc<str>>,
 }
 
 /// Content of a document.

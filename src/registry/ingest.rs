@@ -3,8 +3,8 @@
 
 use super::{
     MAX_AGENTS,
-    feed::{PartUpdate, RawDocument},
-    route_compilation::{CompiledByDigest, SchemaInterner, SharedCompiler, compile_documents},
+    feed::PartUpdate,
+    route_compilation::{CompiledByIdentity, SchemaInterner, SharedCompiler, SourcedDocument, compile_documents},
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{CompiledParts, SourceState},
 };
@@ -32,7 +32,7 @@ struct IngestPlan {
 
 /// Documents of several poll results, and the number that may still be added.
 struct IngestBatch {
-    documents: Vec<RawDocument>,
+    documents: Vec<SourcedDocument>,
     capacity: usize,
 }
 
@@ -43,16 +43,17 @@ impl<R> CatalogueState<R> {
 }
 
 impl<R: Send + Sync + 'static> CatalogueState<R> {
-    /// Returns the documents that are compiled already, by digest.
-    fn compiled_by_digest(&self, documents: &[RawDocument]) -> CompiledByDigest<R> {
+    /// Returns the documents that are compiled already.
+    fn compiled_by_identity(&self, documents: &[SourcedDocument]) -> CompiledByIdentity<R> {
         if documents.is_empty() {
-            return CompiledByDigest::default();
+            return CompiledByIdentity::default();
         }
-        let digests: HashSet<&[u8; 32], RandomState> = documents.iter().map(|document| &document.digest).collect();
+        let digests: HashSet<&[u8; 32], RandomState> =
+            documents.iter().map(|document| &document.identity.digest).collect();
         let compiled = self.sources.iter().flat_map(SourceState::all_documents);
         compiled
-            .filter(|document| digests.contains(&document.digest))
-            .map(|document| (document.digest, Arc::clone(document)))
+            .filter(|document| digests.contains(&document.identity.digest))
+            .map(|document| (document.identity.clone(), Arc::clone(document)))
             .collect()
     }
 
@@ -63,7 +64,7 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         let plans: Vec<_> = polls.into_iter().map(|poll| self.plan_ingest(poll, &mut batch)).collect();
         let documents = batch.documents;
         // All documents in one batch, so that a folder of many small files uses all cores, as one large file does.
-        let reusable = self.compiled_by_digest(&documents);
+        let reusable = self.compiled_by_identity(&documents);
         let mut compiled = compile_documents(documents, &reusable, &self.compiler, &self.schemas).into_iter();
         let outcomes = plans.into_iter().map(|plan| {
             let plan = match plan {
@@ -113,7 +114,14 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
                 PartUpdate::Replaced(documents) => {
                     batch.capacity = batch.capacity + previous_count - documents.len();
                     plan.parts.push((part.name, Some(documents.len())));
-                    batch.documents.extend(documents);
+                    let unpublished = Arc::new(source.spec.agent_source(None));
+                    batch.documents.extend(documents.into_iter().map(|mut document| {
+                        let source = match document.publisher.take() {
+                            Some(publisher) => Arc::new(source.spec.agent_source(Some(publisher))),
+                            None => Arc::clone(&unpublished),
+                        };
+                        SourcedDocument::new(document, source)
+                    }));
                 }
                 PartUpdate::Unreadable(why) => source.set_part_error(part.name, Some(why)),
                 PartUpdate::ReadableAgain => source.set_part_error(part.name, None),

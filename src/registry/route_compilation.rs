@@ -1,16 +1,21 @@
 //! Compiles documents into routes, on all cores. A document with an unchanged digest is reused and not compiled again.
 //! A document that is invalid, or whose compilation panics, affects only itself.
 
-use super::{document_parser, feed::RawDocument};
+use super::{
+    document_parser,
+    endpoint_rules::EndpointTrust,
+    feed::{DocumentBody, RawDocument},
+};
 use crate::{
-    agent::{Agent, AgentId},
-    values::json::truncate,
+    agent::{Agent, AgentId, AgentSource, EndpointOrigin},
+    values::{json::truncate, sha256},
 };
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
+    hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -28,6 +33,50 @@ pub trait CompileRoute: Send + Sync {
     /// # Errors
     /// Every reason why the agent cannot be routed to.
     fn compile(&self, agent: Arc<Agent>) -> Result<Self::Route, Vec<String>>;
+
+    /// Returns whether the operator named the endpoint of `agent`, which [`CompileRoute::compile`] has accepted.
+    fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust;
+}
+
+/// What a document is known by: the same text from another source is another document, because its writer may do less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DocumentIdentity {
+    pub(super) digest: [u8; 32],
+    source: Arc<AgentSource>,
+}
+
+impl Hash for DocumentIdentity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+/// A document with its identity.
+pub(super) struct SourcedDocument {
+    pub(super) identity: DocumentIdentity,
+    body: DocumentBody,
+}
+
+impl SourcedDocument {
+    pub(super) fn new(document: RawDocument, source: Arc<AgentSource>) -> Self {
+        Self { identity: DocumentIdentity { digest: document.digest, source }, body: document.body }
+    }
+}
+
+/// What an agent claims by its endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerClaim {
+    /// A digest of the server.
+    pub(super) server: u128,
+    pub(super) trust: EndpointTrust,
+}
+
+impl ServerClaim {
+    /// Returns the digest of the server behind an origin.
+    pub(super) fn server_digest(origin: &EndpointOrigin) -> u128 {
+        let [bytes @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = sha256(origin.server().as_bytes());
+        u128::from_le_bytes(bytes)
+    }
 }
 
 /// The compiler in force.
@@ -64,12 +113,14 @@ const MAX_REASON_LENGTH: usize = 500;
 
 /// Result of compiling one document.
 pub(super) struct CompiledDocument<R> {
-    pub(super) digest: [u8; 32],
+    pub(super) identity: DocumentIdentity,
     /// The agent, where the document is valid.
     pub(super) agent: Option<Arc<Agent>>,
     /// The `id` member of a document that is not a valid agent.
     pub(super) id: Option<Box<str>>,
     pub(super) route: Result<Arc<R>, Vec<String>>,
+    /// The server that the agent is at, where it can be called.
+    pub(super) claim: Option<ServerClaim>,
 }
 
 impl<R> CompiledDocument<R> {
@@ -81,15 +132,19 @@ impl<R> CompiledDocument<R> {
 }
 
 impl<R: Send + Sync + 'static> CompiledDocument<R> {
-    fn compile(document: RawDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
-        let digest = document.digest;
-        let reject = |id, reasons| Self { digest, agent: None, id, route: Err(truncate_reasons(reasons)) };
+    fn rejected(identity: DocumentIdentity, id: Option<Box<str>>, reasons: Vec<String>) -> Self {
+        Self { identity, agent: None, id, route: Err(truncate_reasons(reasons)), claim: None }
+    }
+
+    fn compile(document: SourcedDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+        let identity = document.identity;
         let value = match document_parser::parse_value(document.body) {
             Ok(value) => value,
-            Err(why) => return reject(None, vec![why]),
+            Err(why) => return Self::rejected(identity, None, vec![why]),
         };
-        match Agent::from_document(&value, digest) {
-            Ok(mut agent) => {
+        match Agent::from_document(&value, identity.digest) {
+            Ok(agent) => {
+                let mut agent = agent.with_source(Arc::clone(&identity.source));
                 for operation in &mut agent.operations {
                     schemas.intern(&mut operation.inputs);
                     schemas.intern(&mut operation.outputs);
@@ -98,7 +153,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             }
             Err(reasons) => {
                 let id = value.get("id").and_then(|id| id.as_str()).map(|id| truncate(id, 128).into());
-                reject(id, reasons)
+                Self::rejected(identity, id, reasons)
             }
         }
     }
@@ -109,7 +164,12 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             .unwrap_or_else(|_| Err(vec![internal_error()]))
             .map(Arc::new)
             .map_err(truncate_reasons);
-        Self { digest: agent.digest, agent: Some(agent), id: None, route }
+        let identity = DocumentIdentity { digest: agent.digest, source: Arc::clone(&agent.source) };
+        let claim = route.is_ok().then(|| ServerClaim {
+            server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
+            trust: compiler.endpoint_trust(&agent),
+        });
+        Self { identity, agent: Some(agent), id: None, route, claim }
     }
 
     /// Compiles the agent again with another compiler.
@@ -127,27 +187,22 @@ fn internal_error() -> String {
     "internal error: compiling the document panicked (a defect of the gateway)".to_owned()
 }
 
-/// Compiled documents by digest.
-pub(super) type CompiledByDigest<R> = HashMap<[u8; 32], Arc<CompiledDocument<R>>, RandomState>;
+/// Compiled documents by identity.
+pub(super) type CompiledByIdentity<R> = HashMap<DocumentIdentity, Arc<CompiledDocument<R>>, RandomState>;
 
 /// Parses and compiles the documents that `reusable` does not contain; the result has the order of `documents`.
 pub(super) fn compile_documents<R: Send + Sync + 'static>(
-    documents: Vec<RawDocument>,
-    reusable: &CompiledByDigest<R>,
+    documents: Vec<SourcedDocument>,
+    reusable: &CompiledByIdentity<R>,
     compiler: &SharedCompiler<R>,
     schemas: &SchemaInterner,
 ) -> Vec<Arc<CompiledDocument<R>>> {
-    let compile_or_reuse = |document: RawDocument| match reusable.get(&document.digest) {
+    let compile_or_reuse = |document: SourcedDocument| match reusable.get(&document.identity) {
         Some(compiled) => Arc::clone(compiled),
         None => {
-            let digest = document.digest;
+            let identity = document.identity.clone();
             let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
-            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument {
-                digest,
-                agent: None,
-                id: None,
-                route: Err(vec![internal_error()]),
-            }))
+            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument::rejected(identity, None, vec![internal_error()])))
         }
     };
     parallel_map(documents, compile_or_reuse)

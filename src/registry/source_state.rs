@@ -9,7 +9,10 @@ use super::{
     source_health::SourceHealth,
     source_poll::IngestOutcome,
 };
-use crate::{agent::AgentId, values::ConfigDuration};
+use crate::{
+    agent::{AgentId, AgentSource, DocumentWriter},
+    values::ConfigDuration,
+};
 use foldhash::fast::RandomState;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -36,6 +39,9 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
+    /// The kind of files and folders, which the operator writes.
+    pub(super) const FILES_KIND: &'static str = "files";
+
     /// Returns the settings of a local source, which has no loss guard.
     pub(super) fn local(name: Arc<str>, kind: &'static str) -> Self {
         // MAX_AGENTS alone bounds a local source.
@@ -55,6 +61,16 @@ impl SourceSpec {
             max_staleness: config.max_staleness.map(ConfigDuration::get),
             max_agents: config.max_agents,
         }
+    }
+
+    /// Returns the source of a document, published by `publisher` if this is the built-in registry.
+    pub(super) fn agent_source(&self, publisher: Option<Arc<str>>) -> AgentSource {
+        let writer = match (self.kind, publisher) {
+            (Self::FILES_KIND, _) => DocumentWriter::Operator,
+            (AgentSource::REGISTRY, publisher) => DocumentWriter::Publisher(publisher.unwrap_or_default()),
+            _ => DocumentWriter::RemoteSource,
+        };
+        AgentSource { name: Arc::clone(&self.name), writer }
     }
 
     /// Returns the identity of the source across configurations.

@@ -71,13 +71,17 @@ impl ConvertedDocument {
     }
 
     pub(super) fn to_raw_document(&self) -> RawDocument {
-        RawDocument { digest: self.digest, body: DocumentBody::Text(self.text.clone()) }
+        RawDocument { digest: self.digest, body: DocumentBody::Text(self.text.clone()), publisher: None }
     }
 }
 
 /// Returns an invalid entry in the form that the catalogue rejects with this reason.
 pub(super) fn rejected_document(why: &str) -> RawDocument {
-    RawDocument { digest: sha256(format!("refused: {why}").as_bytes()), body: DocumentBody::Invalid(why.to_owned()) }
+    RawDocument {
+        digest: sha256(format!("refused: {why}").as_bytes()),
+        body: DocumentBody::Invalid(why.to_owned()),
+        publisher: None,
+    }
 }
 
 /// Classifies the entries of one feed.

@@ -19,7 +19,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -36,6 +36,7 @@ struct CountingCompiler {
     number: usize,
     compiled: AtomicUsize,
     refused_id: Mutex<Option<String>>,
+    trusts_no_endpoint: AtomicBool,
 }
 
 impl CountingCompiler {
@@ -55,6 +56,10 @@ impl CompileRoute for CountingCompiler {
         } else {
             Ok(TestRoute { agent, compiler_number: self.number })
         }
+    }
+
+    fn endpoint_trust(&self, _: &Agent) -> EndpointTrust {
+        if self.trusts_no_endpoint.load(Ordering::SeqCst) { EndpointTrust::Unlisted } else { EndpointTrust::Listed }
     }
 }
 

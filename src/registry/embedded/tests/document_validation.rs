@@ -146,13 +146,31 @@ async fn r18_endpoints_that_the_gateway_must_not_reach_are_rejected() {
         "/invoke",
         "https://user:secret@192.0.2.1/",
         "https://2130706433/",
+        "https://10.0.0.1/",
+        "https://[fd00::1]/",
     ] {
         let reasons = fixture.rejection_reasons(document_with("endpoint", json!(endpoint))).await;
         assert!(reasons[0].starts_with("/endpoint: "), "{endpoint} {reasons:?}");
         assert!(!reasons[0].contains("secret"), "{reasons:?}");
     }
-    for endpoint in ["https://192.0.2.1/", "https://10.0.0.1/", "https://agent.invalid/", "agent+https://192.0.2.1"] {
+    for endpoint in ["https://192.0.2.1/", "https://agent.invalid/", "agent+https://192.0.2.1"] {
         fixture.registry.writes().publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn r41_servers_that_are_listed_for_a_publisher_may_be_private_and_others_are_refused() {
+    let listed = |config: &mut PublishConfig| {
+        config.publishers[0].endpoints =
+            Some(vec!["https://10.0.0.1:8443".parse().unwrap(), "https://*.example.com".parse().unwrap()]);
+    };
+    let fixture = open_registry_with(listed, &[]).await;
+    for endpoint in ["https://10.0.0.1:8443/", "https://agent.example.com/"] {
+        fixture.registry.writes().publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+    }
+    for endpoint in ["https://10.0.0.1/", "https://example.com/", "https://192.0.2.1/", "wss://agent.example.com/"] {
+        let reasons = fixture.rejection_reasons(document_with("endpoint", json!(endpoint))).await;
+        assert!(reasons[0].contains("https://*.example.com"), "{endpoint} {reasons:?}");
     }
 }
 
