@@ -14,6 +14,7 @@ use super::{
 use crate::{
     auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
     config::GatewayConfig,
+    contract::HeavyCheckPool,
     directory::AgentDirectory,
     gateway::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
@@ -79,6 +80,8 @@ impl GatewayAssembly {
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
         let search_indexer = create_search_indexer(file, &catalogue)?;
         if let Some(registry) = &registry {
+            let budgets = Arc::clone(&catalogue);
+            registry.set_budgets(Arc::new(move |publisher, id| budgets.publisher_budget(publisher, id)));
             let catalogue = Arc::clone(&catalogue);
             registry.set_reserved_ids(Arc::new(move |id| catalogue.load().get(id.as_str()).is_some()));
         }
@@ -95,7 +98,16 @@ impl GatewayAssembly {
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue.clone(), stores };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
-        let gateway = Gateway { config, catalogue, limits, transport, metrics, access_log, browser_pairings: pairings };
+        let gateway = Gateway {
+            config,
+            catalogue,
+            limits,
+            transport,
+            metrics,
+            access_log,
+            heavy_checks: HeavyCheckPool::default(),
+            browser_pairings: pairings,
+        };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let bridge = MqttBridge::new(&gateway, build_bridge_offers(file)?);
         Ok(Self {

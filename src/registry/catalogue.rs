@@ -7,14 +7,16 @@ use super::{
     ingest::CatalogueState,
     merge_sources::merge_sources,
     route_compilation::{
-        CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
+        CompileRoute, CompiledByDigest, CompiledDocument, PendingDocument, SchemaInterner, SourceBudgets,
+        compile_documents, parallel_map,
     },
     source_health::SourceHealth,
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{SourceSpec, SourceState},
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentId},
+    contract::{SchemaBudget, SchemaLimits},
     telemetry::{AgentDocumentState, Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
@@ -47,6 +49,14 @@ pub struct Catalogue<R> {
 
 /// The agents of one part, for the last-known-good file.
 pub(super) type PartAgents = (Arc<str>, Vec<Arc<Agent>>);
+
+/// What the schemas of a publisher's next document may take.
+pub struct PublisherBudget {
+    /// The limits in force.
+    pub limits: SchemaLimits,
+    /// The publisher's budget.
+    pub budget: SchemaBudget,
+}
 
 impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Creates a catalogue without agents, whose routes `compiler` will compile.
@@ -169,13 +179,29 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     pub fn recompile(&self, compiler: Arc<dyn CompileRoute<Route = R>>) {
         let mut state = self.lock_state();
         for source in &mut state.sources {
+            let budgets = SourceBudgets::new(compiler.schema_limits());
             source.map_documents(|documents| {
-                parallel_map(documents, |document| document.recompile(&compiler).map_or(document, Arc::new))
+                parallel_map(documents, |document| document.recompile(&compiler, &budgets).map_or(document, Arc::new))
             });
         }
         state.compiler = compiler;
         self.compiler_counter.fetch_add(1, AcqRel);
         self.publish(&mut state);
+    }
+
+    /// Returns the limits of the schemas of a document that `publisher` sends, and the publisher's budget, charged with
+    /// its documents in force except the one with this id.
+    pub fn publisher_budget(&self, publisher: &str, replaced: Option<&AgentId>) -> PublisherBudget {
+        let state = self.lock_state();
+        let limits = state.compiler.schema_limits();
+        let budget = SchemaBudget::of_publisher(limits);
+        let documents = state.sources.iter().flat_map(SourceState::all_documents);
+        let owned = documents.filter(|document| document.publisher.as_deref() == Some(publisher));
+        let is_replaced = |id: Option<&AgentId>| replaced.is_some() && id == replaced;
+        for document in owned.filter(|document| !is_replaced(document.callable_id())) {
+            document.charges.iter().for_each(|charge| budget.record(*charge));
+        }
+        PublisherBudget { limits, budget }
     }
 
     /// Returns the agents of a source, to be stored on disk; `None` where the generation is over.
@@ -239,15 +265,16 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Compiles one document. Blocks the thread.
     pub(super) fn compile_document(&self, document: RawDocument) -> Arc<CompiledDocument<R>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
+        let budgets = Arc::new(SourceBudgets::new(compiler.schema_limits()));
+        let pending = PendingDocument { document, budgets };
         let compiled =
-            compile_documents(vec![document], &CompiledByDigest::default(), &compiler, &SchemaInterner::default())
-                .pop();
+            compile_documents(vec![pending], &CompiledByDigest::default(), &compiler, &SchemaInterner::default()).pop();
         compiled.unwrap_or_else(|| unreachable!("one document was compiled"))
     }
 
     /// Compiles an agent again with the compiler in force. Blocks the thread.
     pub(super) fn recompile_document(&self, document: &CompiledDocument<R>) -> Option<Arc<CompiledDocument<R>>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
-        document.recompile(&compiler).map(Arc::new)
+        document.recompile(&compiler, &SourceBudgets::new(compiler.schema_limits())).map(Arc::new)
     }
 }

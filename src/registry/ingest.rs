@@ -3,8 +3,10 @@
 
 use super::{
     MAX_AGENTS,
-    feed::{PartUpdate, RawDocument},
-    route_compilation::{CompiledByDigest, SchemaInterner, SharedCompiler, compile_documents},
+    feed::PartUpdate,
+    route_compilation::{
+        CompiledByDigest, PendingDocument, SchemaInterner, SharedCompiler, SourceBudgets, compile_documents,
+    },
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{CompiledParts, SourceState},
 };
@@ -32,7 +34,7 @@ struct IngestPlan {
 
 /// Documents of several poll results, and the number that may still be added.
 struct IngestBatch {
-    documents: Vec<RawDocument>,
+    documents: Vec<PendingDocument>,
     capacity: usize,
 }
 
@@ -44,14 +46,15 @@ impl<R> CatalogueState<R> {
 
 impl<R: Send + Sync + 'static> CatalogueState<R> {
     /// Returns the documents that are compiled already, by digest.
-    fn compiled_by_digest(&self, documents: &[RawDocument]) -> CompiledByDigest<R> {
+    fn compiled_by_digest(&self, documents: &[PendingDocument]) -> CompiledByDigest<R> {
         if documents.is_empty() {
             return CompiledByDigest::default();
         }
-        let digests: HashSet<&[u8; 32], RandomState> = documents.iter().map(|document| &document.digest).collect();
+        let digests: HashSet<&[u8; 32], RandomState> =
+            documents.iter().map(|pending| &pending.document.digest).collect();
         let compiled = self.sources.iter().flat_map(SourceState::all_documents);
         compiled
-            .filter(|document| digests.contains(&document.digest))
+            .filter(|document| document.is_reusable() && digests.contains(&document.digest))
             .map(|document| (document.digest, Arc::clone(document)))
             .collect()
     }
@@ -88,12 +91,16 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
     /// Moves the documents of a poll result to the batch, or returns the outcome of a result that is not ingested.
     fn plan_ingest(&mut self, poll: SourcePoll, batch: &mut IngestBatch) -> Result<IngestPlan, IngestOutcome> {
         let SourcePoll { source: index, mut result, stored_at } = poll;
+        let limits = self.compiler.schema_limits();
         let source = self.sources.get_mut(index).ok_or(IngestOutcome::Outdated)?;
         let agent_count = source.len_after(&result);
         if agent_count > source.spec.max_agents {
             source.record_failure(format!("it has {agent_count} agents (at most {})", source.spec.max_agents));
             return Err(IngestOutcome::Rejected);
         }
+        let budgets = SourceBudgets::new(limits);
+        source.unchanged_documents(&result).for_each(|document| budgets.record(document));
+        let budgets = Arc::new(budgets);
         let mut plan = IngestPlan { source: index, parts: Vec::new(), polled_at: None, from_disk: stored_at.is_some() };
         match result.error.take() {
             Some(why) => source.record_failure(why),
@@ -113,7 +120,8 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
                 PartUpdate::Replaced(documents) => {
                     batch.capacity = batch.capacity + previous_count - documents.len();
                     plan.parts.push((part.name, Some(documents.len())));
-                    batch.documents.extend(documents);
+                    let pending = |document| PendingDocument { document, budgets: Arc::clone(&budgets) };
+                    batch.documents.extend(documents.into_iter().map(pending));
                 }
                 PartUpdate::Unreadable(why) => source.set_part_error(part.name, Some(why)),
                 PartUpdate::ReadableAgain => source.set_part_error(part.name, None),

@@ -205,7 +205,7 @@ fn read_part(bytes: &mut Bytes) -> Option<FeedPart> {
     for _ in 0..count {
         let mut digest = [0; 32];
         bytes.try_copy_to_slice(&mut digest).ok()?;
-        documents.push(RawDocument { digest, body: DocumentBody::Text(read_bytes(bytes)?) });
+        documents.push(RawDocument::new(digest, DocumentBody::Text(read_bytes(bytes)?)));
     }
     Some(FeedPart { name, update: PartUpdate::Replaced(documents) })
 }

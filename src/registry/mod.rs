@@ -33,11 +33,11 @@ mod test_feed;
 
 pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
-pub use catalogue::Catalogue;
+pub use catalogue::{Catalogue, PublisherBudget};
 pub use config::{CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind};
 pub use embedded::{
-    DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
-    PublishedFeed, Publisher, PublisherRule, RejectedFile, WritePrecondition,
+    BudgetLookup, DocumentRevision, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome,
+    PublishedDocument, PublishedFeed, Publisher, PublisherRule, RejectedFile, WritePrecondition,
 };
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;

@@ -4,6 +4,7 @@
 use super::{document_parser, feed::RawDocument};
 use crate::{
     agent::{Agent, AgentId},
+    contract::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaLimits},
     values::json::truncate,
 };
 use foldhash::fast::RandomState;
@@ -23,11 +24,51 @@ pub trait CompileRoute: Send + Sync {
     /// What a lookup returns.
     type Route: Send + Sync + 'static;
 
-    /// Compiles the route of `agent`. Called from several threads; may take long.
+    /// Compiles the route of `agent`, and charges its schemas to `budget`. Called from several threads; may take long.
     ///
     /// # Errors
     /// Every reason why the agent cannot be routed to.
-    fn compile(&self, agent: Arc<Agent>) -> Result<Self::Route, Vec<String>>;
+    fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Self::Route, Vec<String>>;
+
+    /// Returns how much memory the schemas of agents may take.
+    fn schema_limits(&self) -> SchemaLimits {
+        SchemaLimits::UNLIMITED
+    }
+}
+
+/// The budgets of a source: its own, and one for each publisher.
+pub(super) struct SourceBudgets {
+    limits: SchemaLimits,
+    source: SchemaBudget,
+    publishers: Mutex<HashMap<Arc<str>, Arc<SchemaBudget>, RandomState>>,
+}
+
+impl SourceBudgets {
+    pub(super) fn new(limits: SchemaLimits) -> Self {
+        Self { limits, source: SchemaBudget::of_source(limits), publishers: Mutex::default() }
+    }
+
+    /// Charges the schemas of a document that stays.
+    pub(super) fn record<R>(&self, document: &CompiledDocument<R>) {
+        let publisher = document.publisher.as_ref().map(|publisher| self.of_publisher(publisher));
+        for charge in &document.charges {
+            self.source.record(*charge);
+            publisher.iter().for_each(|budget| budget.record(*charge));
+        }
+    }
+
+    /// Returns the budget of a publisher, with what its documents are charged.
+    pub(super) fn of_publisher(&self, publisher: &Arc<str>) -> Arc<SchemaBudget> {
+        let mut publishers = self.publishers.lock();
+        let budget = publishers.entry(Arc::clone(publisher));
+        Arc::clone(budget.or_insert_with(|| Arc::new(SchemaBudget::of_publisher(self.limits))))
+    }
+}
+
+/// A document to compile, and the budgets of its source.
+pub(super) struct PendingDocument {
+    pub(super) document: RawDocument,
+    pub(super) budgets: Arc<SourceBudgets>,
 }
 
 /// The compiler in force.
@@ -70,6 +111,11 @@ pub(super) struct CompiledDocument<R> {
     /// The `id` member of a document that is not a valid agent.
     pub(super) id: Option<Box<str>>,
     pub(super) route: Result<Arc<R>, Vec<String>>,
+    pub(super) publisher: Option<Arc<str>>,
+    /// What the schemas were charged.
+    pub(super) charges: Box<[SchemaCharge]>,
+    /// Whether the route could not be compiled because the source or the publisher has too many other documents.
+    exceeded_budget: bool,
 }
 
 impl<R> CompiledDocument<R> {
@@ -81,9 +127,10 @@ impl<R> CompiledDocument<R> {
 }
 
 impl<R: Send + Sync + 'static> CompiledDocument<R> {
-    fn compile(document: RawDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+    fn compile(pending: PendingDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+        let PendingDocument { document, budgets } = pending;
         let digest = document.digest;
-        let reject = |id, reasons| Self { digest, agent: None, id, route: Err(truncate_reasons(reasons)) };
+        let reject = |id, reasons| Self::rejected(digest, id, truncate_reasons(reasons));
         let value = match document_parser::parse_value(document.body) {
             Ok(value) => value,
             Err(why) => return reject(None, vec![why]),
@@ -94,7 +141,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
                     schemas.intern(&mut operation.inputs);
                     schemas.intern(&mut operation.outputs);
                 }
-                Self::from_agent(Arc::new(agent), compiler)
+                Self::from_agent(Arc::new(agent), document.publisher, compiler, &budgets)
             }
             Err(reasons) => {
                 let id = value.get("id").and_then(|id| id.as_str()).map(|id| truncate(id, 128).into());
@@ -103,18 +150,46 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         }
     }
 
-    fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>) -> Self {
-        let compile = || compiler.compile(Arc::clone(&agent));
+    fn rejected(digest: [u8; 32], id: Option<Box<str>>, reasons: Vec<String>) -> Self {
+        Self {
+            digest,
+            agent: None,
+            id,
+            route: Err(reasons),
+            publisher: None,
+            charges: Box::default(),
+            exceeded_budget: false,
+        }
+    }
+
+    fn from_agent(
+        agent: Arc<Agent>,
+        publisher: Option<Arc<str>>,
+        compiler: &SharedCompiler<R>,
+        budgets: &SourceBudgets,
+    ) -> Self {
+        let publisher_budget = publisher.as_ref().map(|publisher| budgets.of_publisher(publisher));
+        let owners: Vec<&SchemaBudget> = publisher_budget.as_deref().into_iter().chain([&budgets.source]).collect();
+        let budget = DocumentBudget::new(budgets.limits, &owners);
+        let compile = || compiler.compile(Arc::clone(&agent), &budget);
         let route = catch_unwind(AssertUnwindSafe(compile))
             .unwrap_or_else(|_| Err(vec![internal_error()]))
             .map(Arc::new)
             .map_err(truncate_reasons);
-        Self { digest: agent.digest, agent: Some(agent), id: None, route }
+        let exceeded_budget = budget.exceeded_owner();
+        let charges = if route.is_ok() { budget.into_charges() } else { Box::default() };
+        Self { digest: agent.digest, agent: Some(agent), id: None, route, publisher, charges, exceeded_budget }
     }
 
     /// Compiles the agent again with another compiler.
-    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>) -> Option<Self> {
-        self.agent.clone().map(|agent| Self::from_agent(agent, compiler))
+    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>, budgets: &SourceBudgets) -> Option<Self> {
+        let agent = self.agent.clone()?;
+        Some(Self::from_agent(agent, self.publisher.clone(), compiler, budgets))
+    }
+
+    /// Returns whether compiling the document again can only have the same result.
+    pub(super) fn is_reusable(&self) -> bool {
+        !self.exceeded_budget
     }
 }
 
@@ -132,22 +207,23 @@ pub(super) type CompiledByDigest<R> = HashMap<[u8; 32], Arc<CompiledDocument<R>>
 
 /// Parses and compiles the documents that `reusable` does not contain; the result has the order of `documents`.
 pub(super) fn compile_documents<R: Send + Sync + 'static>(
-    documents: Vec<RawDocument>,
+    documents: Vec<PendingDocument>,
     reusable: &CompiledByDigest<R>,
     compiler: &SharedCompiler<R>,
     schemas: &SchemaInterner,
 ) -> Vec<Arc<CompiledDocument<R>>> {
-    let compile_or_reuse = |document: RawDocument| match reusable.get(&document.digest) {
+    // First, so that documents in force are not refused in favour of new ones.
+    for pending in &documents {
+        if let Some(compiled) = reusable.get(&pending.document.digest) {
+            pending.budgets.record(compiled);
+        }
+    }
+    let compile_or_reuse = |pending: PendingDocument| match reusable.get(&pending.document.digest) {
         Some(compiled) => Arc::clone(compiled),
         None => {
-            let digest = document.digest;
-            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
-            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument {
-                digest,
-                agent: None,
-                id: None,
-                route: Err(vec![internal_error()]),
-            }))
+            let digest = pending.document.digest;
+            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(pending, compiler, schemas)));
+            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument::rejected(digest, None, vec![internal_error()])))
         }
     };
     parallel_map(documents, compile_or_reuse)

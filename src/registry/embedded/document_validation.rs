@@ -1,10 +1,10 @@
 //! Validates a document before it is stored: schema, meaning, operation schemas and endpoint. All violations are
 //! reported at once, each with its JSON Pointer. Only a missing id is repaired.
 
-use super::{PublishConfig, document_parser::MAX_DOCUMENT_SIZE};
+use super::{PublishConfig, PublisherBudget, document_parser::MAX_DOCUMENT_SIZE};
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, metadata_schema},
-    contract::CompiledSchema,
+    contract::{CompiledSchema, DocumentBudget},
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
     values::{
@@ -44,6 +44,7 @@ pub(super) struct ValidDocument {
 /// `InvalidInput` with every violation.
 pub(super) async fn validate_document(
     document: Value,
+    budget: PublisherBudget,
     config: &PublishConfig,
     policy: &AddressPolicy,
 ) -> Result<ValidDocument> {
@@ -51,7 +52,7 @@ pub(super) async fn validate_document(
         return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
     }
     // Compiling schemas may take long.
-    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document), document));
+    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document, &budget), document));
     let (result, document) =
         validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
     let agent = result?;
@@ -85,7 +86,7 @@ pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation 
     Violation { pointer: pointer.to_owned(), message: message.into() }
 }
 
-fn validate_structure(document: &Value) -> Result<Agent> {
+fn validate_structure(document: &Value, budget: &PublisherBudget) -> Result<Agent> {
     let schema = METADATA_SCHEMA
         .as_ref()
         .map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
@@ -107,7 +108,7 @@ fn validate_structure(document: &Value) -> Result<Agent> {
             None
         }
     };
-    violations.extend(agent.iter().flat_map(check_operation_schemas));
+    violations.extend(agent.iter().flat_map(|agent| check_operation_schemas(agent, budget)));
     match agent {
         Some(agent) if violations.is_empty() => Ok(agent),
         _ => Err(invalid_document(violations)),
@@ -144,12 +145,14 @@ fn violation_from_problem(problem: &str) -> Violation {
 }
 
 /// Returns why the operations' schemas cannot be used.
-fn check_operation_schemas(agent: &Agent) -> Vec<Violation> {
+fn check_operation_schemas(agent: &Agent, budget: &PublisherBudget) -> Vec<Violation> {
     let mut violations = Vec::new();
+    let owners = [&budget.budget];
+    let budget = DocumentBudget::new(budget.limits, &owners);
     for (number, operation) in agent.operations.iter().enumerate() {
         let pointer = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
         for (member, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
-            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile(schema).err());
+            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile_within(schema, &budget).err());
             violations.extend(error.map(|why| violation(&format!("{pointer}/{member}"), why)));
         }
     }

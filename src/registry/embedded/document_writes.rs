@@ -55,7 +55,9 @@ impl EmbeddedRegistry {
         {
             members.insert("id".to_owned(), Value::String(uuid::Uuid::now_v7().to_string()));
         }
-        let valid_document = validate_document(document, &self.config.load(), &self.policy.load()).await?;
+        let id: Option<AgentId> = document.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+        let budget = self.publisher_budget(publisher.id, id.as_ref());
+        let valid_document = validate_document(document, budget, &self.config.load(), &self.policy.load()).await?;
         let access = self.authorize_write(publisher, &valid_document.id)?;
         self.store_document(access, valid_document, WritePrecondition::Always, WriteTarget::Collection).await
     }
@@ -72,7 +74,7 @@ impl EmbeddedRegistry {
         precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
         let access = self.authorize_write(publisher, id)?;
-        let valid_document = self.validate_for_path(id, document).await?;
+        let valid_document = self.validate_for_path(publisher.id, id, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
 
@@ -113,7 +115,7 @@ impl EmbeddedRegistry {
                 Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
             })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
-            let valid_document = self.validate_for_path(id, document).await?;
+            let valid_document = self.validate_for_path(publisher.id, id, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
             match self
                 .store_document(access, valid_document, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent)
@@ -167,7 +169,7 @@ impl EmbeddedRegistry {
     }
 
     /// Validates a document for a URL that names its agent.
-    async fn validate_for_path(&self, id: &AgentId, mut document: Value) -> Result<ValidDocument> {
+    async fn validate_for_path(&self, publisher: &str, id: &AgentId, mut document: Value) -> Result<ValidDocument> {
         if let Value::Object(members) = &mut document {
             match members.get("id") {
                 None | Some(Value::Null) => {
@@ -182,7 +184,8 @@ impl EmbeddedRegistry {
                 Some(_) => {}
             }
         }
-        validate_document(document, &self.config.load(), &self.policy.load()).await
+        let budget = self.publisher_budget(publisher, Some(id));
+        validate_document(document, budget, &self.config.load(), &self.policy.load()).await
     }
 
     async fn store_document(

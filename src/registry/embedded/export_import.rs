@@ -128,8 +128,9 @@ impl EmbeddedRegistry {
         let text = read_bounded(file).map_err(|why| Fault::new(FaultCode::InvalidInput, why.to_string()))?;
         let document = Self::parse_document(text.into())?;
         let config = self.config.load_full();
+        let budget = self.publisher_budget(owner.unwrap_or_default(), None);
         let ValidDocument { id, text } =
-            document_validation::validate_document(document, &config, &self.policy.load()).await?;
+            document_validation::validate_document(document, budget, &config, &self.policy.load()).await?;
         let owner_record = owners.get(id.as_str());
         let owner = owner_record.map(|record| record.owner.as_str()).or(owner).ok_or_else(|| {
             Fault::new(

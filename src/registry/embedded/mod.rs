@@ -15,9 +15,10 @@ pub use export_import::{ImportReport, RejectedFile};
 pub use published_feed::PublishedFeed;
 pub use publisher::Publisher;
 
-use super::{document_parser, feed::DocumentBody};
+use super::{PublisherBudget, document_parser, feed::DocumentBody};
 use crate::{
     agent::AgentId,
+    contract::{ContractConfig, SchemaBudget},
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
     store::{self, DocumentStore, StoredDocument},
@@ -67,6 +68,9 @@ pub struct DocumentRevision {
 /// Returns whether an id belongs to an agent of another source.
 pub type IdReservation = dyn Fn(&AgentId) -> bool + Send + Sync;
 
+/// Returns the budget of a publisher for a document with this id.
+pub type BudgetLookup = dyn Fn(&str, Option<&AgentId>) -> PublisherBudget + Send + Sync;
+
 /// The embedded registry.
 pub struct EmbeddedRegistry {
     store: Arc<dyn DocumentStore>,
@@ -74,6 +78,7 @@ pub struct EmbeddedRegistry {
     policy: ArcSwap<AddressPolicy>,
     /// In two `Arc`s, because `ArcSwapOption` needs a sized type.
     reserved: ArcSwapOption<Arc<IdReservation>>,
+    budgets: ArcSwapOption<Arc<BudgetLookup>>,
     revision_tracker: Arc<RevisionTracker>,
 }
 
@@ -101,6 +106,7 @@ impl EmbeddedRegistry {
             config: ArcSwap::from_pointee(config.clone()),
             policy: ArcSwap::new(policy),
             reserved: ArcSwapOption::empty(),
+            budgets: ArcSwapOption::empty(),
             revision_tracker: Arc::default(),
         })
     }
@@ -127,6 +133,21 @@ impl EmbeddedRegistry {
     /// for ids that the registry does not have.
     pub fn set_reserved_ids(&self, reserved: Arc<IdReservation>) {
         self.reserved.store(Some(Arc::new(reserved)));
+    }
+
+    /// Sets how the budgets of publishers are looked up. Without it, the default limits hold for each document.
+    pub fn set_budgets(&self, budgets: Arc<BudgetLookup>) {
+        self.budgets.store(Some(Arc::new(budgets)));
+    }
+
+    fn publisher_budget(&self, publisher: &str, id: Option<&AgentId>) -> PublisherBudget {
+        match &*self.budgets.load() {
+            Some(budgets) => budgets(publisher, id),
+            None => {
+                let limits = ContractConfig::default().schema_limits();
+                PublisherBudget { limits, budget: SchemaBudget::of_publisher(limits) }
+            }
+        }
     }
 
     /// Creates a feed of the published documents. Publishing waits for the feed, so that an agent can be called once

@@ -165,5 +165,6 @@ fn new_part(id: &str, update: PartUpdate) -> FeedPart {
 
 fn raw_document(stored: &StoredDocument) -> RawDocument {
     let text = bytes::Bytes::copy_from_slice(stored.document.as_bytes());
-    RawDocument { digest: sha256(&text), body: DocumentBody::Text(text) }
+    let digest = sha256(&text);
+    RawDocument { digest, body: DocumentBody::Text(text), publisher: Some(Arc::clone(&stored.owner)) }
 }
