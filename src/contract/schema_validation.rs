@@ -140,6 +140,12 @@ impl CompiledSchema {
         CheckWork { nanos: self.cost.weigh(value).unwrap_or_default() }
     }
 
+    /// Returns whether `value` cannot be validated within the bounds of a check.
+    #[cfg(test)]
+    pub(super) fn exceeds_bounds(&self, value: &Value) -> bool {
+        self.cost.weigh(value).is_err()
+    }
+
     fn find_violations(&self, value: &Value, max_violations: usize) -> Vec<Violation> {
         if self.validator.is_valid(value) {
             return Vec::new();

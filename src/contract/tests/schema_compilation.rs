@@ -65,7 +65,9 @@ fn r127_references_to_the_metaschemas_of_the_drafts_are_followed() {
         "http://json-schema.org/draft-06/schema#",
         "http://json-schema.org/draft-04/schema#",
     ] {
-        for schema in [json!({"$schema": draft, "$ref": draft}), json!({"properties": {"a": {"$ref": draft}}})] {
+        for schema in
+            [json!({"$schema": draft, "$ref": draft}), json!({"$schema": draft, "properties": {"a": {"$ref": draft}}})]
+        {
             let wrap = |value: Value| if schema.get("properties").is_some() { json!({"a": value}) } else { value };
             assert_eq!(check(schema.clone(), wrap(json!({"minLength": 1}))), [], "{schema}");
             let invalid = wrap(json!({"properties": {"b": {"minLength": -1}}}));
