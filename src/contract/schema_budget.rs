@@ -117,6 +117,26 @@ impl<'a> DocumentBudget<'a> {
         Self::new(SchemaLimits::UNLIMITED, &[])
     }
 
+    /// Checks that a schema of at least this size may be charged.
+    ///
+    /// # Errors
+    /// The budget of the document is exceeded.
+    pub(super) fn check(&self, bytes: u64) -> Result<(), String> {
+        self.check_sum(&self.charges.lock(), bytes)
+    }
+
+    fn check_sum(&self, charges: &[SchemaCharge], bytes: u64) -> Result<(), String> {
+        let sum = charges.iter().fold(bytes, |sum, charge| sum.saturating_add(charge.bytes));
+        if sum <= self.max_bytes {
+            return Ok(());
+        }
+        Err(format!(
+            "with this schema, the compiled schemas of the document take more than {} KiB \
+             (contract.max_compiled_size)",
+            self.max_bytes >> 10
+        ))
+    }
+
     /// Charges a schema.
     ///
     /// # Errors
@@ -127,14 +147,7 @@ impl<'a> DocumentBudget<'a> {
         if charges.iter().any(|charged| charged.digest == digest) {
             return Ok(());
         }
-        let sum = charges.iter().fold(bytes, |sum, charge| sum.saturating_add(charge.bytes));
-        if sum > self.max_bytes {
-            return Err(format!(
-                "the compiled schemas of the document take {} KiB (at most {} KiB, contract.max_compiled_size)",
-                sum >> 10,
-                self.max_bytes >> 10
-            ));
-        }
+        self.check_sum(&charges, bytes)?;
         for owner in self.owners {
             owner.charge(charge).inspect_err(|_| *self.exceeded_owner.lock() = true)?;
         }

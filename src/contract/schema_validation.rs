@@ -93,7 +93,7 @@ impl CompiledSchema {
             return Err(format!("the schema is nested more than {MAX_SCHEMA_DEPTH} deep"));
         }
         let references = SchemaReferences::of_document(source);
-        let graph = SchemaGraph::build(source, &references)?;
+        let graph = SchemaGraph::build(source, &references, budget)?;
         let text_bytes = COMPILED_BYTES_PER_BYTE * text.len() as u64;
         let compiled_bytes = graph.compiled_bytes.saturating_add(text_bytes);
         budget.charge(key, compiled_bytes)?;

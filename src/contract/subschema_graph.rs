@@ -2,6 +2,7 @@
 
 use super::{
     pattern_cost::PatternCost,
+    schema_budget::DocumentBudget,
     schema_references::{SchemaNode, SchemaReferences, node_address, resource_root},
     work_rates::{COMPARISON_NANOS, EVALUATION_NANOS, WorkRates},
 };
@@ -46,10 +47,16 @@ impl SchemaGraph {
     /// Follows every keyword and reference from `root`.
     ///
     /// # Errors
-    /// A reference that leaves the document or has no target, a pattern that is not supported, or too many subschemas.
-    pub(super) fn build(root: &Value, references: &SchemaReferences<'_>) -> Result<Self, String> {
+    /// A reference that leaves the document or has no target, a pattern that is not supported, too many subschemas, or
+    /// a compiled size beyond the budget of the document.
+    pub(super) fn build(
+        root: &Value,
+        references: &SchemaReferences<'_>,
+        budget: &DocumentBudget<'_>,
+    ) -> Result<Self, String> {
         let mut builder = SchemaGraphBuilder {
             references,
+            budget,
             root,
             indices: HashMap::new(),
             queue: Vec::new(),
@@ -60,6 +67,7 @@ impl SchemaGraph {
         let (mut subschemas, mut has_alternatives) = (Vec::new(), false);
         while let Some(&node) = builder.queue.get(subschemas.len()) {
             subschemas.push(builder.build_subschema(node)?);
+            budget.check(builder.compiled_bytes)?;
             has_alternatives |= node.schema.get("anyOf").is_some() || node.schema.get("oneOf").is_some();
             if builder.queue.len() > MAX_SUBSCHEMAS {
                 return Err(format!("the schema has more than {MAX_SUBSCHEMAS} subschemas"));
@@ -71,6 +79,7 @@ impl SchemaGraph {
 
 struct SchemaGraphBuilder<'a, 'r> {
     references: &'r SchemaReferences<'a>,
+    budget: &'r DocumentBudget<'r>,
     root: &'a Value,
     indices: HashMap<usize, usize>,
     queue: Vec<SchemaNode<'a>>,
@@ -162,6 +171,8 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
         let cost = PatternCost::estimate(pattern)?;
         self.patterns.insert(pattern, cost);
         self.compiled_bytes = self.compiled_bytes.saturating_add(cost.compiled_bytes);
+        // Before the next pattern, because an estimate takes time, too.
+        self.budget.check(self.compiled_bytes)?;
         Ok(cost)
     }
 

@@ -77,6 +77,7 @@ async fn r127_many_documents_of_one_source_share_a_budget() {
     gate.invoke("honest", &json!({})).await.expect_ok();
     let page = gate.admin_page("/agents").await.json();
     let rejected = page["rejected"].as_array().unwrap();
+    // The page lists the first of them.
     assert!((100..200).contains(&rejected.len()), "{}", rejected.len());
     let why = rejected[0]["reasons"][0].as_str().unwrap();
     assert!(why.contains("contract.max_compiled_size_per_source"), "{why}");
