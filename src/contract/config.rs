@@ -32,13 +32,13 @@ pub struct ContractConfig {
     /// Maximum nesting of arrays and objects in a body that is validated; 1 to 120. Default: 64.
     pub max_depth: u16,
     /// Maximum memory of the compiled schemas of one document, patterns included; a document beyond it is refused.
-    /// 64KiB to 256MiB. Default: 8MiB.
+    /// 64KiB to 256MiB. Default: 32MiB.
     pub max_compiled_size: ByteSize,
     /// Maximum memory of the compiled schemas of one source; documents beyond it are refused. Equal schemas count
-    /// once. 1MiB to 16GiB. Default: 512MiB.
+    /// once. 1MiB to 16GiB. Default: 2GiB.
     pub max_compiled_size_per_source: ByteSize,
     /// Maximum memory of the compiled schemas of one publisher of the built-in registry; documents beyond it are
-    /// refused. 64KiB to 16GiB. Default: 64MiB.
+    /// refused. 64KiB to 16GiB. Default: 128MiB.
     pub max_compiled_size_per_publisher: ByteSize,
     /// Checks that may take longer than 10 ms, which run apart from all other calls.
     pub heavy_checks: HeavyCheckConfig,
@@ -53,9 +53,9 @@ impl Default for ContractConfig {
             output: ContractMode::Report,
             max_body_size: ByteSize::from_kib(1024),
             max_depth: 64,
-            max_compiled_size: ByteSize::from_kib(8 << 10),
-            max_compiled_size_per_source: ByteSize::from_kib(512 << 10),
-            max_compiled_size_per_publisher: ByteSize::from_kib(64 << 10),
+            max_compiled_size: ByteSize::from_kib(32 << 10),
+            max_compiled_size_per_source: ByteSize::from_kib(2 << 20),
+            max_compiled_size_per_publisher: ByteSize::from_kib(128 << 10),
             heavy_checks: HeavyCheckConfig::default(),
             batch: BatchConfig::default(),
         }

@@ -11,8 +11,12 @@ use std::collections::HashMap;
 
 /// Maximum number of subschemas in one schema.
 const MAX_SUBSCHEMAS: usize = 20_000;
-/// Memory of a compiled subschema, with the positions that its messages have.
-const SUBSCHEMA_BYTES: u64 = 512;
+/// Maximum number of subschemas that references lead to, counted for each reference: a dynamic one has many targets.
+const MAX_REFERENCE_TARGETS: usize = 100_000;
+/// Memory of a compiled subschema, with the positions that its messages have; measured.
+const SUBSCHEMA_BYTES: u64 = 3 << 10;
+/// Memory of a compiled subschema without keywords.
+const EMPTY_SUBSCHEMA_BYTES: u64 = 3 << 9;
 /// Memory of a compiled reference, which holds its target's position and state.
 const REFERENCE_BYTES: u64 = 1 << 10;
 /// Time per byte of a text whose format or encoding is checked.
@@ -61,6 +65,7 @@ impl SchemaGraph {
             indices: HashMap::new(),
             queue: Vec::new(),
             patterns: HashMap::new(),
+            reference_targets: 0,
             compiled_bytes: 0,
         };
         builder.enqueue(SchemaNode { schema: root, resource: root });
@@ -85,6 +90,7 @@ struct SchemaGraphBuilder<'a, 'r> {
     queue: Vec<SchemaNode<'a>>,
     /// Equal patterns are compiled once.
     patterns: HashMap<&'a str, PatternCost>,
+    reference_targets: usize,
     compiled_bytes: u64,
 }
 
@@ -100,11 +106,11 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
     }
 
     fn build_subschema(&mut self, node: SchemaNode<'a>) -> Result<Subschema, String> {
-        self.compiled_bytes += SUBSCHEMA_BYTES;
+        let is_empty = node.schema.as_object().is_none_or(Map::is_empty);
+        self.compiled_bytes += if is_empty { EMPTY_SUBSCHEMA_BYTES } else { SUBSCHEMA_BYTES };
         let mut subschema =
             Subschema { work: WorkRates { value: EVALUATION_NANOS, ..WorkRates::default() }, ..Subschema::default() };
         let Value::Object(keywords) = node.schema else { return Ok(subschema) };
-        self.compiled_bytes += SUBSCHEMA_BYTES / 4 * keywords.len() as u64;
         subschema.work = subschema.work.plus(own_work(keywords));
         let (mut members, mut items) = (Vec::new(), Vec::new());
         for (keyword, value) in keywords {
@@ -191,12 +197,14 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
         if keyword == "$recursiveRef" {
             targets.push(SchemaNode { schema: self.root, resource: self.root });
         }
-        for target in targets {
-            let index = self.enqueue(target);
-            if !in_place.contains(&index) {
-                in_place.push(index);
-            }
+        let mut indices: Vec<usize> = targets.into_iter().map(|target| self.enqueue(target)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        self.reference_targets += indices.len();
+        if self.reference_targets > MAX_REFERENCE_TARGETS {
+            return Err(format!("the schema's references have more than {MAX_REFERENCE_TARGETS} targets"));
         }
+        in_place.extend(indices);
         Ok(())
     }
 }

@@ -171,6 +171,16 @@ fn r127_the_compiled_size_of_patterns_is_bounded_before_they_are_compiled() {
 }
 
 #[test]
+fn r127_dynamic_references_with_many_targets_are_refused_quickly() {
+    let resource = |at: usize| json!({"$id": format!("n{at}"), "$dynamicRef": "#x", "$defs": {"l": {"$dynamicAnchor": "x", "type": "integer"}}});
+    let properties: serde_json::Map<_, _> = (0..1_500).map(|at| (format!("p{at}"), resource(at))).collect();
+    let schema =
+        json!({"$id": "https://a.example/r", "properties": properties, "$defs": {"all": {"$dynamicAnchor": "x"}}});
+    let why = finish_quickly("dynamic references", || CompiledSchema::compile(&schema)).unwrap_err();
+    assert!(why.contains("targets"), "{why}");
+}
+
+#[test]
 fn r127_schemas_are_charged_once_for_each_owner() {
     let schema = |at: usize| json!({"properties": {format!("charged-{at}"): {"pattern": "[ab]{3000}"}}});
     let limits = SchemaLimits { per_source: 4 << 20, ..SchemaLimits::UNLIMITED };

@@ -204,3 +204,31 @@ fn r19_merge_patch_follows_the_examples_of_rfc_7396() {
         assert_eq!(target_copy, merged, "{target} with {patch}");
     }
 }
+
+#[tokio::test]
+async fn r127_documents_beyond_the_budget_of_their_publisher_are_refused_when_they_are_published() {
+    use crate::{
+        contract::{SchemaBudget, SchemaLimits},
+        registry::PublisherBudget,
+    };
+    let fixture = open_registry().await;
+    let limits = SchemaLimits { per_document: 16 << 20, per_source: u64::MAX, per_publisher: 1 << 20 };
+    fixture
+        .registry
+        .set_budgets(Arc::new(move |_, _| PublisherBudget { limits, budget: SchemaBudget::of_publisher(limits) }));
+    let patterns = |count: usize, length: usize| {
+        let pattern = |at: usize| (format!("p{at}"), json!({"pattern": format!("[ab]{{{}}}", length - at)}));
+        let properties: serde_json::Map<_, _> = (0..count).map(pattern).collect();
+        document_with("inputs", json!({"properties": properties}))
+    };
+    for (sent, setting) in [
+        (patterns(1_000, 9_000), "contract.max_compiled_size)"),
+        (patterns(6, 8_000), "max_compiled_size_per_publisher"),
+    ] {
+        let fault = fixture.registry.publish(ONE, sent).await.unwrap_err();
+        assert_eq!(fault.code(), FaultCode::InvalidInput);
+        let violation = &fault.violations()[0];
+        assert!(violation.pointer == "/inputs" && violation.message.contains(setting), "{violation:?}");
+    }
+    fixture.publish_new(ONE, patterns(1, 60)).await;
+}
