@@ -36,7 +36,7 @@ impl AgentSource {
     }
 
     /// Returns the id of the caller who published the document.
-    pub fn publisher(&self) -> Option<&str> {
+    pub fn publisher(&self) -> Option<&Arc<str>> {
         match &self.writer {
             DocumentWriter::Publisher(id) => Some(id),
             DocumentWriter::Operator | DocumentWriter::RemoteSource => None,

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
     config::GatewayConfig,
+    contract::HeavyCheckPool,
     directory::AgentDirectory,
     gateway::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
@@ -94,7 +95,16 @@ impl GatewayAssembly {
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue.clone(), stores };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
-        let gateway = Gateway { config, catalogue, limits, transport, metrics, access_log, browser_pairings: pairings };
+        let gateway = Gateway {
+            config,
+            catalogue,
+            limits,
+            transport,
+            metrics,
+            access_log,
+            heavy_checks: HeavyCheckPool::default(),
+            browser_pairings: pairings,
+        };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let bridge = MqttBridge::new(&gateway, build_bridge_offers(file)?);
         Ok(Self {

@@ -5,7 +5,7 @@ use super::{content_negotiation, requested_version::VersionTable};
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     auth::{Authorizer, GrantSet},
-    contract::{self, OperationContract},
+    contract::{self, AgentHeavyChecks, DocumentBudget, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust},
@@ -26,6 +26,8 @@ pub struct Route {
     pub(super) upstream: transport::UpstreamSet,
     pub(super) versions: VersionTable,
     pub(super) metrics: Arc<AgentMetrics>,
+    /// The checks of inputs and outputs that take long.
+    pub(super) heavy_checks: AgentHeavyChecks,
     /// Headers of every response, such as `Deprecation`.
     pub(super) response_headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether calls of the agent become tasks, where tasks are configured.
@@ -85,11 +87,11 @@ pub struct AgentRouteCompiler {
 impl CompileRoute for AgentRouteCompiler {
     type Route = Route;
 
-    fn compile(&self, agent: Arc<Agent>) -> Result<Route, Vec<String>> {
+    fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
         let mut operations = Vec::with_capacity(agent.operations.len());
         for (index, operation) in agent.operations.iter().enumerate() {
-            match OperationContract::compile(operation, &self.contract) {
+            match OperationContract::compile(operation, &self.contract, budget) {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
@@ -138,6 +140,7 @@ impl CompileRoute for AgentRouteCompiler {
             metrics,
             response_headers: deprecation_headers(&agent),
             versions: VersionTable::from_agent(&agent),
+            heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             operations,
             upstream,
@@ -147,6 +150,10 @@ impl CompileRoute for AgentRouteCompiler {
 
     fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust {
         self.endpoint_rules.check(agent).unwrap_or(EndpointTrust::Unlisted)
+    }
+
+    fn schema_limits(&self) -> SchemaLimits {
+        self.contract.schema_limits()
     }
 }
 

@@ -99,11 +99,7 @@ impl AgentLookup for AidipLookup {
         let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]);
         let reply = self.client.get(&url, &headers).await.map_err(|why| why.to_string())?;
         match reply.status {
-            200 => Ok(Some(RawDocument {
-                digest: sha256(&reply.body),
-                body: DocumentBody::Text(reply.body),
-                publisher: None,
-            })),
+            200 => Ok(Some(RawDocument::new(sha256(&reply.body), DocumentBody::Text(reply.body)))),
             404 | 410 => Ok(None),
             status => Err(format!("{url}: status {status} instead of 200")),
         }

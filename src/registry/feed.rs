@@ -79,6 +79,13 @@ pub struct RawDocument {
     pub publisher: Option<Arc<str>>,
 }
 
+impl RawDocument {
+    /// Creates a document without a publisher.
+    pub fn new(digest: [u8; 32], body: DocumentBody) -> Self {
+        Self { digest, body, publisher: None }
+    }
+}
+
 /// Content of a document.
 #[derive(Debug)]
 pub enum DocumentBody {

@@ -4,7 +4,10 @@
 use super::{
     MAX_AGENTS,
     feed::PartUpdate,
-    route_compilation::{CompiledByIdentity, SchemaInterner, SharedCompiler, SourcedDocument, compile_documents},
+    route_compilation::{
+        CompiledByIdentity, PendingDocument, SchemaInterner, SharedCompiler, SourceBudgets, SourcedDocument,
+        compile_documents,
+    },
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{CompiledParts, SourceState},
 };
@@ -32,7 +35,7 @@ struct IngestPlan {
 
 /// Documents of several poll results, and the number that may still be added.
 struct IngestBatch {
-    documents: Vec<SourcedDocument>,
+    documents: Vec<PendingDocument>,
     capacity: usize,
 }
 
@@ -44,15 +47,15 @@ impl<R> CatalogueState<R> {
 
 impl<R: Send + Sync + 'static> CatalogueState<R> {
     /// Returns the documents that are compiled already.
-    fn compiled_by_identity(&self, documents: &[SourcedDocument]) -> CompiledByIdentity<R> {
+    fn compiled_by_identity(&self, documents: &[PendingDocument]) -> CompiledByIdentity<R> {
         if documents.is_empty() {
             return CompiledByIdentity::default();
         }
         let digests: HashSet<&[u8; 32], RandomState> =
-            documents.iter().map(|document| &document.identity.digest).collect();
+            documents.iter().map(|pending| &pending.document.identity.digest).collect();
         let compiled = self.sources.iter().flat_map(SourceState::all_documents);
         compiled
-            .filter(|document| digests.contains(&document.identity.digest))
+            .filter(|document| document.is_reusable() && digests.contains(&document.identity.digest))
             .map(|document| (document.identity.clone(), Arc::clone(document)))
             .collect()
     }
@@ -89,12 +92,16 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
     /// Moves the documents of a poll result to the batch, or returns the outcome of a result that is not ingested.
     fn plan_ingest(&mut self, poll: SourcePoll, batch: &mut IngestBatch) -> Result<IngestPlan, IngestOutcome> {
         let SourcePoll { source: index, mut result, stored_at } = poll;
+        let limits = self.compiler.schema_limits();
         let source = self.sources.get_mut(index).ok_or(IngestOutcome::Outdated)?;
         let agent_count = source.len_after(&result);
         if agent_count > source.spec.max_agents {
             source.record_failure(format!("it has {agent_count} agents (at most {})", source.spec.max_agents));
             return Err(IngestOutcome::Rejected);
         }
+        let budgets = SourceBudgets::new(limits);
+        source.unchanged_documents(&result).for_each(|document| budgets.record(document));
+        let budgets = Arc::new(budgets);
         let mut plan = IngestPlan { source: index, parts: Vec::new(), polled_at: None, from_disk: stored_at.is_some() };
         match result.error.take() {
             Some(why) => source.record_failure(why),
@@ -120,7 +127,8 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
                             Some(publisher) => Arc::new(source.spec.agent_source(Some(publisher))),
                             None => Arc::clone(&unpublished),
                         };
-                        SourcedDocument::new(document, source)
+                        let document = SourcedDocument::new(document, source);
+                        PendingDocument { document, budgets: Arc::clone(&budgets) }
                     }));
                 }
                 PartUpdate::Unreadable(why) => source.set_part_error(part.name, Some(why)),

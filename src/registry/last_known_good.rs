@@ -139,7 +139,7 @@ impl LastKnownGoodFile {
             writer.write(&encode_length(agents.len())?)?;
             for agent in agents {
                 writer.write(&agent.digest)?;
-                writer.write_with_length(agent.source.publisher().unwrap_or_default().as_bytes())?;
+                writer.write_with_length(agent.source.publisher().map_or("", |id| id).as_bytes())?;
                 writer.write_with_length(agent.document.as_bytes())?;
             }
         }

@@ -34,7 +34,7 @@ mod source_state;
 #[cfg(test)]
 mod test_feed;
 
-pub use agent_ownership::AgentOwnership;
+pub use agent_ownership::{AgentOwnership, PublisherBudget};
 pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
 pub use catalogue::Catalogue;

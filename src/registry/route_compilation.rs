@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentId, AgentSource, EndpointOrigin},
+    contract::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaLimits},
     values::{json::truncate, sha256},
 };
 use foldhash::fast::RandomState;
@@ -28,11 +29,16 @@ pub trait CompileRoute: Send + Sync {
     /// What a lookup returns.
     type Route: Send + Sync + 'static;
 
-    /// Compiles the route of `agent`. Called from several threads; may take long.
+    /// Compiles the route of `agent`, and charges its schemas to `budget`. Called from several threads; may take long.
     ///
     /// # Errors
     /// Every reason why the agent cannot be routed to.
-    fn compile(&self, agent: Arc<Agent>) -> Result<Self::Route, Vec<String>>;
+    fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Self::Route, Vec<String>>;
+
+    /// Returns how much memory the schemas of agents may take.
+    fn schema_limits(&self) -> SchemaLimits {
+        SchemaLimits::UNLIMITED
+    }
 
     /// Returns whether the operator named the endpoint of `agent`, which [`CompileRoute::compile`] has accepted.
     fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust;
@@ -42,7 +48,7 @@ pub trait CompileRoute: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DocumentIdentity {
     pub(super) digest: [u8; 32],
-    source: Arc<AgentSource>,
+    pub(super) source: Arc<AgentSource>,
 }
 
 impl Hash for DocumentIdentity {
@@ -77,6 +83,41 @@ impl ServerClaim {
         let [bytes @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = sha256(origin.server().as_bytes());
         u128::from_le_bytes(bytes)
     }
+}
+
+/// The budgets of a source: its own, and one for each publisher.
+pub(super) struct SourceBudgets {
+    limits: SchemaLimits,
+    source: SchemaBudget,
+    publishers: Mutex<HashMap<Arc<str>, Arc<SchemaBudget>, RandomState>>,
+}
+
+impl SourceBudgets {
+    pub(super) fn new(limits: SchemaLimits) -> Self {
+        Self { limits, source: SchemaBudget::of_source(limits), publishers: Mutex::default() }
+    }
+
+    /// Charges the schemas of a document that stays.
+    pub(super) fn record<R>(&self, document: &CompiledDocument<R>) {
+        let publisher = document.identity.source.publisher().map(|publisher| self.of_publisher(publisher));
+        for charge in &document.charges {
+            self.source.record(*charge);
+            publisher.iter().for_each(|budget| budget.record(*charge));
+        }
+    }
+
+    /// Returns the budget of a publisher, with what its documents are charged.
+    pub(super) fn of_publisher(&self, publisher: &Arc<str>) -> Arc<SchemaBudget> {
+        let mut publishers = self.publishers.lock();
+        let budget = publishers.entry(Arc::clone(publisher));
+        Arc::clone(budget.or_insert_with(|| Arc::new(SchemaBudget::of_publisher(self.limits))))
+    }
+}
+
+/// A document to compile, and the budgets of its source.
+pub(super) struct PendingDocument {
+    pub(super) document: SourcedDocument,
+    pub(super) budgets: Arc<SourceBudgets>,
 }
 
 /// The compiler in force.
@@ -121,6 +162,10 @@ pub(super) struct CompiledDocument<R> {
     pub(super) route: Result<Arc<R>, Vec<String>>,
     /// The server that the agent is at, where it can be called.
     pub(super) claim: Option<ServerClaim>,
+    /// What the schemas were charged.
+    pub(super) charges: Box<[SchemaCharge]>,
+    /// Whether the route could not be compiled because the source or the publisher has too many other documents.
+    exceeded_budget: bool,
 }
 
 impl<R> CompiledDocument<R> {
@@ -132,11 +177,8 @@ impl<R> CompiledDocument<R> {
 }
 
 impl<R: Send + Sync + 'static> CompiledDocument<R> {
-    fn rejected(identity: DocumentIdentity, id: Option<Box<str>>, reasons: Vec<String>) -> Self {
-        Self { identity, agent: None, id, route: Err(truncate_reasons(reasons)), claim: None }
-    }
-
-    fn compile(document: SourcedDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+    fn compile(pending: PendingDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+        let PendingDocument { document, budgets } = pending;
         let identity = document.identity;
         let value = match document_parser::parse_value(document.body) {
             Ok(value) => value,
@@ -149,7 +191,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
                     schemas.intern(&mut operation.inputs);
                     schemas.intern(&mut operation.outputs);
                 }
-                Self::from_agent(Arc::new(agent), compiler)
+                Self::from_agent(Arc::new(agent), compiler, &budgets)
             }
             Err(reasons) => {
                 let id = value.get("id").and_then(|id| id.as_str()).map(|id| truncate(id, 128).into());
@@ -158,23 +200,39 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         }
     }
 
-    fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>) -> Self {
-        let compile = || compiler.compile(Arc::clone(&agent));
+    fn rejected(identity: DocumentIdentity, id: Option<Box<str>>, reasons: Vec<String>) -> Self {
+        let route = Err(truncate_reasons(reasons));
+        Self { identity, agent: None, id, route, claim: None, charges: Box::default(), exceeded_budget: false }
+    }
+
+    fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>, budgets: &SourceBudgets) -> Self {
+        let publisher_budget = agent.source.publisher().map(|publisher| budgets.of_publisher(publisher));
+        let owners: Vec<&SchemaBudget> = publisher_budget.as_deref().into_iter().chain([&budgets.source]).collect();
+        let budget = DocumentBudget::new(budgets.limits, &owners);
+        let compile = || compiler.compile(Arc::clone(&agent), &budget);
         let route = catch_unwind(AssertUnwindSafe(compile))
             .unwrap_or_else(|_| Err(vec![internal_error()]))
             .map(Arc::new)
             .map_err(truncate_reasons);
+        let exceeded_budget = budget.exceeded_owner();
+        let charges = if route.is_ok() { budget.into_charges() } else { Box::default() };
         let identity = DocumentIdentity { digest: agent.digest, source: Arc::clone(&agent.source) };
         let claim = route.is_ok().then(|| ServerClaim {
             server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
             trust: compiler.endpoint_trust(&agent),
         });
-        Self { identity, agent: Some(agent), id: None, route, claim }
+        Self { identity, agent: Some(agent), id: None, route, claim, charges, exceeded_budget }
     }
 
     /// Compiles the agent again with another compiler.
-    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>) -> Option<Self> {
-        self.agent.clone().map(|agent| Self::from_agent(agent, compiler))
+    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>, budgets: &SourceBudgets) -> Option<Self> {
+        let agent = self.agent.clone()?;
+        Some(Self::from_agent(agent, compiler, budgets))
+    }
+
+    /// Returns whether compiling the document again can only have the same result.
+    pub(super) fn is_reusable(&self) -> bool {
+        !self.exceeded_budget
     }
 }
 
@@ -192,16 +250,22 @@ pub(super) type CompiledByIdentity<R> = HashMap<DocumentIdentity, Arc<CompiledDo
 
 /// Parses and compiles the documents that `reusable` does not contain; the result has the order of `documents`.
 pub(super) fn compile_documents<R: Send + Sync + 'static>(
-    documents: Vec<SourcedDocument>,
+    documents: Vec<PendingDocument>,
     reusable: &CompiledByIdentity<R>,
     compiler: &SharedCompiler<R>,
     schemas: &SchemaInterner,
 ) -> Vec<Arc<CompiledDocument<R>>> {
-    let compile_or_reuse = |document: SourcedDocument| match reusable.get(&document.identity) {
+    // First, so that documents in force are not refused in favour of new ones.
+    for pending in &documents {
+        if let Some(compiled) = reusable.get(&pending.document.identity) {
+            pending.budgets.record(compiled);
+        }
+    }
+    let compile_or_reuse = |pending: PendingDocument| match reusable.get(&pending.document.identity) {
         Some(compiled) => Arc::clone(compiled),
         None => {
-            let identity = document.identity.clone();
-            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
+            let identity = pending.document.identity.clone();
+            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(pending, compiler, schemas)));
             Arc::new(compiled.unwrap_or_else(|_| CompiledDocument::rejected(identity, None, vec![internal_error()])))
         }
     };

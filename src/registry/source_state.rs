@@ -237,6 +237,18 @@ impl<R> SourceState<R> {
         self.parts.values().flat_map(|entries| &entries.documents).chain(withheld)
     }
 
+    /// Returns the documents in force of the parts that `result` neither replaces nor removes.
+    pub(super) fn unchanged_documents(&self, result: &PollResult) -> impl Iterator<Item = &Arc<CompiledDocument<R>>> {
+        let is_changed = |update: &PartUpdate| matches!(update, PartUpdate::Replaced(_) | PartUpdate::Removed);
+        let changed: HashSet<&str> =
+            result.parts.iter().filter(|part| is_changed(&part.update)).map(|part| &*part.name).collect();
+        let reported: HashSet<&str> = result.parts.iter().map(|part| &*part.name).collect();
+        let replaces_all = !self.polled && result.error.is_none();
+        let stays = move |name: &str| !changed.contains(name) && (!replaces_all || reported.contains(name));
+        let unchanged = self.parts.iter().filter(move |(name, _)| stays(name));
+        unchanged.flat_map(|(_, entries)| &entries.documents)
+    }
+
     /// Replaces the documents of every part by the result of `map`.
     pub(super) fn map_documents(
         &mut self,

@@ -4,6 +4,8 @@
 
 mod adversity;
 mod agents;
+#[path = "../attacks/mod.rs"]
+mod attacks;
 mod callers;
 mod calls;
 mod code_structure;

@@ -3,7 +3,7 @@
 
 use super::{
     super::{
-        AgentOwnership,
+        AgentOwnership, PublisherBudget,
         document_parser::{self, MAX_DOCUMENT_SIZE},
         feed::DocumentBody,
         merge_sources::SERVER_OF_OTHER_OWNER,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, EndpointOrigin, OriginPattern, metadata_schema},
-    contract::CompiledSchema,
+    contract::{CompiledSchema, DocumentBudget},
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
     values::{
@@ -60,16 +60,20 @@ pub fn parse_document(text: Bytes) -> Result<Value> {
     })
 }
 
-/// Validates everything of a document but its endpoint.
+/// Validates everything of a document but its endpoint. `budget` returns what the schemas of the agent may take; it may
+/// block.
 ///
 /// # Errors
 /// `InvalidInput` with every violation.
-pub(super) async fn validate_document(document: Value) -> Result<ValidDocument> {
+pub(super) async fn validate_document(
+    document: Value,
+    budget: impl FnOnce(&AgentId) -> PublisherBudget + Send + 'static,
+) -> Result<ValidDocument> {
     if is_deeper_than(&document, MAX_DEPTH) {
         return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
     }
     // Compiling schemas may take long.
-    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document), document));
+    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document, budget), document));
     let (result, document) =
         validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
     let agent = result?;
@@ -134,7 +138,8 @@ impl EndpointValidator<'_> {
             return Some(why);
         }
         let owner = self.ownership.and_then(|ownership| ownership.endpoint_owner(endpoint));
-        if owner.is_some_and(|owner| owner.publisher() != self.publisher.map(|publisher| publisher.id)) {
+        if owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.publisher.map(|publisher| publisher.id))
+        {
             return Some(SERVER_OF_OTHER_OWNER.to_owned());
         }
         self.check_address(endpoint, &self.policy.without_private_networks()).await
@@ -205,7 +210,7 @@ pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation 
     Violation { pointer: pointer.to_owned(), message: message.into() }
 }
 
-fn validate_structure(document: &Value) -> Result<Agent> {
+fn validate_structure(document: &Value, budget: impl FnOnce(&AgentId) -> PublisherBudget) -> Result<Agent> {
     let schema = METADATA_SCHEMA
         .as_ref()
         .map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
@@ -227,7 +232,9 @@ fn validate_structure(document: &Value) -> Result<Agent> {
             None
         }
     };
-    violations.extend(agent.iter().flat_map(check_operation_schemas));
+    if let Some(agent) = &agent {
+        violations.extend(check_operation_schemas(agent, &budget(&agent.id)));
+    }
     match agent {
         Some(agent) if violations.is_empty() => Ok(agent),
         _ => Err(invalid_document(violations)),
@@ -264,12 +271,14 @@ fn violation_from_problem(problem: &str) -> Violation {
 }
 
 /// Returns why the operations' schemas cannot be used.
-fn check_operation_schemas(agent: &Agent) -> Vec<Violation> {
+fn check_operation_schemas(agent: &Agent, budget: &PublisherBudget) -> Vec<Violation> {
     let mut violations = Vec::new();
+    let owners = [&budget.budget];
+    let budget = DocumentBudget::new(budget.limits, &owners);
     for (number, operation) in agent.operations.iter().enumerate() {
         let pointer = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
         for (member, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
-            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile(schema).err());
+            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile_within(schema, &budget).err());
             violations.extend(error.map(|why| violation(&format!("{pointer}/{member}"), why)));
         }
     }

@@ -1,7 +1,7 @@
 //! Writes to the registry: authorises the publisher, validates the document, and reports why a write was refused.
 
 use super::{
-    document_validation::{self, ValidDocument, invalid_document, validate_document, violation},
+    document_validation::{self, ValidDocument, invalid_document, violation},
     publish_rules::{DocumentLimits, PublishRules, WriteAccess},
     published_document::{PublishOutcome, PublishedDocument},
     published_feed::RevisionTracker,
@@ -50,7 +50,7 @@ impl DocumentWrites<'_> {
         {
             members.insert("id".to_owned(), Value::String(uuid::Uuid::now_v7().to_string()));
         }
-        let valid_document = validate_document(document).await?;
+        let valid_document = self.rules.validate_document(publisher.id, document).await?;
         let access = self.rules.authorize_write(publisher, &valid_document.id)?;
         self.store_document(access, valid_document, WritePrecondition::Always, WriteTarget::Collection).await
     }
@@ -67,7 +67,8 @@ impl DocumentWrites<'_> {
         precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
         let access = self.rules.authorize_write(publisher, id)?;
-        let valid_document = validate_for_path(id, document).await?;
+        let document = with_id_of_path(id, document)?;
+        let valid_document = self.rules.validate_document(publisher.id, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
 
@@ -108,7 +109,8 @@ impl DocumentWrites<'_> {
                 Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
             })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
-            let valid_document = validate_for_path(id, document).await?;
+            let document = with_id_of_path(id, document)?;
+            let valid_document = self.rules.validate_document(publisher.id, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
             match self
                 .store_document(access, valid_document, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent)
@@ -194,8 +196,11 @@ impl DocumentWrites<'_> {
     }
 }
 
-/// Validates a document for a URL that names its agent.
-async fn validate_for_path(id: &AgentId, mut document: Value) -> Result<ValidDocument> {
+/// Returns a document for a URL that names its agent, with the agent's id.
+///
+/// # Errors
+/// `InvalidInput` if the document has another id.
+fn with_id_of_path(id: &AgentId, mut document: Value) -> Result<Value> {
     if let Value::Object(members) = &mut document {
         match members.get("id") {
             None | Some(Value::Null) => {
@@ -210,7 +215,7 @@ async fn validate_for_path(id: &AgentId, mut document: Value) -> Result<ValidDoc
             Some(_) => {}
         }
     }
-    validate_document(document).await
+    Ok(document)
 }
 
 fn not_found() -> Fault {

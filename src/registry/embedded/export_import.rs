@@ -2,7 +2,7 @@
 //! read, and one file with the documents' owners.
 
 use super::{
-    document_validation::{ValidDocument, parse_document, validate_document},
+    document_validation::{ValidDocument, parse_document},
     document_writes::refused_write_fault,
     publish_rules::PublishRules,
 };
@@ -119,7 +119,7 @@ impl RegistryArchive<'_> {
 
     async fn import_file(&self, file: &Path, owners: &HashMap<String, OwnerRecord>, owner: Option<&str>) -> Result<()> {
         let text = read_bounded(file).map_err(|why| Fault::new(FaultCode::InvalidInput, why.to_string()))?;
-        let document = validate_document(parse_document(text.into())?).await?;
+        let document = self.rules.validate_document(owner.unwrap_or_default(), parse_document(text.into())?).await?;
         self.rules.validate_endpoint(None, &document).await?;
         let owner_record = owners.get(document.id.as_str());
         let owner = owner_record.map(|record| record.owner.as_str()).or(owner).ok_or_else(|| {

@@ -2,9 +2,9 @@
 //! reload of the configuration replaces them.
 
 use super::{
-    super::AgentOwnership,
+    super::{AgentOwnership, PublisherBudget},
     config::PublishConfig,
-    document_validation::{EndpointValidator, ValidDocument},
+    document_validation::{EndpointValidator, ValidDocument, validate_document},
     publisher::Publisher,
 };
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     store::StoredDocument,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// The rules of publishing.
@@ -116,6 +117,19 @@ impl PublishRules {
     /// Returns whether an agent in force has this id.
     pub(super) fn is_id_of_an_agent(&self, id: &AgentId) -> bool {
         self.ownership.load_full().is_some_and(|ownership| ownership.has_agent(id))
+    }
+
+    /// Validates everything of a document of `publisher` but its endpoint.
+    ///
+    /// # Errors
+    /// `InvalidInput` with every violation.
+    pub(super) async fn validate_document(&self, publisher: &str, document: Value) -> Result<ValidDocument> {
+        let (ownership, publisher) = (self.ownership.load_full(), publisher.to_owned());
+        let budget = move |id: &AgentId| match ownership {
+            Some(ownership) => ownership.publisher_budget(&publisher, id),
+            None => PublisherBudget::default(),
+        };
+        validate_document(document, budget).await
     }
 
     /// Checks that `publisher` may name the endpoint of a document; `None` for an operator who imports it.

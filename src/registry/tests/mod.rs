@@ -12,7 +12,7 @@ mod scale;
 mod scripted_server;
 
 use super::*;
-use crate::{agent::Agent, telemetry::Metrics};
+use crate::{agent::Agent, contract::DocumentBudget, telemetry::Metrics};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
@@ -48,7 +48,7 @@ impl CountingCompiler {
 impl CompileRoute for CountingCompiler {
     type Route = TestRoute;
 
-    fn compile(&self, agent: Arc<Agent>) -> Result<TestRoute, Vec<String>> {
+    fn compile(&self, agent: Arc<Agent>, _: &DocumentBudget<'_>) -> Result<TestRoute, Vec<String>> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
         assert!(agent.name != "panics", "a compiler that panics");
         if self.refused_id.lock().as_deref() == Some(agent.id.as_str()) {

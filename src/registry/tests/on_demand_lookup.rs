@@ -29,11 +29,7 @@ impl AgentLookup for FakeLookup {
             return Err("down".to_owned());
         }
         let document = self.documents.lock().get(id.as_str()).cloned();
-        Ok(document.map(|document| RawDocument {
-            digest: sha256(document.as_bytes()),
-            body: DocumentBody::Text(document.into()),
-            publisher: None,
-        }))
+        Ok(document.map(|document| RawDocument::new(sha256(document.as_bytes()), DocumentBody::Text(document.into()))))
     }
 }
 

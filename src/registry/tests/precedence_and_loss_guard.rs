@@ -100,7 +100,7 @@ fn r41_one_text_from_two_sources_is_compiled_for_each_of_its_writers() {
     fixture.poll(0, vec![published_part("a", "key:two", "one.example")]);
     let source = Arc::clone(&fixture.catalogue.load().get("a").unwrap().agent.source);
     assert_eq!(
-        source.publisher(),
+        source.publisher().map(|id| &**id),
         Some("key:two"),
         "the published document has precedence, and not the operator's trust"
     );

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     agent::{AgentEndpoint, AgentSource, DocumentWriter},
-    registry::AgentOwnership,
+    registry::{AgentOwnership, PublisherBudget},
     values::etag,
 };
 
@@ -223,6 +223,10 @@ impl AgentOwnership for OtherSource {
     fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>> {
         let source = |id: &str| AgentSource { name: "registry".into(), writer: DocumentWriter::Publisher(id.into()) };
         endpoint.to_string().contains("other.example.com").then(|| Arc::new(source("key:two")))
+    }
+
+    fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
+        PublisherBudget::default()
     }
 }
 
