@@ -39,6 +39,7 @@ mod stream_resumption;
 mod streaming;
 mod support;
 mod tasks;
+mod threat_model;
 mod test_groups;
 mod websocket_agents;
 mod websocket_callers;
