@@ -121,6 +121,39 @@ fn invalid_yaml_and_missing_files_are_reported() {
 }
 
 #[test]
+fn r4_a_credential_without_destinations_is_refused_with_what_to_write() {
+    let folder = folder();
+    let token = [("TOKEN", "s3cret")];
+    let with = |settings: &str| format!("{VALID_CONFIG}  defaults: {settings}\n");
+    for (settings, path) in [
+        ("{credential: {value: 'env:TOKEN'}}", "agents.defaults.credential.destinations"),
+        ("{credential: {value: 'env:TOKEN', destinations: {}}}", "agents.defaults.credential.destinations"),
+        ("{credential: {value: 'env:TOKEN', destinations: {origins: []}}}", "agents.defaults.credential.destinations"),
+        ("{mqtt: {username: 'env:TOKEN', password: 'env:TOKEN'}}", "agents.defaults.mqtt.destinations"),
+        (
+            "{matrix: {homeserver: 'https://a.example', access_token: 'env:TOKEN'}}",
+            "agents.defaults.matrix.destinations",
+        ),
+    ] {
+        let output = check(folder.path(), &with(settings), &token);
+        expect_problems(&output, &[path, "origins", "sources: [files]"]);
+    }
+    for (destinations, problem) in [
+        ("{origins: ['example.com']}", "'example.com' is not an origin"),
+        ("{origins: ['https://example.com/path']}", "without a path"),
+        ("{origin: ['*']}", "origin"),
+    ] {
+        let settings = format!("{{credential: {{value: 'env:TOKEN', destinations: {destinations}}}}}");
+        expect_problems(&check(folder.path(), &with(&settings), &token), &[problem]);
+    }
+    for destinations in ["{sources: [files]}", "{origins: ['https://*.example.com:*']}", "{origins: ['*']}"] {
+        let settings = format!("{{credential: {{value: 'env:TOKEN', destinations: {destinations}}}}}");
+        let output = check(folder.path(), &with(&settings), &token);
+        assert!(output.status.success(), "{destinations}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn the_environment_overrides_the_file_and_an_invalid_variable_is_named() {
     let folder = folder();
     let valid = [("GATEPOST__LISTENERS__0__ADDRESS", "127.0.0.1:1"), ("GATEPOST__LIMITS__PER_CALLER", "5/s")];

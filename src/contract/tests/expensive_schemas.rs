@@ -3,11 +3,11 @@
 use super::*;
 use std::time::{Duration, Instant};
 
-/// Runs `work`, and panics if it takes more than ten seconds, which suffices for a debug build on a busy machine.
+/// Runs `work`, and panics if it takes more than forty seconds, which suffice for a debug build on a busy machine.
 fn finish_quickly<T>(name: &str, work: impl FnOnce() -> T) -> T {
     let started_at = Instant::now();
     let result = work();
-    assert!(started_at.elapsed() < Duration::from_secs(10), "{name} took {:?}", started_at.elapsed());
+    assert!(started_at.elapsed() < Duration::from_secs(40), "{name} took {:?}", started_at.elapsed());
     result
 }
 

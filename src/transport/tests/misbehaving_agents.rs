@@ -60,6 +60,20 @@ async fn r41_an_address_that_the_policy_does_not_permit_is_never_connected_to() 
 }
 
 #[tokio::test]
+async fn r41_an_endpoint_that_the_operator_did_not_list_is_reached_at_public_addresses_only() {
+    let (address, count) = start_agent(|_, _| async { Ok(()) }).await;
+    // The name of an endpoint may resolve to another address whenever a connection is opened.
+    let settings = TransportConfig { public_addresses_only: true, allow_plaintext: Some(true), ..long_timeouts() };
+    let open = UpstreamClient::new(Arc::new(AddressPolicy::default()));
+    for host in ["10.0.0.1", "192.168.1.1", "[fd00::1]", "100.64.0.1", &format!("127.0.0.1:{}", address.port())] {
+        let upstream = TestUpstream::with_client(open.clone(), &format!("http://{host}/"), &settings);
+        let detail = assert_fault(upstream.post().await, 503, "AgentUnavailable");
+        assert!(detail.contains("policy"), "{host}: {detail}");
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
 async fn r38_an_agent_that_closes_or_resets_without_a_reply_is_502() {
     assert_fault(body_for_response("", true).await, 502, "AgentError");
     let (at_once, _) = start_agent(|stream, _| async move { stream.set_zero_linger() }).await;
