@@ -41,15 +41,18 @@ test:
 	fi
 
 # The tests that need neither the network nor programs other than those of a build: all but those of the modules named
-# `external`.
+# `external`, and those of overload, which measure the machine. Most of them wait for timers and connections, so more of
+# them run at once than the machine has processors.
 test-unit:
 	@tests/setup $(BUILD_NEEDS)
 	@if $(HAS_NEXTEST); then \
 		set -ex; \
-		$(CARGO) nextest run --locked -E 'not test(/(^|::)external::/)' $(PACKAGES); \
+		$(CARGO) nextest run --locked --test-threads $$(( $$(nproc) * 3 )) \
+			-E 'not test(/(^|::)external::/) and not test(/^overload::/)' $(PACKAGES); \
 	else \
 		set -ex; \
-		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES) -- --skip external::; \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES) -- \
+			--skip external:: --skip overload::; \
 	fi
 
 # Everything to run before a commit.

@@ -1,7 +1,7 @@
 //! The record of one agent, and how it is made from a metadata document.
 
 use super::metadata_document::DocumentReader;
-use super::{AgentEndpoint, AgentId, AgentStatus, AgentVersions, Authentication, Operation};
+use super::{AgentEndpoint, AgentId, AgentSource, AgentStatus, AgentVersions, Authentication, Operation};
 use crate::values::{Rate, json};
 use serde_json::Value;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub struct Agent {
     pub digest: [u8; 32],
     /// The whole published document, as compact JSON.
     pub document: Box<str>,
+    /// Where the document comes from.
+    pub source: Arc<AgentSource>,
 }
 
 impl Agent {
@@ -95,7 +97,14 @@ impl Agent {
             default_operation,
             digest,
             document: document.to_string().into(),
+            source: Arc::default(),
         })
+    }
+
+    /// Returns the agent as a document of `source`.
+    #[must_use]
+    pub fn with_source(self, source: Arc<AgentSource>) -> Self {
+        Self { source, ..self }
     }
 
     /// Returns the agent with another endpoint.

@@ -168,6 +168,17 @@ impl EndpointScheme {
         self.properties().access
     }
 
+    /// The port of a URL that names none; `None` for schemes without ports.
+    pub const fn default_port(self) -> Option<u16> {
+        match self {
+            Self::Https | Self::Wss => Some(443),
+            Self::Http | Self::Ws => Some(80),
+            Self::Mqtts => Some(8883),
+            Self::Mqtt => Some(1883),
+            Self::Unix | Self::Local | Self::Matrix | Self::AgentUri => None,
+        }
+    }
+
     /// Whether traffic to the endpoint is encrypted or does not leave the machine.
     pub const fn is_encrypted_or_local(self) -> bool {
         matches!(self.properties().security, TrafficSecurity::Protected)

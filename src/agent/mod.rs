@@ -3,11 +3,13 @@
 
 mod agent_id;
 mod agent_record;
+mod agent_source;
 mod agent_status;
 mod agent_uri;
 mod authentication;
 mod authentication_method;
 mod endpoint;
+mod endpoint_origin;
 mod endpoint_scheme;
 mod matrix_address;
 mod metadata_document;
@@ -17,11 +19,13 @@ mod version_selection;
 
 pub use agent_id::AgentId;
 pub use agent_record::Agent;
+pub use agent_source::{AgentSource, DocumentWriter};
 pub use agent_status::{AgentStatus, Deprecation};
 pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
 pub use authentication::Authentication;
 pub use authentication_method::{AuthenticationMethod, BROWSER_ID_PREFIX, SecurityScheme};
 pub use endpoint::{AgentEndpoint, EndpointUrl};
+pub use endpoint_origin::{EndpointOrigin, OriginPattern};
 pub use endpoint_scheme::{AddressSyntax, EndpointAccess, EndpointScheme, SchemeSplit};
 pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};

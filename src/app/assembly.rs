@@ -14,13 +14,14 @@ use super::{
 use crate::{
     auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
     config::GatewayConfig,
+    contract::HeavyCheckPool,
     directory::AgentDirectory,
     gateway::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
     },
     limit::CallLimiter,
     net::{AddressPolicy, FetchClient},
-    registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
+    registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     telemetry::{AccessLog, Metrics},
     transport::UpstreamClient,
@@ -79,8 +80,7 @@ impl GatewayAssembly {
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
         let search_indexer = create_search_indexer(file, &catalogue)?;
         if let Some(registry) = &registry {
-            let catalogue = Arc::clone(&catalogue);
-            registry.set_reserved_ids(Arc::new(move |id| catalogue.load().get(id.as_str()).is_some()));
+            registry.set_ownership(Arc::clone(&catalogue) as _);
         }
         let directory = build_directory(file, &search_indexer, registry, &resolver, Some(&auth))
             .map_err(|problems| prefix_problems("directory", problems))?;
@@ -95,7 +95,16 @@ impl GatewayAssembly {
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue.clone(), stores };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
-        let gateway = Gateway { config, catalogue, limits, transport, metrics, access_log, browser_pairings: pairings };
+        let gateway = Gateway {
+            config,
+            catalogue,
+            limits,
+            transport,
+            metrics,
+            access_log,
+            heavy_checks: HeavyCheckPool::default(),
+            browser_pairings: pairings,
+        };
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let bridge = MqttBridge::new(&gateway, build_bridge_offers(file)?);
         Ok(Self {
@@ -287,6 +296,7 @@ fn build_routes(
         limits: Arc::clone(limits),
         transport: transport.clone(),
         metrics: Arc::clone(metrics),
+        endpoint_rules: EndpointRules::new(&file.agents.sources, file.registry.as_ref()),
     }
 }
 

@@ -196,10 +196,22 @@ impl AdminSocket {
         Ok(Self { label, address, socket, stop: watch::channel(false).0 })
     }
 
+    /// Serves the admin pages on a thread of their own, where no call can delay them.
     fn serve(&self, admin_state: &Arc<GatewayAdminState>, assembly: &GatewayAssembly) -> anyhow::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.socket.try_clone()?)?;
+        let socket = self.socket.try_clone()?;
         let state: Arc<dyn admin::AdminState> = Arc::clone(admin_state) as _;
-        tokio::spawn(admin::serve(listener, state, Arc::clone(&assembly.gateway.metrics), self.stop.subscribe()));
+        let (metrics, stop) = (Arc::clone(&assembly.gateway.metrics), self.stop.subscribe());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("the async runtime of the admin listener cannot start")?;
+        let serve = move || {
+            runtime.block_on(async move {
+                match tokio::net::TcpListener::from_std(socket) {
+                    Ok(listener) => admin::serve(listener, state, metrics, stop).await,
+                    Err(why) => tracing::error!(error = %why, "admin listener failed"),
+                }
+            });
+        };
+        std::thread::Builder::new().name("admin".to_owned()).spawn(serve).context("the admin thread cannot start")?;
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use crate::{
     agent::Agent,
     app,
     transport::{
-        Admission, HeaderMutations, RequestBody, UpstreamCall, UpstreamClient, UpstreamCredential, UpstreamReply,
-        UpstreamSet,
+        Admission, CredentialDestinations, HeaderMutations, RequestBody, UpstreamCall, UpstreamClient,
+        UpstreamCredential, UpstreamReply, UpstreamSet,
     },
     values::{Glob, SecretRef, json},
 };
@@ -98,6 +98,8 @@ fn prepare_call(args: &CallArgs) -> Result<PreparedCall, CommandError> {
         header: header.to_owned(),
         scheme: None,
         value: value.clone(),
+        // The user names the agent and the credential on one command line.
+        destinations: CredentialDestinations::everywhere(),
     });
     let headers = args.header.iter().map(|text| parse_header(text)).collect::<Result<_, _>>()?;
     Ok(PreparedCall { body: args.data.as_deref().map(read_input).transpose()?, headers, settings })

@@ -11,7 +11,6 @@ use crate::{
     agent::AgentId,
     app,
     config::{LoadedConfig, strip_os_error_codes},
-    net::AddressPolicy,
     registry::{DocumentRevision, EmbeddedRegistry},
 };
 use anyhow::{Context, anyhow};
@@ -79,7 +78,7 @@ fn with_registry<T>(
     let loaded = LoadedConfig::read(config).with_context(config_path)?;
     let section = loaded.config.registry.as_ref();
     let section = section.with_context(|| format!("{} has no section 'registry'", config.display()))?;
-    let policy = Arc::new(AddressPolicy::new(loaded.config.network.allowed_addresses.clone()));
+    let policy = Arc::new(loaded.config.network.policy());
     app::build_runtime()?.block_on(async {
         let registry = EmbeddedRegistry::open(section, policy).await;
         let with_section = |problems: Vec<String>| problems.into_iter().map(|why| format!("registry.{why}")).collect();

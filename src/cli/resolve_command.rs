@@ -5,7 +5,7 @@ use crate::{
     agent::AgentUri,
     config::{LoadedConfig, strip_os_error_codes},
     fault::{Fault, FaultCode},
-    net::{self, Cidr},
+    net::{self, AddressRange},
     resolver::{self, ResolvedAgent, UriResolver},
     transport::{LocalRuntimeConfig, TransportConfig},
     values::ConfigDuration,
@@ -109,8 +109,9 @@ impl ResolutionArgs {
             }
         };
         if self.allow_loopback || allow_loopback {
-            let loopback = ["127.0.0.0/8", "::1/128"].iter().filter_map(|range| range.parse::<Cidr>().ok());
-            settings.network.allowed_addresses.extend(loopback);
+            let loopback = ["127.0.0.0/8", "::1/128"].iter().filter_map(|range| range.parse::<AddressRange>().ok());
+            settings.network.allowed_addresses.extend(loopback.clone());
+            settings.resolver.allowed_addresses.extend(loopback);
         }
         if let Some(timeout) = self.timeout {
             let timeouts = &mut settings.agent_settings.timeouts;

@@ -1,6 +1,7 @@
 //! Configuration of the contract: which bodies are validated against their schema, and how large and deep a body may
 //! be.
 
+use super::schema_budget::SchemaLimits;
 use crate::values::{ByteSize, json::MAX_DEPTH};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,17 @@ pub struct ContractConfig {
     pub max_body_size: ByteSize,
     /// Maximum nesting of arrays and objects in a body that is validated; 1 to 120. Default: 64.
     pub max_depth: u16,
+    /// Maximum memory of the compiled schemas of one document, patterns included; a document beyond it is refused.
+    /// 64KiB to 256MiB. Default: 32MiB.
+    pub max_compiled_size: ByteSize,
+    /// Maximum memory of the compiled schemas of one source; documents beyond it are refused. Equal schemas count
+    /// once. 1MiB to 16GiB. Default: 2GiB.
+    pub max_compiled_size_per_source: ByteSize,
+    /// Maximum memory of the compiled schemas of one publisher of the built-in registry; documents beyond it are
+    /// refused. 64KiB to 16GiB. Default: 128MiB.
+    pub max_compiled_size_per_publisher: ByteSize,
+    /// Checks that may take longer than 10 ms, which run apart from all other calls.
+    pub heavy_checks: HeavyCheckConfig,
     /// Batches: arrays of inputs for agents that take one input per call.
     pub batch: BatchConfig,
 }
@@ -41,6 +53,10 @@ impl Default for ContractConfig {
             output: ContractMode::Report,
             max_body_size: ByteSize::from_kib(1024),
             max_depth: 64,
+            max_compiled_size: ByteSize::from_kib(32 << 10),
+            max_compiled_size_per_source: ByteSize::from_kib(2 << 20),
+            max_compiled_size_per_publisher: ByteSize::from_kib(128 << 10),
+            heavy_checks: HeavyCheckConfig::default(),
             batch: BatchConfig::default(),
         }
     }
@@ -62,7 +78,32 @@ impl Default for BatchConfig {
     }
 }
 
+/// Checks that may take longer than 10 ms. They run on threads of their own, with a low priority.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HeavyCheckConfig {
+    /// Maximum number of concurrent heavy checks of one agent; beyond it 503. 1 to 64. Default: 2.
+    pub max_per_agent: u16,
+    /// Maximum number of heavy checks that wait for a thread; beyond it 503. 1 to 10000. Default: 64.
+    pub max_queued: u16,
+}
+
+impl Default for HeavyCheckConfig {
+    fn default() -> Self {
+        Self { max_per_agent: 2, max_queued: 64 }
+    }
+}
+
 impl ContractConfig {
+    /// Returns the limits of compiled schemas.
+    pub fn schema_limits(&self) -> SchemaLimits {
+        SchemaLimits {
+            per_document: self.max_compiled_size.get() as u64,
+            per_source: self.max_compiled_size_per_source.get() as u64,
+            per_publisher: self.max_compiled_size_per_publisher.get() as u64,
+        }
+    }
+
     /// Returns every value that is out of bounds, by its path within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -74,6 +115,17 @@ impl ContractConfig {
         check("max_depth", self.max_depth.into(), MAX_DEPTH.into());
         check("batch.max_items", self.batch.max_items.into(), 10_000);
         check("batch.max_concurrency", self.batch.max_concurrency.into(), 256);
+        check("heavy_checks.max_per_agent", self.heavy_checks.max_per_agent.into(), 64);
+        check("heavy_checks.max_queued", self.heavy_checks.max_queued.into(), 10_000);
+        let mut check_size = |path: &str, value: ByteSize, min_kib: u64, max_kib: u64| {
+            let (min, max) = (ByteSize::from_kib(min_kib), ByteSize::from_kib(max_kib));
+            if !(min..=max).contains(&value) {
+                problems.push(format!("{path}: {value} is out of bounds ({min} to {max})"));
+            }
+        };
+        check_size("max_compiled_size", self.max_compiled_size, 64, 256 << 10);
+        check_size("max_compiled_size_per_source", self.max_compiled_size_per_source, 1 << 10, 16 << 20);
+        check_size("max_compiled_size_per_publisher", self.max_compiled_size_per_publisher, 64, 16 << 20);
         if !(1..=64 << 20).contains(&self.max_body_size.get()) {
             problems.push(format!("max_body_size: {} is out of bounds (1B to 64MiB)", self.max_body_size));
         }

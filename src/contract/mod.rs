@@ -1,26 +1,36 @@
 //! Contract: validates inputs and outputs against the schemas that the agent declares (R13, R29, R32). Schemas are
 //! compiled once, when a document is read. This module fetches no references.
 
+mod array_acceptance;
 mod config;
+mod heavy_check_pool;
 mod in_place_subschemas;
 mod json_body;
+mod pattern_cost;
 mod query_input;
+mod schema_budget;
+mod schema_references;
 mod schema_validation;
 mod subschema_graph;
 mod validation_cost;
 mod violation_messages;
+mod work_rates;
 
-pub use config::{BatchConfig, ContractConfig, ContractMode};
+pub use config::{BatchConfig, ContractConfig, ContractMode, HeavyCheckConfig};
+pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool};
 pub use json_body::{JsonBounds, parse_json};
 pub use query_input::input_from_query;
-pub use schema_validation::CompiledSchema;
+pub use schema_budget::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaDigest, SchemaLimits};
+pub use schema_validation::{CheckWork, CompiledSchema};
 
 use crate::{
     agent::Operation,
     fault::{Fault, FaultCode, Violation},
 };
+use schema_validation::violation_of_whole;
 use serde_json::Value;
 use std::sync::Arc;
+use validation_cost::ExceededBound;
 
 /// Compiled input and output schemas of one operation.
 #[derive(Clone, Debug)]
@@ -34,15 +44,20 @@ pub struct OperationContract {
 }
 
 impl OperationContract {
-    /// Compiles the schemas of one operation. A schema is compiled even if validation is off, so that an invalid schema
-    /// is reported when the document is read and not when validation is turned on.
+    /// Compiles the schemas of one operation, within the budget of its document. A schema is compiled even if
+    /// validation is off, so that an invalid schema is reported when the document is read and not when validation is
+    /// turned on.
     ///
     /// # Errors
     /// Every invalid schema, by the name of its field.
-    pub fn compile(operation: &Operation, config: &ContractConfig) -> Result<Self, Vec<String>> {
+    pub fn compile(
+        operation: &Operation,
+        config: &ContractConfig,
+        budget: &DocumentBudget<'_>,
+    ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let mut compile_side = |field: &str, schema: Option<&Arc<Value>>, mode: ContractMode| {
-            let compiled = schema.map(|schema| CompiledSchema::compile(schema)).transpose();
+            let compiled = schema.map(|schema| CompiledSchema::compile_within(schema, budget)).transpose();
             let schema = compiled.map_err(|why| problems.push(qualify_problem(operation, field, &why)));
             schema.ok().flatten().filter(|_| mode != ContractMode::Off)
         };
@@ -55,27 +70,48 @@ impl OperationContract {
         }
     }
 
-    /// Validates an input (R32). Returns the violations to report.
+    /// Returns the work to check `input`, the whole or a part of a body of this length.
+    pub fn input_work(&self, input: &Value, body_bytes: usize) -> CheckWork {
+        self.input.as_ref().map(|schema| schema.work(input, body_bytes)).unwrap_or_default()
+    }
+
+    /// Returns the work to check `output`, a body of this length.
+    pub fn output_work(&self, output: &Value, body_bytes: usize) -> CheckWork {
+        self.output.as_ref().map(|schema| schema.work(output, body_bytes)).unwrap_or_default()
+    }
+
+    /// Validates an input (R32), the whole or a part of a body of this length. Returns the violations to report.
     ///
     /// # Errors
-    /// 400 `InvalidInput` with the violations, if inputs are enforced.
-    pub fn check_input(&self, input: &Value) -> Result<Vec<Violation>, Fault> {
-        let violations = self.input.as_ref().map(|schema| schema.validate(input)).unwrap_or_default();
-        match self.input_mode {
-            ContractMode::Enforce if !violations.is_empty() => {
+    /// 400 `InvalidInput` with the violations, if inputs are enforced; 413 `PayloadTooLarge` for an input whose check
+    /// would take too long.
+    pub fn check_input(&self, input: &Value, body_bytes: usize) -> Result<Vec<Violation>, Fault> {
+        let Some(schema) = &self.input else { return Ok(Vec::new()) };
+        let result = schema.validate_bounded(input, body_bytes);
+        match (self.input_mode, result) {
+            (ContractMode::Enforce, Err(ExceededBound::Work)) => Err(Fault::new(
+                FaultCode::PayloadTooLarge,
+                "The input is too large to be checked against the agent's schema",
+            )),
+            (mode, result) => {
+                let violations = result.unwrap_or_else(|bound| violation_of_whole(bound.message()));
+                if mode != ContractMode::Enforce || violations.is_empty() {
+                    return Ok(violations);
+                }
                 Err(Fault::new(FaultCode::InvalidInput, "The input does not match the agent's schema")
                     .with_violations(violations))
             }
-            _ => Ok(violations),
         }
     }
 
-    /// Validates an output of the agent. Returns the violations to report.
+    /// Validates an output of the agent, a body of this length. Returns the violations to report.
     ///
     /// # Errors
     /// 502 `AgentError`, if outputs are enforced. The violations are in the detail for the log.
-    pub fn check_output(&self, output: &Value) -> Result<Vec<Violation>, Fault> {
-        let violations = self.output.as_ref().map(|schema| schema.validate(output)).unwrap_or_default();
+    pub fn check_output(&self, output: &Value, body_bytes: usize) -> Result<Vec<Violation>, Fault> {
+        let Some(schema) = &self.output else { return Ok(Vec::new()) };
+        let result = schema.validate_bounded(output, body_bytes);
+        let violations = result.unwrap_or_else(|bound| violation_of_whole(bound.message()));
         match self.output_mode {
             ContractMode::Enforce if !violations.is_empty() => {
                 let lines: Vec<_> = violations

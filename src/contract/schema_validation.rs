@@ -2,10 +2,14 @@
 //! from 2019-09 on and an assertion before, as in the drafts. Schemas with unbounded cost are refused: remote
 //! references, look-around in patterns, endless recursion.
 
-use super::in_place_subschemas::in_place_subschemas;
 use super::{
+    array_acceptance,
+    in_place_subschemas::in_place_subschemas,
+    pattern_cost::{MAX_AUTOMATON_BYTES, MAX_STATE_CACHE_BYTES},
+    schema_budget::DocumentBudget,
+    schema_references::SchemaReferences,
     subschema_graph::SchemaGraph,
-    validation_cost::{ValidationCost, ViolationSearch},
+    validation_cost::{ExceededBound, LIGHT_NANOS, ValidationCost, ViolationSearch},
     violation_messages,
 };
 use crate::{
@@ -24,8 +28,8 @@ use std::{
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 /// Maximum nesting of arrays and objects in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
-/// Maximum size of a compiled pattern, in bytes.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
+/// Memory of a compiled schema for each byte of its text: constants, names and positions are stored several times.
+const COMPILED_BYTES_PER_BYTE: u64 = 6;
 /// Subschemas up to which a schema compiles on any stack, however they refer to each other.
 const MAX_SUBSCHEMAS_ON_ANY_STACK: usize = 100;
 /// Maximum number of violations in a response.
@@ -37,6 +41,25 @@ pub struct CompiledSchema {
     source: Value,
     cost: ValidationCost,
     accepts_array: bool,
+    compiled_bytes: u64,
+}
+
+/// The work of a check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckWork {
+    nanos: u64,
+}
+
+impl CheckWork {
+    /// Returns the sum of both.
+    pub fn plus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_add(other.nanos) }
+    }
+
+    /// Returns whether the check may take so long that it must not run on a thread that serves other calls.
+    pub fn is_heavy(self) -> bool {
+        self.nanos > LIGHT_NANOS
+    }
 }
 
 impl CompiledSchema {
@@ -46,38 +69,42 @@ impl CompiledSchema {
     /// # Errors
     /// Returns why the schema is not valid, for its author.
     pub fn compile(source: &Value) -> Result<Arc<Self>, String> {
+        Self::compile_within(source, &DocumentBudget::unlimited())
+    }
+
+    /// Compiles `source` as [`CompiledSchema::compile`] does, within the budget of its document.
+    ///
+    /// # Errors
+    /// Returns why the schema is not valid or which budget it exceeds, for its author.
+    pub fn compile_within(source: &Value, budget: &DocumentBudget<'_>) -> Result<Arc<Self>, String> {
         let text = serde_json::to_vec(source).map_err(|why| why.to_string())?;
         if text.len() > MAX_SCHEMA_BYTES {
             return Err(format!("the schema has {} bytes (at most {MAX_SCHEMA_BYTES})", text.len()));
         }
         let key = sha256(&text);
         if let Some(shared) = SCHEMA_CACHE.get(&key) {
+            budget.charge(key, shared.compiled_bytes)?;
             return Ok(shared);
         }
-        Ok(SCHEMA_CACHE.insert(key, Self::build(source)?))
-    }
-
-    fn build(source: &Value) -> Result<Self, String> {
         if !matches!(source, Value::Object(_) | Value::Bool(_)) {
             return Err("a schema must be an object, true or false".to_owned());
         }
         if is_deeper_than(source, MAX_SCHEMA_DEPTH) {
             return Err(format!("the schema is nested more than {MAX_SCHEMA_DEPTH} deep"));
         }
-        let graph = SchemaGraph::build(source)?;
-        let cost = ValidationCost::from_graph(&graph)?;
-        let options = jsonschema::options()
-            .offline()
-            .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
-            // The format would compile a caller's text as a pattern, and callers would determine the cost.
-            .with_format("regex", |_: &str| true);
-        let compile = || options.build(source).map_err(|why| violation_messages::invalid_schema_message(&why));
-        let validator = if graph.subschemas.len() > MAX_SUBSCHEMAS_ON_ANY_STACK {
-            run_with_large_stack(compile)
-        } else {
-            compile()
-        }?;
-        Ok(Self { validator, source: source.clone(), cost, accepts_array: allows_array(source, source, 8) })
+        let references = SchemaReferences::of_document(source);
+        let graph = SchemaGraph::build(source, &references, budget)?;
+        let text_bytes = COMPILED_BYTES_PER_BYTE * text.len() as u64;
+        let compiled_bytes = graph.compiled_bytes.saturating_add(text_bytes);
+        budget.charge(key, compiled_bytes)?;
+        let compiled = Self {
+            validator: compile_validator(source, &graph)?,
+            source: source.clone(),
+            cost: ValidationCost::from_graph(&graph)?,
+            accepts_array: array_acceptance::accepts_array(source, &references),
+            compiled_bytes,
+        };
+        Ok(SCHEMA_CACHE.insert(key, compiled))
     }
 
     /// Returns the violations of `value`, at most 20; none if it is valid.
@@ -87,10 +114,39 @@ impl CompiledSchema {
 
     /// Returns the violations of `value`, at most `max_violations`.
     pub fn validate_up_to(&self, value: &Value, max_violations: usize) -> Vec<Violation> {
-        let whole_value = |message: String| vec![Violation { pointer: String::new(), message }];
-        if let Some(why) = self.cost.exceeded_bound(value) {
-            return whole_value(why);
+        match self.cost.weigh(value) {
+            Ok(_) => self.find_violations(value, max_violations),
+            Err(bound) => violation_of_whole(bound.message()),
         }
+    }
+
+    /// Returns the violations of `value`, the whole or a part of a body of this length.
+    ///
+    /// # Errors
+    /// The value cannot be validated within the bounds of a check.
+    pub(super) fn validate_bounded(&self, value: &Value, body_bytes: usize) -> Result<Vec<Violation>, ExceededBound> {
+        if !self.cost.is_light(body_bytes) {
+            self.cost.weigh(value)?;
+        }
+        Ok(self.find_violations(value, MAX_VIOLATIONS))
+    }
+
+    /// Returns the work to validate `value`, the whole or a part of a body of this length. A value that exceeds the
+    /// bounds is refused without work.
+    pub(super) fn work(&self, value: &Value, body_bytes: usize) -> CheckWork {
+        if self.cost.is_light(body_bytes) {
+            return CheckWork::default();
+        }
+        CheckWork { nanos: self.cost.weigh(value).unwrap_or_default() }
+    }
+
+    /// Returns whether `value` cannot be validated within the bounds of a check.
+    #[cfg(test)]
+    pub(super) fn exceeds_bounds(&self, value: &Value) -> bool {
+        self.cost.weigh(value).is_err()
+    }
+
+    fn find_violations(&self, value: &Value, max_violations: usize) -> Vec<Violation> {
         if self.validator.is_valid(value) {
             return Vec::new();
         }
@@ -99,12 +155,13 @@ impl CompiledSchema {
             ViolationSearch::All => self.validator.iter_errors(value).take(max_violations).map(violation).collect(),
             ViolationSearch::First => self.validator.validate(value).err().map(violation).into_iter().collect(),
             ViolationSearch::None => {
-                whole_value("does not match its schema, and is too large to locate the violation".to_owned())
+                violation_of_whole("does not match its schema, and is too large to locate the violation".to_owned())
             }
         }
     }
 
-    /// Returns whether the schema has `array` among the types of the top-level value. Without `type` it has not.
+    /// Returns whether the schema describes arrays as its top-level value. A schema that does not mention arrays does
+    /// not.
     pub fn accepts_array(&self) -> bool {
         self.accepts_array
     }
@@ -113,6 +170,22 @@ impl CompiledSchema {
     pub fn declares_property(&self, property: &str) -> bool {
         declares(&self.source, &self.source, property, 8)
     }
+}
+
+/// Returns the violation of a value as a whole.
+pub(super) fn violation_of_whole(message: String) -> Vec<Violation> {
+    vec![Violation { pointer: String::new(), message }]
+}
+
+fn compile_validator(source: &Value, graph: &SchemaGraph) -> Result<Validator, String> {
+    let patterns = PatternOptions::regex().size_limit(MAX_AUTOMATON_BYTES).dfa_size_limit(MAX_STATE_CACHE_BYTES);
+    let options = jsonschema::options()
+        .offline()
+        .with_pattern_options(patterns)
+        // The format would compile a caller's text as a pattern, and callers would determine the cost.
+        .with_format("regex", |_: &str| true);
+    let compile = || options.build(source).map_err(|why| violation_messages::invalid_schema_message(&why));
+    if graph.subschemas.len() > MAX_SUBSCHEMAS_ON_ANY_STACK { run_with_large_stack(compile) } else { compile() }
 }
 
 /// Runs `build` on a thread with a large stack, because the compiler recurses along references, and a long chain
@@ -129,17 +202,6 @@ impl std::fmt::Debug for CompiledSchema {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("CompiledSchema").field("source", &self.source).finish_non_exhaustive()
     }
-}
-
-fn allows_array(schema: &Value, root: &Value, depth_left: u8) -> bool {
-    let has_array_type = match schema.get("type") {
-        Some(Value::String(name)) => name == "array",
-        Some(Value::Array(names)) => names.iter().any(|name| name == "array"),
-        _ => false,
-    };
-    has_array_type
-        || (depth_left > 0
-            && in_place_subschemas(schema, root).any(|schema| allows_array(schema, root, depth_left - 1)))
 }
 
 fn declares(schema: &Value, root: &Value, property: &str, depth_left: u8) -> bool {

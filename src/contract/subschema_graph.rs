@@ -1,22 +1,40 @@
-//! Schema graph: which subschemas apply to the same value, and which apply to the values below it. References within
-//! the document are followed, and all others are refused.
+//! Schema graph: which subschemas apply to the same value, which apply to the values below it, and what each costs.
 
-use crate::values::{json::truncate, percent_decode};
-use serde_json::Value;
+use super::{
+    pattern_cost::PatternCost,
+    schema_budget::DocumentBudget,
+    schema_references::{SchemaNode, SchemaReferences, node_address, resource_root},
+    work_rates::{COMPARISON_NANOS, EVALUATION_NANOS, WorkRates},
+};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 /// Maximum number of subschemas in one schema.
 const MAX_SUBSCHEMAS: usize = 20_000;
+/// Maximum number of subschemas that references lead to, counted for each reference: a dynamic one has many targets.
+const MAX_REFERENCE_TARGETS: usize = 100_000;
+/// Memory of a compiled subschema, with the positions that its messages have; measured.
+const SUBSCHEMA_BYTES: u64 = 3 << 10;
+/// Memory of a compiled subschema without keywords.
+const EMPTY_SUBSCHEMA_BYTES: u64 = 3 << 9;
+/// Memory of a compiled reference, which holds its target's position and state.
+const REFERENCE_BYTES: u64 = 1 << 10;
+/// Time per byte of a text whose format or encoding is checked.
+const FORMAT_NANOS: u64 = 50;
+/// Time of a division of numbers that do not fit a machine word.
+const DIVISION_NANOS: u64 = 20_000;
 
 /// One subschema.
 #[derive(Debug, Default)]
 pub(super) struct Subschema {
-    /// Cost of the subschema alone, in evaluations.
-    pub(super) weight: u64,
+    /// Work of the subschema alone.
+    pub(super) work: WorkRates,
     /// In-place applicators: subschemas that apply to the same value.
     pub(super) in_place: Vec<usize>,
     /// Child applicators: groups of subschemas for the values below. One subschema of each group applies to a value.
     pub(super) children: Vec<Vec<usize>>,
+    /// Subschemas for the names of an object.
+    pub(super) names: Vec<usize>,
 }
 
 /// The reachable subschemas of a schema; the first is the root.
@@ -25,133 +43,110 @@ pub(super) struct SchemaGraph {
     pub(super) subschemas: Vec<Subschema>,
     /// Whether the schema has alternatives (`anyOf`, `oneOf`).
     pub(super) has_alternatives: bool,
+    /// Memory of the compiled schema, in bytes.
+    pub(super) compiled_bytes: u64,
 }
 
 impl SchemaGraph {
     /// Follows every keyword and reference from `root`.
     ///
     /// # Errors
-    /// A reference that leaves the document or has no target, or too many subschemas.
-    pub(super) fn build(root: &Value) -> Result<Self, String> {
-        let mut targets = ReferenceTargets::default();
-        targets.collect(root, root);
-        let mut builder = SchemaGraphBuilder { targets, root, indices: HashMap::new(), queue: Vec::new() };
-        builder.enqueue(root, root);
+    /// A reference that leaves the document or has no target, a pattern that is not supported, too many subschemas, or
+    /// a compiled size beyond the budget of the document.
+    pub(super) fn build(
+        root: &Value,
+        references: &SchemaReferences<'_>,
+        budget: &DocumentBudget<'_>,
+    ) -> Result<Self, String> {
+        let mut builder = SchemaGraphBuilder {
+            references,
+            budget,
+            root,
+            indices: HashMap::new(),
+            queue: Vec::new(),
+            patterns: HashMap::new(),
+            reference_targets: 0,
+            compiled_bytes: 0,
+        };
+        builder.enqueue(SchemaNode { schema: root, resource: root });
         let (mut subschemas, mut has_alternatives) = (Vec::new(), false);
-        while let Some(&(schema, base)) = builder.queue.get(subschemas.len()) {
-            subschemas.push(builder.build_subschema(schema, base)?);
-            has_alternatives |= schema.get("anyOf").is_some() || schema.get("oneOf").is_some();
+        while let Some(&node) = builder.queue.get(subschemas.len()) {
+            subschemas.push(builder.build_subschema(node)?);
+            budget.check(builder.compiled_bytes)?;
+            has_alternatives |= node.schema.get("anyOf").is_some() || node.schema.get("oneOf").is_some();
             if builder.queue.len() > MAX_SUBSCHEMAS {
                 return Err(format!("the schema has more than {MAX_SUBSCHEMAS} subschemas"));
             }
         }
-        Ok(Self { subschemas, has_alternatives })
+        Ok(Self { subschemas, has_alternatives, compiled_bytes: builder.compiled_bytes })
     }
 }
 
-/// Targets of references by `$id` and by anchor. An anchor belongs to its resource.
-#[derive(Default)]
-struct ReferenceTargets<'a> {
-    ids: HashMap<&'a str, &'a Value>,
-    anchors: HashMap<(usize, &'a str), &'a Value>,
-    dynamic_anchors: HashMap<&'a str, Vec<&'a Value>>,
-}
-
-impl<'a> ReferenceTargets<'a> {
-    /// Collects the identifiers in `value`. The recursion is bounded by the depth that was checked before.
-    fn collect(&mut self, value: &'a Value, base: &'a Value) {
-        match value {
-            Value::Array(items) => items.iter().for_each(|item| self.collect(item, base)),
-            Value::Object(members) => {
-                let base = resource_root(value, base);
-                for keyword in ["$id", "id"] {
-                    match members.get(keyword).and_then(Value::as_str) {
-                        Some(id) if id.starts_with('#') => {
-                            self.anchors.insert((node_address(base), id.trim_start_matches('#')), value);
-                        }
-                        Some(id) => {
-                            self.ids.insert(id.trim_end_matches('#'), value);
-                        }
-                        None => {}
-                    }
-                }
-                for keyword in ["$anchor", "$dynamicAnchor"] {
-                    if let Some(anchor) = members.get(keyword).and_then(Value::as_str) {
-                        self.anchors.insert((node_address(base), anchor), value);
-                        self.dynamic_anchors.entry(anchor).or_default().push(value);
-                    }
-                }
-                members.values().for_each(|member| self.collect(member, base));
-            }
-            _ => {}
-        }
-    }
-
-    fn find_resource(&self, id: &str) -> Option<&'a Value> {
-        let is_relative_match = |known: &&str| known.strip_suffix(id).is_some_and(|rest| rest.ends_with('/'));
-        let find_relative = || self.ids.iter().find(|(known, _)| is_relative_match(known)).map(|(_, value)| value);
-        self.ids.get(id).or_else(find_relative).copied()
-    }
-}
-
-fn node_address(value: &Value) -> usize {
-    std::ptr::from_ref(value).addr()
-}
-
-/// Returns the root of the resource: `value` if it starts one, otherwise `base`.
-fn resource_root<'a>(value: &'a Value, base: &'a Value) -> &'a Value {
-    let is_root = ["$id", "id"]
-        .iter()
-        .any(|keyword| value.get(keyword).and_then(Value::as_str).is_some_and(|id| !id.starts_with('#')));
-    if is_root { value } else { base }
-}
-
-struct SchemaGraphBuilder<'a> {
-    targets: ReferenceTargets<'a>,
+struct SchemaGraphBuilder<'a, 'r> {
+    references: &'r SchemaReferences<'a>,
+    budget: &'r DocumentBudget<'r>,
     root: &'a Value,
     indices: HashMap<usize, usize>,
-    queue: Vec<(&'a Value, &'a Value)>,
+    queue: Vec<SchemaNode<'a>>,
+    /// Equal patterns are compiled once.
+    patterns: HashMap<&'a str, PatternCost>,
+    reference_targets: usize,
+    compiled_bytes: u64,
 }
 
-impl<'a> SchemaGraphBuilder<'a> {
-    fn enqueue(&mut self, schema: &'a Value, base: &'a Value) -> usize {
+impl<'a> SchemaGraphBuilder<'a, '_> {
+    fn enqueue(&mut self, node: SchemaNode<'a>) -> usize {
         let next = self.queue.len();
-        let index = *self.indices.entry(node_address(schema)).or_insert(next);
+        let index = *self.indices.entry(node_address(node.schema)).or_insert(next);
         if index == next {
-            self.queue.push((schema, resource_root(schema, base)));
+            let resource = resource_root(node.schema, node.resource);
+            self.queue.push(SchemaNode { schema: node.schema, resource });
         }
         index
     }
 
-    fn build_subschema(&mut self, schema: &'a Value, base: &'a Value) -> Result<Subschema, String> {
-        let Value::Object(keywords) = schema else {
-            return Ok(Subschema { weight: 1, ..Subschema::default() });
-        };
-        let mut subschema = Subschema { weight: 1, ..Subschema::default() };
+    fn build_subschema(&mut self, node: SchemaNode<'a>) -> Result<Subschema, String> {
+        let is_empty = node.schema.as_object().is_none_or(Map::is_empty);
+        self.compiled_bytes += if is_empty { EMPTY_SUBSCHEMA_BYTES } else { SUBSCHEMA_BYTES };
+        let mut subschema =
+            Subschema { work: WorkRates { value: EVALUATION_NANOS, ..WorkRates::default() }, ..Subschema::default() };
+        let Value::Object(keywords) = node.schema else { return Ok(subschema) };
+        subschema.work = subschema.work.plus(own_work(keywords));
         let (mut members, mut items) = (Vec::new(), Vec::new());
         for (keyword, value) in keywords {
+            let child = SchemaNode { schema: value, resource: node.resource };
             match keyword.as_str() {
-                "allOf" | "anyOf" | "oneOf" => subschema.in_place.extend(self.enqueue_all(value, base)),
-                "not" | "if" | "then" | "else" => subschema.in_place.push(self.enqueue(value, base)),
-                "dependentSchemas" | "dependencies" => subschema.in_place.extend(self.enqueue_all(value, base)),
+                "allOf" | "anyOf" | "oneOf" => subschema.in_place.extend(self.enqueue_all(child)),
+                "not" | "if" | "then" | "else" => subschema.in_place.push(self.enqueue(child)),
+                "dependentSchemas" | "dependencies" => subschema.in_place.extend(self.enqueue_all(child)),
                 "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                    self.follow_reference(value, base, &mut subschema.in_place)?
+                    self.compiled_bytes += REFERENCE_BYTES;
+                    self.follow_reference(keyword, child, &mut subschema.in_place)?;
                 }
-                "properties" => members.extend(self.enqueue_all(value, base)),
-                "additionalProperties" => members.push(self.enqueue(value, base)),
+                "properties" => members.extend(self.enqueue_all(child)),
+                "additionalProperties" => members.push(self.enqueue(child)),
                 "items" | "prefixItems" | "additionalItems" => match value {
-                    Value::Array(_) => items.extend(self.enqueue_all(value, base)),
-                    _ => items.push(self.enqueue(value, base)),
+                    Value::Array(_) => items.extend(self.enqueue_all(child)),
+                    _ => items.push(self.enqueue(child)),
                 },
-                "patternProperties" => {
-                    subschema.children.extend(self.enqueue_all(value, base).into_iter().map(|index| vec![index]))
+                "pattern" => {
+                    let cost = value.as_str().map(|pattern| self.pattern_cost(pattern)).transpose()?;
+                    subschema.work = subschema.work.plus(cost.map(matching_work).unwrap_or_default());
                 }
-                "contains" | "propertyNames" | "unevaluatedItems" | "unevaluatedProperties" => {
-                    let child = self.enqueue(value, base);
+                "patternProperties" => {
+                    for pattern in value.as_object().into_iter().flat_map(Map::keys) {
+                        let cost = self.pattern_cost(pattern)?;
+                        subschema.work = subschema.work.plus(matching_work(cost).of_names());
+                    }
+                    subschema.children.extend(self.enqueue_all(child).into_iter().map(|index| vec![index]));
+                }
+                "contains" | "unevaluatedItems" | "unevaluatedProperties" => {
+                    let child = self.enqueue(child);
                     subschema.children.push(vec![child]);
                 }
-                "enum" | "required" => {
-                    subschema.weight += value.as_array().map_or(0, |values| values.len() as u64 / 16)
+                "propertyNames" => {
+                    let names = self.enqueue(child);
+                    subschema.names.push(names);
                 }
                 _ => {}
             }
@@ -160,64 +155,109 @@ impl<'a> SchemaGraphBuilder<'a> {
         // The other keywords are evaluated a second time to find the unevaluated items and properties.
         if keywords.keys().any(|keyword| keyword.starts_with("unevaluated")) {
             subschema.in_place.extend_from_within(..);
+            subschema.work = subschema.work.plus(subschema.work);
         }
         Ok(subschema)
     }
 
-    fn enqueue_all(&mut self, value: &'a Value, base: &'a Value) -> Vec<usize> {
+    fn enqueue_all(&mut self, node: SchemaNode<'a>) -> Vec<usize> {
         let is_schema = |value: &&Value| matches!(value, Value::Object(_) | Value::Bool(_));
-        match value {
-            Value::Array(items) => items.iter().filter(is_schema).map(|item| self.enqueue(item, base)).collect(),
-            Value::Object(members) => {
-                members.values().filter(is_schema).map(|member| self.enqueue(member, base)).collect()
-            }
+        let mut enqueue = |schema: &'a Value| self.enqueue(SchemaNode { schema, resource: node.resource });
+        match node.schema {
+            Value::Array(items) => items.iter().filter(is_schema).map(&mut enqueue).collect(),
+            Value::Object(members) => members.values().filter(is_schema).map(&mut enqueue).collect(),
             _ => Vec::new(),
         }
     }
 
-    fn follow_reference(&mut self, value: &'a Value, base: &'a Value, in_place: &mut Vec<usize>) -> Result<(), String> {
-        let Some(text) = value.as_str() else {
-            return Ok(());
-        };
-        let (target, resource) = self.resolve_reference(text, base)?;
-        in_place.push(self.enqueue(target, resource));
-        // A dynamic reference may resolve to any subschema with its anchor.
-        let anchor = text.rsplit_once('#').map_or("", |(_, fragment)| fragment);
-        for dynamic_target in self.targets.dynamic_anchors.get(anchor).cloned().unwrap_or_default() {
-            let index = self.enqueue(dynamic_target, resource);
-            if !in_place.contains(&index) {
-                in_place.push(index);
-            }
+    fn pattern_cost(&mut self, pattern: &'a str) -> Result<PatternCost, String> {
+        if let Some(cost) = self.patterns.get(pattern) {
+            return Ok(*cost);
         }
-        if text == "#" && !std::ptr::eq(resource_root(self.root, self.root), base) {
-            in_place.push(self.enqueue(self.root, self.root));
-        }
-        Ok(())
+        let cost = PatternCost::estimate(pattern)?;
+        self.patterns.insert(pattern, cost);
+        self.compiled_bytes = self.compiled_bytes.saturating_add(cost.compiled_bytes);
+        // Before the next pattern, because an estimate takes time, too.
+        self.budget.check(self.compiled_bytes)?;
+        Ok(cost)
     }
 
-    fn resolve_reference(&self, text: &str, base: &'a Value) -> Result<(&'a Value, &'a Value), String> {
-        let quoted = truncate(text, 100);
-        let (id, fragment) = text.split_once('#').unwrap_or((text, ""));
-        let base = match id {
-            "" => base,
-            id => self.targets.find_resource(id).ok_or_else(|| {
-                format!("the reference '{quoted}' leaves the schema (only references within the schema are allowed)")
-            })?,
+    fn follow_reference(
+        &mut self,
+        keyword: &str,
+        node: SchemaNode<'a>,
+        in_place: &mut Vec<usize>,
+    ) -> Result<(), String> {
+        let Some(reference) = node.schema.as_str() else {
+            return Ok(());
         };
-        let no_target = || format!("the reference '{quoted}' has no target");
-        let fragment = percent_decode(fragment).ok_or_else(no_target)?;
-        match fragment.strip_prefix('/') {
-            None if fragment.is_empty() => Ok((base, base)),
-            None => self
-                .targets
-                .anchors
-                .get(&(node_address(base), fragment.as_str()))
-                .map(|node| (*node, base))
-                .ok_or_else(no_target),
-            Some(path) => path.split('/').try_fold((base, base), |(node, base), segment| {
-                let node = node.pointer(&format!("/{segment}")).ok_or_else(no_target)?;
-                Ok((node, resource_root(node, base)))
-            }),
+        let mut targets = self.references.resolve(reference, node.resource)?;
+        targets.extend(self.references.dynamic_targets(reference));
+        // `$recursiveRef` may lead to the root of the document.
+        if keyword == "$recursiveRef" {
+            targets.push(SchemaNode { schema: self.root, resource: self.root });
+        }
+        let mut indices: Vec<usize> = targets.into_iter().map(|target| self.enqueue(target)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        self.reference_targets += indices.len();
+        if self.reference_targets > MAX_REFERENCE_TARGETS {
+            return Err(format!("the schema's references have more than {MAX_REFERENCE_TARGETS} targets"));
+        }
+        in_place.extend(indices);
+        Ok(())
+    }
+}
+
+fn matching_work(cost: PatternCost) -> WorkRates {
+    WorkRates { value: cost.nanos_per_text, byte: cost.nanos_per_byte, ..WorkRates::default() }
+}
+
+/// Returns the work of the keywords that have no subschemas.
+fn own_work(keywords: &Map<String, Value>) -> WorkRates {
+    let mut work = WorkRates::default();
+    let comparisons = |count: usize| COMPARISON_NANOS.saturating_mul(count as u64);
+    for (keyword, value) in keywords {
+        match keyword.as_str() {
+            "enum" => {
+                let options = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                // Texts and whole numbers are looked up in a table; all other options are compared one after the other.
+                let is_in_table = |option: &Value| option.is_null() || option.is_string();
+                let is_table = options.iter().all(is_in_table)
+                    || options.iter().all(|option| option.is_null() || option.as_i64().is_some());
+                work.value = work.value.saturating_add(comparisons(if is_table { 8 } else { 1 }));
+                work.byte += 2;
+                if !is_table {
+                    work.node = work.node.saturating_add(comparisons(options.len()));
+                }
+            }
+            "const" => work.node = work.node.saturating_add(COMPARISON_NANOS),
+            // Up to 15 items are compared with each other; more are hashed.
+            "uniqueItems" if value == &Value::Bool(true) => work.node = work.node.saturating_add(comparisons(16)),
+            "required" => {
+                work.object = work.object.saturating_add(comparisons(value.as_array().map_or(0, Vec::len)));
+            }
+            "properties" => {
+                let count = value.as_object().map_or(0, Map::len);
+                work.object = work.object.saturating_add(comparisons(count));
+                work.name = work.name.saturating_add(COMPARISON_NANOS);
+            }
+            "dependentRequired" | "dependencies" | "dependentSchemas" => {
+                let names = value.as_object().into_iter().flatten();
+                let count = names.map(|(_, required)| 1 + required.as_array().map_or(0, Vec::len)).sum();
+                work.object = work.object.saturating_add(comparisons(count));
+            }
+            "additionalProperties" | "unevaluatedProperties" => {
+                work.name = work.name.saturating_add(2 * COMPARISON_NANOS);
+            }
+            "multipleOf" => {
+                let is_small = value.as_i64().is_some();
+                work.value = work.value.saturating_add(if is_small { COMPARISON_NANOS } else { DIVISION_NANOS });
+            }
+            "format" | "contentEncoding" | "contentMediaType" => work.byte = work.byte.saturating_add(FORMAT_NANOS),
+            "minLength" | "maxLength" => work.byte = work.byte.saturating_add(1),
+            _ => {}
         }
     }
+    work
 }

@@ -1,32 +1,56 @@
 //! Validation cost: an upper bound on the work to validate a value against a schema. References can double the work
-//! with every level of the value, although schema and value are small. Therefore the work per value at each depth is
-//! computed when the schema is compiled, and a body is weighed before it is validated.
+//! with every level of the value, and a pattern multiplies it by the length of a text, although schema and value are
+//! small. Therefore the work at each depth is computed when the schema is compiled, and a body is weighed before it is
+//! validated, unless it is so short that no body of its length is expensive.
 
-use super::subschema_graph::SchemaGraph;
+use super::{
+    subschema_graph::{SchemaGraph, Subschema},
+    work_rates::{EVALUATION_NANOS, ValueWork, WorkRates},
+};
 use crate::values::json::MAX_DEPTH;
 use serde_json::Value;
 
 /// Maximum length of a chain of subschemas in one validation, because each subschema needs stack.
 const MAX_CHAIN_LENGTH: u64 = 1_000;
-/// Maximum number of subschemas that apply to the top-level value.
-const MAX_WORK_PER_VALUE: u64 = 100_000;
-/// Maximum number of evaluations in one validation.
-const MAX_WORK: u64 = 10_000_000;
-/// Maximum number of evaluations for which every violation is collected, because each violation needs memory.
-const MAX_WORK_ALL_VIOLATIONS: u64 = 100_000;
-/// Subschemas per value below which no body of bounded size is too expensive.
-const HARMLESS_WORK: u64 = 16;
+/// Maximum work for the top-level value alone, in nanoseconds.
+const MAX_NANOS_PER_VALUE: u64 = 100_000 * EVALUATION_NANOS;
+/// Maximum work of one validation, in nanoseconds.
+const MAX_NANOS: u64 = 2_000_000_000;
+/// Maximum work for which every violation is collected, because each violation needs memory.
+const MAX_NANOS_ALL_VIOLATIONS: u64 = 20_000_000;
+/// Work up to which a validation may run on a thread that serves other calls.
+pub(super) const LIGHT_NANOS: u64 = 10_000_000;
 
 /// Bounds of the values that can be validated against one schema.
 #[derive(Debug)]
 pub(super) struct ValidationCost {
-    /// Evaluations per value, by the depth of the value; 0 beyond the end.
-    work_by_depth: Box<[u64]>,
+    /// Work by the depth of the value; none beyond the end.
+    rates_by_depth: Box<[WorkRates]>,
     /// Maximum depth of a value, if it is less than the maximum depth of a body.
     max_depth: Option<usize>,
-    /// Whether a body must be weighed before it is validated.
-    needs_weighing: bool,
+    /// Length up to which every body is light, in bytes.
+    light_bytes: usize,
     has_alternatives: bool,
+}
+
+/// Why a value cannot be validated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ExceededBound {
+    /// It is nested too deeply for the chains of references of its schema.
+    Depth(usize),
+    /// The validation would take too long.
+    Work,
+}
+
+impl ExceededBound {
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Depth(max_depth) => {
+                format!("is nested too deeply to be checked against its schema (at most {max_depth} levels)")
+            }
+            Self::Work => "is too large and too deeply nested to be checked against its schema".to_owned(),
+        }
+    }
 }
 
 /// How many violations of an invalid value are collected.
@@ -47,112 +71,137 @@ impl ValidationCost {
     /// A schema that refers to itself for the same value, or applies too many subschemas to one value.
     pub(super) fn from_graph(graph: &SchemaGraph) -> Result<Self, String> {
         let order = topological_order(graph)?;
-        let (mut work_by_depth, mut max_depth) = (Vec::new(), None);
-        let mut cost_below: Vec<(u64, u64)> = Vec::new();
+        let (mut rates_by_depth, mut max_depth) = (Vec::new(), None);
+        let mut cost_below: Vec<SubschemaCost> = Vec::new();
         for depth in 0..=usize::from(MAX_DEPTH) {
             let cost = cost_at_depth(graph, &order, &cost_below, depth == 0);
-            let (work, chain_length) = cost.first().copied().unwrap_or_default();
-            if depth == 0 && work > MAX_WORK_PER_VALUE {
+            let root = cost.first().copied().unwrap_or_default();
+            if depth == 0 && root.work.value > MAX_NANOS_PER_VALUE {
                 return Err("the schema applies too many subschemas to one value".to_owned());
             }
-            if chain_length > MAX_CHAIN_LENGTH {
+            if root.chain_length > MAX_CHAIN_LENGTH {
                 max_depth = depth.checked_sub(1);
                 if max_depth.is_none() {
                     return Err("the schema's chain of references is too long".to_owned());
                 }
                 break;
             }
-            work_by_depth.push(work);
-            if cost.iter().all(|(work, _)| *work == 0) {
+            rates_by_depth.push(root.work);
+            if cost.iter().all(|cost| cost.work.is_zero()) {
                 break;
             }
             cost_below = cost;
         }
-        let needs_weighing = work_by_depth.iter().any(|work| *work > HARMLESS_WORK);
         Ok(Self {
-            work_by_depth: work_by_depth.into(),
+            light_bytes: if max_depth.is_none() { light_bytes(&rates_by_depth) } else { 0 },
+            rates_by_depth: rates_by_depth.into(),
             max_depth,
-            needs_weighing,
             has_alternatives: graph.has_alternatives,
         })
     }
 
-    /// Returns why `value` exceeds the bounds, if it does.
-    pub(super) fn exceeded_bound(&self, value: &Value) -> Option<String> {
-        if !self.needs_weighing && self.max_depth.is_none() {
-            return None;
-        }
-        let weight = self.weigh(value);
+    /// Returns whether every body of this length is light.
+    pub(super) fn is_light(&self, body_bytes: usize) -> bool {
+        body_bytes <= self.light_bytes
+    }
+
+    /// Returns the work to validate `value`, in nanoseconds.
+    ///
+    /// # Errors
+    /// The bound that `value` exceeds.
+    pub(super) fn weigh(&self, value: &Value) -> Result<u64, ExceededBound> {
+        let mut work = ValueWork::default();
+        work.add(value, 0, &self.rates_by_depth);
         match self.max_depth {
-            Some(max_depth) if weight.depth > max_depth => {
-                Some(format!("is nested too deeply to be checked against its schema (at most {max_depth} levels)"))
-            }
-            _ if weight.work > MAX_WORK => {
-                Some("is too large and too deeply nested to be checked against its schema".to_owned())
-            }
-            _ => None,
+            Some(max_depth) if work.depth > max_depth => Err(ExceededBound::Depth(max_depth)),
+            _ if work.nanos > MAX_NANOS => Err(ExceededBound::Work),
+            _ => Ok(work.nanos),
         }
     }
 
     /// Returns how many violations of `value` may be collected.
     pub(super) fn violation_search(&self, value: &Value) -> ViolationSearch {
-        match (self.weigh(value).work <= MAX_WORK_ALL_VIOLATIONS, self.has_alternatives) {
+        let may_collect_all = self.weigh(value).is_ok_and(|nanos| nanos <= MAX_NANOS_ALL_VIOLATIONS);
+        match (may_collect_all, self.has_alternatives) {
             (true, _) => ViolationSearch::All,
             (false, false) => ViolationSearch::First,
             // The first violation of alternatives holds the violations of every alternative.
             (false, true) => ViolationSearch::None,
         }
     }
+}
 
-    fn weigh(&self, value: &Value) -> ValueWeight {
-        let mut weight = ValueWeight::default();
-        weight.add(value, 0, &self.work_by_depth);
-        weight
+/// Returns the length up to which no body needs more than [`LIGHT_NANOS`].
+fn light_bytes(rates_by_depth: &[WorkRates]) -> usize {
+    // A value is compared once for each level above it.
+    let nodes = rates_by_depth.iter().fold(0, |sum: u64, rates| sum.saturating_add(rates.node));
+    let rates = rates_by_depth.iter().copied().fold(WorkRates::default(), WorkRates::max);
+    let per_byte = WorkRates { node: nodes, ..rates }.per_body_byte().max(1);
+    usize::try_from(LIGHT_NANOS / per_byte).unwrap_or(usize::MAX)
+}
+
+/// What one subschema costs at one depth below its value.
+#[derive(Clone, Copy, Default)]
+struct SubschemaCost {
+    work: WorkRates,
+    /// The longest chain of subschemas up to that depth.
+    chain_length: u64,
+}
+
+/// Returns the cost of every subschema at one depth below its value.
+fn cost_at_depth(
+    graph: &SchemaGraph,
+    order: &[usize],
+    cost_below: &[SubschemaCost],
+    is_root: bool,
+) -> Vec<SubschemaCost> {
+    if !is_root {
+        return sum_in_order(graph, order, cost_below, |_| SubschemaCost::default());
     }
-}
-
-#[derive(Default)]
-struct ValueWeight {
-    work: u64,
-    depth: usize,
-}
-
-impl ValueWeight {
-    /// Adds the cost of `value`. The recursion is bounded by the maximum depth of a body.
-    fn add(&mut self, value: &Value, depth: usize, work_by_depth: &[u64]) {
-        let work_per_value = work_by_depth.get(depth).copied().unwrap_or_default();
-        let size = value.as_str().map_or(1, |text| 1 + text.len() as u64 / 64);
-        self.work = self.work.saturating_add(work_per_value.saturating_mul(size));
-        self.depth = self.depth.max(depth);
-        match value {
-            Value::Array(items) => items.iter().for_each(|item| self.add(item, depth + 1, work_by_depth)),
-            Value::Object(members) => members.values().for_each(|member| self.add(member, depth + 1, work_by_depth)),
-            _ => {}
-        }
+    let own_cost = |subschema: &Subschema| SubschemaCost { work: subschema.work, chain_length: 0 };
+    let without_names = sum_in_order(graph, order, cost_below, own_cost);
+    if graph.subschemas.iter().all(|subschema| subschema.names.is_empty()) {
+        return without_names;
     }
+    // A name is a string: the cost of its subschemas is known before the names themselves are counted.
+    sum_in_order(graph, order, cost_below, |subschema| {
+        let names = subschema.names.iter().filter_map(|index| without_names.get(*index));
+        names.fold(own_cost(subschema), |sum, name| SubschemaCost {
+            work: sum.work.plus(name.work.of_names()),
+            chain_length: sum.chain_length.max(name.chain_length),
+        })
+    })
 }
 
-/// Returns for every subschema the number of evaluations at one depth below its value, and the longest chain of
-/// subschemas up to that depth.
-fn cost_at_depth(graph: &SchemaGraph, order: &[usize], cost_below: &[(u64, u64)], is_root: bool) -> Vec<(u64, u64)> {
-    let mut cost = vec![(0, 0); graph.subschemas.len()];
+fn sum_in_order(
+    graph: &SchemaGraph,
+    order: &[usize],
+    cost_below: &[SubschemaCost],
+    own_cost: impl Fn(&Subschema) -> SubschemaCost,
+) -> Vec<SubschemaCost> {
+    let mut cost = vec![SubschemaCost::default(); graph.subschemas.len()];
     for &at in order {
         let Some(subschema) = graph.subschemas.get(at) else {
             continue;
         };
-        let (mut work, mut chain_length) = if is_root { (subschema.weight, 0) } else { (0, 0) };
+        let mut sum = own_cost(subschema);
         for &in_place_index in &subschema.in_place {
-            let (added_work, added_length) = cost.get(in_place_index).copied().unwrap_or_default();
-            (work, chain_length) = (u64::saturating_add(work, added_work), u64::max(chain_length, added_length));
+            let added = cost.get(in_place_index).copied().unwrap_or_default();
+            sum.work = sum.work.plus(added.work);
+            sum.chain_length = sum.chain_length.max(added.chain_length);
         }
         for group in &subschema.children {
-            let cost_of = |index: &usize| cost_below.get(*index).copied().unwrap_or_default();
-            work = work.saturating_add(group.iter().map(|index| cost_of(index).0).max().unwrap_or_default());
-            chain_length = chain_length.max(group.iter().map(|index| cost_of(index).1).max().unwrap_or_default());
+            let costs = group.iter().filter_map(|index| cost_below.get(*index));
+            let highest = costs.fold(SubschemaCost::default(), |highest, cost| SubschemaCost {
+                work: highest.work.max(cost.work),
+                chain_length: highest.chain_length.max(cost.chain_length),
+            });
+            sum.work = sum.work.plus(highest.work);
+            sum.chain_length = sum.chain_length.max(highest.chain_length);
         }
-        let chain_length = if work > 0 { chain_length + 1 } else { 0 };
+        sum.chain_length = if sum.work.is_zero() { 0 } else { sum.chain_length + 1 };
         if let Some(subschema_cost) = cost.get_mut(at) {
-            *subschema_cost = (work, chain_length);
+            *subschema_cost = sum;
         }
     }
     cost

@@ -121,8 +121,7 @@ impl<'a> BatchCall<'a> {
         let bounds = contract::JsonBounds { max_depth: contract_config.max_depth };
         let value = contract::parse_json(&bytes, &bounds)
             .map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not JSON").with_detail(why))?;
-        let violations = self.admitted.operation().contract.check_output(&value)?;
-        gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
+        validator.check_json_output(value, bytes.len()).await?;
         Ok(bytes)
     }
 }

@@ -4,7 +4,7 @@ use super::{cors::CorsPolicy, delegation::DelegationPolicy, route::Route, websoc
 use crate::{
     agent::Agent,
     auth::{Authorizer, BrowserPairings},
-    contract,
+    contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
     fault::{ErrorFormat, Violation},
     idempotency::IdempotencyKeys,
@@ -63,6 +63,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// The access log.
     pub access_log: Arc<AccessLog>,
+    /// The threads for checks that take long.
+    pub heavy_checks: HeavyCheckPool,
     /// The pairing codes and the API keys of paired web pages.
     pub browser_pairings: Arc<BrowserPairings>,
 }

@@ -5,10 +5,10 @@ use super::{content_negotiation, requested_version::VersionTable};
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     auth::{Authorizer, GrantSet},
-    contract::{self, OperationContract},
+    contract::{self, AgentHeavyChecks, DocumentBudget, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
-    registry::CompileRoute,
+    registry::{CompileRoute, EndpointRules, EndpointTrust},
     telemetry::{AgentMetrics, Metrics},
     transport::{self, BreakerState, TransportConfig, UpstreamClient},
     values::{Glob, Rate},
@@ -26,6 +26,8 @@ pub struct Route {
     pub(super) upstream: transport::UpstreamSet,
     pub(super) versions: VersionTable,
     pub(super) metrics: Arc<AgentMetrics>,
+    /// The checks of inputs and outputs that take long.
+    pub(super) heavy_checks: AgentHeavyChecks,
     /// Headers of every response, such as `Deprecation`.
     pub(super) response_headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether calls of the agent become tasks, where tasks are configured.
@@ -78,16 +80,18 @@ pub struct AgentRouteCompiler {
     pub transport: UpstreamClient,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// The endpoints that documents may name.
+    pub endpoint_rules: EndpointRules,
 }
 
 impl CompileRoute for AgentRouteCompiler {
     type Route = Route;
 
-    fn compile(&self, agent: Arc<Agent>) -> Result<Route, Vec<String>> {
+    fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
         let mut operations = Vec::with_capacity(agent.operations.len());
         for (index, operation) in agent.operations.iter().enumerate() {
-            match OperationContract::compile(operation, &self.contract) {
+            match OperationContract::compile(operation, &self.contract, budget) {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
@@ -106,6 +110,10 @@ impl CompileRoute for AgentRouteCompiler {
             concurrency = rule.max_concurrency.or(concurrency);
             adaptive = rule.adaptive_concurrency.or(adaptive);
             runs_as_task = rule.runs_as_task.or(runs_as_task);
+        }
+        match self.endpoint_rules.check(&agent) {
+            Ok(trust) => settings.public_addresses_only = trust == EndpointTrust::Unlisted,
+            Err(why) => problems.push(why),
         }
         let upstream = match self.transport.compile_upstream_set(&agent, &settings) {
             Ok(upstream) if problems.is_empty() => upstream,
@@ -132,11 +140,20 @@ impl CompileRoute for AgentRouteCompiler {
             metrics,
             response_headers: deprecation_headers(&agent),
             versions: VersionTable::from_agent(&agent),
+            heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             operations,
             upstream,
             agent,
         })
+    }
+
+    fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust {
+        self.endpoint_rules.check(agent).unwrap_or(EndpointTrust::Unlisted)
+    }
+
+    fn schema_limits(&self) -> SchemaLimits {
+        self.contract.schema_limits()
     }
 }
 

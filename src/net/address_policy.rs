@@ -1,7 +1,7 @@
 //! Address policy against server-side request forgery (SSRF): an endpoint from a document must not lead to this
 //! machine, the cloud's metadata service or the gateway itself.
 
-use super::Cidr;
+use super::AddressRange;
 use crate::values::Glob;
 use arc_swap::ArcSwap;
 use std::{
@@ -18,18 +18,19 @@ const METADATA_SERVICES: [IpAddr; 3] = [
 ];
 
 /// Decides which addresses the gateway may connect to. Denies loopback, link-local, unspecified, multicast, broadcast,
-/// reserved and metadata addresses unless listed. Allows private networks, because agents live there.
+/// reserved and metadata addresses unless listed. Allows private networks unless they are closed, because agents live
+/// there.
 #[derive(Debug, Default)]
 pub struct AddressPolicy {
-    allow: Vec<Cidr>,
+    allow: Vec<AddressRange>,
     sockets: Vec<Glob>,
     own_listeners: Arc<ArcSwap<Vec<SocketAddr>>>,
-    is_public_only: bool,
+    denies_private: bool,
 }
 
 impl AddressPolicy {
     /// Creates a policy that also allows `allow`.
-    pub fn new(allow: Vec<Cidr>) -> Self {
+    pub fn new(allow: Vec<AddressRange>) -> Self {
         Self { allow, ..Self::default() }
     }
 
@@ -39,15 +40,27 @@ impl AddressPolicy {
         Self { sockets, ..self }
     }
 
-    /// Derives the policy for addresses that callers choose: it also denies private networks, and other addresses
-    /// outside the internet, unless they are listed. The list of own listeners stays shared.
+    /// Derives the policy for endpoints that the operator neither wrote nor listed: it also denies private networks, and
+    /// other addresses outside the internet, unless they are listed. The list of own listeners stays shared.
     #[must_use]
-    pub fn public_only(&self) -> Self {
+    pub fn without_private_networks(&self) -> Self {
         Self {
             allow: self.allow.clone(),
+            sockets: self.sockets.clone(),
+            own_listeners: Arc::clone(&self.own_listeners),
+            denies_private: true,
+        }
+    }
+
+    /// Derives the policy for addresses that callers choose: public addresses, and those of `allow`, a list of its own.
+    /// What is allowed for agents is not allowed here, or callers would reach agents past their grants.
+    #[must_use]
+    pub fn for_callers(&self, allow: &[AddressRange]) -> Self {
+        Self {
+            allow: allow.to_vec(),
             sockets: Vec::new(),
             own_listeners: Arc::clone(&self.own_listeners),
-            is_public_only: true,
+            denies_private: true,
         }
     }
 
@@ -61,14 +74,11 @@ impl AddressPolicy {
         self.own_listeners.load().to_vec()
     }
 
-    /// Whether `ip` may be reached, at a port of another program.
-    pub fn permits_ip(&self, ip: IpAddr) -> bool {
-        self.allow.iter().any(|range| range.contains(ip)) || !(is_special(ip) || self.is_public_only && is_private(ip))
-    }
-
     /// Whether this address and port may be reached.
     pub fn permits_address(&self, address: SocketAddr) -> bool {
-        self.permits_ip(address.ip()) && !self.own_listeners.load().iter().any(|own| is_own_listener(own, address))
+        let is_listed = || self.allow.iter().any(|range| range.contains(address));
+        let is_denied = is_special(address.ip()) || self.denies_private && is_private(address.ip());
+        (!is_denied || is_listed()) && !self.own_listeners.load().iter().any(|own| is_own_listener(own, address))
     }
 
     /// Whether the unix socket at `path` may be reached. A path with `..` matches no pattern.

@@ -2,9 +2,9 @@
 //! which addresses may be reached; callers of this module decide what to fetch and what the result means.
 
 mod address_policy;
+mod address_range;
 mod api_client;
 mod bounded_fetch;
-mod cidr;
 mod dns;
 mod error;
 mod fetch_client;
@@ -13,9 +13,9 @@ mod source_client;
 mod tls_connect;
 
 pub use address_policy::AddressPolicy;
+pub use address_range::AddressRange;
 pub use api_client::{ApiClient, ApiReply, ApiRequest};
 pub use bounded_fetch::{FetchLimits, error_chain};
-pub use cidr::Cidr;
 pub use dns::{ResolveError, resolve_host};
 pub use error::FetchError;
 pub use fetch_client::{FetchClient, FetchReply, FormRequest, UrlTrust};
@@ -29,14 +29,18 @@ pub use tls_connect::{ByteStream, ConnectTarget, TlsClientSettings};
 use crate::values::{ConfigPath, Glob};
 
 /// Network: the addresses that the gateway may connect to, and the certificate authorities that it trusts for fetches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Network")]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
     /// Address ranges to allow although they are denied by default: loopback, link-local (cloud metadata included),
-    /// multicast and unspecified addresses. Private networks such as 10.0.0.0/8 need no entry. The gateway's own
-    /// listeners stay denied. Default: none.
-    pub allowed_addresses: Vec<Cidr>,
+    /// multicast and unspecified addresses; and private networks, where they are denied. A range, or one address, may
+    /// have a port: 127.0.0.1:8080. The gateway's own listeners stay denied. Default: none.
+    pub allowed_addresses: Vec<AddressRange>,
+    /// Whether agents in files of the operator, and servers that the configuration names, may be at private addresses
+    /// (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7) that `allowed_addresses` does not list.
+    /// Published agents and those of remote sources may not, unless `endpoints` lists them. Default: true.
+    pub allow_private_addresses: bool,
     /// Unix sockets to allow as endpoints of agents: patterns for absolute paths, such as /run/agents/*.sock, where `*`
     /// matches any characters, / included. Default: none, because a document must not reach other services' sockets.
     pub allowed_sockets: Vec<Glob>,
@@ -47,10 +51,23 @@ pub struct NetworkConfig {
     pub allow_plaintext: bool,
 }
 
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            allowed_addresses: Vec::new(),
+            allow_private_addresses: true,
+            allowed_sockets: Vec::new(),
+            ca: None,
+            allow_plaintext: false,
+        }
+    }
+}
+
 impl NetworkConfig {
     /// Returns the address policy of this configuration.
     pub fn policy(&self) -> AddressPolicy {
-        AddressPolicy::new(self.allowed_addresses.clone()).with_unix_sockets(self.allowed_sockets.clone())
+        let policy = AddressPolicy::new(self.allowed_addresses.clone()).with_unix_sockets(self.allowed_sockets.clone());
+        if self.allow_private_addresses { policy } else { policy.without_private_networks() }
     }
 }
 

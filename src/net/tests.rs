@@ -17,7 +17,8 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn cidr_ranges_parse_and_contain_addresses() {
-    let contains = |range: &str, address: &str| range.parse::<Cidr>().unwrap().contains(ip(address));
+    let contains =
+        |range: &str, address: &str| range.parse::<AddressRange>().unwrap().contains((ip(address), 80).into());
     assert!(
         contains("10.0.0.0/8", "10.255.0.1") && contains("0.0.0.0/0", "1.2.3.4") && contains("fd00::/8", "fdff::1")
     );
@@ -25,8 +26,26 @@ fn cidr_ranges_parse_and_contain_addresses() {
         contains("127.0.0.1", "127.0.0.1") && contains("127.0.0.0/8", "::ffff:127.0.0.1") && contains("::/0", "::1")
     );
     assert!(!contains("10.0.0.0/8", "11.0.0.1") && !contains("0.0.0.0/0", "::1") && !contains("fd00::/8", "fc00::1"));
+    let with_port =
+        |range: &str, address: &str| range.parse::<AddressRange>().unwrap().contains(address.parse().unwrap());
+    for (range, inside, outside) in [
+        ("10.0.0.0/8:443", "10.1.2.3:443", "10.1.2.3:80"),
+        ("127.0.0.1:8080", "127.0.0.1:8080", "127.0.0.1:8081"),
+        ("fd00::/8:443", "[fd01::1]:443", "[fd01::1]:80"),
+        ("[::1]:8080", "[::1]:8080", "[::2]:8080"),
+    ] {
+        assert!(with_port(range, inside) && !with_port(range, outside), "{range}");
+        assert_eq!(
+            range.parse::<AddressRange>().unwrap().to_string().parse::<AddressRange>(),
+            range.parse(),
+            "{range}"
+        );
+    }
+    for text in ["10.0.0.1:0", "10.0.0.1:", "10.0.0.0/8:x", "10.0.0.1:70000", "[::1]", "[::1]8080"] {
+        assert!(text.parse::<AddressRange>().is_err(), "{text}");
+    }
     for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "example.org", "10.0.0.0/8/8"] {
-        assert!(text.parse::<Cidr>().is_err(), "{text}");
+        assert!(text.parse::<AddressRange>().is_err(), "{text}");
     }
 }
 
@@ -58,10 +77,26 @@ fn r41_special_addresses_are_denied_in_every_spelling() {
         "64:ff9b::6464:64c8",
     ];
     for text in denied {
-        assert!(!policy.permits_ip(ip(text)), "{text}");
+        assert!(!policy.permits_address((ip(text), 80).into()), "{text}");
     }
     for text in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "203.0.113.7", "2001:db8::1", "fd12::1", "64:ff9b::a00:1"] {
-        assert!(policy.permits_ip(ip(text)), "{text}");
+        assert!(policy.permits_address((ip(text), 80).into()), "{text}");
+    }
+}
+
+#[test]
+fn r41_private_networks_can_be_closed() {
+    let open = NetworkConfig::default();
+    let closed = NetworkConfig {
+        allow_private_addresses: false,
+        allowed_addresses: vec!["10.1.0.0/16:443".parse().unwrap()],
+        ..NetworkConfig::default()
+    };
+    for (address, expected) in
+        [("10.0.0.1:443", false), ("10.1.0.1:443", true), ("10.1.0.1:80", false), ("203.0.113.7:80", true)]
+    {
+        assert!(open.policy().permits_address(address.parse().unwrap()));
+        assert_eq!(closed.policy().permits_address(address.parse().unwrap()), expected, "{address}");
     }
 }
 

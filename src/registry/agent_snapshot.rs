@@ -1,6 +1,7 @@
 //! Snapshot of the catalogue: the agents at one moment, and the documents that are rejected. Immutable.
 
-use crate::agent::AgentId;
+use super::route_compilation::ServerClaim;
+use crate::agent::{AgentEndpoint, AgentId, AgentSource, EndpointOrigin};
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
 
@@ -8,6 +9,8 @@ use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
 #[derive(Debug)]
 pub struct AgentSnapshot<R> {
     pub(super) routes: HashMap<AgentId, Arc<R>, RandomState>,
+    /// The owner of each server that an agent is at, by the digest of the server.
+    pub(super) servers: HashMap<u128, Arc<AgentSource>, RandomState>,
     /// Documents that are not served, with the reasons.
     pub rejected: Vec<DocumentRejection>,
     /// Parts of feeds that cannot be read, with the reason; their previous content is still served.
@@ -25,6 +28,15 @@ impl<R> AgentSnapshot<R> {
     /// Returns every route, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&AgentId, &Arc<R>)> {
         self.routes.iter()
+    }
+
+    /// Returns the owner of the agents at the server of `endpoint`.
+    pub fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<&Arc<AgentSource>> {
+        self.server_owner(ServerClaim::server_digest(&EndpointOrigin::from(endpoint)))
+    }
+
+    pub(super) fn server_owner(&self, server: u128) -> Option<&Arc<AgentSource>> {
+        self.servers.get(&server)
     }
 
     /// Returns the number of agents that are served.

@@ -6,7 +6,7 @@ use super::{
     feed::{DocumentBody, RawDocument},
 };
 use crate::{
-    agent::AgentId,
+    agent::{AgentId, AgentSource, DocumentWriter},
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient, Url},
     values::sha256,
 };
@@ -18,7 +18,10 @@ const MAX_NEGATIVE_TTL: Duration = Duration::from_secs(10);
 /// How long an agent is cached while its registry is down, if the configuration sets no bound.
 const DEFAULT_STALE_TTL: Duration = Duration::from_secs(366 * 86_400);
 
-struct AidipLookup(SourceClient);
+struct AidipLookup {
+    client: SourceClient,
+    source: Arc<AgentSource>,
+}
 
 /// Registries in order of precedence, and how long their results are cached.
 pub type LookupSources = (Vec<Arc<dyn AgentLookup>>, LookupTtl);
@@ -71,11 +74,13 @@ impl AidipLookup {
             return Err(vec!["on_demand: is only for kind aidip (others have no document at a known URL)".to_owned()]);
         }
         let limits = FetchLimits { size: remote.max_response_size, time: remote.fetch_timeout };
-        SourceClient::build(network, client, &remote.url, remote.credential.as_ref(), limits).map(Self)
+        let client = SourceClient::build(network, client, &remote.url, remote.credential.as_ref(), limits)?;
+        let source = AgentSource { name: remote.effective_name().into(), writer: DocumentWriter::RemoteSource };
+        Ok(Self { client, source: Arc::new(source) })
     }
 
     fn document_url(&self, id: &AgentId) -> Url {
-        let mut url = self.0.url().clone();
+        let mut url = self.client.url().clone();
         let list_path = url.path().trim_end_matches('/');
         let path = format!("{}/{id}", if list_path.is_empty() { "/agents" } else { list_path });
         url.set_path(&path);
@@ -85,12 +90,16 @@ impl AidipLookup {
 
 #[async_trait::async_trait]
 impl AgentLookup for AidipLookup {
+    fn source(&self) -> Arc<AgentSource> {
+        Arc::clone(&self.source)
+    }
+
     async fn fetch_document(&self, id: &AgentId) -> Result<Option<RawDocument>, String> {
         let url = self.document_url(id);
         let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]);
-        let reply = self.0.get(&url, &headers).await.map_err(|why| why.to_string())?;
+        let reply = self.client.get(&url, &headers).await.map_err(|why| why.to_string())?;
         match reply.status {
-            200 => Ok(Some(RawDocument { digest: sha256(&reply.body), body: DocumentBody::Text(reply.body) })),
+            200 => Ok(Some(RawDocument::new(sha256(&reply.body), DocumentBody::Text(reply.body)))),
             404 | 410 => Ok(None),
             status => Err(format!("{url}: status {status} instead of 200")),
         }

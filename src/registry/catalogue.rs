@@ -2,19 +2,21 @@
 //! A call loads the snapshot without a lock and keeps its route; a change builds the next snapshot off to the side.
 
 use super::{
-    AgentSnapshot, DocumentRejection,
-    feed::RawDocument,
+    AgentOwnership, AgentSnapshot, DocumentRejection,
+    agent_ownership::PublisherBudget,
     ingest::CatalogueState,
     merge_sources::merge_sources,
     route_compilation::{
-        CompileRoute, CompiledByDigest, CompiledDocument, SchemaInterner, compile_documents, parallel_map,
+        CompileRoute, CompiledByIdentity, CompiledDocument, PendingDocument, SchemaInterner, SourceBudgets,
+        SourcedDocument, compile_documents, parallel_map,
     },
     source_health::SourceHealth,
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{SourceSpec, SourceState},
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, AgentEndpoint, AgentId, AgentSource},
+    contract::SchemaBudget,
     telemetry::{AgentDocumentState, Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
@@ -169,8 +171,9 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     pub fn recompile(&self, compiler: Arc<dyn CompileRoute<Route = R>>) {
         let mut state = self.lock_state();
         for source in &mut state.sources {
+            let budgets = SourceBudgets::new(compiler.schema_limits());
             source.map_documents(|documents| {
-                parallel_map(documents, |document| document.recompile(&compiler).map_or(document, Arc::new))
+                parallel_map(documents, |document| document.recompile(&compiler, &budgets).map_or(document, Arc::new))
             });
         }
         state.compiler = compiler;
@@ -229,6 +232,29 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 }
 
+impl<R: Send + Sync + 'static> AgentOwnership for Catalogue<R> {
+    fn has_agent(&self, id: &AgentId) -> bool {
+        self.load().get(id.as_str()).is_some()
+    }
+
+    fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        self.load().endpoint_owner(endpoint).cloned()
+    }
+
+    fn publisher_budget(&self, publisher: &str, replaced: &AgentId) -> PublisherBudget {
+        let state = self.lock_state();
+        let limits = state.compiler.schema_limits();
+        let budget = SchemaBudget::of_publisher(limits);
+        let documents = state.sources.iter().flat_map(SourceState::all_documents);
+        let owned = documents
+            .filter(|document| document.identity.source.publisher().is_some_and(|owner| **owner == *publisher));
+        for document in owned.filter(|document| document.callable_id() != Some(replaced)) {
+            document.charges.iter().for_each(|charge| budget.record(*charge));
+        }
+        PublisherBudget { limits, budget }
+    }
+}
+
 /// For agents that are looked up individually and are in no snapshot.
 impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Returns the number of the compiler in force.
@@ -237,10 +263,12 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     /// Compiles one document. Blocks the thread.
-    pub(super) fn compile_document(&self, document: RawDocument) -> Arc<CompiledDocument<R>> {
+    pub(super) fn compile_document(&self, document: SourcedDocument) -> Arc<CompiledDocument<R>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
+        let budgets = Arc::new(SourceBudgets::new(compiler.schema_limits()));
+        let pending = PendingDocument { document, budgets };
         let compiled =
-            compile_documents(vec![document], &CompiledByDigest::default(), &compiler, &SchemaInterner::default())
+            compile_documents(vec![pending], &CompiledByIdentity::default(), &compiler, &SchemaInterner::default())
                 .pop();
         compiled.unwrap_or_else(|| unreachable!("one document was compiled"))
     }
@@ -248,6 +276,6 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Compiles an agent again with the compiler in force. Blocks the thread.
     pub(super) fn recompile_document(&self, document: &CompiledDocument<R>) -> Option<Arc<CompiledDocument<R>>> {
         let compiler = Arc::clone(&self.lock_state().compiler);
-        document.recompile(&compiler).map(Arc::new)
+        document.recompile(&compiler, &SourceBudgets::new(compiler.schema_limits())).map(Arc::new)
     }
 }

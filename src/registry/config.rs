@@ -3,6 +3,7 @@
 
 use super::{MAX_AGENTS, MqttSourceConfig};
 use crate::{
+    agent::{AgentSource, OriginPattern},
     net::{SourceCredential, Url},
     values::{ByteSize, ConfigDuration, ConfigPath},
 };
@@ -13,7 +14,7 @@ use std::{borrow::Cow, collections::HashMap, fmt, path::PathBuf};
 /// Maximum number of sources in one configuration.
 const MAX_SOURCES: usize = 100;
 /// Name of the embedded registry among the sources.
-pub(super) const REGISTRY_SOURCE_NAME: &str = "registry";
+pub(super) const REGISTRY_SOURCE_NAME: &str = AgentSource::REGISTRY;
 
 /// Configuration of the agent sources.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,6 +166,11 @@ pub struct RemoteSourceConfig {
     /// Whether a card without a signature is rejected too; requires publisher_jwks. Default false.
     #[serde(default)]
     pub require_signature: bool,
+    /// Servers that the source's agents may be at: `https://*.example.com`, `mqtts://broker.example.com:8883`. Servers
+    /// in private networks, servers of other owners' agents, brokers and Matrix rooms must be listed. Default: every
+    /// public server that no agent of another owner is at; for kind mqtt the broker too.
+    #[serde(default)]
+    pub endpoints: Option<Vec<OriginPattern>>,
     /// Connection to the broker; only for kind mqtt, which allows neither credential nor publisher_jwks, and no message
     /// of more than 256KiB.
     #[serde(default)]
@@ -225,8 +231,9 @@ impl RemoteSourceConfig {
         if !(1..=64).contains(&name.len()) || !name.chars().all(is_name_char) || name.starts_with('.') {
             problems.push("name: must be 1 to 64 letters, digits or ._:- and must not begin with a dot".to_owned());
         }
-        if name == REGISTRY_SOURCE_NAME {
-            problems.push(format!("name: '{REGISTRY_SOURCE_NAME}' is reserved for the embedded registry"));
+        if [AgentSource::REGISTRY, AgentSource::FILES].contains(&name) {
+            let meaning = "'registry' is the built-in registry, and 'files' are all files";
+            problems.push(format!("name: '{name}' is reserved ({meaning})"));
         }
         match (self.kind, &self.mqtt) {
             (SourceKind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),

@@ -55,7 +55,7 @@ fn parse_json(bytes: Bytes) -> Result<Vec<RawDocument>, String> {
 }
 
 fn document_from_text(text: Bytes) -> RawDocument {
-    RawDocument { digest: sha256(&text), body: document_body(text) }
+    RawDocument::new(sha256(&text), document_body(text))
 }
 
 /// Returns the text of a document in a list, or why it cannot be one: it is empty or too large.
@@ -119,7 +119,7 @@ fn document_from_value(value: Value) -> RawDocument {
         0..=MAX_DOCUMENT_SIZE => DocumentBody::Value(value),
         size => DocumentBody::Invalid(size_error(size)),
     };
-    RawDocument { digest: sha256(text.as_bytes()), body }
+    RawDocument::new(sha256(text.as_bytes()), body)
 }
 
 /// Parses the value of a document.

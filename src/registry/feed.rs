@@ -75,6 +75,15 @@ pub struct RawDocument {
     pub digest: [u8; 32],
     /// The content.
     pub body: DocumentBody,
+    /// The caller who published the document, in the built-in registry.
+    pub publisher: Option<Arc<str>>,
+}
+
+impl RawDocument {
+    /// Creates a document without a publisher.
+    pub fn new(digest: [u8; 32], body: DocumentBody) -> Self {
+        Self { digest, body, publisher: None }
+    }
 }
 
 /// Content of a document.

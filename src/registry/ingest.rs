@@ -3,8 +3,11 @@
 
 use super::{
     MAX_AGENTS,
-    feed::{PartUpdate, RawDocument},
-    route_compilation::{CompiledByDigest, SchemaInterner, SharedCompiler, compile_documents},
+    feed::PartUpdate,
+    route_compilation::{
+        CompiledByIdentity, PendingDocument, SchemaInterner, SharedCompiler, SourceBudgets, SourcedDocument,
+        compile_documents,
+    },
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{CompiledParts, SourceState},
 };
@@ -32,7 +35,7 @@ struct IngestPlan {
 
 /// Documents of several poll results, and the number that may still be added.
 struct IngestBatch {
-    documents: Vec<RawDocument>,
+    documents: Vec<PendingDocument>,
     capacity: usize,
 }
 
@@ -43,16 +46,17 @@ impl<R> CatalogueState<R> {
 }
 
 impl<R: Send + Sync + 'static> CatalogueState<R> {
-    /// Returns the documents that are compiled already, by digest.
-    fn compiled_by_digest(&self, documents: &[RawDocument]) -> CompiledByDigest<R> {
+    /// Returns the documents that are compiled already.
+    fn compiled_by_identity(&self, documents: &[PendingDocument]) -> CompiledByIdentity<R> {
         if documents.is_empty() {
-            return CompiledByDigest::default();
+            return CompiledByIdentity::default();
         }
-        let digests: HashSet<&[u8; 32], RandomState> = documents.iter().map(|document| &document.digest).collect();
+        let digests: HashSet<&[u8; 32], RandomState> =
+            documents.iter().map(|pending| &pending.document.identity.digest).collect();
         let compiled = self.sources.iter().flat_map(SourceState::all_documents);
         compiled
-            .filter(|document| digests.contains(&document.digest))
-            .map(|document| (document.digest, Arc::clone(document)))
+            .filter(|document| document.is_reusable() && digests.contains(&document.identity.digest))
+            .map(|document| (document.identity.clone(), Arc::clone(document)))
             .collect()
     }
 
@@ -63,7 +67,7 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         let plans: Vec<_> = polls.into_iter().map(|poll| self.plan_ingest(poll, &mut batch)).collect();
         let documents = batch.documents;
         // All documents in one batch, so that a folder of many small files uses all cores, as one large file does.
-        let reusable = self.compiled_by_digest(&documents);
+        let reusable = self.compiled_by_identity(&documents);
         let mut compiled = compile_documents(documents, &reusable, &self.compiler, &self.schemas).into_iter();
         let outcomes = plans.into_iter().map(|plan| {
             let plan = match plan {
@@ -88,12 +92,16 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
     /// Moves the documents of a poll result to the batch, or returns the outcome of a result that is not ingested.
     fn plan_ingest(&mut self, poll: SourcePoll, batch: &mut IngestBatch) -> Result<IngestPlan, IngestOutcome> {
         let SourcePoll { source: index, mut result, stored_at } = poll;
+        let limits = self.compiler.schema_limits();
         let source = self.sources.get_mut(index).ok_or(IngestOutcome::Outdated)?;
         let agent_count = source.len_after(&result);
         if agent_count > source.spec.max_agents {
             source.record_failure(format!("it has {agent_count} agents (at most {})", source.spec.max_agents));
             return Err(IngestOutcome::Rejected);
         }
+        let budgets = SourceBudgets::new(limits);
+        source.unchanged_documents(&result).for_each(|document| budgets.record(document));
+        let budgets = Arc::new(budgets);
         let mut plan = IngestPlan { source: index, parts: Vec::new(), polled_at: None, from_disk: stored_at.is_some() };
         match result.error.take() {
             Some(why) => source.record_failure(why),
@@ -113,7 +121,15 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
                 PartUpdate::Replaced(documents) => {
                     batch.capacity = batch.capacity + previous_count - documents.len();
                     plan.parts.push((part.name, Some(documents.len())));
-                    batch.documents.extend(documents);
+                    let unpublished = Arc::new(source.spec.agent_source(None));
+                    batch.documents.extend(documents.into_iter().map(|mut document| {
+                        let source = match document.publisher.take() {
+                            Some(publisher) => Arc::new(source.spec.agent_source(Some(publisher))),
+                            None => Arc::clone(&unpublished),
+                        };
+                        let document = SourcedDocument::new(document, source);
+                        PendingDocument { document, budgets: Arc::clone(&budgets) }
+                    }));
                 }
                 PartUpdate::Unreadable(why) => source.set_part_error(part.name, Some(why)),
                 PartUpdate::ReadableAgain => source.set_part_error(part.name, None),

@@ -23,7 +23,7 @@ use std::{
 /// Maximum size of one file in bytes.
 const MAX_FILE_SIZE: usize = 1 << 30;
 /// Start of every file; the number is the version of the format.
-const MAGIC: &[u8] = b"gatepost agents 1\n";
+const MAGIC: &[u8] = b"gatepost agents 2\n";
 /// Length in bytes of the SHA-256 checksum at the end, which covers everything before it.
 const CHECKSUM_LENGTH: usize = 32;
 
@@ -139,6 +139,7 @@ impl LastKnownGoodFile {
             writer.write(&encode_length(agents.len())?)?;
             for agent in agents {
                 writer.write(&agent.digest)?;
+                writer.write_with_length(agent.source.publisher().map_or("", |id| id).as_bytes())?;
                 writer.write_with_length(agent.document.as_bytes())?;
             }
         }
@@ -205,7 +206,9 @@ fn read_part(bytes: &mut Bytes) -> Option<FeedPart> {
     for _ in 0..count {
         let mut digest = [0; 32];
         bytes.try_copy_to_slice(&mut digest).ok()?;
-        documents.push(RawDocument { digest, body: DocumentBody::Text(read_bytes(bytes)?) });
+        let publisher =
+            read_string(bytes).map(|publisher| Some(publisher.into()).filter(|id: &Arc<str>| !id.is_empty()))?;
+        documents.push(RawDocument { digest, body: DocumentBody::Text(read_bytes(bytes)?), publisher });
     }
     Some(FeedPart { name, update: PartUpdate::Replaced(documents) })
 }

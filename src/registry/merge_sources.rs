@@ -1,9 +1,12 @@
 //! Merges the sources into one snapshot. The earlier source wins an id; the other document is rejected and the winner
 //! named. Two documents of one source with the same id are both rejected, because either could be the intended one.
 
-use super::{AgentSnapshot, DocumentRejection, route_compilation::CompiledDocument, source_state::SourceState};
+use super::{
+    AgentSnapshot, DocumentRejection, endpoint_rules::EndpointTrust, route_compilation::CompiledDocument,
+    source_state::SourceState,
+};
 use crate::{
-    agent::{AgentId, AgentStatus},
+    agent::{AgentId, AgentSource, AgentStatus, DocumentWriter},
     telemetry::AgentDocumentState,
 };
 use foldhash::fast::RandomState;
@@ -31,6 +34,7 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
         let claim = claims.entry(&agent.id).or_insert(IdClaim { source, times: 0 });
         claim.times += u32::from(claim.source == source);
     }
+    let servers = claim_servers(sources);
     let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
     let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
     let mut rejected = Vec::new();
@@ -44,6 +48,9 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
             }
             (Some(claim), _, _) if claim.times > 1 => {
                 vec!["id: another document has the same id; neither is served".to_owned()]
+            }
+            (_, Ok(_), Some(agent)) if is_at_server_of_other_owner(&servers, compiled, &agent.source) => {
+                vec![format!("endpoint: {SERVER_OF_OTHER_OWNER}")]
             }
             (_, Ok(route), Some(agent)) => {
                 routes.insert(agent.id.clone(), Arc::clone(route));
@@ -69,7 +76,48 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
         (AgentDocumentState::Inactive, inactive),
         (AgentDocumentState::Deprecated, deprecated),
     ];
-    (AgentSnapshot { routes, rejected, unreadable_parts, created_at: SystemTime::now() }, states)
+    (AgentSnapshot { routes, servers, rejected, unreadable_parts, created_at: SystemTime::now() }, states)
+}
+
+/// Returns the owner of each server. The operator decides first, by documents and lists; then come remote sources, in
+/// their order, and then publishers, so that no publisher takes a server by being faster.
+fn claim_servers<R>(sources: &[SourceState<R>]) -> HashMap<u128, Arc<AgentSource>, RandomState> {
+    let rank = |compiled: &CompiledDocument<R>| {
+        let (claim, agent) = (compiled.claim?, compiled.agent.as_deref()?);
+        Some(match (claim.trust, &agent.source.writer) {
+            (_, DocumentWriter::Operator) => 0,
+            (EndpointTrust::Listed, _) => 1,
+            (EndpointTrust::Unlisted, DocumentWriter::RemoteSource) => 2,
+            (EndpointTrust::Unlisted, DocumentWriter::Publisher(_)) => 3,
+        })
+    };
+    let mut ranks: HashMap<u128, (u8, Arc<AgentSource>), RandomState> = HashMap::default();
+    for (_, _, _, compiled) in documents_in_force(sources) {
+        let (Some(rank), Some(claim), Some(agent)) = (rank(compiled), compiled.claim, compiled.agent.as_deref()) else {
+            continue;
+        };
+        let owner = ranks.entry(claim.server).or_insert_with(|| (rank, Arc::clone(&agent.source)));
+        if rank < owner.0 {
+            *owner = (rank, Arc::clone(&agent.source));
+        }
+    }
+    ranks.into_iter().map(|(server, (_, owner))| (server, owner)).collect()
+}
+
+/// Why a document is refused whose endpoint is at a server of another owner's agent: it would be called with the
+/// gateway's credential for that server, past the grants for the agent there.
+pub(super) const SERVER_OF_OTHER_OWNER: &str =
+    "is at the server of another owner's agent (an operator may list it in endpoints of the publisher or source)";
+
+fn is_at_server_of_other_owner<R>(
+    servers: &HashMap<u128, Arc<AgentSource>, RandomState>,
+    compiled: &CompiledDocument<R>,
+    source: &AgentSource,
+) -> bool {
+    compiled
+        .claim
+        .filter(|claim| claim.trust == EndpointTrust::Unlisted)
+        .is_some_and(|claim| servers.get(&claim.server).is_some_and(|owner| **owner != *source))
 }
 
 /// Returns every document in force: the index of its source, its part, its index in the part, and its compiled form.

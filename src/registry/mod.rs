@@ -3,6 +3,7 @@
 //! A source that fails loses no agents: a part that cannot be read keeps its last known good content.
 //! The registry does not know what a route is or how a call uses it.
 
+mod agent_ownership;
 mod agent_snapshot;
 mod aidip_lookup;
 mod catalogue;
@@ -10,6 +11,7 @@ mod conditional_get;
 mod config;
 mod document_parser;
 mod embedded;
+mod endpoint_rules;
 mod feed;
 mod file_feed;
 mod http_feed;
@@ -32,6 +34,7 @@ mod source_state;
 #[cfg(test)]
 mod test_feed;
 
+pub use agent_ownership::{AgentOwnership, PublisherBudget};
 pub use agent_snapshot::{AgentSnapshot, DocumentRejection};
 pub use aidip_lookup::{LookupSources, open_lookups};
 pub use catalogue::Catalogue;
@@ -40,10 +43,10 @@ pub use config::{
     default_last_known_good_folder,
 };
 pub use embedded::{
-    DocumentRevision, DocumentWrites, EmbeddedRegistry, IdReservation, ImportReport, PublishConfig, PublishOutcome,
-    PublishedDocument, PublishedFeed, Publisher, PublisherRule, RegistryArchive, RejectedFile, WritePrecondition,
-    parse_document,
+    DocumentRevision, DocumentWrites, EmbeddedRegistry, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
+    PublishedFeed, Publisher, PublisherRule, RegistryArchive, RejectedFile, WritePrecondition, parse_document,
 };
+pub use endpoint_rules::{EndpointRules, EndpointTrust};
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
 pub use loss_guard::LossGuardPolicy;

@@ -1,9 +1,15 @@
 //! On-demand lookup, for registries too large to copy: an agent that is not in the catalogue is looked up when it is
 //! called. Concurrent calls share one lookup; results are cached, and agents found stay while their registry is down.
 
-use super::{catalogue::Catalogue, feed::RawDocument, route_compilation::CompiledDocument};
+use super::{
+    catalogue::Catalogue,
+    endpoint_rules::EndpointTrust,
+    feed::RawDocument,
+    merge_sources::SERVER_OF_OTHER_OWNER,
+    route_compilation::{CompiledDocument, SourcedDocument},
+};
 use crate::{
-    agent::AgentId,
+    agent::{AgentId, AgentSource},
     fault::{Fault, FaultCode},
 };
 use arc_swap::ArcSwapOption;
@@ -34,6 +40,9 @@ pub trait AgentLookup: Send + Sync + 'static {
     /// # Errors
     /// Why the registry could not be queried.
     async fn fetch_document(&self, id: &AgentId) -> Result<Option<RawDocument>, String>;
+
+    /// Returns the source of the documents.
+    fn source(&self) -> Arc<AgentSource>;
 }
 
 /// How long the results of lookups are cached.
@@ -142,7 +151,7 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
         let _permit = self.permits.acquire().await;
         for registry in &self.registries {
             let Some(document) = registry.fetch_document(id).await? else { continue };
-            let compiled = self.compile_document(id, document).await;
+            let compiled = self.compile_document(id, SourcedDocument::new(document, registry.source())).await;
             let usable = compiled.as_ref().is_some_and(|compiled| compiled.route.is_ok());
             if !usable && has_cached {
                 return Err("the document is invalid".to_owned());
@@ -170,7 +179,7 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
     }
 
     /// Compiles a document on a blocking thread, because compiling may take long.
-    async fn compile_document(&self, id: &AgentId, document: RawDocument) -> Option<Arc<CompiledDocument<R>>> {
+    async fn compile_document(&self, id: &AgentId, document: SourcedDocument) -> Option<Arc<CompiledDocument<R>>> {
         let catalogue = Arc::clone(&self.catalogue);
         let compiled = tokio::task::spawn_blocking(move || catalogue.compile_document(document)).await.ok()?;
         if let Err(reasons) = &compiled.route {
@@ -180,7 +189,13 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
         if !is_requested_agent {
             tracing::warn!(agent = %id, "agent document rejected: the registry answered with another agent's document");
         }
-        is_requested_agent.then_some(compiled)
+        let is_other_owners = compiled.claim.is_some_and(|claim| {
+            claim.trust == EndpointTrust::Unlisted && self.catalogue.load().server_owner(claim.server).is_some()
+        });
+        if is_other_owners {
+            tracing::warn!(agent = %id, "agent document rejected: {SERVER_OF_OTHER_OWNER}");
+        }
+        (is_requested_agent && !is_other_owners).then_some(compiled)
     }
 
     fn new_result(&self, document: Option<Arc<CompiledDocument<R>>>, compiler: u64) -> LookupResult<R> {

@@ -93,7 +93,7 @@ impl SourceOpener<'_> {
     fn open_files(&self, path: &ConfigPath) -> OpenedSource {
         let name: Arc<str> = path.display().to_string().into();
         OpenedSource {
-            spec: SourceSpec::local(name, "files"),
+            spec: SourceSpec::local(name, SourceSpec::FILES_KIND),
             feed: Box::new(FileFeed::new(path.to_path_buf())),
             poll_interval: self.config.poll_interval.get(),
             last_known_good: None,

@@ -1,16 +1,22 @@
 //! Compiles documents into routes, on all cores. A document with an unchanged digest is reused and not compiled again.
 //! A document that is invalid, or whose compilation panics, affects only itself.
 
-use super::{document_parser, feed::RawDocument};
+use super::{
+    document_parser,
+    endpoint_rules::EndpointTrust,
+    feed::{DocumentBody, RawDocument},
+};
 use crate::{
-    agent::{Agent, AgentId},
-    values::json::truncate,
+    agent::{Agent, AgentId, AgentSource, EndpointOrigin},
+    contract::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaLimits},
+    values::{json::truncate, sha256},
 };
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
+    hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -23,11 +29,95 @@ pub trait CompileRoute: Send + Sync {
     /// What a lookup returns.
     type Route: Send + Sync + 'static;
 
-    /// Compiles the route of `agent`. Called from several threads; may take long.
+    /// Compiles the route of `agent`, and charges its schemas to `budget`. Called from several threads; may take long.
     ///
     /// # Errors
     /// Every reason why the agent cannot be routed to.
-    fn compile(&self, agent: Arc<Agent>) -> Result<Self::Route, Vec<String>>;
+    fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Self::Route, Vec<String>>;
+
+    /// Returns how much memory the schemas of agents may take.
+    fn schema_limits(&self) -> SchemaLimits {
+        SchemaLimits::UNLIMITED
+    }
+
+    /// Returns whether the operator named the endpoint of `agent`, which [`CompileRoute::compile`] has accepted.
+    fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust;
+}
+
+/// What a document is known by: the same text from another source is another document, because its writer may do less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DocumentIdentity {
+    pub(super) digest: [u8; 32],
+    pub(super) source: Arc<AgentSource>,
+}
+
+impl Hash for DocumentIdentity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+/// A document with its identity.
+pub(super) struct SourcedDocument {
+    pub(super) identity: DocumentIdentity,
+    body: DocumentBody,
+}
+
+impl SourcedDocument {
+    pub(super) fn new(document: RawDocument, source: Arc<AgentSource>) -> Self {
+        Self { identity: DocumentIdentity { digest: document.digest, source }, body: document.body }
+    }
+}
+
+/// What an agent claims by its endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerClaim {
+    /// A digest of the server.
+    pub(super) server: u128,
+    pub(super) trust: EndpointTrust,
+}
+
+impl ServerClaim {
+    /// Returns the digest of the server behind an origin.
+    pub(super) fn server_digest(origin: &EndpointOrigin) -> u128 {
+        let [bytes @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = sha256(origin.server().as_bytes());
+        u128::from_le_bytes(bytes)
+    }
+}
+
+/// The budgets of a source: its own, and one for each publisher.
+pub(super) struct SourceBudgets {
+    limits: SchemaLimits,
+    source: SchemaBudget,
+    publishers: Mutex<HashMap<Arc<str>, Arc<SchemaBudget>, RandomState>>,
+}
+
+impl SourceBudgets {
+    pub(super) fn new(limits: SchemaLimits) -> Self {
+        Self { limits, source: SchemaBudget::of_source(limits), publishers: Mutex::default() }
+    }
+
+    /// Charges the schemas of a document that stays.
+    pub(super) fn record<R>(&self, document: &CompiledDocument<R>) {
+        let publisher = document.identity.source.publisher().map(|publisher| self.of_publisher(publisher));
+        for charge in &document.charges {
+            self.source.record(*charge);
+            publisher.iter().for_each(|budget| budget.record(*charge));
+        }
+    }
+
+    /// Returns the budget of a publisher, with what its documents are charged.
+    pub(super) fn of_publisher(&self, publisher: &Arc<str>) -> Arc<SchemaBudget> {
+        let mut publishers = self.publishers.lock();
+        let budget = publishers.entry(Arc::clone(publisher));
+        Arc::clone(budget.or_insert_with(|| Arc::new(SchemaBudget::of_publisher(self.limits))))
+    }
+}
+
+/// A document to compile, and the budgets of its source.
+pub(super) struct PendingDocument {
+    pub(super) document: SourcedDocument,
+    pub(super) budgets: Arc<SourceBudgets>,
 }
 
 /// The compiler in force.
@@ -64,12 +154,18 @@ const MAX_REASON_LENGTH: usize = 500;
 
 /// Result of compiling one document.
 pub(super) struct CompiledDocument<R> {
-    pub(super) digest: [u8; 32],
+    pub(super) identity: DocumentIdentity,
     /// The agent, where the document is valid.
     pub(super) agent: Option<Arc<Agent>>,
     /// The `id` member of a document that is not a valid agent.
     pub(super) id: Option<Box<str>>,
     pub(super) route: Result<Arc<R>, Vec<String>>,
+    /// The server that the agent is at, where it can be called.
+    pub(super) claim: Option<ServerClaim>,
+    /// What the schemas were charged.
+    pub(super) charges: Box<[SchemaCharge]>,
+    /// Whether the route could not be compiled because the source or the publisher has too many other documents.
+    exceeded_budget: bool,
 }
 
 impl<R> CompiledDocument<R> {
@@ -81,40 +177,62 @@ impl<R> CompiledDocument<R> {
 }
 
 impl<R: Send + Sync + 'static> CompiledDocument<R> {
-    fn compile(document: RawDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
-        let digest = document.digest;
-        let reject = |id, reasons| Self { digest, agent: None, id, route: Err(truncate_reasons(reasons)) };
+    fn compile(pending: PendingDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
+        let PendingDocument { document, budgets } = pending;
+        let identity = document.identity;
         let value = match document_parser::parse_value(document.body) {
             Ok(value) => value,
-            Err(why) => return reject(None, vec![why]),
+            Err(why) => return Self::rejected(identity, None, vec![why]),
         };
-        match Agent::from_document(&value, digest) {
-            Ok(mut agent) => {
+        match Agent::from_document(&value, identity.digest) {
+            Ok(agent) => {
+                let mut agent = agent.with_source(Arc::clone(&identity.source));
                 for operation in &mut agent.operations {
                     schemas.intern(&mut operation.inputs);
                     schemas.intern(&mut operation.outputs);
                 }
-                Self::from_agent(Arc::new(agent), compiler)
+                Self::from_agent(Arc::new(agent), compiler, &budgets)
             }
             Err(reasons) => {
                 let id = value.get("id").and_then(|id| id.as_str()).map(|id| truncate(id, 128).into());
-                reject(id, reasons)
+                Self::rejected(identity, id, reasons)
             }
         }
     }
 
-    fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>) -> Self {
-        let compile = || compiler.compile(Arc::clone(&agent));
+    fn rejected(identity: DocumentIdentity, id: Option<Box<str>>, reasons: Vec<String>) -> Self {
+        let route = Err(truncate_reasons(reasons));
+        Self { identity, agent: None, id, route, claim: None, charges: Box::default(), exceeded_budget: false }
+    }
+
+    fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>, budgets: &SourceBudgets) -> Self {
+        let publisher_budget = agent.source.publisher().map(|publisher| budgets.of_publisher(publisher));
+        let owners: Vec<&SchemaBudget> = publisher_budget.as_deref().into_iter().chain([&budgets.source]).collect();
+        let budget = DocumentBudget::new(budgets.limits, &owners);
+        let compile = || compiler.compile(Arc::clone(&agent), &budget);
         let route = catch_unwind(AssertUnwindSafe(compile))
             .unwrap_or_else(|_| Err(vec![internal_error()]))
             .map(Arc::new)
             .map_err(truncate_reasons);
-        Self { digest: agent.digest, agent: Some(agent), id: None, route }
+        let exceeded_budget = budget.exceeded_owner();
+        let charges = if route.is_ok() { budget.into_charges() } else { Box::default() };
+        let identity = DocumentIdentity { digest: agent.digest, source: Arc::clone(&agent.source) };
+        let claim = route.is_ok().then(|| ServerClaim {
+            server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
+            trust: compiler.endpoint_trust(&agent),
+        });
+        Self { identity, agent: Some(agent), id: None, route, claim, charges, exceeded_budget }
     }
 
     /// Compiles the agent again with another compiler.
-    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>) -> Option<Self> {
-        self.agent.clone().map(|agent| Self::from_agent(agent, compiler))
+    pub(super) fn recompile(&self, compiler: &SharedCompiler<R>, budgets: &SourceBudgets) -> Option<Self> {
+        let agent = self.agent.clone()?;
+        Some(Self::from_agent(agent, compiler, budgets))
+    }
+
+    /// Returns whether compiling the document again can only have the same result.
+    pub(super) fn is_reusable(&self) -> bool {
+        !self.exceeded_budget
     }
 }
 
@@ -127,27 +245,28 @@ fn internal_error() -> String {
     "internal error: compiling the document panicked (a defect of the gateway)".to_owned()
 }
 
-/// Compiled documents by digest.
-pub(super) type CompiledByDigest<R> = HashMap<[u8; 32], Arc<CompiledDocument<R>>, RandomState>;
+/// Compiled documents by identity.
+pub(super) type CompiledByIdentity<R> = HashMap<DocumentIdentity, Arc<CompiledDocument<R>>, RandomState>;
 
 /// Parses and compiles the documents that `reusable` does not contain; the result has the order of `documents`.
 pub(super) fn compile_documents<R: Send + Sync + 'static>(
-    documents: Vec<RawDocument>,
-    reusable: &CompiledByDigest<R>,
+    documents: Vec<PendingDocument>,
+    reusable: &CompiledByIdentity<R>,
     compiler: &SharedCompiler<R>,
     schemas: &SchemaInterner,
 ) -> Vec<Arc<CompiledDocument<R>>> {
-    let compile_or_reuse = |document: RawDocument| match reusable.get(&document.digest) {
+    // First, so that documents in force are not refused in favour of new ones.
+    for pending in &documents {
+        if let Some(compiled) = reusable.get(&pending.document.identity) {
+            pending.budgets.record(compiled);
+        }
+    }
+    let compile_or_reuse = |pending: PendingDocument| match reusable.get(&pending.document.identity) {
         Some(compiled) => Arc::clone(compiled),
         None => {
-            let digest = document.digest;
-            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(document, compiler, schemas)));
-            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument {
-                digest,
-                agent: None,
-                id: None,
-                route: Err(vec![internal_error()]),
-            }))
+            let identity = pending.document.identity.clone();
+            let compiled = catch_unwind(AssertUnwindSafe(|| CompiledDocument::compile(pending, compiler, schemas)));
+            Arc::new(compiled.unwrap_or_else(|_| CompiledDocument::rejected(identity, None, vec![internal_error()])))
         }
     };
     parallel_map(documents, compile_or_reuse)

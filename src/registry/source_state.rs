@@ -9,7 +9,10 @@ use super::{
     source_health::SourceHealth,
     source_poll::IngestOutcome,
 };
-use crate::{agent::AgentId, values::ConfigDuration};
+use crate::{
+    agent::{AgentId, AgentSource, DocumentWriter},
+    values::ConfigDuration,
+};
 use foldhash::fast::RandomState;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -36,6 +39,9 @@ pub struct SourceSpec {
 }
 
 impl SourceSpec {
+    /// The kind of files and folders, which the operator writes.
+    pub(super) const FILES_KIND: &'static str = "files";
+
     /// Returns the settings of a local source, which has no loss guard.
     pub(super) fn local(name: Arc<str>, kind: &'static str) -> Self {
         // MAX_AGENTS alone bounds a local source.
@@ -55,6 +61,16 @@ impl SourceSpec {
             max_staleness: config.max_staleness.map(ConfigDuration::get),
             max_agents: config.max_agents,
         }
+    }
+
+    /// Returns the source of a document, published by `publisher` if this is the built-in registry.
+    pub(super) fn agent_source(&self, publisher: Option<Arc<str>>) -> AgentSource {
+        let writer = match (self.kind, publisher) {
+            (Self::FILES_KIND, _) => DocumentWriter::Operator,
+            (AgentSource::REGISTRY, publisher) => DocumentWriter::Publisher(publisher.unwrap_or_default()),
+            _ => DocumentWriter::RemoteSource,
+        };
+        AgentSource { name: Arc::clone(&self.name), writer }
     }
 
     /// Returns the identity of the source across configurations.
@@ -219,6 +235,18 @@ impl<R> SourceState<R> {
     pub(super) fn all_documents(&self) -> impl Iterator<Item = &Arc<CompiledDocument<R>>> {
         let withheld = self.withheld.values().flatten().flatten();
         self.parts.values().flat_map(|entries| &entries.documents).chain(withheld)
+    }
+
+    /// Returns the documents in force of the parts that `result` neither replaces nor removes.
+    pub(super) fn unchanged_documents(&self, result: &PollResult) -> impl Iterator<Item = &Arc<CompiledDocument<R>>> {
+        let is_changed = |update: &PartUpdate| matches!(update, PartUpdate::Replaced(_) | PartUpdate::Removed);
+        let changed: HashSet<&str> =
+            result.parts.iter().filter(|part| is_changed(&part.update)).map(|part| &*part.name).collect();
+        let reported: HashSet<&str> = result.parts.iter().map(|part| &*part.name).collect();
+        let replaces_all = !self.polled && result.error.is_none();
+        let stays = move |name: &str| !changed.contains(name) && (!replaces_all || reported.contains(name));
+        let unchanged = self.parts.iter().filter(move |(name, _)| stays(name));
+        unchanged.flat_map(|(_, entries)| &entries.documents)
     }
 
     /// Replaces the documents of every part by the result of `map`.

@@ -2,6 +2,7 @@
 
 use crate::{
     agent::{AddressSyntax, AgentUri, SchemeSplit},
+    net::AddressRange,
     net::Url,
     values::{ByteSize, ConfigDuration},
 };
@@ -32,6 +33,9 @@ pub struct ResolverConfig {
     /// Maximum number of names resolved at once for callers, of which one caller may use half; agents whose endpoint
     /// is a name have a separate limit of the same size. Calls beyond it get 503. 1 to 10,000. Default: 64.
     pub max_concurrency: usize,
+    /// Addresses beyond the internet from which documents may be fetched, as in `network.allowed_addresses`, which does
+    /// not apply here: callers choose the names. Default: none.
+    pub allowed_addresses: Vec<AddressRange>,
     /// Cache of fetched documents.
     pub cache: DocumentCacheConfig,
 }
@@ -59,6 +63,7 @@ impl Default for ResolverConfig {
             resolution_timeout: ConfigDuration::from_secs(10),
             max_document_size: ByteSize::from_kib(1 << 10),
             max_concurrency: 64,
+            allowed_addresses: Vec::new(),
             cache: DocumentCacheConfig::default(),
         }
     }

@@ -14,6 +14,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::net::IpAddr;
 
 fn request(uri: &str, version: Option<&str>) -> ResolutionRequest {
     ResolutionRequest::new(&AgentUri::parse(uri).unwrap(), version)
@@ -155,23 +156,24 @@ async fn loops_in_the_map_and_too_many_concurrent_names_are_refused() {
 }
 
 #[test]
-fn private_networks_are_refused_unless_they_are_listed() {
-    let policy = AddressPolicy::new(vec!["10.1.0.0/16".parse().unwrap()]);
-    let outside = policy.public_only();
+fn private_networks_are_refused_to_callers_unless_their_own_list_has_them() {
+    let policy = AddressPolicy::new(vec!["10.0.0.0/8".parse().unwrap()]);
+    let for_callers = policy.for_callers(&["10.1.0.0/16".parse().unwrap(), "127.0.0.1:8080".parse().unwrap()]);
+    let permits = |policy: &AddressPolicy, address: &str| {
+        policy.permits_address((address.parse::<IpAddr>().unwrap(), 443).into())
+    };
     for private in
         ["10.2.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::c0a8:1", "::ffff:10.2.0.1"]
     {
-        assert!(
-            policy.permits_ip(private.parse().unwrap()) && !outside.permits_ip(private.parse().unwrap()),
-            "{private}"
-        );
+        assert!(permits(&policy, private) && !permits(&for_callers, private), "{private}");
     }
     for public in ["10.1.2.3", "192.0.2.1", "2001:db8::1", "100.128.0.1", "172.32.0.1"] {
-        assert!(outside.permits_ip(public.parse().unwrap()), "{public}");
+        assert!(permits(&for_callers, public), "{public}");
     }
-    assert!(!outside.permits_ip("127.0.0.1".parse().unwrap()));
+    assert!(!permits(&for_callers, "127.0.0.1"), "the entry is for another port");
+    assert!(for_callers.permits_address("127.0.0.1:8080".parse().unwrap()));
     policy.set_own_listeners(vec!["192.0.2.1:443".parse().unwrap()]);
-    assert!(!outside.permits_address("192.0.2.1:443".parse().unwrap()), "both policies refuse the gateway's listeners");
+    assert!(!permits(&for_callers, "192.0.2.1"), "both policies refuse the gateway's listeners");
 }
 
 proptest! {

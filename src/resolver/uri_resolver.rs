@@ -36,7 +36,7 @@ pub struct UriResolver {
 }
 
 impl UriResolver {
-    /// Creates a resolver that fetches from public addresses, and from those that `policy` lists.
+    /// Creates a resolver that fetches from public addresses, and from those that its configuration lists.
     ///
     /// # Errors
     /// Returns every invalid setting, by its key in the section `resolver`, or those of `network`.
@@ -49,7 +49,7 @@ impl UriResolver {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let client = FetchClient::build(network, Arc::new(policy.public_only()))?;
+        let client = FetchClient::build(network, Arc::new(policy.for_callers(&config.allowed_addresses)))?;
         Ok(Self {
             map: config.parse_map()?,
             documents: DocumentCache::new(config, client),

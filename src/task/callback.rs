@@ -3,7 +3,7 @@
 
 use crate::{
     fault::{Fault, FaultCode, Result},
-    net::FetchClient,
+    net::{AddressRange, FetchClient},
     values::{ConfigDuration, Secret, SecretRef, random_duration},
 };
 use aws_lc_rs::hmac;
@@ -33,6 +33,10 @@ pub struct CallbackConfig {
     /// How long after a task's end delivery is retried; 1s to 7d. The task is kept at least as long. Default: 1h.
     #[serde(default = "default_delivery_timeout")]
     pub delivery_timeout: ConfigDuration,
+    /// Addresses beyond the internet at which callers may have webhooks, as in `network.allowed_addresses`, which does
+    /// not apply here. Default: none.
+    #[serde(default)]
+    pub allowed_addresses: Vec<AddressRange>,
 }
 
 fn default_attempt_timeout() -> ConfigDuration {

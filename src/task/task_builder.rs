@@ -62,7 +62,7 @@ pub(super) fn build_callback_sender(
     let Some(callbacks) = &config.callbacks else { return Ok(None) };
     // Callers choose callback URLs, so these are https even if documents may be fetched over http.
     let network = net::NetworkConfig { allow_plaintext: false, ..services.network.clone() };
-    let client = FetchClient::build(&network, Arc::new(services.policy.public_only()))?;
+    let client = FetchClient::build(&network, Arc::new(services.policy.for_callers(&callbacks.allowed_addresses)))?;
     CallbackSender::new(callbacks, client).map(|sender| Some(Arc::new(sender)))
 }
 

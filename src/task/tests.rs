@@ -315,11 +315,17 @@ fn sender(allow: &[&str], secret: &str) -> Result<CallbackSender, Vec<String>> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("secret");
     std::fs::write(&path, secret).unwrap();
-    let policy = AddressPolicy::new(allow.iter().map(|range| range.parse().unwrap()).collect());
-    let client = FetchClient::build(&net::NetworkConfig::default(), Arc::new(policy.public_only())).unwrap();
+    let allowed_addresses: Vec<net::AddressRange> = allow.iter().map(|range| range.parse().unwrap()).collect();
+    let policy = AddressPolicy::default().for_callers(&allowed_addresses);
+    let client = FetchClient::build(&net::NetworkConfig::default(), Arc::new(policy)).unwrap();
     let secret = format!("file:{}", path.display()).parse().unwrap();
     CallbackSender::new(
-        &CallbackConfig { secret, attempt_timeout: "2s".parse().unwrap(), delivery_timeout: "1h".parse().unwrap() },
+        &CallbackConfig {
+            secret,
+            attempt_timeout: "2s".parse().unwrap(),
+            delivery_timeout: "1h".parse().unwrap(),
+            allowed_addresses,
+        },
         client,
     )
 }

@@ -1,7 +1,8 @@
 //! Configuration of upstream calls: timeouts, TLS, credentials, circuit breaking.
 //! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
 
-use super::MatrixConfig;
+use super::{CredentialDestinations, MatrixConfig};
+use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
 use std::time::Duration;
 
@@ -46,6 +47,10 @@ pub struct TransportConfig {
     /// one endpoint. Only in rules. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub additional_endpoints: Option<Vec<String>>,
+    /// Whether the endpoint may be at a public address only, because the operator did not write or list it. Not a
+    /// setting: the compiler of routes decides it for each agent.
+    #[serde(skip)]
+    pub public_addresses_only: bool,
 }
 
 fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
@@ -101,6 +106,9 @@ pub struct UpstreamTlsConfig {
     /// The name that the agent's certificate must contain. Default: the endpoint's host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
+    /// To which agents the gateway presents `certificate`. Required with `certificate`.
+    #[serde(skip_serializing_if = "CredentialDestinations::is_unset")]
+    pub destinations: CredentialDestinations,
 }
 
 /// The gateway's MQTT login. Agents of one broker share a connection if these settings are equal.
@@ -116,6 +124,9 @@ pub struct UpstreamMqttConfig {
     /// The MQTT keep-alive interval, after which an idle connection is probed with a ping; 1s to 10m. Default: 30s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<ConfigDuration>,
+    /// The brokers that receive user name and password. Required with `username`.
+    #[serde(skip_serializing_if = "CredentialDestinations::is_unset")]
+    pub destinations: CredentialDestinations,
 }
 
 /// The credential that the gateway sends to the agent, as a header of the request.
@@ -130,6 +141,9 @@ pub struct UpstreamCredential {
     pub scheme: Option<String>,
     /// Where the secret is stored.
     pub value: SecretRef,
+    /// The agents that receive the credential. Required.
+    #[serde(default, skip_serializing_if = "CredentialDestinations::is_unset")]
+    pub destinations: CredentialDestinations,
 }
 
 fn default_credential_header() -> String {
@@ -163,12 +177,55 @@ impl TransportConfig {
                 open_duration: self.circuit_breaker.open_duration.or(base.circuit_breaker.open_duration),
             },
             additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
+            public_addresses_only: self.public_addresses_only || base.public_addresses_only,
         }
     }
 }
 
+impl TransportConfig {
+    /// Returns the problems of credentials that may be sent nowhere.
+    pub(super) fn destination_problems(&self) -> Vec<String> {
+        let credential = self.credential.iter().map(|credential| ("credential", &credential.destinations));
+        let certificate = self.tls.certificate.iter().map(|_| ("tls", &self.tls.destinations));
+        let login = self.mqtt.username.iter().map(|_| ("mqtt", &self.mqtt.destinations));
+        let account = self.matrix.iter().filter(|matrix| matrix.access_token.is_some());
+        let account = account.map(|matrix| ("matrix", &matrix.destinations));
+        let all = credential.chain(certificate).chain(login).chain(account);
+        all.filter_map(|(section, destinations)| destinations.problem(&format!("{section}.destinations"))).collect()
+    }
+
+    /// Returns the settings for calls to the endpoint of `agent`, without the credentials that may not be sent there.
+    #[must_use]
+    pub(super) fn for_endpoint(&self, agent: &Agent) -> Self {
+        let mut settings = self.clone();
+        settings.credential = settings.credential.filter(|credential| credential.destinations.include(agent));
+        if !settings.tls.destinations.include(agent) {
+            (settings.tls.certificate, settings.tls.key) = (None, None);
+        }
+        if !settings.mqtt.destinations.include(agent) {
+            (settings.mqtt.username, settings.mqtt.password) = (None, None);
+        }
+        settings.matrix = settings.matrix.filter(|matrix| matrix.destinations.include(agent));
+        settings
+    }
+
+    /// Returns the settings for an `agent://` name, which [`TransportConfig::for_endpoint`] narrows once the name is
+    /// resolved. A name leads wherever its domain says, so only a name that the operator wrote leads to a server with a
+    /// credential.
+    #[must_use]
+    pub(super) fn for_name(&self, agent: &Agent) -> Self {
+        let mut settings = self.clone();
+        if !agent.source.is_operator() {
+            (settings.credential, settings.matrix) = (None, None);
+            (settings.tls.certificate, settings.tls.key) = (None, None);
+            (settings.mqtt.username, settings.mqtt.password) = (None, None);
+        }
+        settings
+    }
+}
+
 impl UpstreamMqttConfig {
-    /// User name and password are taken together.
+    /// User name, password and their destinations are taken together.
     fn with_fallback(&self, base: &Self) -> Self {
         let own = self.username.is_some() || self.password.is_some();
         let login = if own { self } else { base };
@@ -176,6 +233,7 @@ impl UpstreamMqttConfig {
             username: login.username.clone(),
             password: login.password.clone(),
             keep_alive: self.keep_alive.or(base.keep_alive),
+            destinations: login.destinations.clone(),
         }
     }
 }
@@ -200,6 +258,7 @@ impl UpstreamTlsConfig {
             certificate: identity.certificate.clone(),
             key: identity.key.clone(),
             server_name: self.server_name.clone().or_else(|| base.server_name.clone()),
+            destinations: identity.destinations.clone(),
         }
     }
 }

@@ -10,6 +10,7 @@ mod agent_uri_transport;
 mod circuit_breaker;
 mod circuit_breaker_registry;
 mod config;
+mod credential_destinations;
 mod endpoint_transport;
 mod failover;
 mod headers;
@@ -35,6 +36,7 @@ pub use config::{
     CircuitBreakerConfig, TimeoutConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTimeouts,
     UpstreamTlsConfig,
 };
+pub use credential_destinations::CredentialDestinations;
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{HeaderMutations, build_forwarded, filter_reply_headers};
 pub use local::{LeaseGrant, LocalRuntimeConfig};

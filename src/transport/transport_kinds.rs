@@ -12,7 +12,7 @@ use super::{
     websocket::WebSocketTransports,
 };
 use crate::{
-    agent::{Agent, EndpointScheme},
+    agent::{Agent, EndpointAccess, EndpointScheme},
     net::AddressPolicy,
     resolver::UriResolver,
 };
@@ -79,10 +79,16 @@ impl TransportKinds {
 
 impl TransportBuilder for TransportKinds {
     fn problems(&self, settings: &TransportConfig) -> Vec<String> {
-        self.all().into_iter().flat_map(|kind| kind.problems(settings)).collect()
+        self.all().into_iter().flat_map(|kind| kind.problems(settings)).chain(settings.destination_problems()).collect()
     }
 
     fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {
-        self.kind_of(agent.endpoint.scheme()).build_transport(agent, settings)
+        let scheme = agent.endpoint.scheme();
+        let settings = if scheme.access() == EndpointAccess::Resolution {
+            settings.for_name(agent)
+        } else {
+            settings.for_endpoint(agent)
+        };
+        self.kind_of(scheme).build_transport(agent, &settings)
     }
 }

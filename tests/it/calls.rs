@@ -203,7 +203,7 @@ async fn r4_r34_callers_credentials_are_removed_and_the_gateways_credential_is_a
     let gate = gateway()
         .agent("echo", &echo)
         .env("AGENT_TOKEN", "gateway-secret")
-        .section("agents:\n  sources: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN}\n")
+        .section("agents:\n  sources: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN, destinations: {sources: [files]}}\n")
         .start()
         .await;
     let call = gate

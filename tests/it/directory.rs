@@ -137,8 +137,8 @@ async fn r18_endpoints_are_checked_against_the_address_policy_on_publication() {
 
 #[tokio::test]
 async fn r18_only_publishers_may_publish_and_change_only_their_own_documents() {
-    let echo = Agent::echo().await;
-    let gate = registry().agent("from-file", &echo).start().await;
+    let (echo, other) = (Agent::echo().await, Agent::echo().await);
+    let gate = registry().agent("from-file", &other).start().await;
     let anonymous = send(gate.request("POST", "/agents").json(&echo.document("x"))).await;
     anonymous.expect_fault(401, "Unauthorized");
     publish(&gate, "reader", &echo.document("x")).await.expect_fault(403, "PermissionDenied");
@@ -151,6 +151,43 @@ async fn r18_only_publishers_may_publish_and_change_only_their_own_documents() {
     }
     publish(&gate, "team-a", &echo.document("from-file")).await.expect_fault(409, "Conflict");
     assert_eq!(gate.invoke("b-1", &json!({})).await.status, 200);
+}
+
+#[tokio::test]
+async fn r41_a_second_document_is_no_way_around_a_grant_and_to_no_credential() {
+    let (secret, own) = (Agent::echo().await, Agent::echo().await);
+    let agents = "agents:\n  sources: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN, \
+                  destinations: {origins: ['http://127.0.0.1:*']}}\n";
+    let gate = registry()
+        .agent("secret", &secret)
+        .section(agents)
+        .env("AGENT_TOKEN", "gateway-secret")
+        .access("access:\n  grants:\n    - {callers: ['*'], agents: ['b-*']}\n")
+        .start()
+        .await;
+    gate.invoke("secret", &json!({})).await.expect_fault(404, "NotFound");
+    let port = secret.address.port();
+    for endpoint in [
+        secret.url(),
+        format!("http://127.0.0.1:{port}/another/path?x=1"),
+        format!("ws://127.0.0.1:{port}/"),
+        format!("agent+ws://127.0.0.1:{port}/"),
+    ] {
+        let document = json!({"id": "b-evil", "name": "B", "endpoint": endpoint});
+        let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
+        assert!(error.to_string().contains("another owner's agent"), "{endpoint}: {error}");
+    }
+    // A change of an own document is checked like a new one.
+    assert_eq!(publish(&gate, "team-a", &own.document("b-own")).await.status, 201);
+    let patch = json!({"endpoint": secret.url()});
+    send_as(&gate, "team-a", ("PATCH", "/agents/b-own"), Some(&patch)).await.expect_fault(400, "InvalidInput");
+    assert_eq!(secret.call_count(), 0);
+    // Another name of the same machine is another server, and the credential is not for it.
+    let document = json!({"id": "b-alias", "name": "B", "endpoint": format!("http://localhost:{port}/")});
+    assert_eq!(publish(&gate, "team-a", &document).await.status, 201);
+    gate.invoke("b-alias", &json!({})).await.expect_ok();
+    let requests = secret.requests();
+    assert!(requests[0].header("authorization").is_none());
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ fn agents_section(registry: &Agent) -> String {
     let url = registry.url();
     format!(
         "agents:\n  sources:\n    - agents.json\n    - {{kind: aidip, url: '{url}', name: reg, poll_interval: 1s, \
-         fetch_timeout: 2s}}\n"
+         fetch_timeout: 2s, endpoints: ['http://127.0.0.1:*']}}\n"
     )
 }
 

@@ -4,6 +4,8 @@
 
 mod adversity;
 mod agents;
+#[path = "../attacks/mod.rs"]
+mod attacks;
 mod callers;
 mod calls;
 mod code_structure;
@@ -37,6 +39,7 @@ mod stream_resumption;
 mod streaming;
 mod support;
 mod tasks;
+mod threat_model;
 mod test_groups;
 mod websocket_agents;
 mod websocket_callers;

@@ -200,6 +200,11 @@ fn source_files() -> Vec<TextFile> {
     CODE_FOLDERS.iter().flat_map(|folder| files_below(&root().join(folder), "rs")).collect()
 }
 
+/// The names of all tests of the repository.
+pub fn all_tests() -> BTreeSet<String> {
+    source_files().iter().flat_map(|file| test_names(&file.text)).collect()
+}
+
 fn clauses() -> Vec<Clause> {
     let document = read(&root().join("docs/REQUIREMENTS.md"));
     parse_clauses(&document.text).unwrap_or_else(|violations| panic!("{}", violations.join("\n")))
@@ -219,7 +224,7 @@ fn clauses_are_numbered_without_gaps() {
 
 #[test]
 fn every_implemented_clause_names_a_test_that_exists() {
-    let tests: BTreeSet<String> = source_files().iter().flat_map(|file| test_names(&file.text)).collect();
+    let tests = all_tests();
     assert!(tests.len() > 1_000, "only {} tests were found", tests.len());
     assert_none(&test_violations(&clauses(), &tests));
 }

@@ -144,7 +144,7 @@ async fn r63_webfinger_is_queried_with_the_whole_name() {
 
 #[tokio::test]
 async fn r51_r54_an_explicit_transport_is_used_and_an_unpublished_name_falls_back_to_https() {
-    let (site, gate) = start("resolver: {https_fallback: true}\n").await;
+    let (site, gate) = start("resolver: {allowed_addresses: [127.0.0.0/8], https_fallback: true}\n").await;
     for (name, endpoint, transport) in [
         ("agent+https://a.example/x?y=1", "https://a.example/x?y=1", "https"),
         ("agent+wss://a.example/x", "wss://a.example/x", "wss"),
@@ -159,13 +159,13 @@ async fn r51_r54_an_explicit_transport_is_used_and_an_unpublished_name_falls_bac
     let found = resolve_uri(&gate, &site.agent_uri("/un/published?x=1")).await.expect_ok();
     assert_eq!(found["endpoint"], site.url("/un/published?x=1"));
     assert_eq!(steps(&found).last().unwrap(), "https found");
-    let (site, gate) = start("resolver: {https_fallback: false}\n").await;
+    let (site, gate) = start("resolver: {allowed_addresses: [127.0.0.0/8], https_fallback: false}\n").await;
     resolve_uri(&gate, &site.agent_uri("/un/published")).await.expect_fault(404, "NotFound");
 }
 
 #[tokio::test]
 async fn r63_the_operators_map_comes_first_and_its_longest_path_wins() {
-    let map = "resolver:\n  map:\n    agent://a.example: https://10.9.8.7/a\n    agent://a.example/b/c: agent+unix:///run/c.sock\n    agent://did:web:b.example: https://b.example/x\n";
+    let map = "resolver:\n  allowed_addresses: [127.0.0.0/8]\n  map:\n    agent://a.example: https://10.9.8.7/a\n    agent://a.example/b/c: agent+unix:///run/c.sock\n    agent://did:web:b.example: https://b.example/x\n";
     let (_site, gate) = start(map).await;
     for (name, endpoint) in [
         ("agent://a.example/x?q=1", "https://10.9.8.7/a/x?q=1"),
@@ -201,7 +201,7 @@ async fn hostile_and_invalid_documents_are_rejected() {
         ("a redirect to itself", Page::default()),
         ("a redirect nowhere", Page::new(302, "").header("location", "http://[")),
     ];
-    let (site, gate) = start("resolver: {cache: {negative_ttl: 1s}}\n").await;
+    let (site, gate) = start("resolver: {allowed_addresses: [127.0.0.0/8], cache: {negative_ttl: 1s}}\n").await;
     for (index, (why, page)) in cases.into_iter().enumerate() {
         let name = site.agent_uri(&format!("/planner{index}"));
         let page = match why {
@@ -243,8 +243,11 @@ async fn hostile_and_invalid_documents_are_rejected() {
 async fn a_forbidden_address_gives_the_same_error_as_an_absent_host() {
     let authority = CertificateAuthority::new("Sites");
     let (trap, connections) = connection_counter().await;
-    let gate = gateway_trusting(&authority).section("resolver: {resolution_timeout: 5s}\n").start().await;
-    let strict = gateway().section("network:\n  allowed_addresses: []\n").start().await;
+    let gate = gateway_trusting(&authority)
+        .section("resolver: {allowed_addresses: [127.0.0.0/8], resolution_timeout: 5s}\n")
+        .start()
+        .await;
+    let strict = gateway().section("network:\n  allowed_addresses: []\n").section("resolver: {}\n").start().await;
     let closed = ClosedPort::new();
     let mut errors = std::collections::BTreeSet::new();
     let mut record = |answer: &GatewayResponse| {
@@ -330,7 +333,10 @@ async fn a_silent_domain_ends_with_the_resolution_timeout() {
         drop(stream);
     })
     .await;
-    let gate = gateway_trusting(&authority).section("resolver: {resolution_timeout: 300ms}\n").start().await;
+    let gate = gateway_trusting(&authority)
+        .section("resolver: {allowed_addresses: [127.0.0.0/8], resolution_timeout: 300ms}\n")
+        .start()
+        .await;
     let answer = resolve_uri(&gate, &format!("agent://localhost:{}/x", silent.address.port())).await;
     assert!(matches!(answer.status, 503 | 504), "{}", answer.text());
 }
@@ -363,7 +369,7 @@ async fn r95_an_invalid_request_gets_the_reason() {
 #[tokio::test]
 async fn r2_anonymous_callers_cannot_resolve_names_even_where_agents_are_public() {
     let (trap, connections) = connection_counter().await;
-    let map = "resolver:\n  map:\n    agent://inside.example: https://10.9.8.7/a\n";
+    let map = "resolver:\n  allowed_addresses: [127.0.0.0/8]\n  map:\n    agent://inside.example: https://10.9.8.7/a\n";
     let gate = gateway().section("directory:\n  public_agents: ['*']\n").section(map).start().await;
     for name in ["agent://inside.example/x".to_owned(), format!("agent://127.0.0.1:{}/x", trap.address.port())] {
         let answer = send(gate.request("POST", "/resolve").json(&json!({ "uri": name }))).await;

@@ -545,7 +545,7 @@ async fn r1_r4_an_agent_over_tls_is_verified_and_gets_the_gateways_client_certif
         .document(plain.document("not-tls", "https"));
     std::fs::write(build.folder().join("ours.pem"), ours.pem()).unwrap();
     ours.client("the-gateway").write(build.folder(), "gateway");
-    let client_tls = "ca: ours.pem, certificate: gateway.pem, key: gateway.key";
+    let client_tls = "ca: ours.pem, certificate: gateway.pem, key: gateway.key, destinations: {sources: [files]}";
     let rules = format!(
         "agents:\n  sources: [agents.json]\n  rules:\n    - {{agents: ['*'], settings: {{tls: {{ca: ours.pem}}}}}}\n    - {{agents: [valid, misnamed], settings: {{tls: {{{client_tls}}}}}}}\n    - {{agents: [renamed], settings: {{tls: {{{client_tls}, server_name: elsewhere.example}}}}}}\n"
     );

@@ -323,8 +323,7 @@ async fn r79_a_shutdown_waits_for_tasks_and_fails_those_that_do_not_finish() {
     );
 }
 
-pub const CALLBACK_SETTINGS: &str =
-    "  callbacks: {secret: env:HOOK_SECRET, attempt_timeout: 1s, delivery_timeout: 1m}\n";
+pub const CALLBACK_SETTINGS: &str = "  callbacks: {secret: env:HOOK_SECRET, allowed_addresses: [127.0.0.0/8], attempt_timeout: 1s, delivery_timeout: 1m}\n";
 pub const WEBHOOK_SECRET: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 const SIGNING_KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -371,7 +370,9 @@ async fn r79_a_pending_webhook_is_sent_after_a_crash() {
     let agent = Agent::echo().await;
     let webhook = Agent::with_steps(http_response("500 No", "text/plain", "no")).await;
     let address = webhook.address;
-    let build = gateway_with_tasks("  callbacks: {secret: file:secret, attempt_timeout: 1s, delivery_timeout: 1m}\n");
+    let build = gateway_with_tasks(
+        "  callbacks: {secret: file:secret, allowed_addresses: [127.0.0.0/8], attempt_timeout: 1s, delivery_timeout: 1m}\n",
+    );
     std::fs::write(build.folder().join("secret"), WEBHOOK_SECRET).unwrap();
     let gate = build.agent("echo", &agent).start().await;
     let path = format!("/agents/echo/invoke?callbackUrl=http%3A%2F%2F{address}%2Fhook");
@@ -387,8 +388,7 @@ async fn r79_a_pending_webhook_is_sent_after_a_crash() {
 async fn r79_callback_urls_at_forbidden_addresses_are_refused_before_a_task_starts() {
     let agent = Agent::echo().await;
     let webhook = Agent::echo().await;
-    let strict = gateway_with_tasks(CALLBACK_SETTINGS)
-        .section("network:\n  allowed_addresses: [127.0.0.0/30]\n")
+    let strict = gateway_with_tasks(&CALLBACK_SETTINGS.replace("127.0.0.0/8", "127.0.0.0/30"))
         .env("HOOK_SECRET", WEBHOOK_SECRET);
     let gate = strict.agent("echo", &agent).start().await;
     let gateway_address = gate.address();

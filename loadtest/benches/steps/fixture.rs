@@ -60,7 +60,12 @@ impl Fixture {
             api_key_head: request_head("keyed", &format!("x-api-key: {api_key}")),
             token_head: request_head("signed", &format!("authorization: Bearer {token}")),
             limits: CallLimiter::new(&serde_json::from_value(limits).unwrap(), Arc::clone(&metrics)).unwrap(),
-            contract: OperationContract::compile(operation, &contract::ContractConfig::default()).unwrap(),
+            contract: OperationContract::compile(
+                operation,
+                &contract::ContractConfig::default(),
+                &contract::DocumentBudget::unlimited(),
+            )
+            .unwrap(),
             access_log: AccessLog::new("/dev/null".parse().unwrap(), Arc::clone(&metrics)).unwrap(),
             token_agent: with_grants("signed", "oauth2_bearer"),
             api_key_agent,

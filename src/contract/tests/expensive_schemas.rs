@@ -128,3 +128,136 @@ fn r127_schemas_that_are_too_large_or_too_deep_are_refused() {
     let properties: serde_json::Map<_, _> = (0..15_000).map(|at| (at.to_string(), json!({}))).collect();
     assert!(finish_quickly("many properties", || CompiledSchema::compile(&json!({"properties": properties}))).is_ok());
 }
+
+/// Returns why a schema is refused by a budget for one document.
+fn refused_by(per_document: u64, schema: &Value) -> Option<String> {
+    let limits = SchemaLimits { per_document, ..SchemaLimits::UNLIMITED };
+    let budget = DocumentBudget::new(limits, &[]);
+    finish_quickly("a schema", || CompiledSchema::compile_within(schema, &budget).err())
+}
+
+fn patterns(count: usize, pattern: impl Fn(usize) -> String) -> Value {
+    let properties: serde_json::Map<_, _> =
+        (0..count).map(|at| (format!("p{at}"), json!({"pattern": pattern(at)}))).collect();
+    json!({"properties": properties})
+}
+
+#[test]
+fn r127_the_compiled_size_of_patterns_is_bounded_before_they_are_compiled() {
+    let default = ContractConfig::default().schema_limits().per_document;
+    for (name, schema) in [
+        ("repetitions", patterns(1_000, |at| format!("[ab]{{{}}}", 9_000 - at))),
+        ("alternatives", patterns(3_000, |at| format!("(x|y|z{at}){{400}}"))),
+        ("classes", patterns(3_000, |at| format!("\\p{{L}}{{{}}}", at % 40 + 1))),
+        (
+            "names",
+            json!({"patternProperties": (0..1_000).map(|at| (format!("[ab]{{{}}}", 9_000 - at), json!({}))).collect::<serde_json::Map<_, _>>()}),
+        ),
+        (
+            "names of names",
+            json!({"propertyNames": {"allOf": (0..1_000).map(|at| json!({"pattern": format!("[ab]{{{}}}", 9_000 - at)})).collect::<Vec<_>>()}}),
+        ),
+    ] {
+        let why = refused_by(default, &schema);
+        assert!(why.as_deref().is_some_and(|why| why.contains("max_compiled_size")), "{name}: {why:?}");
+    }
+    for (name, schema) in [
+        ("equal patterns", patterns(1_000, |_| "[ab]{9000}".to_owned())),
+        ("ids", patterns(300, |at| format!("^[a-z0-9]{{1,{}}}(-[a-z0-9]+)*$", at % 60 + 4))),
+        ("literals", patterns(3_000, |at| format!("^x-{at}"))),
+    ] {
+        assert_eq!(refused_by(default, &schema), None, "{name}");
+    }
+}
+
+#[test]
+fn r127_dynamic_references_with_many_targets_are_refused_quickly() {
+    let resource = |at: usize| json!({"$id": format!("n{at}"), "$dynamicRef": "#x", "$defs": {"l": {"$dynamicAnchor": "x", "type": "integer"}}});
+    let properties: serde_json::Map<_, _> = (0..1_500).map(|at| (format!("p{at}"), resource(at))).collect();
+    let schema =
+        json!({"$id": "https://a.example/r", "properties": properties, "$defs": {"all": {"$dynamicAnchor": "x"}}});
+    let why = finish_quickly("dynamic references", || CompiledSchema::compile(&schema)).unwrap_err();
+    assert!(why.contains("targets"), "{why}");
+}
+
+#[test]
+fn r127_schemas_are_charged_once_for_each_owner() {
+    let schema = |at: usize| json!({"properties": {format!("charged-{at}"): {"pattern": "[ab]{3000}"}}});
+    let limits = SchemaLimits { per_source: 4 << 20, ..SchemaLimits::UNLIMITED };
+    let source = SchemaBudget::of_source(limits);
+    let compile = |at: usize| {
+        let owners = [&source];
+        let budget = DocumentBudget::new(limits, &owners);
+        CompiledSchema::compile_within(&schema(at), &budget).map(|compiled| (compiled, budget.exceeded_owner()))
+    };
+    let mut kept = Vec::new();
+    let first_refused = (0..100).find(|at| compile(*at).map(|compiled| kept.push(compiled)).is_err()).unwrap();
+    assert!((2..20).contains(&first_refused), "{first_refused}");
+    assert!(compile(0).is_ok(), "a schema that is charged already");
+    let why = compile(first_refused).unwrap_err();
+    assert!(why.contains("of the source") && why.contains("max_compiled_size_per_source"), "{why}");
+    let publisher = SchemaBudget::of_publisher(SchemaLimits { per_publisher: 1 << 10, ..limits });
+    let owners = [&publisher, &source];
+    let budget = DocumentBudget::new(limits, &owners);
+    let why = CompiledSchema::compile_within(&schema(0), &budget).unwrap_err();
+    assert!(budget.exceeded_owner() && why.contains("of the publisher"), "{why}");
+}
+
+/// What becomes of a check.
+#[derive(Debug, PartialEq)]
+enum CheckFate {
+    Light,
+    Heavy,
+    Refused,
+}
+
+fn check_fate(schema: &Value, value: &Value) -> CheckFate {
+    let compiled = CompiledSchema::compile(schema).unwrap();
+    let bytes = value.to_string().len();
+    let work = compiled.work(value, bytes);
+    match (compiled.exceeds_bounds(value), work.is_heavy()) {
+        (true, _) => CheckFate::Refused,
+        (false, true) => CheckFate::Heavy,
+        (false, false) => CheckFate::Light,
+    }
+}
+
+#[test]
+fn r127_what_may_take_long_is_heavy_or_refused() {
+    let slow = json!({"properties": {"a": {"pattern": "^[ab]*a[ab]{6000}$"}}});
+    let text = |bytes: usize| json!({"a": "ab".repeat(bytes / 2)});
+    assert_eq!(check_fate(&slow, &text(2)), CheckFate::Light);
+    assert_eq!(check_fate(&slow, &text(20_000)), CheckFate::Heavy);
+    assert_eq!(check_fate(&slow, &text(100_000)), CheckFate::Refused);
+    let option = |at: usize| json!([vec![1; 400], at]);
+    let slow_enum = json!({"items": {"enum": (0..200).map(option).collect::<Vec<_>>()}});
+    assert_eq!(check_fate(&slow_enum, &json!(vec![option(199); 2_000])), CheckFate::Refused);
+    assert_eq!(check_fate(&slow_enum, &json!(vec![option(199); 100])), CheckFate::Heavy);
+    assert_eq!(check_fate(&slow_enum, &json!([1, 2, 3])), CheckFate::Light);
+    let names: serde_json::Map<_, _> = (0..200).map(|at| (format!("[ab]{{{at}}}c"), json!({}))).collect();
+    let many_names: serde_json::Map<_, _> = (0..50_000).map(|at| (format!("name-{at}"), json!(1))).collect();
+    assert_ne!(check_fate(&json!({"patternProperties": names}), &json!(many_names)), CheckFate::Light);
+    let properties: serde_json::Map<_, _> = (0..15_000).map(|at| (format!("p{at}"), json!({}))).collect();
+    let objects = json!({"items": {"properties": properties}});
+    assert_eq!(check_fate(&objects, &json!(vec![json!({}); 300_000])), CheckFate::Refused);
+    let names_by_name = json!({"propertyNames": {"pattern": "^[ab]*a[ab]{6000}$"}});
+    assert_eq!(check_fate(&names_by_name, &json!({"ab".repeat(50_000): 1})), CheckFate::Refused);
+}
+
+#[test]
+fn r127_honest_bodies_are_light() {
+    let text = "word ".repeat(10_000);
+    for (schema, value) in [
+        (translator(), json!({"text": text, "source_language": "en", "target_language": "zh"})),
+        (json!({"properties": {"text": {"pattern": "^[^<>]+$"}}}), json!({"text": text})),
+        (
+            json!({"properties": {"id": {"pattern": "^[a-z0-9]{1,64}(-[a-z0-9]{1,64}){0,8}$"}, "text": {"type": "string"}}}),
+            json!({"id": "a-b", "text": text}),
+        ),
+        (json!({"patternProperties": {"^x-[a-z]+$": {"type": "string"}}}), json!({"x-a": text})),
+        (json!({"items": {"enum": ["a", "b", "c"]}}), json!(vec!["a"; 10_000])),
+        (json!({"items": {"uniqueItems": true, "items": {"type": "integer"}}}), json!(vec![[1, 2, 3]; 1_000])),
+    ] {
+        assert_eq!(check_fate(&schema, &value), CheckFate::Light, "{schema}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Tests of bodies, queries and schemas, accepted and refused.
 
 mod expensive_schemas;
+mod heavy_checks;
 mod json_parsing;
 mod messages;
 mod query_inputs;

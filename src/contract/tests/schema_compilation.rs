@@ -45,10 +45,38 @@ fn r127_references_within_the_document_are_followed() {
         json!({"$id": "https://a.example/root", "properties": {"a": {"$ref": "https://a.example/n#/$defs/m"}},
             "$defs": {"n": {"$id": "https://a.example/n", "$defs": {"m": {"type": "integer"}}}}}),
         json!({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"type": "integer"}}}),
+        json!({"$id": "https://a.example/x/root", "properties": {"a": {"$ref": "/y/n"}}, "$defs": {"n": {"$id": "/y/n", "type": "integer"}}}),
+        json!({"$id": "https://a.example/x/root", "properties": {"a": {"$ref": "https://a.example/y/n"}}, "$defs": {"n": {"$id": "../y/n", "type": "integer"}}}),
+        json!({"$id": "https://a.example/x/root", "$defs": {"n": {"$id": "/y/n", "$defs": {"m": {"$id": "m", "type": "integer"}}}},
+            "properties": {"a": {"$ref": "/y/m"}}}),
     ] {
         assert_eq!(check(schema.clone(), json!({"a": "x"})).len(), 1, "{schema}");
         assert_eq!(check(schema.clone(), json!({"a": 1})).len(), 0, "{schema}");
     }
+}
+
+#[test]
+fn r127_references_to_the_metaschemas_of_the_drafts_are_followed() {
+    for draft in [
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema#",
+        "http://json-schema.org/draft-07/schema",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-04/schema#",
+    ] {
+        for schema in
+            [json!({"$schema": draft, "$ref": draft}), json!({"$schema": draft, "properties": {"a": {"$ref": draft}}})]
+        {
+            let wrap = |value: Value| if schema.get("properties").is_some() { json!({"a": value}) } else { value };
+            assert_eq!(check(schema.clone(), wrap(json!({"minLength": 1}))), [], "{schema}");
+            let invalid = wrap(json!({"properties": {"b": {"minLength": -1}}}));
+            assert_eq!(check(schema.clone(), invalid).len(), 1, "{schema}");
+        }
+    }
+    assert!(
+        compile_error(json!({"$ref": "https://json-schema.org/draft/2020-12/schema#/nothing"})).contains("no target")
+    );
 }
 
 #[test]
@@ -60,7 +88,7 @@ fn r127_references_that_leave_the_document_are_refused() {
         "other.json",
         "//a.example/x",
         "urn:x:y",
-        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2099-01/schema",
     ] {
         let why = compile_error(json!({"properties": {"a": {"$ref": reference}}}));
         assert!(why.contains(reference) && why.contains("only references within"), "{why}");
@@ -109,10 +137,47 @@ fn r44_the_schema_decides_whether_an_array_is_one_input() {
         json!({"type": ["object", "array"]}),
         json!({"anyOf": [{"type": "object"}, {"type": "array"}]}),
         json!({"$ref": "#/$defs/l", "$defs": {"l": {"type": "array"}}}),
+        json!({"$ref": "#list", "$defs": {"l": {"$anchor": "list", "type": "array"}}}),
+        json!({"$id": "https://a.example/root", "$ref": "list", "$defs": {"l": {"$id": "list", "minItems": 1}}}),
+        json!({"allOf": [{"$ref": "#/$defs/l"}, {"maxItems": 3}], "$defs": {"l": {"allOf": [{"type": "array"}]}}}),
+        json!({"contains": {"type": "integer"}}),
+        json!({"uniqueItems": true}),
+        json!({"uniqueItems": false}),
+        json!({"items": {"type": "integer"}}),
+        json!({"items": false}),
+        json!({"prefixItems": [{"type": "integer"}]}),
+        json!({"unevaluatedItems": false}),
+        json!({"minItems": 1}),
+        json!({"maxContains": 1, "contains": true}),
+        json!({"enum": [{"a": 1}, [1, 2]]}),
+        json!({"const": []}),
+        json!({"not": {"contains": {"type": "string"}}}),
+        json!({"not": {"type": "object"}, "items": {"type": "object"}}),
+        json!({"if": {"type": "array"}, "then": {"minItems": 1}, "else": {"type": "object"}}),
+        json!({"if": {"type": "object"}, "then": {"required": ["a"]}, "else": {"type": "array"}}),
+        json!({"oneOf": [{"type": "object"}, {"items": {"type": "integer"}}]}),
     ] {
         assert!(CompiledSchema::compile(&schema).unwrap().accepts_array(), "{schema}");
     }
-    for schema in [json!({}), json!(true), json!({"type": "object"}), json!({"items": {}})] {
+    for schema in [
+        json!({}),
+        json!(true),
+        json!(false),
+        json!({"type": "object"}),
+        json!({"type": "object", "items": {"type": "integer"}}),
+        json!({"items": {}}),
+        json!({"properties": {"a": {"type": "array"}}}),
+        json!({"enum": [{"a": [1]}, "x"]}),
+        json!({"const": {"a": []}}),
+        json!({"not": {"type": "array"}}),
+        json!({"not": {"type": ["array", "null"]}, "minItems": 1}),
+        json!({"not": {}, "minItems": 1}),
+        json!({"not": {"required": ["a"]}}),
+        json!({"allOf": [{"type": "object"}, {"$ref": "#/$defs/l"}], "$defs": {"l": {"type": "array"}}}),
+        json!({"anyOf": [{"type": "object"}, {"type": "string"}], "minItems": 1}),
+        json!({"if": {"type": "array"}, "then": false, "else": {"type": "object"}}),
+        json!({"$defs": {"l": {"type": "array"}}}),
+    ] {
         assert!(!CompiledSchema::compile(&schema).unwrap().accepts_array(), "{schema}");
     }
     assert!(CompiledSchema::compile(&translator()).unwrap().declares_property("text"));
@@ -133,9 +198,12 @@ fn equal_schemas_are_compiled_once_and_dropped_with_their_last_user() {
 #[test]
 fn an_invalid_schema_is_reported_even_if_checking_is_off() {
     let config = ContractConfig { input: ContractMode::Off, output: ContractMode::Off, ..ContractConfig::default() };
-    let problems =
-        OperationContract::compile(&operation(json!({"type": 1}), json!({"$ref": "http://x.example/"})), &config)
-            .unwrap_err();
+    let problems = OperationContract::compile(
+        &operation(json!({"type": 1}), json!({"$ref": "http://x.example/"})),
+        &config,
+        &DocumentBudget::unlimited(),
+    )
+    .unwrap_err();
     assert_eq!(problems.len(), 2);
     assert!(
         problems[0].starts_with("operation 'op': inputs: ") && problems[1].starts_with("operation 'op': outputs: ")

@@ -3,7 +3,7 @@
 
 use super::incoming_body::IncomingBody;
 use crate::{
-    contract::{self, JsonBounds},
+    contract::{self, CheckWork, JsonBounds},
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{
         content_negotiation,
@@ -15,7 +15,7 @@ use crate::{
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Value, value::RawValue};
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Instant};
 
 /// The input, validated as far as the contract requires.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ pub(in crate::gateway) struct InputReader<'a> {
     pub(in crate::gateway) route: &'a Route,
     pub(in crate::gateway) contract_config: &'a contract::ContractConfig,
     pub(in crate::gateway) named_operation: Option<usize>,
+    /// When the call must end.
+    pub(in crate::gateway) deadline: Instant,
     /// Receives the buffered input if it may be JSON-RPC: a fault is then written as a JSON-RPC error with the
     /// request's id.
     pub(in crate::gateway) buffered_input: &'a OnceLock<Bytes>,
@@ -87,11 +89,11 @@ impl InputReader<'_> {
             incoming.unread(first);
         }
         let bytes = incoming.read_complete(self.contract_config.max_body_size.get()).await?;
-        self.check_complete(bytes)
+        self.check_complete(bytes).await
     }
 
     /// Validates a buffered input.
-    pub(in crate::gateway) fn check_complete(&self, bytes: Bytes) -> Result<(usize, CallInput)> {
+    pub(in crate::gateway) async fn check_complete(&self, bytes: Bytes) -> Result<(usize, CallInput)> {
         if bytes.is_empty() {
             return Err(Fault::new(FaultCode::InvalidInput, "The request has no body (send a JSON object)"));
         }
@@ -107,29 +109,27 @@ impl InputReader<'_> {
         };
         match value {
             Value::Array(items) if self.route.agent.accepts_batch => {
-                Ok((self.check_native_batch(items)?, CallInput::Complete(bytes)))
+                Ok((self.check_native_batch(items, bytes.len()).await?, CallInput::Complete(bytes)))
             }
-            Value::Array(items) if !self.named_operation.is_some_and(accepts_array) => self.split_batch(&bytes, items),
+            Value::Array(items) if !self.named_operation.is_some_and(accepts_array) => {
+                self.split_batch(&bytes, items).await
+            }
             value => {
                 let index = self.select_operation(&value)?;
-                self.check_input(index, value)?;
+                self.check_input(index, value, bytes.len()).await?;
                 Ok((index, CallInput::Complete(bytes)))
             }
         }
     }
 
     /// Validates an array for an agent that accepts batches itself; returns the operation of the items.
-    fn check_native_batch(&self, items: Vec<Value>) -> Result<usize> {
+    async fn check_native_batch(&self, items: Vec<Value>, body_bytes: usize) -> Result<usize> {
         self.check_item_count(items.len())?;
-        let mut operation = None;
-        for (index, item) in items.into_iter().enumerate() {
-            let item_operation = self.select_operation(&item)?;
-            if *operation.get_or_insert(item_operation) != item_operation {
-                return Err(mixed_operations());
-            }
-            self.check_input(item_operation, item).map_err(|fault| within_item(fault, index))?;
+        let operation = self.select_operation_of_items(&items)?;
+        for (index, result) in self.check_items(operation, items, body_bytes).await?.into_iter().enumerate() {
+            result.map_err(|fault| within_item(fault, index))?;
         }
-        Ok(operation.or(self.named_operation).unwrap_or_default())
+        Ok(operation)
     }
 
     fn check_item_count(&self, items: usize) -> Result<()> {
@@ -141,20 +141,26 @@ impl InputReader<'_> {
     }
 
     /// Splits an array into its items, byte for byte, and validates each (R44).
-    fn split_batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, CallInput)> {
+    async fn split_batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, CallInput)> {
         self.check_item_count(items.len())?;
         let raw_items: Vec<&RawValue> = serde_json::from_slice(bytes)
             .map_err(|why| Fault::new(FaultCode::Internal, "The batch could not be split").with_detail(why))?;
+        let raw_items: Vec<Bytes> = raw_items.into_iter().map(|item| bytes.slice_ref(item.get().as_bytes())).collect();
+        let operation = self.select_operation_of_items(&items)?;
+        let results = self.check_items(operation, items, bytes.len()).await?;
+        Ok((operation, CallInput::Batch(raw_items.into_iter().zip(results).collect())))
+    }
+
+    /// Selects the operation of a batch, which is the same for all items.
+    fn select_operation_of_items(&self, items: &[Value]) -> Result<usize> {
         let mut operation = None;
-        let mut batch = Vec::with_capacity(items.len());
-        for (raw_item, item) in raw_items.into_iter().zip(items) {
-            let item_operation = self.select_operation(&item)?;
+        for item in items {
+            let item_operation = self.select_operation(item)?;
             if *operation.get_or_insert(item_operation) != item_operation {
                 return Err(mixed_operations());
             }
-            batch.push((bytes.slice_ref(raw_item.get().as_bytes()), self.check_input(item_operation, item)));
         }
-        Ok((operation.or(self.named_operation).unwrap_or_default(), CallInput::Batch(batch)))
+        Ok(operation.or(self.named_operation).unwrap_or_default())
     }
 
     /// Selects the operation: named by the path or a header, else by the body's member `operation` (R30).
@@ -182,16 +188,60 @@ impl InputReader<'_> {
         }
     }
 
-    fn check_input(&self, operation_index: usize, mut value: Value) -> Result<()> {
-        let Some(operation) = self.route.operations.get(operation_index) else { return Ok(()) };
-        if let Value::Object(members) = &mut value
-            && is_operation_selector(operation, members.get("operation"))
-        {
-            members.remove("operation");
+    /// Validates an input, a body of this length.
+    async fn check_input(&self, operation: usize, mut value: Value, body_bytes: usize) -> Result<()> {
+        let Some(operation) = self.route.operations.get(operation) else { return Ok(()) };
+        remove_operation_selector(operation, &mut value);
+        if operation.contract.input_work(&value, body_bytes).is_heavy() {
+            let mut results = Box::pin(self.check_apart(operation, vec![value], body_bytes)).await?;
+            return results.pop().unwrap_or(Ok(()));
         }
-        let violations = operation.contract.check_input(&value)?;
-        self.gateway.report_contract_violations(&self.route.agent, "input", &violations);
+        self.report(operation.contract.check_input(&value, body_bytes))
+    }
+
+    /// Validates the items of a batch, a body of this length.
+    async fn check_items(&self, operation: usize, mut items: Vec<Value>, body_bytes: usize) -> Result<Vec<Result<()>>> {
+        let Some(operation) = self.route.operations.get(operation) else {
+            return Ok(items.iter().map(|_| Ok(())).collect());
+        };
+        items.iter_mut().for_each(|item| remove_operation_selector(operation, item));
+        let contract = &operation.contract;
+        let works = items.iter().map(|item| contract.input_work(item, body_bytes));
+        if works.fold(CheckWork::default(), CheckWork::plus).is_heavy() {
+            return Box::pin(self.check_apart(operation, items, body_bytes)).await;
+        }
+        Ok(items.iter().map(|item| self.report(contract.check_input(item, body_bytes))).collect())
+    }
+
+    /// Validates inputs apart from the threads that serve calls.
+    async fn check_apart(
+        &self,
+        operation: &CompiledOperation,
+        items: Vec<Value>,
+        body_bytes: usize,
+    ) -> Result<Vec<Result<()>>> {
+        let contract = operation.contract.clone();
+        let check = move || items.iter().map(|item| contract.check_input(item, body_bytes)).collect();
+        let agent = &self.route.heavy_checks;
+        let pool = &self.gateway.heavy_checks;
+        let results: Vec<Result<Vec<Violation>>> =
+            pool.run(agent, &self.contract_config.heavy_checks, self.deadline, check).await?;
+        Ok(results.into_iter().map(|result| self.report(result)).collect())
+    }
+
+    /// Reports the violations of an input that is not refused.
+    fn report(&self, result: Result<Vec<Violation>>) -> Result<()> {
+        self.gateway.report_contract_violations(&self.route.agent, "input", &result?);
         Ok(())
+    }
+}
+
+/// Removes the member `operation` of an input where it only selects the operation, and so is not validated.
+fn remove_operation_selector(operation: &CompiledOperation, input: &mut Value) {
+    if let Value::Object(members) = input
+        && is_operation_selector(operation, members.get("operation"))
+    {
+        members.remove("operation");
     }
 }
 

@@ -212,9 +212,9 @@ impl AdmissionPipeline<'_> {
             }
             InputSource::Query(query) => {
                 let input = input_from_query(query, &authorized.route, authorized.named_operation)?;
-                reader.check_complete(input)?
+                reader.check_complete(input).await?
             }
-            InputSource::Complete(input) => reader.check_complete(input)?,
+            InputSource::Complete(input) => reader.check_complete(input).await?,
             InputSource::None => {
                 // The messages name their operations; the handshake is recorded with the one that it names.
                 authorized.named_operation.into_iter().for_each(|operation| record.record_operation(operation));
@@ -303,6 +303,7 @@ impl AdmissionPipeline<'_> {
             route: &authorized.route,
             contract_config: &self.config.contract,
             named_operation: authorized.named_operation,
+            deadline: authorized.deadline,
             buffered_input,
         }
     }

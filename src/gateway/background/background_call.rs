@@ -89,7 +89,7 @@ impl BackgroundCall {
         }
         let validator = self.validator();
         validator.reject_failure(&reply, &bytes, true)?;
-        validator.check_output_of_success(&reply, &bytes)?;
+        validator.check_output_of_success(&reply, &bytes).await?;
         Ok(BackgroundReply::Complete(CompleteReply { status: reply.status, headers: reply.headers, body: bytes }))
     }
 

@@ -6,10 +6,12 @@ use crate::{
     contract,
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{admission::Admitted, gateway_state::Gateway},
-    transport::{BodyPrefix, UpstreamReply},
+    transport::{Admission as _, BodyPrefix, UpstreamReply},
 };
 use bytes::Bytes;
 use http::StatusCode;
+use serde_json::Value;
+use std::time::Instant;
 
 /// Validates the replies to one call.
 pub(in crate::gateway) struct ReplyValidator<'a> {
@@ -34,16 +36,21 @@ impl ReplyValidator<'_> {
         }
     }
 
-    /// Validates a body against the agent's output contract (R33). A violation is logged or, if the contract is
-    /// enforced, a fault of the agent.
-    pub(in crate::gateway) fn check_output(&self, body: &[u8]) -> Result<()> {
+    /// Validates a body against the agent's output contract (R33), before the call's deadline. A violation is logged or,
+    /// if the contract is enforced, a fault of the agent.
+    pub(in crate::gateway) async fn check_output(&self, body: &[u8]) -> Result<()> {
+        self.check_output_until(body, self.admitted.deadline().into_std()).await
+    }
+
+    /// Validates a body as [`ReplyValidator::check_output`] does, before another deadline.
+    pub(in crate::gateway) async fn check_output_until(&self, body: &[u8], deadline: Instant) -> Result<()> {
         let contract = &self.admitted.operation().contract;
         if contract.output.is_none() {
             return Ok(());
         }
         let bounds = contract::JsonBounds { max_depth: self.contract_config.max_depth };
         let violations = match contract::parse_json(body, &bounds) {
-            Ok(value) => contract.check_output(&value)?,
+            Ok(value) => self.find_violations(value, body.len(), deadline).await?,
             Err(why) if contract.enforces_output() => {
                 return Err(Fault::new(FaultCode::AgentError, "The agent's answer is not valid JSON").with_detail(why));
             }
@@ -51,6 +58,35 @@ impl ReplyValidator<'_> {
         };
         self.gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
         Ok(())
+    }
+
+    /// Validates an output, a body of this length, which is JSON.
+    pub(in crate::gateway) async fn check_json_output(&self, output: Value, body_bytes: usize) -> Result<()> {
+        let violations = self.find_violations(output, body_bytes, self.admitted.deadline().into_std()).await?;
+        self.gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
+        Ok(())
+    }
+
+    async fn find_violations(&self, output: Value, body_bytes: usize, deadline: Instant) -> Result<Vec<Violation>> {
+        let contract = &self.admitted.operation().contract;
+        if !contract.output_work(&output, body_bytes).is_heavy() {
+            return contract.check_output(&output, body_bytes);
+        }
+        let compiled = contract.clone();
+        let check = move || compiled.check_output(&output, body_bytes);
+        let agent = &self.admitted.agent_route().heavy_checks;
+        let result =
+            Box::pin(self.gateway.heavy_checks.run(agent, &self.contract_config.heavy_checks, deadline, check)).await;
+        match result {
+            Ok(result) => result,
+            Err(fault) if contract.enforces_output() => Err(fault),
+            // The reply passes in any case.
+            Err(fault) => {
+                let agent = &self.admitted.agent_route().agent.id;
+                tracing::info!(%agent, "output not checked: {}", fault.message());
+                Ok(Vec::new())
+            }
+        }
     }
 
     /// Reads and validates a complete reply, at most as large as an input may be. A reply that is not a success but
@@ -61,15 +97,15 @@ impl ReplyValidator<'_> {
         if !complete {
             return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large"));
         }
-        self.check_output_of_success(reply, &bytes)?;
+        self.check_output_of_success(reply, &bytes).await?;
         Ok(bytes)
     }
 
     /// Validates a complete reply against the output contract, if the reply is a success. An empty body violates an
     /// enforced contract unless the status is 204.
-    pub(in crate::gateway) fn check_output_of_success(&self, reply: &UpstreamReply, body: &[u8]) -> Result<()> {
+    pub(in crate::gateway) async fn check_output_of_success(&self, reply: &UpstreamReply, body: &[u8]) -> Result<()> {
         let enforces_output = self.admitted.operation().contract.enforces_output();
         let is_validated = !body.is_empty() || (enforces_output && reply.status != StatusCode::NO_CONTENT);
-        if reply.status.is_success() && is_validated { self.check_output(body) } else { Ok(()) }
+        if reply.status.is_success() && is_validated { self.check_output(body).await } else { Ok(()) }
     }
 }

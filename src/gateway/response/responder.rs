@@ -61,7 +61,7 @@ impl Responder<'_, '_> {
                 return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large to be validated").into());
             }
             self.validator().reject_failure(&reply, &bytes, true)?;
-            self.validator().check_output(&bytes)?;
+            self.validator().check_output(&bytes).await?;
             let UpstreamReply { status, headers, .. } = reply;
             return self.respond_complete(CompleteReply { status, headers, body: bytes }).await;
         }

@@ -78,7 +78,7 @@ impl StreamedResponse<'_, '_> {
                 return ServeOutcome::Aborted;
             }
             if is_last {
-                self.report_violations(recorder);
+                self.report_violations(recorder).await;
                 self.exchange.call.state = CallState::Answered(status);
                 return ServeOutcome::Complete;
             }
@@ -145,14 +145,14 @@ impl StreamedResponse<'_, '_> {
     }
 
     /// Reports the contract violations of a reply that has been written.
-    fn report_violations(&self, recorder: OutputRecorder) {
+    async fn report_violations(&self, recorder: OutputRecorder) {
         if recorder.max_bytes == 0 {
             return;
         }
         let Exchange { gateway, config, .. } = &*self.exchange;
         let validator = ReplyValidator { gateway, contract_config: &config.contract, admitted: self.admitted };
         // The result is ignored: an enforced contract is validated before the reply is written.
-        let _ = validator.check_output(&recorder.bytes);
+        let _ = validator.check_output(&recorder.bytes).await;
     }
 }
 

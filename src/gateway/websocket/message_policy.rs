@@ -117,11 +117,11 @@ impl MessagePolicy<'_> {
             calls: text.map_or(NonZeroU32::MIN, |text| count_calls(text, self.rules.framing)),
         };
         let authorized = admission.authorize(&mut message, &request).await?;
-        self.validate_message(&admission, &authorized, text)
+        self.validate_message(&admission, &authorized, text).await
     }
 
     /// Validates a message (step 8).
-    fn validate_message(
+    async fn validate_message(
         &self,
         admission: &AdmissionPipeline<'_>,
         authorized: &AuthorizedCall,
@@ -137,33 +137,36 @@ impl MessagePolicy<'_> {
             Fault::new(FaultCode::UnsupportedMediaType, "This agent's input is validated (send JSON as a text message)")
         })?;
         let named_operation = authorized.named_operation();
-        let check_input = |named_operation: Option<usize>, input: Bytes| {
+        let check_input = async |named_operation: Option<usize>, input: Bytes| {
             let buffered_input = OnceLock::new();
             let reader = InputReader { named_operation, ..admission.input_reader(authorized, &buffered_input) };
-            reader.check_complete(input).map(drop)
+            reader.check_complete(input).await.map(drop)
         };
         match framing {
             MessageFraming::JsonRpc => match caller_message::parse_json_rpc_input(text, route)? {
-                Some((by_method, input)) => check_input(by_method.or(named_operation), input),
+                Some((by_method, input)) => check_input(by_method.or(named_operation), input).await,
                 None => Ok(()),
             },
-            MessageFraming::Bare => check_input(named_operation, Bytes::from(text.to_owned())),
+            MessageFraming::Bare => check_input(named_operation, Bytes::from(text.to_owned())).await,
             MessageFraming::Ndjson => {
-                message_lines(text).try_for_each(|line| check_input(named_operation, Bytes::from(line.to_owned())))
+                for line in message_lines(text) {
+                    check_input(named_operation, Bytes::from(line.to_owned())).await?;
+                }
+                Ok(())
             }
         }
     }
 
     /// Returns the text that replaces an agent's message; `None` passes the message.
-    pub(super) fn replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
+    pub(super) async fn replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
         let has_lines = self.rules.framing == MessageFraming::Ndjson && text.trim_ascii().contains('\n');
         if !has_lines {
-            return self.line_replacement(text, admitted);
+            return self.line_replacement(text, admitted).await;
         }
         // Any of the lines may be an embedded error.
         let (mut replaced, mut changed) = (String::with_capacity(text.len()), false);
         for line in message_lines(text) {
-            let replacement = self.line_replacement(line, admitted);
+            let replacement = self.line_replacement(line, admitted).await;
             changed |= replacement.is_some();
             replaced.push_str(replacement.as_deref().unwrap_or(line));
             replaced.push('\n');
@@ -174,8 +177,8 @@ impl MessagePolicy<'_> {
         changed.then_some(replaced)
     }
 
-    fn line_replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
-        let config = self.session.gateway.config.load();
+    async fn line_replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
+        let config = self.session.gateway.config.load_full();
         let validator = ReplyValidator { gateway: &self.session.gateway, contract_config: &config.contract, admitted };
         if may_embed_error(text.as_bytes()) {
             let body = ReplyBody::from(Bytes::new());
@@ -197,7 +200,9 @@ impl MessagePolicy<'_> {
             MessageFraming::JsonRpc => caller_message::parse_result(text)?,
             MessageFraming::Bare | MessageFraming::Ndjson => (ResponseFormat::Plain, text),
         };
-        let fault = validator.check_output(output.as_bytes()).err()?;
+        // A message has no deadline of its own: it has the time of a call.
+        let deadline = Instant::now() + admitted.agent_route().upstream.timeouts().total;
+        let fault = validator.check_output_until(output.as_bytes(), deadline).await.err()?;
         format.format_fault(&fault, self.session.call.id())
     }
 }

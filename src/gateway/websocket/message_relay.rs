@@ -85,7 +85,7 @@ impl<'a> MessageRelay<'a> {
                     }
                 }
                 RelayEvent::Agent(event @ (WebSocketEvent::Text(_) | WebSocketEvent::Binary(_))) => {
-                    self.forward_to_caller(event, rules);
+                    self.forward_to_caller(event, rules).await;
                 }
                 RelayEvent::Agent(WebSocketEvent::Closed(close)) => {
                     self.close_agent(agent, None);
@@ -172,17 +172,18 @@ impl<'a> MessageRelay<'a> {
     }
 
     /// Forwards a message to the caller, or its replacement.
-    fn forward_to_caller(&mut self, incoming: WebSocketEvent, rules: MessageRules) {
-        let caller = &mut *self.caller;
+    async fn forward_to_caller(&mut self, incoming: WebSocketEvent, rules: MessageRules) {
         match incoming {
-            WebSocketEvent::Text(text) if caller.is_within_limit(text.len()) => {
+            WebSocketEvent::Text(text) if self.caller.is_within_limit(text.len()) => {
                 let policy = MessagePolicy { session: self.session, rules };
-                match policy.replacement(text.as_str(), self.admitted) {
-                    Some(replacement) => caller.queue_text(replacement),
-                    None => caller.queue_text(text),
+                match policy.replacement(text.as_str(), self.admitted).await {
+                    Some(replacement) => self.caller.queue_text(replacement),
+                    None => self.caller.queue_text(text),
                 }
             }
-            WebSocketEvent::Binary(bytes) if caller.is_within_limit(bytes.len()) => caller.queue_binary(bytes),
+            WebSocketEvent::Binary(bytes) if self.caller.is_within_limit(bytes.len()) => {
+                self.caller.queue_binary(bytes);
+            }
             _ => self.send_fault(&ResponseFormat::Plain, &reply_too_large()),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::publisher::Publisher;
 use crate::{
+    agent::OriginPattern,
     store::{self, DatabaseUrl, StoreLocation},
     values::{ConfigDuration, ConfigPath, Glob},
 };
@@ -59,6 +60,10 @@ pub struct PublisherRule {
     /// Ids of the agents that they may publish. Default: all.
     #[serde(default = "default_agents")]
     pub agents: Vec<Glob>,
+    /// Servers that their agents may be at: `https://*.team-a.example.com`. Servers in private networks and servers of
+    /// other owners' agents must be listed. Default: every public server that no agent of another owner is at.
+    #[serde(default)]
+    pub endpoints: Option<Vec<OriginPattern>>,
     /// Whether they may also change and remove the agents of other publishers. Default: false.
     #[serde(default)]
     pub any_owner: bool,

@@ -3,14 +3,17 @@
 
 use super::{
     super::{
+        AgentOwnership, PublisherBudget,
         document_parser::{self, MAX_DOCUMENT_SIZE},
         feed::DocumentBody,
+        merge_sources::SERVER_OF_OTHER_OWNER,
     },
-    config::PublishConfig,
+    config::{PublishConfig, PublisherRule},
+    publisher::Publisher,
 };
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, metadata_schema},
-    contract::CompiledSchema,
+    agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, EndpointOrigin, OriginPattern, metadata_schema},
+    contract::{CompiledSchema, DocumentBudget},
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
     values::{
@@ -42,6 +45,7 @@ const RESERVED_IDS: &[&str] = &["search", "resolve"];
 #[derive(Debug)]
 pub(super) struct ValidDocument {
     pub(super) id: AgentId,
+    pub(super) endpoint: AgentEndpoint,
     pub(super) text: Arc<str>,
 }
 
@@ -56,20 +60,20 @@ pub fn parse_document(text: Bytes) -> Result<Value> {
     })
 }
 
-/// Validates `document`.
+/// Validates everything of a document but its endpoint. `budget` returns what the schemas of the agent may take; it may
+/// block.
 ///
 /// # Errors
 /// `InvalidInput` with every violation.
 pub(super) async fn validate_document(
     document: Value,
-    config: &PublishConfig,
-    policy: &AddressPolicy,
+    budget: impl FnOnce(&AgentId) -> PublisherBudget + Send + 'static,
 ) -> Result<ValidDocument> {
     if is_deeper_than(&document, MAX_DEPTH) {
         return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
     }
     // Compiling schemas may take long.
-    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document), document));
+    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document, budget), document));
     let (result, document) =
         validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
     let agent = result?;
@@ -79,9 +83,6 @@ pub(super) async fn validate_document(
             "is reserved for a path of the registry (choose another)",
         )]));
     }
-    if let Some(why) = check_endpoint(&agent.endpoint, config, policy).await {
-        return Err(invalid_document(vec![violation("/endpoint", why)]));
-    }
     let text: Arc<str> = document.to_string().into();
     if text.len() > MAX_DOCUMENT_SIZE {
         return Err(invalid_document(vec![violation(
@@ -89,7 +90,113 @@ pub(super) async fn validate_document(
             format!("has {} bytes (at most {MAX_DOCUMENT_SIZE})", text.len()),
         )]));
     }
-    Ok(ValidDocument { id: agent.id, text })
+    Ok(ValidDocument { id: agent.id, endpoint: agent.endpoint, text })
+}
+
+/// Checks the endpoints of one publisher, or of documents that an operator imports.
+pub(super) struct EndpointValidator<'a> {
+    /// `None` for an operator who imports documents of any publisher.
+    pub(super) publisher: Option<Publisher<'a>>,
+    pub(super) config: &'a PublishConfig,
+    pub(super) policy: &'a AddressPolicy,
+    /// The owners of the agents in force, where they are known.
+    pub(super) ownership: Option<&'a dyn AgentOwnership>,
+}
+
+impl EndpointValidator<'_> {
+    /// Checks an endpoint.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(super) async fn validate(&self, endpoint: &AgentEndpoint) -> Result<()> {
+        match self.check_endpoint(endpoint).await {
+            Some(why) => Err(invalid_document(vec![violation("/endpoint", why)])),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns why the publisher may not name this endpoint, or why the gateway would not reach an agent there.
+    async fn check_endpoint(&self, endpoint: &AgentEndpoint) -> Option<String> {
+        let rules: Vec<&PublisherRule> = match self.publisher {
+            Some(publisher) => self.config.rules_for(publisher).collect(),
+            None => self.config.publishers.iter().collect(),
+        };
+        let lists: Vec<&[OriginPattern]> = rules.iter().filter_map(|rule| rule.endpoints.as_deref()).collect();
+        let origin = EndpointOrigin::from(endpoint);
+        if lists.iter().copied().flatten().any(|pattern| pattern.matches(&origin)) {
+            return self.check_address(endpoint, self.policy).await;
+        }
+        // A rule without a list lets its publishers name every public server.
+        if !lists.is_empty() && lists.len() == rules.len() {
+            let patterns: Vec<String> = lists.iter().copied().flatten().take(20).map(ToString::to_string).collect();
+            return Some(format!(
+                "must be at one of the servers that this publisher may name ({})",
+                patterns.join(", ")
+            ));
+        }
+        if let Some(why) = self.check_access(endpoint) {
+            return Some(why);
+        }
+        let owner = self.ownership.and_then(|ownership| ownership.endpoint_owner(endpoint));
+        if owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.publisher.map(|publisher| publisher.id))
+        {
+            return Some(SERVER_OF_OTHER_OWNER.to_owned());
+        }
+        self.check_address(endpoint, &self.policy.without_private_networks()).await
+    }
+
+    /// Returns why an endpoint that is not listed uses an account or a socket of the gateway.
+    fn check_access(&self, endpoint: &AgentEndpoint) -> Option<String> {
+        match endpoint {
+            AgentEndpoint::Url(url) => match url.scheme().access() {
+                EndpointAccess::Network => None,
+                // The broker would have to trust the gateway, which has credentials for configured brokers only.
+                EndpointAccess::MessageBroker => {
+                    Some("must not be MQTT (an operator may add the broker to agents.sources)".to_owned())
+                }
+                EndpointAccess::GatewayAccount | EndpointAccess::ThisMachine | EndpointAccess::Resolution => {
+                    Some("must not use an account or a socket of the gateway".to_owned())
+                }
+            },
+            // The target of a name is checked whenever the name is resolved.
+            AgentEndpoint::AgentUri(_) => None,
+            // A publisher must not make the gateway's account send messages, nor take over runtimes of this machine.
+            AgentEndpoint::Matrix(_) => Some("must not be Matrix (an operator may add the agent in a file)".to_owned()),
+            AgentEndpoint::Local(_) => {
+                Some("is a runtime of the gateway's own machine, which registers itself".to_owned())
+            }
+            AgentEndpoint::Unix { socket, .. } => {
+                let path = socket.to_string_lossy();
+                let allowed = self.config.allowed_sockets.iter().any(|sockets| sockets.matches(&path));
+                (!allowed).then(|| {
+                    "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
+                     registry.allowed_sockets)"
+                        .to_owned()
+                })
+            }
+        }
+    }
+
+    /// Returns why the gateway would not reach the address of an endpoint.
+    async fn check_address(&self, endpoint: &AgentEndpoint, policy: &AddressPolicy) -> Option<String> {
+        let AgentEndpoint::Url(url) = endpoint else { return None };
+        let host = url.uri().host().unwrap_or_default();
+        let secure = endpoint.is_encrypted_or_local();
+        if !secure && !is_loopback_host(host) && !self.config.allow_plaintext {
+            return Some("must be encrypted beyond this machine (use https or wss)".to_owned());
+        }
+        let port = url.uri().port_u16().or_else(|| url.scheme().default_port()).unwrap_or(443);
+        match tokio::time::timeout(RESOLVE_TIMEOUT, resolve_host(host, port, policy)).await {
+            // The address is only logged: publishers must not learn what names resolve to in this network.
+            Ok(Err(ResolveError::Denied { .. } | ResolveError::SocketDenied { .. })) => Some(format!(
+                "resolves to an address that the gateway must not reach: {} (an operator may add it to \
+                 network.allowed_addresses, or its server to endpoints of the publisher)",
+                truncate(host, 100)
+            )),
+            // A name without an address may have one when the agent is called, and is checked then.
+            Ok(Ok(_) | Err(ResolveError::NoAddress { .. })) | Err(_) => None,
+        }
+    }
 }
 
 /// Returns the fault that reports `violations`.
@@ -103,7 +210,7 @@ pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation 
     Violation { pointer: pointer.to_owned(), message: message.into() }
 }
 
-fn validate_structure(document: &Value) -> Result<Agent> {
+fn validate_structure(document: &Value, budget: impl FnOnce(&AgentId) -> PublisherBudget) -> Result<Agent> {
     let schema = METADATA_SCHEMA
         .as_ref()
         .map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
@@ -125,7 +232,9 @@ fn validate_structure(document: &Value) -> Result<Agent> {
             None
         }
     };
-    violations.extend(agent.iter().flat_map(check_operation_schemas));
+    if let Some(agent) = &agent {
+        violations.extend(check_operation_schemas(agent, &budget(&agent.id)));
+    }
     match agent {
         Some(agent) if violations.is_empty() => Ok(agent),
         _ => Err(invalid_document(violations)),
@@ -162,66 +271,18 @@ fn violation_from_problem(problem: &str) -> Violation {
 }
 
 /// Returns why the operations' schemas cannot be used.
-fn check_operation_schemas(agent: &Agent) -> Vec<Violation> {
+fn check_operation_schemas(agent: &Agent, budget: &PublisherBudget) -> Vec<Violation> {
     let mut violations = Vec::new();
+    let owners = [&budget.budget];
+    let budget = DocumentBudget::new(budget.limits, &owners);
     for (number, operation) in agent.operations.iter().enumerate() {
         let pointer = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
         for (member, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
-            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile(schema).err());
+            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile_within(schema, &budget).err());
             violations.extend(error.map(|why| violation(&format!("{pointer}/{member}"), why)));
         }
     }
     violations
-}
-
-/// Returns why the gateway would not reach an agent at this endpoint.
-async fn check_endpoint(endpoint: &AgentEndpoint, config: &PublishConfig, policy: &AddressPolicy) -> Option<String> {
-    let uri = match endpoint {
-        AgentEndpoint::Url(url) => match url.scheme().access() {
-            EndpointAccess::Network => url.uri(),
-            // The broker would have to trust the gateway, which has credentials for configured brokers only.
-            EndpointAccess::MessageBroker => {
-                return Some("must not be MQTT (an operator may add the broker to agents.sources)".to_owned());
-            }
-            EndpointAccess::GatewayAccount | EndpointAccess::ThisMachine | EndpointAccess::Resolution => {
-                return Some("must not use an account or a socket of the gateway".to_owned());
-            }
-        },
-        // The target of a name is checked whenever the name is resolved.
-        AgentEndpoint::AgentUri(_) => return None,
-        // A publisher must not make the gateway's account send messages, nor take over runtimes of this machine.
-        AgentEndpoint::Matrix(_) => {
-            return Some("must not be Matrix (an operator may add the agent in a file)".to_owned());
-        }
-        AgentEndpoint::Local(_) => {
-            return Some("is a runtime of the gateway's own machine, which registers itself".to_owned());
-        }
-        AgentEndpoint::Unix { socket, .. } => {
-            let path = socket.to_string_lossy();
-            let allowed = config.allowed_sockets.iter().any(|sockets| sockets.matches(&path));
-            return (!allowed).then(|| {
-                "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
-                 registry.allowed_sockets)"
-                    .to_owned()
-            });
-        }
-    };
-    let host = uri.host().unwrap_or_default();
-    let secure = endpoint.is_encrypted_or_local();
-    if !secure && !is_loopback_host(host) && !config.allow_plaintext {
-        return Some("must be encrypted beyond this machine (use https or wss)".to_owned());
-    }
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    match tokio::time::timeout(RESOLVE_TIMEOUT, resolve_host(host, port, policy)).await {
-        // The address is only logged: publishers must not learn what names resolve to in this network.
-        Ok(Err(ResolveError::Denied { .. } | ResolveError::SocketDenied { .. })) => Some(format!(
-            "resolves to an address that the gateway must not reach: {} (an operator may add it to \
-             network.allowed_addresses)",
-            truncate(host, 100)
-        )),
-        // A name without an address may have one when the agent is called, and is checked then.
-        Ok(Ok(_) | Err(ResolveError::NoAddress { .. })) | Err(_) => None,
-    }
 }
 
 /// Applies a JSON Merge Patch (RFC 7396 §2): members of the patch replace, null removes. Recursion is bounded by the

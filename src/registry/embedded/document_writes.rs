@@ -6,7 +6,6 @@ use super::{
     published_document::{PublishOutcome, PublishedDocument},
     published_feed::RevisionTracker,
     publisher::Publisher,
-    reserved_ids::ReservedIds,
 };
 use crate::{
     agent::AgentId,
@@ -34,7 +33,6 @@ const NO_LIMITS: DocumentLimits = DocumentLimits { per_publisher: 0, total: 0 };
 pub struct DocumentWrites<'a> {
     pub(super) store: &'a dyn DocumentStore,
     pub(super) rules: &'a PublishRules,
-    pub(super) reserved_ids: &'a ReservedIds,
     pub(super) revision_tracker: &'a RevisionTracker,
 }
 
@@ -52,7 +50,7 @@ impl DocumentWrites<'_> {
         {
             members.insert("id".to_owned(), Value::String(uuid::Uuid::now_v7().to_string()));
         }
-        let valid_document = self.rules.validate(document).await?;
+        let valid_document = self.rules.validate_document(publisher.id, document).await?;
         let access = self.rules.authorize_write(publisher, &valid_document.id)?;
         self.store_document(access, valid_document, WritePrecondition::Always, WriteTarget::Collection).await
     }
@@ -69,7 +67,8 @@ impl DocumentWrites<'_> {
         precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
         let access = self.rules.authorize_write(publisher, id)?;
-        let valid_document = self.validate_for_path(id, document).await?;
+        let document = with_id_of_path(id, document)?;
+        let valid_document = self.rules.validate_document(publisher.id, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
 
@@ -93,7 +92,7 @@ impl DocumentWrites<'_> {
         }
         for _ in 0..MAX_PATCH_ATTEMPTS {
             let Some(stored) = self.store.get_document(id.as_str()).await? else { return Err(not_found()) };
-            if *stored.owner != *access.publisher && !access.any_owner {
+            if *stored.owner != *access.publisher.id && !access.any_owner {
                 return Err(refusal_fault(WriteRefusal::NotOwner, WriteTarget::Agent, NO_LIMITS));
             }
             let tag = etag(stored.document.as_bytes());
@@ -110,7 +109,8 @@ impl DocumentWrites<'_> {
                 Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
             })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
-            let valid_document = self.validate_for_path(id, document).await?;
+            let document = with_id_of_path(id, document)?;
+            let valid_document = self.rules.validate_document(publisher.id, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
             match self
                 .store_document(access, valid_document, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent)
@@ -142,25 +142,6 @@ impl DocumentWrites<'_> {
         }
     }
 
-    /// Validates a document for a URL that names its agent.
-    async fn validate_for_path(&self, id: &AgentId, mut document: Value) -> Result<ValidDocument> {
-        if let Value::Object(members) = &mut document {
-            match members.get("id") {
-                None | Some(Value::Null) => {
-                    members.insert("id".to_owned(), Value::String(id.to_string()));
-                }
-                Some(Value::String(own)) if own != id.as_str() => {
-                    return Err(invalid_document(vec![violation(
-                        "/id",
-                        format!("must be '{id}', as in the path, or absent"),
-                    )]));
-                }
-                Some(_) => {}
-            }
-        }
-        self.rules.validate(document).await
-    }
-
     async fn store_document(
         &self,
         access: WriteAccess<'_>,
@@ -168,10 +149,18 @@ impl DocumentWrites<'_> {
         precondition: WritePrecondition,
         target: WriteTarget,
     ) -> Result<PublishOutcome> {
-        let ValidDocument { id, text } = valid_document;
-        if self.reserved_ids.is_reserved(&id) && self.store.get_document(id.as_str()).await?.is_none() {
-            return Err(Fault::new(FaultCode::Conflict, "Another source has an agent with this id"));
+        match self.store.get_document(valid_document.id.as_str()).await? {
+            // The store checks the owner again in its transaction; here it decides which error comes first.
+            Some(stored) if *stored.owner != *access.publisher.id && !access.any_owner => {
+                return Err(refusal_fault(WriteRefusal::NotOwner, target, NO_LIMITS));
+            }
+            None if self.rules.is_id_of_an_agent(&valid_document.id) => {
+                return Err(Fault::new(FaultCode::Conflict, "Another source has an agent with this id"));
+            }
+            _ => {}
         }
+        self.rules.validate_endpoint(Some(access.publisher), &valid_document).await?;
+        let ValidDocument { id, text, .. } = valid_document;
         let write = self.new_write(access, &id, Some(text), precondition);
         let (per_publisher, total) = write.limits;
         let limits = DocumentLimits { per_publisher, total };
@@ -182,7 +171,7 @@ impl DocumentWrites<'_> {
             WriteEffect::Updated(stored) => (stored, PublishOutcome::Updated),
             WriteEffect::Removed(_) => return Err(not_found()),
         };
-        tracing::info!(agent = %id, publisher = access.publisher, revision = stored.revision, "agent published");
+        tracing::info!(agent = %id, publisher = access.publisher.id, revision = stored.revision, "agent published");
         self.revision_tracker.wait_until_applied(stored.revision).await;
         PublishedDocument::from_stored(stored).map(outcome).ok_or_else(not_found)
     }
@@ -198,7 +187,7 @@ impl DocumentWrites<'_> {
         DocumentWrite {
             id: id.to_shared_str(),
             document,
-            writer: access.publisher.into(),
+            writer: access.publisher.id.into(),
             any_owner: access.any_owner,
             precondition,
             limits: (limits.per_publisher, limits.total),
@@ -206,6 +195,28 @@ impl DocumentWrites<'_> {
             restored: None,
         }
     }
+}
+
+/// Returns a document for a URL that names its agent, with the agent's id.
+///
+/// # Errors
+/// `InvalidInput` if the document has another id.
+fn with_id_of_path(id: &AgentId, mut document: Value) -> Result<Value> {
+    if let Value::Object(members) = &mut document {
+        match members.get("id") {
+            None | Some(Value::Null) => {
+                members.insert("id".to_owned(), Value::String(id.to_string()));
+            }
+            Some(Value::String(own)) if own != id.as_str() => {
+                return Err(invalid_document(vec![violation(
+                    "/id",
+                    format!("must be '{id}', as in the path, or absent"),
+                )]));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(document)
 }
 
 fn not_found() -> Fault {

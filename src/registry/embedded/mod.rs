@@ -10,7 +10,6 @@ mod publish_rules;
 mod published_document;
 mod published_feed;
 mod publisher;
-mod reserved_ids;
 
 pub use crate::store::WritePrecondition;
 pub use config::{PublishConfig, PublisherRule};
@@ -20,8 +19,8 @@ pub use export_import::{ImportReport, RegistryArchive, RejectedFile};
 pub use published_document::{DocumentRevision, PublishOutcome, PublishedDocument};
 pub use published_feed::PublishedFeed;
 pub use publisher::Publisher;
-pub use reserved_ids::IdReservation;
 
+use super::AgentOwnership;
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},
@@ -30,14 +29,12 @@ use crate::{
 };
 use publish_rules::PublishRules;
 use published_feed::RevisionTracker;
-use reserved_ids::ReservedIds;
 use std::{fmt, sync::Arc};
 
 /// The embedded registry.
 pub struct EmbeddedRegistry {
     store: Arc<dyn DocumentStore>,
     rules: PublishRules,
-    reserved_ids: ReservedIds,
     revision_tracker: Arc<RevisionTracker>,
 }
 
@@ -57,7 +54,7 @@ impl EmbeddedRegistry {
         let section = config.store_key();
         let store =
             store::open_documents(&config.store_location()).await.map_err(|why| vec![format!("{section}: {why}")])?;
-        Ok(Self { store, rules, reserved_ids: ReservedIds::default(), revision_tracker: Arc::default() })
+        Ok(Self { store, rules, revision_tracker: Arc::default() })
     }
 
     /// Replaces the rules and the address policy. The store stays the one that was opened.
@@ -72,10 +69,9 @@ impl EmbeddedRegistry {
         self.rules.replace(config, policy)
     }
 
-    /// Reserves ids for other sources: an id for which `reserved` returns true cannot be newly published. It is called
-    /// for ids that the registry does not have.
-    pub fn set_reserved_ids(&self, reserved: Arc<IdReservation>) {
-        self.reserved_ids.set_reservation(reserved);
+    /// Sets where the registry asks who owns the agents in force.
+    pub fn set_ownership(&self, ownership: Arc<dyn AgentOwnership>) {
+        self.rules.set_ownership(ownership);
     }
 
     /// Creates a feed of the published documents. Publishing waits for the feed, so that an agent can be called once
@@ -86,12 +82,7 @@ impl EmbeddedRegistry {
 
     /// Returns the writes of publishers.
     pub fn writes(&self) -> DocumentWrites<'_> {
-        DocumentWrites {
-            store: &*self.store,
-            rules: &self.rules,
-            reserved_ids: &self.reserved_ids,
-            revision_tracker: &self.revision_tracker,
-        }
+        DocumentWrites { store: &*self.store, rules: &self.rules, revision_tracker: &self.revision_tracker }
     }
 
     /// Returns the export and import of all documents, for operators.

@@ -2,8 +2,9 @@
 //! reload of the configuration replaces them.
 
 use super::{
+    super::{AgentOwnership, PublisherBudget},
     config::PublishConfig,
-    document_validation::{ValidDocument, validate_document},
+    document_validation::{EndpointValidator, ValidDocument, validate_document},
     publisher::Publisher,
 };
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     net::AddressPolicy,
     store::{DeletedId, StoredDocument},
 };
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
@@ -21,12 +22,14 @@ use time::OffsetDateTime;
 pub(super) struct PublishRules {
     config: ArcSwap<PublishConfig>,
     pub(super) policy: ArcSwap<AddressPolicy>,
+    /// In two `Arc`s, because `ArcSwapOption` needs a sized type.
+    ownership: ArcSwapOption<Arc<dyn AgentOwnership>>,
 }
 
 /// A publisher's rights to one agent.
 #[derive(Clone, Copy)]
 pub(super) struct WriteAccess<'a> {
-    pub(super) publisher: &'a str,
+    pub(super) publisher: Publisher<'a>,
     /// Whether the publisher may also change the agents of other publishers.
     pub(super) any_owner: bool,
 }
@@ -45,7 +48,7 @@ impl PublishRules {
     /// Every value that cannot be used, by its path in the section.
     pub(super) fn new(config: &PublishConfig, policy: Arc<AddressPolicy>) -> std::result::Result<Self, Vec<String>> {
         let config = usable_config(config)?;
-        Ok(Self { config: ArcSwap::new(config), policy: ArcSwap::new(policy) })
+        Ok(Self { config: ArcSwap::new(config), policy: ArcSwap::new(policy), ownership: ArcSwapOption::empty() })
     }
 
     /// Replaces the rules.
@@ -106,7 +109,7 @@ impl PublishRules {
         let config = self.config.load();
         let mut matching_rules = config.rules_for(publisher).filter(|rule| rule.allows_id(id.as_str())).peekable();
         if matching_rules.peek().is_some() {
-            return Ok(WriteAccess { publisher: publisher.id, any_owner: matching_rules.any(|rule| rule.any_owner) });
+            return Ok(WriteAccess { publisher, any_owner: matching_rules.any(|rule| rule.any_owner) });
         }
         let patterns: Vec<&str> =
             config.rules_for(publisher).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();
@@ -114,12 +117,42 @@ impl PublishRules {
         Err(Fault::new(FaultCode::PermissionDenied, message))
     }
 
-    /// Validates `document`.
+    /// Sets where to ask who owns the agents in force.
+    pub(super) fn set_ownership(&self, ownership: Arc<dyn AgentOwnership>) {
+        self.ownership.store(Some(Arc::new(ownership)));
+    }
+
+    /// Returns whether an agent in force has this id.
+    pub(super) fn is_id_of_an_agent(&self, id: &AgentId) -> bool {
+        self.ownership.load_full().is_some_and(|ownership| ownership.has_agent(id))
+    }
+
+    /// Validates everything of a document of `publisher` but its endpoint.
     ///
     /// # Errors
     /// `InvalidInput` with every violation.
-    pub(super) async fn validate(&self, document: Value) -> Result<ValidDocument> {
-        validate_document(document, &self.config.load(), &self.policy.load()).await
+    pub(super) async fn validate_document(&self, publisher: &str, document: Value) -> Result<ValidDocument> {
+        let (ownership, publisher) = (self.ownership.load_full(), publisher.to_owned());
+        let budget = move |id: &AgentId| match ownership {
+            Some(ownership) => ownership.publisher_budget(&publisher, id),
+            None => PublisherBudget::default(),
+        };
+        validate_document(document, budget).await
+    }
+
+    /// Checks that `publisher` may name the endpoint of a document; `None` for an operator who imports it.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(super) async fn validate_endpoint(
+        &self,
+        publisher: Option<Publisher<'_>>,
+        document: &ValidDocument,
+    ) -> Result<()> {
+        let (config, policy, ownership) = (self.config.load(), self.policy.load(), self.ownership.load_full());
+        let ownership = ownership.as_deref().map(|ownership| &**ownership);
+        let validator = EndpointValidator { publisher, config: &config, policy: &policy, ownership };
+        validator.validate(&document.endpoint).await
     }
 
     pub(super) fn document_limits(&self) -> DocumentLimits {

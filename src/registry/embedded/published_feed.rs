@@ -165,5 +165,5 @@ fn new_part(id: &str, update: PartUpdate) -> FeedPart {
 
 fn raw_document(stored: &StoredDocument) -> RawDocument {
     let text = bytes::Bytes::copy_from_slice(stored.document.as_bytes());
-    RawDocument { digest: sha256(&text), body: DocumentBody::Text(text) }
+    RawDocument { digest: sha256(&text), body: DocumentBody::Text(text), publisher: Some(Arc::clone(&stored.owner)) }
 }

@@ -71,13 +71,13 @@ impl ConvertedDocument {
     }
 
     pub(super) fn to_raw_document(&self) -> RawDocument {
-        RawDocument { digest: self.digest, body: DocumentBody::Text(self.text.clone()) }
+        RawDocument::new(self.digest, DocumentBody::Text(self.text.clone()))
     }
 }
 
 /// Returns an invalid entry in the form that the catalogue rejects with this reason.
 pub(super) fn rejected_document(why: &str) -> RawDocument {
-    RawDocument { digest: sha256(format!("refused: {why}").as_bytes()), body: DocumentBody::Invalid(why.to_owned()) }
+    RawDocument::new(sha256(format!("refused: {why}").as_bytes()), DocumentBody::Invalid(why.to_owned()))
 }
 
 /// Classifies the entries of one feed.

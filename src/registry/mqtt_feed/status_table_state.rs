@@ -116,13 +116,13 @@ impl AgentEntry {
                 (PartUpdate::Unreadable(why.clone()), self.in_force, false)
             }
             (Some((text, digest)), error) => {
-                let document = RawDocument { digest: *digest, body: DocumentBody::Text(text.clone()) };
+                let document = RawDocument::new(*digest, DocumentBody::Text(text.clone()));
                 (PartUpdate::Replaced(vec![document]), Some(*digest), error.is_some())
             }
             (None, why) => {
                 let why = why.clone().unwrap_or_default();
                 let digest = sha256(format!("no document: {why}").as_bytes());
-                (PartUpdate::Replaced(vec![RawDocument { digest, body: DocumentBody::Invalid(why) }]), None, false)
+                (PartUpdate::Replaced(vec![RawDocument::new(digest, DocumentBody::Invalid(why))]), None, false)
             }
         }
     }

@@ -12,14 +12,14 @@ mod scale;
 mod scripted_server;
 
 use super::*;
-use crate::{agent::Agent, telemetry::Metrics};
+use crate::{agent::Agent, contract::DocumentBudget, telemetry::Metrics};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -36,6 +36,7 @@ struct CountingCompiler {
     number: usize,
     compiled: AtomicUsize,
     refused_id: Mutex<Option<String>>,
+    trusts_no_endpoint: AtomicBool,
 }
 
 impl CountingCompiler {
@@ -47,7 +48,7 @@ impl CountingCompiler {
 impl CompileRoute for CountingCompiler {
     type Route = TestRoute;
 
-    fn compile(&self, agent: Arc<Agent>) -> Result<TestRoute, Vec<String>> {
+    fn compile(&self, agent: Arc<Agent>, _: &DocumentBudget<'_>) -> Result<TestRoute, Vec<String>> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
         assert!(agent.name != "panics", "a compiler that panics");
         if self.refused_id.lock().as_deref() == Some(agent.id.as_str()) {
@@ -55,6 +56,10 @@ impl CompileRoute for CountingCompiler {
         } else {
             Ok(TestRoute { agent, compiler_number: self.number })
         }
+    }
+
+    fn endpoint_trust(&self, _: &Agent) -> EndpointTrust {
+        if self.trusts_no_endpoint.load(Ordering::SeqCst) { EndpointTrust::Unlisted } else { EndpointTrust::Listed }
     }
 }
 

@@ -1,7 +1,11 @@
 //! On-demand lookup: agents are looked up once, cached, and kept while their registry is down.
 
 use super::*;
-use crate::{agent::AgentId, fault::FaultCode, values::sha256};
+use crate::{
+    agent::{AgentId, AgentSource},
+    fault::FaultCode,
+    values::sha256,
+};
 use std::collections::HashMap;
 
 /// A registry that the test controls.
@@ -14,6 +18,10 @@ struct FakeLookup {
 
 #[async_trait::async_trait]
 impl AgentLookup for FakeLookup {
+    fn source(&self) -> Arc<AgentSource> {
+        Arc::default()
+    }
+
     async fn fetch_document(&self, id: &AgentId) -> Result<Option<RawDocument>, String> {
         self.lookups.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -21,10 +29,7 @@ impl AgentLookup for FakeLookup {
             return Err("down".to_owned());
         }
         let document = self.documents.lock().get(id.as_str()).cloned();
-        Ok(document.map(|document| RawDocument {
-            digest: sha256(document.as_bytes()),
-            body: DocumentBody::Text(document.into()),
-        }))
+        Ok(document.map(|document| RawDocument::new(sha256(document.as_bytes()), DocumentBody::Text(document.into()))))
     }
 }
 

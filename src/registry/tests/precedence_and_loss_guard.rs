@@ -1,6 +1,7 @@
 //! Several sources: precedence, the loss guard, and staleness.
 
 use super::*;
+use crate::values::sha256;
 use std::time::SystemTime;
 
 /// A catalogue with these sources, and its generation.
@@ -41,6 +42,68 @@ fn numbered_ids(from: usize, to: usize) -> Vec<String> {
 fn part_with_numbered_agents(from: usize, to: usize) -> FeedPart {
     let ids = numbered_ids(from, to);
     part_with_agents("list", &ids.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A part of the built-in registry: one document of `publisher` at `server`.
+fn published_part(id: &str, publisher: &str, server: &str) -> FeedPart {
+    let text = json!({"id": id, "name": id, "endpoint": format!("https://{server}/{id}")}).to_string();
+    let document = RawDocument {
+        digest: sha256(text.as_bytes()),
+        body: DocumentBody::Text(text.into()),
+        publisher: Some(publisher.into()),
+    };
+    FeedPart { name: format!("registry/{id}").into(), update: PartUpdate::Replaced(vec![document]) }
+}
+
+#[test]
+fn r41_a_document_at_the_server_of_another_owners_agent_is_refused_whoever_came_first() {
+    let kind = |name: &str, kind| SourceSpec { kind, ..test_spec(name) };
+    let fixture = catalogue_with(vec![kind("registry", "registry"), kind("reg", "aidip"), kind("agents", "files")]);
+    fixture.compiler.trusts_no_endpoint.store(true, Ordering::SeqCst);
+    fixture.poll(
+        0,
+        vec![published_part("a", "key:one", "one.example"), published_part("evil", "key:two", "secret.example")],
+    );
+    assert_eq!(fixture.ids(), ["a", "evil"]);
+    // The operator's file and the remote source name servers that a publisher named before.
+    let document = |id: &str, server: &str| {
+        let part = published_part(id, "", server);
+        let PartUpdate::Replaced(mut documents) = part.update else { unreachable!() };
+        documents[0].publisher = None;
+        FeedPart { name: part.name, update: PartUpdate::Replaced(documents) }
+    };
+    fixture.poll(2, vec![document("secret", "secret.example")]);
+    fixture.poll(1, vec![document("far", "one.example"), document("evil-too", "SECRET.example:443")]);
+    assert_eq!(fixture.ids(), ["far", "secret"], "the operator comes first, then remote sources, then publishers");
+    let rejections = fixture.rejections();
+    assert_eq!(rejections.len(), 3, "{rejections:?}");
+    assert!(
+        rejections.iter().all(|rejection| rejection.reasons[0].contains("another owner's agent")),
+        "{rejections:?}"
+    );
+    // Agents of one owner share a server, and so do documents whose server the operator listed.
+    fixture.poll(2, vec![FeedPart { name: "registry/secret".into(), update: PartUpdate::Removed }]);
+    fixture
+        .poll(0, vec![published_part("evil", "key:one", "own.example"), published_part("b", "key:one", "own.example")]);
+    assert_eq!(fixture.ids(), ["b", "evil", "evil-too", "far"]);
+    fixture.compiler.trusts_no_endpoint.store(false, Ordering::SeqCst);
+    fixture.catalogue.recompile(Arc::clone(&fixture.compiler) as _);
+    assert_eq!(fixture.ids(), ["a", "b", "evil", "evil-too", "far"]);
+}
+
+#[test]
+fn r41_one_text_from_two_sources_is_compiled_for_each_of_its_writers() {
+    let kind = |name: &str, kind| SourceSpec { kind, ..test_spec(name) };
+    let fixture = catalogue_with(vec![kind("registry", "registry"), kind("agents", "files")]);
+    fixture.poll(1, vec![published_part("a", "", "one.example")]);
+    assert!(fixture.catalogue.load().get("a").unwrap().agent.source.is_operator());
+    fixture.poll(0, vec![published_part("a", "key:two", "one.example")]);
+    let source = Arc::clone(&fixture.catalogue.load().get("a").unwrap().agent.source);
+    assert_eq!(
+        source.publisher().map(|id| &**id),
+        Some("key:two"),
+        "the published document has precedence, and not the operator's trust"
+    );
 }
 
 #[test]

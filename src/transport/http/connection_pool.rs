@@ -49,6 +49,8 @@ pub(super) struct PoolKey {
     pub(super) h2c: bool,
     pub(super) keep_alive: Duration,
     pub(super) max_idle: usize,
+    /// Whether the connections lead to public addresses only.
+    pub(super) public_addresses_only: bool,
 }
 
 /// TLS to an address.

@@ -52,7 +52,7 @@ impl HttpConnection {
 
 /// Opens a connection, or waits for a call that is connecting to an HTTP/2 upstream and shares its connection.
 pub(super) async fn connect(target: &HttpTarget, deadline: Instant) -> Result<HttpConnection, Fault> {
-    let (pool, policy) = (&target.pool, &target.policy.load_full());
+    let (pool, policy) = (&target.pool, &target.address_policy());
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = || {
         let fault = error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
@@ -80,7 +80,7 @@ pub(in crate::transport) async fn is_reachable(target: &HttpTarget) -> bool {
 /// Opens a connection that is never shared. TLS offers HTTP/1.1 only, because only HTTP/1.1 can be upgraded to another
 /// protocol here.
 pub(super) async fn connect_dedicated(target: &HttpTarget, deadline: Instant) -> Result<CountedStream, Fault> {
-    let (pool, policy) = (&target.pool, &target.policy.load_full());
+    let (pool, policy) = (&target.pool, &target.address_policy());
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = |_| error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
     let attempt = async {

@@ -40,6 +40,12 @@ pub struct HttpTarget {
 }
 
 impl HttpTarget {
+    /// The address policy for a new connection.
+    pub(super) fn address_policy(&self) -> Arc<AddressPolicy> {
+        let policy = self.policy.load_full();
+        if self.pool.key.public_addresses_only { Arc::new(policy.without_private_networks()) } else { policy }
+    }
+
     /// The path and query of the endpoint.
     pub fn path(&self) -> &PathAndQuery {
         &self.path

@@ -9,6 +9,7 @@ use crate::{
     agent::{Agent, AgentEndpoint},
     net::AddressPolicy,
     transport::{
+        CredentialDestinations,
         config::{TransportConfig, UpstreamTimeouts, UpstreamTlsConfig},
         endpoint_transport::EndpointTransport,
         headers::GatewayHeaders,
@@ -91,6 +92,7 @@ impl HttpUpstreamClient {
             h2c: !is_https && settings.h2c.unwrap_or(false),
             keep_alive: settings.idle_connection_timeout.map_or(Duration::from_secs(4), |duration| duration.get()),
             max_idle: settings.max_idle_connections.unwrap_or(256),
+            public_addresses_only: settings.public_addresses_only,
         };
         let tls = is_https.then(|| self.get_or_create_tls(parts, &settings.tls)).transpose()?;
         let mut pools = self.pools.lock();
@@ -105,7 +107,11 @@ impl HttpUpstreamClient {
     fn get_or_create_tls(&self, parts: &EndpointParts, settings: &UpstreamTlsConfig) -> Result<PoolTls, Vec<String>> {
         let name = tls_profile::parse_server_name(settings, parts.authority.host()).map_err(|problem| vec![problem])?;
         // The server name is verified per pool; a profile depends on the files alone.
-        let files = UpstreamTlsConfig { server_name: None, ..settings.clone() };
+        let files = UpstreamTlsConfig {
+            server_name: None,
+            destinations: CredentialDestinations::default(),
+            ..settings.clone()
+        };
         let mut profiles = self.profiles.lock();
         let profile = match profiles.get(&files).and_then(Weak::upgrade) {
             Some(profile) => profile,

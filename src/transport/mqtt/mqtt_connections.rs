@@ -49,7 +49,7 @@ impl MqttConnections {
 
 impl TransportKind for MqttConnections {
     fn problems(&self, settings: &TransportConfig) -> Vec<String> {
-        let UpstreamMqttConfig { username, password, keep_alive } = &settings.mqtt;
+        let UpstreamMqttConfig { username, password, keep_alive, .. } = &settings.mqtt;
         let mut problems = Vec::new();
         if password.is_some() && username.is_none() {
             problems.push("mqtt.password: needs mqtt.username".to_owned());

@@ -1,6 +1,7 @@
 //! Which header fields cross the gateway, and which it writes itself.
 
 use super::*;
+use crate::agent::{AgentSource, DocumentWriter};
 use crate::transport::headers::{GatewayHeaders, build_forwarded, build_request_headers};
 use std::io::Write;
 
@@ -147,13 +148,61 @@ fn the_gateways_fields_replace_the_callers() {
     assert_eq!(headers.get_all("x-request-timeout").iter().count(), 1);
 }
 
+/// Returns the request that an agent of `source` receives under `destinations`.
+async fn request_under_destinations(source: AgentSource, destinations: CredentialDestinations) -> String {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"own-s3cret").unwrap();
+    let value = format!("file:{}", file.path().display()).parse().unwrap();
+    let credential = UpstreamCredential { header: "Authorization".to_owned(), scheme: None, value, destinations };
+    let (address, _) = start_agent(|mut stream, _| async move {
+        let text = read_request(&mut stream).await?;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", text.len());
+        stream.write_all((head + &text).as_bytes()).await
+    })
+    .await;
+    let agent = agent(&format!("http://{address}/")).with_source(Arc::new(source));
+    let settings = TransportConfig { credential: Some(credential), ..long_timeouts() };
+    let body = read_body(TestUpstream::for_agent(&agent, &settings).post().await).await.unwrap();
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+#[tokio::test]
+async fn r4_a_credential_is_sent_only_to_its_destinations() {
+    let source = |name: &str, writer| AgentSource { name: name.into(), writer };
+    let publisher = || source("registry", DocumentWriter::Publisher("key:mallory".into()));
+    let origins = |pattern: &str| CredentialDestinations {
+        origins: vec![pattern.parse().unwrap()],
+        ..CredentialDestinations::default()
+    };
+    let sources = |name: &str| CredentialDestinations {
+        sources: vec![name.parse().unwrap()],
+        ..CredentialDestinations::default()
+    };
+    for (source, destinations, is_sent) in [
+        (publisher(), origins("http://127.0.0.1:*"), true),
+        (publisher(), sources("registry"), true),
+        (source("agents.json", DocumentWriter::Operator), sources("files"), true),
+        (source("reg", DocumentWriter::RemoteSource), sources("reg"), true),
+        (publisher(), sources("files"), false),
+        (source("files", DocumentWriter::RemoteSource), sources("registry"), false),
+        (source("reg", DocumentWriter::RemoteSource), origins("https://127.0.0.1:*"), false),
+        (publisher(), origins("http://127.0.0.1"), false),
+        (publisher(), origins("http://example.com:*"), false),
+        (publisher(), CredentialDestinations::default(), false),
+    ] {
+        let request = request_under_destinations(source.clone(), destinations.clone()).await;
+        assert_eq!(request.contains("own-s3cret"), is_sent, "{source:?} {destinations:?}");
+    }
+}
+
 /// Returns the request that an agent receives when the gateway has a credential for it and the caller sends its own.
 async fn request_with_credential(header: &str, scheme: Option<&str>) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"own-s3cret\n").unwrap();
     let value = format!("file:{}", file.path().display()).parse().unwrap();
     let (header, scheme) = (header.to_owned(), scheme.map(str::to_owned));
-    let credential = Some(UpstreamCredential { header, scheme, value });
+    let credential =
+        Some(UpstreamCredential { header, scheme, value, destinations: CredentialDestinations::everywhere() });
     let (address, _) = start_agent(|mut stream, _| async move {
         let text = read_request(&mut stream).await?;
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", text.len());

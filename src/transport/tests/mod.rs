@@ -96,6 +96,12 @@ impl TestUpstream {
         Self { client, upstream_set }
     }
 
+    fn for_agent(agent: &Agent, settings: &TransportConfig) -> Self {
+        let client = transport();
+        let upstream_set = client.compile_upstream_set(agent, settings).unwrap();
+        Self { client, upstream_set }
+    }
+
     fn at(address: SocketAddr) -> Self {
         Self::new(&format!("http://{address}/run"), &long_timeouts())
     }

@@ -37,7 +37,8 @@ async fn a_credential_that_cannot_be_sent_is_a_problem_whose_text_hides_it() {
     file.write_all(b"two\nlines").unwrap();
     let problems_of = |header: &str, value: &str| {
         let value = value.parse().unwrap();
-        let credential = Some(UpstreamCredential { header: header.to_owned(), scheme: None, value });
+        let destinations = CredentialDestinations::everywhere();
+        let credential = Some(UpstreamCredential { header: header.to_owned(), scheme: None, value, destinations });
         problems("http://localhost/", &TransportConfig { credential, ..long_timeouts() })
     };
     let broken = problems_of("Authorization", &format!("file:{}", file.path().display()));

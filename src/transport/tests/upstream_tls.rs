@@ -50,7 +50,11 @@ impl TestAuthority {
     /// Settings that trust this authority.
     fn trusting_settings(&self) -> TransportConfig {
         TransportConfig {
-            tls: UpstreamTlsConfig { ca: self.path("ca.pem"), ..UpstreamTlsConfig::default() },
+            tls: UpstreamTlsConfig {
+                ca: self.path("ca.pem"),
+                destinations: CredentialDestinations::everywhere(),
+                ..UpstreamTlsConfig::default()
+            },
             ..long_timeouts()
         }
     }
@@ -232,6 +236,7 @@ async fn r40_a_body_truncated_without_tls_close_notify_is_a_fault() {
 async fn missing_or_mismatched_files_are_problems_that_name_their_field() {
     let (authority, other) = (TestAuthority::new(), TestAuthority::new());
     let problems = |tls: UpstreamTlsConfig| {
+        let tls = UpstreamTlsConfig { destinations: CredentialDestinations::everywhere(), ..tls };
         let settings = TransportConfig { tls, ..TransportConfig::default() };
         transport().compile_upstream_set(&agent("https://agent.example/"), &settings).unwrap_err()
     };

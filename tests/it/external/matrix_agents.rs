@@ -19,7 +19,9 @@ fn document(id: &str, endpoint: &str) -> Value {
 
 /// A gateway with the account of `token` at the homeserver `url`; `more` are further lines of the section `agents`.
 fn gateway_with_account(url: &str, token: &str, more: &str) -> GatewayBuilder {
-    let matrix = format!("    matrix:\n      homeserver: {url}\n      access_token: env:MATRIX_TOKEN\n{more}");
+    let matrix = format!(
+        "    matrix:\n      homeserver: {url}\n      access_token: env:MATRIX_TOKEN\n      destinations: {{sources: [files]}}\n{more}"
+    );
     let section = format!("agents:\n  sources: [agents.json]\n  defaults:\n{matrix}");
     gateway().section(&section).env("MATRIX_TOKEN", token)
 }

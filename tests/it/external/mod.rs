@@ -7,6 +7,7 @@
 mod bearer_tokens;
 mod bridge;
 mod counts;
+mod json_schema_suite;
 mod matrix_agents;
 mod metrics_page;
 mod mqtt_agents;

@@ -249,7 +249,7 @@ async fn a_silent_broker_or_a_missing_puback_costs_a_call_at_most_its_timeout() 
 async fn r130_r131_the_password_comes_from_the_environment_and_is_never_logged() {
     let broker = Mosquitto::start_with_user("gateway", "hunter2").await;
     for (password, accepted) in [("hunter2", true), ("hunter3", false)] {
-        let login = ", mqtt: {username: 'env:BROKER_USER', password: 'env:BROKER_PASSWORD'}";
+        let login = ", mqtt: {username: 'env:BROKER_USER', password: 'env:BROKER_PASSWORD', destinations: {origins: ['mqtt://127.0.0.1:*']}}";
         let build = with_short_timeouts(gateway(), login).document(document(&broker.url(), "a"));
         let gate = build.env("BROKER_USER", "gateway").env("BROKER_PASSWORD", password).start().await;
         let answer = invoke(&gate, json!({})).await;

@@ -68,7 +68,7 @@ async fn a_failed_resolution_is_not_the_callers_error() {
     site.json("/dead/agent.json", json!({"name": "d", "endpoint": format!("https://localhost:{closed}/")}));
     site.json("/meta/agent.json", json!({"name": "m", "endpoint": "https://169.254.169.254/latest"}));
     let gate = gateway_trusting(&authority)
-        .section("resolver: {https_fallback: false}\n")
+        .section("resolver: {allowed_addresses: [127.0.0.0/8], https_fallback: false}\n")
         .document(document("circle", &site.agent_uri("/a")))
         .document(document("nothing", &site.agent_uri("/nothing")))
         .document(document("closed", &format!("agent://localhost:{closed}/x")))
@@ -107,7 +107,7 @@ async fn r64_calls_that_wait_for_a_silent_domain_share_one_resolution() {
     })
     .await;
     let gate = gateway_trusting(&authority)
-        .section("resolver: {max_concurrency: 2, resolution_timeout: 4s}\n")
+        .section("resolver: {allowed_addresses: [127.0.0.0/8], max_concurrency: 2, resolution_timeout: 4s}\n")
         .document(document("silent", &format!("agent://localhost:{}/x", silent.address.port())))
         .document(document("well", &site.agent_uri("/p")))
         .start()

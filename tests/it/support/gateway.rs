@@ -97,6 +97,9 @@ impl GatewayBuilder {
         if !self.sections.iter().any(|section| section.starts_with("agents:")) {
             config.push_str("agents:\n  sources: [agents.json]\n");
         }
+        if !self.sections.iter().any(|section| section.starts_with("resolver:")) {
+            config.push_str("resolver: {allowed_addresses: [127.0.0.0/8]}\n");
+        }
         for section in &self.sections {
             let auth_end =
                 if section.starts_with(' ') { config.find("network:\n").unwrap_or(config.len()) } else { config.len() };

@@ -1,6 +1,11 @@
 //! Validation: documents that are stored unchanged, and documents that are rejected with every reason.
 
 use super::*;
+use crate::{
+    agent::{AgentEndpoint, AgentSource},
+    contract::{SchemaBudget, SchemaLimits},
+    registry::{AgentOwnership, PublisherBudget},
+};
 
 #[tokio::test]
 async fn r17_r20_a_document_is_stored_unchanged_except_for_a_missing_id() {
@@ -146,13 +151,31 @@ async fn r18_endpoints_that_the_gateway_must_not_reach_are_rejected() {
         "/invoke",
         "https://user:secret@192.0.2.1/",
         "https://2130706433/",
+        "https://10.0.0.1/",
+        "https://[fd00::1]/",
     ] {
         let reasons = fixture.rejection_reasons(document_with("endpoint", json!(endpoint))).await;
         assert!(reasons[0].starts_with("/endpoint: "), "{endpoint} {reasons:?}");
         assert!(!reasons[0].contains("secret"), "{reasons:?}");
     }
-    for endpoint in ["https://192.0.2.1/", "https://10.0.0.1/", "https://agent.invalid/", "agent+https://192.0.2.1"] {
+    for endpoint in ["https://192.0.2.1/", "https://agent.invalid/", "agent+https://192.0.2.1"] {
         fixture.registry.writes().publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn r41_servers_that_are_listed_for_a_publisher_may_be_private_and_others_are_refused() {
+    let listed = |config: &mut PublishConfig| {
+        config.publishers[0].endpoints =
+            Some(vec!["https://10.0.0.1:8443".parse().unwrap(), "https://*.example.com".parse().unwrap()]);
+    };
+    let fixture = open_registry_with(listed, &[]).await;
+    for endpoint in ["https://10.0.0.1:8443/", "https://agent.example.com/"] {
+        fixture.registry.writes().publish(ONE, document_with("endpoint", json!(endpoint))).await.unwrap();
+    }
+    for endpoint in ["https://10.0.0.1/", "https://example.com/", "https://192.0.2.1/", "wss://agent.example.com/"] {
+        let reasons = fixture.rejection_reasons(document_with("endpoint", json!(endpoint))).await;
+        assert!(reasons[0].contains("https://*.example.com"), "{endpoint} {reasons:?}");
     }
 }
 
@@ -199,4 +222,43 @@ fn r19_merge_patch_follows_the_examples_of_rfc_7396() {
         super::super::document_validation::apply_merge_patch(&mut target_copy, patch.clone());
         assert_eq!(target_copy, merged, "{target} with {patch}");
     }
+}
+
+/// A catalogue without agents that gives publishers these limits.
+struct Budgets(SchemaLimits);
+
+impl AgentOwnership for Budgets {
+    fn has_agent(&self, _: &AgentId) -> bool {
+        false
+    }
+
+    fn endpoint_owner(&self, _: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        None
+    }
+
+    fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
+        PublisherBudget { limits: self.0, budget: SchemaBudget::of_publisher(self.0) }
+    }
+}
+
+#[tokio::test]
+async fn r127_documents_beyond_the_budget_of_their_publisher_are_refused_when_they_are_published() {
+    let fixture = open_registry().await;
+    let limits = SchemaLimits { per_document: 16 << 20, per_source: u64::MAX, per_publisher: 1 << 20 };
+    fixture.registry.set_ownership(Arc::new(Budgets(limits)));
+    let patterns = |count: usize, length: usize| {
+        let pattern = |at: usize| (format!("p{at}"), json!({"pattern": format!("[ab]{{{}}}", length - at)}));
+        let properties: serde_json::Map<_, _> = (0..count).map(pattern).collect();
+        document_with("inputs", json!({"properties": properties}))
+    };
+    for (sent, setting) in [
+        (patterns(1_000, 9_000), "contract.max_compiled_size)"),
+        (patterns(6, 8_000), "max_compiled_size_per_publisher"),
+    ] {
+        let fault = fixture.registry.writes().publish(ONE, sent).await.unwrap_err();
+        assert_eq!(fault.code(), FaultCode::InvalidInput);
+        let violation = &fault.violations()[0];
+        assert!(violation.pointer == "/inputs" && violation.message.contains(setting), "{violation:?}");
+    }
+    fixture.publish_new(ONE, patterns(1, 60)).await;
 }

@@ -6,7 +6,7 @@ mod published_feed;
 mod write_authorization;
 
 use super::*;
-use crate::net::Cidr;
+use crate::net::AddressRange;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -44,7 +44,7 @@ async fn open_registry_with(change: impl FnOnce(&mut PublishConfig), allowed: &[
     let folder = TempDir::new().unwrap();
     let mut config = config(&folder);
     change(&mut config);
-    let allowed: Vec<Cidr> = allowed.iter().map(|range| range.parse().unwrap()).collect();
+    let allowed: Vec<AddressRange> = allowed.iter().map(|range| range.parse().unwrap()).collect();
     let registry = EmbeddedRegistry::open(&config, Arc::new(AddressPolicy::new(allowed))).await.unwrap();
     TestRegistry { registry, config, _folder: folder }
 }

@@ -1,7 +1,11 @@
 //! Authorization and preconditions of writes.
 
 use super::*;
-use crate::values::{ConfigDuration, etag};
+use crate::{
+    agent::{AgentEndpoint, AgentSource, DocumentWriter},
+    registry::{AgentOwnership, PublisherBudget},
+    values::{ConfigDuration, etag},
+};
 
 #[tokio::test]
 async fn r3_callers_that_are_not_listed_cannot_publish() {
@@ -271,11 +275,51 @@ async fn r19_concurrent_patches_are_all_applied() {
     assert!(names.iter().all(|name| stored[name] == true), "{stored}");
 }
 
+/// A source whose agents have these ids; the agents at `other.example.com` are another publisher's.
+struct OtherSource(&'static [&'static str]);
+
+impl AgentOwnership for OtherSource {
+    fn has_agent(&self, id: &AgentId) -> bool {
+        self.0.contains(&id.as_str())
+    }
+
+    fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        let source = |id: &str| AgentSource { name: "registry".into(), writer: DocumentWriter::Publisher(id.into()) };
+        endpoint.to_string().contains("other.example.com").then(|| Arc::new(source("key:two")))
+    }
+
+    fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
+        PublisherBudget::default()
+    }
+}
+
+#[tokio::test]
+async fn r41_a_publisher_may_not_name_the_server_of_another_owners_agent_or_a_private_address() {
+    let fixture = open_registry().await;
+    fixture.registry.set_ownership(Arc::new(OtherSource(&[])));
+    let at = |endpoint: &str| {
+        let mut document = document("evil2");
+        document["endpoint"] = json!(endpoint);
+        document
+    };
+    for endpoint in [
+        "https://other.example.com/secret",
+        "wss://other.example.com:443/x",
+        "https://10.0.0.7/x",
+        "https://[fd00::1]/x",
+    ] {
+        let refused = fixture.registry.writes().publish(ONE, at(endpoint)).await.unwrap_err();
+        assert_eq!(refused.code(), FaultCode::InvalidInput, "{endpoint}");
+        assert_eq!(refused.violations()[0].pointer, "/endpoint", "{endpoint}");
+    }
+    fixture.publish_new(TWO, at("https://other.example.com/secret")).await;
+}
+
 #[tokio::test]
 async fn r10_an_id_of_another_source_is_a_conflict_unless_published_before() {
     let fixture = open_registry().await;
     fixture.publish_new(ONE, document("both")).await;
-    fixture.registry.set_reserved_ids(Arc::new(|id| matches!(id.as_str(), "elsewhere" | "both")));
+    fixture.registry.set_ownership(Arc::new(OtherSource(&["elsewhere", "both"])));
     assert_eq!(
         fixture.registry.writes().publish(ONE, document("elsewhere")).await.unwrap_err().code(),
         FaultCode::Conflict

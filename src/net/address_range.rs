@@ -1,0 +1,115 @@
+//! Ranges of IP addresses, perhaps with a port: `10.0.0.0/8`, `fd00::/8:8443`, `127.0.0.1:8080`, `[::1]:8080`.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
+
+/// A range of IP addresses (CIDR), at every port or at one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddressRange {
+    network: IpAddr,
+    prefix_length: u8,
+    port: Option<u16>,
+}
+
+impl AddressRange {
+    /// Whether the range contains `address`. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) counts as IPv4.
+    pub fn contains(&self, address: SocketAddr) -> bool {
+        self.port.is_none_or(|port| port == address.port()) && self.contains_ip(address.ip())
+    }
+
+    fn contains_ip(&self, ip: IpAddr) -> bool {
+        match (self.network, ip.to_canonical()) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0);
+                base.to_bits() & mask == ip.to_bits() & mask
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix_length)).unwrap_or(0);
+                base.to_bits() & mask == ip.to_bits() & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for AddressRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || {
+            format!(
+                "'{text}' is not an address range (write 10.0.0.0/8, fd00::/8 or one address; for one port 10.0.0.0/8:443, [::1]:443)"
+            )
+        };
+        let (base, prefix_length, port) = split_range(text).ok_or_else(invalid)?;
+        let base: IpAddr = base.parse().map_err(|_| invalid())?;
+        let max_prefix_length = if base.is_ipv4() { 32 } else { 128 };
+        let prefix_length = prefix_length.unwrap_or(max_prefix_length);
+        if prefix_length > max_prefix_length || port == Some(0) {
+            return Err(invalid());
+        }
+        Ok(Self { network: base, prefix_length, port })
+    }
+}
+
+/// Splits a range into the address, the length of the prefix and the port.
+fn split_range(text: &str) -> Option<(&str, Option<u8>, Option<u16>)> {
+    if let Some((base, rest)) = text.split_once('/') {
+        let (length, port) = match rest.split_once(':') {
+            Some((length, port)) => (length, Some(parse_digits(port)?)),
+            None => (rest, None),
+        };
+        return Some((base, Some(parse_digits(length)?), port));
+    }
+    if let Some((base, rest)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        return Some((base, None, Some(parse_digits(rest.strip_prefix(':')?)?)));
+    }
+    match text.split_once(':') {
+        // An IPv6 address has several colons, and takes a port in brackets only.
+        Some((base, port)) if !port.contains(':') => Some((base, None, Some(parse_digits(port)?))),
+        _ => Some((text, None, None)),
+    }
+}
+
+/// Parses a number without a sign.
+fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+impl fmt::Display for AddressRange {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}/{}", self.network, self.prefix_length)?;
+        self.port.map_or(Ok(()), |port| write!(to, ":{port}"))
+    }
+}
+
+impl serde::Serialize for AddressRange {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for AddressRange {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for AddressRange {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AddressRange".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": r"^\[?[0-9A-Fa-f:.]+\]?(/\d{1,3})?(:\d{1,5})?$",
+            "description": "A range of IP addresses, such as 10.0.0.0/8 or fd00::/8, or one address; with a port \
+                10.0.0.0/8:8443, 10.0.0.1:8443 or [fd00::1]:8443.",
+        })
+    }
+}
