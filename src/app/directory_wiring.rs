@@ -5,7 +5,7 @@ use crate::{
     agent::metadata_schema,
     auth::Authorizer,
     config::GatewayConfig,
-    directory::{AcceptedCredentials, AgentDirectory, IndexProgress},
+    directory::{AcceptedCredentials, AgentDirectory, IndexProgress, LastModifiedTable, VisibilityMaskCache},
     gateway::{DelegationPolicy, Route},
     registry::{Catalogue, EmbeddedRegistry},
     resolver::UriResolver,
@@ -74,6 +74,8 @@ pub(super) fn build_directory(
     let index = Arc::clone(&search_indexer.index);
     Ok(Arc::new(AgentDirectory {
         index,
+        masks: VisibilityMaskCache::default(),
+        last_modified: LastModifiedTable::default(),
         index_progress: Some(search_indexer.index_progress()),
         registry,
         signing_key: signer,

@@ -4,6 +4,7 @@
 use super::{
     accepted_credentials::AcceptedCredentials,
     directory_call::{DirectoryCall, DirectoryResponse},
+    last_modified_table::LastModifiedTable,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -54,7 +55,7 @@ impl Representation {
         self.body
     }
 
-    /// Sets the time of the last change; the default is the last change of any agent.
+    /// Sets the time of the last change; the default is when it was first served to the caller.
     pub(super) fn with_last_modified(mut self, last_modified: SystemTime) -> Self {
         self.last_modified = Some(last_modified);
         self
@@ -66,12 +67,13 @@ impl Representation {
         call: &DirectoryCall<'_>,
         max_age: Duration,
         credentials: &AcceptedCredentials,
+        first_served: &LastModifiedTable,
     ) -> DirectoryResponse {
-        let last_modified = last_modified_second(
-            self.last_modified.unwrap_or_else(|| call.visibility.last_changed()),
-            SystemTime::now(),
-        );
-        let tag = etag(&self.body);
+        let (tag, now) = (etag(&self.body), unix_seconds(SystemTime::now()));
+        let last_modified = match self.last_modified {
+            Some(changed) => last_modified_second(unix_seconds(changed), now),
+            None => first_served.date(call, &tag, now),
+        };
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, text: &str| {
             if let Ok(value) = HeaderValue::from_str(text) {
@@ -97,12 +99,12 @@ impl Representation {
 
 /// Returns the second of the last modification. A date has no fractions: a resource that changed in the current second
 /// may change in it again, so it is dated one second earlier, and no caller keeps the first state for good.
-fn last_modified_second(changed: SystemTime, now: SystemTime) -> i64 {
-    let seconds = |time: SystemTime| {
-        let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        i64::try_from(seconds).unwrap_or(i64::MAX)
-    };
-    seconds(changed).min(seconds(now) - 1)
+fn last_modified_second(changed: i64, now: i64) -> i64 {
+    changed.min(now - 1)
+}
+
+fn unix_seconds(time: SystemTime) -> i64 {
+    i64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Returns whether the caller has the representation: tags take precedence over dates (RFC 9110 §13.2.2).

@@ -9,16 +9,16 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 /// The agents visible to one caller, at one moment.
 pub trait AgentVisibility: Send + Sync {
     /// Returns the agent `id` if it is visible to the caller.
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
-    /// Returns whether `agent` is visible to the caller.
+    /// Returns whether a document of an agent is visible to the caller. This depends on the document and on what decides
+    /// which agents the caller may call, and not on the agents that are served at this moment: the search index may be
+    /// ahead of them or behind, and keeps the answer.
     fn is_visible(&self, agent: &Agent) -> bool;
-    /// Returns when any agent last changed.
-    fn last_changed(&self) -> SystemTime;
 }
 
 /// A call to the directory.

@@ -17,6 +17,7 @@ mod framework_discovery;
 mod index_progress;
 mod intent_resolution;
 mod json_object_builder;
+mod last_modified_table;
 mod media_types;
 mod name_resolution;
 mod openapi;
@@ -24,6 +25,7 @@ mod publishing;
 mod query_params;
 mod request_body;
 mod search_filters;
+mod visibility_mask_cache;
 mod visible_agent_search;
 
 pub use accepted_credentials::AcceptedCredentials;
@@ -31,6 +33,8 @@ pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig};
 pub use directory_call::{AgentVisibility, DirectoryCall, DirectoryResponse};
 pub use directory_request::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS};
 pub use index_progress::IndexProgress;
+pub use last_modified_table::LastModifiedTable;
+pub use visibility_mask_cache::VisibilityMaskCache;
 
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -61,6 +65,10 @@ const INDEX_WAIT: Duration = Duration::from_secs(1);
 pub struct AgentDirectory {
     /// Search index of the agents.
     pub index: Arc<search::SearchIndex>,
+    /// What callers see in the index, under this configuration.
+    pub masks: VisibilityMaskCache,
+    /// Dates of the representations that were served.
+    pub last_modified: LastModifiedTable,
     /// Progress of the index; `None` if nothing waits for it.
     pub index_progress: Option<IndexProgress>,
     /// Registry that stores published agents; `None` if publishing is disabled.
@@ -114,7 +122,12 @@ impl AgentDirectory {
             }
             _ => {
                 let representation = self.representation(&call).await?;
-                Ok(representation.into_response(&call, self.config.max_age.get(), &self.credentials))
+                Ok(representation.into_response(
+                    &call,
+                    self.config.max_age.get(),
+                    &self.credentials,
+                    &self.last_modified,
+                ))
             }
         }
     }
@@ -156,7 +169,7 @@ impl AgentDirectory {
     }
 
     fn search(&self) -> VisibleAgentSearch<'_> {
-        VisibleAgentSearch { index: &self.index }
+        VisibleAgentSearch { index: &self.index, masks: &self.masks }
     }
 
     fn agent_lists(&self) -> AgentListHandler<'_> {

@@ -1,6 +1,6 @@
 //! Searches of the agents that a caller sees (R3), for every list and every document of several agents.
 
-use super::DirectoryCall;
+use super::{DirectoryCall, VisibilityMaskCache};
 use crate::search::{SearchFilters, SearchIndex, SearchQuery, SearchResults};
 
 /// Maximum number of characters of a query's text.
@@ -20,6 +20,7 @@ pub(super) struct HitRange {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VisibleAgentSearch<'a> {
     pub(super) index: &'a SearchIndex,
+    pub(super) masks: &'a VisibilityMaskCache,
 }
 
 impl VisibleAgentSearch<'_> {
@@ -32,7 +33,10 @@ impl VisibleAgentSearch<'_> {
         range: HitRange,
     ) -> SearchResults {
         let query = SearchQuery { filters, text: text.to_owned(), skip: range.skip, top: range.top };
-        self.index.search(&query, &|agent| call.visibility.is_visible(agent))
+        let mut results = self.masks.view(self.index, call).search(&query);
+        // The index may be behind: an agent that was removed, or that the caller may no longer see, is not shown.
+        results.hits.retain(|hit| call.visibility.visible_agent(hit.agent.id.as_str()).is_some());
+        results
     }
 
     /// Returns the agents that the gateway's own documents list.

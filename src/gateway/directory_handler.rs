@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    auth::{Authorizer, Caller},
+    auth::{AgentAuthRequirements, Authorizer, Caller},
     directory::{AgentVisibility, DirectoryCall, DirectoryRequest},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
@@ -17,10 +17,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::Method;
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 /// The largest body of a directory request, independent of the bounds of calls.
 const MAX_BODY: usize = 1 << 20;
@@ -98,12 +95,12 @@ struct CallerView<'a> {
 }
 
 impl CallerView<'_> {
-    fn is_visible(&self, route: &Route) -> bool {
-        let agent = &route.agent;
-        if self.public_agents.iter().any(|glob| glob.matches(agent.id.as_str())) {
-            return true;
-        }
-        may_call(self.auth, self.caller, route)
+    fn is_route_visible(&self, route: &Route) -> bool {
+        self.is_public(&route.agent) || may_call(self.auth, self.caller, route)
+    }
+
+    fn is_public(&self, agent: &Agent) -> bool {
+        self.public_agents.iter().any(|glob| glob.matches(agent.id.as_str()))
     }
 }
 
@@ -111,14 +108,18 @@ impl AgentVisibility for CallerView<'_> {
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>> {
         let route =
             self.snapshot.get(id).or(self.on_demand_route.as_ref().filter(|route| route.agent.id.as_str() == id))?;
-        self.is_visible(route).then(|| Arc::clone(&route.agent))
+        self.is_route_visible(route).then(|| Arc::clone(&route.agent))
     }
 
     fn is_visible(&self, agent: &Agent) -> bool {
-        self.snapshot.get(agent.id.as_str()).is_some_and(|route| self.is_visible(route))
-    }
-
-    fn last_changed(&self) -> SystemTime {
-        self.snapshot.created_at
+        match self.snapshot.get(agent.id.as_str()) {
+            Some(route) if route.agent.digest == agent.digest => self.is_route_visible(route),
+            // The search index has another version of the agent than this snapshot.
+            _ => {
+                let grants = self.auth.grants_for_agent(agent);
+                let requirements = AgentAuthRequirements { authentication: &agent.authentication, grants: &grants };
+                self.is_public(agent) || self.auth.is_call_allowed(self.caller, &requirements)
+            }
+        }
     }
 }

@@ -19,6 +19,11 @@ impl Bitset {
         }
     }
 
+    /// Returns whether `slot` is a member.
+    pub(super) fn contains(&self, slot: u32) -> bool {
+        self.words.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
     /// Intersects this set with `other`.
     pub(super) fn intersect(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {

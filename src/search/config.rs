@@ -8,7 +8,8 @@ use std::str::FromStr;
 /// Search over agents.
 ///
 /// An agent whose text has forty different words costs about 370 bytes here, 132 of them for the built-in model. During
-/// an update, the old index and the new one are both in memory. At most 16 KiB of an agent's text are indexed.
+/// an update, the old index and the new one are both in memory. Callers that see the same agents share one bit for each
+/// agent; at most 256 such sets are kept. At most 16 KiB of an agent's text are indexed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Search")]
 #[serde(deny_unknown_fields, default)]

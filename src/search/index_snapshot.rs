@@ -6,7 +6,7 @@ use super::{
     bitset::Bitset,
     embedding::EmbeddingModel,
     embedding_table::{EmbeddingTable, slot_map},
-    inverted_index::{InvertedIndex, PostingsBuilder},
+    inverted_index::{InvertedIndex, PostingsBuilder, REMOVED_SLOT},
 };
 use crate::agent::{Agent, AgentStatus};
 use std::sync::Arc;
@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// Snapshot of the indexed agents.
 #[derive(Debug, Default)]
 pub(super) struct IndexSnapshot {
+    /// Number of the snapshot; each update makes the next one.
+    pub(super) generation: u64,
+    /// For each slot the slot that the unchanged agent had in the previous snapshot, or [`REMOVED_SLOT`].
+    pub(super) previous_slots: Vec<u32>,
     /// Agents by slot.
     pub(super) agents: Vec<Arc<Agent>>,
     /// Terms of their texts, and facets.
@@ -56,6 +60,8 @@ impl IndexSnapshot {
             }
         }
         next.terms = self.terms.merge(&slot_map(&previous_slots, self.agents.len()), postings);
+        next.generation = self.generation + 1;
+        next.previous_slots = previous_slots.into_iter().map(|slot| slot.unwrap_or(REMOVED_SLOT)).collect();
         next.agents = agents;
         next
     }

@@ -50,10 +50,6 @@ pub(super) struct Postings<'a> {
 }
 
 impl Postings<'_> {
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
     pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().copied()
     }

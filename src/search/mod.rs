@@ -1,10 +1,9 @@
-//! Search over the served agents: filters, BM25 ranking and semantic ranking. It is independent of callers: visibility
-//! to a caller is a predicate of each search.
+//! Search over the served agents: filters, BM25 ranking and semantic ranking. It knows no callers: a search has a mask
+//! of the agents that its caller may see, and every result, score and statistic comes from these agents only.
 //!
 //! An update builds a new snapshot beside the current one, and swaps it in: searches never wait for an update, and each
 //! sees all of an update or none of it. The module has its own index instead of a search engine: filters, terms and
-//! vectors share one numbering of agents, so that an update is one merge, a search is three passes over arrays, and the
-//! predicate runs only for the agents that a result page may contain.
+//! vectors share one numbering of agents, so that an update is one merge, and a search is three passes over arrays.
 
 mod agent_indexer;
 mod bitset;
@@ -20,9 +19,11 @@ mod scoring;
 mod search_query;
 mod term_tokenizer;
 mod text_truncation;
+mod visibility_mask;
 
 pub use config::{ModelSource, Ranking, SearchConfig};
 pub use search_query::{SearchFilters, SearchQuery, StatusFilter};
+pub use visibility_mask::VisibilityMask;
 
 use crate::agent::Agent;
 use arc_swap::ArcSwap;
@@ -91,30 +92,16 @@ impl SearchIndex {
         self.snapshot.store(Arc::new(next));
     }
 
-    /// Returns the agents that match `query` and satisfy `visible`. Without a text to rank by, all agents that match
-    /// the filters are hits; with a text, only those that share a term or a meaning with it.
-    ///
-    /// `visible` is called for the best agents only, and at most once for each agent.
-    pub fn search(&self, query: &SearchQuery, visible: &dyn Fn(&Agent) -> bool) -> SearchResults {
+    /// Returns the index as it is now, for callers that see the same agents. `cached` is the mask of an earlier view of
+    /// these callers. `is_visible` must depend on the agent's document only, and is called for the agents that are new
+    /// or changed since then; without a mask for all agents.
+    pub fn view(&self, cached: Option<&Arc<VisibilityMask>>, is_visible: &dyn Fn(&Agent) -> bool) -> IndexView<'_> {
         let snapshot = self.snapshot.load_full();
-        let matching = facet_filter::matching_slots(&snapshot, &query.filters);
-        let visible_agent = |slot: u32| snapshot.agents.get(slot as usize).filter(|agent| visible(agent));
-        let end = query.skip.saturating_add(query.top).saturating_add(1);
-        let Some(prepared) = PreparedQuery::new(&query.text, self.model.as_deref(), self.scoring_mode()) else {
-            let hits = matching.iter().filter_map(visible_agent).skip(query.skip).take(end - query.skip);
-            return SearchResults::from_hits(
-                hits.map(|agent| SearchHit { agent: Arc::clone(agent), score: None }),
-                query.top,
-            );
+        let mask = match cached {
+            Some(mask) if mask.is_current(&snapshot) => Arc::clone(mask),
+            _ => Arc::new(VisibilityMask::new(&snapshot, cached.map(|mask| &**mask), is_visible)),
         };
-        let best = best_visible(prepared.score_slots(&snapshot, &matching), end, &|slot| visible_agent(slot).is_some());
-        let agent_and_score =
-            |scored: &ScoredSlot| Some((snapshot.agents.get(scored.slot() as usize)?, scored.score()));
-        let hits = best.iter().skip(query.skip).filter_map(agent_and_score);
-        SearchResults::from_hits(
-            hits.map(|(agent, score)| SearchHit { agent: Arc::clone(agent), score: Some(score) }),
-            query.top,
-        )
+        IndexView { index: self, snapshot, mask }
     }
 
     fn scoring_mode(&self) -> ScoringMode {
@@ -126,6 +113,39 @@ impl SearchIndex {
     }
 }
 
+/// One state of the index, as its callers see it.
+#[derive(Debug)]
+pub struct IndexView<'a> {
+    index: &'a SearchIndex,
+    snapshot: Arc<IndexSnapshot>,
+    mask: Arc<VisibilityMask>,
+}
+
+impl IndexView<'_> {
+    /// Returns the mask, for the next view.
+    pub fn mask(&self) -> &Arc<VisibilityMask> {
+        &self.mask
+    }
+
+    /// Returns the visible agents that match `query`. Without a text to rank by, all agents that match the filters are
+    /// hits; with a text, only those that share a term or a meaning with it.
+    pub fn search(&self, query: &SearchQuery) -> SearchResults {
+        let snapshot = &*self.snapshot;
+        let mut matching = facet_filter::matching_slots(snapshot, &query.filters);
+        matching.intersect(self.mask.slots());
+        let agent = |slot: u32| snapshot.agents.get(slot as usize).map(Arc::clone);
+        let model = self.index.model.as_deref();
+        let Some(prepared) = PreparedQuery::new(&query.text, model, self.index.scoring_mode()) else {
+            let hits = matching.iter().skip(query.skip).filter_map(agent);
+            return SearchResults::from_hits(hits.map(|agent| SearchHit { agent, score: None }), query.top);
+        };
+        let mut heap = BinaryHeap::from(prepared.score_slots(snapshot, &self.mask, &matching));
+        let best_first = iter::from_fn(|| heap.pop()).skip(query.skip);
+        let hit = |scored: ScoredSlot| Some(SearchHit { agent: agent(scored.slot())?, score: Some(scored.score()) });
+        SearchResults::from_hits(best_first.filter_map(hit), query.top)
+    }
+}
+
 impl SearchResults {
     /// Takes the first `top` hits.
     fn from_hits(hits: impl Iterator<Item = SearchHit>, top: usize) -> Self {
@@ -134,23 +154,6 @@ impl SearchResults {
         hits.truncate(top);
         Self { hits, has_more }
     }
-}
-
-/// Returns the best `count` visible slots, the best first.
-fn best_visible(scored: Vec<ScoredSlot>, count: usize, visible: &dyn Fn(u32) -> bool) -> Vec<ScoredSlot> {
-    let (mut heap, mut best) = (BinaryHeap::from(scored), Vec::new());
-    let mut checks_left = count.saturating_mul(4).max(256);
-    while best.len() < count && checks_left > 0 {
-        let Some(candidate) = heap.pop() else { return best };
-        checks_left -= 1;
-        best.extend(visible(candidate.slot()).then_some(candidate));
-    }
-    // If few agents are visible, popping would sort all of them: filter by visibility first.
-    if best.len() < count {
-        heap.retain(|candidate| visible(candidate.slot()));
-        best.extend(iter::from_fn(|| heap.pop()).take(count - best.len()));
-    }
-    best
 }
 
 impl fmt::Debug for SearchIndex {

@@ -1,5 +1,6 @@
 //! Scoring of agents for a text: by shared terms (BM25), by similarity of meaning, or by both. Every score is between 0
-//! and 1 and independent of the other agents' scores.
+//! and 1. The statistics of terms count visible agents only, and a term of hidden agents alone counts as unknown:
+//! hidden agents change neither a score nor the order.
 
 use super::{
     bitset::Bitset,
@@ -10,6 +11,7 @@ use super::{
     inverted_index::InvertedIndex,
     term_tokenizer::{TermTokenizer, TextRole},
     text_truncation::truncate,
+    visibility_mask::VisibilityMask,
 };
 use std::collections::BTreeSet;
 
@@ -89,9 +91,14 @@ impl PreparedQuery {
         })
     }
 
-    /// Scores the slots of `matching`, and returns those that match, unordered.
-    pub(super) fn score_slots(&self, snapshot: &IndexSnapshot, matching: &Bitset) -> Vec<ScoredSlot> {
-        let term_scores = if self.terms.is_empty() { Vec::new() } else { bm25_scores(snapshot, &self.terms) };
+    /// Scores the slots of `matching`, which must all be visible, and returns those that match, unordered.
+    pub(super) fn score_slots(
+        &self,
+        snapshot: &IndexSnapshot,
+        visible: &VisibilityMask,
+        matching: &Bitset,
+    ) -> Vec<ScoredSlot> {
+        let term_scores = if self.terms.is_empty() { Vec::new() } else { bm25_scores(snapshot, visible, &self.terms) };
         let term_score = |slot: u32| term_scores.get(slot as usize).copied().unwrap_or_default();
         let Some(query_vector) = &self.query_vector else {
             let matches = matching.iter().filter(|slot| term_score(*slot) > 0.0);
@@ -118,28 +125,32 @@ fn query_terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// Returns the BM25 score of every slot, as a share of the maximum possible score.
-fn bm25_scores(snapshot: &IndexSnapshot, terms: &[String]) -> Vec<f32> {
+/// A term that visible agents have, for a term of the query.
+struct MatchedTerm {
+    position: usize,
+    /// Likelihood that the query means this term.
+    likelihood: f32,
+    inverse_document_frequency: f32,
+}
+
+/// Returns the BM25 score of every slot, as a share of the maximum possible score. The scores of hidden slots are 0.
+fn bm25_scores(snapshot: &IndexSnapshot, visible: &VisibilityMask, terms: &[String]) -> Vec<f32> {
     let mut scores = vec![0.0f32; snapshot.agents.len()];
-    let count = snapshot.agents.len() as f32;
-    let mean_length = snapshot.lengths.iter().sum::<f32>() / count.max(1.0);
-    let inverse_document_frequency = |at: usize| {
-        let document_frequency = snapshot.terms.postings(at).len() as f32;
-        (1.0 + (count - document_frequency + 0.5) / (document_frequency + 0.5)).ln()
-    };
-    let unknown_term_weight = (1.0 + (count + 0.5) / 0.5).ln();
+    let mean_length = visible.mean_length().max(1.0);
+    let unknown_term_weight = inverse_document_frequency(visible, 0);
     let (mut max_score, mut fuzzy_lookups) = (0.0, MAX_FUZZY_LOOKUPS);
     for term in terms {
-        let matches = matching_terms(&snapshot.terms, term, &mut fuzzy_lookups);
+        let matches = matching_terms(&snapshot.terms, visible, term, &mut fuzzy_lookups);
         max_score += matches
             .iter()
-            .map(|(at, _)| inverse_document_frequency(*at))
+            .map(|matched| matched.inverse_document_frequency)
             .reduce(f32::max)
             .unwrap_or(unknown_term_weight);
-        for (at, likelihood) in matches {
-            let term_weight = likelihood * inverse_document_frequency(at);
-            for (slot, weight) in snapshot.terms.postings(at).iter() {
-                let length = snapshot.lengths.get(slot as usize).copied().unwrap_or_default() / mean_length.max(1.0);
+        for matched in matches {
+            let term_weight = matched.likelihood * matched.inverse_document_frequency;
+            let postings = snapshot.terms.postings(matched.position);
+            for (slot, weight) in postings.iter().filter(|(slot, _)| visible.slots().contains(*slot)) {
+                let length = snapshot.lengths.get(slot as usize).copied().unwrap_or_default() / mean_length;
                 let weight = f32::from(weight);
                 let share = weight / (weight + BM25_K1 * (1.0 - BM25_B + BM25_B * length));
                 scores.get_mut(slot as usize).into_iter().for_each(|score| *score += term_weight * share);
@@ -150,16 +161,28 @@ fn bm25_scores(snapshot: &IndexSnapshot, terms: &[String]) -> Vec<f32> {
     scores
 }
 
-/// Returns the position of `term`, or of similar terms, each with its likelihood.
-fn matching_terms(index: &InvertedIndex, term: &str, fuzzy_lookups: &mut usize) -> Vec<(usize, f32)> {
-    if let Some(at) = index.find_term(term) {
-        return vec![(at, 1.0)];
+fn inverse_document_frequency(visible: &VisibilityMask, document_frequency: usize) -> f32 {
+    let (count, document_frequency) = (visible.agent_count() as f32, document_frequency as f32);
+    (1.0 + (count - document_frequency + 0.5) / (document_frequency + 0.5)).ln()
+}
+
+/// Returns `term`, or similar terms if no visible agent has it.
+fn matching_terms(
+    index: &InvertedIndex,
+    visible: &VisibilityMask,
+    term: &str,
+    fuzzy_lookups: &mut usize,
+) -> Vec<MatchedTerm> {
+    let matched_term = |position: usize, likelihood: f32| {
+        let document_frequency = visible.document_frequency(index.postings(position));
+        let inverse_document_frequency = inverse_document_frequency(visible, document_frequency);
+        (document_frequency > 0).then_some(MatchedTerm { position, likelihood, inverse_document_frequency })
+    };
+    if let Some(exact) = index.find_term(term).and_then(|position| matched_term(position, 1.0)) {
+        return vec![exact];
     }
-    match fuzzy_lookups.checked_sub(1) {
-        Some(remaining) => {
-            *fuzzy_lookups = remaining;
-            similar_terms(index, term)
-        }
-        None => Vec::new(),
-    }
+    let Some(remaining) = fuzzy_lookups.checked_sub(1) else { return Vec::new() };
+    *fuzzy_lookups = remaining;
+    let similar = similar_terms(index, visible, term).into_iter();
+    similar.filter_map(|(position, likelihood)| matched_term(position, likelihood)).collect()
 }

@@ -6,11 +6,11 @@
 //! to one number has missed none before it.
 
 use super::document_store::{
-    ChangeBatch, ChangeCursor, DocumentChange, DocumentWrite, HistoryEntry, MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES,
-    MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal,
+    ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentWrite, HistoryEntry, MAX_HISTORY_BYTES,
+    MAX_HISTORY_CHANGES, MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal,
 };
 use crate::values::etag;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
 /// Schema migrations: each converts the tables of one version to the next. A released migration never changes.
@@ -26,6 +26,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
     create table gatepost_removed (id text primary key, revision bigint not null unique);
 ",
     super::tasks::TABLES,
+    "
+    create table gatepost_deleted_ids (id text primary key, owner text not null, at bigint not null);
+    create index gatepost_deleted_ids_owner on gatepost_deleted_ids (owner, at);
+    create index gatepost_deleted_ids_at on gatepost_deleted_ids (at);
+",
 ];
 
 /// Table created before the first migration: the version of the schema, the identity and the counters of the store.
@@ -51,6 +56,8 @@ pub(super) const SELECT_CHANGES: &str = "
 pub(super) const SELECT_HISTORY: &str =
     "select at, by, document from gatepost_history where id = $1 order by revision desc limit $2";
 
+pub(super) const SELECT_DELETED_ID: &str = "select owner, at from gatepost_deleted_ids where id = $1";
+
 const INSERT_DOCUMENT: &str = "insert into gatepost_documents (id, document, owner, created, updated, revision)
     values ($1, $2, $3, $4, $5, $6)";
 const UPDATE_DOCUMENT: &str = "update gatepost_documents
@@ -71,6 +78,15 @@ const RAISE_FLOOR: &str = "update gatepost_state set floor = coalesce(
 const FORGET_HISTORY: &str = "delete from gatepost_history where id in (
     select id from gatepost_removed where revision <= (select floor from gatepost_state))";
 const FORGET_REMOVED: &str = "delete from gatepost_removed where revision <= (select floor from gatepost_state)";
+/// An id that has a row was published again by a gateway that does not know this table.
+const INSERT_DELETED_ID: &str = "insert into gatepost_deleted_ids (id, owner, at) values ($1, $2, $3)
+    on conflict (id) do update set owner = excluded.owner, at = excluded.at";
+const DELETE_DELETED_ID: &str = "delete from gatepost_deleted_ids where id = $1";
+const FORGET_EXPIRED_IDS: &str = "delete from gatepost_deleted_ids where at <= $1";
+const FORGET_IDS_OF_OWNER: &str = "delete from gatepost_deleted_ids where owner = $1 and at <= (
+    select at from gatepost_deleted_ids where owner = $1 order by at desc limit 1 offset $2)";
+const FORGET_IDS: &str = "delete from gatepost_deleted_ids where at <= (
+    select at from gatepost_deleted_ids order by at desc limit 1 offset $1)";
 
 /// A value in a statement.
 #[derive(Debug)]
@@ -91,6 +107,8 @@ pub(super) struct WriteContext {
     pub(super) documents: i64,
     /// The current document.
     pub(super) current: Option<StoredDocument>,
+    /// The last deletion of the id; read only for a new document.
+    pub(super) deleted: Option<DeletedId>,
     /// Number of documents of the owner; counted only for a new document.
     pub(super) owner_documents: i64,
 }
@@ -102,9 +120,10 @@ pub(super) fn plan_write(
     now: OffsetDateTime,
 ) -> Result<(Vec<SqlStatement>, WriteEffect), WriteRefusal> {
     let revision = context.revision;
-    check_preconditions(write, &context)?;
+    check_preconditions(write, &context, now)?;
     let Some(document) = &write.document else {
-        return Ok((removal_statements(write, revision, now), WriteEffect::Removed(to_u64(revision))));
+        let owner = context.current.map_or_else(|| Arc::clone(&write.writer), |current| current.owner);
+        return Ok((removal_statements(write, &owner, revision, now), WriteEffect::Removed(to_u64(revision))));
     };
     let record = history_statement(write, revision, now);
     let current = context.current.as_ref();
@@ -144,6 +163,7 @@ pub(super) fn plan_write(
                 (ADD_TO_COUNT, vec![SqlValue::Number(1)]),
                 record,
                 (DELETE_REMOVED, vec![text_value(&write.id)]),
+                (DELETE_DELETED_ID, vec![text_value(&write.id)]),
                 trim_statement(&write.id),
             ];
             Ok((steps, WriteEffect::Created(stored)))
@@ -151,8 +171,13 @@ pub(super) fn plan_write(
     }
 }
 
-fn removal_statements(write: &DocumentWrite, revision: i64, now: OffsetDateTime) -> Vec<SqlStatement> {
-    vec![
+fn removal_statements(
+    write: &DocumentWrite,
+    owner: &Arc<str>,
+    revision: i64,
+    now: OffsetDateTime,
+) -> Vec<SqlStatement> {
+    let mut statements = vec![
         (DELETE_DOCUMENT, vec![text_value(&write.id)]),
         (ADD_TO_COUNT, vec![SqlValue::Number(-1)]),
         history_statement(write, revision, now),
@@ -161,6 +186,21 @@ fn removal_statements(write: &DocumentWrite, revision: i64, now: OffsetDateTime)
         (RAISE_FLOOR, vec![SqlValue::Number(to_i64(MAX_REMOVED_DOCUMENTS))]),
         (FORGET_HISTORY, Vec::new()),
         (FORGET_REMOVED, Vec::new()),
+    ];
+    statements.extend(reservation_statements(write, owner, now));
+    statements
+}
+
+/// Reserves the id for the owner of the deleted document, and forgets reservations that have ended or are too many.
+fn reservation_statements(write: &DocumentWrite, owner: &Arc<str>, now: OffsetDateTime) -> Vec<SqlStatement> {
+    let expired = SqlValue::Number(to_micros(now).saturating_sub(duration_to_micros(write.deleted_id_retention)));
+    let (per_owner, total) = write.limits;
+    let limit = |count: u32| SqlValue::Number(i64::from(count));
+    vec![
+        (INSERT_DELETED_ID, vec![text_value(&write.id), text_value(owner), SqlValue::Number(to_micros(now))]),
+        (FORGET_EXPIRED_IDS, vec![expired]),
+        (FORGET_IDS_OF_OWNER, vec![text_value(owner), limit(per_owner)]),
+        (FORGET_IDS, vec![limit(total)]),
     ]
 }
 
@@ -180,10 +220,15 @@ fn trim_statement(id: &Arc<str>) -> SqlStatement {
 }
 
 /// Checks the preconditions. Ownership comes first, so that entity tags of another owner's document cannot be guessed.
-fn check_preconditions(write: &DocumentWrite, context: &WriteContext) -> Result<(), WriteRefusal> {
+fn check_preconditions(write: &DocumentWrite, context: &WriteContext, now: OffsetDateTime) -> Result<(), WriteRefusal> {
     let current = context.current.as_ref();
+    let is_reserved = |deleted: &&DeletedId| deleted.is_reserved(write.deleted_id_retention, now);
+    let reserved_for = context.deleted.as_ref().filter(is_reserved).map(|deleted| &deleted.owner);
     match current {
         None if write.document.is_none() => return Err(WriteRefusal::NotFound),
+        None if reserved_for.is_some_and(|owner| *owner != write.writer) && !write.any_owner => {
+            return Err(WriteRefusal::NotOwner);
+        }
         Some(stored) if stored.owner != write.writer && !write.any_owner => return Err(WriteRefusal::NotOwner),
         _ => {}
     }
@@ -248,6 +293,11 @@ pub(super) fn document_from_columns(texts: [String; 3], numbers: [i64; 3]) -> St
     }
 }
 
+/// Builds a deleted id from its columns, in the order of [`SELECT_DELETED_ID`].
+pub(super) fn deleted_id_from_columns(owner: String, at: i64) -> DeletedId {
+    DeletedId { owner: owner.into(), deleted: from_micros(at) }
+}
+
 /// Builds a history entry from its columns, in the order of [`SELECT_HISTORY`].
 pub(super) fn history_from_columns(at: i64, by: String, document: Option<String>) -> HistoryEntry {
     HistoryEntry { at: from_micros(at), writer: by.into(), document: document.map(Into::into) }
@@ -259,6 +309,10 @@ pub(super) fn from_micros(micros: i64) -> OffsetDateTime {
 
 pub(super) fn to_micros(time: OffsetDateTime) -> i64 {
     i64::try_from(time.unix_timestamp_nanos() / 1_000).unwrap_or_default()
+}
+
+fn duration_to_micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn to_u64(revision: i64) -> u64 {

@@ -1,7 +1,7 @@
 //! The trait of a document store, and the documents, writes and changes that pass through it.
 
 use crate::fault::Result;
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -40,6 +40,12 @@ pub trait DocumentStore: fmt::Debug + Send + Sync {
     /// `Overloaded`.
     async fn history(&self, id: &str, limit: usize) -> Result<Vec<HistoryEntry>>;
 
+    /// Returns the last deletion of this id, unless the id has a document or the deletion was forgotten.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>>;
+
     /// Notified when documents may have changed, by this gateway or by another one that shares the store.
     fn watch_changes(&self) -> watch::Receiver<u64>;
 }
@@ -59,6 +65,23 @@ pub struct StoredDocument {
     pub updated: OffsetDateTime,
     /// Number of the change that wrote it. Numbers increase over all documents.
     pub revision: u64,
+}
+
+/// The id of a deleted document, which stays reserved for its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletedId {
+    /// Owner of the deleted document.
+    pub owner: Arc<str>,
+    /// Time of the deletion.
+    pub deleted: OffsetDateTime,
+}
+
+impl DeletedId {
+    /// Returns whether the id is still reserved at `now`; `retention` is the term of reservations.
+    pub fn is_reserved(&self, retention: Duration, now: OffsetDateTime) -> bool {
+        // A deletion in the future, by a clock that is ahead, is a recent one.
+        !retention.is_zero() && now - self.deleted < retention
+    }
 }
 
 /// Precondition of a write (RFC 9110 §13.1).
@@ -87,8 +110,11 @@ pub struct DocumentWrite {
     pub any_owner: bool,
     /// Precondition.
     pub precondition: WritePrecondition,
-    /// Maximum number of documents of the owner, and of all owners.
+    /// Maximum number of documents of the owner, and of all owners. As many deleted ids are reserved; the reservation of
+    /// the id that was deleted first ends early.
     pub limits: (u32, u32),
+    /// How long the id of a deleted document stays reserved for its owner; zero disables this.
+    pub deleted_id_retention: Duration,
     /// Owner and creation time to set; `None` keeps them, and makes the writer the owner of a new document.
     pub restored: Option<(Arc<str>, OffsetDateTime)>,
 }
@@ -140,7 +166,7 @@ impl From<std::result::Result<WriteEffect, WriteRefusal>> for WriteOutcome {
 pub enum WriteRefusal {
     /// There is no document to remove.
     NotFound,
-    /// The document belongs to another owner.
+    /// The document belongs to another owner, or the id is reserved for the owner of the deleted document.
     NotOwner,
     /// The precondition does not hold.
     PreconditionFailed,

@@ -12,9 +12,9 @@ mod tasks;
 
 pub use database_url::DatabaseUrl;
 pub use document_store::{
-    ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, MAX_HISTORY_BYTES,
-    MAX_HISTORY_CHANGES, MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WriteOutcome, WritePrecondition,
-    WriteRefusal,
+    ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry,
+    MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES, MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WriteOutcome,
+    WritePrecondition, WriteRefusal,
 };
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};
 pub use tasks::{StoredTask, TaskLimits, TaskStore};

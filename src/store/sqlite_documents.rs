@@ -4,8 +4,8 @@
 use super::{
     document_sql::{self, MIGRATIONS, SqlValue, WriteContext},
     document_store::{
-        ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument,
-        WriteEffect, WriteOutcome, WriteRefusal,
+        ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry,
+        StoredDocument, WriteEffect, WriteOutcome, WriteRefusal,
     },
 };
 use crate::fault::{Fault, FaultCode, Result};
@@ -114,6 +114,11 @@ impl DocumentStore for SqliteDocumentStore {
             statement.query_map((id, document_sql::to_i64(limit)), entry)?.collect()
         })
         .await
+    }
+
+    async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>> {
+        let id = id.to_owned();
+        self.read(move |connection| select_deleted_id(connection, &id)).await
     }
 
     fn watch_changes(&self) -> watch::Receiver<u64> {
@@ -249,7 +254,11 @@ fn write_one(connection: &Connection, write: &DocumentWrite) -> rusqlite::Result
         }
         _ => 0,
     };
-    let context = WriteContext { revision, documents, current, owner_documents };
+    let deleted = match &current {
+        None => select_deleted_id(connection, &write.id)?,
+        Some(_) => None,
+    };
+    let context = WriteContext { revision, documents, current, deleted, owner_documents };
     let (steps, effect) = match document_sql::plan_write(write, context, OffsetDateTime::now_utc()) {
         Ok(plan) => plan,
         Err(refusal) => return Ok((Err(refusal), false)),
@@ -264,6 +273,13 @@ fn select_document(connection: &Connection, id: &str) -> rusqlite::Result<Option
     connection
         .prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_DOCUMENT))?
         .query_row([id], document_from_row)
+        .optional()
+}
+
+fn select_deleted_id(connection: &Connection, id: &str) -> rusqlite::Result<Option<DeletedId>> {
+    connection
+        .prepare_cached(&to_sqlite_placeholders(document_sql::SELECT_DELETED_ID))?
+        .query_row([id], |row| Ok(document_sql::deleted_id_from_columns(row.get(0)?, row.get(1)?)))
         .optional()
 }
 

@@ -21,6 +21,7 @@ fn put(id: String) -> DocumentWrite {
         any_owner: false,
         precondition: WritePrecondition::Absent,
         limits: (1_000, 1_000),
+        deleted_id_retention: Duration::from_secs(3_600),
         restored: None,
     }
 }

@@ -9,6 +9,8 @@ use crate::support::{
 };
 use serde_json::{Value, json};
 
+mod hidden_agents;
+
 pub const PUBLISHERS: &str = "registry:
   publishers:
     - callers: ['key:team-a']

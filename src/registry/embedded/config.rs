@@ -36,6 +36,10 @@ pub struct PublishConfig {
     pub max_documents_per_publisher: u32,
     /// Maximum number of documents of all publishers; 1 to 200000, default 100000.
     pub max_documents: u32,
+    /// How long the id of a deleted agent stays reserved for its publisher: until then only this publisher, or one with
+    /// `any_owner`, may publish the id again. 0s to 365d; 0s disables it. Default 30d. As many ids are reserved as there
+    /// may be documents; beyond, the one that was deleted first becomes free.
+    pub deleted_id_retention: ConfigDuration,
     /// Socket paths that published agents may name with agent+unix, because sockets are on this machine. Default: none.
     pub allowed_sockets: Vec<Glob>,
     /// Whether published agents may be reached over plain http beyond this machine; `agents` must allow this too.
@@ -80,6 +84,7 @@ impl Default for PublishConfig {
             publishers: Vec::new(),
             max_documents_per_publisher: 10_000,
             max_documents: 100_000,
+            deleted_id_retention: ConfigDuration::from_secs(30 * 86_400),
             allowed_sockets: Vec::new(),
             allow_plaintext: false,
         }
@@ -92,6 +97,9 @@ impl PublishConfig {
         let mut problems = Vec::new();
         if !(ConfigDuration::from_millis(500)..=ConfigDuration::from_secs(3_600)).contains(&self.poll_interval) {
             problems.push(format!("poll_interval: must be 500ms to 1h, not {}", self.poll_interval));
+        }
+        if self.deleted_id_retention > ConfigDuration::from_secs(365 * 86_400) {
+            problems.push(format!("deleted_id_retention: must be 0s to 365d, not {}", self.deleted_id_retention));
         }
         let mut bounded = |path: &str, value: u32, max: u32| {
             if !(1..=max).contains(&value) {

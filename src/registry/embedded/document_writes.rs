@@ -191,6 +191,7 @@ impl DocumentWrites<'_> {
             any_owner: access.any_owner,
             precondition,
             limits: (limits.per_publisher, limits.total),
+            deleted_id_retention: self.rules.deleted_id_retention(),
             restored: None,
         }
     }

@@ -141,6 +141,7 @@ impl RegistryArchive<'_> {
             any_owner: true,
             precondition: WritePrecondition::Always,
             limits: (limits.per_publisher, limits.total),
+            deleted_id_retention: self.rules.deleted_id_retention(),
             restored: Some((owner.into(), created)),
         };
         self.store.write(write).await?.into_result().map(drop).map_err(|why| refused_write_fault(why, limits))

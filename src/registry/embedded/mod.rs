@@ -25,7 +25,7 @@ use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
-    store::{self, DocumentStore},
+    store::{self, DocumentStore, HistoryEntry},
 };
 use publish_rules::PublishRules;
 use published_feed::RevisionTracker;
@@ -112,19 +112,26 @@ impl EmbeddedRegistry {
         max_changes: usize,
     ) -> Result<Vec<DocumentRevision>> {
         let not_found = || Fault::from(FaultCode::NotFound);
-        let allowed = match self.store.get_document(id.as_str()).await? {
-            Some(stored) => self.rules.may_change(publisher, id, &stored),
-            // A removed document has no owner.
-            None => self.rules.may_change_any_owner(publisher, id),
+        let reads_all = self.rules.may_change_any_owner(publisher, id);
+        let (allowed, is_removed) = match self.store.get_document(id.as_str()).await? {
+            Some(stored) => (self.rules.may_change(publisher, id, &stored), false),
+            None if reads_all => (true, true),
+            // The history follows the id: it is its owner's as long as the id is reserved.
+            None => {
+                let deleted = self.store.deleted_id(id.as_str()).await?;
+                (deleted.is_some_and(|deleted| self.rules.has_reserved(publisher, id, &deleted)), true)
+            }
         };
         let changes = if allowed { self.store.history(id.as_str(), max_changes).await? } else { Vec::new() };
         if changes.is_empty() {
             return Err(not_found());
         }
-        // Before a removal, the document may have been another publisher's.
-        let reads_all = self.rules.may_change_any_owner(publisher, id);
-        let visible = changes.into_iter().take_while(|change| reads_all || change.document.is_some());
-        Ok(visible.map(DocumentRevision::from).collect())
+        // Before an earlier removal, the document may have been another publisher's.
+        let removals = usize::from(is_removed);
+        let is_visible =
+            |(at, change): &(usize, HistoryEntry)| reads_all || change.document.is_some() || *at < removals;
+        let visible = changes.into_iter().enumerate().take_while(is_visible);
+        Ok(visible.map(|(_, change)| DocumentRevision::from(change)).collect())
     }
 
     /// Returns the whole history of the document, newest first, for operators; checks no rights.

@@ -11,11 +11,12 @@ use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
-    store::StoredDocument,
+    store::{DeletedId, StoredDocument},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
+use time::OffsetDateTime;
 
 /// The rules of publishing.
 pub(super) struct PublishRules {
@@ -73,6 +74,13 @@ impl PublishRules {
     pub(super) fn may_change(&self, publisher: Publisher<'_>, id: &AgentId, stored: &StoredDocument) -> bool {
         let is_owner = *stored.owner == *publisher.id;
         self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()) && (is_owner || rule.any_owner))
+    }
+
+    /// Returns whether `publisher` owned the deleted agent `id`, which is still reserved, and may publish it again.
+    pub(super) fn has_reserved(&self, publisher: Publisher<'_>, id: &AgentId, deleted: &DeletedId) -> bool {
+        let is_owner = *deleted.owner == *publisher.id;
+        let is_allowed = || self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()));
+        is_owner && deleted.is_reserved(self.deleted_id_retention(), OffsetDateTime::now_utc()) && is_allowed()
     }
 
     /// Returns whether `publisher` may change the agent `id`, regardless of its owner.
@@ -150,6 +158,10 @@ impl PublishRules {
     pub(super) fn document_limits(&self) -> DocumentLimits {
         let config = self.config.load();
         DocumentLimits { per_publisher: config.max_documents_per_publisher, total: config.max_documents }
+    }
+
+    pub(super) fn deleted_id_retention(&self) -> Duration {
+        self.config.load().deleted_id_retention.get()
     }
 
     pub(super) fn poll_interval(&self) -> Duration {

@@ -2,6 +2,7 @@
 
 mod embedding_models;
 mod filters;
+mod hidden_agents;
 mod index_updates;
 mod ranking;
 mod ranking_quality;
@@ -37,6 +38,17 @@ fn index(ranking: Ranking, documents: &[Value]) -> SearchIndex {
     let index = SearchIndex::new(&SearchConfig { model, ranking }).expect("a valid configuration");
     index.update(agents(documents));
     index
+}
+
+/// Searches by callers without a cached mask.
+trait SearchOnce {
+    fn search(&self, query: &SearchQuery, is_visible: &dyn Fn(&Agent) -> bool) -> SearchResults;
+}
+
+impl SearchOnce for SearchIndex {
+    fn search(&self, query: &SearchQuery, is_visible: &dyn Fn(&Agent) -> bool) -> SearchResults {
+        self.view(None, is_visible).search(query)
+    }
 }
 
 fn all(_: &Agent) -> bool {

@@ -1,7 +1,6 @@
 //! Ranking: the best match comes first, no query is an error, and invisible agents are never returned.
 
 use super::*;
-use std::{cell::RefCell, collections::HashSet};
 
 fn sample_index(ranking: Ranking) -> SearchIndex {
     let documents = [
@@ -213,30 +212,6 @@ fn invisible_agents_are_neither_returned_nor_counted() {
         assert_eq!((ids(&results), results.has_more), (vec!["rain-1999"], false), "{query_text:?}");
         let results = index.search(&text(query_text), &|_| false);
         assert!(results.hits.is_empty() && !results.has_more);
-    }
-}
-
-#[test]
-fn visibility_is_checked_once_per_agent_and_only_for_the_best_agents() {
-    let documents: Vec<Value> =
-        (0..2_000).map(|at| document(&format!("rain-{at:04}"), json!({"tags": ["rain"]}))).collect();
-    for (ranking, query_text) in [(Ranking::Text, ""), (Ranking::Text, "rain"), (Ranking::Auto, "rain")] {
-        let index = index(ranking, &documents);
-        let checked = RefCell::new(Vec::new());
-        let visible = |agent: &Agent| {
-            checked.borrow_mut().push(agent.id.clone());
-            agent.id.as_str() == "rain-1999"
-        };
-        let results = index.search(&SearchQuery { top: 10, ..text(query_text) }, &visible);
-        assert_eq!(ids(&results), ["rain-1999"]);
-        let checked = checked.into_inner();
-        assert_eq!(checked.iter().collect::<HashSet<_>>().len(), checked.len());
-        let count = RefCell::new(0);
-        index.search(&SearchQuery { skip: 5, top: 10, ..text(query_text) }, &|_| {
-            *count.borrow_mut() += 1;
-            true
-        });
-        assert_eq!(count.into_inner(), 16);
     }
 }
 

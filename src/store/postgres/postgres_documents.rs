@@ -10,8 +10,8 @@ use crate::{
         database_url::DatabaseUrl,
         document_sql::{self, SqlStatement, SqlValue, WriteContext},
         document_store::{
-            ChangeBatch, ChangeCursor, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument,
-            WriteOutcome,
+            ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry,
+            StoredDocument, WriteOutcome,
         },
     },
 };
@@ -81,9 +81,12 @@ impl PostgresDocumentStore {
             }
             _ => 0,
         };
-        let context =
-            WriteContext { revision: counters.try_get(0)?, documents: counters.try_get(1)?, current, owner_documents };
-        let revision = context.revision;
+        let deleted = match &current {
+            None => select_deleted_id(&*transaction, &write.id).await?,
+            Some(_) => None,
+        };
+        let (revision, documents) = (counters.try_get(0)?, counters.try_get(1)?);
+        let context = WriteContext { revision, documents, current, deleted, owner_documents };
         let (steps, effect) = match document_sql::plan_write(write, context, OffsetDateTime::now_utc()) {
             Ok(plan) => plan,
             Err(refusal) => {
@@ -166,6 +169,11 @@ impl DocumentStore for PostgresDocumentStore {
         Ok(self.pool.with_timeout(query).await?)
     }
 
+    async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>> {
+        let query = async { Ok(select_deleted_id(&**self.pool.get_migrated().await?, id).await?) };
+        Ok(self.pool.with_timeout(query).await?)
+    }
+
     fn watch_changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -188,6 +196,14 @@ async fn select_document(
     id: &str,
 ) -> std::result::Result<Option<StoredDocument>, tokio_postgres::Error> {
     client.query_opt(document_sql::SELECT_DOCUMENT, &[&id]).await?.as_ref().map(document_from_row).transpose()
+}
+
+async fn select_deleted_id(
+    client: &impl GenericClient,
+    id: &str,
+) -> std::result::Result<Option<DeletedId>, tokio_postgres::Error> {
+    let row = client.query_opt(document_sql::SELECT_DELETED_ID, &[&id]).await?;
+    row.map(|row| Ok(document_sql::deleted_id_from_columns(row.try_get(0)?, row.try_get(1)?))).transpose()
 }
 
 fn document_from_row(row: &Row) -> std::result::Result<StoredDocument, tokio_postgres::Error> {

@@ -19,6 +19,7 @@ use std::{
 use tempfile::TempDir;
 use time::OffsetDateTime;
 
+mod deleted_ids;
 mod embedded_registry;
 
 fn database(address: &str) -> StoreLocation {
@@ -38,6 +39,7 @@ fn put(id: &str, text: &str) -> DocumentWrite {
         any_owner: false,
         precondition: WritePrecondition::Always,
         limits: (100_000, 100_000),
+        deleted_id_retention: Duration::from_secs(3_600),
         restored: None,
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     agent::{AgentEndpoint, AgentSource, DocumentWriter},
     registry::{AgentOwnership, PublisherBudget},
-    values::etag,
+    values::{ConfigDuration, etag},
 };
 
 #[tokio::test]
@@ -90,17 +90,80 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
     assert_eq!(history.iter().map(|change| &*change.writer).collect::<Vec<_>>(), ["oauth:admin", "key:one"]);
     fixture.registry.writes().remove(admin, &id("a"), &WritePrecondition::Always).await.unwrap();
     assert!(fixture.registry.history(admin, &id("a"), 10).await.unwrap()[0].document.is_none());
-    assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
+    assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap().len(), 3, "the id is still its owner's");
+    assert_eq!(fixture.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
 }
 
 #[tokio::test]
 async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
+    let fixture = open_registry_with(|config| config.deleted_id_retention = ConfigDuration::from_secs(0), &[]).await;
+    let writers = async |publisher| {
+        let history = fixture.registry.history(publisher, &id("a"), 10).await.map_err(|why| why.code())?;
+        Ok::<_, FaultCode>(history.iter().map(|change| change.writer.to_string()).collect::<Vec<_>>())
+    };
+    fixture.publish_new(ONE, document("a")).await;
+    fixture.registry.writes().remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
+    assert_eq!(writers(ONE).await, Err(FaultCode::NotFound), "the id has no owner");
+    fixture.publish_new(TWO, document("a")).await;
+    assert_eq!(writers(TWO).await.unwrap(), ["key:two"]);
+    let mut config = fixture.config.clone();
+    config.deleted_id_retention = ConfigDuration::from_secs(60);
+    fixture.registry.reconfigure(&config, Arc::default()).unwrap();
+    fixture.registry.writes().remove(TWO, &id("a"), &WritePrecondition::Always).await.unwrap();
+    assert_eq!(writers(TWO).await.unwrap(), ["key:two", "key:two"], "its own removal, and nothing before its own");
+    assert_eq!(writers(ONE).await, Err(FaultCode::NotFound), "the owner before it has no right");
+}
+
+#[tokio::test]
+async fn r17_a_deleted_id_looks_like_an_id_of_another_publisher() {
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("kept")).await;
+    fixture.publish_new(ONE, document("deleted")).await;
+    fixture.registry.writes().remove(ONE, &id("deleted"), &WritePrecondition::Always).await.unwrap();
+    let writes = fixture.registry.writes();
+    let refusal = async |name: &str| {
+        let published = writes.publish(TWO, document(name)).await.unwrap_err();
+        let put = writes.put(TWO, &id(name), document(name), &WritePrecondition::Absent).await.unwrap_err();
+        [(published.code(), published.message().to_owned()), (put.code(), put.message().to_owned())]
+    };
+    let refused = refusal("deleted").await;
+    assert_eq!(refused, refusal("kept").await);
+    assert_eq!(refused.map(|(code, _)| code), [FaultCode::Conflict, FaultCode::PermissionDenied]);
+    for outcome in [
+        writes.patch(TWO, &id("deleted"), json!({"name": "Mine"}), &WritePrecondition::Always).await.map(drop),
+        writes.remove(TWO, &id("deleted"), &WritePrecondition::Always).await,
+        writes.patch(ONE, &id("deleted"), json!({"name": "Mine"}), &WritePrecondition::Always).await.map(drop),
+    ] {
+        assert_eq!(outcome.unwrap_err().code(), FaultCode::NotFound);
+    }
+    let groups = admins();
+    fixture.publish_new(Publisher { id: "oauth:admin", groups: &groups }, document("deleted")).await;
+    assert_eq!(writes.publish(ONE, document("deleted")).await.unwrap_err().code(), FaultCode::Conflict);
+}
+
+#[tokio::test]
+async fn r17_a_changed_term_applies_to_deleted_ids_at_once() {
     let fixture = open_registry().await;
     fixture.publish_new(ONE, document("a")).await;
     fixture.registry.writes().remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
+    assert!(fixture.registry.writes().publish(TWO, document("a")).await.is_err());
+    let mut config = fixture.config.clone();
+    config.deleted_id_retention = ConfigDuration::from_secs(0);
+    fixture.registry.reconfigure(&config, Arc::default()).unwrap();
     fixture.publish_new(TWO, document("a")).await;
-    let history = fixture.registry.history(TWO, &id("a"), 10).await.unwrap();
-    assert_eq!(history.iter().map(|change| &*change.writer).collect::<Vec<_>>(), ["key:two"]);
+}
+
+#[tokio::test]
+async fn r17_an_import_restores_a_deleted_id() {
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("a")).await;
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out");
+    fixture.registry.archive().export(&out).await.unwrap();
+    fixture.registry.writes().remove(ONE, &id("a"), &WritePrecondition::Always).await.unwrap();
+    let report = fixture.registry.archive().import(&out, None).await.unwrap();
+    assert_eq!((report.imported, report.rejected.len()), (1, 0));
+    assert_eq!(&*fixture.registry.owned_document(ONE, &id("a")).await.unwrap().unwrap().owner, "key:one");
 }
 
 #[tokio::test]
@@ -319,6 +382,7 @@ fn check_reports_store_problems_and_creates_no_store() {
 fn every_setting_out_of_bounds_is_reported_by_its_path() {
     let config: PublishConfig = serde_json::from_value(json!({
         "poll_interval": "1ms", "max_documents_per_publisher": 0, "max_documents": 300000, "database_ca": "ca.pem",
+        "deleted_id_retention": "366d",
         "publishers": [{}, {"callers": ["*"], "agents": []}],
     }))
     .unwrap();
@@ -327,6 +391,7 @@ fn every_setting_out_of_bounds_is_reported_by_its_path() {
         "poll_interval",
         "max_documents_per_publisher",
         "max_documents",
+        "deleted_id_retention",
         "database_ca",
         "publishers[0]",
         "publishers[1].agents",
