@@ -28,7 +28,31 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
         file.local_runtimes.as_ref().map(LocalRuntimeConfig::problems).unwrap_or_default(),
     ));
     problems.extend(tasks_wiring::check_tasks_and_idempotency(file));
+    problems.extend(check_token_tiers(file));
     problems
+}
+
+/// Returns the token sources whose tiers no limit names. Their callers would have the general limits, which may be higher
+/// than those of the tier that the token states.
+fn check_token_tiers(file: &GatewayConfig) -> Vec<String> {
+    let Some(bearer) = &file.auth.bearer else { return Vec::new() };
+    let issuers = bearer.issuers.iter().enumerate().map(|(at, issuer)| {
+        (format!("auth.bearer.issuers[{at}]"), issuer.label.as_deref(), &issuer.claims)
+    });
+    let introspection = bearer.introspection.iter().map(|endpoint| {
+        ("auth.bearer.introspection".to_owned(), endpoint.label.as_deref(), &endpoint.claims)
+    });
+    let has_limits = |label: &str| {
+        let tier_of_source = |tier: &String| tier.strip_prefix(label).is_some_and(|rest| rest.starts_with('/'));
+        file.limits.tiers.is_empty() || file.limits.tiers.keys().any(tier_of_source)
+    };
+    let unlimited = issuers.chain(introspection).filter_map(|(path, label, claims)| {
+        let label = label.filter(|label| claims.tier.is_some() && claims.allowed_tiers.is_empty() && !has_limits(label))?;
+        Some(format!(
+            "{path}.claims.tier: limits.tiers names no tier of this source (write its tiers there as {label}/TIER, or list them in claims.allowed_tiers)"
+        ))
+    });
+    unlimited.collect()
 }
 
 /// Checks the secrets and files that the agents' settings refer to.

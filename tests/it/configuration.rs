@@ -108,6 +108,28 @@ fn all_semantic_problems_are_reported_at_once_with_their_lines() {
 }
 
 #[test]
+fn r5_tiers_of_tokens_without_limits_of_their_own_are_a_problem() {
+    let folder = folder();
+    let configuration = |claims: &str, tiers: &str| {
+        format!(
+            "{VALID_CONFIG}auth:\n  bearer:\n    issuers:\n      - {{issuer: 'https://login.example', label: acme, audience: [a], algorithms: [ES256], claims: {claims}}}\nlimits:\n  tiers: {tiers}\n"
+        )
+    };
+    for tiers in ["{free: {per_caller: 1/s}}", "{acmefree: {per_caller: 1/s}, other/free: {per_caller: 1/s}}"] {
+        let output = check(folder.path(), &configuration("{tier: plan}", tiers), &[]);
+        expect_problems(&output, &["auth.bearer.issuers[0].claims.tier: limits.tiers names no tier", "acme/TIER"]);
+    }
+    for (claims, tiers) in [
+        ("{tier: plan}", "{acme/free: {per_caller: 1/s}}"),
+        ("{tier: plan, allowed_tiers: [free]}", "{free: {per_caller: 1/s}}"),
+        ("{tier: plan}", "{}"),
+        ("{}", "{free: {per_caller: 1/s}}"),
+    ] {
+        assert!(check(folder.path(), &configuration(claims, tiers), &[]).status.success(), "{claims} {tiers}");
+    }
+}
+
+#[test]
 fn invalid_yaml_and_missing_files_are_reported() {
     let folder = folder();
     expect_problems(&check(folder.path(), "listeners: [\n", &[]), &["line ", "not YAML"]);

@@ -6,6 +6,7 @@ mod browser_pages;
 mod certificates;
 mod forged_tokens;
 mod introspection;
+mod issuer_groups;
 mod issuers;
 mod test_signer;
 mod test_web_server;
