@@ -97,13 +97,7 @@ pub struct ClaimMappingConfig {
 impl Default for ClaimMappingConfig {
     fn default() -> Self {
         let caller = ["client_id", "azp", "sub"].map(str::to_owned).to_vec();
-        Self {
-            caller,
-            groups: "groups".to_owned(),
-            allowed_groups: Vec::new(),
-            tier: None,
-            allowed_tiers: Vec::new(),
-        }
+        Self { caller, groups: "groups".to_owned(), allowed_groups: Vec::new(), tier: None, allowed_tiers: Vec::new() }
     }
 }
 

@@ -133,7 +133,7 @@ impl DocumentWrites<'_> {
         let write = self.new_write(access, id, None, precondition.clone());
         match self.store.write(write).await?.into_result() {
             Ok(WriteEffect::Removed(revision)) => {
-                tracing::info!(agent = %id, publisher = publisher.id, revision, "agent removed from the registry");
+                tracing::info!(agent = %id, publisher = publisher.owner_key, revision, "agent removed from the registry");
                 self.revision_tracker.wait_until_applied(revision).await;
                 Ok(())
             }

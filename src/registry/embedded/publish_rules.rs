@@ -68,7 +68,7 @@ impl PublishRules {
 
     /// Returns whether `publisher` may change this document.
     pub(super) fn may_change(&self, publisher: Publisher<'_>, id: &AgentId, stored: &StoredDocument) -> bool {
-        let is_owner = *stored.owner == *publisher.id;
+        let is_owner = *stored.owner == *publisher.owner_key;
         self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()) && (is_owner || rule.any_owner))
     }
 
@@ -98,7 +98,10 @@ impl PublishRules {
         let config = self.config.load();
         let mut matching_rules = config.rules_for(publisher).filter(|rule| rule.allows_id(id.as_str())).peekable();
         if matching_rules.peek().is_some() {
-            return Ok(WriteAccess { publisher: publisher.id, any_owner: matching_rules.any(|rule| rule.any_owner) });
+            return Ok(WriteAccess {
+                publisher: publisher.owner_key,
+                any_owner: matching_rules.any(|rule| rule.any_owner),
+            });
         }
         let patterns: Vec<&str> =
             config.rules_for(publisher).flat_map(|rule| &rule.agents).map(|ids| ids.as_str()).take(20).collect();

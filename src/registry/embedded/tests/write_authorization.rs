@@ -6,7 +6,7 @@ use crate::values::etag;
 #[tokio::test]
 async fn r3_callers_that_are_not_listed_cannot_publish() {
     let fixture = open_registry().await;
-    for publisher in [UNLISTED, Publisher { id: "anonymous", groups: &[] }] {
+    for publisher in [UNLISTED, Publisher { id: "anonymous", owner_key: "anonymous", groups: &[] }] {
         assert!(!fixture.registry.may_publish(publisher));
         for sent in [document("a"), json!("broken")] {
             let why = fixture.registry.writes().publish(publisher, sent).await.unwrap_err();
@@ -38,7 +38,7 @@ async fn r3_callers_that_are_not_listed_cannot_publish() {
 
 #[tokio::test]
 async fn r3_a_pattern_never_matches_anonymous_callers() {
-    let anonymous = Publisher { id: "anonymous", groups: &[] };
+    let anonymous = Publisher { id: "anonymous", owner_key: "anonymous", groups: &[] };
     for (pattern, allowed) in [("*", false), ("anon*", false), ("anonymous", true)] {
         let rules = json!([{"callers": [pattern]}]);
         let fixture =
@@ -74,7 +74,7 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
     let fixture = open_registry().await;
     fixture.publish_new(ONE, document("a")).await;
     let groups = admins();
-    let admin = Publisher { id: "oauth:admin", groups: &groups };
+    let admin = Publisher { id: "oauth:admin", owner_key: "oauth:admin", groups: &groups };
     let patched = fixture
         .registry
         .writes()
