@@ -2,9 +2,11 @@
 
 use super::{problem_paths::prefix_problems, tasks_wiring};
 use crate::{
+    auth::certificate_pattern_problem,
     config::GatewayConfig,
     gateway::CorsPolicy,
     transport::{LocalRuntimeConfig, UpstreamClient},
+    values::Glob,
 };
 
 /// Returns the problems that the modules find in their own sections. Opens no file and no connection.
@@ -28,7 +30,56 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
         file.local_runtimes.as_ref().map(LocalRuntimeConfig::problems).unwrap_or_default(),
     ));
     problems.extend(tasks_wiring::check_tasks_and_idempotency(file));
+    problems.extend(check_token_tiers(file));
+    problems.extend(check_certificate_patterns(file));
     problems
+}
+
+/// Returns the patterns of publishers and of delegation for certificates that do not name the kind of the certificate's
+/// name; `auth` checks those of its own section and of grants.
+fn check_certificate_patterns(file: &GatewayConfig) -> Vec<String> {
+    let publishers = file.registry.iter().flat_map(|registry| registry.publishers.iter().enumerate());
+    let publishers =
+        publishers.map(|(at, publisher)| (format!("registry.publishers[{at}].callers"), &publisher.callers));
+    let delegation = file.delegation.iter().flat_map(|delegation| {
+        let actors = delegation.actors.iter();
+        let actors = actors.map(|(agent, callers)| (format!("delegation.actors.{}", agent.escape_default()), callers));
+        let issuers = delegation.trusted_issuers.iter().enumerate();
+        let issuers =
+            issuers.map(|(at, issuer)| (format!("delegation.trusted_issuers[{at}].callers"), &issuer.callers));
+        actors.chain(issuers).chain([("delegation.required_for".to_owned(), &delegation.required_for)])
+    });
+    let problems_of = |(path, callers): (String, &Vec<Glob>)| -> Vec<String> {
+        let problems = callers.iter().filter_map(certificate_pattern_problem);
+        problems.map(|why| format!("{path}: {why}")).collect()
+    };
+    publishers.chain(delegation).flat_map(problems_of).collect()
+}
+
+/// Returns the token sources whose tiers no limit names. Their callers would have the general limits, which may be higher
+/// than those of the tier that the token states.
+fn check_token_tiers(file: &GatewayConfig) -> Vec<String> {
+    let Some(bearer) = &file.auth.bearer else { return Vec::new() };
+    let issuers = bearer
+        .issuers
+        .iter()
+        .enumerate()
+        .map(|(at, issuer)| (format!("auth.bearer.issuers[{at}]"), issuer.label.as_deref(), &issuer.claims));
+    let introspection = bearer
+        .introspection
+        .iter()
+        .map(|endpoint| ("auth.bearer.introspection".to_owned(), endpoint.label.as_deref(), &endpoint.claims));
+    let has_limits = |label: &str| {
+        let tier_of_source = |tier: &String| tier.strip_prefix(label).is_some_and(|rest| rest.starts_with('/'));
+        file.limits.tiers.is_empty() || file.limits.tiers.keys().any(tier_of_source)
+    };
+    let unlimited = issuers.chain(introspection).filter_map(|(path, label, claims)| {
+        let label = label.filter(|label| claims.tier.is_some() && claims.allowed_tiers.is_empty() && !has_limits(label))?;
+        Some(format!(
+            "{path}.claims.tier: limits.tiers names no tier of this source (write its tiers there as {label}/TIER, or list them in claims.allowed_tiers)"
+        ))
+    });
+    unlimited.collect()
 }
 
 /// Checks the secrets and files that the agents' settings refer to.

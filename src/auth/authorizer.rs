@@ -6,9 +6,11 @@ use super::{
     authenticator_list::AuthenticatorList,
     build_context::{AuthServices, BuildContext},
     caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials},
+    caller_patterns::ANONYMOUS,
     challenges::{self, AuthChallenges},
     config::AuthConfig,
-    grants::{ANONYMOUS, AccessConfig, GrantIndex, GrantSet},
+    grants::{AccessConfig, GrantIndex, GrantSet},
+    mtls::ClientCertificate,
 };
 use crate::{
     agent::{Agent, AuthenticationMethod},
@@ -62,9 +64,9 @@ impl Authorizer {
         &self.anonymous
     }
 
-    /// Returns the grants that name `agent`, valid for this authorizer only.
+    /// Returns the grants and denials that name `agent`, valid for this authorizer only.
     pub fn grants_for_agent(&self, agent: &Agent) -> GrantSet {
-        self.grants.grants_for_agent(agent)
+        self.grants.rules_for_agent(agent)
     }
 
     /// Returns whether `grants` come from this authorizer and not from a previous one.
@@ -108,7 +110,7 @@ impl Authorizer {
         presented: &PresentedCredentials<'_>,
         agent: Option<AgentAuthRequirements<'_>>,
     ) -> Result<Arc<Caller>, AuthRefusal> {
-        self.refuse_repeated_credentials(presented).map_err(AuthRefusal::unauthenticated)?;
+        self.refuse_unusable_request(presented).map_err(AuthRefusal::unauthenticated)?;
         match agent.and_then(|requirements| self.try_authorize_cached(presented, &requirements)) {
             Some(caller) => Ok(caller),
             // Boxed, so that the future of the common path stays small.
@@ -121,7 +123,7 @@ impl Authorizer {
     /// # Errors
     /// 400, 401 or 503, as [`Authorizer::authorize`] returns for an agent that does not exist.
     pub async fn authenticate(&self, presented: &PresentedCredentials<'_>) -> Result<Arc<Caller>, Fault> {
-        self.refuse_repeated_credentials(presented)?;
+        self.refuse_unusable_request(presented)?;
         self.authenticate_by_any(presented).await
     }
 
@@ -135,7 +137,7 @@ impl Authorizer {
         presented: &PresentedCredentials<'_>,
         allow_anonymous: bool,
     ) -> Result<Arc<Caller>, Fault> {
-        self.refuse_repeated_credentials(presented)?;
+        self.refuse_unusable_request(presented)?;
         if allow_anonymous && self.authenticators.has_no_credential(presented) {
             return Ok(Arc::clone(&self.anonymous));
         }
@@ -147,9 +149,14 @@ impl Authorizer {
         agent.authentication.method.accepts(caller.method) && has_grant_and_scopes(caller, agent)
     }
 
-    fn refuse_repeated_credentials(&self, presented: &PresentedCredentials<'_>) -> Result<(), Fault> {
+    /// Refuses requests that repeat a credential, and every request on a connection whose client certificate is no longer
+    /// accepted, whatever other credential the request has.
+    fn refuse_unusable_request(&self, presented: &PresentedCredentials<'_>) -> Result<(), Fault> {
         if self.authenticators.has_repeated_credential(presented) {
             return Err(challenges::repeated_credential());
+        }
+        if presented.client_certificate.is_some_and(ClientCertificate::is_revoked) {
+            return Err(self.challenges.revoked_certificate());
         }
         Ok(())
     }
@@ -180,7 +187,7 @@ impl Authorizer {
             None => AuthenticationResult::NotPresented,
         };
         if let (AuthenticationResult::Authenticated(caller), Some(requirements)) = (&result, &agent)
-            && caller.grants.intersects(requirements.grants)
+            && caller.grants.allows_call(requirements.grants)
         {
             let checked = self.challenges.require_scopes(caller, requirements.authentication);
             return checked.map(|()| Arc::clone(caller)).map_err(|fault| AuthRefusal::of_caller(caller, fault));
@@ -188,7 +195,7 @@ impl Authorizer {
         // The required credential does not suffice. From here on, agents without a grant and missing agents look alike.
         let caller = self.authenticate_by_any(presented).await.map_err(AuthRefusal::unauthenticated)?;
         let fault = match agent {
-            Some(requirements) if caller.grants.intersects(requirements.grants) => {
+            Some(requirements) if caller.grants.allows_call(requirements.grants) => {
                 self.challenges.insufficient_credential(result, requirements.authentication.method)
             }
             Some(_) => challenges::ungranted_agent(self.grants.ungranted_response),
@@ -223,16 +230,17 @@ impl Authorizer {
 
 /// Returns whether grants and scopes allow the call, without revealing which of them is missing.
 fn has_grant_and_scopes(caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
-    caller.grants.intersects(agent.grants) && caller.has_required_scopes(agent.authentication)
+    caller.grants.allows_call(agent.grants) && caller.has_required_scopes(agent.authentication)
 }
 
 fn anonymous_caller(grants: &GrantIndex) -> Arc<Caller> {
     Arc::new(Caller {
         id: ANONYMOUS.into(),
+        owner_key: ANONYMOUS.into(),
         method: AuthenticationMethod::Anonymous,
         groups: Arc::default(),
         scopes: Arc::default(),
         tier: None,
-        grants: grants.grants_for_caller(ANONYMOUS, &[]),
+        grants: grants.rules_for_caller(ANONYMOUS, &[]),
     })
 }

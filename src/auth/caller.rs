@@ -11,8 +11,12 @@ use std::sync::Arc;
 /// An authenticated caller, shared between its calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// `key:team-a`, `oauth:client-7`, `cert:robot.example`, `browser:https://app.example`, or `anonymous`.
+    /// Whom grants, limits and logs mean: `key:team-a`, `oauth:acme/client-7`, `cert:dns:robot.example`,
+    /// `browser:https://app.example`, or `anonymous`. All users of an OAuth client have the id of the client.
     pub id: Arc<str>,
+    /// Whom tasks, stored responses, sessions and published documents belong to. Equal to the id, except for a user of an
+    /// OAuth client: the key also names the user, so that users of one client are strangers to each other.
+    pub owner_key: Arc<str>,
     /// How the caller authenticated.
     pub method: AuthenticationMethod,
     /// Groups of the caller.
@@ -21,7 +25,7 @@ pub struct Caller {
     pub scopes: Arc<[Arc<str>]>,
     /// Tier, which limits may refer to.
     pub tier: Option<Arc<str>>,
-    /// Grants that name the caller.
+    /// Grants and denials that name the caller.
     pub grants: GrantSet,
 }
 
@@ -53,7 +57,7 @@ pub struct PresentedCredentials<'a> {
 pub struct AgentAuthRequirements<'a> {
     /// `authentication` of the agent's document.
     pub authentication: &'a Authentication,
-    /// Grants that name the agent, from the same authorizer.
+    /// Grants and denials that name the agent, from the same authorizer.
     pub grants: &'a GrantSet,
 }
 

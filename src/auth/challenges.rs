@@ -74,6 +74,12 @@ impl AuthChallenges {
         }
     }
 
+    /// Returns the fault of a request on a connection whose client certificate is no longer accepted.
+    pub(super) fn revoked_certificate(&self) -> Fault {
+        let message = "The client certificate of this connection is no longer accepted";
+        self.unauthorized(message.to_owned(), None)
+    }
+
     /// Returns the fault of a credential that does not suffice for an agent that requires `required`, for a caller that
     /// may see the agent.
     pub(super) fn insufficient_credential(

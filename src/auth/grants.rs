@@ -1,10 +1,9 @@
-//! Grants: which caller may call which agent; denied by default. A grant names callers and agents; a caller may call an
-//! agent if one grant names both. Both sides are computed in advance, so that a call only compares two short lists.
+//! Grants and denials: which caller may call which agent; denied by default. A grant or denial names callers and agents; a
+//! caller may call an agent if a grant names both and no denial does. Both sides are computed in advance, so that a call
+//! only compares two short lists.
 
-use crate::{
-    agent::{Agent, AuthenticationMethod, BROWSER_ID_PREFIX},
-    values::Glob,
-};
+use super::caller_patterns::{ANONYMOUS, caller_pattern_problem};
+use crate::{agent::Agent, values::Glob};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -16,9 +15,6 @@ use std::{
     },
 };
 
-/// Id of callers without a credential. Every other id contains a colon.
-pub const ANONYMOUS: &str = "anonymous";
-
 /// Access control: which callers may call which agents. Without grants, no caller may call any agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -28,6 +24,8 @@ pub struct AccessConfig {
     pub on_denied: UngrantedResponse,
     /// Grants; each one allows more calls. Default: none.
     pub grants: Vec<GrantConfig>,
+    /// Denials; each one refuses calls that grants allow. A denial outweighs every grant. Default: none.
+    pub denials: Vec<DenialConfig>,
 }
 
 /// Response for an agent that the caller may not call.
@@ -45,9 +43,10 @@ pub enum UngrantedResponse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrantConfig {
-    /// Callers by their full id, or patterns: `key:team-a`, `oauth:*`, `cert:*.example`. A name applies to its own kind
-    /// of credential only. `*` matches every caller with a credential; callers without one are matched only by the
-    /// exact word `anonymous`.
+    /// Callers by their full id, or patterns: `key:team-a`, `oauth:*`, `cert:dns:*.example`, `cert:spiffe://example.com/*`.
+    /// A name applies to its own kind of credential only, and to its own kind of name in a certificate. A client of a
+    /// token issuer, `oauth:LABEL/CLIENT`, includes its users. `*` matches every caller with a credential; callers
+    /// without one are matched only by the exact word `anonymous`.
     pub callers: Vec<Glob>,
     /// Groups, or patterns; matches callers in any of them as well.
     pub groups: Vec<Glob>,
@@ -59,26 +58,45 @@ pub struct GrantConfig {
     pub capabilities: Vec<Glob>,
 }
 
-/// The grants that name a caller, or that name an agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GrantSet {
-    /// Identifies the configuration that numbers the grants; 0 identifies none.
-    epoch: u64,
-    /// Numbers of the grants, in ascending order.
-    grants: Arc<[u32]>,
+/// A denial: these callers may not call these agents, whatever grants say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DenialConfig {
+    /// Callers by their full id, or patterns, as in grants. `*` matches every caller, also those without a credential.
+    pub callers: Vec<Glob>,
+    /// Groups, or patterns; matches callers in any of them as well.
+    pub groups: Vec<Glob>,
+    /// Agents by id, or patterns. `*` matches every agent.
+    pub agents: Vec<Glob>,
+    /// Tags, or patterns; matches agents with any of them as well.
+    pub tags: Vec<Glob>,
+    /// Capabilities, or patterns; matches agents with any of them as well.
+    pub capabilities: Vec<Glob>,
 }
 
+/// The grants and denials that name a caller, or that name an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrantSet {
+    /// Identifies the configuration that numbers the rules; 0 identifies none.
+    epoch: u64,
+    /// Numbers of the denials and, from `FIRST_GRANT` on, of the grants, in ascending order.
+    rules: Arc<[u32]>,
+}
+
+/// Number of the first grant. Denials have lower numbers, so that the first number that two sets share decides.
+const FIRST_GRANT: u32 = 1 << 31;
+
 impl GrantSet {
-    /// Returns whether the sets share a grant, which allows the call. Sets of two configurations never intersect,
-    /// because their numbers identify different grants.
-    pub fn intersects(&self, other: &Self) -> bool {
-        let (mut ours, mut theirs) = (&*self.grants, &*other.grants);
+    /// Returns whether the sets share a grant and no denial, which allows the call. Sets of two configurations allow
+    /// nothing, because their numbers identify different rules.
+    pub fn allows_call(&self, other: &Self) -> bool {
+        let (mut ours, mut theirs) = (&*self.rules, &*other.rules);
         if self.epoch != other.epoch || self.epoch == 0 {
             return false;
         }
         while let ([our, rest_of_ours @ ..], [their, rest_of_theirs @ ..]) = (ours, theirs) {
             match our.cmp(their) {
-                Ordering::Equal => return true,
+                Ordering::Equal => return *our >= FIRST_GRANT,
                 Ordering::Less => ours = rest_of_ours,
                 Ordering::Greater => theirs = rest_of_theirs,
             }
@@ -86,13 +104,13 @@ impl GrantSet {
         false
     }
 
-    /// Returns whether the set is empty.
-    pub fn is_empty(&self) -> bool {
-        self.grants.is_empty()
+    /// Returns whether the set has a grant.
+    pub fn has_grant(&self) -> bool {
+        self.rules.last().is_some_and(|rule| *rule >= FIRST_GRANT)
     }
 }
 
-/// Patterns, each with the number of its grant. Patterns without a wildcard are looked up by hash.
+/// Patterns, each with the number of its grant or denial. Patterns without a wildcard are looked up by hash.
 #[derive(Debug, Default)]
 struct GrantPatterns {
     exact: HashMap<Box<str>, Vec<u32>>,
@@ -100,23 +118,67 @@ struct GrantPatterns {
 }
 
 impl GrantPatterns {
-    fn add(&mut self, patterns: &[Glob], grant: u32) {
+    fn add(&mut self, patterns: &[Glob], rule: u32) {
         for pattern in patterns {
             if pattern.is_exact() {
-                self.exact.entry(pattern.as_str().into()).or_default().push(grant);
+                self.exact.entry(pattern.as_str().into()).or_default().push(rule);
             } else {
-                self.globs.push((pattern.clone(), grant));
+                self.globs.push((pattern.clone(), rule));
             }
         }
     }
 
     fn collect_matches(&self, name: &str, matches: &mut Vec<u32>) {
         matches.extend(self.exact.get(name).into_iter().flatten());
-        matches.extend(self.globs.iter().filter(|(glob, _)| glob.matches(name)).map(|(_, grant)| *grant));
+        matches.extend(self.globs.iter().filter(|(glob, _)| glob.matches(name)).map(|(_, rule)| *rule));
     }
 }
 
-/// All grants, indexed for lookups.
+/// The patterns of one grant or denial.
+struct RulePatterns<'a> {
+    callers: &'a [Glob],
+    groups: &'a [Glob],
+    agents: &'a [Glob],
+    tags: &'a [Glob],
+    capabilities: &'a [Glob],
+}
+
+impl<'a> From<&'a GrantConfig> for RulePatterns<'a> {
+    fn from(grant: &'a GrantConfig) -> Self {
+        let GrantConfig { callers, groups, agents, tags, capabilities } = grant;
+        Self { callers, groups, agents, tags, capabilities }
+    }
+}
+
+impl<'a> From<&'a DenialConfig> for RulePatterns<'a> {
+    fn from(denial: &'a DenialConfig) -> Self {
+        let DenialConfig { callers, groups, agents, tags, capabilities } = denial;
+        Self { callers, groups, agents, tags, capabilities }
+    }
+}
+
+impl RulePatterns<'_> {
+    /// Returns the problems of the rule.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.callers.is_empty() && self.groups.is_empty() {
+            problems.push(
+                ": names no caller (write callers or groups; callers: [\"*\"] matches every caller with a credential)"
+                    .to_owned(),
+            );
+        }
+        if self.agents.is_empty() && self.tags.is_empty() && self.capabilities.is_empty() {
+            problems.push(
+                ": names no agent (write agents, tags or capabilities; agents: [\"*\"] matches every agent)".to_owned(),
+            );
+        }
+        let unmatchable = self.callers.iter().filter_map(caller_pattern_problem);
+        problems.extend(unmatchable.map(|why| format!(".callers: {why}")));
+        problems
+    }
+}
+
+/// All grants and denials, indexed for lookups.
 #[derive(Debug)]
 pub(super) struct GrantIndex {
     epoch: u64,
@@ -129,7 +191,7 @@ pub(super) struct GrantIndex {
 }
 
 impl GrantIndex {
-    /// Indexes the grants, and returns the index with the problems of the section.
+    /// Indexes the grants and denials, and returns the index with the problems of the section.
     pub(super) fn build(config: &AccessConfig) -> (Self, Vec<String>) {
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         let (callers, groups, agents) = <(GrantPatterns, GrantPatterns, GrantPatterns)>::default();
@@ -138,43 +200,42 @@ impl GrantIndex {
         let mut index =
             Self { epoch, callers, groups, agents, tags, capabilities, ungranted_response: config.on_denied };
         let mut problems = Vec::new();
-        for (number, grant) in (0u32..).zip(&config.grants) {
-            if grant.callers.is_empty() && grant.groups.is_empty() {
-                problems.push(format!("access.grants[{number}]: names no caller (write callers or groups; callers: [\"*\"] matches every caller with a credential)"));
-            }
-            if grant.agents.is_empty() && grant.tags.is_empty() && grant.capabilities.is_empty() {
-                problems.push(format!("access.grants[{number}]: names no agent (write agents, tags or capabilities; agents: [\"*\"] matches every agent)"));
-            }
-            problems.extend(
-                grant
-                    .callers
-                    .iter()
-                    .filter_map(unmatchable_caller_problem)
-                    .map(|why| format!("access.grants[{number}].callers: {why}")),
-            );
-            index.callers.add(&grant.callers, number);
-            index.groups.add(&grant.groups, number);
-            index.agents.add(&grant.agents, number);
-            index.tags.add(&grant.tags, number);
-            index.capabilities.add(&grant.capabilities, number);
+        for (at, (number, grant)) in (FIRST_GRANT..).zip(&config.grants).enumerate() {
+            let grant = RulePatterns::from(grant);
+            problems.extend(grant.problems().into_iter().map(|why| format!("access.grants[{at}]{why}")));
+            index.add(number, &grant);
+        }
+        for (number, denial) in (0..FIRST_GRANT).zip(&config.denials) {
+            let denial = RulePatterns::from(denial);
+            problems.extend(denial.problems().into_iter().map(|why| format!("access.denials[{number}]{why}")));
+            index.add(number, &denial);
         }
         (index, problems)
     }
 
-    /// Returns the grants that name the caller.
-    pub(super) fn grants_for_caller(&self, id: &str, groups: &[Arc<str>]) -> GrantSet {
+    fn add(&mut self, number: u32, rule: &RulePatterns<'_>) {
+        self.callers.add(rule.callers, number);
+        self.groups.add(rule.groups, number);
+        self.agents.add(rule.agents, number);
+        self.tags.add(rule.tags, number);
+        self.capabilities.add(rule.capabilities, number);
+    }
+
+    /// Returns the grants and denials that name the caller. Of grants, only the exact word `anonymous` names callers
+    /// without a credential; a denial names them by a pattern as well, because a denial of every caller means every one.
+    pub(super) fn rules_for_caller(&self, id: &str, groups: &[Arc<str>]) -> GrantSet {
         let mut matches = Vec::new();
+        self.callers.collect_matches(id, &mut matches);
+        groups.iter().for_each(|group| self.groups.collect_matches(group, &mut matches));
         if id == ANONYMOUS {
-            matches.extend(self.callers.exact.get(id).into_iter().flatten());
-        } else {
-            self.callers.collect_matches(id, &mut matches);
-            groups.iter().for_each(|group| self.groups.collect_matches(group, &mut matches));
+            let exact = self.callers.exact.get(id).map(Vec::as_slice).unwrap_or_default();
+            matches.retain(|rule| *rule < FIRST_GRANT || exact.contains(rule));
         }
         self.to_grant_set(matches)
     }
 
-    /// Returns the grants that name the agent.
-    pub(super) fn grants_for_agent(&self, agent: &Agent) -> GrantSet {
+    /// Returns the grants and denials that name the agent.
+    pub(super) fn rules_for_agent(&self, agent: &Agent) -> GrantSet {
         let mut matches = Vec::new();
         self.agents.collect_matches(agent.id.as_str(), &mut matches);
         agent.tags.iter().for_each(|tag| self.tags.collect_matches(tag, &mut matches));
@@ -190,21 +251,6 @@ impl GrantIndex {
     fn to_grant_set(&self, mut matches: Vec<u32>) -> GrantSet {
         matches.sort_unstable();
         matches.dedup();
-        GrantSet { epoch: self.epoch, grants: matches.into() }
+        GrantSet { epoch: self.epoch, rules: matches.into() }
     }
-}
-
-/// Returns the problem with a caller pattern that no id can match, most likely because the prefix of the method is
-/// missing.
-fn unmatchable_caller_problem(caller: &Glob) -> Option<String> {
-    let text = caller.as_str();
-    let prefixes = AuthenticationMethod::ALL.map(AuthenticationMethod::caller_id_prefix);
-    let prefixes = || prefixes.into_iter().filter(|prefix| !prefix.is_empty());
-    let has_prefix = prefixes().chain([BROWSER_ID_PREFIX]).any(|prefix| text.starts_with(prefix));
-    if has_prefix || text == ANONYMOUS || text.contains('*') {
-        return None;
-    }
-    let examples: Vec<String> = prefixes().map(|prefix| format!("{prefix}{text}")).collect();
-    let (last, others) = examples.split_last()?;
-    Some(format!("'{text}' matches no caller (write the kind: {} or {last})", others.join(", ")))
 }

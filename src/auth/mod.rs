@@ -13,6 +13,7 @@ mod bearer;
 mod browser_pairing;
 mod build_context;
 mod caller;
+mod caller_patterns;
 mod challenges;
 mod config;
 mod grants;
@@ -24,11 +25,12 @@ pub use authorizer::Authorizer;
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings};
 pub use build_context::AuthServices;
 pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials};
+pub use caller_patterns::{ANONYMOUS, certificate_pattern_problem};
 pub use config::{
     ApiKeysConfig, AuthConfig, BearerConfig, CertificateCallerConfig, CertificateName, ClaimMappingConfig,
     IntrospectionConfig, IssuerConfig, MtlsConfig, StoredApiKey,
 };
-pub use grants::{ANONYMOUS, AccessConfig, GrantConfig, GrantSet, UngrantedResponse};
+pub use grants::{AccessConfig, DenialConfig, GrantConfig, GrantSet, UngrantedResponse};
 pub use mtls::ClientCertificate;
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl<'a> DirectoryCall<'a> {
 
     /// Returns the caller as a publisher.
     pub(super) fn publisher(&self) -> Publisher<'a> {
-        Publisher { id: &self.caller.id, groups: &self.caller.groups }
+        Publisher { id: &self.caller.id, owner_key: &self.caller.owner_key, groups: &self.caller.groups }
     }
 }
 

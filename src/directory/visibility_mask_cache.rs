@@ -25,7 +25,7 @@ impl VisibilityClass {
     fn of_caller(caller: &Caller) -> Self {
         // Every field is named, so that a new one is considered here: a call is allowed by the method, the scopes and
         // the grants, in which the id and the groups are considered already.
-        let Caller { id: _, method, groups: _, scopes, tier: _, grants } = caller;
+        let Caller { id: _, owner_key: _, method, groups: _, scopes, tier: _, grants } = caller;
         Self { method: *method, scopes: Arc::clone(scopes), grants: grants.clone() }
     }
 }

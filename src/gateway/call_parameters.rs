@@ -99,7 +99,7 @@ const SESSION_PARAMETER: &str = "sessionId";
 const MAX_SESSION_ID: usize = 256;
 
 /// Returns the hash of the caller's session: the session that the caller names in a header or in the query, or that an
-/// agent named (MCP). The hash covers the caller: two callers never share a session.
+/// agent named (MCP). The hash covers the owner: two callers, and two users of one client, never share a session.
 ///
 /// # Errors
 /// `InvalidInput` for a malformed session id in a header.
@@ -128,5 +128,5 @@ fn session_in_query(query: &str) -> Option<&str> {
 }
 
 fn hash_session(caller: &Caller, id: &[u8]) -> u64 {
-    transport::stable_hash(&[caller.id.as_bytes(), id])
+    transport::stable_hash(&[caller.owner_key.as_bytes(), id])
 }

@@ -327,7 +327,7 @@ async fn r2_r97_a_client_certificate_identifies_the_caller() {
     let build = gateway()
         .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
         .agent("keyed", &echo)
-        .access("access:\n  grants:\n    - {callers: ['cert:robot.example', 'key:team-a'], agents: ['*']}\n")
+        .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example', 'key:team-a'], agents: ['*']}\n")
         .section("  mtls: {}\n");
     let gate = with_tls_listener(build, &authority, "").start().await;
     let robot = client(&authority, Some(&authority.client("robot.example"))).build().unwrap();
@@ -337,7 +337,7 @@ async fn r2_r97_a_client_certificate_identifies_the_caller() {
     );
     let response = invoke_over_tls(&gate, &robot, "mtls").send().await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2), "by ALPN");
-    assert_eq!(gate.access_log(1).await[0]["caller"], "cert:robot.example");
+    assert_eq!(gate.access_log(1).await[0]["caller"], "cert:dns:robot.example");
     for (version, alpn) in [(TlsVersion::TLS_1_2, true), (TlsVersion::TLS_1_2, false), (TlsVersion::TLS_1_3, false)] {
         let builder = client(&authority, Some(&authority.client("robot.example"))).tls_version_max(version);
         let builder = if alpn { builder } else { builder.http1_only() };
@@ -534,4 +534,66 @@ async fn r2_without_a_grant_no_call_is_allowed() {
         call_with(&gate, id, &[]).await.expect_fault(401, "Unauthorized");
     }
     assert_eq!(echo.call_count(), 0);
+}
+
+/// Sends a request with the token of this user of the client `app-1`.
+async fn send_as_user(issuer: &TokenIssuer, user: &str, request: reqwest::RequestBuilder) -> GatewayResponse {
+    send(request.bearer_auth(issuer.token(&json!({"sub": user})))).await
+}
+
+#[tokio::test]
+async fn r3_one_user_of_a_client_reads_neither_the_task_nor_the_stored_response_of_another() {
+    let echo = Agent::echo().await;
+    let issuer = TokenIssuer::start().await;
+    let gate = gateway()
+        .document(document_with(&echo, "oauth", &json!({"type": "oauth2_bearer"})))
+        .access("access:\n  grants:\n    - {callers: ['oauth:app-1'], agents: ['*']}\n")
+        .section(&format!("{}tasks:\n  sqlite_file: tasks.db\n", issuer.section()))
+        .start()
+        .await;
+    let invoke = || gate.post("/agents/oauth/invoke").json(&json!({"text": "hi"}));
+    let started = send_as_user(&issuer, "alice", invoke().header("prefer", "respond-async")).await;
+    assert_eq!(started.status, 202, "{}", started.text());
+    let task = started.header("location").unwrap().to_owned();
+    let request = |method: &str, path: &str| gate.request(method, path);
+    for (method, path) in [("GET", task.clone()), ("GET", format!("{task}/events")), ("DELETE", task.clone())] {
+        let response = send_as_user(&issuer, "bob", request(method, &path)).await;
+        assert_eq!(response.status, 404, "{method} {path}: {}", response.text());
+    }
+    send_as_user(&issuer, "alice", request("GET", &task)).await.expect_ok();
+    let keyed = async |user: &str| {
+        let response = send_as_user(&issuer, user, invoke().header("idempotency-key", "k")).await;
+        response.expect_ok();
+        response.header("idempotent-replayed").is_some()
+    };
+    let replayed = [keyed("alice").await, keyed("bob").await, keyed("alice").await, keyed("bob").await];
+    assert_eq!(replayed, [false, false, true, true]);
+    let log = gate.access_log(9).await;
+    assert!(log.iter().all(|entry| entry["caller"] == "oauth:app-1"), "limits and logs mean the client");
+}
+
+#[tokio::test]
+async fn r3_denials_hold_for_calls_and_for_discovery() {
+    let echo = Agent::echo().await;
+    let gate = gateway()
+        .agent("open", &echo)
+        .agent("payroll", &echo)
+        .access("access:\n  grants:\n    - {callers: ['*'], agents: ['*']}\n  denials:\n    - {callers: ['key:team-b'], agents: ['pay*']}\n")
+        .caller("team-b", &[])
+        .start()
+        .await;
+    for (caller, id, status) in
+        [("team-a", "payroll", 200), ("team-b", "payroll", 404), ("team-b", "open", 200), ("team-b", "nothing", 404)]
+    {
+        assert_eq!(call_with(&gate, id, &[("x-api-key", gate.key(caller))]).await.status, status, "{caller} {id}");
+    }
+    for path in ["/agents", "/agents?q=payroll", "/agents/payroll"] {
+        let response = send(gate.request("GET", path).header("x-api-key", gate.key("team-b"))).await;
+        assert!(
+            !response.text().contains("payroll/") && !response.text().contains("\"payroll\""),
+            "{}",
+            response.text()
+        );
+    }
+    assert_eq!(echo.call_count(), 2);
 }

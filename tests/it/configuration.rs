@@ -108,6 +108,44 @@ fn all_semantic_problems_are_reported_at_once_with_their_lines() {
 }
 
 #[test]
+fn r2_patterns_for_certificates_without_the_kind_of_the_name_are_problems_in_every_section() {
+    let folder = folder();
+    let yaml = format!(
+        "{VALID_CONFIG}registry:\n  publishers: [{{callers: ['cert:robot.example']}}]\ndelegation:\n  actors: {{planner: ['cert:*.example']}}\n  required_for: ['key:a', 'cert:planner']\n  trusted_issuers: [{{issuer: 'https://b.example', jwks: b.json, callers: ['cert:branch-*']}}]\n"
+    );
+    let kinds = "does not name the kind of the certificate's name";
+    let expected = [
+        format!("registry.publishers[0].callers: 'cert:robot.example' {kinds}"),
+        format!("delegation.actors.planner: 'cert:*.example' {kinds}"),
+        format!("delegation.required_for: 'cert:planner' {kinds}"),
+        format!("delegation.trusted_issuers[0].callers: 'cert:branch-*' {kinds}"),
+    ];
+    expect_problems(&check(folder.path(), &yaml, &[]), &expected.each_ref().map(String::as_str));
+}
+
+#[test]
+fn r5_tiers_of_tokens_without_limits_of_their_own_are_a_problem() {
+    let folder = folder();
+    let configuration = |claims: &str, tiers: &str| {
+        format!(
+            "{VALID_CONFIG}auth:\n  bearer:\n    issuers:\n      - {{issuer: 'https://login.example', label: acme, audience: [a], algorithms: [ES256], claims: {claims}}}\nlimits:\n  tiers: {tiers}\n"
+        )
+    };
+    for tiers in ["{free: {per_caller: 1/s}}", "{acmefree: {per_caller: 1/s}, other/free: {per_caller: 1/s}}"] {
+        let output = check(folder.path(), &configuration("{tier: plan}", tiers), &[]);
+        expect_problems(&output, &["auth.bearer.issuers[0].claims.tier: limits.tiers names no tier", "acme/TIER"]);
+    }
+    for (claims, tiers) in [
+        ("{tier: plan}", "{acme/free: {per_caller: 1/s}}"),
+        ("{tier: plan, allowed_tiers: [free]}", "{free: {per_caller: 1/s}}"),
+        ("{tier: plan}", "{}"),
+        ("{}", "{free: {per_caller: 1/s}}"),
+    ] {
+        assert!(check(folder.path(), &configuration(claims, tiers), &[]).status.success(), "{claims} {tiers}");
+    }
+}
+
+#[test]
 fn invalid_yaml_and_missing_files_are_reported() {
     let folder = folder();
     expect_problems(&check(folder.path(), "listeners: [\n", &[]), &["line ", "not YAML"]);

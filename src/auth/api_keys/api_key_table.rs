@@ -183,9 +183,10 @@ impl<'a> ApiKeyTableBuilder<'a> {
         }
         let groups: Arc<[Arc<str>]> = line.groups.iter().map(|group| self.intern_name(group)).collect();
         let tier = line.tier.as_deref().map(|tier| self.intern_name(tier));
-        let (id, grants): (Arc<str>, _) = (id.as_str().into(), self.grants.grants_for_caller(&id, &groups));
+        let (id, grants): (Arc<str>, _) = (id.as_str().into(), self.grants.rules_for_caller(&id, &groups));
         let caller = Arc::new(Caller {
             id: Arc::clone(&id),
+            owner_key: Arc::clone(&id),
             method: AuthenticationMethod::ApiKey,
             groups,
             scopes: Arc::default(),

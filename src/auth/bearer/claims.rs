@@ -1,19 +1,11 @@
-//! Claims of a JWT or an introspection response: lifetime, audience, certificate binding, and the mapping to a
-//! caller.
+//! Claims of a JWT or an introspection response: lifetime, audience, certificate binding, and lists of names.
 
 use crate::{
-    agent::AuthenticationMethod,
-    auth::{
-        authenticator::InvalidCredential,
-        caller::{Caller, is_valid_name},
-        config,
-        grants::GrantIndex,
-    },
+    auth::{authenticator::InvalidCredential, caller::is_valid_name},
     values::ConfigDuration,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Last second of the year 9999; later times are invalid.
 const MAX_TIMESTAMP: i64 = 253_402_300_799;
@@ -35,7 +27,7 @@ impl TokenClaims {
     }
 
     /// Returns the claim at `path`, a name or a JSON Pointer. A null counts as missing.
-    fn find_claim(&self, path: &str) -> Option<&Value> {
+    pub(super) fn find_claim(&self, path: &str) -> Option<&Value> {
         let claim = if path.starts_with('/') { self.0.pointer(path) } else { self.get(path) };
         claim.filter(|value| !value.is_null())
     }
@@ -92,74 +84,9 @@ impl TokenClaims {
     }
 }
 
-/// Maps claims to callers.
-#[derive(Debug)]
-pub(super) struct CallerMapper {
-    label: Option<String>,
-    mapping: config::ClaimMappingConfig,
-    grants: Arc<GrantIndex>,
-}
-
-impl CallerMapper {
-    pub(super) fn build(
-        label: Option<&str>,
-        mapping: &config::ClaimMappingConfig,
-        grants: &Arc<GrantIndex>,
-    ) -> Result<Self, Vec<String>> {
-        let mut problems = Vec::new();
-        let is_valid_label = |label: &str| {
-            !label.is_empty()
-                && label.len() <= 64
-                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        };
-        if label.is_some_and(|label| !is_valid_label(label)) {
-            problems.push("label: is not valid (1 to 64 of A-Z a-z 0-9 . _ -)".to_owned());
-        }
-        if mapping.caller.is_empty() {
-            problems.push("claims.caller: is empty (client_id, azp and sub are usual)".to_owned());
-        }
-        if problems.is_empty() {
-            return Ok(Self { label: label.map(str::to_owned), mapping: mapping.clone(), grants: Arc::clone(grants) });
-        }
-        Err(problems)
-    }
-
-    pub(super) fn caller_from_claims(&self, claims: &TokenClaims) -> Result<Arc<Caller>, InvalidCredential> {
-        let name = self.mapping.caller.iter().find_map(|path| claims.find_claim(path));
-        let name = name
-            .and_then(Value::as_str)
-            .filter(|name| is_valid_name(name))
-            .ok_or_else(|| InvalidCredential::new("the token has no caller name"))?;
-        let prefix = AuthenticationMethod::Bearer.caller_id_prefix();
-        let id: Arc<str> = match &self.label {
-            Some(label) => format!("{prefix}{label}/{name}").into(),
-            None => format!("{prefix}{name}").into(),
-        };
-        let groups = claims
-            .find_claim(&self.mapping.groups)
-            .map(|value| string_list(value, false))
-            .transpose()?
-            .unwrap_or_default();
-        let mut scopes = Vec::new();
-        for path in ["scope", "scp"] {
-            scopes
-                .extend(claims.find_claim(path).map(|value| string_list(value, true)).transpose()?.unwrap_or_default());
-        }
-        let tier = self.mapping.tier.as_deref().and_then(|path| claims.find_claim(path)).and_then(Value::as_str);
-        Ok(Arc::new(Caller {
-            grants: self.grants.grants_for_caller(&id, &groups),
-            id,
-            method: AuthenticationMethod::Bearer,
-            groups: groups.into(),
-            scopes: scopes.into(),
-            tier: tier.filter(|tier| is_valid_name(tier)).map(Into::into),
-        }))
-    }
-}
-
 /// Returns the strings of an array, or the one string. With `split_spaces`, one string is a list that is separated by
 /// spaces, as for scopes (RFC 8693 §4.2).
-fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<Arc<str>>, InvalidCredential> {
+pub(super) fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<&str>, InvalidCredential> {
     let strings: Option<Vec<&str>> = match value {
         Value::String(text) if split_spaces => Some(text.split(' ').filter(|string| !string.is_empty()).collect()),
         Value::String(text) => Some(vec![text]),
@@ -168,11 +95,7 @@ fn string_list(value: &Value, split_spaces: bool) -> Result<Vec<Arc<str>>, Inval
     };
     let strings =
         strings.filter(|strings| strings.len() <= MAX_LIST_ITEMS && strings.iter().all(|string| is_valid_name(string)));
-    Ok(strings
-        .ok_or_else(|| InvalidCredential::new("the token's groups or scopes are malformed"))?
-        .into_iter()
-        .map(Into::into)
-        .collect())
+    strings.ok_or_else(|| InvalidCredential::new("the token's groups or scopes are malformed"))
 }
 
 pub(super) fn as_seconds(duration: ConfigDuration) -> i64 {

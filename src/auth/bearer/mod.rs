@@ -4,6 +4,7 @@
 
 mod bearer_authenticators;
 mod bearer_token;
+mod caller_mapper;
 mod claims;
 mod introspection_authenticator;
 mod jwks;

@@ -2,7 +2,8 @@
 //! time for each token and a bounded number in all. Without a response the call gets 503, never 401.
 
 use super::{
-    claims::{CallerMapper, TokenClaims, as_seconds},
+    caller_mapper::CallerMapper,
+    claims::{TokenClaims, as_seconds},
     verified_token::{VerifiedToken, token_check_unavailable},
 };
 use crate::{

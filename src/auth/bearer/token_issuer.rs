@@ -1,7 +1,8 @@
 //! JWT issuer: verifies the issuer's tokens (RFC 7519, RFC 9068, RFC 8725).
 
 use super::{
-    claims::{CallerMapper, TokenClaims, as_seconds},
+    caller_mapper::CallerMapper,
+    claims::{TokenClaims, as_seconds},
     jwks::{FetchReason, FetchedKeys, JwksCache, JwksLocation},
     verified_token::{VerifiedToken, token_check_unavailable},
 };

@@ -54,10 +54,11 @@ impl Authenticator for PageKeyAuthenticator {
         if !self.access.is_valid_key(key, origin) {
             return InvalidCredential::new("the page's key is not valid").into();
         }
-        let id = format!("{BROWSER_ID_PREFIX}{origin}");
-        let grants = self.grants.grants_for_caller(&id, &[]);
+        let id: Arc<str> = format!("{BROWSER_ID_PREFIX}{origin}").into();
+        let grants = self.grants.rules_for_caller(&id, &[]);
         AuthenticationResult::Authenticated(Arc::new(Caller {
-            id: id.into(),
+            owner_key: Arc::clone(&id),
+            id,
             method: AuthenticationMethod::ApiKey,
             groups: Arc::default(),
             scopes: Arc::default(),

@@ -2,7 +2,7 @@
 
 use crate::{
     signing::SignatureAlgorithm,
-    values::{ConfigDuration, SecretRef},
+    values::{ConfigDuration, Glob, SecretRef},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,9 @@ impl Default for BearerConfig {
 pub struct IssuerConfig {
     /// Exact text of the `iss` claim.
     pub issuer: String,
-    /// Label of this issuer in the ids of its callers, `oauth:LABEL/NAME`: 1 to 64 of A-Z a-z 0-9 . _ -. Required with
-    /// several sources of tokens, because two of them may use the same name. Default: none, `oauth:NAME`.
+    /// Label of this issuer in the ids, groups and tiers of its callers, `oauth:LABEL/NAME`: 1 to 64 of A-Z a-z 0-9 . _
+    /// -. Required with several sources of tokens, because two of them may use the same name. Default: none,
+    /// `oauth:NAME`.
     #[serde(default)]
     pub label: Option<String>,
     /// Audiences of this gateway: `aud` must contain one of them. At least one.
@@ -80,16 +81,23 @@ pub struct IssuerConfig {
 pub struct ClaimMappingConfig {
     /// Claims with the caller's name; the first that is present is used. Default: client_id, azp, sub.
     pub caller: Vec<String>,
-    /// Claim with the groups: an array of strings, or one string. Default: groups.
+    /// Claim with the groups: an array of strings, or one string. A group counts as `LABEL/GROUP`, with the label of the
+    /// token source. Without a label, only the groups in `allowed_groups` count. Default: groups.
     pub groups: String,
-    /// Claim with the tier. Default: none.
+    /// Groups, or patterns, that also count by their plain name, which grants may share with API keys, certificates and
+    /// other token sources. `*` lets the issuer claim every group without a slash; a name with a slash needs a pattern
+    /// with one. Default: none.
+    pub allowed_groups: Vec<Glob>,
+    /// Claim with the tier. The tier counts as `LABEL/TIER`, unless it is in `allowed_tiers`. Default: none.
     pub tier: Option<String>,
+    /// Tiers, or patterns, that count by their plain name. Default: none.
+    pub allowed_tiers: Vec<Glob>,
 }
 
 impl Default for ClaimMappingConfig {
     fn default() -> Self {
         let caller = ["client_id", "azp", "sub"].map(str::to_owned).to_vec();
-        Self { caller, groups: "groups".to_owned(), tier: None }
+        Self { caller, groups: "groups".to_owned(), allowed_groups: Vec::new(), tier: None, allowed_tiers: Vec::new() }
     }
 }
 

@@ -22,7 +22,7 @@ pub struct AuthConfig {
     pub api_keys: Option<ApiKeysConfig>,
     /// OAuth 2.0 bearer tokens. The caller's id is `oauth:` and the name in the token.
     pub bearer: Option<BearerConfig>,
-    /// Client certificates. The caller's id is `cert:` and the name in the certificate.
+    /// Client certificates. The caller's id is `cert:`, the kind of the name, and the name in the certificate.
     pub mtls: Option<MtlsConfig>,
 }
 
@@ -95,7 +95,8 @@ pub struct MtlsConfig {
     /// Names that become the caller's name, in order of preference; the first that the certificate has is used.
     /// Default: san_uri, san_dns, subject_cn.
     pub caller_from: Vec<CertificateName>,
-    /// Groups and tiers of callers, by name without `cert:`. Other callers have no groups and no tier. Default: none.
+    /// Groups and tiers of callers, by id without `cert:`, such as `spiffe://example.com/team-a` or `dns:robot.example`.
+    /// Other callers have no groups and no tier. Default: none.
     pub callers: BTreeMap<String, CertificateCallerConfig>,
 }
 
@@ -106,22 +107,51 @@ impl Default for MtlsConfig {
     }
 }
 
-/// A name in a certificate.
+/// A name in a certificate. The id of the caller carries the kind of the name, so that a name of one kind never passes for
+/// a name of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateName {
-    /// First DNS name among the subject's alternative names.
+    /// First DNS name among the subject's alternative names: `cert:dns:NAME`.
     SanDns,
-    /// First URI among the subject's alternative names, such as a SPIFFE id.
+    /// First URI among the subject's alternative names: `cert:spiffe://…` for a SPIFFE id, `cert:uri:URI` for others.
     SanUri,
-    /// First e-mail address among the subject's alternative names.
+    /// First e-mail address among the subject's alternative names: `cert:email:ADDRESS`.
     SanEmail,
-    /// Common name of the subject.
+    /// Common name of the subject: `cert:cn:NAME`.
     SubjectCn,
-    /// The whole subject, such as `CN=a, O=b`.
+    /// The whole subject, such as `cert:subject:CN=a, O=b`.
     Subject,
-    /// SHA-256 of the certificate, in lower-case hexadecimal digits.
+    /// SHA-256 of the certificate, in lower-case hexadecimal digits: `cert:sha256:DIGITS`.
     Fingerprint,
+}
+
+impl CertificateName {
+    /// Beginnings of qualified names: a SPIFFE id, or the kind of the name.
+    pub(super) const QUALIFIERS: [&str; 7] =
+        [Self::SPIFFE_SCHEME, "uri:", "dns:", "email:", "cn:", "subject:", "sha256:"];
+
+    /// Beginning of a SPIFFE id, which needs no further qualifier: no other kind begins like it.
+    const SPIFFE_SCHEME: &str = "spiffe://";
+
+    /// Returns `name` with its kind, which follows `cert:` in the id of the caller.
+    pub(super) fn qualify(self, name: &str) -> String {
+        let kind = match self {
+            Self::SanUri if name.starts_with(Self::SPIFFE_SCHEME) => "",
+            Self::SanUri => "uri:",
+            Self::SanDns => "dns:",
+            Self::SanEmail => "email:",
+            Self::SubjectCn => "cn:",
+            Self::Subject => "subject:",
+            Self::Fingerprint => "sha256:",
+        };
+        format!("{kind}{name}")
+    }
+
+    /// Returns whether `text` begins with a SPIFFE id or with the kind of a name.
+    pub(super) fn is_qualified(text: &str) -> bool {
+        Self::QUALIFIERS.iter().any(|qualifier| text.starts_with(qualifier))
+    }
 }
 
 /// Attributes of a caller with a client certificate.

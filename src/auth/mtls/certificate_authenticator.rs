@@ -10,7 +10,8 @@ use crate::{
         },
         build_context::{BuildContext, BuildResult},
         caller::{Caller, PresentedCredentials, is_valid_name, unix_now},
-        config::MtlsConfig,
+        caller_patterns::certificate_name_examples,
+        config::{CertificateName, MtlsConfig},
         grants::GrantIndex,
     },
 };
@@ -41,6 +42,13 @@ impl CertificateAuthenticator {
         problems.extend(names.filter(|name| !is_valid_name(name)).map(|name| {
             format!("mtls.callers: {name:?} is not a valid name (1 to 256 bytes without control characters)")
         }));
+        let unqualified = config.callers.keys().filter(|name| !CertificateName::is_qualified(name));
+        problems.extend(unqualified.map(|name| {
+            format!(
+                "mtls.callers: '{name}' matches no certificate (write the kind of the name: {})",
+                certificate_name_examples(name)
+            )
+        }));
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -49,19 +57,16 @@ impl CertificateAuthenticator {
     }
 
     fn read_and_cache_caller(&self, certificate: &ClientCertificate) -> Option<Arc<Caller>> {
-        let name = self
-            .config
-            .caller_from
-            .iter()
-            .find_map(|kind| certificate.name(*kind))
-            .filter(|name| is_valid_name(name))?;
+        let name = self.config.caller_from.iter().find_map(|kind| certificate.qualified_name(*kind));
+        let name = name.filter(|name| is_valid_name(name))?;
         let attributes = self.config.callers.get(&name);
         let groups: Arc<[Arc<str>]> = attributes
             .map(|attributes| attributes.groups.iter().map(|group| group.as_str().into()).collect())
             .unwrap_or_default();
         let id: Arc<str> = format!("{}{name}", AuthenticationMethod::Mtls.caller_id_prefix()).into();
         let caller = Arc::new(Caller {
-            grants: self.grants.grants_for_caller(&id, &groups),
+            grants: self.grants.rules_for_caller(&id, &groups),
+            owner_key: Arc::clone(&id),
             id,
             method: AuthenticationMethod::Mtls,
             groups,

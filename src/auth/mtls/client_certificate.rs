@@ -5,6 +5,7 @@ use crate::{
     auth::config::CertificateName,
     values::{encode_hex, sha256},
 };
+use std::sync::OnceLock;
 use x509_parser::prelude::*;
 
 /// Client certificate of a connection.
@@ -18,6 +19,7 @@ pub struct ClientCertificate {
     email: Option<String>,
     not_before: i64,
     not_after: i64,
+    revoked: OnceLock<()>,
 }
 
 impl ClientCertificate {
@@ -46,6 +48,7 @@ impl ClientCertificate {
             email: first(|name| if let GeneralName::RFC822Name(name) = name { Some((*name).to_owned()) } else { None }),
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
+            revoked: OnceLock::new(),
         })
     }
 
@@ -59,21 +62,34 @@ impl ClientCertificate {
         &self.subject
     }
 
+    /// Records that the listener no longer accepts the certificate: its authority was removed, or the certificate was
+    /// revoked, after the handshake.
+    pub fn revoke(&self) {
+        // A second call changes nothing.
+        let _ = self.revoked.set(());
+    }
+
+    /// Returns whether [`ClientCertificate::revoke`] was called.
+    pub(in crate::auth) fn is_revoked(&self) -> bool {
+        self.revoked.get().is_some()
+    }
+
     /// Returns whether `now` is within the validity period. A connection or a resumed session may outlive its
     /// certificate.
     pub fn is_valid_at(&self, now: i64) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// Returns the certificate's first name of this kind.
-    pub(super) fn name(&self, kind: CertificateName) -> Option<String> {
-        match kind {
-            CertificateName::SanDns => self.dns.clone(),
-            CertificateName::SanUri => self.uri.clone(),
-            CertificateName::SanEmail => self.email.clone(),
-            CertificateName::SubjectCn => self.common_name.clone(),
-            CertificateName::Subject => (!self.subject.is_empty()).then(|| self.subject.clone()),
-            CertificateName::Fingerprint => Some(encode_hex(&self.fingerprint)),
-        }
+    /// Returns the certificate's first name of this kind, qualified by the kind.
+    pub(super) fn qualified_name(&self, kind: CertificateName) -> Option<String> {
+        let name = match kind {
+            CertificateName::SanDns => self.dns.as_deref(),
+            CertificateName::SanUri => self.uri.as_deref(),
+            CertificateName::SanEmail => self.email.as_deref(),
+            CertificateName::SubjectCn => self.common_name.as_deref(),
+            CertificateName::Subject => Some(self.subject.as_str()).filter(|subject| !subject.is_empty()),
+            CertificateName::Fingerprint => return Some(kind.qualify(&encode_hex(&self.fingerprint))),
+        };
+        name.map(|name| kind.qualify(name))
     }
 }

@@ -199,9 +199,9 @@ async fn r2_every_required_scope_must_be_present_and_is_named_in_the_challenge()
 fn r3_grant_sets_of_two_configurations_never_intersect() {
     let agent = agent_with_auth("api_key");
     let (first, second) = (build(json!({})), build(json!({})));
-    assert!(first.grants_for_agent(&agent).intersects(&first.grants_for_agent(&agent)));
-    assert!(!first.grants_for_agent(&agent).intersects(&second.grants_for_agent(&agent)));
-    assert!(!GrantSet::default().intersects(&GrantSet::default()));
+    assert!(first.grants_for_agent(&agent).allows_call(&first.grants_for_agent(&agent)));
+    assert!(!first.grants_for_agent(&agent).allows_call(&second.grants_for_agent(&agent)));
+    assert!(!GrantSet::default().allows_call(&GrantSet::default()));
 }
 
 #[tokio::test]
@@ -254,14 +254,14 @@ async fn r2_an_invalid_credential_in_a_header_outweighs_a_valid_certificate_but_
     let token = format!("Bearer {}", issuer.token(&issuer.claims()));
     let open = agent_with_auth("none");
     for (fields, expected) in [
-        (vec![], Ok("cert:robot.example")),
+        (vec![], Ok("cert:dns:robot.example")),
         (vec![("x-api-key", "gp_bad")], Err("The API key is not valid")),
         (vec![("authorization", "Bearer bad")], Err("The token is not a JWT")),
         (vec![("x-api-key", "gp_bad"), ("authorization", "Bearer bad")], Err("The token is not a JWT")),
         (vec![("x-api-key", "gp_bad"), ("authorization", &token)], Ok("oauth:app-1")),
         (vec![("x-api-key", &keys[0]), ("authorization", "Bearer bad")], Ok("key:team-a")),
         (vec![("x-api-key", &keys[0]), ("authorization", &token)], Ok("key:team-a")),
-        (vec![("authorization", "Basic YTpi")], Ok("cert:robot.example")),
+        (vec![("authorization", "Basic YTpi")], Ok("cert:dns:robot.example")),
     ] {
         let outcome = call(&auth, &headers(&fields), Some(&peer), Some(&open)).await;
         let outcome = outcome.map(|caller| caller.id.to_string()).map_err(|refusal| refusal.fault.message().to_owned());

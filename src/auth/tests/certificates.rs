@@ -20,13 +20,16 @@ async fn caller(auth: &Authorizer, peer: &ClientCertificate) -> Result<Arc<Calle
 
 #[tokio::test]
 async fn r2_a_certificate_authenticates_its_caller() {
-    let auth = build(json!({"mtls": {"callers": {"robot.example": {"groups": ["robots"], "tier": "gold"}}}}));
+    let auth = build(json!({"mtls": {"callers": {"dns:robot.example": {"groups": ["robots"], "tier": "gold"}}}}));
     let robot = caller(&auth, &certificate_with_dns_name("robot.example")).await.unwrap();
     assert_eq!(
         (&*robot.id, robot.method, robot.groups.len(), robot.tier.as_deref()),
-        ("cert:robot.example", AuthenticationMethod::Mtls, 1, Some("gold"))
+        ("cert:dns:robot.example", AuthenticationMethod::Mtls, 1, Some("gold"))
     );
-    assert_eq!(&*caller(&auth, &certificate_with_dns_name("other.example")).await.unwrap().id, "cert:other.example");
+    assert_eq!(
+        &*caller(&auth, &certificate_with_dns_name("other.example")).await.unwrap().id,
+        "cert:dns:other.example"
+    );
 }
 
 #[tokio::test]
@@ -40,20 +43,83 @@ async fn r2_the_first_configured_name_that_is_present_is_used() {
             SanType::URI("spiffe://example.org/robot".try_into().unwrap()),
         ];
     });
-    let fingerprint = crate::values::encode_hex(peer.fingerprint());
+    let fingerprint = format!("sha256:{}", crate::values::encode_hex(peer.fingerprint()));
     for (name_kind, expected) in [
-        ("san_dns", "robot.example"),
+        ("san_dns", "dns:robot.example"),
         ("san_uri", "spiffe://example.org/robot"),
-        ("san_email", "robot@example.org"),
-        ("subject_cn", "Robot"),
-        ("subject", "CN=Robot"),
+        ("san_email", "email:robot@example.org"),
+        ("subject_cn", "cn:Robot"),
+        ("subject", "subject:CN=Robot"),
         ("fingerprint", &fingerprint),
     ] {
         let auth = build(json!({"mtls": {"caller_from": [name_kind]}}));
         assert_eq!(*caller(&auth, &peer).await.unwrap().id, format!("cert:{expected}"));
     }
     let auth = build(json!({"mtls": {"caller_from": ["san_uri", "san_dns"]}}));
-    assert_eq!(&*caller(&auth, &certificate_with_dns_name("a.example")).await.unwrap().id, "cert:a.example");
+    assert_eq!(&*caller(&auth, &certificate_with_dns_name("a.example")).await.unwrap().id, "cert:dns:a.example");
+}
+
+#[tokio::test]
+async fn r2_a_name_of_one_kind_never_passes_for_a_name_of_another() {
+    let spiffe = "spiffe://example.org/robot";
+    let cn = |name: &str| certificate(|params| params.distinguished_name.push(DnType::CommonName, name));
+    let uri =
+        |name: &str| certificate(|params| params.subject_alt_names = vec![SanType::URI(name.try_into().unwrap())]);
+    let email = |name: &str| {
+        certificate(|params| params.subject_alt_names = vec![SanType::Rfc822Name(name.try_into().unwrap())])
+    };
+    let kinds = json!({"caller_from": ["san_uri", "san_dns", "san_email", "subject_cn"]});
+    for (peer, expected) in [
+        (uri(spiffe), "cert:spiffe://example.org/robot"),
+        (cn(spiffe), "cert:cn:spiffe://example.org/robot"),
+        (certificate_with_dns_name(spiffe), "cert:dns:spiffe://example.org/robot"),
+        (email(spiffe), "cert:email:spiffe://example.org/robot"),
+        (uri("SPIFFE://example.org/robot"), "cert:uri:SPIFFE://example.org/robot"),
+        (uri("https://example.org/robot"), "cert:uri:https://example.org/robot"),
+        (uri("dns:robot.example"), "cert:uri:dns:robot.example"),
+        (uri("cn:robot"), "cert:uri:cn:robot"),
+        (cn("dns:robot.example"), "cert:cn:dns:robot.example"),
+        (cn("robot.example"), "cert:cn:robot.example"),
+        (certificate_with_dns_name("cn:robot"), "cert:dns:cn:robot"),
+    ] {
+        let access = json!({"grants": [
+            {"callers": [format!("cert:{spiffe}"), "cert:spiffe://*", "cert:dns:robot.example", "cert:cn:robot"], "agents": ["*"]}
+        ]});
+        let granted = try_build(json!({"mtls": kinds}), access).unwrap();
+        let is_granted = caller(&granted, &peer).await.is_ok();
+        assert_eq!(is_granted, expected == "cert:spiffe://example.org/robot", "{expected}");
+        assert_eq!(&*caller(&build(json!({"mtls": kinds})), &peer).await.unwrap().id, expected);
+    }
+}
+
+#[tokio::test]
+async fn r2_attributes_belong_to_the_kind_of_name_that_the_configuration_names() {
+    let auth = build(json!({"mtls": {"callers": {"spiffe://example.org/robot": {"groups": ["internal"]}}}}));
+    let disguised =
+        certificate(|params| params.distinguished_name.push(DnType::CommonName, "spiffe://example.org/robot"));
+    assert!(caller(&auth, &disguised).await.unwrap().groups.is_empty());
+    let problems =
+        try_build(json!({"mtls": {"callers": {"robot.example": {"groups": ["a"]}}}}), grant_everything()).unwrap_err();
+    assert!(problems[0].starts_with("auth.mtls.callers: 'robot.example' matches no certificate"), "{problems:?}");
+    assert!(problems[0].contains("dns:robot.example, cn:robot.example"), "{problems:?}");
+}
+
+#[test]
+fn r2_patterns_without_the_kind_of_the_name_are_refused() {
+    for pattern in
+        ["cert:robot.example", "cert:*.example", "cert:*robot", "cert:CN=Robot", "cert:spiffe:*", "cert:d*", "cert:"]
+    {
+        let access = json!({"grants": [{"callers": ["key:a", pattern], "agents": ["*"]}]});
+        let problems = try_build(json!({"mtls": {}}), access).unwrap_err();
+        assert!(
+            problems.iter().any(|why| why.contains(&format!("'{pattern}' does not name the kind"))),
+            "{problems:?}"
+        );
+    }
+    for pattern in ["cert:*", "cert:dns:*.example", "cert:spiffe://*", "cert:sha256:00", "*", "cert:uri:urn:*"] {
+        let access = json!({"grants": [{"callers": [pattern], "agents": ["*"]}]});
+        assert!(try_build(json!({"mtls": {}}), access).is_ok(), "{pattern}");
+    }
 }
 
 #[tokio::test]
@@ -70,6 +136,25 @@ async fn r2_certificates_without_a_name_or_outside_their_validity_are_refused() 
     });
     for peer in [nameless, past, future] {
         assert_eq!(visible_refusal(caller(&auth, &peer).await).0, 401, "{peer:?}");
+    }
+}
+
+#[tokio::test]
+async fn r2_a_revoked_certificate_refuses_every_request_of_its_connection() {
+    let issuer = IssuerFixture::new().await;
+    let auth = build(json!({"mtls": {}, "bearer": {"issuers": [issuer.settings()]}}));
+    let peer = certificate_with_dns_name("robot.example");
+    let token = bearer(&issuer.token(&issuer.claims()));
+    assert!(caller(&auth, &peer).await.is_ok());
+    peer.revoke();
+    for (headers, kind) in [(&HeaderMap::new(), "mtls"), (&HeaderMap::new(), "none"), (&token, "oauth2_bearer")] {
+        let outcome = call(&auth, headers, Some(&peer), Some(&agent_with_auth(kind))).await;
+        let (status, message, challenges) = visible_refusal(outcome);
+        assert_eq!((status, message.contains("no longer accepted")), (401, true), "{kind}: {message}");
+        assert!(!challenges.is_empty(), "RFC 9110 §15.5.2");
+        let presented = PresentedCredentials { headers, client_certificate: Some(&peer) };
+        assert!(auth.authenticate(&presented).await.is_err());
+        assert!(auth.authenticate_or_anonymous(&presented, true).await.is_err());
     }
 }
 

@@ -297,7 +297,8 @@ async fn leeway_applies_in_both_directions_and_no_further() {
 #[tokio::test]
 async fn caller_groups_and_tier_are_read_from_the_configured_claims() {
     let issuer = IssuerFixture::new().await;
-    let mapping = json!({"caller": ["/act/sub", "sub"], "groups": "/realm_access/roles", "tier": "plan"});
+    let mapping = json!({"caller": ["/act/sub", "sub"], "groups": "/realm_access/roles", "tier": "plan",
+        "allowed_groups": ["st*"]});
     let auth = authorizer_with(issuer.settings(), &json!({"claims": mapping, "label": "corp"}));
     let mut claims = issuer.claims_with("realm_access", json!({"roles": ["staff", "ops"]}));
     claims["plan"] = "gold".into();
@@ -309,9 +310,9 @@ async fn caller_groups_and_tier_are_read_from_the_configured_claims() {
     let to_strings = |list: &[Arc<str>]| list.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     assert_eq!(
         (to_strings(&caller.groups), to_strings(&caller.scopes)),
-        (vec!["staff".into(), "ops".into()], vec!["a".into(), "b".into()])
+        (vec!["corp/staff".into(), "corp/ops".into(), "staff".into()], vec!["a".into(), "b".into()])
     );
-    assert_eq!(caller.tier.as_deref(), Some("gold"));
+    assert_eq!(caller.tier.as_deref(), Some("corp/gold"));
 }
 
 #[tokio::test]

@@ -4,11 +4,14 @@ mod api_keys;
 mod authorization;
 mod browser_pages;
 mod certificates;
+mod denials;
 mod forged_tokens;
 mod introspection;
+mod issuer_groups;
 mod issuers;
 mod test_signer;
 mod test_web_server;
+mod token_users;
 
 use super::*;
 use crate::{

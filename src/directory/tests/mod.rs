@@ -153,6 +153,7 @@ impl TestDirectory {
         }
         let caller = Caller {
             id: "key:team-a".into(),
+            owner_key: "key:team-a".into(),
             method: request.authentication,
             groups: Arc::new([]),
             scopes: Arc::new([]),

@@ -91,7 +91,7 @@ impl AgentAuthorization<'_> {
         let Ok(id) = agent.parse() else { return Ok(None) };
         // The authentication that follows refuses callers without a valid credential.
         match self.config.auth.authenticate_or_anonymous(presented, true).await {
-            Ok(caller) if !caller.grants.is_empty() => Box::pin(lazy.look_up(&id)).await,
+            Ok(caller) if caller.grants.has_grant() => Box::pin(lazy.look_up(&id)).await,
             _ => Ok(None),
         }
     }
@@ -114,7 +114,8 @@ pub(in crate::gateway) fn rate_limit_account(caller: &Caller, address: IpAddr) -
     }
 }
 
-/// Returns the owner of the caller's tasks and idempotency keys. Anonymous callers are distinguished by their address.
-pub(in crate::gateway) fn owner_id(caller: &Caller, address: IpAddr) -> Arc<str> {
-    if caller.is_anonymous() { format!("{} at {address}", caller.id).into() } else { Arc::clone(&caller.id) }
+/// Returns the owner of the caller's tasks, streams and idempotency keys. Anonymous callers are distinguished by their
+/// address.
+pub(in crate::gateway) fn owner_key(caller: &Caller, address: IpAddr) -> Arc<str> {
+    if caller.is_anonymous() { format!("{} at {address}", caller.id).into() } else { Arc::clone(&caller.owner_key) }
 }

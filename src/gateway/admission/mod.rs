@@ -9,7 +9,7 @@ mod input_validation;
 mod pipeline;
 
 pub(super) use admission_recorder::AdmissionRecorder;
-pub(super) use agent_authorization::{AgentAuthorization, CallerContext, may_call, owner_id};
+pub(super) use agent_authorization::{AgentAuthorization, CallerContext, may_call, owner_key};
 pub(super) use incoming_body::{IncomingBody, body_too_large};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
 pub(super) use pipeline::{

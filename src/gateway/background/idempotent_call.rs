@@ -8,7 +8,7 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
-        admission::{CallInput, CheckedCall, owner_id},
+        admission::{CallInput, CheckedCall, owner_key},
         call::CallResult,
         exchange::{AgentHeaders, Exchange},
         header_names::AGENT_VERSION,
@@ -39,7 +39,7 @@ pub(in crate::gateway) async fn claim_or_replay(
     checked: &CheckedCall,
     key: &str,
 ) -> CallResult<KeyOutcome> {
-    let owner = owner_id(checked.caller(), exchange.connection.peer_address.ip());
+    let owner = owner_key(checked.caller(), exchange.connection.peer_address.ip());
     let target = checked.route().agent.id.to_shared_str();
     let digest = request_digest(exchange.session.head(), checked);
     let scoped_key = ScopedKey { owner: &owner, target: &target, key, digest };

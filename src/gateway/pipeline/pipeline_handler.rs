@@ -11,7 +11,7 @@ use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionRecorder as _, LocalAccess, LocalCaller, named_operation, owner_id},
+        admission::{AdmissionRecorder as _, LocalAccess, LocalCaller, named_operation, owner_key},
         background::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply},
         call::CallResult,
         call_parameters::call_deadline,
@@ -44,7 +44,7 @@ impl PipelineKey {
     fn new(caller: &Caller, address: IpAddr, key: &str, body: &[u8], headers: &HeaderMap) -> Self {
         let version = headers.get(AGENT_VERSION).map(|version| version.as_bytes()).unwrap_or_default();
         let digest = idempotency::request_digest(&[body, version]);
-        Self { owner: owner_id(caller, address), key: key.to_owned(), digest }
+        Self { owner: owner_key(caller, address), key: key.to_owned(), digest }
     }
 }
 
@@ -52,7 +52,7 @@ impl PipelineKey {
 pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome> {
     let config = exchange.config;
     let headers = exchange.session.head().headers.clone();
-    let access = LocalAccess { allow_anonymous: !config.auth.anonymous_caller().grants.is_empty(), is_search: false };
+    let access = LocalAccess { allow_anonymous: config.auth.anonymous_caller().grants.has_grant(), is_search: false };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
     let body = exchange.read_own_body(config.contract.max_body_size.get(), BODY_TIMEOUT).await?;
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };

@@ -6,7 +6,7 @@ use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::owner_id,
+        admission::owner_key,
         background::{BackgroundCall, BackgroundReply, run_isolated},
         call::{Call, CallResult, CallState},
         exchange::{AgentHeaders, Exchange, append_if_valid},
@@ -67,7 +67,7 @@ pub(in crate::gateway) async fn respond_with_task(
     let agent = AgentHeaders { route: admitted.agent_route(), rate_limit_status: admitted.rate_limit_status() };
     let version = admitted.version().and_then(|version| version.label.clone());
     let new_task = NewTask {
-        owner: owner_id(admitted.caller(), admitted.peer()),
+        owner: owner_key(admitted.caller(), admitted.peer()),
         agent: agent.route.agent.id.as_str(),
         operation: &admitted.operation().name,
         request_id: exchange.call.id(),

@@ -5,7 +5,7 @@ use super::event_publishing::publish_events;
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
-        admission::{Admitted, owner_id},
+        admission::{Admitted, owner_key},
         call::{CallResult, CallState},
         exchange::Exchange,
         header_names::TASK_ID,
@@ -33,7 +33,7 @@ pub(in crate::gateway) fn detach_stream(
 ) -> Result<EventReader, Box<UpstreamReply>> {
     let Some(manager) = &exchange.config.tasks else { return Err(Box::new(reply)) };
     let new_task = NewTask {
-        owner: owner_id(admitted.caller(), admitted.peer()),
+        owner: owner_key(admitted.caller(), admitted.peer()),
         agent: admitted.agent_route().agent.id.as_str(),
         operation: &admitted.operation().name,
         request_id: exchange.call.id(),

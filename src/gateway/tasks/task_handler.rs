@@ -6,7 +6,7 @@ use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode},
     gateway::{
-        admission::{LocalAccess, owner_id},
+        admission::{LocalAccess, owner_key},
         call::{CallError, CallResult},
         exchange::{Exchange, add_call_headers, append_if_valid},
         header_names::TASK_ID,
@@ -34,10 +34,10 @@ pub(in crate::gateway) async fn handle_task_request(
     exchange.call.mark_directory_request();
     // Tasks of anonymous callers belong to their address.
     let access =
-        LocalAccess { allow_anonymous: !exchange.config.auth.anonymous_caller().grants.is_empty(), is_search: false };
+        LocalAccess { allow_anonymous: exchange.config.auth.anonymous_caller().grants.has_grant(), is_search: false };
     let local = exchange.authenticate_and_limit(access).await?;
     let rate_limit_status = local.rate_limit_status.as_ref();
-    let owner = owner_id(&local.caller, exchange.connection.peer_address.ip());
+    let owner = owner_key(&local.caller, exchange.connection.peer_address.ip());
     match request {
         TaskRequest::State => {
             let (task, _) = manager.find(&owner, id).await?;

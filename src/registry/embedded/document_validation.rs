@@ -97,6 +97,8 @@ pub(super) async fn validate_document(
 pub(super) struct EndpointValidator<'a> {
     /// `None` for an operator who imports documents of any publisher.
     pub(super) publisher: Option<Publisher<'a>>,
+    /// The owner of the document, whose other agents may be at the same server.
+    pub(super) owner: Option<&'a str>,
     pub(super) config: &'a PublishConfig,
     pub(super) policy: &'a AddressPolicy,
     /// The owners of the agents in force, where they are known.
@@ -138,8 +140,7 @@ impl EndpointValidator<'_> {
             return Some(why);
         }
         let owner = self.ownership.and_then(|ownership| ownership.endpoint_owner(endpoint));
-        if owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.publisher.map(|publisher| publisher.id))
-        {
+        if owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.owner) {
             return Some(SERVER_OF_OTHER_OWNER.to_owned());
         }
         self.check_address(endpoint, &self.policy.without_private_networks()).await

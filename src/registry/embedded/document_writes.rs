@@ -50,7 +50,7 @@ impl DocumentWrites<'_> {
         {
             members.insert("id".to_owned(), Value::String(uuid::Uuid::now_v7().to_string()));
         }
-        let valid_document = self.rules.validate_document(publisher.id, document).await?;
+        let valid_document = self.rules.validate_document(publisher.owner_key, document).await?;
         let access = self.rules.authorize_write(publisher, &valid_document.id)?;
         self.store_document(access, valid_document, WritePrecondition::Always, WriteTarget::Collection).await
     }
@@ -68,7 +68,7 @@ impl DocumentWrites<'_> {
     ) -> Result<PublishOutcome> {
         let access = self.rules.authorize_write(publisher, id)?;
         let document = with_id_of_path(id, document)?;
-        let valid_document = self.rules.validate_document(publisher.id, document).await?;
+        let valid_document = self.rules.validate_document(publisher.owner_key, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
 
@@ -92,7 +92,7 @@ impl DocumentWrites<'_> {
         }
         for _ in 0..MAX_PATCH_ATTEMPTS {
             let Some(stored) = self.store.get_document(id.as_str()).await? else { return Err(not_found()) };
-            if *stored.owner != *access.publisher.id && !access.any_owner {
+            if *stored.owner != *access.publisher.owner_key && !access.any_owner {
                 return Err(refusal_fault(WriteRefusal::NotOwner, WriteTarget::Agent, NO_LIMITS));
             }
             let tag = etag(stored.document.as_bytes());
@@ -110,7 +110,7 @@ impl DocumentWrites<'_> {
             })?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
             let document = with_id_of_path(id, document)?;
-            let valid_document = self.rules.validate_document(publisher.id, document).await?;
+            let valid_document = self.rules.validate_document(publisher.owner_key, document).await?;
             // The write requires the document that was patched: a concurrent change is not overwritten.
             match self
                 .store_document(access, valid_document, WritePrecondition::Matches(vec![tag]), WriteTarget::Agent)
@@ -133,7 +133,7 @@ impl DocumentWrites<'_> {
         let write = self.new_write(access, id, None, precondition.clone());
         match self.store.write(write).await?.into_result() {
             Ok(WriteEffect::Removed(revision)) => {
-                tracing::info!(agent = %id, publisher = publisher.id, revision, "agent removed from the registry");
+                tracing::info!(agent = %id, publisher = publisher.owner_key, revision, "agent removed from the registry");
                 self.revision_tracker.wait_until_applied(revision).await;
                 Ok(())
             }
@@ -149,9 +149,10 @@ impl DocumentWrites<'_> {
         precondition: WritePrecondition,
         target: WriteTarget,
     ) -> Result<PublishOutcome> {
-        match self.store.get_document(valid_document.id.as_str()).await? {
+        let existing = self.store.get_document(valid_document.id.as_str()).await?;
+        match &existing {
             // The store checks the owner again in its transaction; here it decides which error comes first.
-            Some(stored) if *stored.owner != *access.publisher.id && !access.any_owner => {
+            Some(stored) if *stored.owner != *access.publisher.owner_key && !access.any_owner => {
                 return Err(refusal_fault(WriteRefusal::NotOwner, target, NO_LIMITS));
             }
             None if self.rules.is_id_of_an_agent(&valid_document.id) => {
@@ -159,7 +160,9 @@ impl DocumentWrites<'_> {
             }
             _ => {}
         }
-        self.rules.validate_endpoint(Some(access.publisher), &valid_document).await?;
+        // A publisher that changes another's document does not become its owner.
+        let owner = existing.as_ref().map_or(access.publisher.owner_key, |stored| &stored.owner);
+        self.rules.validate_endpoint(Some(access.publisher), Some(owner), &valid_document).await?;
         let ValidDocument { id, text, .. } = valid_document;
         let write = self.new_write(access, &id, Some(text), precondition);
         let (per_publisher, total) = write.limits;
@@ -171,7 +174,7 @@ impl DocumentWrites<'_> {
             WriteEffect::Updated(stored) => (stored, PublishOutcome::Updated),
             WriteEffect::Removed(_) => return Err(not_found()),
         };
-        tracing::info!(agent = %id, publisher = access.publisher.id, revision = stored.revision, "agent published");
+        tracing::info!(agent = %id, publisher = access.publisher.owner_key, revision = stored.revision, "agent published");
         self.revision_tracker.wait_until_applied(stored.revision).await;
         PublishedDocument::from_stored(stored).map(outcome).ok_or_else(not_found)
     }
@@ -187,7 +190,7 @@ impl DocumentWrites<'_> {
         DocumentWrite {
             id: id.to_shared_str(),
             document,
-            writer: access.publisher.id.into(),
+            writer: access.publisher.owner_key.into(),
             any_owner: access.any_owner,
             precondition,
             limits: (limits.per_publisher, limits.total),

@@ -120,7 +120,7 @@ impl RegistryArchive<'_> {
     async fn import_file(&self, file: &Path, owners: &HashMap<String, OwnerRecord>, owner: Option<&str>) -> Result<()> {
         let text = read_bounded(file).map_err(|why| Fault::new(FaultCode::InvalidInput, why.to_string()))?;
         let document = self.rules.validate_document(owner.unwrap_or_default(), parse_document(text.into())?).await?;
-        self.rules.validate_endpoint(None, &document).await?;
+        self.rules.validate_endpoint(None, None, &document).await?;
         let owner_record = owners.get(document.id.as_str());
         let owner = owner_record.map(|record| record.owner.as_str()).or(owner).ok_or_else(|| {
             Fault::new(

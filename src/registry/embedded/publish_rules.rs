@@ -72,13 +72,13 @@ impl PublishRules {
 
     /// Returns whether `publisher` may change this document.
     pub(super) fn may_change(&self, publisher: Publisher<'_>, id: &AgentId, stored: &StoredDocument) -> bool {
-        let is_owner = *stored.owner == *publisher.id;
+        let is_owner = *stored.owner == *publisher.owner_key;
         self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()) && (is_owner || rule.any_owner))
     }
 
     /// Returns whether `publisher` owned the deleted agent `id`, which is still reserved, and may publish it again.
     pub(super) fn has_reserved(&self, publisher: Publisher<'_>, id: &AgentId, deleted: &DeletedId) -> bool {
-        let is_owner = *deleted.owner == *publisher.id;
+        let is_owner = *deleted.owner == *publisher.owner_key;
         let is_allowed = || self.config.load().rules_for(publisher).any(|rule| rule.allows_id(id.as_str()));
         is_owner && deleted.is_reserved(self.deleted_id_retention(), OffsetDateTime::now_utc()) && is_allowed()
     }
@@ -140,18 +140,19 @@ impl PublishRules {
         validate_document(document, budget).await
     }
 
-    /// Checks that `publisher` may name the endpoint of a document; `None` for an operator who imports it.
+    /// Checks that `publisher` may name the endpoint of a document of `owner`; `None` for an operator who imports it.
     ///
     /// # Errors
     /// `InvalidInput`.
     pub(super) async fn validate_endpoint(
         &self,
         publisher: Option<Publisher<'_>>,
+        owner: Option<&str>,
         document: &ValidDocument,
     ) -> Result<()> {
         let (config, policy, ownership) = (self.config.load(), self.policy.load(), self.ownership.load_full());
         let ownership = ownership.as_deref().map(|ownership| &**ownership);
-        let validator = EndpointValidator { publisher, config: &config, policy: &policy, ownership };
+        let validator = EndpointValidator { publisher, owner, config: &config, policy: &policy, ownership };
         validator.validate(&document.endpoint).await
     }
 

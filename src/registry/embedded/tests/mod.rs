@@ -18,10 +18,10 @@ struct TestRegistry {
     _folder: TempDir,
 }
 
-const ONE: Publisher<'static> = Publisher { id: "key:one", groups: &[] };
-const TWO: Publisher<'static> = Publisher { id: "key:two", groups: &[] };
-const TEAM: Publisher<'static> = Publisher { id: "key:team", groups: &[] };
-const UNLISTED: Publisher<'static> = Publisher { id: "key:unlisted", groups: &[] };
+const ONE: Publisher<'static> = Publisher { id: "key:one", owner_key: "key:one", groups: &[] };
+const TWO: Publisher<'static> = Publisher { id: "key:two", owner_key: "key:two", groups: &[] };
+const TEAM: Publisher<'static> = Publisher { id: "key:team", owner_key: "key:team", groups: &[] };
+const UNLISTED: Publisher<'static> = Publisher { id: "key:unlisted", owner_key: "key:unlisted", groups: &[] };
 
 fn config(folder: &TempDir) -> PublishConfig {
     let publishers = json!([

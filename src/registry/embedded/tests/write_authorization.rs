@@ -10,7 +10,7 @@ use crate::{
 #[tokio::test]
 async fn r3_callers_that_are_not_listed_cannot_publish() {
     let fixture = open_registry().await;
-    for publisher in [UNLISTED, Publisher { id: "anonymous", groups: &[] }] {
+    for publisher in [UNLISTED, Publisher { id: "anonymous", owner_key: "anonymous", groups: &[] }] {
         assert!(!fixture.registry.may_publish(publisher));
         for sent in [document("a"), json!("broken")] {
             let why = fixture.registry.writes().publish(publisher, sent).await.unwrap_err();
@@ -42,7 +42,7 @@ async fn r3_callers_that_are_not_listed_cannot_publish() {
 
 #[tokio::test]
 async fn r3_a_pattern_never_matches_anonymous_callers() {
-    let anonymous = Publisher { id: "anonymous", groups: &[] };
+    let anonymous = Publisher { id: "anonymous", owner_key: "anonymous", groups: &[] };
     for (pattern, allowed) in [("*", false), ("anon*", false), ("anonymous", true)] {
         let rules = json!([{"callers": [pattern]}]);
         let fixture =
@@ -78,7 +78,7 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
     let fixture = open_registry().await;
     fixture.publish_new(ONE, document("a")).await;
     let groups = admins();
-    let admin = Publisher { id: "oauth:admin", groups: &groups };
+    let admin = Publisher { id: "oauth:admin", owner_key: "oauth:admin", groups: &groups };
     let patched = fixture
         .registry
         .writes()
@@ -137,7 +137,9 @@ async fn r17_a_deleted_id_looks_like_an_id_of_another_publisher() {
         assert_eq!(outcome.unwrap_err().code(), FaultCode::NotFound);
     }
     let groups = admins();
-    fixture.publish_new(Publisher { id: "oauth:admin", groups: &groups }, document("deleted")).await;
+    fixture
+        .publish_new(Publisher { id: "oauth:admin", owner_key: "oauth:admin", groups: &groups }, document("deleted"))
+        .await;
     assert_eq!(writes.publish(ONE, document("deleted")).await.unwrap_err().code(), FaultCode::Conflict);
 }
 

@@ -21,7 +21,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-const ONE: Publisher<'static> = Publisher { id: "key:one", groups: &[] };
+const ONE: Publisher<'static> = Publisher { id: "key:one", owner_key: "key:one", groups: &[] };
 
 fn config(location: Value) -> PublishConfig {
     let mut config = json!({"publishers": [{"callers": ["key:*"]}]});
@@ -62,7 +62,7 @@ async fn r17_r20_a_document_is_published_patched_and_removed() {
         let patched =
             registry.writes().patch(ONE, &id, json!({"tags": ["x"]}), &WritePrecondition::Always).await.unwrap();
         assert!(patched.document.contains("\"tags\":[\"x\"]") && patched.created == first.created);
-        let two = Publisher { id: "key:two", groups: &[] };
+        let two = Publisher { id: "key:two", owner_key: "key:two", groups: &[] };
         assert_eq!(registry.writes().publish(two, document("a")).await.unwrap_err().code(), FaultCode::Conflict);
         let history = registry.history(ONE, &id, 10).await.unwrap();
         assert_eq!(history[1].document.as_deref(), Some(&*first.document));
