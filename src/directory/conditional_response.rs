@@ -5,6 +5,7 @@ use super::{
     accepted_credentials::AcceptedCredentials,
     directory_call::{DirectoryCall, DirectoryResponse},
     last_modified_table::LastModifiedTable,
+    media_types::A2A_VERSION,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -14,9 +15,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The header in which an A2A client states its version.
-pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
 /// A representation, which is sent unless the caller has it already.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! Two representations of a resource never have the same date, so that a conditional request by date is answered as
 //! correctly as one by entity tag.
 
-use super::{conditional_response::A2A_VERSION, directory_call::DirectoryCall};
+use super::{directory_call::DirectoryCall, media_types::A2A_VERSION};
 use http::header;
 use parking_lot::Mutex;
 use std::{

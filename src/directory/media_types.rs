@@ -4,7 +4,7 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     values::AcceptHeader,
 };
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 /// Plain JSON.
 pub(super) const JSON: &str = "application/json";
@@ -12,6 +12,8 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const AGENT_METADATA: &str = "application/agent-metadata+json;version=1";
 /// Merge patches of a document (RFC 7396).
 pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
+/// The header in which an A2A client states its version, which selects the format of a card.
+pub(super) const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
 /// Returns the type of `offered` that `Accept` prefers; the earlier one of equals.
 ///

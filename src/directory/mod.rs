@@ -148,10 +148,10 @@ impl AgentDirectory {
             DirectoryRequest::Agent => self.agent_documents().agent_document(call).await,
             DirectoryRequest::History => self.publishing().document_history(call).await,
             // A client that states an A2A version expects the card: earlier versions of A2A had it at this path.
-            DirectoryRequest::Descriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
+            DirectoryRequest::Descriptor if call.headers.contains_key(media_types::A2A_VERSION) => {
                 self.cards().agent_card(call)
             }
-            DirectoryRequest::WellKnownDescriptor if call.headers.contains_key(conditional_response::A2A_VERSION) => {
+            DirectoryRequest::WellKnownDescriptor if call.headers.contains_key(media_types::A2A_VERSION) => {
                 self.cards().well_known_card(call)
             }
             DirectoryRequest::Descriptor => self.descriptors().agent_descriptor(call),

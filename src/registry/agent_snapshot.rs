@@ -3,7 +3,7 @@
 use super::route_compilation::ServerClaim;
 use crate::agent::{AgentEndpoint, AgentId, AgentSource, EndpointOrigin};
 use foldhash::fast::RandomState;
-use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 /// The agents at one moment.
 #[derive(Debug)]
@@ -15,8 +15,6 @@ pub struct AgentSnapshot<R> {
     pub rejected: Vec<DocumentRejection>,
     /// Parts of feeds that cannot be read, with the reason; their previous content is still served.
     pub unreadable_parts: Vec<(Arc<str>, String)>,
-    /// When the snapshot was built.
-    pub created_at: SystemTime,
 }
 
 impl<R> AgentSnapshot<R> {

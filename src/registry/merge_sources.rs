@@ -10,7 +10,7 @@ use crate::{
     telemetry::AgentDocumentState,
 };
 use foldhash::fast::RandomState;
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, sync::Arc};
 
 /// Number of agents in each state.
 pub(super) type AgentCounts = [(AgentDocumentState, usize); 3];
@@ -76,7 +76,7 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
         (AgentDocumentState::Inactive, inactive),
         (AgentDocumentState::Deprecated, deprecated),
     ];
-    (AgentSnapshot { routes, servers, rejected, unreadable_parts, created_at: SystemTime::now() }, states)
+    (AgentSnapshot { routes, servers, rejected, unreadable_parts }, states)
 }
 
 /// Returns the owner of each server. The operator decides first, by documents and lists; then come remote sources, in

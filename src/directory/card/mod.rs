@@ -14,8 +14,8 @@ use super::{
     AcceptedCredentials, DirectoryCall, DirectoryConfig,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
-    conditional_response::{A2A_VERSION, Representation},
-    media_types,
+    conditional_response::Representation,
+    media_types::{self, A2A_VERSION},
     query_params::QueryParams,
     visible_agent_search::VisibleAgentSearch,
 };

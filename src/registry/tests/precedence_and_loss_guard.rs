@@ -155,9 +155,8 @@ fn a_new_snapshot_notifies_and_an_empty_poll_does_not() {
     let fixture = catalogue_with(vec![test_spec("only")]);
     let mut changed = fixture.catalogue.subscribe();
     changed.mark_unchanged();
-    let before = fixture.catalogue.load().created_at;
     fixture.poll(0, vec![part_with_agents("1", &["a"])]);
-    assert!(changed.has_changed().unwrap() && fixture.catalogue.load().created_at >= before);
+    assert!(changed.has_changed().unwrap());
     changed.mark_unchanged();
     assert_eq!(fixture.poll(0, Vec::new()), IngestOutcome::Accepted { changed: false });
     assert_eq!(fixture.fail(0), IngestOutcome::Failed);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 const SECTIONS: &str = "registry:
   publishers:
     - callers: ['key:team-a']
+      endpoints: ['http://127.0.0.1:*']
 ";
 const ACCESS: &str = "access:
   grants:
