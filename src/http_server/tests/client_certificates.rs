@@ -4,10 +4,13 @@ use super::{
     tls::{ALL_VERSIONS, CertificateAuthority, IssuedCertificate, TestPki, TlsClientBridge, connect_tls, get_facts},
     *,
 };
+use crate::http_server::client_verifier::ClientVerifier;
 use rcgen::{
-    CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose, KeyIdMethod, KeyUsagePurpose,
-    RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
+use rustls::server::danger::ClientCertVerifier as _;
+use rustls_pki_types::UnixTime;
 use std::slice::from_ref;
 
 /// Returns whether a request over a new connection with this certificate is served.
@@ -68,6 +71,34 @@ async fn r2_a_certificate_that_is_not_for_clients_or_signatures_is_refused() {
             params.extended_key_usages = purposes.to_vec();
         });
         assert_eq!(is_served(&server, &pki, &identity).await, expected, "{usages:?} {purposes:?}");
+    }
+}
+
+#[test]
+fn r2_an_intermediate_without_the_right_to_sign_certificates_issues_no_client() {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let root = CertificateAuthority::new("root");
+    for (usages, expected) in [
+        (vec![], true),
+        (vec![KeyUsagePurpose::KeyCertSign], true),
+        (vec![KeyUsagePurpose::CrlSign], false),
+        (vec![KeyUsagePurpose::DigitalSignature], false),
+    ] {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "intermediate");
+        params.key_usages.clone_from(&usages);
+        let (key, leaf_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let intermediate = params.signed_by(&key, &root.issuer).unwrap().der().clone();
+        // A signer that ignores the restriction of its own certificate.
+        params.key_usages.clear();
+        let leaf = CertificateParams::new(vec!["alice".to_owned()]).unwrap();
+        let leaf = leaf.signed_by(&leaf_key, &Issuer::new(params, key)).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(root.der.clone()).unwrap();
+        let verifier = ClientVerifier::build(roots, Vec::new(), &provider).unwrap();
+        let verified = verifier.verify_client_cert(leaf.der(), &[intermediate], UnixTime::now());
+        assert_eq!(verified.is_ok(), expected, "{usages:?}: {verified:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 pub(super) struct CertificateAuthority {
     pub(super) issuer: Issuer<'static, KeyPair>,
     pub(super) pem: String,
-    der: CertificateDer<'static>,
+    pub(super) der: CertificateDer<'static>,
 }
 
 pub(super) struct IssuedCertificate {
