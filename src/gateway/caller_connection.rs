@@ -44,8 +44,13 @@ impl CallerConnection {
     /// Returns the identity in the client certificate, parsed once for all requests of the connection. `None` if there
     /// is no certificate or it cannot be parsed.
     fn client_identity(&self) -> Option<&ClientCertificate> {
-        let leaf = self.http.tls.as_ref()?.client_certificates.first()?;
-        self.client_identity.get_or_init(|| ClientCertificate::from_der(leaf).ok()).as_ref()
+        let tls = self.http.tls.as_ref()?;
+        let leaf = tls.client_certificates.first()?;
+        let identity = self.client_identity.get_or_init(|| ClientCertificate::from_der(leaf).ok()).as_ref()?;
+        if !tls.is_client_trusted() {
+            identity.revoke();
+        }
+        Some(identity)
     }
 
     /// Returns the `Forwarded` header for a request for `host`. Nearly all requests of a connection are for one host,

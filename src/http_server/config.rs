@@ -31,10 +31,16 @@ pub struct ListenerTlsConfig {
     /// File with the private key (PEM). Reloaded when it changes. Required.
     pub key: ConfigPath,
     /// File with the certificate authorities (PEM) whose client certificates are accepted. If set, callers are asked
-    /// for a certificate; each agent's `authentication` decides whether one is required. Reloaded when it changes.
-    /// Default: none; callers are not asked.
+    /// for a certificate; each agent's `authentication` decides whether one is required. Reloaded when it changes;
+    /// open connections with certificates of removed authorities get no further requests. Default: none; callers are
+    /// not asked.
     #[serde(default)]
     pub client_ca: Option<ConfigPath>,
+    /// Files with certificate revocation lists (PEM). If set, every certificate of a client's chain needs the list of its
+    /// authority; an unknown status or an expired list refuses the certificate. Reloaded when they change; open
+    /// connections of revoked certificates get no further requests. Requires `client_ca`. Default: none.
+    #[serde(default)]
+    pub client_crl: Vec<ConfigPath>,
     /// Minimum TLS version: `1.2` or `1.3`. Default 1.2.
     #[serde(default)]
     pub min_version: TlsVersion,
@@ -65,6 +71,11 @@ pub struct ConnectionLimits {
     pub header_timeout: ConfigDuration,
     /// Time after which a connection without a request is closed. Longer than 0s. Default 60s.
     pub idle_timeout: ConfigDuration,
+    /// Maximum age of a connection, shortened or extended by up to a tenth so that connections do not end all at once.
+    /// An older connection gets no further requests: HTTP/1 responses then have `Connection: close`, and HTTP/2
+    /// connections receive GOAWAY. Requests in progress finish. WebSockets have a limit of their own. Longer than 0s;
+    /// null for no limit. Default 1h.
+    pub max_connection_age: Option<ConfigDuration>,
     /// Maximum pause while the request body is read, and while the caller reads the response. Longer than 0s.
     /// Default 30s.
     pub body_idle_timeout: ConfigDuration,
@@ -85,6 +96,7 @@ impl Default for ConnectionLimits {
             tls_handshake_timeout: ConfigDuration::from_secs(10),
             header_timeout: ConfigDuration::from_secs(10),
             idle_timeout: ConfigDuration::from_secs(60),
+            max_connection_age: Some(ConfigDuration::from_secs(3_600)),
             body_idle_timeout: ConfigDuration::from_secs(30),
             max_header_size: ByteSize::from_kib(64),
             max_headers: 100,
@@ -97,9 +109,17 @@ impl Default for ConnectionLimits {
 impl ListenerConfig {
     /// Returns the problems of this listener that can be found without opening sockets or files.
     pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let has_unused_crl = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_none() && !tls.client_crl.is_empty());
+        if has_unused_crl {
+            problems.push("tls.client_crl: has no effect without client_ca (add the authorities)".to_owned());
+        }
         let is_exposed = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
         let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `allow_plaintext: true` behind a proxy that terminates TLS)";
-        if is_exposed { vec![text.to_owned()] } else { Vec::new() }
+        if is_exposed {
+            problems.push(text.to_owned());
+        }
+        problems
     }
 }
 
@@ -126,6 +146,8 @@ impl ConnectionLimits {
             (self.idle_timeout, "idle_timeout: must be longer than 0s"),
             (self.body_idle_timeout, "body_idle_timeout: must be longer than 0s"),
         ];
+        let max_age = self.max_connection_age.unwrap_or(ConfigDuration::from_secs(1));
+        require(!max_age.get().is_zero(), "max_connection_age: must be longer than 0s (null for no limit)");
         for (duration, text) in durations {
             require(!duration.get().is_zero(), text);
         }

@@ -55,7 +55,7 @@ async fn serve_request<S: HttpService>(
         Ok(false) => return None,
         Err(fault) => return Box::pin(refuse_request(service, connection, session, fault)).await,
     }
-    if is_last || connection.is_draining() {
+    if is_last || connection.is_closing() {
         session.close_after_response();
     }
     match service.serve_request(&mut session, connection).await {
@@ -153,22 +153,22 @@ pub(super) async fn detect_http2_preface(stream: &mut ConnectionStream, connecti
     Some(is_h2)
 }
 
-/// Whether bytes arrived before the idle timeout and before shutdown.
+/// Whether bytes arrived before the idle timeout, the maximum age of the connection and shutdown.
 async fn wait_for_first_bytes(
     stream: &mut ConnectionStream,
     to: &mut BytesMut,
     connection: &HttpConnection,
     is_first: bool,
 ) -> bool {
-    let mut shutdown = connection.shutdown.clone();
+    let grace_period = if is_first { FIRST_REQUEST_GRACE_PERIOD } else { NEXT_REQUEST_GRACE_PERIOD };
     let shutdown_deadline = async {
-        // A server that was dropped sends no further notifications; the error means shutdown as well.
-        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
-        sleep(if is_first { FIRST_REQUEST_GRACE_PERIOD } else { NEXT_REQUEST_GRACE_PERIOD }).await;
+        connection.wait_for_shutdown_or_distrust().await;
+        sleep(grace_period).await;
     };
+    let idle_timeout = connection.age_left(connection.limits.idle_timeout.get()).max(grace_period);
     tokio::select! {
         biased;
-        read = timeout(connection.limits.idle_timeout.get(), stream.read_into(to)) => matches!(read, Ok(Ok(read)) if read > 0),
+        read = timeout(idle_timeout, stream.read_into(to)) => matches!(read, Ok(Ok(read)) if read > 0),
         () = shutdown_deadline => false,
     }
 }

@@ -13,6 +13,7 @@ use pingora_core::{
     server::ShutdownWatch,
 };
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Flow-control windows: bytes that a stream, and a connection, may send before its requests read them.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
@@ -41,8 +42,17 @@ pub(super) async fn serve_http2<S: HttpService>(
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(connection.limits.idle_timeout.get());
     let app = Http2App { service: Arc::clone(service), connection: Arc::clone(connection), options };
-    let shutdown = connection.shutdown.clone();
-    Arc::new(app).process_new(Box::new(stream), &shutdown).await;
+    let app = Arc::new(app);
+    // Pingora sends GOAWAY when this changes.
+    let (close, closing) = watch::channel(false);
+    let mut served = app.process_new(Box::new(stream), &closing);
+    tokio::select! {
+        _ = &mut served => return,
+        () = connection.wait_until_closing() => {
+            close.send_replace(true);
+        }
+    }
+    served.await;
 }
 
 #[async_trait]

@@ -1,6 +1,7 @@
 //! One accepted connection: its addresses, TLS session and limits; and the counters of active connections and calls.
 
-use super::{config::ConnectionLimits, request_validation::HeadLimits};
+use super::{client_trust::ClientTrust, config::ConnectionLimits, request_validation::HeadLimits};
+use crate::values::jittered;
 use rustls_pki_types::CertificateDer;
 use std::{
     net::SocketAddr,
@@ -8,8 +9,12 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 use tokio::sync::{Notify, watch};
+
+/// Share by which the maximum age of a connection varies, so that connections do not end all at once.
+const AGE_JITTER: f64 = 0.1;
 
 /// A connection, shared by all of its requests.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct HttpConnection {
     pub limits: Arc<ConnectionLimits>,
     pub(super) shutdown: watch::Receiver<bool>,
     pub(super) active: Arc<ActiveCounts>,
+    /// When the connection reaches its maximum age.
+    pub(super) expires_at: Option<Instant>,
 }
 
 /// What a TLS handshake established.
@@ -38,6 +45,23 @@ pub struct TlsInfo {
     pub version: &'static str,
     /// Whether ALPN selected HTTP/2.
     pub is_http2: bool,
+    /// The trust in `client_certificates`; `None` if the client sent none.
+    pub(super) client_trust: Option<ClientTrust>,
+}
+
+impl TlsInfo {
+    /// Returns whether the listener still accepts the client's certificate, or the client sent none. A certificate whose
+    /// authority was removed, or that was revoked, is no longer accepted.
+    pub fn is_client_trusted(&self) -> bool {
+        self.client_trust.as_ref().is_none_or(|trust| trust.is_trusted(&self.client_certificates))
+    }
+
+    async fn wait_until_untrusted(&self) {
+        match &self.client_trust {
+            Some(trust) => trust.wait_until_untrusted(&self.client_certificates).await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl HttpConnection {
@@ -50,6 +74,51 @@ impl HttpConnection {
     pub async fn wait_for_shutdown(&self) {
         // A server that was dropped sends no further notifications; the error means shutdown as well.
         let _ = self.shutdown.clone().wait_for(|stop| *stop).await;
+    }
+
+    /// Returns when a connection that opens now reaches its maximum age.
+    pub(super) fn expiry(limits: &ConnectionLimits) -> Option<Instant> {
+        limits.max_connection_age.map(|age| Instant::now() + jittered(age.get(), AGE_JITTER))
+    }
+
+    /// Returns whether the current request is the last: the server shuts down, the connection has reached its maximum
+    /// age, or its client certificate is no longer accepted.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_draining()
+            || self.expires_at.is_some_and(|at| Instant::now() >= at)
+            || self.tls.as_ref().is_some_and(|tls| !tls.is_client_trusted())
+    }
+
+    /// Returns the time until the connection reaches its maximum age, if that is less than `limit`, or else `limit`.
+    pub(super) fn age_left(&self, limit: Duration) -> Duration {
+        self.expires_at.map_or(limit, |at| limit.min(at.saturating_duration_since(Instant::now())))
+    }
+
+    /// Resolves when the server shuts down, or the client certificate is no longer accepted.
+    pub(super) async fn wait_for_shutdown_or_distrust(&self) {
+        match &self.tls {
+            Some(tls) if tls.client_trust.is_some() => {
+                tokio::select! {
+                    () = self.wait_for_shutdown() => {}
+                    () = tls.wait_until_untrusted() => {}
+                }
+            }
+            _ => self.wait_for_shutdown().await,
+        }
+    }
+
+    /// Resolves when the connection gets no further requests.
+    pub(super) async fn wait_until_closing(&self) {
+        let aged = async {
+            match self.expires_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.wait_for_shutdown_or_distrust() => {}
+            () = aged => {}
+        }
     }
 
     pub(super) fn head_limits(&self) -> HeadLimits {

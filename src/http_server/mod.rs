@@ -5,6 +5,8 @@
 //! HTTP/1 heads are read here, so that the gateway's own limits on time and size apply; Pingora parses them and
 //! serves bodies and responses. Pingora serves HTTP/2 from the connection preface on.
 
+mod client_trust;
+mod client_verifier;
 mod config;
 mod connection_stream;
 mod http1_connection;

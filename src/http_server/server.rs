@@ -265,6 +265,7 @@ impl<S: HttpService> ConnectionHandler<S> {
             limits: Arc::clone(&self.limits),
             shutdown: self.shutdown.clone(),
             active: Arc::clone(&self.active),
+            expires_at: HttpConnection::expiry(&self.limits),
         }));
         self.serve_protocol(stream, &connection).await;
     }
@@ -296,7 +297,7 @@ impl<S: HttpService> ConnectionHandler<S> {
         let tls = timeout(self.limits.tls_handshake_timeout.get(), acceptor.accept(tcp)).await;
         match tls {
             Ok(Ok(tls)) => {
-                let tls_info = tls_info(&tls);
+                let tls_info = tls_info(&tls, certificates);
                 let is_http2 = tls_info.is_http2;
                 Some((ConnectionStream::from_tls(tls, is_http2), tls_info))
             }
@@ -309,7 +310,7 @@ impl<S: HttpService> ConnectionHandler<S> {
     }
 }
 
-fn tls_info(tls: &TlsStream<TcpStream>) -> TlsInfo {
+fn tls_info(tls: &TlsStream<TcpStream>, certificates: &ReloadableTlsConfig) -> TlsInfo {
     let session = tls.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     TlsInfo {
@@ -317,6 +318,7 @@ fn tls_info(tls: &TlsStream<TcpStream>) -> TlsInfo {
         server_name: session.server_name().map(str::to_owned),
         version: session.protocol_version().and_then(|version| version.as_str()).unwrap_or("unknown"),
         is_http2: session.alpn_protocol() == Some(b"h2"),
+        client_trust: (!chain.is_empty()).then(|| certificates.client_trust()),
     }
 }
 

@@ -1,23 +1,30 @@
 //! TLS certificates of a listener: loading, validation, and reloading when their files change.
 //! If a changed certificate does not load, the problem is reported and the previous certificate stays in use.
 
-use super::config::{ListenerTlsConfig, TlsVersion};
-use crate::values::FileStamp;
+use super::{
+    client_trust::{ClientTrust, CurrentVerifier},
+    client_verifier::ClientVerifier,
+    config::{ListenerTlsConfig, TlsVersion},
+};
+use crate::values::{ConfigPath, FileStamp};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, aws_lc_rs},
-    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::NoServerSessionStorage,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
 use std::{fmt::Display, path::Path, sync::Arc};
+use tokio::sync::watch;
 
 /// The TLS configuration of one listener, reloaded when its files change.
 #[derive(Debug)]
 pub(super) struct ReloadableTlsConfig {
     files: ListenerTlsConfig,
     current: ArcSwap<ServerConfig>,
+    /// The verifier of `current`, for open connections.
+    client_verifier: watch::Sender<CurrentVerifier>,
     file_stamps: Mutex<Vec<Option<FileStamp>>>,
 }
 
@@ -25,13 +32,20 @@ impl ReloadableTlsConfig {
     /// Loads the files.
     pub(super) fn load(files: &ListenerTlsConfig) -> Result<Self, Vec<String>> {
         let file_stamps = file_stamps(files);
-        let current = ArcSwap::from_pointee(build_server_config(files)?);
-        Ok(Self { files: files.clone(), current, file_stamps: Mutex::new(file_stamps) })
+        let LoadedTls { config, verifier } = build_server_config(files)?;
+        let (client_verifier, _) = watch::channel(CurrentVerifier { generation: 0, verifier });
+        let current = ArcSwap::from_pointee(config);
+        Ok(Self { files: files.clone(), current, client_verifier, file_stamps: Mutex::new(file_stamps) })
     }
 
     /// Returns the configuration for the next handshake.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         self.current.load_full()
+    }
+
+    /// Returns the trust in the certificate of a new connection.
+    pub(super) fn client_trust(&self) -> ClientTrust {
+        ClientTrust::new(self.client_verifier.subscribe())
     }
 
     /// Reloads the files if they have changed since the last attempt; `None` if they have not.
@@ -42,26 +56,39 @@ impl ReloadableTlsConfig {
             return None;
         }
         *last = now;
-        Some(build_server_config(&self.files).map(|config| self.current.store(Arc::new(config))))
+        let loaded = build_server_config(&self.files);
+        Some(loaded.map(|LoadedTls { config, verifier }| {
+            self.current.store(Arc::new(config));
+            // After the configuration, so that a handshake with the previous one is verified once more.
+            self.client_verifier.send_modify(|current| {
+                *current = CurrentVerifier { generation: current.generation + 1, verifier };
+            });
+        }))
     }
 }
 
-fn file_stamps(files: &ListenerTlsConfig) -> Vec<Option<FileStamp>> {
-    let files = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
-    files.into_iter().flatten().map(|path| FileStamp::read(path)).collect()
+/// What the files of a listener yield.
+struct LoadedTls {
+    config: ServerConfig,
+    verifier: Option<Arc<ClientVerifier>>,
 }
 
-fn build_server_config(files: &ListenerTlsConfig) -> Result<ServerConfig, Vec<String>> {
+fn file_stamps(files: &ListenerTlsConfig) -> Vec<Option<FileStamp>> {
+    let single = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
+    single.into_iter().flatten().chain(&files.client_crl).map(|path| FileStamp::read(path)).collect()
+}
+
+fn build_server_config(files: &ListenerTlsConfig) -> Result<LoadedTls, Vec<String>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut problems = Vec::new();
     let chain = ok_or_record(read_certificates(&files.certificate), "tls.certificate", &mut problems);
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| format!("{} cannot be read as a private key ({error})", files.key.display()));
     let key = ok_or_record(key, "tls.key", &mut problems);
-    let verifier = files
-        .client_ca
-        .as_deref()
-        .map(|path| ok_or_record(build_client_verifier(path, &provider), "tls.client_ca", &mut problems));
+    let revocation_lists = read_all_revocation_lists(&files.client_crl, &mut problems);
+    let verifier = files.client_ca.as_deref().and_then(|path| {
+        ok_or_record(build_client_verifier(path, revocation_lists, &provider), "tls.client_ca", &mut problems)
+    });
     let (Some(chain), Some(key), true) = (chain, key, problems.is_empty()) else {
         return Err(problems);
     };
@@ -75,8 +102,9 @@ fn build_server_config(files: &ListenerTlsConfig) -> Result<ServerConfig, Vec<St
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(tls_problem)?;
+    let verifier = verifier.map(Arc::new);
     let requests_client_certificates = verifier.is_some();
-    let mut config = match verifier.flatten() {
+    let mut config = match verifier.clone() {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     }
@@ -91,7 +119,7 @@ fn build_server_config(files: &ListenerTlsConfig) -> Result<ServerConfig, Vec<St
     } else {
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(tls_problem)?;
     }
-    Ok(config)
+    Ok(LoadedTls { config, verifier })
 }
 
 fn ok_or_record<T>(result: Result<T, String>, key: &str, problems: &mut Vec<String>) -> Option<T> {
@@ -110,15 +138,39 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String
     }
 }
 
-/// Builds the verifier of client certificates. It requests a certificate without requiring one, because each agent
-/// decides that; a certificate that is presented must be valid.
-fn build_client_verifier(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String> {
+/// Reads the revocation lists of all files.
+fn read_all_revocation_lists(
+    paths: &[ConfigPath],
+    problems: &mut Vec<String>,
+) -> Vec<CertificateRevocationListDer<'static>> {
+    let mut lists = Vec::new();
+    for (at, path) in paths.iter().enumerate() {
+        let read = ok_or_record(read_revocation_lists(path), &format!("tls.client_crl[{at}]"), problems);
+        lists.extend(read.into_iter().flatten());
+    }
+    lists
+}
+
+fn read_revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let unreadable = |error: &dyn Display| format!("{} cannot be read as revocation lists ({error})", path.display());
+    let lists: Result<Vec<_>, _> =
+        CertificateRevocationListDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
+    let lists = lists.map_err(|error| unreadable(&error))?;
+    if lists.is_empty() {
+        Err(format!("{} has no revocation list (PEM is required)", path.display()))
+    } else {
+        Ok(lists)
+    }
+}
+
+fn build_client_verifier(
+    path: &Path,
+    revocation_lists: Vec<CertificateRevocationListDer<'static>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientVerifier, String> {
     let mut roots = RootCertStore::empty();
     for authority in read_certificates(path)? {
         roots.add(authority).map_err(|error| format!("has a certificate that is not a valid authority ({error})"))?;
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| format!("cannot be used to verify clients ({error})"))
+    ClientVerifier::build(roots, revocation_lists, provider)
 }

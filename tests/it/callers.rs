@@ -597,3 +597,39 @@ async fn r3_denials_hold_for_calls_and_for_discovery() {
     }
     assert_eq!(echo.call_count(), 2);
 }
+
+#[tokio::test]
+async fn r2_a_reload_without_an_authority_ends_the_open_connections_of_its_certificates() {
+    let echo = Agent::echo().await;
+    let authority = CertificateAuthority::new("ours");
+    let build = gateway()
+        .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
+        .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example'], agents: ['*']}\n")
+        .section("  mtls: {}\n");
+    let gate = with_tls_listener(build, &authority, "").start().await;
+    let robot = authority.client("robot.example");
+    let clients = [
+        client(&authority, Some(&robot)).http1_only().build().unwrap(),
+        client(&authority, Some(&robot)).build().unwrap(),
+    ];
+    for client in &clients {
+        assert_eq!(invoke_over_tls(&gate, client, "mtls").send().await.unwrap().status().as_u16(), 200);
+    }
+    let calls_so_far = echo.call_count();
+    std::fs::write(gate.folder().join("ca.pem"), CertificateAuthority::new("another").pem()).unwrap();
+    eventually("the authority is removed", async || {
+        let is_refused = async |client: &reqwest::Client| match invoke_over_tls(&gate, client, "mtls").send().await {
+            Ok(response) => response.status().as_u16() == 401,
+            // The connection is closed, and a new one is refused.
+            Err(_) => true,
+        };
+        is_refused(&clients[0]).await && is_refused(&clients[1]).await
+    })
+    .await;
+    let calls_before_the_reload = echo.call_count();
+    for client in &clients {
+        let response = invoke_over_tls(&gate, client, "mtls").send().await;
+        assert!(response.is_err_and(|error| error.is_request() || error.is_connect()), "no connection is left");
+    }
+    assert!(calls_before_the_reload >= calls_so_far && echo.call_count() == calls_before_the_reload);
+}

@@ -1,5 +1,7 @@
 //! Shared parts of the HTTP server's tests: an echo handler and a raw client.
 
+mod client_certificates;
+mod connection_age;
 mod drain_and_handover;
 mod http1;
 mod http2;
@@ -135,6 +137,7 @@ impl HttpService for EchoHandler {
                 let tls = connection.tls.as_ref();
                 let facts = serde_json::json!({
                     "certificates": tls.map(|tls| tls.client_certificates.len()), "name": tls.and_then(|tls| tls.server_name.clone()),
+                    "trusted": tls.map(TlsInfo::is_client_trusted),
                     "version": tls.map(|tls| tls.version), "h2": tls.map(|tls| tls.is_http2), "peer": connection.peer_address.to_string(),
                 });
                 Self::respond(session, connection, 200, facts.to_string().into_bytes()).await

@@ -8,13 +8,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Server
 use std::path::Path;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-struct CertificateAuthority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-    der: CertificateDer<'static>,
+pub(super) struct CertificateAuthority {
+    pub(super) issuer: Issuer<'static, KeyPair>,
+    pub(super) pem: String,
+    pub(super) der: CertificateDer<'static>,
 }
 
-struct IssuedCertificate {
+pub(super) struct IssuedCertificate {
     pem: String,
     key_pem: String,
     der: CertificateDer<'static>,
@@ -22,7 +22,7 @@ struct IssuedCertificate {
 }
 
 impl CertificateAuthority {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -31,8 +31,13 @@ impl CertificateAuthority {
         Self { pem: certificate.pem(), der: certificate.der().clone(), issuer: Issuer::new(params, key) }
     }
 
-    fn issue(&self, name: &str) -> IssuedCertificate {
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    pub(super) fn issue(&self, name: &str) -> IssuedCertificate {
+        self.issue_with(name, |_| ())
+    }
+
+    pub(super) fn issue_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> IssuedCertificate {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         IssuedCertificate {
@@ -44,19 +49,19 @@ impl CertificateAuthority {
     }
 }
 
-struct TestPki {
+pub(super) struct TestPki {
     folder: tempfile::TempDir,
     authority: CertificateAuthority,
 }
 
 impl TestPki {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let pki = Self { folder: tempfile::tempdir().unwrap(), authority: CertificateAuthority::new("servers") };
         pki.write(&pki.authority.issue("gateway.example"));
         pki
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
@@ -65,24 +70,25 @@ impl TestPki {
         std::fs::write(self.path("key.pem"), &identity.key_pem).unwrap();
     }
 
-    fn config(&self) -> ListenerConfig {
+    pub(super) fn config(&self) -> ListenerConfig {
         let tls = ListenerTlsConfig {
             certificate: self.path("cert.pem").into(),
             key: self.path("key.pem").into(),
             client_ca: None,
+            client_crl: Vec::new(),
             min_version: TlsVersion::Tls12,
         };
         ListenerConfig { tls: Some(tls), ..plain_listener() }
     }
 
-    fn config_with_client_ca(&self, authority: &CertificateAuthority) -> ListenerConfig {
+    pub(super) fn config_with_client_ca(&self, authority: &CertificateAuthority) -> ListenerConfig {
         std::fs::write(self.path("clients.pem"), &authority.pem).unwrap();
         let mut config = self.config();
         config.tls.as_mut().unwrap().client_ca = Some(self.path("clients.pem").into());
         config
     }
 
-    fn client(
+    pub(super) fn client(
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
         alpn: &[&[u8]],
@@ -108,9 +114,10 @@ impl TestPki {
     }
 }
 
-const ALL_VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+pub(super) const ALL_VERSIONS: &[&rustls::SupportedProtocolVersion] =
+    &[&rustls::version::TLS13, &rustls::version::TLS12];
 
-async fn connect_tls(
+pub(super) async fn connect_tls(
     server: &TestServer,
     client: &Arc<ClientConfig>,
 ) -> std::io::Result<RawClient<TlsStream<TcpStream>>> {
@@ -121,7 +128,7 @@ async fn connect_tls(
         .map(RawClient)
 }
 
-async fn get_facts(connection: &mut RawClient<TlsStream<TcpStream>>) -> Option<serde_json::Value> {
+pub(super) async fn get_facts(connection: &mut RawClient<TlsStream<TcpStream>>) -> Option<serde_json::Value> {
     connection.send("GET /facts HTTP/1.1\r\nHost: a\r\n\r\n").await;
     Some(serde_json::from_str(&connection.read_response().await?.body).unwrap())
 }
@@ -158,10 +165,10 @@ async fn http2_is_negotiated_by_alpn() {
 }
 
 /// A client's TLS stream, forwarded over a local TCP connection for the HTTP/2 client of the tests.
-struct TlsClientBridge(TlsStream<TcpStream>);
+pub(super) struct TlsClientBridge(pub(super) TlsStream<TcpStream>);
 
 impl TlsClientBridge {
-    async fn http2_connection(mut self) -> pingora_core::connectors::http::v2::ConnectionRef {
+    pub(super) async fn http2_connection(mut self) -> pingora_core::connectors::http::v2::ConnectionRef {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -291,10 +298,12 @@ fn all_problems_of_a_listener_are_reported() {
         certificate: "/nowhere/cert.pem".into(),
         key: Path::new("/nowhere/key.pem").into(),
         client_ca: Some("/nowhere/ca.pem".into()),
+        client_crl: vec!["/nowhere/crl.pem".into()],
         min_version: TlsVersion::Tls12,
     };
     let problems =
         bind_listeners(&[plain_listener(), ListenerConfig { tls: Some(tls), ..plain_listener() }], None).unwrap_err();
     let starts: Vec<_> = problems.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
-    assert_eq!(starts, ["listeners[1].tls.certificate", "listeners[1].tls.key", "listeners[1].tls.client_ca"]);
+    let expected = ["certificate", "key", "client_crl[0]", "client_ca"].map(|key| format!("listeners[1].tls.{key}"));
+    assert_eq!(starts, expected);
 }
