@@ -11,7 +11,7 @@ pub(crate) struct Mosquitto {
     pub(crate) address: SocketAddr,
     config: PathBuf,
     process: Option<ServerProcess>,
-    /// The port that nobody else gets while the broker is down.
+    /// The port that no other program gets while the broker is down.
     _port: ReservedPort,
 }
 

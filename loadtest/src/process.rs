@@ -57,7 +57,7 @@ pub(crate) fn available_cores() -> &'static [usize] {
 pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// The ports that nobody else gets before the process has ended.
+    /// The ports that no other program gets before the process has ended.
     _ports: Vec<ReservedPort>,
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 pub(crate) struct TransportAgentProcess {
     pub(crate) addresses: AgentAddresses,
     process: Option<ServerProcess>,
-    /// The ports that nobody else gets while the agents are down.
+    /// The ports that no other program gets while the agents are down.
     _ports: [ReservedPort; 2],
 }
 

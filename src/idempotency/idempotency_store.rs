@@ -45,7 +45,7 @@ pub enum KeyRefusal {
 ///   claim a lease that the gateway extends; after a lost lease the outcome of the call is unknown, and its key stays
 ///   until `ttl` has passed.
 /// - An answer that is dropped before it is ready leaves no claim behind. A store that sends its requests elsewhere
-///   releases a claim that nobody waited for.
+///   releases a claim that no call waited for.
 pub trait IdempotencyStore: Debug + Send + Sync {
     /// Looks up a key, and claims it if it is new. `digest` identifies the request.
     fn look_up_or_claim(&self, key: KeyHash, digest: [u8; 32]) -> StoreAnswer<'_, Result<StoredKey, KeyRefusal>>;

@@ -56,7 +56,7 @@ fn published_part(id: &str, publisher: &str, server: &str) -> FeedPart {
 }
 
 #[test]
-fn r41_a_document_at_the_server_of_another_owners_agent_is_refused_whoever_came_first() {
+fn r41_a_document_at_the_server_of_another_owners_agent_is_refused_whatever_came_first() {
     let kind = |name: &str, kind| SourceSpec { kind, ..test_spec(name) };
     let fixture = catalogue_with(vec![kind("registry", "registry"), kind("reg", "aidip"), kind("agents", "files")]);
     fixture.compiler.trusts_no_endpoint.store(true, Ordering::SeqCst);
