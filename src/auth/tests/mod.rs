@@ -145,3 +145,23 @@ impl IssuerFixture {
         self.signer.token(&json!({"typ": "at+jwt"}), claims)
     }
 }
+
+/// Generates keys for `names`, each in the group `NAME-group`, and the configuration that accepts them.
+fn generate_keys(names: &[&str]) -> (Vec<String>, Value) {
+    let keys = names.iter().map(|name| {
+        let new_key =
+            NewApiKey { caller: (*name).to_owned(), groups: vec![format!("{name}-group")], ..NewApiKey::default() };
+        let (key, line) = generate_api_key(&new_key, None).unwrap();
+        (key.expose().to_owned(), serde_json::from_str::<Value>(&line).unwrap())
+    });
+    let (keys, lines): (Vec<_>, Vec<_>) = keys.unzip();
+    (keys, json!({"api_keys": {"keys": lines}}))
+}
+
+/// The status of a call with an API key.
+async fn status(auth: &Authorizer, key: &str, agent: Option<&Agent>) -> u16 {
+    match call(auth, &headers(&[("x-api-key", key)]), None, agent).await {
+        Ok(_) => 200,
+        Err(refusal) => refusal.fault.http_status(),
+    }
+}
