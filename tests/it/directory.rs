@@ -154,43 +154,6 @@ async fn r18_only_publishers_may_publish_and_change_only_their_own_documents() {
 }
 
 #[tokio::test]
-async fn r41_a_second_document_is_no_way_around_a_grant_and_to_no_credential() {
-    let (secret, own) = (Agent::echo().await, Agent::echo().await);
-    let agents = "agents:\n  sources: [agents.json]\n  defaults:\n    credential: {value: env:AGENT_TOKEN, \
-                  destinations: {origins: ['http://127.0.0.1:*']}}\n";
-    let gate = registry()
-        .agent("secret", &secret)
-        .section(agents)
-        .env("AGENT_TOKEN", "gateway-secret")
-        .access("access:\n  grants:\n    - {callers: ['*'], agents: ['b-*']}\n")
-        .start()
-        .await;
-    gate.invoke("secret", &json!({})).await.expect_fault(404, "NotFound");
-    let port = secret.address.port();
-    for endpoint in [
-        secret.url(),
-        format!("http://127.0.0.1:{port}/another/path?x=1"),
-        format!("ws://127.0.0.1:{port}/"),
-        format!("agent+ws://127.0.0.1:{port}/"),
-    ] {
-        let document = json!({"id": "b-evil", "name": "B", "endpoint": endpoint});
-        let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
-        assert!(error.to_string().contains("another owner's agent"), "{endpoint}: {error}");
-    }
-    // A change of an own document is checked like a new one.
-    assert_eq!(publish(&gate, "team-a", &own.document("b-own")).await.status, 201);
-    let patch = json!({"endpoint": secret.url()});
-    send_as(&gate, "team-a", ("PATCH", "/agents/b-own"), Some(&patch)).await.expect_fault(400, "InvalidInput");
-    assert_eq!(secret.call_count(), 0);
-    // Another name of the same machine is another server, and the credential is not for it.
-    let document = json!({"id": "b-alias", "name": "B", "endpoint": format!("http://localhost:{port}/")});
-    assert_eq!(publish(&gate, "team-a", &document).await.status, 201);
-    gate.invoke("b-alias", &json!({})).await.expect_ok();
-    let requests = secret.requests();
-    assert!(requests[0].header("authorization").is_none());
-}
-
-#[tokio::test]
 async fn without_a_registry_nothing_can_be_published() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
