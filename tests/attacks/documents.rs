@@ -1,5 +1,6 @@
 //! Documents as a hostile publisher or registry writes them. The bounds are the defaults.
 
+use super::resident_bytes;
 use crate::support::{
     agent::Agent,
     gateway::{Gateway, gateway},
@@ -15,13 +16,6 @@ use std::{
 const MAX_DELAY: Duration = Duration::from_secs(2);
 /// The memory that an attack may cost.
 const MAX_MEMORY: u64 = 100 << 20;
-
-/// Returns the resident memory of the gateway in bytes.
-fn resident_bytes(gate: &Gateway) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
-}
 
 fn document(agent: &Agent, id: &str, inputs: Value) -> Value {
     let mut document = agent.document(id);

@@ -8,6 +8,9 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use std::time::Instant;
 
+/// Maximum memory in bytes that a declared length reserves before the body arrives.
+const MAX_INITIAL_CAPACITY: usize = 8 << 10;
+
 /// A request body that is being read: with the connection's idle timeout between two reads, and a deadline for the
 /// whole body.
 pub(in crate::gateway) struct IncomingBody<'a> {
@@ -75,7 +78,8 @@ impl<'a> IncomingBody<'a> {
         if first.len() as u64 == declared_length && declared_length > 0 {
             return Ok(first);
         }
-        let mut body = BytesMut::with_capacity((declared_length as usize).max(first.len()));
+        // The buffer grows with what arrives: a caller may declare a length and send nothing.
+        let mut body = BytesMut::with_capacity(MAX_INITIAL_CAPACITY.min(declared_length as usize).max(first.len()));
         body.extend_from_slice(&first);
         while let Some(bytes) = self.chunk().await? {
             if body.len() + bytes.len() > max_bytes {
