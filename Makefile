@@ -41,18 +41,18 @@ test:
 	fi
 
 # The tests that need neither the network nor programs other than those of a build: all but those of the modules named
-# `external`, and those of overload, which measure the machine. Most of them wait for timers and connections, so more of
-# them run at once than the machine has processors.
+# `external`, and those of overload, attacks and scale, which measure the machine. Most of them wait for timers and
+# connections, so more of them run at once than the machine has processors.
 test-unit:
 	@tests/setup $(BUILD_NEEDS)
 	@if $(HAS_NEXTEST); then \
 		set -ex; \
 		$(CARGO) nextest run --locked --test-threads $$(( $$(nproc) * 3 )) \
-			-E 'not test(/(^|::)external::/) and not test(/^overload::/)' $(PACKAGES); \
+			-E 'not test(/(^|::)external::/) and not test(/::scale::|^(overload|attacks)::/)' $(PACKAGES); \
 	else \
 		set -ex; \
 		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES) -- \
-			--skip external:: --skip overload::; \
+			--skip external:: --skip scale:: --skip overload:: --skip attacks::; \
 	fi
 
 # Everything to run before a commit.
