@@ -2,8 +2,8 @@
 //! may not name an origin of another owner's agent.
 
 use super::{AddressSyntax, AgentEndpoint, EndpointScheme, SchemeSplit};
-use crate::values::Glob;
-use std::{fmt, str::FromStr};
+use crate::values::{Glob, strip_brackets};
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 /// The origin of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,16 +31,29 @@ impl From<&AgentEndpoint> for EndpointOrigin {
         let scheme = endpoint.scheme();
         let (host, port) = match endpoint {
             AgentEndpoint::Url(url) => {
-                let host = url.uri().host().unwrap_or_default().to_ascii_lowercase();
                 let port = url.uri().port_u16().or_else(|| scheme.default_port());
-                (host.strip_suffix('.').map_or_else(|| host.clone(), str::to_owned), port)
+                (canonical_host(url.uri().host().unwrap_or_default()), port)
             }
-            AgentEndpoint::Unix { socket, .. } => (socket.to_string_lossy().into_owned(), None),
+            // `//` and `/./` are the same path for the operating system.
+            AgentEndpoint::Unix { socket, .. } => {
+                (socket.components().collect::<PathBuf>().to_string_lossy().into_owned(), None)
+            }
             AgentEndpoint::AgentUri(uri) => (uri.authority().to_string().to_ascii_lowercase(), None),
             AgentEndpoint::Matrix(address) => (address.room().unwrap_or_else(|| address.user()).to_owned(), None),
             AgentEndpoint::Local(name) => (name.to_string(), None),
         };
         Self { scheme, host, port }
+    }
+}
+
+/// Returns a host in the one spelling that is compared: lower case, without a trailing dot; of an address the canonical
+/// form, and of an IPv4-mapped IPv6 address the IPv4 address.
+fn canonical_host(host: &str) -> String {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    match strip_brackets(host).parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(IpAddr::V4(address)) => address.to_string(),
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        Err(_) => host.to_ascii_lowercase(),
     }
 }
 
@@ -105,7 +118,7 @@ impl FromStr for OriginPattern {
                 }
                 let (host, port) = split_port(rest).map_err(invalid)?;
                 let port = port.unwrap_or_else(|| PortPattern::Exactly(scheme.default_port()));
-                (host.to_ascii_lowercase(), port)
+                (canonical_host(host), port)
             }
             AddressSyntax::AgentUri => (rest.to_ascii_lowercase(), PortPattern::Exactly(None)),
             AddressSyntax::UnixSocket | AddressSyntax::RuntimeName | AddressSyntax::MatrixRoom => {
@@ -224,6 +237,16 @@ mod tests {
     fn http_and_websocket_of_one_host_and_port_are_the_same_server() {
         assert_eq!(origin("https://a.com/x").server(), origin("wss://A.com:443/y").server());
         assert_ne!(origin("https://a.com/x").server(), origin("https://a.com:8443/x").server());
+        for (one, other) in [
+            ("https://127.0.0.1/", "https://[::ffff:127.0.0.1]/"),
+            ("https://127.0.0.1/", "https://[::ffff:7f00:1]/"),
+            ("https://[::1]/", "https://[0:0:0:0:0:0:0:1]/"),
+            ("https://[2001:db8::1]/", "https://[2001:DB8:0::1]:443/"),
+            ("agent+unix:///run/a/x.sock", "agent+unix:///run//a/./x.sock#/y"),
+        ] {
+            assert_eq!(origin(one), origin(other), "{one} {other}");
+        }
+        assert!("https://[::ffff:10.0.0.1]".parse::<OriginPattern>().unwrap().matches(&origin("https://10.0.0.1/")));
         assert_ne!(origin("agent+unix:///run/a.sock").server(), origin("agent+local://a").server());
     }
 }

@@ -296,6 +296,7 @@ fn build_routes(
         limits: Arc::clone(limits),
         transport: transport.clone(),
         metrics: Arc::clone(metrics),
+        named_endpoints: file.resolver.map.values().filter_map(|target| target.parse().ok()).collect(),
         endpoint_rules: EndpointRules::new(&file.agents.sources, file.registry.as_ref()),
     }
 }

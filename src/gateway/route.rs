@@ -3,7 +3,7 @@
 
 use super::{content_negotiation, requested_version::VersionTable};
 use crate::{
-    agent::{Agent, AgentId, AgentStatus},
+    agent::{Agent, AgentEndpoint, AgentId, AgentStatus, EndpointOrigin},
     auth::{Authorizer, GrantSet},
     contract::{self, AgentHeavyChecks, DocumentBudget, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
@@ -82,6 +82,8 @@ pub struct AgentRouteCompiler {
     pub metrics: Arc<Metrics>,
     /// The endpoints that documents may name.
     pub endpoint_rules: EndpointRules,
+    /// The endpoints to which the operator's map of names leads.
+    pub named_endpoints: Vec<AgentEndpoint>,
 }
 
 impl CompileRoute for AgentRouteCompiler {
@@ -146,6 +148,19 @@ impl CompileRoute for AgentRouteCompiler {
             upstream,
             agent,
         })
+    }
+
+    fn additional_servers(&self, route: &Route) -> Vec<EndpointOrigin> {
+        let addresses = route.upstream.breaker_states().map(|(address, _)| address.parse::<AgentEndpoint>());
+        addresses
+            .flatten()
+            .filter(|endpoint| *endpoint != route.agent.endpoint)
+            .map(|endpoint| (&endpoint).into())
+            .collect()
+    }
+
+    fn operator_servers(&self) -> Vec<EndpointOrigin> {
+        self.named_endpoints.iter().map(EndpointOrigin::from).collect()
     }
 
     fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust {

@@ -119,9 +119,25 @@ fn is_private(ip: IpAddr) -> bool {
         IpAddr::V4(ip) => is_private_v4(ip),
         IpAddr::V6(ip) => {
             let [first, ..] = ip.octets();
-            first & 0xfe == 0xfc || embedded_v4(ip).is_some_and(is_private_v4)
+            first & 0xfe == 0xfc || is_translated(ip) || embedded_v4(ip).is_some_and(is_private_v4)
         }
     }
+}
+
+/// Whether `ip` may lead to an IPv4 address that it does not show, or is no address of the internet: local NAT64 (RFC
+/// 8215), IPv4-translated (RFC 7915), Teredo (RFC 4380), site-local (RFC 3879), discard-only (RFC 6666), segment routing
+/// (RFC 9602) and documentation (RFC 9637).
+fn is_translated(ip: Ipv6Addr) -> bool {
+    matches!(
+        ip.segments(),
+        [0x64, 0xff9b, 1, ..]
+            | [0, 0, 0, 0, 0xffff, 0, _, _]
+            | [0x2001, 0, ..]
+            | [0xfec0..=0xfeff, ..]
+            | [0x100, 0, 0, 0, ..]
+            | [0x5f00, ..]
+            | [0x3fff, 0..=0xfff, ..]
+    )
 }
 
 fn is_special_v4(ip: Ipv4Addr) -> bool {

@@ -54,7 +54,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Creates a catalogue without agents, whose routes `compiler` will compile.
     pub fn new(compiler: Arc<dyn CompileRoute<Route = R>>, metrics: Arc<Metrics>) -> Self {
         let state = CatalogueState::new(compiler);
-        let (empty, _) = merge_sources(&state.sources);
+        let (empty, _) = merge_sources(&state.sources, &state.compiler);
         Self {
             snapshot: ArcSwap::from_pointee(empty),
             state: Mutex::new(state),
@@ -205,7 +205,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
 
     /// Puts the next snapshot in force, and records and logs what changed.
     fn publish(&self, state: &mut CatalogueState<R>) {
-        let (next, states) = merge_sources(&state.sources);
+        let (next, states) = merge_sources(&state.sources, &state.compiler);
         for (state, count) in states {
             self.metrics.set_agent_count(state, count);
         }

@@ -2,7 +2,7 @@
 //! Publishers and remote sources may name public addresses, and what the operator lists for them; what another owner's
 //! agent is reached at, and private addresses, must be listed.
 
-use super::{PublishConfig, RemoteSourceConfig, SourceConfig, SourceKind};
+use super::{PublishConfig, PublisherRule, RemoteSourceConfig, SourceConfig, SourceKind};
 use crate::{
     agent::{Agent, AgentEndpoint, DocumentWriter, EndpointAccess, EndpointOrigin, OriginPattern},
     values::Glob,
@@ -24,8 +24,8 @@ pub enum EndpointTrust {
 pub struct EndpointRules {
     /// By the name of the source.
     sources: HashMap<String, SourceRule>,
-    /// Origins listed for any publisher. Which publisher may name which is decided when a document is published.
-    published: Vec<OriginPattern>,
+    /// The lists of publishers. Which rules apply by a publisher's groups is known only when a document is published.
+    publishers: Vec<PublisherRule>,
     /// Sockets that published agents may name.
     published_sockets: Vec<Glob>,
 }
@@ -53,11 +53,24 @@ impl EndpointRules {
             SourceConfig::Remote(remote) => Some((remote.effective_name(), SourceRule::new(remote))),
             SourceConfig::Files(_) => None,
         });
-        let publishers = registry.iter().flat_map(|config| &config.publishers);
         Self {
             sources: remote.collect(),
-            published: publishers.flat_map(|rule| rule.endpoints.iter().flatten()).cloned().collect(),
+            publishers: registry.map(|config| config.publishers.clone()).unwrap_or_default(),
             published_sockets: registry.map(|config| config.allowed_sockets.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns whether an origin is listed for the owner of a published document: by a rule that names the caller, or, for
+    /// a caller that no rule names, by a rule for groups.
+    fn is_listed_for(&self, owner: &str, origin: &EndpointOrigin) -> bool {
+        // The id of the caller stands before the user of a client.
+        let caller = owner.split('|').next().unwrap_or_default();
+        let names_caller = |rule: &&PublisherRule| rule.callers.iter().any(|pattern| pattern.matches(caller));
+        let lists = |rule: &PublisherRule| rule.endpoints.iter().flatten().any(|pattern| pattern.matches(origin));
+        if self.publishers.iter().any(|rule| names_caller(&rule)) {
+            self.publishers.iter().filter(names_caller).any(lists)
+        } else {
+            self.publishers.iter().filter(|rule| !rule.groups.is_empty()).any(lists)
         }
     }
 
@@ -69,9 +82,9 @@ impl EndpointRules {
         let origin = EndpointOrigin::from(&agent.endpoint);
         match &agent.source.writer {
             DocumentWriter::Operator => Ok(EndpointTrust::Listed),
-            DocumentWriter::Publisher(_) => {
+            DocumentWriter::Publisher(owner) => {
                 let is_socket = |socket: &str| self.published_sockets.iter().any(|allowed| allowed.matches(socket));
-                let is_listed = self.published.iter().any(|pattern| pattern.matches(&origin))
+                let is_listed = self.is_listed_for(owner, &origin)
                     || matches!(&agent.endpoint, AgentEndpoint::Unix { socket, .. } if is_socket(&socket.to_string_lossy()));
                 if is_listed { Ok(EndpointTrust::Listed) } else { unlisted(&agent.endpoint, &agent.source.name) }
             }
@@ -105,5 +118,41 @@ fn unlisted(endpoint: &AgentEndpoint, source: &str) -> Result<EndpointTrust, Str
             "endpoint: uses an account or a socket of the gateway, which documents of {source} may not (an operator may \
              list it in endpoints)"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::AgentSource;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    #[test]
+    fn r41_a_server_that_is_listed_for_one_publisher_is_not_listed_for_another() {
+        let registry: PublishConfig = serde_json::from_value(json!({"publishers": [
+            {"callers": ["key:a", "oauth:corp/app"]},
+            {"callers": ["key:b"], "endpoints": ["https://b.example"]},
+            {"callers": ["oauth:corp/app"], "endpoints": ["https://app.example"]},
+            {"groups": ["team"], "endpoints": ["https://team.example"]},
+        ]}))
+        .unwrap();
+        let rules = EndpointRules::new(&[], Some(&registry));
+        for (publisher, host, expected) in [
+            ("key:b", "b.example", EndpointTrust::Listed),
+            ("oauth:corp/app|sub=alice", "app.example", EndpointTrust::Listed),
+            ("key:member", "team.example", EndpointTrust::Listed),
+            ("key:a", "b.example", EndpointTrust::Unlisted),
+            ("key:a", "team.example", EndpointTrust::Unlisted),
+            ("key:member", "b.example", EndpointTrust::Unlisted),
+            ("oauth:corp/app2|sub=alice", "app.example", EndpointTrust::Unlisted),
+            ("", "b.example", EndpointTrust::Unlisted),
+        ] {
+            let document = json!({"id": "x", "name": "x", "endpoint": format!("https://{host}/x")});
+            let writer = DocumentWriter::Publisher(publisher.into());
+            let source = AgentSource { name: "registry".into(), writer };
+            let agent = Agent::from_document(&document, [0; 32]).unwrap().with_source(Arc::new(source));
+            assert_eq!(rules.check(&agent), Ok(expected), "{publisher} {host}");
+        }
     }
 }

@@ -2,11 +2,13 @@
 //! named. Two documents of one source with the same id are both rejected, because either could be the intended one.
 
 use super::{
-    AgentSnapshot, DocumentRejection, endpoint_rules::EndpointTrust, route_compilation::CompiledDocument,
+    AgentSnapshot, DocumentRejection,
+    endpoint_rules::EndpointTrust,
+    route_compilation::{CompiledDocument, ServerClaim, SharedCompiler},
     source_state::SourceState,
 };
 use crate::{
-    agent::{AgentId, AgentSource, AgentStatus, DocumentWriter},
+    agent::{AgentId, AgentSource, AgentStatus, DocumentWriter, EndpointOrigin},
     telemetry::AgentDocumentState,
 };
 use foldhash::fast::RandomState;
@@ -25,7 +27,10 @@ struct IdClaim {
 type IdClaims<'a> = HashMap<&'a AgentId, IdClaim, RandomState>;
 
 /// Builds the next snapshot.
-pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>, AgentCounts) {
+pub(super) fn merge_sources<R: Send + Sync + 'static>(
+    sources: &[SourceState<R>],
+    compiler: &SharedCompiler<R>,
+) -> (AgentSnapshot<R>, AgentCounts) {
     let count = sources.iter().map(SourceState::len).sum();
     let mut claims: IdClaims<'_> = HashMap::with_capacity_and_hasher(count, RandomState::default());
     let agents = documents_in_force(sources)
@@ -34,7 +39,7 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
         let claim = claims.entry(&agent.id).or_insert(IdClaim { source, times: 0 });
         claim.times += u32::from(claim.source == source);
     }
-    let servers = claim_servers(sources);
+    let servers = claim_servers(sources, &claims, &compiler.operator_servers());
     let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
     let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
     let mut rejected = Vec::new();
@@ -81,7 +86,11 @@ pub(super) fn merge_sources<R>(sources: &[SourceState<R>]) -> (AgentSnapshot<R>,
 
 /// Returns the owner of each server. The operator decides first, by documents and lists; then come remote sources, in
 /// their order, and then publishers, so that no publisher takes a server by being faster.
-fn claim_servers<R>(sources: &[SourceState<R>]) -> HashMap<u128, Arc<AgentSource>, RandomState> {
+fn claim_servers<R>(
+    sources: &[SourceState<R>],
+    ids: &IdClaims<'_>,
+    operator_servers: &[EndpointOrigin],
+) -> HashMap<u128, Arc<AgentSource>, RandomState> {
     let rank = |compiled: &CompiledDocument<R>| {
         let (claim, agent) = (compiled.claim?, compiled.agent.as_deref()?);
         Some(match (claim.trust, &agent.source.writer) {
@@ -91,11 +100,21 @@ fn claim_servers<R>(sources: &[SourceState<R>]) -> HashMap<u128, Arc<AgentSource
             (EndpointTrust::Unlisted, DocumentWriter::Publisher(_)) => 3,
         })
     };
-    let mut ranks: HashMap<u128, (u8, Arc<AgentSource>), RandomState> = HashMap::default();
-    for (_, _, _, compiled) in documents_in_force(sources) {
+    let operator: Arc<AgentSource> = Arc::default();
+    let of_operator =
+        operator_servers.iter().map(|origin| (ServerClaim::server_digest(origin), (0, Arc::clone(&operator))));
+    let mut ranks: HashMap<u128, (u8, Arc<AgentSource>), RandomState> = of_operator.collect();
+    for (source_index, _, _, compiled) in documents_in_force(sources) {
         let (Some(rank), Some(claim), Some(agent)) = (rank(compiled), compiled.claim, compiled.agent.as_deref()) else {
             continue;
         };
+        // A document that is not served because of its id takes no server.
+        if ids.get(&agent.id).is_none_or(|id| id.source != source_index || id.times > 1) {
+            continue;
+        }
+        for server in &compiled.additional_servers {
+            ranks.entry(*server).or_insert_with(|| (0, Arc::clone(&agent.source)));
+        }
         let owner = ranks.entry(claim.server).or_insert_with(|| (rank, Arc::clone(&agent.source)));
         if rank < owner.0 {
             *owner = (rank, Arc::clone(&agent.source));

@@ -190,7 +190,9 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
             tracing::warn!(agent = %id, "agent document rejected: the registry answered with another agent's document");
         }
         let is_other_owners = compiled.claim.is_some_and(|claim| {
-            claim.trust == EndpointTrust::Unlisted && self.catalogue.load().server_owner(claim.server).is_some()
+            // A remote source comes before publishers, as in the catalogue.
+            let owner = self.catalogue.load().server_owner(claim.server).cloned();
+            claim.trust == EndpointTrust::Unlisted && owner.is_some_and(|owner| owner.publisher().is_none())
         });
         if is_other_owners {
             tracing::warn!(agent = %id, "agent document rejected: {SERVER_OF_OTHER_OWNER}");

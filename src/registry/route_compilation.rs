@@ -40,6 +40,16 @@ pub trait CompileRoute: Send + Sync {
         SchemaLimits::UNLIMITED
     }
 
+    /// Returns the servers besides the agent's own at which the operator's settings let it be called.
+    fn additional_servers(&self, _route: &Self::Route) -> Vec<EndpointOrigin> {
+        Vec::new()
+    }
+
+    /// Returns the servers that the operator's configuration names apart from documents.
+    fn operator_servers(&self) -> Vec<EndpointOrigin> {
+        Vec::new()
+    }
+
     /// Returns whether the operator named the endpoint of `agent`, which [`CompileRoute::compile`] has accepted.
     fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust;
 }
@@ -162,6 +172,8 @@ pub(super) struct CompiledDocument<R> {
     pub(super) route: Result<Arc<R>, Vec<String>>,
     /// The server that the agent is at, where it can be called.
     pub(super) claim: Option<ServerClaim>,
+    /// Digests of the servers besides it that the operator's settings name for the agent.
+    pub(super) additional_servers: Box<[u128]>,
     /// What the schemas were charged.
     pub(super) charges: Box<[SchemaCharge]>,
     /// Whether the route could not be compiled because the source or the publisher has too many other documents.
@@ -202,7 +214,16 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
 
     fn rejected(identity: DocumentIdentity, id: Option<Box<str>>, reasons: Vec<String>) -> Self {
         let route = Err(truncate_reasons(reasons));
-        Self { identity, agent: None, id, route, claim: None, charges: Box::default(), exceeded_budget: false }
+        Self {
+            identity,
+            agent: None,
+            id,
+            route,
+            claim: None,
+            additional_servers: Box::default(),
+            charges: Box::default(),
+            exceeded_budget: false,
+        }
     }
 
     fn from_agent(agent: Arc<Agent>, compiler: &SharedCompiler<R>, budgets: &SourceBudgets) -> Self {
@@ -221,7 +242,9 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
             trust: compiler.endpoint_trust(&agent),
         });
-        Self { identity, agent: Some(agent), id: None, route, claim, charges, exceeded_budget }
+        let additional = route.as_ref().map(|route| compiler.additional_servers(route)).unwrap_or_default();
+        let additional_servers = additional.iter().map(ServerClaim::server_digest).collect();
+        Self { identity, agent: Some(agent), id: None, route, claim, additional_servers, charges, exceeded_budget }
     }
 
     /// Compiles the agent again with another compiler.

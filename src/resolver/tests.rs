@@ -162,9 +162,22 @@ fn private_networks_are_refused_to_callers_unless_their_own_list_has_them() {
     let permits = |policy: &AddressPolicy, address: &str| {
         policy.permits_address((address.parse::<IpAddr>().unwrap(), 443).into())
     };
-    for private in
-        ["10.2.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::c0a8:1", "::ffff:10.2.0.1"]
-    {
+    for private in [
+        "10.2.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "100.64.0.1",
+        "fd00::1",
+        "64:ff9b::c0a8:1",
+        "::ffff:10.2.0.1",
+        "64:ff9b:1::7f00:1",
+        "::ffff:0:7f00:1",
+        "2001:0:1:1:1:1:f5ff:fffe",
+        "fec0::1",
+        "100::1",
+        "5f00::1",
+        "3fff::1",
+    ] {
         assert!(permits(&policy, private) && !permits(&for_callers, private), "{private}");
     }
     for public in ["10.1.2.3", "192.0.2.1", "2001:db8::1", "100.128.0.1", "172.32.0.1"] {

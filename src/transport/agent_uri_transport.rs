@@ -165,9 +165,10 @@ impl AgentUriTransport {
         match endpoint.scheme().access() {
             EndpointAccess::Network => {}
             EndpointAccess::Resolution => return Err(unusable("is another agent:// name".to_owned())),
-            // The author of a remote document must not use the gateway's accounts or receive their secrets.
+            // The author of a remote document must not use the gateway's accounts or receive their secrets, and an agent
+            // that is not the operator's must not use the operator's map for that.
             EndpointAccess::MessageBroker | EndpointAccess::GatewayAccount | EndpointAccess::ThisMachine => {
-                if !resolved.is_operator_defined() {
+                if !resolved.is_operator_defined() || !self.agent.source.is_operator() {
                     return Err(unusable("only the operator's map may name an endpoint of this kind".to_owned()));
                 }
             }

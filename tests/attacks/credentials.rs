@@ -50,6 +50,23 @@ async fn r41_a_second_document_is_no_way_around_a_grant_and_to_no_credential() {
 }
 
 #[tokio::test]
+async fn r41_servers_of_additional_endpoints_and_of_the_operators_names_have_an_owner() {
+    let (own, second, named) = (Agent::echo().await, Agent::echo().await, Agent::echo().await);
+    let agents = format!(
+        "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [multi]\n      settings: \
+         {{additional_endpoints: ['{}']}}\n",
+        second.url()
+    );
+    let map = format!("resolver:\n  map: {{'agent://planner.example.com': '{}'}}\n", named.url());
+    let gate = gateway().section(PUBLISHERS).agent("multi", &own).section(&agents).section(&map).start().await;
+    for server in [&second, &named] {
+        let document = json!({"id": "evil", "name": "E", "endpoint": server.url()});
+        let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
+        assert!(error.to_string().contains("another owner's agent"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn r41_a_remote_registry_gets_no_credential_no_broker_login_and_no_server_of_the_operators_agents() {
     let (secret, own) = (Agent::echo().await, Agent::echo().await);
     let (broker, connections) = connection_counter().await;

@@ -81,6 +81,13 @@ fn r41_a_document_at_the_server_of_another_owners_agent_is_refused_whatever_came
         rejections.iter().all(|rejection| rejection.reasons[0].contains("another owner's agent")),
         "{rejections:?}"
     );
+    // A document that is not served because of its id takes no server.
+    fixture.poll(0, vec![published_part("b-own", "key:two", "two.example")]);
+    let duplicate = vec![document("secret", "two.example"), document("far", "one.example")];
+    fixture.poll(1, duplicate);
+    assert!(fixture.ids().contains(&"b-own".to_owned()), "{:?}", fixture.rejections());
+    fixture.poll(0, vec![FeedPart { name: "registry/b-own".into(), update: PartUpdate::Removed }]);
+    fixture.poll(1, vec![FeedPart { name: "registry/secret".into(), update: PartUpdate::Removed }]);
     // Agents of one owner share a server, and so do documents whose server the operator listed.
     fixture.poll(2, vec![FeedPart { name: "registry/secret".into(), update: PartUpdate::Removed }]);
     fixture
