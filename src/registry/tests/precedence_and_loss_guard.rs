@@ -83,11 +83,11 @@ fn r41_a_document_at_the_server_of_another_owners_agent_is_refused_whatever_came
     );
     // A document that is not served because of its id takes no server.
     fixture.poll(0, vec![published_part("b-own", "key:two", "two.example")]);
-    let duplicate = vec![document("secret", "two.example"), document("far", "one.example")];
+    let duplicate = vec![document("evil", "two.example"), document("far", "one.example")];
     fixture.poll(1, duplicate);
     assert!(fixture.ids().contains(&"b-own".to_owned()), "{:?}", fixture.rejections());
     fixture.poll(0, vec![FeedPart { name: "registry/b-own".into(), update: PartUpdate::Removed }]);
-    fixture.poll(1, vec![FeedPart { name: "registry/secret".into(), update: PartUpdate::Removed }]);
+    fixture.poll(1, vec![FeedPart { name: "registry/evil".into(), update: PartUpdate::Removed }]);
     // Agents of one owner share a server, and so do documents whose server the operator listed.
     fixture.poll(2, vec![FeedPart { name: "registry/secret".into(), update: PartUpdate::Removed }]);
     fixture
