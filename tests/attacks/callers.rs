@@ -32,7 +32,7 @@ async fn r127_a_declared_length_reserves_no_memory() {
     })
     .await;
     let cost = resident_bytes(&gate).saturating_sub(before);
-    println!("{CONNECTIONS} declared bodies: {} KiB each", cost / CONNECTIONS as u64 >> 10);
+    println!("{CONNECTIONS} declared bodies: {} KiB each", (cost >> 10) / CONNECTIONS as u64);
     assert!(cost < CONNECTIONS as u64 * (256 << 10), "{} MiB", cost >> 20);
     gate.invoke("a", &json!({})).await.expect_ok();
 }
