@@ -72,22 +72,22 @@ impl OperationContract {
 
     /// Returns the work to check `input`, the whole or a part of a body of this length.
     pub fn input_work(&self, input: &Value, body_bytes: usize) -> CheckWork {
-        self.input.as_ref().map(|schema| schema.work(input, body_bytes)).unwrap_or_default()
+        self.input.as_ref().map_or(CheckWork::NONE, |schema| schema.work(input, body_bytes))
     }
 
     /// Returns the work to check `output`, a body of this length.
     pub fn output_work(&self, output: &Value, body_bytes: usize) -> CheckWork {
-        self.output.as_ref().map(|schema| schema.work(output, body_bytes)).unwrap_or_default()
+        self.output.as_ref().map_or(CheckWork::NONE, |schema| schema.work(output, body_bytes))
     }
 
-    /// Validates an input (R32), the whole or a part of a body of this length. Returns the violations to report.
+    /// Validates an input (R32), whose work is `work`. Returns the violations to report.
     ///
     /// # Errors
     /// 400 `InvalidInput` with the violations, if inputs are enforced; 413 `PayloadTooLarge` for an input whose check
     /// would take too long.
-    pub fn check_input(&self, input: &Value, body_bytes: usize) -> Result<Vec<Violation>, Fault> {
+    pub fn check_input(&self, input: &Value, work: &CheckWork) -> Result<Vec<Violation>, Fault> {
         let Some(schema) = &self.input else { return Ok(Vec::new()) };
-        let result = schema.validate_bounded(input, body_bytes);
+        let result = schema.validate_weighed(input, work);
         match (self.input_mode, result) {
             (ContractMode::Enforce, Err(ExceededBound::Work)) => Err(Fault::new(
                 FaultCode::PayloadTooLarge,
@@ -104,13 +104,13 @@ impl OperationContract {
         }
     }
 
-    /// Validates an output of the agent, a body of this length. Returns the violations to report.
+    /// Validates an output of the agent, whose work is `work`. Returns the violations to report.
     ///
     /// # Errors
     /// 502 `AgentError`, if outputs are enforced. The violations are in the detail for the log.
-    pub fn check_output(&self, output: &Value, body_bytes: usize) -> Result<Vec<Violation>, Fault> {
+    pub fn check_output(&self, output: &Value, work: &CheckWork) -> Result<Vec<Violation>, Fault> {
         let Some(schema) = &self.output else { return Ok(Vec::new()) };
-        let result = schema.validate_bounded(output, body_bytes);
+        let result = schema.validate_weighed(output, work);
         let violations = result.unwrap_or_else(|bound| violation_of_whole(bound.message()));
         match self.output_mode {
             ContractMode::Enforce if !violations.is_empty() => {

@@ -3,7 +3,10 @@
 //! its refusal.
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
 
 /// SHA-256 of a schema's text.
 pub type SchemaDigest = [u8; 32];
@@ -97,19 +100,19 @@ impl ChargedSchemas {
     }
 }
 
-/// The budgets that the schemas of one document are charged to.
+/// The budgets that the schemas of one document are charged to. A document is compiled by one thread.
 #[derive(Debug)]
 pub struct DocumentBudget<'a> {
     max_bytes: u64,
     owners: &'a [&'a SchemaBudget],
-    charges: Mutex<Vec<SchemaCharge>>,
-    exceeded_owner: Mutex<bool>,
+    charges: RefCell<Vec<SchemaCharge>>,
+    exceeded_owner: Cell<bool>,
 }
 
 impl<'a> DocumentBudget<'a> {
     /// Creates the budget of a document that is charged to all `owners`, too.
     pub fn new(limits: SchemaLimits, owners: &'a [&'a SchemaBudget]) -> Self {
-        Self { max_bytes: limits.per_document, owners, charges: Mutex::default(), exceeded_owner: Mutex::default() }
+        Self { max_bytes: limits.per_document, owners, charges: RefCell::default(), exceeded_owner: Cell::new(false) }
     }
 
     /// Creates a budget that nothing exceeds, for the gateway's own schemas.
@@ -122,7 +125,7 @@ impl<'a> DocumentBudget<'a> {
     /// # Errors
     /// The budget of the document is exceeded.
     pub(super) fn check(&self, bytes: u64) -> Result<(), String> {
-        self.check_sum(&self.charges.lock(), bytes)
+        self.check_sum(&self.charges.borrow(), bytes)
     }
 
     fn check_sum(&self, charges: &[SchemaCharge], bytes: u64) -> Result<(), String> {
@@ -143,13 +146,13 @@ impl<'a> DocumentBudget<'a> {
     /// The budget that is exceeded.
     pub(super) fn charge(&self, digest: SchemaDigest, bytes: u64) -> Result<(), String> {
         let charge = SchemaCharge { digest, bytes };
-        let mut charges = self.charges.lock();
+        let mut charges = self.charges.borrow_mut();
         if charges.iter().any(|charged| charged.digest == digest) {
             return Ok(());
         }
         self.check_sum(&charges, bytes)?;
         for owner in self.owners {
-            owner.charge(charge).inspect_err(|_| *self.exceeded_owner.lock() = true)?;
+            owner.charge(charge).inspect_err(|_| self.exceeded_owner.set(true))?;
         }
         charges.push(charge);
         Ok(())
@@ -158,7 +161,7 @@ impl<'a> DocumentBudget<'a> {
     /// Returns whether a schema was refused because a budget of several documents is exceeded. Such a document may be
     /// valid later, when there are fewer of them.
     pub fn exceeded_owner(&self) -> bool {
-        *self.exceeded_owner.lock()
+        self.exceeded_owner.get()
     }
 
     /// Returns what the document was charged.

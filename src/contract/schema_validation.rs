@@ -44,21 +44,20 @@ pub struct CompiledSchema {
     compiled_bytes: u64,
 }
 
-/// The work of a check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CheckWork {
-    nanos: u64,
-}
+/// The work of a check in nanoseconds, or the bound that the value exceeds. It is 0 for a part of a body so short that
+/// every one of its length is light.
+#[derive(Clone, Debug)]
+pub struct CheckWork(Result<u64, ExceededBound>);
 
 impl CheckWork {
-    /// Returns the sum of both.
-    pub fn plus(self, other: Self) -> Self {
-        Self { nanos: self.nanos.saturating_add(other.nanos) }
-    }
+    /// No work, for a value that is not checked.
+    pub(super) const NONE: Self = Self(Ok(0));
 
-    /// Returns whether the check may take so long that it must not run on a thread that serves other calls.
-    pub fn is_heavy(self) -> bool {
-        self.nanos > LIGHT_NANOS
+    /// Returns whether the checks together may take so long that they must not run on a thread that serves other calls.
+    /// A value that exceeds a bound is refused without work.
+    pub fn are_heavy(works: &[Self]) -> bool {
+        let nanos = works.iter().filter_map(|work| work.0.as_ref().ok());
+        nanos.fold(0, |sum: u64, nanos| sum.saturating_add(*nanos)) > LIGHT_NANOS
     }
 }
 
@@ -115,29 +114,22 @@ impl CompiledSchema {
     /// Returns the violations of `value`, at most `max_violations`.
     pub fn validate_up_to(&self, value: &Value, max_violations: usize) -> Vec<Violation> {
         match self.cost.weigh(value) {
-            Ok(_) => self.find_violations(value, max_violations),
+            Ok(nanos) => self.find_violations(value, nanos, max_violations),
             Err(bound) => violation_of_whole(bound.message()),
         }
     }
 
-    /// Returns the violations of `value`, the whole or a part of a body of this length.
+    /// Returns the violations of `value`; `work` is that of the value.
     ///
     /// # Errors
-    /// The value cannot be validated within the bounds of a check.
-    pub(super) fn validate_bounded(&self, value: &Value, body_bytes: usize) -> Result<Vec<Violation>, ExceededBound> {
-        if !self.cost.is_light(body_bytes) {
-            self.cost.weigh(value)?;
-        }
-        Ok(self.find_violations(value, MAX_VIOLATIONS))
+    /// The bound that the value exceeds.
+    pub(super) fn validate_weighed(&self, value: &Value, work: &CheckWork) -> Result<Vec<Violation>, ExceededBound> {
+        work.0.clone().map(|nanos| self.find_violations(value, nanos, MAX_VIOLATIONS))
     }
 
-    /// Returns the work to validate `value`, the whole or a part of a body of this length. A value that exceeds the
-    /// bounds is refused without work.
+    /// Returns the work to validate `value`, the whole or a part of a body of this length.
     pub(super) fn work(&self, value: &Value, body_bytes: usize) -> CheckWork {
-        if self.cost.is_light(body_bytes) {
-            return CheckWork::default();
-        }
-        CheckWork { nanos: self.cost.weigh(value).unwrap_or_default() }
+        if self.cost.is_light(body_bytes) { CheckWork::NONE } else { CheckWork(self.cost.weigh(value)) }
     }
 
     /// Returns whether `value` cannot be validated within the bounds of a check.
@@ -146,12 +138,12 @@ impl CompiledSchema {
         self.cost.weigh(value).is_err()
     }
 
-    fn find_violations(&self, value: &Value, max_violations: usize) -> Vec<Violation> {
+    fn find_violations(&self, value: &Value, nanos: u64, max_violations: usize) -> Vec<Violation> {
         if self.validator.is_valid(value) {
             return Vec::new();
         }
         let violation = |error| violation_messages::violation_from_error(&error, &self.source);
-        match self.cost.violation_search(value) {
+        match self.cost.violation_search(nanos) {
             ViolationSearch::All => self.validator.iter_errors(value).take(max_violations).map(violation).collect(),
             ViolationSearch::First => self.validator.validate(value).err().map(violation).into_iter().collect(),
             ViolationSearch::None => {

@@ -119,10 +119,9 @@ impl ValidationCost {
         }
     }
 
-    /// Returns how many violations of `value` may be collected.
-    pub(super) fn violation_search(&self, value: &Value) -> ViolationSearch {
-        let may_collect_all = self.weigh(value).is_ok_and(|nanos| nanos <= MAX_NANOS_ALL_VIOLATIONS);
-        match (may_collect_all, self.has_alternatives) {
+    /// Returns how many violations of a value that needs this much work may be collected.
+    pub(super) fn violation_search(&self, nanos: u64) -> ViolationSearch {
+        match (nanos <= MAX_NANOS_ALL_VIOLATIONS, self.has_alternatives) {
             (true, _) => ViolationSearch::All,
             (false, false) => ViolationSearch::First,
             // The first violation of alternatives holds the violations of every alternative.

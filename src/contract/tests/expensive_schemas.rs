@@ -215,7 +215,7 @@ fn check_fate(schema: &Value, value: &Value) -> CheckFate {
     let compiled = CompiledSchema::compile(schema).unwrap();
     let bytes = value.to_string().len();
     let work = compiled.work(value, bytes);
-    match (compiled.exceeds_bounds(value), work.is_heavy()) {
+    match (compiled.exceeds_bounds(value), CheckWork::are_heavy(&[work])) {
         (true, _) => CheckFate::Refused,
         (false, true) => CheckFate::Heavy,
         (false, false) => CheckFate::Light,

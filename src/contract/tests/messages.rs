@@ -138,10 +138,10 @@ fn r32_the_mode_decides_between_refusing_and_reporting() {
             .unwrap()
     };
     let enforced = contract_with(ContractMode::Enforce, ContractMode::Enforce);
-    assert!(enforced.check_input(&valid, 100).unwrap().is_empty());
-    let fault = enforced.check_input(&invalid, 100).unwrap_err();
+    assert!(enforced.check_input(&valid, &CheckWork::NONE).unwrap().is_empty());
+    let fault = enforced.check_input(&invalid, &CheckWork::NONE).unwrap_err();
     assert_eq!((fault.http_status(), fault.violations()[0].pointer.as_str()), (400, "/a"));
-    let fault = enforced.check_output(&invalid, 100).unwrap_err();
+    let fault = enforced.check_output(&invalid, &CheckWork::NONE).unwrap_err();
     assert_eq!(
         (fault.http_status(), fault.violations().len()),
         (502, 0),
@@ -150,9 +150,14 @@ fn r32_the_mode_decides_between_refusing_and_reporting() {
     assert!(fault.detail().unwrap().contains("/a: must be an integer"));
     let reported = contract_with(ContractMode::Report, ContractMode::Report);
     assert_eq!(
-        (reported.check_input(&invalid, 100).unwrap().len(), reported.check_output(&invalid, 100).unwrap().len()),
+        (
+            reported.check_input(&invalid, &CheckWork::NONE).unwrap().len(),
+            reported.check_output(&invalid, &CheckWork::NONE).unwrap().len()
+        ),
         (1, 1)
     );
     let off = contract_with(ContractMode::Off, ContractMode::Off);
-    assert!(off.check_input(&invalid, 100).unwrap().is_empty() && off.input.is_none() && off.output.is_none());
+    assert!(
+        off.check_input(&invalid, &CheckWork::NONE).unwrap().is_empty() && off.input.is_none() && off.output.is_none()
+    );
 }

@@ -192,11 +192,12 @@ impl InputReader<'_> {
     async fn check_input(&self, operation: usize, mut value: Value, body_bytes: usize) -> Result<()> {
         let Some(operation) = self.route.operations.get(operation) else { return Ok(()) };
         remove_operation_selector(operation, &mut value);
-        if operation.contract.input_work(&value, body_bytes).is_heavy() {
-            let mut results = Box::pin(self.check_apart(operation, vec![value], body_bytes)).await?;
+        let work = operation.contract.input_work(&value, body_bytes);
+        if CheckWork::are_heavy(std::slice::from_ref(&work)) {
+            let mut results = Box::pin(self.check_apart(operation, vec![value], vec![work])).await?;
             return results.pop().unwrap_or(Ok(()));
         }
-        self.report(operation.contract.check_input(&value, body_bytes))
+        self.report(operation.contract.check_input(&value, &work))
     }
 
     /// Validates the items of a batch, a body of this length.
@@ -206,11 +207,11 @@ impl InputReader<'_> {
         };
         items.iter_mut().for_each(|item| remove_operation_selector(operation, item));
         let contract = &operation.contract;
-        let works = items.iter().map(|item| contract.input_work(item, body_bytes));
-        if works.fold(CheckWork::default(), CheckWork::plus).is_heavy() {
-            return Box::pin(self.check_apart(operation, items, body_bytes)).await;
+        let works: Vec<CheckWork> = items.iter().map(|item| contract.input_work(item, body_bytes)).collect();
+        if CheckWork::are_heavy(&works) {
+            return Box::pin(self.check_apart(operation, items, works)).await;
         }
-        Ok(items.iter().map(|item| self.report(contract.check_input(item, body_bytes))).collect())
+        Ok(items.iter().zip(&works).map(|(item, work)| self.report(contract.check_input(item, work))).collect())
     }
 
     /// Validates inputs apart from the threads that serve calls.
@@ -218,10 +219,10 @@ impl InputReader<'_> {
         &self,
         operation: &CompiledOperation,
         items: Vec<Value>,
-        body_bytes: usize,
+        works: Vec<CheckWork>,
     ) -> Result<Vec<Result<()>>> {
         let contract = operation.contract.clone();
-        let check = move || items.iter().map(|item| contract.check_input(item, body_bytes)).collect();
+        let check = move || items.iter().zip(&works).map(|(item, work)| contract.check_input(item, work)).collect();
         let agent = &self.route.heavy_checks;
         let pool = &self.gateway.heavy_checks;
         let results: Vec<Result<Vec<Violation>>> =

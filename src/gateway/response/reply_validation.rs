@@ -3,7 +3,7 @@
 
 use super::response_normalization::{AgentResponse, ResponseVerdict, classify_response};
 use crate::{
-    contract,
+    contract::{self, CheckWork},
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{admission::Admitted, gateway_state::Gateway},
     transport::{Admission as _, BodyPrefix, UpstreamReply},
@@ -69,11 +69,12 @@ impl ReplyValidator<'_> {
 
     async fn find_violations(&self, output: Value, body_bytes: usize, deadline: Instant) -> Result<Vec<Violation>> {
         let contract = &self.admitted.operation().contract;
-        if !contract.output_work(&output, body_bytes).is_heavy() {
-            return contract.check_output(&output, body_bytes);
+        let work = contract.output_work(&output, body_bytes);
+        if !CheckWork::are_heavy(std::slice::from_ref(&work)) {
+            return contract.check_output(&output, &work);
         }
         let compiled = contract.clone();
-        let check = move || compiled.check_output(&output, body_bytes);
+        let check = move || compiled.check_output(&output, &work);
         let agent = &self.admitted.agent_route().heavy_checks;
         let result =
             Box::pin(self.gateway.heavy_checks.run(agent, &self.contract_config.heavy_checks, deadline, check)).await;
