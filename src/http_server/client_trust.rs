@@ -39,10 +39,10 @@ impl ClientTrust {
         if self.is_revoked.load(Ordering::Acquire) {
             return false;
         }
-        let current = self.current.borrow().clone();
-        if current.generation == self.accepted_by.load(Ordering::Acquire) {
+        if self.current.borrow().generation == self.accepted_by.load(Ordering::Acquire) {
             return true;
         }
+        let current = self.current.borrow().clone();
         let accepted = current.verifier.zip(chain.split_first()).is_some_and(|(verifier, (leaf, intermediates))| {
             verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok()
         });

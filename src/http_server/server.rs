@@ -235,12 +235,12 @@ fn log_panic(result: Result<(), tokio::task::JoinError>) {
 
 /// State shared by the connections of one listener, and the handling of each.
 struct ConnectionHandler<S> {
-    pub(super) service: Arc<S>,
-    pub(super) limits: Arc<ConnectionLimits>,
-    pub(super) certificates: Option<Arc<ReloadableTlsConfig>>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) shutdown: watch::Receiver<bool>,
-    pub(super) active: Arc<ActiveCounts>,
+    service: Arc<S>,
+    limits: Arc<ConnectionLimits>,
+    certificates: Option<Arc<ReloadableTlsConfig>>,
+    metrics: Arc<Metrics>,
+    shutdown: watch::Receiver<bool>,
+    active: Arc<ActiveCounts>,
 }
 
 impl<S: HttpService> ConnectionHandler<S> {

@@ -15,7 +15,7 @@ use rustls::{
     server::NoServerSessionStorage,
 };
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
-use std::{fmt::Display, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 use tokio::sync::watch;
 
 /// The TLS configuration of one listener, reloaded when its files change.
@@ -126,18 +126,6 @@ fn ok_or_record<T>(result: Result<T, String>, key: &str, problems: &mut Vec<Stri
     result.map_err(|problem| problems.push(format!("{key}: {problem}"))).ok()
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unreadable = |error: &dyn Display| format!("{} cannot be read as certificates ({error})", path.display());
-    let certificates: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
-    let certificates = certificates.map_err(|error| unreadable(&error))?;
-    if certificates.is_empty() {
-        Err(format!("{} has no certificate (PEM is required)", path.display()))
-    } else {
-        Ok(certificates)
-    }
-}
-
 /// Reads the revocation lists of all files.
 fn read_all_revocation_lists(
     paths: &[ConfigPath],
@@ -145,22 +133,32 @@ fn read_all_revocation_lists(
 ) -> Vec<CertificateRevocationListDer<'static>> {
     let mut lists = Vec::new();
     for (at, path) in paths.iter().enumerate() {
-        let read = ok_or_record(read_revocation_lists(path), &format!("tls.client_crl[{at}]"), problems);
+        let kind = PemKind { several: "revocation lists", one: "revocation list" };
+        let read = ok_or_record(read_pem(path, kind), &format!("tls.client_crl[{at}]"), problems);
         lists.extend(read.into_iter().flatten());
     }
     lists
 }
 
-fn read_revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let unreadable = |error: &dyn Display| format!("{} cannot be read as revocation lists ({error})", path.display());
-    let lists: Result<Vec<_>, _> =
-        CertificateRevocationListDer::pem_file_iter(path).map_err(|error| unreadable(&error))?.collect();
-    let lists = lists.map_err(|error| unreadable(&error))?;
-    if lists.is_empty() {
-        Err(format!("{} has no revocation list (PEM is required)", path.display()))
-    } else {
-        Ok(lists)
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    read_pem(path, PemKind { several: "certificates", one: "certificate" })
+}
+
+/// What a PEM file has, for its problems.
+struct PemKind {
+    several: &'static str,
+    one: &'static str,
+}
+
+/// Reads every item of one kind; a file without any is a problem.
+fn read_pem<T: PemObject>(path: &Path, kind: PemKind) -> Result<Vec<T>, String> {
+    let unreadable = |error| format!("{} cannot be read as {} ({error})", path.display(), kind.several);
+    let items: Result<Vec<T>, _> = T::pem_file_iter(path).and_then(Iterator::collect);
+    let items = items.map_err(unreadable)?;
+    if items.is_empty() {
+        return Err(format!("{} has no {} (PEM is required)", path.display(), kind.one));
     }
+    Ok(items)
 }
 
 fn build_client_verifier(
