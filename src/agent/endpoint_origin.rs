@@ -2,7 +2,7 @@
 //! may not name an origin of another owner's agent.
 
 use super::{AddressSyntax, AgentEndpoint, EndpointScheme, SchemeSplit};
-use crate::values::{Glob, strip_brackets};
+use crate::values::{Glob, impl_string_deserialize_and_schema, strip_brackets};
 use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 /// The origin of an endpoint.
@@ -157,28 +157,13 @@ impl serde::Serialize for OriginPattern {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for OriginPattern {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl schemars::JsonSchema for OriginPattern {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "OriginPattern".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "pattern": r"^(\*|[a-z+]+://.+)$",
-            "description": "Servers: a scheme, a host and perhaps a port, such as https://*.example.com:8443, \
-                mqtts://broker.example.com, agent+unix:///run/agents/*.sock or agent+matrix://!room:example.com. In host, \
-                path and room * matches any run of characters; :* is any port; * alone is every server.",
-        })
-    }
-}
+impl_string_deserialize_and_schema!(
+    OriginPattern,
+    "Servers: a scheme, a host and perhaps a port, such as https://*.example.com:8443, mqtts://broker.example.com, \
+     agent+unix:///run/agents/*.sock or agent+matrix://!room:example.com. In host, path and room * matches any run of \
+     characters; :* is any port; * alone is every server.",
+    r"^(\*|[a-z+]+://.+)$"
+);
 
 #[cfg(test)]
 mod tests {

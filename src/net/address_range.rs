@@ -1,5 +1,6 @@
 //! Ranges of IP addresses, perhaps with a port: `10.0.0.0/8`, `fd00::/8:8443`, `127.0.0.1:8080`, `[::1]:8080`.
 
+use crate::values::impl_string_deserialize_and_schema;
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -92,24 +93,9 @@ impl serde::Serialize for AddressRange {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for AddressRange {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl schemars::JsonSchema for AddressRange {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "AddressRange".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "pattern": r"^\[?[0-9A-Fa-f:.]+\]?(/\d{1,3})?(:\d{1,5})?$",
-            "description": "A range of IP addresses, such as 10.0.0.0/8 or fd00::/8, or one address; with a port \
-                10.0.0.0/8:8443, 10.0.0.1:8443 or [fd00::1]:8443.",
-        })
-    }
-}
+impl_string_deserialize_and_schema!(
+    AddressRange,
+    "A range of IP addresses, such as 10.0.0.0/8 or fd00::/8, or one address; with a port 10.0.0.0/8:8443, 10.0.0.1:8443 \
+     or [fd00::1]:8443.",
+    r"^\[?[0-9A-Fa-f:.]+\]?(/\d{1,3})?(:\d{1,5})?$"
+);

@@ -198,14 +198,14 @@ impl TransportConfig {
     #[must_use]
     pub(super) fn for_endpoint(&self, agent: &Agent) -> Self {
         let mut settings = self.clone();
-        settings.credential = settings.credential.filter(|credential| credential.destinations.include(agent));
-        if !settings.tls.destinations.include(agent) {
+        settings.credential = settings.credential.filter(|credential| credential.destinations.contains(agent));
+        if !settings.tls.destinations.contains(agent) {
             (settings.tls.certificate, settings.tls.key) = (None, None);
         }
-        if !settings.mqtt.destinations.include(agent) {
+        if !settings.mqtt.destinations.contains(agent) {
             (settings.mqtt.username, settings.mqtt.password) = (None, None);
         }
-        settings.matrix = settings.matrix.filter(|matrix| matrix.destinations.include(agent));
+        settings.matrix = settings.matrix.filter(|matrix| matrix.destinations.contains(agent));
         settings
     }
 

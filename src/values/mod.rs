@@ -60,7 +60,7 @@ macro_rules! impl_string_deserialize_and_schema {
         }
     };
 }
-use impl_string_deserialize_and_schema;
+pub(crate) use impl_string_deserialize_and_schema;
 
 #[cfg(test)]
 mod tests;
