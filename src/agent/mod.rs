@@ -15,6 +15,7 @@ mod matrix_address;
 mod metadata_document;
 mod metadata_schema;
 mod operation;
+mod owner_key;
 mod version_selection;
 
 pub use agent_id::AgentId;
@@ -30,6 +31,7 @@ pub use endpoint_scheme::{AddressSyntax, EndpointAccess, EndpointScheme, SchemeS
 pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
 pub use operation::Operation;
+pub use owner_key::{caller_of_owner_key, user_owner_key};
 pub use version_selection::{AgentVersion, AgentVersions, VersionSelectionError};
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub struct Route {
     pub(super) upstream: transport::UpstreamSet,
     pub(super) versions: VersionTable,
     pub(super) metrics: Arc<AgentMetrics>,
+    endpoint_trust: EndpointTrust,
     /// The checks of inputs and outputs that take long.
     pub(super) heavy_checks: AgentHeavyChecks,
     /// Headers of every response, such as `Deprecation`.
@@ -113,10 +114,11 @@ impl CompileRoute for AgentRouteCompiler {
             adaptive = rule.adaptive_concurrency.or(adaptive);
             runs_as_task = rule.runs_as_task.or(runs_as_task);
         }
-        match self.endpoint_rules.check(&agent) {
-            Ok(trust) => settings.public_addresses_only = trust == EndpointTrust::Unlisted,
-            Err(why) => problems.push(why),
-        }
+        let endpoint_trust = self.endpoint_rules.check(&agent).unwrap_or_else(|why| {
+            problems.push(why);
+            EndpointTrust::Unlisted
+        });
+        settings.public_addresses_only = endpoint_trust == EndpointTrust::Unlisted;
         let upstream = match self.transport.compile_upstream_set(&agent, &settings) {
             Ok(upstream) if problems.is_empty() => upstream,
             Ok(_) => return Err(problems),
@@ -142,6 +144,7 @@ impl CompileRoute for AgentRouteCompiler {
             metrics,
             response_headers: deprecation_headers(&agent),
             versions: VersionTable::from_agent(&agent),
+            endpoint_trust,
             heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             operations,
@@ -163,8 +166,8 @@ impl CompileRoute for AgentRouteCompiler {
         self.named_endpoints.iter().map(EndpointOrigin::from).collect()
     }
 
-    fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust {
-        self.endpoint_rules.check(agent).unwrap_or(EndpointTrust::Unlisted)
+    fn endpoint_trust(&self, route: &Route) -> EndpointTrust {
+        route.endpoint_trust
     }
 
     fn schema_limits(&self) -> SchemaLimits {

@@ -2,11 +2,8 @@
 //! Publishers and remote sources may name public addresses, and what the operator lists for them; what another owner's
 //! agent is reached at, and private addresses, must be listed.
 
-use super::{PublishConfig, PublisherRule, RemoteSourceConfig, SourceConfig, SourceKind};
-use crate::{
-    agent::{Agent, AgentEndpoint, DocumentWriter, EndpointAccess, EndpointOrigin, OriginPattern},
-    values::Glob,
-};
+use super::{PublishConfig, RemoteSourceConfig, SourceConfig, SourceKind};
+use crate::agent::{Agent, AgentEndpoint, DocumentWriter, EndpointAccess, EndpointOrigin, OriginPattern};
 use std::collections::HashMap;
 
 /// Whether the operator named an endpoint.
@@ -24,10 +21,8 @@ pub enum EndpointTrust {
 pub struct EndpointRules {
     /// By the name of the source.
     sources: HashMap<String, SourceRule>,
-    /// The lists of publishers. Which rules apply by a publisher's groups is known only when a document is published.
-    publishers: Vec<PublisherRule>,
-    /// Sockets that published agents may name.
-    published_sockets: Vec<Glob>,
+    /// The built-in registry, with the lists of its publishers.
+    registry: Option<PublishConfig>,
 }
 
 #[derive(Debug)]
@@ -53,25 +48,7 @@ impl EndpointRules {
             SourceConfig::Remote(remote) => Some((remote.effective_name(), SourceRule::new(remote))),
             SourceConfig::Files(_) => None,
         });
-        Self {
-            sources: remote.collect(),
-            publishers: registry.map(|config| config.publishers.clone()).unwrap_or_default(),
-            published_sockets: registry.map(|config| config.allowed_sockets.clone()).unwrap_or_default(),
-        }
-    }
-
-    /// Returns whether an origin is listed for the owner of a published document: by a rule that names the caller, or, for
-    /// a caller that no rule names, by a rule for groups.
-    fn is_listed_for(&self, owner: &str, origin: &EndpointOrigin) -> bool {
-        // The id of the caller stands before the user of a client.
-        let caller = owner.split('|').next().unwrap_or_default();
-        let names_caller = |rule: &&PublisherRule| rule.callers.iter().any(|pattern| pattern.matches(caller));
-        let lists = |rule: &PublisherRule| rule.endpoints.iter().flatten().any(|pattern| pattern.matches(origin));
-        if self.publishers.iter().any(|rule| names_caller(&rule)) {
-            self.publishers.iter().filter(names_caller).any(lists)
-        } else {
-            self.publishers.iter().filter(|rule| !rule.groups.is_empty()).any(lists)
-        }
+        Self { sources: remote.collect(), registry: registry.cloned() }
     }
 
     /// Decides whether the document of `agent` may name its endpoint.
@@ -83,10 +60,14 @@ impl EndpointRules {
         match &agent.source.writer {
             DocumentWriter::Operator => Ok(EndpointTrust::Listed),
             DocumentWriter::Publisher(owner) => {
-                let is_socket = |socket: &str| self.published_sockets.iter().any(|allowed| allowed.matches(socket));
-                let is_listed = self.is_listed_for(owner, &origin)
-                    || matches!(&agent.endpoint, AgentEndpoint::Unix { socket, .. } if is_socket(&socket.to_string_lossy()));
-                if is_listed { Ok(EndpointTrust::Listed) } else { unlisted(&agent.endpoint, &agent.source.name) }
+                let is_listed = |config: &PublishConfig| {
+                    config.allows_socket_of(&agent.endpoint) || config.lists_endpoint_of(owner, &origin)
+                };
+                if self.registry.as_ref().is_some_and(is_listed) {
+                    Ok(EndpointTrust::Listed)
+                } else {
+                    unlisted(&agent.endpoint, &agent.source.name)
+                }
             }
             DocumentWriter::RemoteSource => {
                 let rule = self.sources.get(&*agent.source.name);

@@ -50,8 +50,8 @@ pub trait CompileRoute: Send + Sync {
         Vec::new()
     }
 
-    /// Returns whether the operator named the endpoint of `agent`, which [`CompileRoute::compile`] has accepted.
-    fn endpoint_trust(&self, agent: &Agent) -> EndpointTrust;
+    /// Returns whether the operator named the endpoint of the agent.
+    fn endpoint_trust(&self, route: &Self::Route) -> EndpointTrust;
 }
 
 /// What a document is known by: the same text from another source is another document, because its writer may do less.
@@ -90,8 +90,7 @@ pub(super) struct ServerClaim {
 impl ServerClaim {
     /// Returns the digest of the server behind an origin.
     pub(super) fn server_digest(origin: &EndpointOrigin) -> u128 {
-        let [bytes @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = sha256(origin.server().as_bytes());
-        u128::from_le_bytes(bytes)
+        u128::from_le_bytes(sha256(origin.server().as_bytes()).first_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -238,9 +237,9 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         let exceeded_budget = budget.exceeded_owner();
         let charges = if route.is_ok() { budget.into_charges() } else { Box::default() };
         let identity = DocumentIdentity { digest: agent.digest, source: Arc::clone(&agent.source) };
-        let claim = route.is_ok().then(|| ServerClaim {
+        let claim = route.as_ref().ok().map(|route| ServerClaim {
             server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
-            trust: compiler.endpoint_trust(&agent),
+            trust: compiler.endpoint_trust(route),
         });
         let additional = route.as_ref().map(|route| compiler.additional_servers(route)).unwrap_or_default();
         let additional_servers = additional.iter().map(ServerClaim::server_digest).collect();

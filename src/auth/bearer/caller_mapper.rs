@@ -4,7 +4,7 @@
 
 use super::claims::{TokenClaims, string_list};
 use crate::{
-    agent::AuthenticationMethod,
+    agent::{AuthenticationMethod, user_owner_key},
     auth::{
         authenticator::InvalidCredential,
         caller::{Caller, is_valid_name},
@@ -14,7 +14,7 @@ use crate::{
     values::Glob,
 };
 use serde_json::Value;
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// Maps the claims of one token source to callers.
 #[derive(Debug)]
@@ -100,28 +100,23 @@ impl CallerMapper {
 }
 
 /// Returns the owner of what the token's user creates: the caller's id, with the client and the subject where they differ
-/// from the caller's name. A token whose subject is the client itself (RFC 9068 §2.2) belongs to the client. In each part,
-/// `|` is escaped, so that no name of a client spells another client's user.
+/// from the caller's name. A token whose subject is the client itself (RFC 9068 §2.2) belongs to the client.
 ///
 /// # Errors
 /// A client or subject that is not a valid name: the token would otherwise pass for one of the client itself.
 fn owner_key(id: &Arc<str>, name: &str, claims: &TokenClaims) -> Result<Arc<str>, InvalidCredential> {
     let client = claims.find_claim("client_id").or_else(|| claims.find_claim("azp"));
-    let mut key = escape_separator(id);
+    let mut names = Vec::new();
     for (label, claim) in [("client", client), ("sub", claims.find_claim("sub"))] {
         let Some(claim) = claim else { continue };
         let part = claim.as_str().filter(|part| is_valid_name(part));
         let part = part.ok_or_else(|| InvalidCredential::new("the token's client or subject is malformed"))?;
         if part != name {
-            key = format!("{key}|{label}={}", escape_separator(part)).into();
+            names.push((label, part));
         }
     }
-    Ok(if *key == **id { Arc::clone(id) } else { key.as_ref().into() })
-}
-
-/// Escapes the separator of an owner key in one part of it.
-fn escape_separator(part: &str) -> Cow<'_, str> {
-    if part.contains(['%', '|']) { part.replace('%', "%25").replace('|', "%7C").into() } else { part.into() }
+    let key = user_owner_key(id, &names);
+    Ok(if *key == **id { Arc::clone(id) } else { key.into() })
 }
 
 /// Returns whether the allow list has `name`. A pattern without a slash matches no name with one: `*` does not let an

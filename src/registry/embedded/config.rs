@@ -2,7 +2,7 @@
 
 use super::publisher::Publisher;
 use crate::{
-    agent::OriginPattern,
+    agent::{AgentEndpoint, EndpointOrigin, OriginPattern, caller_of_owner_key},
     store::{self, DatabaseUrl, StoreLocation},
     values::{ConfigDuration, ConfigPath, Glob},
 };
@@ -151,6 +151,25 @@ impl PublishConfig {
                 address: address.clone(),
                 authorities: self.database_ca.as_ref().map(|path| path.to_path_buf()),
             },
+        }
+    }
+
+    /// Returns whether the endpoint is a socket that published agents may name.
+    pub(in crate::registry) fn allows_socket_of(&self, endpoint: &AgentEndpoint) -> bool {
+        let AgentEndpoint::Unix { socket, .. } = endpoint else { return false };
+        self.allowed_sockets.iter().any(|sockets| sockets.matches(&socket.to_string_lossy()))
+    }
+
+    /// Returns whether an origin is listed for the owner of a stored document: by a rule that names the caller, or, for a
+    /// caller that no rule names, by a rule for groups. The groups of an owner are not stored.
+    pub(in crate::registry) fn lists_endpoint_of(&self, owner: &str, origin: &EndpointOrigin) -> bool {
+        let caller = caller_of_owner_key(owner);
+        let names_caller = |rule: &&PublisherRule| rule.callers.iter().any(|pattern| pattern.matches(&caller));
+        let lists = |rule: &PublisherRule| rule.endpoints.iter().flatten().any(|pattern| pattern.matches(origin));
+        if self.publishers.iter().any(|rule| names_caller(&rule)) {
+            self.publishers.iter().filter(names_caller).any(lists)
+        } else {
+            self.publishers.iter().filter(|rule| !rule.groups.is_empty()).any(lists)
         }
     }
 

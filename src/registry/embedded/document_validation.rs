@@ -126,6 +126,13 @@ impl EndpointValidator<'_> {
         let lists: Vec<&[OriginPattern]> = rules.iter().filter_map(|rule| rule.endpoints.as_deref()).collect();
         let origin = EndpointOrigin::from(endpoint);
         if lists.iter().copied().flatten().any(|pattern| pattern.matches(&origin)) {
+            // Otherwise the agent would be published, and refused whenever it is called.
+            if self.owner.is_some_and(|owner| !self.config.lists_endpoint_of(owner, &origin)) {
+                return Some(
+                    "is not listed by a rule that names the owner of the document (an operator may list it there)"
+                        .to_owned(),
+                );
+            }
             return self.check_address(endpoint, self.policy).await;
         }
         // A rule without a list lets its publishers name every public server.
@@ -166,15 +173,11 @@ impl EndpointValidator<'_> {
             AgentEndpoint::Local(_) => {
                 Some("is a runtime of the gateway's own machine, which registers itself".to_owned())
             }
-            AgentEndpoint::Unix { socket, .. } => {
-                let path = socket.to_string_lossy();
-                let allowed = self.config.allowed_sockets.iter().any(|sockets| sockets.matches(&path));
-                (!allowed).then(|| {
-                    "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
-                     registry.allowed_sockets)"
-                        .to_owned()
-                })
-            }
+            AgentEndpoint::Unix { .. } => (!self.config.allows_socket_of(endpoint)).then(|| {
+                "is a socket of the gateway's own machine, which must not be published (an operator may add it to \
+                 registry.allowed_sockets)"
+                    .to_owned()
+            }),
         }
     }
 

@@ -58,7 +58,7 @@ impl CompileRoute for CountingCompiler {
         }
     }
 
-    fn endpoint_trust(&self, _: &Agent) -> EndpointTrust {
+    fn endpoint_trust(&self, _: &TestRoute) -> EndpointTrust {
         if self.trusts_no_endpoint.load(Ordering::SeqCst) { EndpointTrust::Unlisted } else { EndpointTrust::Listed }
     }
 }

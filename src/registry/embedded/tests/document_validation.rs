@@ -180,6 +180,23 @@ async fn r41_servers_that_are_listed_for_a_publisher_may_be_private_and_others_a
 }
 
 #[tokio::test]
+async fn r41_a_server_that_is_listed_for_a_group_only_is_refused_where_another_rule_names_the_publisher() {
+    let listed = |config: &mut PublishConfig| {
+        config
+            .publishers
+            .push(serde_json::from_value(json!({"groups": ["team"], "endpoints": ["https://10.0.0.1"]})).unwrap());
+    };
+    let fixture = open_registry_with(listed, &[]).await;
+    let groups = ["team".into()];
+    let document = || document_with("endpoint", json!("https://10.0.0.1/"));
+    let named = Publisher { groups: &groups, ..ONE };
+    let refused = fixture.registry.writes().publish(named, document()).await.unwrap_err();
+    assert!(refused.violations()[0].message.contains("a rule that names the owner"), "{refused:?}");
+    let member = Publisher { id: "key:member", owner_key: "key:member", groups: &groups };
+    fixture.registry.writes().publish(member, document()).await.unwrap();
+}
+
+#[tokio::test]
 async fn r18_endpoints_that_an_operator_allows_can_be_published() {
     let own = "127.0.0.1:9999".parse().unwrap();
     let fixture = open_registry_with(
