@@ -5,7 +5,7 @@ use super::{
     endpoint_scheme::{AddressSyntax, EndpointScheme, SchemeSplit},
 };
 use http::Uri;
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr};
 
 /// The address of an agent's own server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +150,11 @@ fn parse_url(scheme: EndpointScheme, rest: &str) -> Result<EndpointUrl, String> 
     }
     if authority.host().is_empty() || authority.port_u16() == Some(0) || authority.as_str().ends_with(':') {
         return Err("the endpoint's host or port is invalid".to_owned());
+    }
+    if let Some(address) = authority.host().strip_prefix('[')
+        && address.trim_end_matches(']').parse::<Ipv6Addr>().is_err()
+    {
+        return Err("the endpoint's host in brackets must be an IPv6 address without a zone".to_owned());
     }
     Ok(EndpointUrl { scheme, uri })
 }

@@ -2,7 +2,7 @@
 //! may not name an origin of another owner's agent.
 
 use super::{AddressSyntax, AgentEndpoint, EndpointScheme, SchemeSplit};
-use crate::values::{Glob, impl_string_deserialize_and_schema, strip_brackets};
+use crate::values::{Glob, impl_string_deserialize_and_schema, is_loopback_host, strip_brackets};
 use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 /// The origin of an endpoint.
@@ -17,12 +17,18 @@ pub struct EndpointOrigin {
 }
 
 impl EndpointOrigin {
-    /// Returns a text that is equal for endpoints of the same server, whether they speak HTTP or WebSocket.
+    /// Returns a text that is equal for endpoints of the same server, whether they speak HTTP or WebSocket, and by
+    /// whichever name of this machine.
     pub fn server(&self) -> String {
         match self.port {
+            Some(port) if self.is_loopback() => format!("localhost:{port}"),
             Some(port) => format!("{}:{port}", self.host),
             None => format!("{}:{}", self.scheme.as_str(), self.host),
         }
+    }
+
+    fn is_loopback(&self) -> bool {
+        is_loopback_name(&self.host)
     }
 }
 
@@ -44,6 +50,10 @@ impl From<&AgentEndpoint> for EndpointOrigin {
         };
         Self { scheme, host, port }
     }
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    is_loopback_host(host) || host.ends_with(".localhost")
 }
 
 /// Returns a host in the one spelling that is compared: lower case, without a trailing dot; of an address the canonical
@@ -89,6 +99,17 @@ impl OriginPattern {
             PortPattern::Exactly(port) => *port == origin.port,
         };
         *scheme == origin.scheme.as_str() && matches_port && host.matches(&origin.host)
+    }
+
+    /// Returns whether an origin that the pattern matches may be at the server of `origin`, by whichever protocol.
+    pub fn matches_server(&self, origin: &EndpointOrigin) -> bool {
+        let Some(OriginMatcher { host, port, .. }) = &self.matcher else { return true };
+        let matches_port = match (port, origin.port) {
+            (PortPattern::Any, Some(_)) => true,
+            (PortPattern::Exactly(listed), port) => *listed == port,
+            (PortPattern::Any, None) => false,
+        };
+        matches_port && (host.matches(&origin.host) || origin.is_loopback() && is_loopback_name(host.as_str()))
     }
 
     /// Returns whether the pattern matches every origin.
@@ -222,6 +243,11 @@ mod tests {
     fn http_and_websocket_of_one_host_and_port_are_the_same_server() {
         assert_eq!(origin("https://a.com/x").server(), origin("wss://A.com:443/y").server());
         assert_ne!(origin("https://a.com/x").server(), origin("https://a.com:8443/x").server());
+        for (one, other) in
+            [("http://localhost:8000/", "ws://127.0.0.1:8000/"), ("http://x.localhost/", "http://[::1]/")]
+        {
+            assert_eq!(origin(one).server(), origin(other).server(), "{one} {other}");
+        }
         for (one, other) in [
             ("https://127.0.0.1/", "https://[::ffff:127.0.0.1]/"),
             ("https://127.0.0.1/", "https://[::ffff:7f00:1]/"),

@@ -4,7 +4,7 @@ use crate::{
     config::GatewayConfig,
     gateway::Route,
     net::{self, AddressPolicy},
-    registry::{self, Catalogue, EmbeddedRegistry, OnDemandCatalogue, SourceConfig},
+    registry::{self, Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, SourceConfig},
 };
 use std::sync::Arc;
 
@@ -21,6 +21,10 @@ pub(super) fn open_on_demand_registries(
     policy: &Arc<AddressPolicy>,
     catalogue: &Arc<Catalogue<Route>>,
 ) -> Result<OnDemandRegistries, Vec<String>> {
+    let problems = EndpointRules::problems(&file.agents.sources, file.registry.as_ref());
+    if !problems.is_empty() {
+        return Err(problems);
+    }
     let lookups = registry::open_lookups(&file.agents.sources, &file.network, policy)?;
     let catalogue =
         lookups.map(|(registries, ttl)| Arc::new(OnDemandCatalogue::new(Arc::clone(catalogue), registries, ttl)));

@@ -8,7 +8,7 @@ use crate::{
     contract::{self, AgentHeavyChecks, DocumentBudget, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
-    registry::{CompileRoute, EndpointRules, EndpointTrust},
+    registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
     telemetry::{AgentMetrics, Metrics},
     transport::{self, BreakerState, TransportConfig, UpstreamClient},
     values::{Glob, Rate},
@@ -164,6 +164,10 @@ impl CompileRoute for AgentRouteCompiler {
 
     fn operator_servers(&self) -> Vec<EndpointOrigin> {
         self.named_endpoints.iter().map(EndpointOrigin::from).collect()
+    }
+
+    fn on_demand_servers(&self) -> OnDemandServers {
+        self.endpoint_rules.on_demand_servers().clone()
     }
 
     fn endpoint_trust(&self, route: &Route) -> EndpointTrust {

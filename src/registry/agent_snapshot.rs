@@ -1,6 +1,6 @@
 //! Snapshot of the catalogue: the agents at one moment, and the documents that are rejected. Immutable.
 
-use super::route_compilation::ServerClaim;
+use super::{endpoint_rules::OnDemandServers, route_compilation::ServerClaim};
 use crate::agent::{AgentEndpoint, AgentId, AgentSource, EndpointOrigin};
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, fmt, sync::Arc};
@@ -11,6 +11,8 @@ pub struct AgentSnapshot<R> {
     pub(super) routes: HashMap<AgentId, Arc<R>, RandomState>,
     /// The owner of each server that an agent is at, by the digest of the server.
     pub(super) servers: HashMap<u128, Arc<AgentSource>, RandomState>,
+    /// The servers of agents that are looked up on demand.
+    pub(super) on_demand_servers: OnDemandServers,
     /// Documents that are not served, with the reasons.
     pub rejected: Vec<DocumentRejection>,
     /// Parts of feeds that cannot be read, with the reason; their previous content is still served.
@@ -30,7 +32,8 @@ impl<R> AgentSnapshot<R> {
 
     /// Returns the owner of the agents at the server of `endpoint`.
     pub fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<&Arc<AgentSource>> {
-        self.server_owner(ServerClaim::server_digest(&EndpointOrigin::from(endpoint)))
+        let origin = EndpointOrigin::from(endpoint);
+        self.server_owner(ServerClaim::server_digest(&origin)).or_else(|| self.on_demand_servers.owner(&origin))
     }
 
     pub(super) fn server_owner(&self, server: u128) -> Option<&Arc<AgentSource>> {

@@ -6,7 +6,7 @@ use super::{
     feed::{DocumentBody, RawDocument},
 };
 use crate::{
-    agent::{AgentId, AgentSource, DocumentWriter},
+    agent::{AgentId, AgentSource},
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient, Url},
     values::sha256,
 };
@@ -75,8 +75,7 @@ impl AidipLookup {
         }
         let limits = FetchLimits { size: remote.max_response_size, time: remote.fetch_timeout };
         let client = SourceClient::build(network, client, &remote.url, remote.credential.as_ref(), limits)?;
-        let source = AgentSource { name: remote.effective_name().into(), writer: DocumentWriter::RemoteSource };
-        Ok(Self { client, source: Arc::new(source) })
+        Ok(Self { client, source: Arc::new(remote.agent_source()) })
     }
 
     fn document_url(&self, id: &AgentId) -> Url {

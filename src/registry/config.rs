@@ -3,7 +3,7 @@
 
 use super::{MAX_AGENTS, MqttSourceConfig};
 use crate::{
-    agent::{AgentSource, OriginPattern},
+    agent::{AgentSource, DocumentWriter, OriginPattern},
     net::{SourceCredential, Url},
     values::{ByteSize, ConfigDuration, ConfigPath},
 };
@@ -168,7 +168,8 @@ pub struct RemoteSourceConfig {
     pub require_signature: bool,
     /// Servers that the source's agents may be at: `https://*.example.com`, `mqtts://broker.example.com:8883`. Servers
     /// in private networks, servers of other owners' agents, brokers and Matrix rooms must be listed. Default: every
-    /// public server that no agent of another owner is at; for kind mqtt the broker too.
+    /// public server that no agent of another owner is at; for kind mqtt the broker too. With on_demand the listed
+    /// servers belong to the source, and the list is required where publishers or other sources may name every server.
     #[serde(default)]
     pub endpoints: Option<Vec<OriginPattern>>,
     /// Connection to the broker; only for kind mqtt, which allows neither credential nor publisher_jwks, and no message
@@ -192,6 +193,11 @@ impl RemoteSourceConfig {
         let mut label = format!("{}:{host}", self.kind.as_str());
         label.truncate(64);
         label
+    }
+
+    /// Returns the source that the agents of this remote source have.
+    pub(super) fn agent_source(&self) -> AgentSource {
+        AgentSource { name: self.effective_name().into(), writer: DocumentWriter::RemoteSource }
     }
 
     /// Returns every value that cannot be used, by its key.

@@ -3,8 +3,13 @@
 //! agent is reached at, and private addresses, must be listed.
 
 use super::{PublishConfig, RemoteSourceConfig, SourceConfig, SourceKind};
-use crate::agent::{Agent, AgentEndpoint, DocumentWriter, EndpointAccess, EndpointOrigin, OriginPattern};
-use std::collections::HashMap;
+use crate::agent::{Agent, AgentEndpoint, AgentSource, DocumentWriter, EndpointAccess, EndpointOrigin, OriginPattern};
+use std::{collections::HashMap, sync::Arc};
+
+/// Why a document is refused whose endpoint is at a server of another owner's agent: it would be called with the
+/// gateway's credential for that server, past the grants for the agent there.
+pub(super) const SERVER_OF_OTHER_OWNER: &str =
+    "is at the server of another owner's agent (an operator may list it in endpoints of the publisher or source)";
 
 /// Whether the operator named an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +28,22 @@ pub struct EndpointRules {
     sources: HashMap<String, SourceRule>,
     /// The built-in registry, with the lists of its publishers.
     registry: Option<PublishConfig>,
+    on_demand_servers: OnDemandServers,
+}
+
+/// The servers of sources that are queried on demand. The catalogue learns only from calls which servers their agents
+/// are at, so that every server in the list of such a source belongs to it.
+#[derive(Clone, Debug, Default)]
+pub struct OnDemandServers(Arc<[(Arc<AgentSource>, Vec<OriginPattern>)]>);
+
+impl OnDemandServers {
+    /// Returns the source that a server belongs to.
+    pub fn owner(&self, server: &EndpointOrigin) -> Option<&Arc<AgentSource>> {
+        self.0
+            .iter()
+            .find(|(_, listed)| listed.iter().any(|pattern| pattern.matches_server(server)))
+            .map(|(source, _)| source)
+    }
 }
 
 #[derive(Debug)]
@@ -44,11 +65,34 @@ impl SourceRule {
 impl EndpointRules {
     /// Creates the rules of a configuration.
     pub fn new(sources: &[SourceConfig], registry: Option<&PublishConfig>) -> Self {
-        let remote = sources.iter().filter_map(|source| match source {
-            SourceConfig::Remote(remote) => Some((remote.effective_name(), SourceRule::new(remote))),
-            SourceConfig::Files(_) => None,
+        let on_demand = remote_sources(sources).filter(|remote| remote.on_demand).filter_map(|remote| {
+            let listed = remote.endpoints.clone()?;
+            Some((Arc::new(remote.agent_source()), listed))
         });
-        Self { sources: remote.collect(), registry: registry.cloned() }
+        let rules = remote_sources(sources).map(|remote| (remote.effective_name(), SourceRule::new(remote)));
+        Self {
+            on_demand_servers: OnDemandServers(on_demand.collect()),
+            sources: rules.collect(),
+            registry: registry.cloned(),
+        }
+    }
+
+    /// Returns every problem of the lists, by its path in the section `agents`.
+    pub fn problems(sources: &[SourceConfig], registry: Option<&PublishConfig>) -> Vec<String> {
+        let names_any_server = |remote: &RemoteSourceConfig| remote.endpoints.is_none();
+        let writers = usize::from(registry.is_some()) + remote_sources(sources).filter(|r| names_any_server(r)).count();
+        let unlisted = sources.iter().enumerate().filter_map(|(at, source)| match source {
+            SourceConfig::Remote(remote) if remote.on_demand && names_any_server(remote) && writers > 1 => Some(at),
+            _ => None,
+        });
+        let hint = "is required where on_demand is true and other sources or publishers may name every server: until an \
+                    agent is called, nothing else shows that its server is not theirs";
+        unlisted.map(|at| format!("sources[{at}].endpoints: {hint}")).collect()
+    }
+
+    /// Returns the servers of sources that are queried on demand.
+    pub fn on_demand_servers(&self) -> &OnDemandServers {
+        &self.on_demand_servers
     }
 
     /// Decides whether the document of `agent` may name its endpoint.
@@ -66,7 +110,7 @@ impl EndpointRules {
                 if self.registry.as_ref().is_some_and(is_listed) {
                     Ok(EndpointTrust::Listed)
                 } else {
-                    unlisted(&agent.endpoint, &agent.source.name)
+                    self.check_unlisted(agent, &origin)
                 }
             }
             DocumentWriter::RemoteSource => {
@@ -82,15 +126,29 @@ impl EndpointRules {
                         agent.source.name
                     ))
                 } else {
-                    unlisted(&agent.endpoint, &agent.source.name)
+                    self.check_unlisted(agent, &origin)
                 }
             }
         }
     }
+
+    fn check_unlisted(&self, agent: &Agent, origin: &EndpointOrigin) -> Result<EndpointTrust, String> {
+        if self.on_demand_servers.owner(origin).is_some_and(|owner| **owner != *agent.source) {
+            return Err(format!("endpoint: {SERVER_OF_OTHER_OWNER}"));
+        }
+        check_access(&agent.endpoint, &agent.source.name)
+    }
+}
+
+fn remote_sources(sources: &[SourceConfig]) -> impl Iterator<Item = &RemoteSourceConfig> {
+    sources.iter().filter_map(|source| match source {
+        SourceConfig::Remote(remote) => Some(&**remote),
+        SourceConfig::Files(_) => None,
+    })
 }
 
 /// Returns the trust in an endpoint that is not listed: it must not use an account of the gateway.
-fn unlisted(endpoint: &AgentEndpoint, source: &str) -> Result<EndpointTrust, String> {
+fn check_access(endpoint: &AgentEndpoint, source: &str) -> Result<EndpointTrust, String> {
     match endpoint.scheme().access() {
         EndpointAccess::Network | EndpointAccess::Resolution => Ok(EndpointTrust::Unlisted),
         // `network.allowed_sockets` decides on sockets.

@@ -3,7 +3,7 @@
 
 use super::{
     AgentSnapshot, DocumentRejection,
-    endpoint_rules::EndpointTrust,
+    endpoint_rules::{EndpointTrust, SERVER_OF_OTHER_OWNER},
     route_compilation::{CompiledDocument, ServerClaim, SharedCompiler},
     source_state::SourceState,
 };
@@ -81,7 +81,8 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
         (AgentDocumentState::Inactive, inactive),
         (AgentDocumentState::Deprecated, deprecated),
     ];
-    (AgentSnapshot { routes, servers, rejected, unreadable_parts }, states)
+    let on_demand_servers = compiler.on_demand_servers();
+    (AgentSnapshot { routes, servers, on_demand_servers, rejected, unreadable_parts }, states)
 }
 
 /// Returns the owner of each server. The operator decides first, by documents and lists; then come remote sources, in
@@ -122,11 +123,6 @@ fn claim_servers<R>(
     }
     ranks.into_iter().map(|(server, (_, owner))| (server, owner)).collect()
 }
-
-/// Why a document is refused whose endpoint is at a server of another owner's agent: it would be called with the
-/// gateway's credential for that server, past the grants for the agent there.
-pub(super) const SERVER_OF_OTHER_OWNER: &str =
-    "is at the server of another owner's agent (an operator may list it in endpoints of the publisher or source)";
 
 fn is_at_server_of_other_owner<R>(
     servers: &HashMap<u128, Arc<AgentSource>, RandomState>,

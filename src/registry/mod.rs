@@ -46,7 +46,7 @@ pub use embedded::{
     DocumentRevision, DocumentWrites, EmbeddedRegistry, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
     PublishedFeed, Publisher, PublisherRule, RegistryArchive, RejectedFile, WritePrecondition, parse_document,
 };
-pub use endpoint_rules::{EndpointRules, EndpointTrust};
+pub use endpoint_rules::{EndpointRules, EndpointTrust, OnDemandServers};
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
 pub use loss_guard::LossGuardPolicy;

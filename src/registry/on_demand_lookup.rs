@@ -3,9 +3,8 @@
 
 use super::{
     catalogue::Catalogue,
-    endpoint_rules::EndpointTrust,
+    endpoint_rules::{EndpointTrust, SERVER_OF_OTHER_OWNER},
     feed::RawDocument,
-    merge_sources::SERVER_OF_OTHER_OWNER,
     route_compilation::{CompiledDocument, SourcedDocument},
 };
 use crate::{

@@ -3,7 +3,7 @@
 
 use super::{
     document_parser,
-    endpoint_rules::EndpointTrust,
+    endpoint_rules::{EndpointTrust, OnDemandServers},
     feed::{DocumentBody, RawDocument},
 };
 use crate::{
@@ -48,6 +48,11 @@ pub trait CompileRoute: Send + Sync {
     /// Returns the servers that the operator's configuration names apart from documents.
     fn operator_servers(&self) -> Vec<EndpointOrigin> {
         Vec::new()
+    }
+
+    /// Returns the servers of sources that are queried on demand.
+    fn on_demand_servers(&self) -> OnDemandServers {
+        OnDemandServers::default()
     }
 
     /// Returns whether the operator named the endpoint of the agent.

@@ -41,12 +41,69 @@ async fn r41_a_second_document_is_no_way_around_a_grant_and_to_no_credential() {
     let patch = json!({"endpoint": secret.url()});
     send_as(&gate, "team-a", ("PATCH", "/agents/evil-own"), Some(&patch)).await.expect_fault(400, "InvalidInput");
     assert_eq!(secret.call_count(), 0);
-    // Another name of the same machine is another server, and the credential is not for it.
-    let document = json!({"id": "evil-alias", "name": "B", "endpoint": format!("http://localhost:{port}/")});
-    assert_eq!(publish(&gate, "team-a", &document).await.status, 201);
-    gate.invoke("evil-alias", &json!({})).await.expect_ok();
-    let requests = secret.requests();
-    assert!(requests[0].header("authorization").is_none());
+    // Another name of the same machine is the same server.
+    for host in ["localhost", "[::1]", "127.0.0.2", "x.localhost"] {
+        let document = json!({"id": "evil-alias", "name": "B", "endpoint": format!("http://{host}:{port}/")});
+        let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
+        assert!(error.to_string().contains("another owner's agent"), "{host}: {error}");
+    }
+    let zone = json!({"id": "evil-zone", "name": "B", "endpoint": "http://[fe80::1%25eth0]:80/"});
+    publish(&gate, "team-a", &zone).await.expect_fault(400, "InvalidInput");
+}
+
+#[tokio::test]
+async fn r41_servers_of_a_source_that_is_queried_on_demand_are_not_a_publishers_before_the_first_call() {
+    let (secret, own) = (Agent::echo().await, Agent::echo().await);
+    let remote = Agent::with_steps(json_response(&json!({"id": "far", "name": "F", "endpoint": secret.url()}))).await;
+    let source = format!("{{kind: aidip, url: '{}', name: reg, on_demand: true", remote.url());
+    let agents = |endpoints: &str| {
+        format!(
+            "agents:\n  sources: [{source}{endpoints}}}]\n  defaults:\n    credential: {{value: env:AGENT_TOKEN, \
+             destinations: {{origins: ['http://127.0.0.1:*']}}}}\n"
+        )
+    };
+    let listed = agents(&format!(", endpoints: ['http://{}']", secret.address));
+    let gate = gateway().section(PUBLISHERS).section(&listed).env("AGENT_TOKEN", "gateway-secret").start().await;
+    let port = secret.address.port();
+    for endpoint in [secret.url(), format!("ws://localhost:{port}/x")] {
+        let document = json!({"id": "evil", "name": "B", "endpoint": endpoint});
+        let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
+        assert!(error.to_string().contains("another owner's agent"), "{error}");
+    }
+    assert_eq!(publish(&gate, "team-a", &own.document("own")).await.status, 201);
+    gate.invoke("far", &json!({})).await.expect_ok();
+    assert_eq!(secret.requests()[0].header("authorization"), Some("Bearer gateway-secret"));
+}
+
+#[tokio::test]
+async fn r41_of_two_publishers_that_name_one_server_at_once_one_is_refused() {
+    let gate = gateway().section(PUBLISHERS).caller("team-b", &[]).start().await;
+    for round in 0..5 {
+        let endpoint = format!("http://127.0.0.1:{}/", 20_000 + round);
+        let document = |id: &str| json!({"id": format!("{id}-{round}"), "name": "B", "endpoint": endpoint});
+        let (first, second) = (document("z"), document("b"));
+        let (first, second) = tokio::join!(publish(&gate, "team-a", &first), publish(&gate, "team-b", &second));
+        let mut statuses = [first.status, second.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 400], "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn r52_a_publishers_name_reaches_no_broker_and_no_socket_by_the_operators_map() {
+    let (broker, connections) = connection_counter().await;
+    let map = format!(
+        "resolver:\n  map:\n    'agent://worker.example.com/plan': 'mqtt://{}/control/agents/x/input'\n    \
+         'agent://socket.example.com/plan': 'agent+unix:///run/worker.sock#/'\n",
+        broker.address
+    );
+    let gate = gateway().section(PUBLISHERS).section(&map).start().await;
+    for name in ["worker", "socket"] {
+        let document = json!({"id": name, "name": "B", "endpoint": format!("agent://{name}.example.com/plan")});
+        assert_eq!(publish(&gate, "team-a", &document).await.status, 201);
+        gate.invoke(name, &json!({})).await.expect_fault(502, "AgentError");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

@@ -7,11 +7,14 @@ use crate::support::{
     gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, new_key, send},
     gateway_response::GatewayResponse,
     issuer::TokenIssuer,
+    servers::ResumingTlsClient,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures_util::{SinkExt, StreamExt};
 use reqwest::tls::Version as TlsVersion;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
+use tokio_tungstenite::tungstenite::Message;
 
 /// The document of the agent with this `authentication`.
 pub fn document_with(agent: &Agent, id: &str, authentication: &Value) -> Value {
@@ -632,4 +635,33 @@ async fn r2_a_reload_without_an_authority_ends_the_open_connections_of_its_certi
         assert!(response.is_err_and(|error| error.is_request() || error.is_connect()), "no connection is left");
     }
     assert!(calls_before_the_reload >= calls_so_far && echo.call_count() == calls_before_the_reload);
+}
+
+#[tokio::test]
+async fn r2_a_reload_without_an_authority_ends_the_websockets_of_its_certificates() {
+    let echo = Agent::echo().await;
+    let authority = CertificateAuthority::new("ours");
+    let build = gateway()
+        .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
+        .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example'], agents: ['*']}\n")
+        .section("  mtls: {}\n");
+    let gate = with_tls_listener(build, &authority, "").start().await;
+    let client = ResumingTlsClient::new(&authority, &authority.client("robot.example"));
+    let url = format!("wss://localhost:{}/agents/mtls/invoke", gate.address().port());
+    let (mut socket, _) = tokio_tungstenite::client_async(url, client.connect(gate.address()).await).await.unwrap();
+    socket.send("{}".into()).await.unwrap();
+    assert!(socket.next().await.unwrap().unwrap().is_text());
+    std::fs::write(gate.folder().join("ca.pem"), CertificateAuthority::new("another").pem()).unwrap();
+    // Each message is a call. The first one that is refused is the last one.
+    let mut refusal = None;
+    eventually("a message is refused", async || {
+        socket.send("{}".into()).await.unwrap();
+        let text = socket.next().await.unwrap().unwrap().into_text().unwrap().to_string();
+        refusal = Some(text).filter(|text| text.contains("Unauthorized"));
+        refusal.is_some()
+    })
+    .await;
+    let calls = echo.call_count();
+    let Message::Close(Some(close)) = socket.next().await.unwrap().unwrap() else { panic!("no close frame") };
+    assert_eq!((u16::from(close.code), echo.call_count()), (1008, calls));
 }

@@ -94,6 +94,32 @@ fn all_missing_files_are_reported_at_once() {
 }
 
 #[test]
+fn r41_a_source_that_is_queried_on_demand_lists_its_servers_beside_other_writers() {
+    let remote = |name: &str, settings: &str| {
+        format!(
+            "    - {{kind: aidip, url: 'https://{name}.example', name: {name}, endpoints: ['https://{name}.example']{settings}}}\n"
+        )
+    };
+    let on_demand = "    - {kind: aidip, url: 'https://far.example', on_demand: true}\n";
+    let head = "listeners: [{address: '127.0.0.1:0'}]\n";
+    let other = remote("near", "");
+    for (sources, registry, expected) in [
+        (on_demand.to_owned(), "", true),
+        (format!("{on_demand}{other}"), "", true),
+        (format!("{on_demand}    - {{kind: ard, url: 'https://ard.example'}}\n"), "", false),
+        (on_demand.to_owned(), "registry: {sqlite_file: agents.db}\n", false),
+        (remote("far", ", on_demand: true"), "registry: {sqlite_file: agents.db}\n", true),
+    ] {
+        let folder = folder(format!("{head}agents:\n  sources:\n{sources}{registry}").as_bytes());
+        let output = gatepost_command().current_dir(folder.path()).arg("check").output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), expected, "{stderr}");
+        let problem = "line 4: agents.sources[0].endpoints: is required where on_demand is true";
+        assert!(expected || stderr.contains(problem), "{stderr}");
+    }
+}
+
+#[test]
 fn r131_a_secret_in_the_configuration_is_not_repeated_in_the_message() {
     let folder = folder(
         b"listeners: [{address: '127.0.0.1:0'}]\nagents:\n  sources: [agents.json]\n  defaults: {credential: {value: hunter2}}\nauth:\n  api_keys: {pepper: hunter2}\n  bearer:\n    introspection: {endpoint: 'https://x', client_id: y, client_secret: hunter2}\n",

@@ -3,9 +3,9 @@
 
 use super::{
     caller_message::{self, CallerMessage, ResponseFormat},
-    message_policy::reply_too_large,
+    message_policy::{authorization_fault, is_permanent_refusal, reply_too_large},
     message_splitter::MessageSplitter,
-    websocket_session::{GOING_AWAY, MAX_TIMER, SessionEnd, WebSocketSession},
+    websocket_session::{GOING_AWAY, MAX_TIMER, NO_LONGER_AUTHORIZED, SessionEnd, WebSocketSession},
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -95,12 +95,13 @@ impl MessageCalls<'_> {
                         FaultCode::UnsupportedMediaType,
                         "This agent accepts text (send JSON as a text message)",
                     );
-                    watched_caller.send(ResponseFormat::Plain.format_fault(&fault, self.session.call.id())).await
+                    let text = ResponseFormat::Plain.format_fault(&fault, self.session.call.id());
+                    watched_caller.send(text).await.map_err(caller_end)
                 }
-                end => Err(end),
+                end => Err(caller_end(end)),
             };
             if let Err(end) = result {
-                return caller_end(end);
+                return end;
             }
         }
     }
@@ -117,12 +118,27 @@ impl MessageCalls<'_> {
         }
     }
 
-    /// Makes one call and sends its response. An error is the last event of the caller's side, and drops the call.
+    /// Makes one call and sends its response. The session ends with the caller's side, which drops the call, or because
+    /// the caller is no longer authorised.
     async fn handle_message(
         &self,
         text: &str,
         watched_caller: &mut WatchedCaller<'_>,
-    ) -> std::result::Result<(), WebSocketEvent> {
+    ) -> std::result::Result<(), SessionEnd> {
+        let fault = match self.call_and_respond(text, watched_caller).await.map_err(caller_end)? {
+            Some(fault) if is_permanent_refusal(&fault) => authorization_fault(self.session).await,
+            _ => None,
+        };
+        fault.map_or(Ok(()), |_| Err(SessionEnd::Orderly(Some(NO_LONGER_AUTHORIZED))))
+    }
+
+    /// Makes one call, sends its response, and returns the fault if that was one. An error is the last event of the
+    /// caller's side.
+    async fn call_and_respond(
+        &self,
+        text: &str,
+        watched_caller: &mut WatchedCaller<'_>,
+    ) -> std::result::Result<Option<Fault>, WebSocketEvent> {
         let config = self.session.gateway.config.load_full();
         let route = self.session.gateway.catalogue.load().get(&self.session.agent).cloned();
         let message = match &route {
@@ -140,7 +156,8 @@ impl MessageCalls<'_> {
                 if is_message_sequence(&subrequest_reply.reply.headers)
                     && subrequest_reply.reply.status.is_success() =>
             {
-                return self.stream_response(&config, subrequest_reply, &format, watched_caller).await;
+                self.stream_response(&config, subrequest_reply, &format, watched_caller).await?;
+                return Ok(None);
             }
             Ok(subrequest_reply) => {
                 watched_caller.watch_during(self.read_response(&config, subrequest_reply, &format)).await?
@@ -148,13 +165,17 @@ impl MessageCalls<'_> {
             Err(fault) => Err(fault),
         };
         match response {
-            Ok(MessageResponse::Text(text)) => watched_caller.send(text).await,
+            Ok(MessageResponse::Text(text)) => watched_caller.send(text).await?,
             Ok(MessageResponse::Bytes(bytes)) => {
                 watched_caller.connection.queue_binary(bytes);
-                watched_caller.connection.flush().await.map_err(WebSocketEvent::Lost)
+                watched_caller.connection.flush().await.map_err(WebSocketEvent::Lost)?;
             }
-            Err(fault) => watched_caller.send(format.format_fault(&fault, self.session.call.id())).await,
+            Err(fault) => {
+                watched_caller.send(format.format_fault(&fault, self.session.call.id())).await?;
+                return Ok(Some(fault));
+            }
         }
+        Ok(None)
     }
 
     async fn send_call(&self, config: &ConfigSnapshot, message: CallerMessage) -> Result<SubrequestReply> {

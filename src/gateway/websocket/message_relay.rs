@@ -4,7 +4,7 @@
 use super::{
     caller_message::{self, ResponseFormat},
     message_policy::{MessagePolicy, MessageRules, MessageVerdict, authorization_fault, reply_too_large},
-    websocket_session::{GOING_AWAY, SessionEnd, WebSocketSession},
+    websocket_session::{GOING_AWAY, NO_LONGER_AUTHORIZED, SessionEnd, WebSocketSession},
 };
 use crate::{
     fault::{Fault, FaultCode, public_message},
@@ -19,9 +19,6 @@ const MAX_QUEUED_REFUSALS: u32 = 16;
 
 /// The interval at which the authorisation of a caller is checked again.
 const AUTHORIZATION_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-
-/// The close frame for a caller that is no longer authorised.
-const NO_LONGER_AUTHORIZED: (u16, &str) = (1008, "The caller may no longer call this agent");
 
 /// The next event of a relay.
 enum RelayEvent {

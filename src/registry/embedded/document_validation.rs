@@ -5,8 +5,8 @@ use super::{
     super::{
         AgentOwnership, PublisherBudget,
         document_parser::{self, MAX_DOCUMENT_SIZE},
+        endpoint_rules::SERVER_OF_OTHER_OWNER,
         feed::DocumentBody,
-        merge_sources::SERVER_OF_OTHER_OWNER,
     },
     config::{PublishConfig, PublisherRule},
     publisher::Publisher,
@@ -146,11 +146,27 @@ impl EndpointValidator<'_> {
         if let Some(why) = self.check_access(endpoint) {
             return Some(why);
         }
-        let owner = self.ownership.and_then(|ownership| ownership.endpoint_owner(endpoint));
-        if owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.owner) {
+        if self.is_at_server_of_other_owner(endpoint) {
             return Some(SERVER_OF_OTHER_OWNER.to_owned());
         }
         self.check_address(endpoint, &self.policy.without_private_networks()).await
+    }
+
+    /// Checks again that no other owner has the server of an endpoint.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(super) fn validate_server_owner(&self, endpoint: &AgentEndpoint) -> Result<()> {
+        if self.is_at_server_of_other_owner(endpoint) {
+            return Err(invalid_document(vec![violation("/endpoint", SERVER_OF_OTHER_OWNER)]));
+        }
+        Ok(())
+    }
+
+    fn is_at_server_of_other_owner(&self, endpoint: &AgentEndpoint) -> bool {
+        let is_listed = |owner| self.config.lists_endpoint_of(owner, &EndpointOrigin::from(endpoint));
+        let owner = self.ownership.and_then(|ownership| ownership.endpoint_owner(endpoint));
+        owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.owner) && !self.owner.is_some_and(is_listed)
     }
 
     /// Returns why an endpoint that is not listed uses an account or a socket of the gateway.

@@ -8,13 +8,17 @@ use super::{
     publisher::Publisher,
 };
 use crate::{
-    agent::AgentId,
+    agent::{AgentId, EndpointOrigin},
     fault::{Fault, FaultCode, Result},
     store::{DocumentStore, DocumentWrite, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal},
     values::{etag, json},
 };
+use parking_lot::Mutex;
 use serde_json::Value;
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
 
 /// Maximum number of attempts at a patch when other writers come in between.
 const MAX_PATCH_ATTEMPTS: usize = 5;
@@ -34,6 +38,26 @@ pub struct DocumentWrites<'a> {
     pub(super) store: &'a dyn DocumentStore,
     pub(super) rules: &'a PublishRules,
     pub(super) revision_tracker: &'a RevisionTracker,
+    pub(super) server_locks: &'a ServerLocks,
+}
+
+/// One lock for each server of a document that is being written.
+#[derive(Default)]
+pub(super) struct ServerLocks(Mutex<HashMap<String, Weak<ServerLock>>>);
+
+type ServerLock = tokio::sync::Mutex<()>;
+
+impl ServerLocks {
+    fn of_server(&self, origin: &EndpointOrigin) -> Arc<ServerLock> {
+        let mut locks = self.0.lock();
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let existing = locks.entry(origin.server()).or_default();
+        existing.upgrade().unwrap_or_else(|| {
+            let lock = Arc::default();
+            *existing = Arc::downgrade(&lock);
+            lock
+        })
+    }
 }
 
 impl DocumentWrites<'_> {
@@ -163,6 +187,10 @@ impl DocumentWrites<'_> {
         // A publisher that changes another's document does not become its owner.
         let owner = existing.as_ref().map_or(access.publisher.owner_key, |stored| &stored.owner);
         self.rules.validate_endpoint(Some(access.publisher), Some(owner), &valid_document).await?;
+        // Until the document is applied: of two publishers that name one server at once, the second is refused.
+        let server = self.server_locks.of_server(&EndpointOrigin::from(&valid_document.endpoint));
+        let _server_guard = server.lock().await;
+        self.rules.validate_server_owner(owner, &valid_document)?;
         let ValidDocument { id, text, .. } = valid_document;
         let write = self.new_write(access, &id, Some(text), precondition);
         let (per_publisher, total) = write.limits;

@@ -27,6 +27,7 @@ use crate::{
     net::AddressPolicy,
     store::{self, DocumentStore, HistoryEntry},
 };
+use document_writes::ServerLocks;
 use publish_rules::PublishRules;
 use published_feed::RevisionTracker;
 use std::{fmt, sync::Arc};
@@ -36,6 +37,7 @@ pub struct EmbeddedRegistry {
     store: Arc<dyn DocumentStore>,
     rules: PublishRules,
     revision_tracker: Arc<RevisionTracker>,
+    server_locks: ServerLocks,
 }
 
 impl fmt::Debug for EmbeddedRegistry {
@@ -54,7 +56,7 @@ impl EmbeddedRegistry {
         let section = config.store_key();
         let store =
             store::open_documents(&config.store_location()).await.map_err(|why| vec![format!("{section}: {why}")])?;
-        Ok(Self { store, rules, revision_tracker: Arc::default() })
+        Ok(Self { store, rules, revision_tracker: Arc::default(), server_locks: ServerLocks::default() })
     }
 
     /// Replaces the rules and the address policy. The store stays the one that was opened.
@@ -82,7 +84,12 @@ impl EmbeddedRegistry {
 
     /// Returns the writes of publishers.
     pub fn writes(&self) -> DocumentWrites<'_> {
-        DocumentWrites { store: &*self.store, rules: &self.rules, revision_tracker: &self.revision_tracker }
+        DocumentWrites {
+            store: &*self.store,
+            rules: &self.rules,
+            revision_tracker: &self.revision_tracker,
+            server_locks: &self.server_locks,
+        }
     }
 
     /// Returns the export and import of all documents, for operators.

@@ -156,6 +156,18 @@ impl PublishRules {
         validator.validate(&document.endpoint).await
     }
 
+    /// Checks once more that no other owner has the server of a document, when no other document of it is being written.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(super) fn validate_server_owner(&self, owner: &str, document: &ValidDocument) -> Result<()> {
+        let (config, policy, ownership) = (self.config.load(), self.policy.load(), self.ownership.load_full());
+        let ownership = ownership.as_deref().map(|ownership| &**ownership);
+        let validator =
+            EndpointValidator { publisher: None, owner: Some(owner), config: &config, policy: &policy, ownership };
+        validator.validate_server_owner(&document.endpoint)
+    }
+
     pub(super) fn document_limits(&self) -> DocumentLimits {
         let config = self.config.load();
         DocumentLimits { per_publisher: config.max_documents_per_publisher, total: config.max_documents }

@@ -33,7 +33,7 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixListener},
     task::JoinHandle,
 };
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 
 /// What a server observed: the HTTP version of each request, and the numbers of client certificates and connections.
 #[derive(Clone, Debug, Default)]
@@ -223,12 +223,16 @@ impl ResumingTlsClient {
         Self { config: Arc::new(config), present_certificate }
     }
 
+    /// Opens a connection.
+    pub async fn connect(&self, to: SocketAddr) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(to).await.unwrap();
+        TlsConnector::from(Arc::clone(&self.config)).connect("localhost".try_into().unwrap(), stream).await.unwrap()
+    }
+
     /// Sends `request` on a new connection and reads until its end.
     pub async fn call(&self, to: SocketAddr, present_certificate: bool, request: &str) -> String {
         self.present_certificate.store(present_certificate, Ordering::SeqCst);
-        let stream = TcpStream::connect(to).await.unwrap();
-        let name = "localhost".try_into().unwrap();
-        let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
+        let mut stream = self.connect(to).await;
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut response = Vec::new();
         let _ = stream.read_to_end(&mut response).await;
