@@ -213,7 +213,8 @@ impl GatewayAssembly {
         policy: &Arc<AddressPolicy>,
     ) -> Result<OnDemandRegistries, Vec<String>> {
         let current = self.on_demand_registries.lock().clone();
-        if current.sources == file.agents.sources && current.network == file.network {
+        let has_same_limit = current.max_bytes == file.contract.schema_limits().per_source;
+        if current.sources == file.agents.sources && current.network == file.network && has_same_limit {
             return Ok(current);
         }
         open_on_demand_registries(file, policy, &self.gateway.catalogue)

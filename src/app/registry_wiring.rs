@@ -14,6 +14,7 @@ pub(super) struct OnDemandRegistries {
     pub(super) catalogue: Option<Arc<OnDemandCatalogue<Route>>>,
     pub(super) sources: Vec<SourceConfig>,
     pub(super) network: net::NetworkConfig,
+    pub(super) max_bytes: u64,
 }
 
 pub(super) fn open_on_demand_registries(
@@ -26,9 +27,10 @@ pub(super) fn open_on_demand_registries(
         return Err(problems);
     }
     let lookups = registry::open_lookups(&file.agents.sources, &file.network, policy)?;
-    let catalogue =
-        lookups.map(|(registries, ttl)| Arc::new(OnDemandCatalogue::new(Arc::clone(catalogue), registries, ttl)));
-    Ok(OnDemandRegistries { catalogue, sources: file.agents.sources.clone(), network: file.network.clone() })
+    let max_bytes = file.contract.schema_limits().per_source;
+    let catalogue = lookups
+        .map(|(registries, ttl)| Arc::new(OnDemandCatalogue::new(Arc::clone(catalogue), registries, ttl, max_bytes)));
+    Ok(OnDemandRegistries { catalogue, sources: file.agents.sources.clone(), network: file.network.clone(), max_bytes })
 }
 
 /// Opens the sources of agents; `registry` is the built-in registry, if there is one.

@@ -34,6 +34,13 @@ pub struct SchemaCharge {
     bytes: u64,
 }
 
+impl SchemaCharge {
+    /// Returns the size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// The memory of the compiled schemas of one owner. Equal schemas are shared, so an owner pays once for each.
 #[derive(Debug)]
 pub struct SchemaBudget {

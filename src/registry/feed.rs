@@ -96,3 +96,13 @@ pub enum DocumentBody {
     /// Nothing that can be validated, and why.
     Invalid(String),
 }
+
+impl DocumentBody {
+    /// Returns the length of JSON that is not parsed yet, in bytes; 0 for other bodies.
+    pub(super) fn text_length(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Value(_) | Self::Invalid(_) => 0,
+        }
+    }
+}

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     agent::{AgentId, AgentSource},
+    contract::SchemaCharge,
     fault::{Fault, FaultCode},
 };
 use arc_swap::ArcSwapOption;
@@ -21,6 +22,8 @@ use tokio::{
 
 /// Maximum number of cached ids, found or not.
 const MAX_CACHED_IDS: u64 = 100_000;
+/// Estimated memory of a parsed document, as a multiple of its text.
+const PARSED_DOCUMENT_FACTOR: u64 = 6;
 /// Maximum number of concurrent lookups over all ids.
 const MAX_CONCURRENT_LOOKUPS: usize = 64;
 /// Delay before the next lookup of an id after a failed lookup.
@@ -70,8 +73,18 @@ struct LookupEntry<R> {
     lookup_lock: Mutex<()>,
 }
 
+impl<R> LookupEntry<R> {
+    /// Returns the estimated memory in KiB.
+    fn kibibytes(&self) -> u32 {
+        let bytes = self.result.load().as_deref().map_or(0, LookupResult::estimated_bytes);
+        u32::try_from(bytes >> 10).unwrap_or(u32::MAX)
+    }
+}
+
 struct LookupResult<R> {
     document: Option<Arc<CompiledDocument<R>>>,
+    /// Length of the document's text in bytes.
+    text_length: usize,
     /// When the registry last confirmed the agent.
     confirmed_at: Instant,
     expires_at: Instant,
@@ -79,10 +92,27 @@ struct LookupResult<R> {
     compiler_number: u64,
 }
 
+/// A document that a registry has.
+struct FoundDocument<R> {
+    document: Arc<CompiledDocument<R>>,
+    text_length: usize,
+}
+
 impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
-    /// Creates a cache in front of `registries`, which are queried in order.
-    pub fn new(catalogue: Arc<Catalogue<R>>, registries: Vec<Arc<dyn AgentLookup>>, ttl: LookupTtl) -> Self {
-        let cache = Cache::builder().max_capacity(MAX_CACHED_IDS).time_to_idle(ttl.stale.max(ttl.positive)).build();
+    /// Creates a cache in front of `registries`, which are queried in order. The cached documents and their schemas take
+    /// about `max_bytes` of memory at most; beyond it the cache drops those that were not called for the longest time.
+    pub fn new(
+        catalogue: Arc<Catalogue<R>>,
+        registries: Vec<Arc<dyn AgentLookup>>,
+        ttl: LookupTtl,
+        max_bytes: u64,
+    ) -> Self {
+        // In KiB, because a weight has 32 bits. The least weight bounds the number of entries.
+        let max_weight = (max_bytes >> 10).max(MAX_CACHED_IDS);
+        let least_weight = u32::try_from(max_weight / MAX_CACHED_IDS).unwrap_or(u32::MAX);
+        let weigher = move |_: &AgentId, entry: &Arc<LookupEntry<R>>| entry.kibibytes().max(least_weight);
+        let builder = Cache::builder().max_capacity(max_weight).weigher(weigher);
+        let cache = builder.time_to_idle(ttl.stale.max(ttl.positive)).build();
         Self { catalogue, registries, ttl, cache, permits: Semaphore::new(MAX_CONCURRENT_LOOKUPS) }
     }
 
@@ -113,6 +143,8 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
         let previous = entry.result.load_full();
         let result = Arc::new(self.refresh(id, previous.as_deref()).await?);
         entry.result.store(Some(Arc::clone(&result)));
+        // The cache weighs an entry when it is inserted.
+        self.cache.insert(id.clone(), Arc::clone(&entry));
         Ok(result.route())
     }
 
@@ -129,7 +161,7 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
         let timeout = if previous.is_some() { CACHED_LOOKUP_TIMEOUT } else { LOOKUP_TIMEOUT };
         let response = tokio::time::timeout(timeout, self.query_registries(id, previous.is_some())).await;
         let why = match response.unwrap_or_else(|_| Err(format!("no response within {timeout:?}"))) {
-            Ok(document) => return Ok(self.new_result(document, compiler)),
+            Ok(found) => return Ok(self.new_result(found, compiler)),
             Err(why) => why,
         };
         tracing::warn!(agent = %id, error = %why, cached = previous.is_some(), "registry lookup of an agent failed");
@@ -142,20 +174,17 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
 
     /// Queries the registries in order. A registry that cannot be reached may have the id: the registries after it are
     /// not queried then. A document that cannot be used never replaces a cached agent (`has_cached`).
-    async fn query_registries(
-        &self,
-        id: &AgentId,
-        has_cached: bool,
-    ) -> Result<Option<Arc<CompiledDocument<R>>>, String> {
+    async fn query_registries(&self, id: &AgentId, has_cached: bool) -> Result<Option<FoundDocument<R>>, String> {
         let _permit = self.permits.acquire().await;
         for registry in &self.registries {
             let Some(document) = registry.fetch_document(id).await? else { continue };
+            let text_length = document.body.text_length();
             let compiled = self.compile_document(id, SourcedDocument::new(document, registry.source())).await;
             let usable = compiled.as_ref().is_some_and(|compiled| compiled.route.is_ok());
             if !usable && has_cached {
                 return Err("the document is invalid".to_owned());
             }
-            return Ok(compiled);
+            return Ok(compiled.map(|document| FoundDocument { document, text_length }));
         }
         Ok(None)
     }
@@ -171,6 +200,7 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
         };
         Some(LookupResult {
             document: Some(document),
+            text_length: previous.text_length,
             confirmed_at: previous.confirmed_at,
             expires_at,
             compiler_number: compiler,
@@ -199,10 +229,12 @@ impl<R: Send + Sync + 'static> OnDemandCatalogue<R> {
         (is_requested_agent && !is_other_owners).then_some(compiled)
     }
 
-    fn new_result(&self, document: Option<Arc<CompiledDocument<R>>>, compiler: u64) -> LookupResult<R> {
+    fn new_result(&self, found: Option<FoundDocument<R>>, compiler: u64) -> LookupResult<R> {
         let now = Instant::now();
-        let ttl = if document.is_some() { self.ttl.positive } else { self.ttl.negative };
-        LookupResult { document, confirmed_at: now, expires_at: now + ttl, compiler_number: compiler }
+        let ttl = if found.is_some() { self.ttl.positive } else { self.ttl.negative };
+        let text_length = found.as_ref().map_or(0, |found| found.text_length);
+        let document = found.map(|found| found.document);
+        LookupResult { document, text_length, confirmed_at: now, expires_at: now + ttl, compiler_number: compiler }
     }
 }
 
@@ -214,6 +246,11 @@ fn registry_unavailable() -> Fault {
 impl<R> LookupResult<R> {
     fn is_fresh(&self, compiler: u64) -> bool {
         self.compiler_number == compiler && Instant::now() < self.expires_at
+    }
+
+    fn estimated_bytes(&self) -> u64 {
+        let charges = self.document.iter().flat_map(|document| &document.charges);
+        charges.map(SchemaCharge::bytes).sum::<u64>() + self.text_length as u64 * PARSED_DOCUMENT_FACTOR
     }
 
     fn route(&self) -> Option<Arc<R>> {

@@ -8,6 +8,8 @@ use crate::{
 };
 use std::collections::HashMap;
 
+const MAX_BYTES: u64 = 1 << 30;
+
 /// A registry that the test controls.
 #[derive(Default)]
 struct FakeLookup {
@@ -45,7 +47,8 @@ impl FakeLookup {
 
 fn on_demand(fixture: &TestCatalogue, ttl: LookupTtl) -> (Arc<FakeLookup>, Arc<OnDemandCatalogue<TestRoute>>) {
     let lookup = Arc::new(FakeLookup::default());
-    let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), vec![Arc::clone(&lookup) as _], ttl);
+    let on_demand =
+        OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), vec![Arc::clone(&lookup) as _], ttl, MAX_BYTES);
     (lookup, Arc::new(on_demand))
 }
 
@@ -136,7 +139,7 @@ async fn a_later_registry_is_not_asked_while_an_earlier_one_is_down() {
     let (first, second) = (Arc::new(FakeLookup::default()), Arc::new(FakeLookup::default()));
     second.put_document("a", &agent("a"));
     let lookups = vec![Arc::clone(&first) as Arc<dyn AgentLookup>, Arc::clone(&second) as _];
-    let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), lookups, hour_ttl());
+    let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), lookups, hour_ttl(), MAX_BYTES);
     *first.down.lock() = true;
     assert_eq!(on_demand.look_up(&id("a")).await.unwrap_err().code(), FaultCode::Overloaded);
     assert_eq!(second.lookups(), 0);
@@ -163,4 +166,34 @@ async fn an_invalid_document_never_replaces_a_cached_agent() {
     }
     lookup.documents.lock().remove("a");
     assert!(on_demand.look_up(&id("a")).await.unwrap().is_none(), "a 404 removes the agent");
+}
+
+#[tokio::test]
+async fn r127_the_documents_of_an_on_demand_registry_share_a_budget() {
+    let fixture = TestCatalogue::new();
+    let lookup = Arc::new(FakeLookup::default());
+    // The text of one document is 1 MiB, and about 6 MiB of memory.
+    let registries = vec![Arc::clone(&lookup) as _];
+    let on_demand = OnDemandCatalogue::new(Arc::clone(&fixture.catalogue), registries, hour_ttl(), 100 << 20);
+    let ids: Vec<AgentId> = (0..40).map(|number| id(&format!("large{number}"))).collect();
+    for id in &ids {
+        let mut document = agent(id.as_str());
+        document["description"] = json!("x".repeat(1 << 20));
+        lookup.put_document(id.as_str(), &document);
+        assert!(on_demand.look_up(id).await.unwrap().is_some());
+    }
+    // The cache drops documents in the background of its own calls, every 300 ms.
+    let mut cached = usize::MAX;
+    for _ in 0..50 {
+        cached = ids.iter().filter(|id| on_demand.cached_route(id.as_str()).is_some()).count();
+        if cached <= 16 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!((1..=16).contains(&cached), "{cached}");
+    // A document that was dropped is looked up again.
+    for id in &ids {
+        assert!(on_demand.look_up(id).await.unwrap().is_some());
+    }
 }
