@@ -17,6 +17,7 @@ mod direct_client;
 mod environment;
 mod envoy;
 mod events;
+mod floods;
 mod gatepost;
 mod handshakes;
 mod haproxy;
@@ -89,6 +90,8 @@ enum LoadtestCommand {
     Leashed(parent_death::ParentBoundProgram),
     /// Measure calls at the peak rate, and at twice that rate.
     Overload(overload::OverloadArgs),
+    /// Measure what an honest caller notices while another caller floods the gateway.
+    Floods(floods::FloodsArgs),
     /// Run agents over HTTP, a unix socket, WebSocket and MQTT (started by `transports` and `soak`).
     Peers(transport_agents::AgentAddresses),
     /// Run an agent that costs next to nothing (started by `run`).
@@ -117,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         LoadtestCommand::Count(args) => count::run(&args),
         LoadtestCommand::Leashed(child) => parent_death::exec_bound_to_parent(&child),
         LoadtestCommand::Overload(args) => overload::run(&args),
+        LoadtestCommand::Floods(args) => floods::run(&args),
         LoadtestCommand::Peers(addresses) => transport_agents::serve(&addresses),
         LoadtestCommand::Agent { jwks } => agent::serve(jwks),
         LoadtestCommand::Pingora(args) => bare_pingora::serve(&args),
