@@ -6,6 +6,7 @@ use aws_lc_rs::{
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use p256::{SecretKey, ecdsa::signature::Signer, pkcs8::DecodePrivateKey};
 use rustls_pki_types::{PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
 
@@ -18,7 +19,12 @@ pub struct SigningKey {
 }
 
 enum AsymmetricKeyPair {
-    P256(EcdsaKeyPair),
+    P256 {
+        /// Makes another signature each time, and is fast: for tokens, which are made for each call.
+        random: EcdsaKeyPair,
+        /// Makes the same signature of the same message (RFC 6979): for documents, whose `ETag` covers it.
+        deterministic: Box<p256::ecdsa::SigningKey>,
+    },
     Ed25519(Ed25519KeyPair),
 }
 
@@ -37,10 +43,11 @@ impl SigningKey {
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|_| "must be a private key in PEM (-----BEGIN PRIVATE KEY-----)".to_owned())?;
         let der = key.secret_der();
-        let (pair, public) = if let Ok(pair) = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der)
-        {
-            let public = PublicKey::P256(pair.public_key().as_ref().to_vec());
-            (AsymmetricKeyPair::P256(pair), public)
+        let random = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der);
+        let deterministic = SecretKey::from_pkcs8_der(der).or_else(|_| SecretKey::from_sec1_der(der));
+        let (pair, public) = if let (Ok(random), Ok(deterministic)) = (random, deterministic) {
+            let public = PublicKey::P256(random.public_key().as_ref().to_vec());
+            (AsymmetricKeyPair::P256 { random, deterministic: Box::new(deterministic.into()) }, public)
         } else if let Ok(pair) = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der) {
             let public = PublicKey::Ed25519(pair.public_key().as_ref().to_vec());
             (AsymmetricKeyPair::Ed25519(pair), public)
@@ -60,7 +67,7 @@ impl SigningKey {
         let protected = URL_SAFE_NO_PAD.encode(header.to_string());
         let forms = canonical_forms::forms_to_sign(members);
         let signatures = forms.iter().filter_map(|form| {
-            let signature = self.sign(signing_input(&protected, &form.bytes).as_bytes())?;
+            let signature = self.sign_document(signing_input(&protected, &form.bytes).as_bytes())?;
             Some(json!({"protected": protected, "signature": URL_SAFE_NO_PAD.encode(signature)}))
         });
         let signatures: Vec<Value> = signatures.collect();
@@ -89,16 +96,27 @@ impl SigningKey {
 
     fn algorithm(&self) -> SignatureAlgorithm {
         match self.pair {
-            AsymmetricKeyPair::P256(_) => SignatureAlgorithm::ES256,
+            AsymmetricKeyPair::P256 { .. } => SignatureAlgorithm::ES256,
             AsymmetricKeyPair::Ed25519(_) => SignatureAlgorithm::EdDSA,
         }
     }
 
-    /// Signs `message`. Returns `None` if the machine has no randomness: the card then stays unsigned.
+    /// Signs a document: the same document always gets the same signature, in every process with the key.
+    fn sign_document(&self, message: &[u8]) -> Option<Vec<u8>> {
+        match &self.pair {
+            AsymmetricKeyPair::P256 { deterministic, .. } => {
+                let signature: p256::ecdsa::Signature = deterministic.try_sign(message).ok()?;
+                Some(signature.to_bytes().to_vec())
+            }
+            AsymmetricKeyPair::Ed25519(_) => self.sign(message),
+        }
+    }
+
+    /// Signs `message`. Returns `None` if the machine has no randomness.
     pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
-            AsymmetricKeyPair::P256(pair) => {
-                pair.sign(&self.random, message).ok().map(|signature| signature.as_ref().to_vec())
+            AsymmetricKeyPair::P256 { random, .. } => {
+                random.sign(&self.random, message).ok().map(|signature| signature.as_ref().to_vec())
             }
             AsymmetricKeyPair::Ed25519(pair) => Some(pair.sign(message).as_ref().to_vec()),
         }

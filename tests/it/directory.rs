@@ -304,21 +304,37 @@ async fn r5_searches_have_their_own_rate_limit() {
 
 #[tokio::test]
 async fn r62_r149_unchanged_documents_are_answered_with_304() {
-    let echo = Agent::echo().await;
-    let gate = gateway().agent("echo", &echo).start().await;
-    for path in ["/agents", "/agents/echo", "/agents/echo/agent.json", "/.well-known/agents.json", "/openapi.json"] {
-        let full = get(&gate, "team-a", path).await;
-        let etag = full.header("etag").unwrap_or_else(|| panic!("{path}")).to_owned();
-        assert!(etag.starts_with('"'), "{path}: {etag} is not strong");
-        assert!(full.header("last-modified").is_some(), "{path}");
-        assert!(full.header("vary").is_some(), "{path}");
-        let conditional = gate.request("GET", path).header("x-api-key", gate.key("team-a"));
-        let not_modified = send(conditional.header("if-none-match", &etag)).await;
-        assert_eq!((not_modified.status, not_modified.body.len()), (304, 0), "{path}");
-        assert_eq!(not_modified.header("etag"), Some(&*etag), "{path}");
-        let head = send_as(&gate, "team-a", ("HEAD", path), None).await;
-        assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
-        assert_eq!(head.header("content-length"), Some(&*full.body.len().to_string()), "{path}");
+    for algorithm in [None, Some(&rcgen::PKCS_ECDSA_P256_SHA256), Some(&rcgen::PKCS_ED25519)] {
+        let echo = Agent::echo().await;
+        let mut build = gateway().agent("echo", &echo);
+        if let Some(algorithm) = algorithm {
+            let pem = rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem();
+            std::fs::write(build.folder().join("own.pem"), pem).unwrap();
+            build = build.section("directory:\n  external_url: https://gateway.example\n  signing_key: file:own.pem\n");
+        }
+        let gate = build.start().await;
+        for path in [
+            "/agents",
+            "/agents/echo",
+            "/agents/echo/agent.json",
+            "/.well-known/agents.json",
+            "/openapi.json",
+            "/agents/echo/.well-known/agent-card.json",
+            "/.well-known/agent-card.json",
+        ] {
+            let full = get(&gate, "team-a", path).await;
+            let etag = full.header("etag").unwrap_or_else(|| panic!("{path}")).to_owned();
+            assert!(etag.starts_with('"'), "{path}: {etag} is not strong");
+            assert!(full.header("last-modified").is_some(), "{path}");
+            assert!(full.header("vary").is_some(), "{path}");
+            let conditional = gate.request("GET", path).header("x-api-key", gate.key("team-a"));
+            let not_modified = send(conditional.header("if-none-match", &etag)).await;
+            assert_eq!((not_modified.status, not_modified.body.len()), (304, 0), "{path} {algorithm:?}");
+            assert_eq!(not_modified.header("etag"), Some(&*etag), "{path}");
+            let head = send_as(&gate, "team-a", ("HEAD", path), None).await;
+            assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
+            assert_eq!(head.header("content-length"), Some(&*full.body.len().to_string()), "{path}");
+        }
     }
 }
 

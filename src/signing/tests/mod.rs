@@ -52,3 +52,25 @@ fn signed_card(signer: &SigningKey) -> Value {
     signer.sign_card(&mut card, "https://gateway.example/.well-known/jwks.json");
     card
 }
+
+#[test]
+fn r62_a_document_always_gets_the_same_signature_and_two_processes_agree() {
+    let pem = p256_pem();
+    let (one, other) = (SigningKey::from_pem(&pem).unwrap(), SigningKey::from_pem(&pem).unwrap());
+    let card = signed_card(&one);
+    assert_eq!(card, signed_card(&one));
+    assert_eq!(card, signed_card(&other));
+    assert_ne!(card["signatures"], signed_card(&SigningKey::from_pem(&p256_pem()).unwrap())["signatures"]);
+}
+
+/// RFC 6979 A.2.5, the message "sample" with SHA-256, through the PEM form of SEC 1 (RFC 5915).
+#[test]
+fn r62_p256_signatures_of_documents_are_those_of_rfc_6979() {
+    let scalar = "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721";
+    let bytes: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&scalar[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let key = p256::ecdsa::SigningKey::from_slice(&bytes).unwrap();
+    let signature: p256::ecdsa::Signature = p256::ecdsa::signature::Signer::sign(&key, b"sample");
+    let expected = "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716";
+    let r: String = signature.to_bytes()[..32].iter().map(|byte| format!("{byte:02X}")).collect();
+    assert_eq!(r, expected);
+}
