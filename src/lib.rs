@@ -2,8 +2,8 @@
 //!
 //! # The life of a call
 //! The HTTP server (`http_server`) accepts the connection and reads the request head. Then
-//! `gateway/request_handler.rs` runs these steps in order. Steps 3 and 5 to 9 are the admission: one list of checks for
-//! every front end, in `gateway/admission/pipeline.rs`.
+//! `gateway/request_handler.rs` runs these steps in order. Steps 3, 5 to 8 and 10 are the admission: one list of checks
+//! for every front end, in `gateway/admission/pipeline.rs`.
 //!
 //! 1. **Start.** Each request has a `Call` (`gateway/call.rs`). When it is dropped, it counts the call and writes the
 //!    access-log entry, however the call ended: answered, refused, panicked, cancelled, or left by its caller.
@@ -20,16 +20,16 @@
 //! 6. **Authenticate** as the agent's `authentication` requires, then **authorise** by grants and scopes
 //!    (`auth::Authorizer`, `gateway/admission/agent_authorization.rs`).
 //! 7. **Limit** by caller, pair of caller and agent, agent and quota (`limit::CallLimiter::acquire_for_calls`).
-//!    Operation, version and deadline are selected; an `AuthorizedCall` holds the result. Then the concurrency permit
-//!    is acquired (`limit::Permit`), before a byte of the body is read.
-//! 8. **Check the contract.** The body is read within bounds, parsed once and validated against the operation's schema;
-//!    an array becomes a batch (`gateway/admission/input_validation.rs`, `contract::OperationContract`). A `CheckedCall`
-//!    holds the input.
-//! 9. **Admit.** Only `AdmissionPipeline::admit` makes an `Admitted`. Every function that sends to an agent takes one,
-//!    so a call that was not admitted cannot be forwarded.
-//! 10. **Look up the idempotency key.** A call with a key that was used before gets the stored response and ends here
-//!     (`gateway/background/idempotency_claim.rs`, `idempotency::IdempotencyKeys`). A call with a key acquires its
-//!     permit, and is admitted, after this step.
+//!    Operation, version and deadline are selected; an `AuthorizedCall` holds the result.
+//! 8. **Check the contract.** The body is read within bounds of size, memory (`limit::BodyReservation`) and rate, parsed
+//!    once and validated against the operation's schema; an array becomes a batch
+//!    (`gateway/admission/input_validation.rs`, `contract::OperationContract`). Of a body that passes unchecked only the
+//!    first bytes are read. A `CheckedCall` holds the input.
+//! 9. **Look up the idempotency key.** A call with a key that was used before gets the stored response and ends here
+//!    (`gateway/background/idempotency_claim.rs`, `idempotency::IdempotencyKeys`).
+//! 10. **Admit.** The concurrency permit is acquired (`limit::Permit`), so that neither a slow body nor the wait for
+//!     another call holds one. Only `AdmissionPipeline::admit` makes an `Admitted`. Every function that sends to an agent
+//!     takes one, so a call that was not admitted cannot be forwarded.
 //! 11. **Call the agent** (`gateway/upstream/upstream_request.rs`, `transport::UpstreamClient`): with the gateway's
 //!     credential instead of the caller's, within the deadline, and with retries only where they are safe.
 //! 12. **Respond** (`gateway/response/responder.rs`). The reply is streamed (`gateway/response/streamed_response.rs`) or

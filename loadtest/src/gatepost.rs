@@ -191,6 +191,7 @@ limits:
   - address: 127.0.0.1:0
 {tls_listener}connections:
   max_connections: 20000
+  max_connections_per_address: 20000
   idle_timeout: 10m
 admin:
   address: 127.0.0.1:0

@@ -74,7 +74,8 @@ impl RunningGateway {
             let read = tokio::task::spawn_blocking(move || limits.reload_quotas()).await?;
             read.map_err(|why| anyhow!("quota handover failed: limits.{why}"))?;
         }
-        let server = HttpServer::start(listeners, file.connections.clone(), gateway, &gateway.metrics)?;
+        let connections = file.connections.clone().with_share_of_address(file.limits.max_share);
+        let server = HttpServer::start(listeners, connections, gateway, &gateway.metrics)?;
         // Documents must not make the gateway call itself or its admin listener.
         assembly.policy.load().set_own_listeners([server.addresses(), &[admin.address]].concat());
         let admin_state = Arc::new(GatewayAdminState::new(gateway));

@@ -4,7 +4,7 @@ use super::problem_paths::prefix_problems;
 use crate::{
     config::{AgentRule, GatewayConfig},
     gateway::ConfigSnapshot,
-    idempotency::IdempotencyKeys,
+    idempotency::{IdempotencyConfig, IdempotencyKeys},
     net::AddressPolicy,
     registry,
     task::{self, TaskManager},
@@ -38,7 +38,7 @@ pub(super) async fn open(
     metrics: &Arc<Metrics>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
     let tasks = open_tasks(file, policy, metrics).await.map_err(|problems| prefix_problems("tasks", problems))?;
-    Ok(TasksAndIdempotency { tasks, idempotency: Arc::new(IdempotencyKeys::new(&file.idempotency)) })
+    Ok(TasksAndIdempotency { tasks, idempotency: Arc::new(IdempotencyKeys::new(&idempotency_config(file))) })
 }
 
 /// Applies a changed configuration. The task manager and the idempotency store keep their state.
@@ -53,10 +53,10 @@ pub(super) fn reconfigure(
 ) -> Result<TasksAndIdempotency, Vec<String>> {
     if let (Some(tasks), Some(config)) = (&previous.tasks, &file.tasks) {
         tasks
-            .reconfigure(config, &task_services(file, policy, metrics))
+            .reconfigure(&config.clone().with_max_share(file.limits.max_share), &task_services(file, policy, metrics))
             .map_err(|problems| prefix_problems("tasks", problems))?;
     }
-    previous.idempotency.reconfigure(&file.idempotency);
+    previous.idempotency.reconfigure(&idempotency_config(file));
     Ok(TasksAndIdempotency { tasks: previous.tasks.clone(), idempotency: Arc::clone(&previous.idempotency) })
 }
 
@@ -72,7 +72,12 @@ async fn open_tasks(
         let problems = config.check(registry_store);
         return if problems.is_empty() { Ok(None) } else { Err(problems) };
     }
-    TaskManager::open(config, registry_store, &task_services(file, policy, metrics)).await.map(Some)
+    let config = config.clone().with_max_share(file.limits.max_share);
+    TaskManager::open(&config, registry_store, &task_services(file, policy, metrics)).await.map(Some)
+}
+
+fn idempotency_config(file: &GatewayConfig) -> IdempotencyConfig {
+    file.idempotency.clone().with_max_share(file.limits.max_share)
 }
 
 fn task_services<'a>(

@@ -78,7 +78,7 @@ fault_codes! {
     PayloadTooLarge 413 [], Caller, false, "The body is too large", "The body exceeds the limit.";
     UnsupportedMediaType 415 [], Caller, false, "The media type is not supported", "The body's format is not one that the agent accepts.";
     IdempotencyMismatch 422 [], Caller, false, "The idempotency key was used for a different call", "The `Idempotency-Key` was sent before with another body or operation (R45).";
-    RateLimited 429 [], Caller, true, "The rate limit or quota is exceeded", "A rate limit or a quota is exhausted (R5).";
+    RateLimited 429 [], Caller, true, "The rate limit or quota is exceeded", "A rate limit or a quota is exhausted (R5), or the caller has its share of what all callers share.";
     AgentError 502 [500], Agent, false, "The agent failed", "The agent failed, or violated HTTP or its own contract (R38).";
     AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or reports that it is unavailable (R35, R39).";
     Overloaded 503 [], Gateway, true, "The gateway is overloaded", "A concurrency limit is reached, or a dependency of the gateway is down.";

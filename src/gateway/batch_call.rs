@@ -104,7 +104,7 @@ impl<'a> BatchCall<'a> {
             Ok(own) => (None, Some(own)),
             Err(_) => {
                 let limits = &self.admission.gateway.limits;
-                match limits.try_acquire_permit(&self.admitted.agent_route().limits) {
+                match limits.try_acquire_permit(&self.admitted.agent_route().limits, self.admitted.client()) {
                     Some(permit) => (Some(permit), None),
                     None => (None, Some(self.own_slot.lock().await)),
                 }

@@ -1,4 +1,4 @@
-//! A call over HTTP: admission (steps 5 to 9), the idempotency key (step 10), the agent (step 11) and the response
+//! A call over HTTP: admission (steps 5 to 8 and 10), the idempotency key (step 9), the agent (step 11) and the response
 //! (step 12).
 
 use super::{

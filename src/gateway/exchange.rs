@@ -3,7 +3,8 @@
 
 use super::{
     admission::{
-        AdmissionPipeline, AdmissionRecorder as _, AgentAuthorization, IncomingBody, LocalAccess, LocalCaller,
+        AdmissionPipeline, AdmissionRecorder as _, AgentAuthorization, BodyAccount, IncomingBody, LocalAccess,
+        LocalCaller, rate_limit_account,
     },
     call::{Call, CallError, CallResult, CallState},
     caller_connection::CallerConnection,
@@ -18,7 +19,8 @@ use crate::{
     directory::DirectoryResponse,
     fault::{ErrorFormat, Fault},
     http_server::{BodyState, HttpSession, ResponseHead, ServeOutcome, WriteFailed},
-    limit::RateLimitStatus,
+    limit::{RateLimitKey, RateLimitStatus},
+    values::ClientKey,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request, uri::Authority};
@@ -61,14 +63,23 @@ impl<'a> Exchange<'a> {
         self.admission().authenticate_and_limit(self.call, context, access).await
     }
 
+    /// Returns the client whose shares the request counts against: the caller, or the address of a request whose caller
+    /// is not authenticated.
+    pub(super) fn client(&self) -> ClientKey {
+        let address = self.connection.peer_address.ip();
+        let caller = self.call.caller();
+        caller.map_or_else(|| RateLimitKey::for_address(address), |caller| rate_limit_account(caller, address)).client()
+    }
+
     /// Reads a JSON body that is meant for the gateway itself.
     ///
     /// # Errors
     /// 400, 408, 413 or 415.
     pub(super) async fn read_own_body(&mut self, max_bytes: usize, max_duration: Duration) -> Result<Bytes, Fault> {
+        let account = BodyAccount { limits: &self.gateway.limits, client: self.client() };
         let mut incoming = IncomingBody::new(self.session, self.call.arrived_at() + max_duration);
         content_negotiation::check_json_body(incoming.headers())?;
-        incoming.read_complete(max_bytes).await
+        incoming.read_complete(max_bytes, account).await
     }
 
     /// Reads the rest of a body of which `first` has been read, before `deadline`.
@@ -79,11 +90,12 @@ impl<'a> Exchange<'a> {
         if first.is_empty() && self.session.body_state() == BodyState::Empty {
             return Ok(first);
         }
+        let account = BodyAccount { limits: &self.gateway.limits, client: self.client() };
         let mut incoming = IncomingBody::new(self.session, deadline);
         if !first.is_empty() {
             incoming.unread(first);
         }
-        incoming.read_complete(self.config.contract.max_body_size.get()).await
+        incoming.read_complete(self.config.contract.max_body_size.get(), account).await
     }
 
     /// Waits for `work` while watching the caller; ends early if the caller leaves.

@@ -1,6 +1,6 @@
 //! Configuration of listeners and of connection limits. Validated here without access to the network or to files.
 
-use crate::values::{ByteSize, ConfigDuration, ConfigPath};
+use crate::values::{ByteRate, ByteSize, ConfigDuration, ConfigPath, MaxShare};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -65,6 +65,12 @@ pub enum TlsVersion {
 pub struct ConnectionLimits {
     /// Maximum open connections per listener; further connections are closed at once. At least 1. Default 10000.
     pub max_connections: usize,
+    /// Maximum open connections of one address per listener; further connections are closed at once. IPv6 addresses
+    /// count by their /64. At least 1. Default: null, the share `limits.max_share` of `max_connections`.
+    pub max_connections_per_address: Option<usize>,
+    /// Maximum TLS handshakes of one address in progress per listener; further connections are closed at once. At least
+    /// 1. Default: null, as many as connections.
+    pub max_handshakes_per_address: Option<usize>,
     /// Maximum time to complete a TLS handshake. Longer than 0s. Default 10s.
     pub tls_handshake_timeout: ConfigDuration,
     /// Maximum time to receive a complete request head, from its first byte; then 408. Longer than 0s. Default 10s.
@@ -79,6 +85,9 @@ pub struct ConnectionLimits {
     /// Maximum pause while the request body is read, and while the caller reads the response. Longer than 0s.
     /// Default 30s.
     pub body_idle_timeout: ConfigDuration,
+    /// Minimum rate of a request body, measured over 10 s in which the gateway waits for the caller; then 408. Null or
+    /// 0B/s for none. Default 1KiB/s.
+    pub min_body_rate: Option<ByteRate>,
     /// Maximum size of a request head, including the request line; beyond it 431. 1KiB to 1MiB. Default 64KiB.
     pub max_header_size: ByteSize,
     /// Maximum number of header lines; beyond it 431. 1 to 256. Default 100.
@@ -93,11 +102,14 @@ impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             max_connections: 10_000,
+            max_connections_per_address: None,
+            max_handshakes_per_address: None,
             tls_handshake_timeout: ConfigDuration::from_secs(10),
             header_timeout: ConfigDuration::from_secs(10),
             idle_timeout: ConfigDuration::from_secs(60),
             max_connection_age: Some(ConfigDuration::from_secs(3_600)),
             body_idle_timeout: ConfigDuration::from_secs(30),
+            min_body_rate: Some(ByteRate::per_second(ByteSize::from_kib(1))),
             max_header_size: ByteSize::from_kib(64),
             max_headers: 100,
             max_requests_per_connection: None,
@@ -124,6 +136,13 @@ impl ListenerConfig {
 }
 
 impl ConnectionLimits {
+    /// Returns these limits with the maximums of an address, where they are not set, as its share.
+    #[must_use]
+    pub fn with_share_of_address(mut self, max_share: MaxShare) -> Self {
+        self.max_connections_per_address.get_or_insert(max_share.of(self.max_connections));
+        self
+    }
+
     /// Returns the problems of these limits.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -133,6 +152,8 @@ impl ConnectionLimits {
             }
         };
         require(self.max_connections > 0, "max_connections: must be at least 1");
+        require(self.max_connections_per_address != Some(0), "max_connections_per_address: must be at least 1");
+        require(self.max_handshakes_per_address != Some(0), "max_handshakes_per_address: must be at least 1");
         require(self.max_http2_streams > 0, "max_http2_streams: must be at least 1");
         require((1..=256).contains(&self.max_headers), "max_headers: must be between 1 and 256");
         require(

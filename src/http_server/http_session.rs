@@ -1,8 +1,15 @@
 //! One request of a connection: its head, its body, its response, and the signs that its caller has left. The only type
 //! behind which the rest of the gateway uses Pingora's `ServerSession`.
 
-use super::{connection_stream::ConnectionStream, http_connection::HttpConnection};
-use crate::fault::{Fault, FaultCode};
+use super::{
+    body_rate::{BodyRateMeter, BodyTimeout},
+    connection_stream::ConnectionStream,
+    http_connection::HttpConnection,
+};
+use crate::{
+    fault::{Fault, FaultCode},
+    values::ByteRate,
+};
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, poll};
 use http::{HeaderMap, StatusCode, Version, header, request};
@@ -59,6 +66,7 @@ pub struct HttpSession {
     session: ServerSession,
     /// The maximum time for each read of the body and each write of the response.
     body_idle_timeout: Duration,
+    body_rate: BodyRateMeter,
 }
 
 impl HttpSession {
@@ -72,12 +80,18 @@ impl HttpSession {
         if let Some(head) = head {
             session.set_pipelined_prefix(head);
         }
-        Self { session, body_idle_timeout: connection.limits.body_idle_timeout.get() }
+        Self::new(session, connection)
     }
 
     /// Creates the session of an HTTP/2 stream.
     pub(super) fn from_http2(session: ServerSession, connection: &HttpConnection) -> Self {
-        Self { session, body_idle_timeout: connection.limits.body_idle_timeout.get() }
+        Self::new(session, connection)
+    }
+
+    fn new(session: ServerSession, connection: &HttpConnection) -> Self {
+        let limits = &connection.limits;
+        let body_rate = BodyRateMeter::new(limits.min_body_rate.map_or(0, ByteRate::get));
+        Self { session, body_idle_timeout: limits.body_idle_timeout.get(), body_rate }
     }
 
     /// Parses the head of an HTTP/1 request, which has been read. `Ok(false)` if the connection ended; the timeout
@@ -131,27 +145,38 @@ impl HttpSession {
         self.session.body_bytes_read()
     }
 
-    /// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle_timeout`, and
-    /// the whole body before `deadline`.
+    /// Reads the next bytes of the body; `None` after the last. Each chunk must arrive within `body_idle_timeout`, the
+    /// body at `min_body_rate` or faster, and the whole body before `deadline`.
     ///
     /// # Errors
     /// 408 on a timeout, 400 when the framing is invalid or the caller has closed. The connection is not reused after
     /// either.
     pub async fn read_body_chunk(&mut self, deadline: Instant) -> Result<Option<Bytes>, Fault> {
-        let idle = self.body_idle_timeout;
-        let max_wait = || idle.min(deadline.saturating_duration_since(Instant::now()));
-        let read = match with_timeout(self.session.read_request_body(), max_wait).await {
-            Some(Ok(chunk)) => return Ok(chunk),
-            Some(Err(error)) => Err(error.into_down()),
-            None => Ok(()),
+        let Self { session, body_idle_timeout, body_rate } = &mut *self;
+        let read = {
+            let mut part = pin!(session.read_request_body());
+            match poll!(part.as_mut()) {
+                Poll::Ready(read) => Ok(read),
+                Poll::Pending => body_rate.wait(part, deadline.min(Instant::now() + *body_idle_timeout)).await,
+            }
+        };
+        let failed = match read {
+            Ok(Ok(part)) => {
+                body_rate.record(part.as_ref().map_or(0, Bytes::len));
+                return Ok(part);
+            }
+            Ok(Err(error)) => Ok(error.into_down()),
+            Err(timeout) => Err(timeout),
         };
         self.close_after_response();
-        Err(match read {
-            Ok(()) => Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408),
-            Err(error) if is_early_end(&error) => {
+        let timeout = |text| Fault::new(FaultCode::Timeout, text).with_status(408);
+        Err(match failed {
+            Err(BodyTimeout::Idle) => timeout("The request body did not arrive in time"),
+            Err(BodyTimeout::TooSlow) => timeout("The request body arrives too slowly (connections.min_body_rate)"),
+            Ok(error) if is_early_end(&error) => {
                 Fault::new(FaultCode::InvalidInput, "The request body ended early").with_detail(error)
             }
-            Err(error) => invalid_framing().with_detail(error),
+            Ok(error) => invalid_framing().with_detail(error),
         })
     }
 

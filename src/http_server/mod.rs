@@ -5,6 +5,8 @@
 //! HTTP/1 heads are read here, so that the gateway's own limits on time and size apply; Pingora parses them and
 //! serves bodies and responses. Pingora serves HTTP/2 from the connection preface on.
 
+mod address_counts;
+mod body_rate;
 mod client_trust;
 mod client_verifier;
 mod config;

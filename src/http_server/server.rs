@@ -2,6 +2,7 @@
 //! its timeout, then HTTP/2 or HTTP/1), draining, and the sockets to hand over.
 
 use super::{
+    address_counts::AddressCounts,
     config::ConnectionLimits,
     connection_stream::ConnectionStream,
     http_connection::{ActiveCounts, HttpConnection, TlsInfo},
@@ -83,6 +84,7 @@ impl HttpServer {
                 metrics: Arc::clone(metrics),
                 shutdown: watch.clone(),
                 active: Arc::clone(&server.active),
+                addresses: AddressCounts::default(),
             };
             server
                 .accept_loops
@@ -193,12 +195,15 @@ fn spawn_connection<S: HttpService>(
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
         return handler.metrics.record_connection(ConnectionOutcome::Refused);
     };
+    let Some(of_address) = handler.addresses.try_count_connection(peer.ip(), &handler.limits) else {
+        return handler.metrics.record_connection(ConnectionOutcome::RefusedByAddress);
+    };
     handler.metrics.record_connection(ConnectionOutcome::Accepted);
     let guards = (handler.active.count_connection(), handler.metrics.track_connection());
     let handler = Arc::clone(handler);
     connections.spawn(async move {
         handler.handle_connection(tcp, peer).await;
-        drop((permit, guards));
+        drop((permit, of_address, guards));
     });
 }
 
@@ -241,6 +246,7 @@ struct ConnectionHandler<S> {
     metrics: Arc<Metrics>,
     shutdown: watch::Receiver<bool>,
     active: Arc<ActiveCounts>,
+    addresses: AddressCounts,
 }
 
 impl<S: HttpService> ConnectionHandler<S> {
@@ -253,10 +259,15 @@ impl<S: HttpService> ConnectionHandler<S> {
         };
         let (stream, tls_info) = match &self.certificates {
             None => (ConnectionStream::from_tcp(tcp), None),
-            Some(certificates) => match self.accept_tls(tcp, certificates).await {
-                Some((stream, tls_info)) => (stream, Some(tls_info)),
-                None => return self.metrics.record_connection(ConnectionOutcome::HandshakeFailed),
-            },
+            Some(certificates) => {
+                let Some(_in_progress) = self.addresses.try_count_handshake(peer.ip(), &self.limits) else {
+                    return self.metrics.record_connection(ConnectionOutcome::RefusedHandshake);
+                };
+                match self.accept_tls(tcp, certificates).await {
+                    Some((stream, tls_info)) => (stream, Some(tls_info)),
+                    None => return self.metrics.record_connection(ConnectionOutcome::HandshakeFailed),
+                }
+            }
         };
         let connection = Arc::new(self.service.open_connection(HttpConnection {
             peer_address: canonical_address(peer),

@@ -1,23 +1,28 @@
 //! Configuration of idempotency: how many responses are stored, and for how long.
 
-use crate::values::{ByteSize, ConfigDuration};
+use crate::values::{ByteSize, ConfigDuration, MaxShare};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Idempotent calls: requests with an `Idempotency-Key`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Idempotency")]
 #[serde(deny_unknown_fields, default)]
 pub struct IdempotencyConfig {
     /// How long the first response is replayed; 1s to 1d, or 0s to forward keys and store nothing. Default: 10m.
     pub ttl: ConfigDuration,
-    /// Maximum number of stored keys; the oldest are dropped first; 1 to 1000000. Default: 100000.
+    /// Maximum number of stored keys; 1 to 1000000. One caller has `limits.max_share` of them, and its oldest are dropped
+    /// first; if all callers have more, the oldest of the caller with the most keys are dropped. Default: 100000.
     pub max_keys: u32,
-    /// Maximum size of all stored responses; at most 4GiB. Beyond it the oldest responses are dropped, and requests
-    /// with their keys get a 409: their calls are not repeated. Default: 64MiB.
+    /// Maximum size of all stored responses, of which one caller has `limits.max_share`; at most 4GiB. Beyond it the
+    /// oldest responses are dropped, as keys are, and requests with their keys get a 409: their calls are not repeated.
+    /// Default: 64MiB.
     pub max_size: ByteSize,
     /// Maximum size of one stored response; at most 16MiB. A larger one is returned once and not stored. Default: 1MiB.
     pub max_response_size: ByteSize,
+    /// The share of keys and responses that one caller may have: `limits.max_share`.
+    #[serde(skip)]
+    pub(super) max_share: MaxShare,
 }
 
 impl Default for IdempotencyConfig {
@@ -27,11 +32,19 @@ impl Default for IdempotencyConfig {
             max_keys: 100_000,
             max_size: ByteSize::from_kib(64 << 10),
             max_response_size: ByteSize::from_kib(1_024),
+            max_share: MaxShare::default(),
         }
     }
 }
 
 impl IdempotencyConfig {
+    /// Returns this configuration with the share of one caller.
+    #[must_use]
+    pub fn with_max_share(mut self, max_share: MaxShare) -> Self {
+        self.max_share = max_share;
+        self
+    }
+
     /// Returns every unusable value, by its path within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -5,13 +5,13 @@ use super::{
     first_call_claim::FirstCallClaim,
     first_call_waiter::FirstCallWaiter,
     first_outcome::FirstOutcome,
-    idempotency_store::{IdempotencyStore, KeyRefusal, StoredKey},
+    idempotency_store::{IdempotencyStore, KeyRefusal, NewKey, StoredKey},
     in_process::InProcessIdempotencyStore,
     key_hash::KeyHash,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    values::StoreAnswer,
+    values::{ClientKey, StoreAnswer},
 };
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName};
@@ -47,6 +47,8 @@ pub fn parse_key(headers: &HeaderMap) -> Result<Option<&str>> {
 pub struct KeyedRequest<'a> {
     /// The caller.
     pub owner: &'a str,
+    /// The client whose share the key counts against.
+    pub client: ClientKey,
     /// The agent, or the path of pipelines.
     pub target: &'a str,
     /// The idempotency key.
@@ -102,11 +104,12 @@ impl IdempotencyKeys {
     /// Looks up the key of a request, and claims it if it is new.
     ///
     /// # Errors
-    /// `IdempotencyMismatch` if the key was used with another request; `Overloaded` if too many calls with keys are in
-    /// progress, or if the store is unavailable.
+    /// `IdempotencyMismatch` if the key was used with another request; `RateLimited` if too many calls of the client with
+    /// keys are in progress; `Overloaded` if too many of all clients are, or if the store is unavailable.
     pub fn look_up_or_claim(&self, request: &KeyedRequest<'_>) -> StoreAnswer<'_, Result<KeyLookup>> {
         let key = KeyHash::new(request.owner, request.target, request.key);
-        self.store.look_up_or_claim(key, request.digest).map(|result| match result {
+        let new_key = NewKey { key, digest: request.digest, client: request.client };
+        self.store.look_up_or_claim(new_key).map(|result| match result {
             Ok(StoredKey::Claimed(claimed)) => {
                 Ok(KeyLookup::Claimed(FirstCallClaim::new(Arc::clone(&self.store), claimed)))
             }
@@ -124,6 +127,11 @@ fn refusal_fault(refusal: KeyRefusal) -> Fault {
             FaultCode::IdempotencyMismatch,
             "The Idempotency-Key was already used with another body or operation (send a new key)",
         ),
+        KeyRefusal::TooManyOfClient => Fault::new(
+            FaultCode::RateLimited,
+            "Too many calls of the caller with an Idempotency-Key are in progress, its share (limits.max_share)",
+        )
+        .with_retry_after(Duration::from_secs(1)),
         KeyRefusal::TooManyInProgress => overloaded("Too many calls with an Idempotency-Key are in progress"),
         KeyRefusal::StoreUnavailable => overloaded("The Idempotency-Key cannot be looked up now"),
     }

@@ -3,8 +3,19 @@
 use super::{
     config::IdempotencyConfig, first_call_waiter::FirstCallWaiter, first_outcome::FirstOutcome, key_hash::KeyHash,
 };
-use crate::values::StoreAnswer;
+use crate::values::{ClientKey, StoreAnswer};
 use std::fmt::Debug;
+
+/// A key that a call looks up, and claims if it is new.
+#[derive(Clone, Copy, Debug)]
+pub struct NewKey {
+    /// The key.
+    pub key: KeyHash,
+    /// Identifies the request.
+    pub digest: [u8; 32],
+    /// The client whose share the key counts against.
+    pub client: ClientKey,
+}
 
 /// A key that a call has claimed, and the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +42,8 @@ pub enum StoredKey {
 pub enum KeyRefusal {
     /// The key was used with another request.
     DifferentRequest,
+    /// The client has its share, and all of its first calls are in progress.
+    TooManyOfClient,
     /// The store has no room, because too many first calls are in progress.
     TooManyInProgress,
     /// The store cannot tell whether the key was used. The call is refused, because it might be made twice.
@@ -41,14 +54,15 @@ pub enum KeyRefusal {
 ///
 /// # Contract
 /// - Of the calls that look up one key at once, at any gateway that uses the store, one claims it.
+/// - A key is dropped to make room for a key of the same client, or if its client has the most keys of all.
 /// - A key in progress is never dropped to make room, because its call could then be made twice. A shared store gives a
 ///   claim a lease that the gateway extends; after a lost lease the outcome of the call is unknown, and its key stays
 ///   until `ttl` has passed.
 /// - An answer that is dropped before it is ready leaves no claim behind. A store that sends its requests elsewhere
 ///   releases a claim that no call waited for.
 pub trait IdempotencyStore: Debug + Send + Sync {
-    /// Looks up a key, and claims it if it is new. `digest` identifies the request.
-    fn look_up_or_claim(&self, key: KeyHash, digest: [u8; 32]) -> StoreAnswer<'_, Result<StoredKey, KeyRefusal>>;
+    /// Looks up a key, and claims it if it is new.
+    fn look_up_or_claim(&self, key: NewKey) -> StoreAnswer<'_, Result<StoredKey, KeyRefusal>>;
 
     /// Completes the first call, for calls that wait and for later calls. The store may keep
     /// [`FirstOutcome::NotStored`] instead of a response that is too large. Has no effect if the claim was lost.

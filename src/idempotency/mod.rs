@@ -16,7 +16,7 @@ pub use first_call_claim::FirstCallClaim;
 pub use first_call_waiter::FirstCallWaiter;
 pub use first_outcome::FirstOutcome;
 pub use idempotency_keys::{IDEMPOTENCY_KEY, IdempotencyKeys, KeyLookup, KeyedRequest, parse_key};
-pub use idempotency_store::{ClaimedKey, IdempotencyStore, KeyRefusal, StoredKey};
+pub use idempotency_store::{ClaimedKey, IdempotencyStore, KeyRefusal, NewKey, StoredKey};
 pub use key_hash::{KeyHash, request_digest};
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     agent::AgentId,
     telemetry::{AgentMetrics, LimitKind},
-    values::Rate,
+    values::{ClientKey, CountedHold, Rate},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
@@ -127,17 +127,13 @@ impl AgentLimits {
         self.in_flight() == 0 && self.active.load().buckets.iter().all(|buckets| buckets.is_idle())
     }
 
-    /// Acquires a concurrency permit if one is free and no call is queued for it.
-    pub(super) fn try_acquire_permit(self: &Arc<Self>) -> Option<Permit> {
-        match &self.active.load().concurrency {
-            None => Some(self.issue_permit(None)),
-            Some(limiter) => limiter.try_acquire().map(|slot| self.issue_permit(Some(slot))),
-        }
-    }
-
-    pub(super) fn issue_permit(self: &Arc<Self>, slot: Option<ConcurrencySlot>) -> Permit {
+    pub(super) fn issue_permit(
+        self: &Arc<Self>,
+        slot: Option<ConcurrencySlot>,
+        of_caller: Option<CountedHold<ClientKey>>,
+    ) -> Permit {
         self.in_flight.fetch_add(1, Relaxed);
-        Permit { agent: Arc::clone(self), slot }
+        Permit { agent: Arc::clone(self), slot, _of_caller: of_caller }
     }
 }
 
@@ -146,6 +142,8 @@ impl AgentLimits {
 pub struct Permit {
     agent: Arc<AgentLimits>,
     slot: Option<ConcurrencySlot>,
+    /// The call as one of its caller's, if these are limited.
+    _of_caller: Option<CountedHold<ClientKey>>,
 }
 
 impl Permit {

@@ -17,11 +17,9 @@
 //! Whoever chooses their own caller id can search for an id that has the bucket of another caller, which takes about
 //! 2^64 attempts. Maps in this process mix keys with a secret seed, so that such ids do not slow a map down.
 
+use crate::values::{ClientKey, counted_address};
 use siphasher::sip::SipHasher13;
-use std::{
-    hash::Hasher as _,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::{hash::Hasher as _, net::IpAddr};
 
 /// Version of the hashes. A change makes every shared bucket a new one.
 const HASH_VERSION: u64 = 1;
@@ -38,7 +36,7 @@ impl BucketKey {
 
     /// Returns the key of a peer address; addresses of one IPv6 /64 have the same key.
     pub fn for_address(peer: IpAddr) -> Self {
-        Self(match mask_ipv6_to_64(peer) {
+        Self(match counted_address(peer) {
             IpAddr::V4(address) => hash(*b"address\0", &address.octets()),
             IpAddr::V6(address) => hash(*b"address\0", address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
         })
@@ -71,14 +69,6 @@ pub(super) fn hash(domain: [u8; 8], bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Masks an IPv6 address to its /64: a client that has one address of a /64 usually has all of them.
-fn mask_ipv6_to_64(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        ipv4 => ipv4,
-    }
-}
-
 /// Identifies the caller whose rate limits and quotas a call counts against.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimitKey<'a> {
@@ -101,8 +91,13 @@ impl<'a> RateLimitKey<'a> {
 
     /// Returns the key of a caller without credentials: its address.
     pub fn for_address(peer: IpAddr) -> Self {
-        let peer = mask_ipv6_to_64(peer);
+        let peer = counted_address(peer);
         Self { bucket: BucketKey::for_address(peer), principal: RateLimitPrincipal::Address(peer), tier: None }
+    }
+
+    /// Returns the client whose shares the call counts against.
+    pub fn client(&self) -> ClientKey {
+        ClientKey::new(self.bucket.hash())
     }
 
     /// Returns the name under which quotas are persisted; [`quota_key`] returns its key.

@@ -2,8 +2,10 @@
 
 use super::{
     agent_limits::{AgentLimitSettings, AgentLimits, Permit},
+    body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::{BucketKey, RateLimitKey},
     clock::LimitClock,
+    concurrency_limiter::SlotRequest,
     config::LimitConfig,
     in_process::InProcessLimitStore,
     limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw},
@@ -13,8 +15,14 @@ use super::{
     load_shedding::LoadShedder,
     rate_buckets::RateBuckets,
     rate_rule::RateLimitStatus,
+    websocket_counts::{CountedWebSocket, WebSocketCounts},
 };
-use crate::{agent::AgentId, fault::Fault, telemetry::Metrics, values::StoreAnswer};
+use crate::{
+    agent::AgentId,
+    fault::{Fault, FaultCode},
+    telemetry::{LimitKind, Metrics},
+    values::{ClientKey, CountedHold, KeyedCounts, MaxShare, StoreAnswer},
+};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::{
@@ -36,6 +44,9 @@ pub struct CallLimiter {
     pub(super) agents: Mutex<HashMap<AgentId, Arc<AgentLimits>>>,
     store: Box<dyn LimitStore>,
     sweeps: AtomicUsize,
+    calls_of_clients: Arc<KeyedCounts<ClientKey>>,
+    body_budget: Arc<BodyBudget>,
+    websockets: Arc<WebSocketCounts>,
     pub(super) load_shedder: LoadShedder,
     clock: LimitClock,
     metrics: Arc<Metrics>,
@@ -75,6 +86,9 @@ impl CallLimiter {
             agents: Mutex::default(),
             store,
             sweeps: AtomicUsize::new(0),
+            calls_of_clients: Arc::default(),
+            body_budget: Arc::default(),
+            websockets: Arc::default(),
             load_shedder: LoadShedder::new(Arc::clone(&metrics)),
             clock,
             metrics,
@@ -171,23 +185,73 @@ impl CallLimiter {
         refusal.into_fault()
     }
 
-    /// Acquires a concurrency permit for a call to the agent; waits in the queue if none is free.
+    /// Acquires a concurrency permit for a call of a client to the agent; waits in the queue if none is free.
     ///
     /// # Errors
-    /// 503 when the queue is full or the wait times out.
-    pub async fn acquire_permit(&self, agent: &Arc<AgentLimits>) -> Result<Permit, Fault> {
+    /// 503 when the queue is full or the wait times out; 429 when the client has its share, or as many calls as one
+    /// caller may have.
+    pub async fn acquire_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Result<Permit, Fault> {
         let limiter = agent.active.load().concurrency.clone();
-        let Some(limiter) = limiter else {
-            return Ok(agent.issue_permit(None));
-        };
         let policy = self.policy.load_full();
-        let slot = limiter.acquire(&policy.config.concurrency, &agent.id, &self.metrics).await?;
-        Ok(agent.issue_permit(Some(slot)))
+        let config = &policy.config.concurrency;
+        let of_caller = self.count_call(client, config.max_per_caller).map_err(|max| {
+            self.metrics.record_limited_request(LimitKind::CallerConcurrency);
+            let text = format!("The caller has {max} calls in progress (limits.concurrency.max_per_caller)");
+            Fault::new(FaultCode::RateLimited, text).with_retry_after(config.queue_timeout.get())
+        })?;
+        let Some(limiter) = limiter else {
+            return Ok(agent.issue_permit(None, of_caller));
+        };
+        let max_share = policy.config.max_share;
+        let request = SlotRequest { client, max_share, config, agent: &agent.id, metrics: &self.metrics };
+        let slot = limiter.acquire(request).await?;
+        Ok(agent.issue_permit(Some(slot), of_caller))
     }
 
     /// Acquires a concurrency permit if one is free and no call is queued for it.
-    pub fn try_acquire_permit(&self, agent: &Arc<AgentLimits>) -> Option<Permit> {
-        agent.try_acquire_permit()
+    pub fn try_acquire_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Option<Permit> {
+        let policy = self.policy.load();
+        let of_caller = self.count_call(client, policy.config.concurrency.max_per_caller).ok()?;
+        match &agent.active.load().concurrency {
+            None => Some(agent.issue_permit(None, of_caller)),
+            Some(limiter) => {
+                let slot = limiter.try_acquire(client, policy.config.max_share)?;
+                Some(agent.issue_permit(Some(slot), of_caller))
+            }
+        }
+    }
+
+    /// Counts a call as one of its caller's, if these are limited; returns the limit if it is reached.
+    fn count_call(
+        &self,
+        client: ClientKey,
+        max: Option<NonZeroU32>,
+    ) -> Result<Option<CountedHold<ClientKey>>, NonZeroU32> {
+        let Some(max) = max else { return Ok(None) };
+        self.calls_of_clients.try_hold(client, 1, max.get() as usize).map(Some).ok_or(max)
+    }
+
+    /// Returns a reservation of memory for a body of a client, which holds nothing yet.
+    pub fn reserve_body(&self, client: ClientKey) -> BodyReservation {
+        let config = &self.policy.load().config;
+        let limits = BodyBudgetLimits { max_bytes: config.max_buffered_bodies.get(), max_share: config.max_share };
+        BodyReservation::new(&self.body_budget, limits, client, &self.metrics)
+    }
+
+    /// Counts a WebSocket of a client among at most `max` of all clients.
+    ///
+    /// # Errors
+    /// 429 when the client has its share, 503 when all clients have `max`.
+    pub fn count_websocket(&self, client: ClientKey, max: usize) -> Result<CountedWebSocket, Fault> {
+        let max_of_client = self.max_share().of(max);
+        self.websockets.try_count(client, max, max_of_client).inspect_err(|_| {
+            self.metrics.record_limited_request(LimitKind::WebSockets);
+        })
+    }
+
+    /// Returns the share of each shared maximum that one client may take.
+    pub fn max_share(&self) -> MaxShare {
+        self.policy.load().config.max_share
     }
 
     /// Returns whether the gateway sheds load now.

@@ -1,9 +1,14 @@
 //! Concurrency limiter of one agent: a fixed maximum with a wait queue, and below the maximum an adaptive limit on
 //! calls that wait for the first byte of a response (see `adaptive_concurrency`), with a wait queue of its own. A
 //! streaming response counts against the maximum only. A cancelled call leaves the queue.
+//!
+//! One client takes at most its share of the maximum and of the wait queues. The adaptive limit is not divided: a client
+//! may use all of it, but what the client holds beyond its share delays no other client, which is admitted above the
+//! limit instead. So a single client keeps an agent busy, and learns its limit, as before.
 
 use super::{
     adaptive_concurrency::AdaptiveLimit,
+    client_shares::{ClientShares, ClientSlot, CountGuard, count_up_to},
     clock::{LimitClock, as_micros},
     concurrency_range::ConcurrencyRange,
     config::ConcurrencyConfig,
@@ -12,6 +17,7 @@ use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
     telemetry::{LimitKind, Metrics},
+    values::{ClientKey, MaxShare},
 };
 use std::{
     num::NonZeroU32,
@@ -43,7 +49,18 @@ pub(super) struct ConcurrencyLimiter {
     awaiting_response: AtomicU32,
     /// Created by the first call, because most agents are idle.
     adaptive: OnceLock<Box<AdaptiveState>>,
+    clients: ClientShares,
     clock: LimitClock,
+}
+
+/// A call that needs a slot.
+#[derive(Clone, Copy)]
+pub(super) struct SlotRequest<'a> {
+    pub(super) client: ClientKey,
+    pub(super) max_share: MaxShare,
+    pub(super) config: &'a ConcurrencyConfig,
+    pub(super) agent: &'a AgentId,
+    pub(super) metrics: &'a Metrics,
 }
 
 /// The adaptive limit, and the calls that wait for it.
@@ -60,15 +77,8 @@ pub(super) struct ConcurrencySlot {
     /// Whether the call waits for the first byte of its response.
     awaits_response: AtomicBool,
     _permit: OwnedSemaphorePermit,
-}
-
-/// Counts a queued call until it is dropped.
-struct QueuedGuard<'a>(&'a AtomicU32);
-
-impl Drop for QueuedGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
+    /// `None` if clients have no shares. Dropped after the permit, so that the next call of the client finds one.
+    client_slot: Option<ClientSlot>,
 }
 
 impl ConcurrencyLimiter {
@@ -85,57 +95,96 @@ impl ConcurrencyLimiter {
             queued: AtomicU32::new(0),
             awaiting_response: AtomicU32::new(0),
             adaptive: OnceLock::new(),
+            clients: ClientShares::default(),
             clock,
         }
     }
 
     /// Acquires a slot if one is free and no call is queued.
-    pub(super) fn try_acquire(self: &Arc<Self>) -> Option<ConcurrencySlot> {
+    pub(super) fn try_acquire(self: &Arc<Self>, client: ClientKey, max_share: MaxShare) -> Option<ConcurrencySlot> {
+        let client_slot = if max_share.is_unlimited() {
+            None
+        } else {
+            Some(self.clients.usage(client).try_acquire(self.max_slots(max_share))?)
+        };
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        self.try_acquire_adaptive(true).then(|| ConcurrencySlot {
-            limiter: Arc::clone(self),
-            awaits_response: AtomicBool::new(true),
-            _permit: permit,
-        })
+        self.try_acquire_adaptive(client_slot.as_ref(), max_share, true).then(|| self.new_slot(permit, client_slot))
     }
 
     /// Acquires a slot, or waits for one in the queue, in order of arrival.
-    pub(super) async fn acquire(
-        self: &Arc<Self>,
-        config: &ConcurrencyConfig,
-        agent: &AgentId,
-        metrics: &Metrics,
-    ) -> Result<ConcurrencySlot, Fault> {
+    pub(super) async fn acquire(self: &Arc<Self>, request: SlotRequest<'_>) -> Result<ConcurrencySlot, Fault> {
+        let client_slot = if request.max_share.is_unlimited() {
+            None
+        } else {
+            let usage = self.clients.usage(request.client);
+            Some(match usage.try_acquire(self.max_slots(request.max_share)) {
+                Some(slot) => slot,
+                None => self.wait_for_share(&request).await?,
+            })
+        };
         let permit = match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(permit) => permit,
-            Err(_) => self.wait_for_fixed_limit(config, agent, metrics).await?,
+            Err(_) => self.wait_for_fixed_limit(&request, client_slot.as_ref()).await?,
         };
-        if !self.try_acquire_adaptive(true) {
-            self.wait_for_adaptive_limit(config, agent, metrics).await?;
+        if !self.try_acquire_adaptive(client_slot.as_ref(), request.max_share, true) {
+            self.wait_for_adaptive_limit(&request, client_slot.as_ref()).await?;
         }
-        Ok(ConcurrencySlot { limiter: Arc::clone(self), awaits_response: AtomicBool::new(true), _permit: permit })
+        Ok(self.new_slot(permit, client_slot))
+    }
+
+    fn new_slot(self: &Arc<Self>, permit: OwnedSemaphorePermit, client_slot: Option<ClientSlot>) -> ConcurrencySlot {
+        let awaits_response = AtomicBool::new(true);
+        ConcurrencySlot { limiter: Arc::clone(self), awaits_response, _permit: permit, client_slot }
+    }
+
+    /// Returns how many slots one client may have.
+    fn max_slots(&self, max_share: MaxShare) -> u32 {
+        max_share.of_count(self.max_concurrency.get())
+    }
+
+    /// Waits until a call of the same client ends.
+    async fn wait_for_share(&self, request: &SlotRequest<'_>) -> Result<ClientSlot, Fault> {
+        let SlotRequest { client, max_share, config, agent, metrics } = *request;
+        let (max_slots, max_wait) = (self.max_slots(max_share), config.queue_timeout.get());
+        let usage = self.clients.usage(client);
+        let slot = usage.acquire(max_slots, max_share.of_count(config.max_queued), max_wait).await;
+        slot.ok_or_else(|| {
+            // At least one slot is the client's: of an agent with one, its share is the whole.
+            if max_slots >= self.max_concurrency.get() {
+                return self.fixed_limit_fault(request, "queue_timeout elapsed or wait queue full");
+            }
+            metrics.record_limited_request(LimitKind::ConcurrencyShare);
+            let text = format!(
+                "The caller has {max_slots} calls to this agent in progress, its share of {} (limits.max_share)",
+                self.max_concurrency
+            );
+            Fault::new(FaultCode::RateLimited, text)
+                .with_retry_after(max_wait.max(MIN_RETRY_AFTER))
+                .with_detail(format_args!("agent {agent}: the caller's share of the concurrency limit is used up"))
+        })
+    }
+
+    /// Returns the 503 for a call beyond the fixed maximum.
+    fn fixed_limit_fault(&self, request: &SlotRequest<'_>, why: &str) -> Fault {
+        let SlotRequest { config, agent, metrics, .. } = *request;
+        metrics.record_limited_request(LimitKind::Concurrency);
+        let text = "The agent is at its concurrency limit, which all callers share";
+        agent_overloaded_fault(text, config.queue_timeout.get())
+            .with_detail(format_args!("agent {agent}: concurrency limit {} reached, {why}", self.max_concurrency))
     }
 
     /// Waits until a call ends and frees its slot below the fixed maximum.
     async fn wait_for_fixed_limit(
         &self,
-        config: &ConcurrencyConfig,
-        agent: &AgentId,
-        metrics: &Metrics,
+        request: &SlotRequest<'_>,
+        client_slot: Option<&ClientSlot>,
     ) -> Result<OwnedSemaphorePermit, Fault> {
-        let refusal = |why: &str| {
-            metrics.record_limited_request(LimitKind::Concurrency);
-            agent_overloaded_fault(
-                "The agent is at its concurrency limit, which all callers share",
-                config.queue_timeout.get(),
-            )
-            .with_detail(format_args!("agent {agent}: concurrency limit {} reached, {why}", self.max_concurrency))
-        };
-        let queued_before = self.queued.fetch_add(1, Relaxed);
-        let guard = QueuedGuard(&self.queued);
-        if queued_before >= config.max_queued {
+        let config = request.config;
+        let refusal = |why: &str| self.fixed_limit_fault(request, why);
+        let _place = self.join_queue(request, client_slot)?;
+        let Some(guard) = count_up_to(&self.queued, config.max_queued) else {
             return Err(refusal("wait queue full"));
-        }
+        };
         let permit = tokio::time::timeout(config.queue_timeout.get(), Arc::clone(&self.slots).acquire_owned()).await;
         drop(guard);
         match permit {
@@ -145,13 +194,35 @@ impl ConcurrencyLimiter {
         }
     }
 
+    /// Counts the call as one of its client in the wait queues, of which the client may have its share.
+    fn join_queue<'a>(
+        &self,
+        request: &SlotRequest<'_>,
+        client_slot: Option<&'a ClientSlot>,
+    ) -> Result<Option<CountGuard<'a>>, Fault> {
+        let SlotRequest { max_share, config, agent, metrics, .. } = *request;
+        let Some(client_slot) = client_slot else { return Ok(None) };
+        let max_queued = max_share.of_count(config.max_queued);
+        if config.max_queued == 0 {
+            return Ok(None);
+        }
+        client_slot.usage().join_queue(max_queued).map(Some).ok_or_else(|| {
+            metrics.record_limited_request(LimitKind::ConcurrencyShare);
+            let text =
+                format!("The caller has {max_queued} calls waiting for this agent, its share (limits.max_share)");
+            Fault::new(FaultCode::RateLimited, text)
+                .with_retry_after(config.queue_timeout.get().max(MIN_RETRY_AFTER))
+                .with_detail(format_args!("agent {agent}: the caller's share of the wait queue is used up"))
+        })
+    }
+
     /// Waits until a response frees the adaptive limit. Then wakes the next queued call if the limit allows more calls.
     async fn wait_for_adaptive_limit(
         &self,
-        config: &ConcurrencyConfig,
-        agent: &AgentId,
-        metrics: &Metrics,
+        request: &SlotRequest<'_>,
+        client_slot: Option<&ClientSlot>,
     ) -> Result<(), Fault> {
+        let SlotRequest { max_share, config, agent, metrics, .. } = *request;
         let Some(adaptive) = self.adaptive.get() else { return Ok(()) };
         let baseline = || adaptive.limit.baseline_latency().unwrap_or(Duration::ZERO);
         let refusal = |why: &str| {
@@ -161,10 +232,11 @@ impl ConcurrencyLimiter {
             agent_overloaded_fault(text, baseline().min(MAX_RETRY_AFTER))
                 .with_detail(format_args!("agent {agent}: adaptive concurrency limit {limit} reached, {why}"))
         };
+        let _place = self.join_queue(request, client_slot)?;
         let Some(mut entry) = adaptive.wait_queue.try_join(config, &self.clock, baseline) else {
             return Err(refusal("wait queue full"));
         };
-        if entry.wait(|| self.try_acquire_adaptive(false)).await {
+        if entry.wait(|| self.try_acquire_adaptive(client_slot, max_share, false)).await {
             drop(entry);
             if self.awaiting_response.load(SeqCst) < adaptive.limit.current() {
                 adaptive.wait_queue.wake_next();
@@ -176,14 +248,33 @@ impl ConcurrencyLimiter {
 
     /// Counts the call as waiting for a response if the adaptive limit allows one more. With `after_queued`, only if no
     /// call is queued.
-    fn try_acquire_adaptive(&self, after_queued: bool) -> bool {
+    fn try_acquire_adaptive(&self, client_slot: Option<&ClientSlot>, max_share: MaxShare, after_queued: bool) -> bool {
         let waiting_before = self.awaiting_response.fetch_add(1, SeqCst);
+        let waiting_of_client = client_slot.map_or(0, ClientSlot::start_awaiting_response);
         let Some(adaptive) = self.adaptive.get() else { return true };
-        if waiting_before < adaptive.limit.current() && !(after_queued && adaptive.wait_queue.has_queued_calls()) {
+        let limit = adaptive.limit.current();
+        if waiting_before < limit && !(after_queued && adaptive.wait_queue.has_queued_calls()) {
             return true;
+        }
+        if client_slot.is_some() && self.is_held_up_by_others(waiting_of_client, limit, max_share) {
+            return true;
+        }
+        if let Some(client_slot) = client_slot {
+            client_slot.stop_awaiting_response();
         }
         self.awaiting_response.fetch_sub(1, SeqCst);
         false
+    }
+
+    /// Whether a client with `waiting` calls is within its share of the adaptive limit, and the limit is reached only
+    /// because another client holds more than its own.
+    fn is_held_up_by_others(&self, waiting: u32, limit: u32, max_share: MaxShare) -> bool {
+        let share = max_share.of_count(limit);
+        if waiting > share {
+            return false;
+        }
+        let capped = self.clients.capped_awaiting_response(share);
+        capped <= limit && capped < self.awaiting_response.load(SeqCst)
     }
 
     fn release_adaptive(&self) {
@@ -193,6 +284,11 @@ impl ConcurrencyLimiter {
         {
             adaptive.wait_queue.wake_next();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn client_count(&self) -> usize {
+        self.clients.client_count()
     }
 
     fn adaptive_state(&self) -> Option<&AdaptiveState> {
@@ -240,6 +336,9 @@ impl ConcurrencySlot {
     /// Stops counting the call as waiting for a response.
     pub(super) fn stop_awaiting_response(&self) {
         if self.awaits_response.load(Relaxed) && self.awaits_response.swap(false, Relaxed) {
+            if let Some(client_slot) = &self.client_slot {
+                client_slot.stop_awaiting_response();
+            }
             self.limiter.release_adaptive();
         }
     }

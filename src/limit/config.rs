@@ -1,6 +1,6 @@
 //! Configuration of limits: rates, quotas, concurrency, load shedding, and the number of tracked keys.
 
-use crate::values::{ConfigDuration, ConfigPath, Rate};
+use crate::values::{ByteSize, ConfigDuration, ConfigPath, MaxShare, Rate};
 use std::{
     collections::BTreeMap,
     num::{NonZeroU32, NonZeroU64},
@@ -33,6 +33,13 @@ pub struct LimitConfig {
     pub tiers: BTreeMap<String, TierConfig>,
     /// Concurrent calls to each agent.
     pub concurrency: ConcurrencyConfig,
+    /// The share of each shared maximum that one caller may take, and one address of callers without a credential; at
+    /// least one of each. Users of an OAuth client count as one caller. It applies to an agent's concurrency and wait
+    /// queue, buffered bodies, tasks, resumable streams, idempotency keys, WebSockets, and to the connections of an
+    /// address. 1 lets one caller take everything. Default: 0.5.
+    pub max_share: MaxShare,
+    /// Maximum memory of callers' bodies that are read before they pass, in all. 1MiB to 64GiB. Default: 256MiB.
+    pub max_buffered_bodies: ByteSize,
     /// Scheduling delay above which the gateway sheds load: how long its own work waits for a CPU core. While the delay
     /// is longer, the gateway refuses calls (503 `Overloaded`), first those of tiers with a low `priority`. 2ms to 10s;
     /// null disables load shedding. Default: 50ms.
@@ -62,6 +69,8 @@ impl Default for LimitConfig {
             quota: QuotaConfig::default(),
             tiers: BTreeMap::new(),
             concurrency: ConcurrencyConfig::default(),
+            max_share: MaxShare::default(),
+            max_buffered_bodies: ByteSize::from_kib(256 << 10),
             max_scheduling_delay: Some(ConfigDuration::from_millis(50)),
             max_tracked_keys: 1_000_000,
             quota_state_file: None,
@@ -102,6 +111,9 @@ pub struct ConcurrencyConfig {
     /// Maximum number of concurrent calls to one agent, 1 to 1000000; null for no limit, which also disables the
     /// adaptive limit. Default: 1000.
     pub max_per_agent: Option<NonZeroU32>,
+    /// Maximum number of concurrent calls of one caller to all agents, beyond it 429; null for no limit besides its
+    /// share of each agent. Default: null.
+    pub max_per_caller: Option<NonZeroU32>,
     /// Whether the gateway learns a lower limit for each agent from its latency, between `min_concurrency` and
     /// `max_per_agent`. The adaptive limit counts calls that wait for the first byte of a response. Default: true.
     pub adaptive: bool,
@@ -120,6 +132,7 @@ impl Default for ConcurrencyConfig {
     fn default() -> Self {
         Self {
             max_per_agent: Some(NonZeroU32::MIN.saturating_add(999)),
+            max_per_caller: None,
             adaptive: true,
             min_concurrency: 4,
             max_queued: 64,
@@ -144,6 +157,12 @@ impl LimitConfig {
                 "concurrency.min_concurrency: {} is out of bounds (1 to 1000)",
                 self.concurrency.min_concurrency
             ));
+        }
+        if !self.max_share.is_valid() {
+            problems.push("max_share: is out of bounds (more than 0, at most 1)".to_owned());
+        }
+        if !(ByteSize::from_kib(1 << 10)..=ByteSize::from_kib(64 << 20)).contains(&self.max_buffered_bodies) {
+            problems.push(format!("max_buffered_bodies: must be 1MiB to 64GiB, not {}", self.max_buffered_bodies));
         }
         let bounds = Duration::from_millis(2)..=Duration::from_secs(10);
         if self.max_scheduling_delay.is_some_and(|threshold| !bounds.contains(&threshold.get())) {

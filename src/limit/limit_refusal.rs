@@ -56,12 +56,10 @@ impl LimitExceeded {
             (_, LimitKind::Caller) => "Too many calls by this caller",
             (_, LimitKind::CallerAgent) => "Too many calls by this caller to this agent",
             (_, LimitKind::Search) => "Too many searches by this caller",
-            (
-                _,
-                LimitKind::Agent | LimitKind::Concurrency | LimitKind::AdaptiveConcurrency | LimitKind::LoadShedding,
-            ) => "Too many calls to this agent",
             (_, LimitKind::DailyQuota) => "The daily quota is used up",
             (_, LimitKind::MonthlyQuota) => "The monthly quota is used up",
+            // Of these kinds only the rate of an agent is a bucket.
+            _ => "Too many calls to this agent",
         };
         let (limit_header, policy_header) = self.status.header_values();
         let fault = Fault::new(FaultCode::RateLimited, text)

@@ -1,12 +1,14 @@
 //! Limits: rates per address, caller, caller-agent pair and agent; quotas per day and month; concurrency per agent;
-//! load shedding. Rates and quotas are counted in a [`LimitStore`], which may be in this process or shared; concurrency
+//! load shedding; and the shares of clients in what all of them use: concurrency, memory for bodies, WebSockets. Rates and quotas are counted in a [`LimitStore`], which may be in this process or shared; concurrency
 //! and load shedding concern this process only. A refusal is a fault: other modules identify the caller and write the
 //! response.
 
 mod adaptive_concurrency;
 mod agent_limits;
+mod body_budget;
 mod bucket_key;
 mod call_limiter;
+mod client_shares;
 mod clock;
 mod concurrency_limiter;
 mod concurrency_range;
@@ -20,8 +22,10 @@ mod limit_store;
 mod load_shedding;
 mod rate_buckets;
 mod rate_rule;
+mod websocket_counts;
 
 pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};
+pub use body_budget::BodyReservation;
 pub use bucket_key::{BucketKey, RateLimitKey};
 pub use call_limiter::CallLimiter;
 pub use config::{ConcurrencyConfig, LimitConfig, QuotaConfig, TierConfig};
@@ -30,6 +34,7 @@ pub use limit_refusal::{LimitExceeded, LimitRefusal};
 pub use limit_store::{BucketScope, DrawResult, LimitStore, SaveReason};
 pub use rate_buckets::RateBuckets;
 pub use rate_rule::{RateLimitStatus, RateRule};
+pub use websocket_counts::CountedWebSocket;
 
 #[cfg(test)]
 mod tests;

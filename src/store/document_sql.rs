@@ -31,6 +31,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     create index gatepost_deleted_ids_owner on gatepost_deleted_ids (owner, at);
     create index gatepost_deleted_ids_at on gatepost_deleted_ids (at);
 ",
+    super::tasks::CLIENTS_AND_SIZES,
 ];
 
 /// Table created before the first migration: the version of the schema, the identity and the counters of the store.

@@ -3,14 +3,14 @@
 use super::callback::CallbackConfig;
 use crate::{
     store::{self, DatabaseUrl, StoreLocation},
-    values::{ByteSize, ConfigDuration, ConfigPath},
+    values::{ByteSize, ConfigDuration, ConfigPath, MaxShare},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Tasks: calls that the gateway answers with a task to poll. Without this section every call is answered directly.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Tasks")]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskConfig {
@@ -35,10 +35,17 @@ pub struct TaskConfig {
     /// Maximum number of tasks of one caller; 1 to 100000. At the limit the oldest ended tasks are deleted; if none has
     /// ended, the call is refused. Default: 1000.
     pub max_tasks_per_caller: u32,
-    /// Maximum number of tasks of all callers; 1 to 1000000. Default: 100000.
+    /// Maximum number of tasks of all callers, of which one caller has `limits.max_share`; 1 to 1000000. Default: 100000.
     pub max_tasks: u32,
-    /// Maximum number of running tasks in one gateway; 1 to 100000. Default: 1000.
+    /// Maximum size of all stored tasks, of which one caller has `limits.max_share`; 1MiB to 1024GiB. A running task
+    /// counts with `max_result_size`. Default: 2GiB.
+    pub max_size: ByteSize,
+    /// Maximum number of running tasks in one gateway, of which one caller has `limits.max_share`; 1 to 100000. Default:
+    /// 1000.
     pub max_running: u32,
+    /// The share of tasks and streams that one caller may have: `limits.max_share`.
+    #[serde(skip)]
+    pub(super) max_share: MaxShare,
     /// Lease of a gateway that shares the database: without a heartbeat for this long, it counts as dead and its tasks
     /// as failed; 1s to 10m. Default: 15s.
     pub lease_ttl: ConfigDuration,
@@ -60,7 +67,8 @@ pub struct StreamResumeConfig {
     pub max_size: ByteSize,
     /// Maximum number of buffered events of one stream or task; 1 to 100000. Default: 1000.
     pub max_events: u32,
-    /// Maximum number of concurrent resumable streams; 0 to 100000. Further streams are not resumable. Default: 1000.
+    /// Maximum number of concurrent resumable streams, of which one caller has `limits.max_share`; 0 to 100000. Further
+    /// streams are not resumable. Default: 1000.
     pub max_streams: u32,
 }
 
@@ -88,7 +96,9 @@ impl Default for TaskConfig {
             max_result_size: ByteSize::from_kib(1_024),
             max_tasks_per_caller: 1_000,
             max_tasks: 100_000,
+            max_size: ByteSize::from_kib(2 << 20),
             max_running: 1_000,
+            max_share: MaxShare::default(),
             lease_ttl: ConfigDuration::from_secs(15),
             resume: Some(StreamResumeConfig::default()),
             callbacks: None,
@@ -97,6 +107,13 @@ impl Default for TaskConfig {
 }
 
 impl TaskConfig {
+    /// Returns this configuration with the share of one caller.
+    #[must_use]
+    pub fn with_max_share(mut self, max_share: MaxShare) -> Self {
+        self.max_share = max_share;
+        self
+    }
+
     /// Returns every unusable value, by its path within this section; checks nothing outside of it.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -121,6 +138,9 @@ impl TaskConfig {
         check_size("max_result_size", self.max_result_size);
         if let Some(resume) = &self.resume {
             check_size("resume.max_size", resume.max_size);
+        }
+        if self.max_size < ByteSize::from_kib(1 << 10) {
+            problems.push(format!("max_size: must be 1MiB to 1024GiB, not {}", self.max_size));
         }
         let resume = self.resume.clone().unwrap_or_default();
         let mut check_count = |path: &str, value: u32, range: RangeInclusive<u32>| {

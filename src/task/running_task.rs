@@ -5,6 +5,7 @@ use super::{
     sse_splitter::{EventChunk, SseSplitter, gateway_event},
     task_record::{Task, TaskOutcome, TaskState},
 };
+use crate::values::{ClientKey, CountedHold};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     sync::Arc,
@@ -20,8 +21,14 @@ pub struct RunningTask {
     state: Mutex<RunningTaskState>,
     changed: watch::Sender<u64>,
     canceled: watch::Sender<bool>,
-    /// Permit of the limit on running tasks, or on resumable streams.
-    _permit: OwnedSemaphorePermit,
+    _permit: RunPermit,
+}
+
+/// Permit of the limits on running tasks, or on resumable streams.
+#[derive(Debug)]
+pub(super) struct RunPermit {
+    pub(super) _of_all: OwnedSemaphorePermit,
+    pub(super) _of_client: CountedHold<ClientKey>,
 }
 
 #[derive(Debug)]
@@ -46,7 +53,7 @@ pub(super) struct TaskRead {
 }
 
 impl RunningTask {
-    pub(super) fn new(task: Task, owner: Arc<str>, limits: EventLimits, permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(task: Task, owner: Arc<str>, limits: EventLimits, permit: RunPermit) -> Self {
         let now = Instant::now();
         let state = RunningTaskState {
             task,

@@ -11,6 +11,7 @@ use crate::{
     net::{self, AddressPolicy, FetchClient},
     store::StoredTask,
     telemetry::Metrics,
+    values::ClientKey,
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -35,6 +36,8 @@ pub struct TaskServices<'a> {
 pub struct NewTask<'a> {
     /// The caller that owns it.
     pub owner: Arc<str>,
+    /// The client whose share it counts against.
+    pub client: ClientKey,
     /// Id of the agent.
     pub agent: &'a str,
     /// Operation; empty for the agent's default operation.

@@ -3,7 +3,7 @@
 use super::{
     config::TaskConfig,
     maintenance,
-    running_task::RunningTask,
+    running_task::{RunPermit, RunningTask},
     task_builder::{
         NewTask, TaskServices, build_callback_sender, event_limits, final_event_data, new_record, no_such_task,
     },
@@ -14,6 +14,7 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     store::{StoreLocation, TaskLimits, WriteRefusal, open_tasks},
     telemetry::Event,
+    values::{ClientKey, KeyedCounts},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);
 /// How long a gateway that stops waits for the task store.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of times that ended tasks are deleted to make room for one.
+const MAX_DELETIONS: usize = 8;
 /// Length of a task id.
 const ID_LENGTH: usize = 32;
 
@@ -34,6 +37,8 @@ pub struct TaskManager {
     pub(super) registry: Arc<TaskRegistry>,
     running_permits: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    running_of_clients: Arc<KeyedCounts<ClientKey>>,
+    streams_of_clients: Arc<KeyedCounts<ClientKey>>,
     /// Ends with the manager.
     maintenance: Mutex<JoinSet<()>>,
 }
@@ -73,6 +78,8 @@ impl TaskManager {
             registry,
             running_permits: semaphore(config.max_running),
             streams: semaphore(config.resume.as_ref().map_or(0, |resume| resume.max_streams)),
+            running_of_clients: Arc::default(),
+            streams_of_clients: Arc::default(),
         }))
     }
 
@@ -99,8 +106,8 @@ impl TaskManager {
     /// Starts a task and stores it.
     ///
     /// # Errors
-    /// `InvalidInput` for a callback URL that is not allowed, `RateLimited` when the caller has too many tasks,
-    /// `Overloaded` when there are too many tasks in total or the store is unavailable.
+    /// `InvalidInput` for a callback URL that is not allowed, `RateLimited` when the caller has too many tasks or its
+    /// share of those that run, `Overloaded` when there are too many tasks in total or the store is unavailable.
     pub async fn start_task(&self, new: NewTask<'_>) -> Result<Arc<RunningTask>> {
         let config = self.config();
         if let Some(url) = new.callback_url {
@@ -108,26 +115,46 @@ impl TaskManager {
         }
         let retry_after = config.poll_interval.get();
         let refuse = |code, message: &'static str| Fault::new(code, message).with_retry_after(retry_after);
-        let permit = Arc::clone(&self.running_permits).try_acquire_owned();
-        let permit = permit.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running"))?;
+        let max_running = config.max_share.of(config.max_running as usize);
+        let of_client = self.running_of_clients.try_hold(new.client, 1, max_running).ok_or_else(|| {
+            let text = format!(
+                "The caller has {max_running} running tasks, its share of {} (limits.max_share)",
+                config.max_running
+            );
+            Fault::new(FaultCode::RateLimited, text).with_retry_after(retry_after)
+        })?;
+        let of_all = Arc::clone(&self.running_permits).try_acquire_owned();
+        let of_all = of_all.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running"))?;
+        let permit = RunPermit { _of_all: of_all, _of_client: of_client };
         let now = OffsetDateTime::now_utc();
         let mut task = new_record(&new, now);
         task.expires =
             now + new.time_limit + DEADLINE_GRACE + self.registry.retention(&config, task.callback.is_some());
         let stored = task.to_stored(&new.owner, &self.registry.gateway_id, None);
-        let limits = TaskLimits { per_owner: config.max_tasks_per_caller, total: config.max_tasks };
-        let mut refusal = self.registry.store.insert(&stored, limits).await?;
-        if refusal == Some(WriteRefusal::OwnerLimit)
-            && self.registry.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
-        {
-            refusal = self.registry.store.insert(&stored, limits).await?;
+        let share = |max: u32| config.max_share.of_count(max);
+        let limits = TaskLimits {
+            per_owner: config.max_tasks_per_caller,
+            per_client: share(config.max_tasks),
+            total: config.max_tasks,
+            reserved_size: config.max_result_size.get(),
+            size_per_client: config.max_share.of(config.max_size.get()),
+            total_size: config.max_size.get(),
+        };
+        let mut refusal = self.registry.store.insert(&stored, new.client, limits).await?;
+        for _ in 0..MAX_DELETIONS {
+            if refusal != Some(WriteRefusal::OwnerLimit)
+                || !self.registry.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
+            {
+                break;
+            }
+            refusal = self.registry.store.insert(&stored, new.client, limits).await?;
         }
         match refusal {
             None => {}
             Some(WriteRefusal::OwnerLimit) => {
-                return Err(refuse(FaultCode::RateLimited, "The caller has too many tasks"));
+                return Err(refuse(FaultCode::RateLimited, "The caller has too many tasks, or too large ones"));
             }
-            Some(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks")),
+            Some(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks, or too large ones")),
         }
         let running = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
         running.push_gateway_event("status", &running.record().to_json(config.poll_interval.get()));
@@ -136,11 +163,13 @@ impl TaskManager {
     }
 
     /// Starts a stream that its caller reads at once and can resume by its id. `None` if resumable streams are turned
-    /// off or there are too many. A stream does not survive the process.
+    /// off, or there are too many of the client or in all. A stream does not survive the process.
     pub fn start_stream(&self, new: &NewTask<'_>) -> Option<Arc<RunningTask>> {
         let config = self.config();
-        config.resume.as_ref()?;
-        let permit = Arc::clone(&self.streams).try_acquire_owned().ok()?;
+        let max_streams = config.resume.as_ref()?.max_streams as usize;
+        let of_client = self.streams_of_clients.try_hold(new.client, 1, config.max_share.of(max_streams))?;
+        let of_all = Arc::clone(&self.streams).try_acquire_owned().ok()?;
+        let permit = RunPermit { _of_all: of_all, _of_client: of_client };
         let task = new_record(new, OffsetDateTime::now_utc());
         let running = Arc::new(RunningTask::new(task, Arc::clone(&new.owner), event_limits(&config, true), permit));
         // A stream is not stored.

@@ -11,6 +11,7 @@ use crate::{
     net::{self, AddressPolicy, FetchClient},
     store::StoreLocation,
     telemetry::Metrics,
+    values::{ClientKey, MaxShare},
 };
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -127,7 +128,12 @@ fn r80_a_lossless_buffer_evicts_no_unread_event() {
     assert!(!empty.fits(&chunk(2, 1)));
 }
 
+/// A manager in which one client may have all tasks.
 async fn manager(config: TaskConfig) -> (TempDir, Arc<TaskManager>) {
+    manager_with_shares(config.with_max_share(MaxShare::UNLIMITED)).await
+}
+
+async fn manager_with_shares(config: TaskConfig) -> (TempDir, Arc<TaskManager>) {
     let folder = TempDir::new().unwrap();
     let location = Some(StoreLocation::File(folder.path().join("tasks.db")));
     let network = net::NetworkConfig::default();
@@ -139,7 +145,8 @@ async fn manager(config: TaskConfig) -> (TempDir, Arc<TaskManager>) {
 
 fn new_task<'a>(owner: &str) -> NewTask<'a> {
     let time_limit = Duration::from_secs(60);
-    NewTask { owner: owner.into(), agent: "a", operation: "", request_id: "r", time_limit, callback_url: None }
+    let client = ClientKey::new(owner.bytes().fold(0, |hash, byte| hash * 31 + u64::from(byte)));
+    NewTask { owner: owner.into(), client, agent: "a", operation: "", request_id: "r", time_limit, callback_url: None }
 }
 
 #[tokio::test]
@@ -154,6 +161,57 @@ async fn r79_tasks_are_limited_per_caller_in_total_and_while_running() {
     assert_eq!(refused(manager.start_task(new_task("three")).await), FaultCode::Overloaded);
     let streams = manager.start_stream(&new_task("four")).unwrap();
     assert_eq!(manager.find("four", &streams.id()).await.unwrap().0.state, TaskState::Working);
+}
+
+#[tokio::test]
+async fn r79_one_client_with_many_users_has_its_share_of_tasks_and_of_those_that_run() {
+    let share_of = |code: crate::fault::Result<Arc<RunningTask>>| code.map(drop).unwrap_err();
+    let (_folder, manager) = manager_with_shares(TaskConfig { max_running: 4, ..TaskConfig::default() }).await;
+    let of_client = |user: &str| NewTask { client: ClientKey::new(7), ..new_task(user) };
+    let running = [
+        manager.start_task(of_client("user-1")).await.unwrap(),
+        manager.start_task(of_client("user-2")).await.unwrap(),
+    ];
+    let fault = share_of(manager.start_task(of_client("user-3")).await);
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::RateLimited, 429));
+    assert!(fault.message().contains("limits.max_share") && fault.retry_after_secs().is_some(), "{fault}");
+    let _other = manager.start_task(new_task("another")).await.unwrap();
+    drop(running);
+
+    let (_folder, manager) = manager_with_shares(TaskConfig { max_tasks: 4, ..TaskConfig::default() }).await;
+    let _two = [
+        manager.start_task(of_client("user-1")).await.unwrap(),
+        manager.start_task(of_client("user-2")).await.unwrap(),
+    ];
+    assert_eq!(share_of(manager.start_task(of_client("user-3")).await).code(), FaultCode::RateLimited);
+    let _other = manager.start_task(new_task("another")).await.unwrap();
+}
+
+#[tokio::test]
+async fn r79_a_running_task_counts_with_its_largest_result_and_an_ended_one_with_its_own_size() {
+    let size = |text: &str| text.parse::<crate::values::ByteSize>().unwrap();
+    let config = TaskConfig { max_size: size("5MiB"), max_result_size: size("1MiB"), ..TaskConfig::default() };
+    let (_folder, manager) = manager_with_shares(config).await;
+    let one = manager.start_task(new_task("one")).await.unwrap();
+    let _two = manager.start_task(new_task("one")).await.unwrap();
+    let refused = manager.start_task(new_task("one")).await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), FaultCode::RateLimited);
+    let _other = manager.start_task(new_task("another")).await.unwrap();
+    manager.end_and_save(&one, &TaskOutcome::Canceled).await;
+    let _three = manager.start_task(new_task("one")).await.unwrap();
+    let _fifth = manager.start_task(new_task("a third")).await.unwrap();
+    // What is left of the whole is less than one task reserves.
+    let refused = manager.start_task(new_task("a fourth")).await.map(drop).unwrap_err();
+    assert_eq!((refused.code(), refused.http_status()), (FaultCode::Overloaded, 503));
+}
+
+#[tokio::test]
+async fn r80_one_client_has_its_share_of_resumable_streams() {
+    let resume = StreamResumeConfig { max_streams: 2, ..StreamResumeConfig::default() };
+    let (_folder, manager) = manager_with_shares(TaskConfig { resume: Some(resume), ..TaskConfig::default() }).await;
+    let _first = manager.start_stream(&new_task("one")).unwrap();
+    assert!(manager.start_stream(&new_task("one")).is_none());
+    assert!(manager.start_stream(&new_task("two")).is_some());
 }
 
 #[tokio::test]

@@ -160,6 +160,8 @@ label! {
     ConnectionOutcome {
         Accepted "accepted" "The connection was accepted.";
         Refused "refused" "The connection was closed at once, because too many were open.";
+        RefusedByAddress "refused_address" "The connection was closed at once, because its address had too many open.";
+        RefusedHandshake "refused_handshake" "The connection was closed at once, because its address had too many TLS handshakes in progress.";
         HandshakeFailed "handshake_failed" "The TLS handshake failed or timed out.";
     }
 }
@@ -186,6 +188,10 @@ label! {
         MonthlyQuota "month" "The monthly quota of a caller.";
         Concurrency "concurrency" "The configured concurrency limit of an agent.";
         AdaptiveConcurrency "adaptive" "The adaptive concurrency limit of an agent.";
+        ConcurrencyShare "share" "The share of one caller of an agent's concurrency.";
+        CallerConcurrency "caller-concurrency" "The concurrent calls of a caller.";
+        BufferedBodies "bodies" "The memory for callers' bodies, in all or of one caller.";
+        WebSockets "websockets" "The open WebSockets, in all or of one caller.";
         LoadShedding "gateway" "Load shedding: the gateway is overloaded.";
     }
 }

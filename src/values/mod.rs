@@ -1,10 +1,12 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
 //! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
-//! hosts, entity tags, SHA-256, answers of stores. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
+//! hosts, entity tags, SHA-256, answers of stores, and counts of what clients hold. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
 mod accept_header;
 mod backoff;
+mod byte_rate;
 mod byte_size;
+mod client_key;
 mod config_path;
 mod duration;
 mod etag;
@@ -13,6 +15,8 @@ mod glob;
 mod host_name;
 mod http_date;
 pub mod json;
+mod keyed_counts;
+mod max_share;
 mod percent_encoding;
 mod rate;
 mod secret_ref;
@@ -21,7 +25,9 @@ mod store_answer;
 
 pub use accept_header::AcceptHeader;
 pub use backoff::{Backoff, jittered, random_duration};
+pub use byte_rate::ByteRate;
 pub use byte_size::ByteSize;
+pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;
 pub use etag::etag;
@@ -29,6 +35,8 @@ pub use file_stamp::FileStamp;
 pub use glob::Glob;
 pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
 pub use http_date::{format_http_date, parse_http_date};
+pub use keyed_counts::{CountedHold, KeyedCounts};
+pub use max_share::MaxShare;
 pub use percent_encoding::{decode_octet, form_decode, percent_decode, percent_encode, percent_encode_fragment};
 pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};

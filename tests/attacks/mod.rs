@@ -4,6 +4,7 @@
 mod callers;
 mod credentials;
 mod documents;
+mod shares;
 
 use crate::support::gateway::Gateway;
 

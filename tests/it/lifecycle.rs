@@ -293,7 +293,11 @@ async fn a_changed_certificate_is_reloaded_and_an_invalid_one_is_rejected() {
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_until_another_one_ends() {
     let echo = Agent::echo().await;
-    let gate = gateway().agent("echo", &echo).section("connections:\n  max_connections: 2\n").start().await;
+    let gate = gateway()
+        .agent("echo", &echo)
+        .section("connections:\n  max_connections: 2\n  max_connections_per_address: 2\n")
+        .start()
+        .await;
     let request = raw_request(&gate, "echo");
     let mut first = TcpStream::connect(gate.address()).await.unwrap();
     let second = TcpStream::connect(gate.address()).await.unwrap();

@@ -54,7 +54,7 @@ async fn r35_an_agent_offered_twice_its_capacity_keeps_its_throughput_and_latenc
     let agent = agent_with_capacity(capacity, work).await;
     // Only the agent is overloaded. A gateway that runs out of CPU has a test of its own.
     // The fixed limit bounds the calls that the agent queues until a limit is learnt.
-    let limits = "limits:\n  max_scheduling_delay: null\n  concurrency: {max_per_agent: 64}\n";
+    let limits = "limits:\n  max_share: 1\n  max_scheduling_delay: null\n  concurrency: {max_per_agent: 64}\n";
     let gate = gateway().agent("worker", &agent).section(limits).start().await;
     for (answer, _) in offer_load(&gate, rate * 0.7, Duration::from_secs(2)).await {
         answer.expect_ok();
@@ -92,8 +92,11 @@ async fn an_agent_with_mixed_latency_is_not_limited() {
         [vec![Step::Sleep(Duration::from_millis(if slow { 2_000 } else { 10 }))], json_response(&json!({}))].concat()
     })
     .await;
-    let gate =
-        gateway().agent("worker", &agent).section("limits:\n  concurrency: {max_per_agent: 100}\n").start().await;
+    let gate = gateway()
+        .agent("worker", &agent)
+        .section("limits:\n  max_share: 1\n  concurrency: {max_per_agent: 100}\n")
+        .start()
+        .await;
     for (answer, _) in offer_load(&gate, 100.0, Duration::from_secs(8)).await {
         answer.expect_ok();
     }

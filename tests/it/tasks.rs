@@ -231,8 +231,10 @@ async fn r79_the_default_store_is_beside_the_configuration() {
 #[tokio::test]
 async fn r79_tasks_beyond_the_limits_are_refused_with_retry_after() {
     let agent = Agent::with_steps(vec![Step::Hang]).await;
-    let gate =
-        gateway_with_tasks("  max_tasks_per_caller: 5\n  max_running: 8\n").agent("silent", &agent).start().await;
+    let gate = gateway_with_tasks("  max_tasks_per_caller: 5\n  max_running: 8\nlimits: {max_share: 1}\n")
+        .agent("silent", &agent)
+        .start()
+        .await;
     let calls = (0..40).map(|_| call_with_prefer(&gate, "silent", "respond-async"));
     let answers = futures_util::future::join_all(calls).await;
     let started: Vec<String> = answers.iter().filter(|answer| answer.status == 202).map(task_path).collect();

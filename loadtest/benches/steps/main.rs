@@ -84,7 +84,8 @@ fn bench_limits(steps: &mut StepGroup<'_>, fixture: &Fixture) {
     };
     let rate_limit_status = acquire().unwrap().unwrap();
     steps.bench_function("rate limit of a caller", |bencher| bencher.iter(acquire));
-    steps.bench_function("concurrency permit", |bencher| bencher.iter(|| limits.try_acquire_permit(&agent)));
+    let client = gatepost::values::ClientKey::new(1);
+    steps.bench_function("concurrency permit", |bencher| bencher.iter(|| limits.try_acquire_permit(&agent, client)));
     steps.bench_function("RateLimit and RateLimit-Policy", |bencher| {
         bencher.iter(|| black_box(&rate_limit_status).header_values());
     });

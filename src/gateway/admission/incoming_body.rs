@@ -3,6 +3,8 @@
 use crate::{
     fault::{Fault, FaultCode, Result},
     http_server::{BodyState, HttpSession},
+    limit::{BodyReservation, CallLimiter},
+    values::ClientKey,
 };
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -10,6 +12,25 @@ use std::time::Instant;
 
 /// Maximum memory in bytes that a declared length reserves before the body arrives.
 const MAX_INITIAL_CAPACITY: usize = 8 << 10;
+
+/// Whose share of the memory for bodies a buffered body uses.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct BodyAccount<'a> {
+    pub(in crate::gateway) limits: &'a CallLimiter,
+    pub(in crate::gateway) client: ClientKey,
+}
+
+/// A buffered body, and the memory that it uses: returned when the last part of the body is dropped.
+struct BufferedBody {
+    bytes: BytesMut,
+    _reservation: BodyReservation,
+}
+
+impl AsRef<[u8]> for BufferedBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A request body that is being read: with the connection's idle timeout between two reads, and a deadline for the
 /// whole body.
@@ -65,11 +86,16 @@ impl<'a> IncomingBody<'a> {
         self.unread = Some(bytes);
     }
 
-    /// Reads the whole body, at most `max_bytes`.
+    /// Reads the whole body, at most `max_bytes`. A body that arrives in one piece is not charged to the account.
     ///
     /// # Errors
-    /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408.
-    pub(in crate::gateway) async fn read_complete(&mut self, max_bytes: usize) -> Result<Bytes> {
+    /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408; 429 or 503 if the bodies of
+    /// the client, or of all, take too much memory.
+    pub(in crate::gateway) async fn read_complete(
+        &mut self,
+        max_bytes: usize,
+        account: BodyAccount<'_>,
+    ) -> Result<Bytes> {
         let declared_length = self.content_length().unwrap_or_default();
         if declared_length > max_bytes as u64 {
             return Err(body_too_large(max_bytes));
@@ -78,6 +104,8 @@ impl<'a> IncomingBody<'a> {
         if first.len() as u64 == declared_length && declared_length > 0 {
             return Ok(first);
         }
+        let mut reservation = account.limits.reserve_body(account.client);
+        reservation.grow_to(first.len())?;
         // The buffer grows with what arrives: a caller may declare a length and send nothing.
         let mut body = BytesMut::with_capacity(MAX_INITIAL_CAPACITY.min(declared_length as usize).max(first.len()));
         body.extend_from_slice(&first);
@@ -85,9 +113,16 @@ impl<'a> IncomingBody<'a> {
             if body.len() + bytes.len() > max_bytes {
                 return Err(body_too_large(max_bytes));
             }
+            reservation.grow_to(body.len() + bytes.len())?;
             body.extend_from_slice(&bytes);
         }
-        if body.len() > max_bytes { Err(body_too_large(max_bytes)) } else { Ok(body.freeze()) }
+        if body.len() > max_bytes {
+            return Err(body_too_large(max_bytes));
+        }
+        if body.is_empty() {
+            return Ok(Bytes::new());
+        }
+        Ok(Bytes::from_owner(BufferedBody { bytes: body, _reservation: reservation }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Step 8: the input. Selects the operation, validates the input against its schema, and splits batches. The agent
 //! receives the original bytes, never a re-serialisation.
 
-use super::incoming_body::IncomingBody;
+use super::incoming_body::{BodyAccount, IncomingBody};
 use crate::{
     contract::{self, CheckWork, JsonBounds},
     fault::{Fault, FaultCode, Result, Violation},
@@ -11,6 +11,7 @@ use crate::{
         header_names,
         route::{CompiledOperation, Route, is_json_content},
     },
+    values::ClientKey,
 };
 use bytes::Bytes;
 use http::HeaderMap;
@@ -58,6 +59,8 @@ pub(in crate::gateway) struct InputReader<'a> {
     pub(in crate::gateway) gateway: &'a Gateway,
     pub(in crate::gateway) route: &'a Route,
     pub(in crate::gateway) contract_config: &'a contract::ContractConfig,
+    /// The client whose share of the memory for bodies the body uses.
+    pub(in crate::gateway) client: ClientKey,
     pub(in crate::gateway) named_operation: Option<usize>,
     /// When the call must end.
     pub(in crate::gateway) deadline: Instant,
@@ -73,10 +76,14 @@ impl InputReader<'_> {
         let is_unvalidated = operation.is_some_and(|operation| operation.contract.input.is_none());
         if !is_unvalidated {
             content_negotiation::check_json_body(incoming.headers())?;
-        } else if incoming.detect_empty() || !may_be_batch(incoming.headers(), self.route) {
+        } else if incoming.detect_empty() {
             return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(Bytes::new())));
         } else {
+            // Read before the call takes its concurrency permit, which a caller that sends nothing would hold.
             let first = incoming.first_chunk().await?;
+            if !may_be_batch(incoming.headers(), self.route) {
+                return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(first)));
+            }
             if first_significant_byte(&first) != Some(b'[') {
                 // A buffered body can be retried where that is safe.
                 let is_complete = incoming.content_length() == Some(first.len() as u64) && !first.is_empty();
@@ -88,7 +95,8 @@ impl InputReader<'_> {
             }
             incoming.unread(first);
         }
-        let bytes = incoming.read_complete(self.contract_config.max_body_size.get()).await?;
+        let account = BodyAccount { limits: &self.gateway.limits, client: self.client };
+        let bytes = incoming.read_complete(self.contract_config.max_body_size.get(), account).await?;
         self.check_complete(bytes).await
     }
 

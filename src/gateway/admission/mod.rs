@@ -1,4 +1,4 @@
-//! Admission (steps 3 and 5 to 9): every check that a call passes before it may be sent to an agent, in one list
+//! Admission (steps 3, 5 to 8 and 10): every check that a call passes before it may be sent to an agent, in one list
 //! ([`pipeline`]). HTTP calls, WebSocket handshakes and messages, pipeline steps, batches, background calls and the
 //! tasks of the MQTT bridge all pass it, and nothing else builds an [`Admitted`].
 
@@ -9,8 +9,8 @@ mod input_validation;
 mod pipeline;
 
 pub(super) use admission_recorder::AdmissionRecorder;
-pub(super) use agent_authorization::{AgentAuthorization, CallerContext, may_call, owner_key};
-pub(super) use incoming_body::{IncomingBody, body_too_large};
+pub(super) use agent_authorization::{AgentAuthorization, CallerContext, may_call, owner_key, rate_limit_account};
+pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
 pub(super) use pipeline::{
     AdmissionPipeline, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, CheckedCall, InputSource,

@@ -1,5 +1,5 @@
 //! The list of checks. Its stages are types, each made only by the one before: [`AuthorizedCall`] (steps 5 to 7, and
-//! what the head says of step 8), [`CheckedCall`] (step 8) and [`Admitted`] (step 9). A check that is added here holds
+//! what the head says of step 8), [`CheckedCall`] (step 8) and [`Admitted`] (step 10). A check that is added here holds
 //! for every front end.
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{
     idempotency,
     limit::{LatencySample, Permit, RateLimitStatus},
     transport::{self, Admission},
-    values::StoreAnswer,
+    values::{ClientKey, StoreAnswer},
 };
 use bytes::Bytes;
 use http::HeaderValue;
@@ -85,6 +85,8 @@ pub(in crate::gateway) struct AdmissionPipeline<'a> {
 pub(in crate::gateway) struct AuthorizedCall {
     route: Arc<Route>,
     caller: Arc<Caller>,
+    /// The client whose shares the call counts against.
+    client: ClientKey,
     peer: IpAddr,
     rate_limit_status: Option<RateLimitStatus>,
     named_operation: Option<usize>,
@@ -97,12 +99,11 @@ pub(in crate::gateway) struct AuthorizedCall {
     idempotency_key: Option<String>,
 }
 
-/// A call with a valid input. It holds a concurrency permit, unless it has an idempotency key: a call that waits for
-/// the answer of another call needs none.
+/// A call with a valid input. It holds no concurrency permit: a caller that sends its body slowly, or waits for the
+/// answer of another call with its idempotency key, keeps no other caller from the agent.
 pub(in crate::gateway) struct CheckedCall {
     authorized: AuthorizedCall,
     operation: usize,
-    permit: Option<Permit>,
     pub(in crate::gateway) input: CallInput,
 }
 
@@ -111,6 +112,8 @@ pub(in crate::gateway) struct CheckedCall {
 pub(in crate::gateway) struct Admitted {
     route: Arc<Route>,
     caller: Arc<Caller>,
+    /// The client whose shares the call counts against.
+    client: ClientKey,
     peer: IpAddr,
     rate_limit_status: Option<RateLimitStatus>,
     operation: usize,
@@ -159,6 +162,7 @@ impl AdmissionPipeline<'_> {
         check_page_access(config.cors.as_ref(), route.upstream.is_local(), headers, address)?;
         route.ensure_active()?;
         let account = rate_limit_account(&caller, address);
+        let client = account.client();
         let rate_limit_status = gateway.limits.acquire_for_calls(&route.limits, &account, request.calls).await?;
         let session_hash = session_hash(headers, request.query, &caller)?;
         let delegation_chain = self.extend_delegation_chain(record, request, &route, &caller)?;
@@ -177,6 +181,7 @@ impl AdmissionPipeline<'_> {
         Ok(AuthorizedCall {
             route,
             caller,
+            client,
             peer: address,
             rate_limit_status,
             named_operation,
@@ -189,7 +194,7 @@ impl AdmissionPipeline<'_> {
         })
     }
 
-    /// Reads and checks the input (step 8).
+    /// Reads and checks the input (step 8). Of an input that is not checked, only the first bytes are read.
     ///
     /// # Errors
     /// The fault with which the call is refused.
@@ -199,11 +204,6 @@ impl AdmissionPipeline<'_> {
         authorized: AuthorizedCall,
         source: InputSource<'_>,
     ) -> Result<CheckedCall> {
-        let permit = if authorized.idempotency_key.is_none() {
-            Some(self.gateway.limits.acquire_permit(&authorized.route.limits).await?)
-        } else {
-            None
-        };
         let reader = self.input_reader(&authorized, record.buffered_input());
         let (operation, input) = match source {
             InputSource::Body(session) => {
@@ -219,26 +219,24 @@ impl AdmissionPipeline<'_> {
                 // The messages name their operations; the handshake is recorded with the one that it names.
                 authorized.named_operation.into_iter().for_each(|operation| record.record_operation(operation));
                 let operation = authorized.named_operation.unwrap_or_default();
-                return Ok(CheckedCall { authorized, operation, permit, input: CallInput::Complete(Bytes::new()) });
+                return Ok(CheckedCall { authorized, operation, input: CallInput::Complete(Bytes::new()) });
             }
         };
         record.record_operation(operation);
-        Ok(CheckedCall { authorized, operation, permit, input })
+        Ok(CheckedCall { authorized, operation, input })
     }
 
-    /// Builds the proof (step 9); first acquires the concurrency permit, if the call holds none.
+    /// Acquires the concurrency permit and builds the proof (step 10).
     ///
     /// # Errors
-    /// 503, when the agent has no free slot.
+    /// 503 when the agent has no free slot, 429 when the caller has its share.
     pub(in crate::gateway) async fn admit(&self, checked: CheckedCall) -> Result<AdmittedCall> {
-        let CheckedCall { authorized, operation, permit, input } = checked;
-        let permit = match permit {
-            Some(permit) => permit,
-            None => self.gateway.limits.acquire_permit(&authorized.route.limits).await?,
-        };
+        let CheckedCall { authorized, operation, input } = checked;
+        let permit = self.gateway.limits.acquire_permit(&authorized.route.limits, authorized.client).await?;
         let admitted = Admitted {
             route: authorized.route,
             caller: authorized.caller,
+            client: authorized.client,
             peer: authorized.peer,
             rate_limit_status: authorized.rate_limit_status,
             operation,
@@ -302,6 +300,7 @@ impl AdmissionPipeline<'_> {
             gateway: self.gateway,
             route: &authorized.route,
             contract_config: &self.config.contract,
+            client: authorized.client,
             named_operation: authorized.named_operation,
             deadline: authorized.deadline,
             buffered_input,
@@ -391,6 +390,11 @@ impl CheckedCall {
         &self.authorized.caller
     }
 
+    /// Returns the client whose shares the call counts against.
+    pub(in crate::gateway) fn client(&self) -> ClientKey {
+        self.authorized.client
+    }
+
     /// Returns the rate limit that the call is closest to.
     pub(in crate::gateway) fn rate_limit_status(&self) -> Option<&RateLimitStatus> {
         self.authorized.rate_limit_status.as_ref()
@@ -421,6 +425,11 @@ impl Admitted {
     /// Returns the caller.
     pub(in crate::gateway) fn caller(&self) -> &Caller {
         &self.caller
+    }
+
+    /// Returns the client whose shares the call counts against.
+    pub(in crate::gateway) fn client(&self) -> ClientKey {
+        self.client
     }
 
     /// Returns the address of the caller.

@@ -1,10 +1,11 @@
-//! Step 10: a call with a repeated idempotency key gets the stored response of the first call, or waits for it (R45).
+//! Step 9: a call with a repeated idempotency key gets the stored response of the first call, or waits for it (R45).
 
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
     gateway::{call::CallResult, exchange::Exchange, header_names::IDEMPOTENT_REPLAYED, response::CompleteReply},
     idempotency::{FirstCallClaim, FirstOutcome, KeyLookup, KeyedRequest},
     telemetry::Event,
+    values::ClientKey,
 };
 use http::HeaderValue;
 use std::{
@@ -19,6 +20,8 @@ const REPLAYED: &str = "Idempotent-Replayed";
 pub(in crate::gateway) struct ScopedKey<'a> {
     /// The caller.
     pub(in crate::gateway) owner: &'a Arc<str>,
+    /// The client whose share the key counts against.
+    pub(in crate::gateway) client: ClientKey,
     /// The agent, or the path of pipelines.
     pub(in crate::gateway) target: &'a Arc<str>,
     pub(in crate::gateway) key: &'a str,
@@ -42,9 +45,10 @@ pub(in crate::gateway) async fn claim_key(
     scoped_key: ScopedKey<'_>,
     deadline: Instant,
 ) -> CallResult<ClaimOutcome> {
-    let ScopedKey { owner, target, key, digest } = scoped_key;
+    let ScopedKey { owner, client, target, key, digest } = scoped_key;
     let outcome = loop {
-        match exchange.config.idempotency.look_up_or_claim(&KeyedRequest { owner, target, key, digest }).await? {
+        match exchange.config.idempotency.look_up_or_claim(&KeyedRequest { owner, client, target, key, digest }).await?
+        {
             KeyLookup::Claimed(claim) => return Ok(ClaimOutcome::First(claim)),
             KeyLookup::Completed(outcome) => break outcome,
             KeyLookup::InProgress(first_call) => {

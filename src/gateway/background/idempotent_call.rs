@@ -42,7 +42,7 @@ pub(in crate::gateway) async fn claim_or_replay(
     let owner = owner_key(checked.caller(), exchange.connection.peer_address.ip());
     let target = checked.route().agent.id.to_shared_str();
     let digest = request_digest(exchange.session.head(), checked);
-    let scoped_key = ScopedKey { owner: &owner, target: &target, key, digest };
+    let scoped_key = ScopedKey { owner: &owner, client: checked.client(), target: &target, key, digest };
     let outcome = match claim_key(exchange, scoped_key, checked.deadline()).await? {
         ClaimOutcome::First(claim) => return Ok(KeyOutcome::First(claim)),
         ClaimOutcome::Completed(outcome) => outcome,

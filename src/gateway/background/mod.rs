@@ -1,4 +1,4 @@
-//! Calls that go on without their caller: with an idempotency key (step 10), or as tasks.
+//! Calls that go on without their caller: with an idempotency key (step 9), or as tasks.
 
 mod background_call;
 mod idempotency_claim;

@@ -101,7 +101,8 @@ async fn authorize_steps(
 /// Runs the pipeline, or returns the stored response of the first run.
 async fn run_once(exchange: &mut Exchange<'_>, run: PipelineRun, key: PipelineKey) -> CallResult<DirectoryResponse> {
     let PipelineKey { owner, key, digest } = key;
-    let scoped_key = ScopedKey { owner: &owner, target: &PIPELINE_SCOPE.into(), key: &key, digest };
+    let scoped_key =
+        ScopedKey { owner: &owner, client: exchange.client(), target: &PIPELINE_SCOPE.into(), key: &key, digest };
     match claim_key(exchange, scoped_key, run.deadline).await? {
         ClaimOutcome::First(claim) => {
             let result = exchange.wait_unless_caller_leaves(spawn_run(run, claim)).await?;

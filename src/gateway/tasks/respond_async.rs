@@ -68,6 +68,7 @@ pub(in crate::gateway) async fn respond_with_task(
     let version = admitted.version().and_then(|version| version.label.clone());
     let new_task = NewTask {
         owner: owner_key(admitted.caller(), admitted.peer()),
+        client: admitted.client(),
         agent: agent.route.agent.id.as_str(),
         operation: &admitted.operation().name,
         request_id: exchange.call.id(),

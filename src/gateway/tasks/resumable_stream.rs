@@ -34,6 +34,7 @@ pub(in crate::gateway) fn detach_stream(
     let Some(manager) = &exchange.config.tasks else { return Err(Box::new(reply)) };
     let new_task = NewTask {
         owner: owner_key(admitted.caller(), admitted.peer()),
+        client: admitted.client(),
         agent: admitted.agent_route().agent.id.as_str(),
         operation: &admitted.operation().name,
         request_id: exchange.call.id(),

@@ -13,6 +13,9 @@ pub struct CallerWebSocketConfig {
     /// page. Clients that send no `Origin` (everything but browsers) need no entry. Default: none, so only pages of the
     /// gateway's own host.
     pub allowed_origins: Vec<String>,
+    /// Maximum number of open WebSockets, of which one caller has `limits.max_share`; further ones are refused with 503,
+    /// or with 429 beyond the caller's share. At least 1. Default: 5000.
+    pub max_connections: usize,
     /// The largest message of a caller, and of an answer in one message; 1KiB to 64MiB. Default: 1MiB.
     pub max_message_size: ByteSize,
     /// How long a WebSocket may stay open without a message in either direction; longer than 0s. Default: 5m.
@@ -32,6 +35,7 @@ impl Default for CallerWebSocketConfig {
     fn default() -> Self {
         Self {
             allowed_origins: Vec::new(),
+            max_connections: 5_000,
             max_message_size: ByteSize::from_kib(1 << 10),
             idle_timeout: ConfigDuration::from_secs(300),
             ping_interval: ConfigDuration::from_secs(20),
@@ -54,6 +58,9 @@ impl CallerWebSocketConfig {
         }
         if !(1 << 10..=64 << 20).contains(&self.max_message_size.get()) {
             problems.push("max_message_size: must be between 1KiB and 64MiB".to_owned());
+        }
+        if self.max_connections == 0 {
+            problems.push("max_connections: must be at least 1".to_owned());
         }
         for (duration, name) in [
             (self.idle_timeout, "idle_timeout"),

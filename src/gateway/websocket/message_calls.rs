@@ -103,6 +103,8 @@ impl MessageCalls<'_> {
             if let Err(end) = result {
                 return end;
             }
+            // A message that arrived meanwhile is counted with the one that was handled, and from now on not at all.
+            self.session.message_memory.release();
         }
     }
 

@@ -80,6 +80,7 @@ impl<'a> MessageRelay<'a> {
                     if let Some(session_end) = self.forward_to_agent(event, &mut agent, rules).await {
                         break session_end;
                     }
+                    self.session.message_memory.release();
                 }
                 RelayEvent::Agent(event @ (WebSocketEvent::Text(_) | WebSocketEvent::Binary(_))) => {
                     self.forward_to_caller(event, rules).await;

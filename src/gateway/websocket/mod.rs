@@ -6,6 +6,7 @@ mod caller_message;
 mod config;
 mod handshake;
 mod message_calls;
+mod message_memory;
 mod message_policy;
 mod message_relay;
 mod message_splitter;

@@ -35,19 +35,28 @@ impl SessionRunner {
             pong_timeout: session.config.pong_timeout.get(),
             write_timeout: session.connection.limits.body_idle_timeout.get(),
         };
-        let mut caller = WebSocketConnection::new(Box::new(io), WebSocketPeer::Caller, read_ahead, limits).await;
+        let mut caller = WebSocketConnection::new(
+            Box::new(session.message_memory.metered(io)),
+            WebSocketPeer::Caller,
+            read_ahead,
+            limits,
+        )
+        .await;
         let end = match agent {
             Some(agent) => MessageRelay::new(&mut session, &mut caller, &agent.admitted).run(*agent.socket).await,
             None => MessageCalls { session: &session }.serve(&mut caller).await,
         };
         (session.call.stats.bytes_in, session.call.stats.bytes_out) = (caller.received_bytes, caller.sent_bytes);
-        let (state, close_frame) = match end {
-            SessionEnd::Orderly(close_frame) => (CallState::Answered(101), close_frame),
-            SessionEnd::CallerLost(WebSocketError::Disconnected) => (CallState::CallerGone(101), None),
-            SessionEnd::CallerLost(error) => {
+        let (state, close_frame) = match (end, session.message_memory.take_refusal()) {
+            (SessionEnd::CallerLost(_), Some(fault)) => {
+                (CallState::FailedMidResponse(101, fault), Some((1013, "Try again later")))
+            }
+            (SessionEnd::Orderly(close_frame), _) => (CallState::Answered(101), close_frame),
+            (SessionEnd::CallerLost(WebSocketError::Disconnected), _) => (CallState::CallerGone(101), None),
+            (SessionEnd::CallerLost(error), _) => {
                 (CallState::FailedMidResponse(101, caller_fault(&error)), error.close_frame())
             }
-            SessionEnd::AgentLost(fault) => {
+            (SessionEnd::AgentLost(fault), _) => {
                 (CallState::FailedMidResponse(101, fault), Some((1011, "The agent failed")))
             }
         };

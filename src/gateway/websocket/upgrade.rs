@@ -3,6 +3,7 @@
 
 use super::{
     handshake::WebSocketHandshake,
+    message_memory::MessageMemory,
     session_runner::{AgentWebSocket, SessionRunner},
     websocket_session::WebSocketSession,
 };
@@ -59,6 +60,8 @@ pub(in crate::gateway) async fn upgrade_websocket(
     let authorized = admission.authorize(exchange.call, &request).await?;
     let requested_version = authorized.requested_version().cloned();
     let checked = admission.check_input(exchange.call, authorized, InputSource::None).await?;
+    let client = checked.client();
+    let counted = exchange.gateway.limits.count_websocket(client, config.websockets.max_connections)?;
     let AdmittedCall { admitted, .. } = admission.admit(checked).await?;
     let forwarded = exchange.forwarded_header();
     let socket = open_agent_socket(exchange, &admitted, &handshake.headers, &forwarded).await?;
@@ -95,6 +98,8 @@ pub(in crate::gateway) async fn upgrade_websocket(
         config: config.websockets.clone(),
         expires_at: Instant::now() + config.websockets.max_connection_age.get(),
         agent_close: None,
+        message_memory: MessageMemory::new(exchange.gateway, client),
+        _counted: counted,
     };
     let runner = SessionRunner { session, agent: agent_socket };
     Ok(ServeOutcome::Upgraded(UpgradedConnection::new(move |io, read_ahead| Box::pin(runner.run(io, read_ahead)))))

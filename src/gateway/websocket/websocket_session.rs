@@ -1,9 +1,10 @@
 //! The state of a caller's WebSocket, and how a session ends.
 
-use super::config::CallerWebSocketConfig;
+use super::{config::CallerWebSocketConfig, message_memory::MessageMemory};
 use crate::{
     fault::Fault,
     gateway::{admission::CallerContext, call::Call, caller_connection::CallerConnection, gateway_state::Gateway},
+    limit::CountedWebSocket,
     transport::WebSocketError,
 };
 use http::{HeaderMap, HeaderValue};
@@ -33,6 +34,10 @@ pub(super) struct WebSocketSession {
     pub(super) expires_at: Instant,
     /// The task that closes the agent's side.
     pub(super) agent_close: Option<JoinHandle<()>>,
+    /// The memory of the message that the caller sends.
+    pub(super) message_memory: MessageMemory,
+    /// This WebSocket among those of its caller.
+    pub(super) _counted: CountedWebSocket,
 }
 
 /// Why a WebSocket session ends.

@@ -5,8 +5,7 @@ use crate::{
     idempotency::{
         config::IdempotencyConfig,
         first_outcome::FirstOutcome,
-        idempotency_store::{ClaimedKey, IdempotencyStore, KeyRefusal, StoredKey},
-        key_hash::KeyHash,
+        idempotency_store::{ClaimedKey, IdempotencyStore, KeyRefusal, NewKey, StoredKey},
     },
     values::StoreAnswer,
 };
@@ -34,11 +33,11 @@ impl InProcessIdempotencyStore {
 }
 
 impl IdempotencyStore for InProcessIdempotencyStore {
-    fn look_up_or_claim(&self, key: KeyHash, digest: [u8; 32]) -> StoreAnswer<'_, Result<StoredKey, KeyRefusal>> {
+    fn look_up_or_claim(&self, key: NewKey) -> StoreAnswer<'_, Result<StoredKey, KeyRefusal>> {
         let config = self.config.load();
         let mut table = self.table.lock();
         table.remove_expired(Instant::now(), config.ttl.get());
-        StoreAnswer::Ready(table.look_up_or_claim(key, digest, &config))
+        StoreAnswer::Ready(table.look_up_or_claim(key, &config))
     }
 
     fn complete(&self, claimed: ClaimedKey, outcome: FirstOutcome) -> StoreAnswer<'static, ()> {

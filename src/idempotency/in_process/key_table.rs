@@ -1,14 +1,19 @@
-//! Table of idempotency keys. A call in progress is never dropped, because it could then be made twice.
+//! Table of idempotency keys. A call in progress is never dropped, because it could then be made twice; nor is a key
+//! dropped to make room for the keys of a client that has more of them.
 
-use crate::idempotency::{
-    config::IdempotencyConfig,
-    first_call_waiter::FirstCallWaiter,
-    first_outcome::FirstOutcome,
-    idempotency_store::{ClaimedKey, KeyRefusal, StoredKey},
-    key_hash::KeyHash,
+use super::client_table::ClientTable;
+use crate::{
+    idempotency::{
+        config::IdempotencyConfig,
+        first_call_waiter::FirstCallWaiter,
+        first_outcome::FirstOutcome,
+        idempotency_store::{ClaimedKey, KeyRefusal, NewKey, StoredKey},
+        key_hash::KeyHash,
+    },
+    values::ClientKey,
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -29,13 +34,16 @@ struct KeyEntry {
     digest: [u8; 32],
     state: watch::Sender<FirstCallState>,
     size: usize,
+    client: ClientKey,
     claim_number: u64,
+    /// The number of the completion, in the order of completion; `None` while the call is in progress.
+    completion: Option<u64>,
 }
 
 #[derive(Debug)]
 struct CompletedCall {
     ended_at: Instant,
-    claimed: ClaimedKey,
+    key: KeyHash,
 }
 
 /// The keys, and the completed calls in the order in which they are dropped.
@@ -43,21 +51,21 @@ struct CompletedCall {
 pub(super) struct KeyTable {
     entries: HashMap<KeyHash, KeyEntry>,
     /// Completed calls, in the order of completion.
-    completed: VecDeque<CompletedCall>,
-    /// The completed calls whose responses are stored, in the same order.
-    with_response: VecDeque<ClaimedKey>,
+    completed: BTreeMap<u64, CompletedCall>,
+    clients: ClientTable,
     size: usize,
-    last_claim_number: u64,
+    /// The number of the last claim or completion.
+    last_number: u64,
 }
 
 impl KeyTable {
     /// Looks up a key, and claims it if it is new and there is room.
     pub(super) fn look_up_or_claim(
         &mut self,
-        key: KeyHash,
-        digest: [u8; 32],
+        new_key: NewKey,
         config: &IdempotencyConfig,
     ) -> Result<StoredKey, KeyRefusal> {
+        let NewKey { key, digest, client } = new_key;
         if let Some(entry) = self.entries.get(&key) {
             if entry.digest != digest {
                 return Err(KeyRefusal::DifferentRequest);
@@ -67,99 +75,127 @@ impl KeyTable {
                 _ => StoredKey::InProgress(FirstCallWaiter::new(wait_for_outcome(entry.state.subscribe()))),
             });
         }
-        if !self.make_room(1, ENTRY_OVERHEAD, config) {
-            return Err(KeyRefusal::TooManyInProgress);
-        }
-        self.last_claim_number += 1;
-        let claim_number = self.last_claim_number;
-        self.size += ENTRY_OVERHEAD;
+        self.make_room(client, 1, ENTRY_OVERHEAD, config)?;
+        let claim_number = self.next_number();
         let state = watch::Sender::new(FirstCallState::Running);
-        self.entries.insert(key, KeyEntry { digest, state, size: ENTRY_OVERHEAD, claim_number });
+        self.size += ENTRY_OVERHEAD;
+        self.clients.add(client, 1, ENTRY_OVERHEAD);
+        let entry = KeyEntry { digest, state, size: ENTRY_OVERHEAD, client, claim_number, completion: None };
+        self.entries.insert(key, entry);
         Ok(StoredKey::Claimed(ClaimedKey { key, claim_number }))
     }
 
     /// Completes a call. A response that is too large is not stored.
     pub(super) fn complete(&mut self, claimed: ClaimedKey, outcome: FirstOutcome, config: &IdempotencyConfig) {
-        if self.running_entry(claimed).is_none() {
-            return;
-        }
+        let Some(client) = self.running_entry(claimed).map(|entry| entry.client) else { return };
         let size = outcome.response_size();
-        let is_stored = size <= config.max_response_size.get() && self.make_room(0, size, config);
+        let is_stored = size <= config.max_response_size.get() && self.make_room(client, 0, size, config).is_ok();
         let stored = if is_stored { outcome } else { FirstOutcome::NotStored };
         let size = if is_stored { size } else { 0 };
+        let completion = self.next_number();
         self.size += size;
+        self.clients.add(client, 0, size);
         if let Some(entry) = self.running_entry(claimed) {
             entry.size += size;
+            entry.completion = Some(completion);
             entry.state.send_replace(FirstCallState::Done(stored));
         }
-        self.completed.push_back(CompletedCall { ended_at: Instant::now(), claimed });
-        if size > 0 {
-            self.with_response.push_back(claimed);
-        }
+        self.completed.insert(completion, CompletedCall { ended_at: Instant::now(), key: claimed.key });
+        self.clients.record_completion(client, completion, size > 0);
     }
 
     /// Releases the key of a call that did not reach its agent.
     pub(super) fn release(&mut self, claimed: ClaimedKey) {
         if self.running_entry(claimed).is_some()
-            && let Some(entry) = self.entries.remove(&claimed.key)
+            && let Some(entry) = self.remove(&claimed.key)
         {
-            self.size -= entry.size;
             entry.state.send_replace(FirstCallState::Abandoned);
         }
     }
 
     /// Drops the keys whose calls ended `ttl` ago.
     pub(super) fn remove_expired(&mut self, now: Instant, ttl: Duration) {
-        while self.completed.front().is_some_and(|call| now.duration_since(call.ended_at) >= ttl) {
-            self.remove_oldest();
+        while let Some(oldest) = self.completed.first_entry()
+            && now.duration_since(oldest.get().ended_at) >= ttl
+        {
+            let key = oldest.get().key;
+            self.remove(&key);
         }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     fn running_entry(&mut self, claimed: ClaimedKey) -> Option<&mut KeyEntry> {
-        let is_running = |entry: &&mut KeyEntry| matches!(*entry.state.borrow(), FirstCallState::Running);
-        self.claimed_entry(claimed).filter(is_running)
+        let entry = self.entries.get_mut(&claimed.key)?;
+        (entry.claim_number == claimed.claim_number && entry.completion.is_none()).then_some(entry)
     }
 
-    fn claimed_entry(&mut self, claimed: ClaimedKey) -> Option<&mut KeyEntry> {
-        self.entries.get_mut(&claimed.key).filter(|entry| entry.claim_number == claimed.claim_number)
-    }
-
-    /// Drops the key of the call that ended first. Returns whether there was one.
-    fn remove_oldest(&mut self) -> bool {
-        let Some(CompletedCall { claimed, .. }) = self.completed.pop_front() else { return false };
-        self.with_response.pop_front_if(|oldest| *oldest == claimed);
-        if self.claimed_entry(claimed).is_some()
-            && let Some(entry) = self.entries.remove(&claimed.key)
-        {
-            self.size -= entry.size;
+    /// Drops a key.
+    fn remove(&mut self, key: &KeyHash) -> Option<KeyEntry> {
+        let entry = self.entries.remove(key)?;
+        self.size -= entry.size;
+        if let Some(completion) = entry.completion {
+            self.completed.remove(&completion);
+            self.clients.forget_completion(entry.client, completion);
         }
+        self.clients.subtract(entry.client, 1, entry.size);
+        Some(entry)
+    }
+
+    /// Drops the key of a completed call. Returns whether there is one.
+    fn remove_completed(&mut self, completion: Option<u64>) -> bool {
+        let key = completion.and_then(|completion| self.completed.get(&completion)).map(|call| call.key);
+        key.is_some_and(|key| self.remove(&key).is_some())
+    }
+
+    /// Drops the response of a completed call and keeps its key, so that its call is not repeated. Returns whether there
+    /// is one.
+    fn drop_response(&mut self, completion: Option<u64>) -> bool {
+        let Some(call) = completion.and_then(|completion| self.completed.get(&completion)) else { return false };
+        let Some(entry) = self.entries.get_mut(&call.key) else { return false };
+        let response_size = entry.size - ENTRY_OVERHEAD;
+        entry.size = ENTRY_OVERHEAD;
+        entry.state.send_replace(FirstCallState::Done(FirstOutcome::NotStored));
+        self.size -= response_size;
+        self.clients.forget_response(entry.client, completion.unwrap_or_default());
+        self.clients.subtract(entry.client, 0, response_size);
         true
     }
 
-    /// Drops the oldest response and keeps its key, so that its call is not repeated. Returns whether there was one.
-    fn drop_oldest_response(&mut self) -> bool {
-        let Some(claimed) = self.with_response.pop_front() else { return false };
-        if let Some(entry) = self.claimed_entry(claimed) {
-            let response_size = entry.size - ENTRY_OVERHEAD;
-            entry.size = ENTRY_OVERHEAD;
-            entry.state.send_replace(FirstCallState::Done(FirstOutcome::NotStored));
-            self.size -= response_size;
+    /// Makes room for new entries and bytes of a client: drops old responses, and for an entry old entries, of the client
+    /// if it has its share, otherwise of the client that has the most.
+    fn make_room(
+        &mut self,
+        client: ClientKey,
+        entries: usize,
+        bytes: usize,
+        config: &IdempotencyConfig,
+    ) -> Result<(), KeyRefusal> {
+        let (max_keys, max_size) = (config.max_keys as usize, config.max_size.get());
+        let (own_keys, own_size) = (config.max_share.of(max_keys), config.max_share.of(max_size));
+        if bytes > own_size {
+            return Err(KeyRefusal::TooManyOfClient);
         }
-        true
-    }
-
-    /// Makes room for new entries and bytes: drops old responses, then old entries. Returns whether there is room.
-    fn make_room(&mut self, entries: usize, bytes: usize, config: &IdempotencyConfig) -> bool {
-        if bytes > config.max_size.get() {
-            return false;
-        }
-        while self.size + bytes > config.max_size.get() && self.drop_oldest_response() {}
-        while self.entries.len() + entries > config.max_keys as usize || self.size + bytes > config.max_size.get() {
-            if !self.remove_oldest() {
-                return false;
+        while self.clients.size_of(client) + bytes > own_size
+            && self.drop_response(self.clients.oldest_response(client))
+        {}
+        while self.clients.keys_of(client) + entries > own_keys || self.clients.size_of(client) + bytes > own_size {
+            // A key is worth more than a response: without it a call is repeated.
+            if entries == 0 || !self.remove_completed(self.clients.oldest_completion(client)) {
+                let is_share = !config.max_share.is_unlimited();
+                return Err(if is_share { KeyRefusal::TooManyOfClient } else { KeyRefusal::TooManyInProgress });
             }
         }
-        true
+        while self.size + bytes > max_size && self.drop_response(self.clients.oldest_response_of_largest()) {}
+        while self.entries.len() + entries > max_keys || self.size + bytes > max_size {
+            if entries == 0 || !self.remove_completed(self.clients.oldest_completion_of_largest()) {
+                return Err(KeyRefusal::TooManyInProgress);
+            }
+        }
+        Ok(())
     }
 
     #[cfg(test)]

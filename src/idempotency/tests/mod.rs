@@ -5,7 +5,7 @@ mod store_contract;
 use super::{in_process::InProcessIdempotencyStore, *};
 use crate::{
     fault::{FaultCode, Result},
-    values::StoreAnswer,
+    values::{ClientKey, MaxShare, StoreAnswer},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -31,12 +31,15 @@ fn ready<T>(answer: StoreAnswer<'_, T>) -> T {
     }
 }
 
+/// A configuration in which one client may have all keys.
 fn config() -> IdempotencyConfig {
-    IdempotencyConfig::default()
+    IdempotencyConfig::default().with_max_share(MaxShare::UNLIMITED)
 }
 
+const CLIENT: ClientKey = ClientKey::new(1);
+
 fn keyed_request<'a>(key: &'a str, body: &str) -> KeyedRequest<'a> {
-    KeyedRequest { owner: "key:one", target: "agent", key, digest: request_digest(&[body.as_bytes()]) }
+    KeyedRequest { owner: "key:one", client: CLIENT, target: "agent", key, digest: request_digest(&[body.as_bytes()]) }
 }
 
 fn look_up(store: &KeysFixture, key: &str, body: &str) -> Result<KeyLookup> {
@@ -149,6 +152,61 @@ fn r45_one_callers_large_responses_cause_no_repeated_call_of_others() {
         matches!(completed(&store, "early", "a"), FirstOutcome::Response { .. }),
         "a response that never fits displaces nothing"
     );
+}
+
+/// Claims a key of a client; returns whether there was room.
+fn claim_of(store: &KeysFixture, client: u64, key: &str) -> Result<KeyLookup> {
+    let (owner, client) = (format!("key:{client}"), ClientKey::new(client));
+    ready(store.keys.look_up_or_claim(&KeyedRequest { owner: &owner, client, ..keyed_request(key, "a") }))
+}
+
+fn complete_of(store: &KeysFixture, client: u64, key: &str, body: &str) {
+    match claim_of(store, client, key).unwrap() {
+        KeyLookup::Claimed(claim) => ready(claim.complete(response(body))),
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+#[test]
+fn r45_a_callers_keys_and_responses_push_out_its_own_and_none_of_another_caller() {
+    let config =
+        IdempotencyConfig { max_keys: 100, max_size: "200KiB".parse().unwrap(), ..IdempotencyConfig::default() };
+    let store = fixture(&config);
+    for number in 0..10 {
+        complete_of(&store, 2, &format!("payment-{number}"), &"x".repeat(1_000));
+    }
+    for number in 0..1_000 {
+        complete_of(&store, 1, &format!("k{number}"), &"x".repeat(1_000));
+    }
+    for number in 0..10 {
+        let lookup = claim_of(&store, 2, &format!("payment-{number}")).unwrap();
+        assert!(matches!(lookup, KeyLookup::Completed(FirstOutcome::Response { .. })), "{number}: {lookup:?}");
+    }
+    assert!(matches!(claim_of(&store, 1, "k999").unwrap(), KeyLookup::Completed(FirstOutcome::Response { .. })));
+    // Two callers fill the store; a third one takes the place of theirs, and not of the caller with few keys.
+    for number in 0..1_000 {
+        complete_of(&store, 3, &format!("k{number}"), "y");
+    }
+    assert_eq!(store.store.entry_count_and_size().0, 100);
+    for number in 0..20 {
+        complete_of(&store, 4, &format!("k{number}"), "z");
+    }
+    assert!(store.store.entry_count_and_size().0 <= 100 && store.store.entry_count_and_size().1 <= 200 << 10);
+    for number in 0..10 {
+        let lookup = claim_of(&store, 2, &format!("payment-{number}")).unwrap();
+        assert!(matches!(lookup, KeyLookup::Completed(_)), "{number}: {lookup:?}");
+    }
+}
+
+#[test]
+fn r45_a_callers_calls_in_progress_leave_room_for_those_of_others() {
+    let store = fixture(&IdempotencyConfig { max_keys: 4, ..IdempotencyConfig::default() });
+    let _running = [claim_of(&store, 1, "one").unwrap(), claim_of(&store, 1, "two").unwrap()];
+    let fault = claim_of(&store, 1, "three").unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::RateLimited, 429));
+    assert!(fault.message().contains("limits.max_share") && fault.retry_after_secs().is_some(), "{fault}");
+    let _others = [claim_of(&store, 2, "one").unwrap(), claim_of(&store, 3, "one").unwrap()];
+    assert_eq!(claim_of(&store, 4, "one").unwrap_err().code(), FaultCode::Overloaded);
 }
 
 #[test]

@@ -15,18 +15,14 @@ struct DelayedStore {
 }
 
 impl IdempotencyStore for DelayedStore {
-    fn look_up_or_claim(
-        &self,
-        key: KeyHash,
-        digest: [u8; 32],
-    ) -> StoreAnswer<'_, std::result::Result<StoredKey, KeyRefusal>> {
+    fn look_up_or_claim(&self, key: NewKey) -> StoreAnswer<'_, std::result::Result<StoredKey, KeyRefusal>> {
         StoreAnswer::Pending(Box::pin(async move {
             tokio::task::yield_now().await;
             if !self.is_available {
                 return Err(KeyRefusal::StoreUnavailable);
             }
             self.releases.lock().drain(..).for_each(|claimed| self.inner.release(claimed));
-            self.inner.look_up_or_claim(key, digest).await
+            self.inner.look_up_or_claim(key).await
         }))
     }
 

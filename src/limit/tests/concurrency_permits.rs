@@ -20,26 +20,26 @@ fn assert_overloaded(result: Result<Permit, Fault>) -> Fault {
 async fn a_call_beyond_the_limit_waits_and_is_refused_when_queue_timeout_elapses() {
     let limits = limits_with_queue(1, 1, "1s");
     let agent = limits.agent("a");
-    let permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let permit = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
     assert_eq!(agent.in_flight(), 1);
-    assert_overloaded(limits.limits.acquire_permit(&agent).await);
+    assert_overloaded(limits.limits.acquire_permit(&agent, CLIENT).await);
     assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"concurrency\"} 1"));
     drop(permit);
     assert_eq!(agent.in_flight(), 0);
-    assert!(limits.limits.acquire_permit(&agent).await.is_ok());
+    assert!(limits.limits.acquire_permit(&agent, CLIENT).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
     let limits = Arc::new(limits_with_queue(1, 2, "10s"));
     let agent = limits.agent("a");
-    let permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let permit = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut queued_calls = Vec::new();
     for name in ["first", "second"] {
         let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
         queued_calls.push(tokio::spawn(async move {
-            let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
+            let _permit = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
             order.lock().push(name);
         }));
         tokio::task::yield_now().await;
@@ -55,21 +55,21 @@ async fn queued_calls_get_a_free_permit_in_order_of_arrival() {
 async fn a_full_queue_refuses_at_once() {
     let limits = Arc::new(limits_with_queue(1, 1, "3600s"));
     let agent = limits.agent("a");
-    let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let _permit = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
     let queued_calls = tokio::spawn({
         let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
-        async move { limits.limits.acquire_permit(&agent).await.map(drop) }
+        async move { limits.limits.acquire_permit(&agent, CLIENT).await.map(drop) }
     });
     tokio::task::yield_now().await;
     let started_at = tokio::time::Instant::now();
-    let fault = assert_overloaded(limits.limits.acquire_permit(&agent).await);
+    let fault = assert_overloaded(limits.limits.acquire_permit(&agent, CLIENT).await);
     assert!(fault.detail().unwrap().contains("wait queue full"), "{fault}");
     assert_eq!(started_at.elapsed(), Duration::ZERO);
 
     // A cancelled call leaves the queue.
     queued_calls.abort();
     assert!(queued_calls.await.unwrap_err().is_cancelled());
-    let queued = tokio::time::timeout(Duration::from_secs(1), limits.limits.acquire_permit(&agent)).await;
+    let queued = tokio::time::timeout(Duration::from_secs(1), limits.limits.acquire_permit(&agent, CLIENT)).await;
     assert!(queued.is_err(), "the call waits");
 }
 
@@ -79,39 +79,40 @@ async fn each_agent_has_its_own_limit_and_its_settings_may_lower_it() {
     let settings = AgentLimitSettings { max_concurrency: NonZeroU32::new(1), ..AgentLimitSettings::default() };
     let (a, b) = (limits.agent("a"), limits.limits.register_agent(&"b".parse().unwrap(), settings));
     let _permits = [
-        limits.limits.acquire_permit(&a).await.unwrap(),
-        limits.limits.acquire_permit(&a).await.unwrap(),
-        limits.limits.acquire_permit(&b).await.unwrap(),
+        limits.limits.acquire_permit(&a, CLIENT).await.unwrap(),
+        limits.limits.acquire_permit(&a, CLIENT).await.unwrap(),
+        limits.limits.acquire_permit(&b, CLIENT).await.unwrap(),
     ];
-    assert_overloaded(limits.limits.acquire_permit(&a).await);
-    assert_overloaded(limits.limits.acquire_permit(&b).await);
+    assert_overloaded(limits.limits.acquire_permit(&a, CLIENT).await);
+    assert_overloaded(limits.limits.acquire_permit(&b, CLIENT).await);
 }
 
 #[tokio::test]
 async fn a_panic_returns_the_permit() {
     let limits = Arc::new(limits_with_queue(1, 0, "0s"));
     let agent = limits.agent("a");
-    let permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let permit = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
     let task = tokio::spawn(async move {
         let _permit = permit;
         std::panic::resume_unwind(Box::new("x"));
     });
     assert!(task.await.is_err());
-    assert!(limits.limits.acquire_permit(&agent).await.is_ok());
+    assert!(limits.limits.acquire_permit(&agent, CLIENT).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_reload_changes_the_limit_and_null_removes_it() {
     let limits = limits_with_queue(1, 0, "0s");
     let agent = limits.agent("a");
-    let _permit = limits.limits.acquire_permit(&agent).await.unwrap();
+    let _permit = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
     let set_max_per_agent = |max: Value| {
         limits.limits.reconfigure(&config(json!({"concurrency": {"max_per_agent": max, "max_queued": 0}}))).unwrap()
     };
     set_max_per_agent(json!(1));
-    assert_overloaded(limits.limits.acquire_permit(&agent).await);
+    assert_overloaded(limits.limits.acquire_permit(&agent, CLIENT).await);
     set_max_per_agent(json!(null));
-    let permits: Vec<_> = futures_util::future::join_all((0..100).map(|_| limits.limits.acquire_permit(&agent))).await;
+    let permits: Vec<_> =
+        futures_util::future::join_all((0..100).map(|_| limits.limits.acquire_permit(&agent, CLIENT))).await;
     assert!(permits.iter().all(Result::is_ok));
     assert_eq!(agent.in_flight(), 101);
 }

@@ -5,6 +5,7 @@ mod concurrency_permits;
 mod overload;
 mod quotas;
 mod rates;
+mod shares;
 mod store_contract;
 
 use super::{clock::LimitClock, *};
@@ -12,7 +13,7 @@ use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
     telemetry::{LimitKind, Metrics},
-    values::{Rate, StoreAnswer},
+    values::{ClientKey, Rate, StoreAnswer},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -36,7 +37,12 @@ fn config(config: Value) -> LimitConfig {
     serde_json::from_value(config).unwrap()
 }
 
-fn fixture(config_json: Value) -> LimitFixture {
+/// The client of calls in tests that are not about shares.
+const CLIENT: ClientKey = ClientKey::new(1);
+
+/// Limits that one client may use alone, unless the configuration has shares.
+fn fixture(mut config_json: Value) -> LimitFixture {
+    config_json.as_object_mut().unwrap().entry("max_share").or_insert(json!(1));
     let (clock, metrics) = (LimitClock::new(), Metrics::new().unwrap());
     let limits = CallLimiter::with_clock(&config(config_json), Arc::clone(&metrics), clock.clone()).unwrap();
     LimitFixture { limits, clock, metrics }

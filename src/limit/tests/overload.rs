@@ -16,7 +16,7 @@ async fn overloaded_agent(queue_settings: Value) -> (LimitFixture, Arc<AgentLimi
     let agent = limits.agent("a");
     for latency in [BASE_LATENCY, 10 * BASE_LATENCY] {
         let calls: Vec<_> = (0..50)
-            .map(|_| limits.limits.acquire_permit(&agent).now_or_never().expect("a free permit").unwrap())
+            .map(|_| limits.limits.acquire_permit(&agent, CLIENT).now_or_never().expect("a free permit").unwrap())
             .collect();
         let samples: Vec<_> = calls.iter().map(Permit::start_latency_sample).collect();
         limits.clock.advance(latency);
@@ -26,7 +26,7 @@ async fn overloaded_agent(queue_settings: Value) -> (LimitFixture, Arc<AgentLimi
 }
 
 fn try_acquire_now(limits: &LimitFixture, agent: &Arc<AgentLimits>) -> Option<Result<Permit, Fault>> {
-    limits.limits.acquire_permit(agent).now_or_never()
+    limits.limits.acquire_permit(agent, CLIENT).now_or_never()
 }
 
 fn acquire_permits(limits: &LimitFixture, agent: &Arc<AgentLimits>, count: usize) -> Vec<Permit> {
@@ -50,9 +50,9 @@ async fn a_call_beyond_the_adaptive_limit_is_refused_at_once_without_a_queue() {
     assert_overloaded_by(&fault, "agent");
     assert!(fault.detail().unwrap().contains("agent a: adaptive concurrency limit 6 reached"), "{fault}");
     assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"adaptive\"} 1"));
-    assert!(limits.limits.try_acquire_permit(&agent).is_none());
+    assert!(limits.limits.try_acquire_permit(&agent, CLIENT).is_none());
     drop(calls);
-    assert!(limits.limits.try_acquire_permit(&agent).is_some());
+    assert!(limits.limits.try_acquire_permit(&agent, CLIENT).is_some());
     // Other agents are not limited.
     assert_eq!(acquire_permits(&limits, &limits.agent("b"), 60).len(), 60);
 }
@@ -77,6 +77,26 @@ async fn the_first_byte_of_a_response_frees_the_adaptive_limit_while_the_stream_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_takes_the_whole_adaptive_limit_delays_no_other_client() {
+    let queue_settings = json!({"max_queued": 64, "queue_timeout": "1h"});
+    let (limits, agent) = overloaded_agent(queue_settings).await;
+    let shares = json!({"concurrency": {"max_per_agent": 100, "max_queued": 64, "queue_timeout": "1h"}});
+    limits.limits.reconfigure(&config(shares)).unwrap();
+    let limits = Arc::new(limits);
+    // Alone, a client may use all of it. Its further calls wait.
+    let _calls = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
+    for _ in 0..20 {
+        let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
+        tokio::spawn(async move { limits.limits.acquire_permit(&agent, CLIENT).await.map(drop) });
+    }
+    tokio::task::yield_now().await;
+    let acquire = |client| limits.limits.acquire_permit(&agent, ClientKey::new(client)).now_or_never();
+    let _others: Vec<_> =
+        [2, 2, 3].map(|client| acquire(client).expect("no call of the client is queued").unwrap()).into();
+    assert!(acquire(4).is_none(), "the limit is reached without the excess of the first client");
+}
+
+#[tokio::test(start_paused = true)]
 async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
     let (limits, agent) = overloaded_agent(json!({"max_queued": 2, "queue_timeout": "1h"})).await;
     let mut calls = acquire_permits(&limits, &agent, ADAPTIVE_LIMIT);
@@ -85,7 +105,7 @@ async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
     for name in ["first", "second"] {
         let (limits, agent, order) = (Arc::clone(&limits), Arc::clone(&agent), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
-            let call = limits.limits.acquire_permit(&agent).await.unwrap();
+            let call = limits.limits.acquire_permit(&agent, CLIENT).await.unwrap();
             order.lock().push(name);
             call
         }));
@@ -104,7 +124,7 @@ async fn queued_calls_get_the_freed_limit_in_order_of_arrival() {
     let _two = acquire_permits(&limits, &agent, 2);
     let cancelled = tokio::spawn({
         let agent = Arc::clone(&agent);
-        async move { others.limits.acquire_permit(&agent).await.map(drop) }
+        async move { others.limits.acquire_permit(&agent, CLIENT).await.map(drop) }
     });
     tokio::task::yield_now().await;
     cancelled.abort();
@@ -124,7 +144,7 @@ async fn a_permanently_occupied_queue_shortens_the_wait() {
             let (limits, agent) = (Arc::clone(&limits), Arc::clone(&agent));
             tokio::spawn(async move {
                 let started_at = tokio::time::Instant::now();
-                assert_overloaded_by(&limits.limits.acquire_permit(&agent).await.unwrap_err(), "agent");
+                assert_overloaded_by(&limits.limits.acquire_permit(&agent, CLIENT).await.unwrap_err(), "agent");
                 started_at.elapsed()
             })
         }

@@ -3,8 +3,8 @@
 use super::{
     task_sql::{
         CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT,
-        RECORD_CALLBACK_ATTEMPT, RECORD_END, RECOUNT, SELECT_ENDED, SELECT_EXPIRED, SELECT_ORPHANS, SELECT_RUNNING,
-        SELECT_TASK,
+        RECORD_CALLBACK_ATTEMPT, RECORD_END, RECORD_SIZE, RECOUNT, SELECT_ENDED, SELECT_EXPIRED, SELECT_ORPHANS,
+        SELECT_RUNNING, SELECT_TASK,
     },
     task_store::{StoredTask, TaskLimits, TaskStore},
 };
@@ -14,6 +14,7 @@ use crate::{
         document_sql::{SqlValue, from_micros, to_i64, to_micros},
         document_store::WriteRefusal,
     },
+    values::ClientKey,
 };
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
@@ -70,17 +71,25 @@ pub(super) trait SqlEngine: fmt::Debug + Send + Sync {
 
 #[async_trait::async_trait]
 impl<E: SqlEngine> TaskStore for E {
-    async fn insert(&self, task: &StoredTask, limits: TaskLimits) -> Result<Option<WriteRefusal>> {
-        let (per_owner, total) = (SqlValue::Number(limits.per_owner.into()), SqlValue::Number(limits.total.into()));
-        let mut values = vec![text_value(&task.id), text_value(&task.owner), text_value(&task.gateway_id)];
-        values.extend([
+    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<WriteRefusal>> {
+        let reserved_size = || SqlValue::Number(to_i64(limits.reserved_size));
+        let count_values =
+            vec![SqlValue::Number(limits.total.into()), reserved_size(), SqlValue::Number(to_i64(limits.total_size))];
+        let values = vec![
+            text_value(&task.id),
+            text_value(&task.owner),
+            text_value(&task.gateway_id),
             SqlValue::Number(to_micros(task.expires)),
             due_value(task),
             text_value(&task.record),
-            per_owner,
-        ]);
+            SqlValue::Number(limits.per_owner.into()),
+            SqlValue::Number(client.to_database_number()),
+            reserved_size(),
+            SqlValue::Number(limits.per_client.into()),
+            SqlValue::Number(to_i64(limits.size_per_client)),
+        ];
         let statements = vec![
-            TaskStatement { refusal: Some(WriteRefusal::TotalLimit), ..statement(INCREMENT_COUNT, vec![total]) },
+            TaskStatement { refusal: Some(WriteRefusal::TotalLimit), ..statement(INCREMENT_COUNT, count_values) },
             TaskStatement { refusal: Some(WriteRefusal::OwnerLimit), ..statement(INSERT_TASK, values) },
         ];
         Ok(match self.run(statements).await? {
@@ -106,8 +115,11 @@ impl<E: SqlEngine> TaskStore for E {
             SqlValue::Number(to_micros(task.expires)),
             due_value(task),
             text_value(&task.record),
+            SqlValue::Number(to_i64(task.record.len())),
         ];
-        Ok(self.run_infallible(vec![statement(RECORD_END, values)]).await?.count > 0)
+        let size_values = vec![text_value(&task.id), SqlValue::Number(to_i64(task.record.len()))];
+        let statements = vec![statement(RECORD_SIZE, size_values), statement(RECORD_END, values)];
+        Ok(self.run_infallible(statements).await?.count > 0)
     }
 
     async fn get(&self, id: &str) -> Result<Option<StoredTask>> {

@@ -14,17 +14,35 @@ pub(in crate::store) const TABLES: &str = "
     insert into gatepost_task_count values (1, 0);
 ";
 
-pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count set tasks = tasks + 1 where tasks < $1";
-pub(super) const INSERT_TASK: &str = "insert into gatepost_tasks (id, owner, keeper, open, expires, due, record)
+/// The client of each task and the size with which it counts, as a step of the schema migrations. Tasks of older
+/// gateways count for no client and with no size.
+pub(in crate::store) const CLIENTS_AND_SIZES: &str = "
+    alter table gatepost_tasks add column client bigint;
+    alter table gatepost_tasks add column size bigint not null default 0;
+    create index gatepost_tasks_client on gatepost_tasks (client, size);
+    alter table gatepost_task_count add column size bigint not null default 0;
+";
+
+pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count
+    set tasks = tasks + 1, size = size + cast($2 as bigint)
+    where tasks < cast($1 as bigint) and size + cast($2 as bigint) <= cast($3 as bigint)";
+pub(super) const INSERT_TASK: &str = "insert into gatepost_tasks
+    (id, owner, keeper, open, expires, due, record, client, size)
     select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
-        cast($6 as text)
-    where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
+        cast($6 as text), cast($8 as bigint), cast($9 as bigint)
+    where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)
+        and (select count(*) < cast($10 as bigint)
+            and coalesce(sum(size), 0) + cast($9 as bigint) <= cast($11 as bigint)
+            from gatepost_tasks where client = cast($8 as bigint))";
 pub(super) const SELECT_ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
     where owner = $1 and open = 0 and due is null limit 1";
 pub(super) const DELETE_ENDED: &str = "delete from gatepost_tasks where id in (
     select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
 pub(super) const RECORD_END: &str =
-    "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4 where id = $1 and open = 1";
+    "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4, size = $5 where id = $1 and open = 1";
+/// Replaces the size that a running task reserves in the total by the size of its record.
+pub(super) const RECORD_SIZE: &str = "update gatepost_task_count set size = size + coalesce(
+    (select cast($2 as bigint) - size from gatepost_tasks where id = cast($1 as text) and open = 1), 0)";
 pub(super) const SELECT_TASK: &str =
     "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
 pub(super) const RECORD_CALLBACK_ATTEMPT: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
@@ -41,4 +59,5 @@ pub(super) const SELECT_EXPIRED: &str = "select id, owner, keeper, open, expires
 pub(super) const LOCK_COUNT: &str = "update gatepost_task_count set tasks = tasks";
 pub(super) const DELETE_EXPIRED: &str = "delete from gatepost_tasks
     where id in (select id from gatepost_tasks where expires <= $1 limit $2)";
-pub(super) const RECOUNT: &str = "update gatepost_task_count set tasks = (select count(*) from gatepost_tasks)";
+pub(super) const RECOUNT: &str = "update gatepost_task_count set tasks = (select count(*) from gatepost_tasks),
+    size = (select coalesce(sum(size), 0) from gatepost_tasks)";

@@ -1,16 +1,24 @@
 //! The trait of a task store, and the tasks that pass through it.
 
-use crate::{fault::Result, store::document_store::WriteRefusal};
+use crate::{fault::Result, store::document_store::WriteRefusal, values::ClientKey};
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
 
-/// The maximum number of stored tasks.
+/// The maximum number and size of stored tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskLimits {
     /// Of one owner.
     pub per_owner: u32,
+    /// Of one client, whose users are owners of their own.
+    pub per_client: u32,
     /// Of all owners together.
     pub total: u32,
+    /// The size in bytes with which a running task counts.
+    pub reserved_size: usize,
+    /// The size in bytes of the tasks of one client.
+    pub size_per_client: usize,
+    /// The size in bytes of all tasks.
+    pub total_size: usize,
 }
 
 /// A stored task.
@@ -40,7 +48,7 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `Overloaded` when the store cannot be reached or is too busy, as for every method below.
-    async fn insert(&self, task: &StoredTask, limits: TaskLimits) -> Result<Option<WriteRefusal>>;
+    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<WriteRefusal>>;
 
     /// Deletes at most `limit` ended tasks of `owner` without a pending callback, the oldest first. Returns whether
     /// there were any.

@@ -180,7 +180,9 @@ async fn an_agent_that_reads_nothing_delays_only_its_own_calls() {
     let mut stuck = document(&broker, "stuck");
     stuck["max_concurrency"] = json!(16);
     let rule = settings("timeouts: {first_byte: 2s}, circuit_breaker: {consecutive_failures: 0}");
-    let gate = gateway().section(&rule).document(stuck).document(document(&broker, "a")).start().await;
+    let limits = "limits: {max_share: 1}\n";
+    let documents = gateway().section(&rule).section(limits).document(stuck).document(document(&broker, "a"));
+    let gate = documents.start().await;
     let long = json!({"text": "x".repeat(200 << 10)});
     let calls = join_all((0..16).map(|_| gate.invoke("stuck", &long)));
     let others = async {
