@@ -12,6 +12,7 @@ use super::{
     tasks_wiring::{self, TasksAndIdempotency},
 };
 use crate::{
+    agent::AuthenticationMethod,
     auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
     config::GatewayConfig,
     contract::HeavyCheckPool,
@@ -220,6 +221,28 @@ impl GatewayAssembly {
         open_on_demand_registries(file, policy, &self.gateway.catalogue)
     }
 
+    /// Returns the agents that no caller can call, because no method of `auth` accepts the credential that their documents
+    /// require.
+    fn unusable_agents(&self) -> Vec<String> {
+        let accepted = self.gateway.config.load().auth.accepted_credentials();
+        let snapshot = self.gateway.catalogue.load();
+        let unusable = snapshot.iter().filter_map(|(_, route)| {
+            let agent = route.agent();
+            let method = agent.authentication.method;
+            let is_accepted = method == AuthenticationMethod::Anonymous
+                || accepted.iter().any(|credential| credential.method == method);
+            (!is_accepted).then(|| {
+                format!(
+                    "no caller can call {}: its document requires {}, which no method of auth accepts (configure the \
+                     method, or set authentication: any in a rule)",
+                    agent.id,
+                    method.phrase()
+                )
+            })
+        });
+        unusable.collect()
+    }
+
     /// Returns the warnings for operators: documents that are not served, and sources that cannot be read.
     pub fn warnings(&self) -> Vec<String> {
         let snapshot = self.gateway.catalogue.snapshot();
@@ -227,7 +250,7 @@ impl GatewayAssembly {
         let unreadable = snapshot.unreadable_parts.iter().map(|(part, why)| format!("not read: {part}: {why}"));
         let sources = self.gateway.catalogue.source_health();
         let warnings = sources.iter().filter_map(|source| Some(format!("{}: {}", source.name, source.warning()?)));
-        rejected.chain(unreadable).chain(warnings).collect()
+        rejected.chain(unreadable).chain(warnings).chain(self.unusable_agents()).collect()
     }
 }
 
@@ -288,12 +311,16 @@ fn build_routes(
         max_concurrency: rule.max_concurrency,
         adaptive_concurrency: rule.adaptive_concurrency,
         runs_as_task: rule.always_async,
+        authentication: rule.authentication,
+        query: rule.query,
+        error_details: rule.error_details.clone(),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),
         defaults: file.agents.defaults.clone(),
         rules: rules.collect(),
         auth: Arc::clone(auth),
+        logs_error_bodies: file.errors.log_agent_bodies,
         limits: Arc::clone(limits),
         transport: transport.clone(),
         metrics: Arc::clone(metrics),

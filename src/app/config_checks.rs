@@ -4,7 +4,7 @@ use super::{problem_paths::prefix_problems, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
-    gateway::CorsPolicy,
+    gateway::{CorsPolicy, ErrorDetails},
     transport::{LocalRuntimeConfig, UpstreamClient},
     values::Glob,
 };
@@ -92,6 +92,8 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
     for (at, rule) in file.agents.rules.iter().enumerate() {
         let settings = rule.settings.with_fallback(&file.agents.defaults);
         problems.extend(prefix_problems(&format!("agents.rules[{at}].settings"), transport.config_problems(&settings)));
+        let details = rule.error_details.as_ref().and_then(ErrorDetails::problem);
+        problems.extend(details.map(|why| format!("agents.rules[{at}].error_details.{why}")));
     }
     problems
 }

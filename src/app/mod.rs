@@ -48,7 +48,7 @@ pub fn init_crypto_and_logging(log: LogFormat) {
         LogFormat::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
     };
     let filter = EnvFilter::try_from_env("GATEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default_filter));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(telemetry::RedactedStderr::default);
     let _ = match log {
         LogFormat::Json => subscriber.json().try_init(),
         LogFormat::Plain => subscriber.without_time().with_target(false).with_ansi(false).try_init(),

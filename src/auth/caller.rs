@@ -38,7 +38,7 @@ impl Caller {
     /// Returns whether the caller has every scope that the agent requires. Scopes are required only where credentials
     /// have scopes.
     pub(super) fn has_required_scopes(&self, required: &Authentication) -> bool {
-        !required.method.has_scopes()
+        !(required.method.has_scopes() || self.method.has_scopes())
             || required.scopes.iter().all(|scope| self.scopes.iter().any(|granted| **granted == **scope))
     }
 }

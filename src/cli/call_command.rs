@@ -172,6 +172,7 @@ impl PreparedCall {
             operation,
             method,
             path: None,
+            query: None,
             headers: &headers,
             body,
             header_mutations,

@@ -234,6 +234,20 @@ pub struct AgentRule {
     /// Default false.
     #[serde(default, rename = "async")]
     pub always_async: Option<bool>,
+    /// Which credential a caller needs: `declared` (the kind that the agent's document declares; another kind is refused),
+    /// or `any` (every kind that the section auth accepts; scopes still apply to tokens). Default declared.
+    #[serde(default)]
+    pub authentication: Option<gateway::CallerAuthentication>,
+    /// What happens with the query of a POST: `forward` (the agent receives it, unless it only repeats the body), or
+    /// `refuse` (400). Agents over HTTP only. Default forward.
+    #[serde(default)]
+    pub query: Option<gateway::QueryPolicy>,
+    /// Which parts of an agent's error the caller reads, without internals and secrets in any case: `message` (the
+    /// message of an error that the caller can correct), `all` (the message of every error, and the error body as
+    /// `agent_error`), `none`, or `pointer: /error/message` (the text at a JSON Pointer in the error body). Default:
+    /// message.
+    #[serde(default)]
+    pub error_details: Option<gateway::ErrorDetails>,
 }
 
 /// The format of errors.
@@ -242,6 +256,9 @@ pub struct AgentRule {
 pub struct ErrorsConfig {
     /// Format for callers whose `Accept` has no preference: `error` (AIDIP) or `problem` (RFC 9457). Default error.
     pub format: ErrorFormat,
+    /// Whether the log has the bodies of agents' errors, without secrets. They repeat the caller's input in many
+    /// frameworks. Default false.
+    pub log_agent_bodies: bool,
 }
 
 /// How the process drains, stops, and hands its listeners over.

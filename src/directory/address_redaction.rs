@@ -1,14 +1,74 @@
-//! Redaction of addresses: documents that callers read name the gateway's address instead of the agent's, unless the
-//! configuration exposes the agents' own endpoints.
+//! Redaction of addresses: documents that callers read name the gateway's address instead of every other one, unless the
+//! configuration exposes the agents' own endpoints. All faces of an agent use this one rule:
+//!
+//! - Text, and members that hold addresses: every address that is not the gateway's is replaced.
+//! - Links for people (the provider's page, an icon, instructions), and data in schemas and examples: an address on the
+//!   internet stays, unless it is at a server of the agent.
+//! - Identifiers of schemas keep their path below the gateway's address, so that references between them stay valid;
+//!   those of public vocabularies stay.
 
-use super::EndpointExposure;
+use super::{
+    EndpointExposure,
+    address_detection::{Address, find_address, is_below},
+};
 use crate::agent::{Agent, AgentEndpoint};
 use serde_json::Value;
-use std::borrow::Cow;
+use std::{borrow::Cow, cell::OnceCell};
 
-/// Members whose URLs identify rather than locate: only their origin is replaced, so that references between them stay
-/// valid.
+/// Members whose URLs identify rather than locate.
 const IDENTITY_MEMBERS: &[&str] = &["$id", "$ref", "$schema", "$dynamicRef", "@id", "@context"];
+/// Hosts of public vocabularies, whose identifiers readers know.
+const VOCABULARY_HOSTS: &[&str] = &["json-schema.org", "schema.org", "w3.org", "w3id.org"];
+/// Members with links for people, and with data that schemas and callers compare.
+const LINK_MEMBERS: &[&str] = &[
+    "provider",
+    "owner",
+    "iconUrl",
+    "icon",
+    "instructions",
+    "documentation",
+    "license",
+    "termsOfService",
+    "contact",
+    "homepage",
+    "enum",
+    "const",
+    "default",
+    "examples",
+    "example",
+    "pattern",
+    "extensions",
+];
+/// Members that hold an address, in whatever form.
+const ADDRESS_MEMBERS: &[&str] =
+    &["url", "uri", "href", "endpoint", "endpoints", "baseUrl", "base_url", "host", "hostname", "server", "servers"];
+
+/// What a text of a document is, which decides the addresses that stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TextKind {
+    Text,
+    Link,
+    Address,
+    Identity,
+}
+
+impl TextKind {
+    /// Returns the kind of a member of a value of this kind.
+    fn of_member(self, name: &str, member: &Value) -> Self {
+        if self == Self::Address && member.is_string() {
+            // A map from names to addresses, as `endpoints` may be.
+            self
+        } else if IDENTITY_MEMBERS.contains(&name) {
+            Self::Identity
+        } else if self == Self::Link || LINK_MEMBERS.contains(&name) {
+            Self::Link
+        } else if ADDRESS_MEMBERS.contains(&name) {
+            Self::Address
+        } else {
+            Self::Text
+        }
+    }
+}
 
 /// Returns the gateway's URL that invokes `id`, or one of its operations.
 pub(super) fn invoke_url(base: &str, id: &str, operation: &str) -> String {
@@ -18,7 +78,7 @@ pub(super) fn invoke_url(base: &str, id: &str, operation: &str) -> String {
     }
 }
 
-/// Redacts an agent's own addresses.
+/// Redacts the addresses in an agent's document.
 #[derive(Debug)]
 pub(super) struct AddressRedactor<'a> {
     agent: &'a Agent,
@@ -27,6 +87,8 @@ pub(super) struct AddressRedactor<'a> {
     /// The agent's host, or the path of its socket.
     host: Cow<'a, str>,
     replacement: String,
+    /// The hosts of the addresses that the agent's document has for calls; collected where a link is judged.
+    named_hosts: OnceCell<Vec<String>>,
 }
 
 impl<'a> AddressRedactor<'a> {
@@ -41,7 +103,19 @@ impl<'a> AddressRedactor<'a> {
             local @ AgentEndpoint::Local(_) => Cow::Owned(local.to_string()),
         };
         let exposes_endpoint = endpoints == EndpointExposure::Direct && agent.endpoint.http_url().is_some();
-        Self { agent, base, exposes_endpoint, host, replacement: invoke_url(base, agent.id.as_str(), "") }
+        Self {
+            agent,
+            base,
+            exposes_endpoint,
+            host,
+            replacement: invoke_url(base, agent.id.as_str(), ""),
+            named_hosts: OnceCell::new(),
+        }
+    }
+
+    /// Returns the gateway's URL that invokes `id`, which may name a version.
+    pub(super) fn invoke_url_of(&self, id: &str) -> String {
+        invoke_url(self.base, id, "")
     }
 
     /// Returns whether documents expose the agent's own addresses.
@@ -66,40 +140,53 @@ impl<'a> AddressRedactor<'a> {
         }
     }
 
-    /// Redacts the agent's addresses in `text`.
+    /// Redacts the addresses in `text`.
     pub(super) fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.replace_addresses(text, false)
+        self.replace_addresses(text, TextKind::Text)
+    }
+
+    /// Redacts the addresses in each of these texts.
+    pub(super) fn redact_list<'t>(&self, texts: &'t [std::sync::Arc<str>]) -> Vec<Cow<'t, str>> {
+        texts.iter().map(|text| self.redact_text(text)).collect()
     }
 
     /// Redacts every string within `value`, and member names.
     pub(super) fn redact_value(&self, value: &mut Value) {
+        if !self.exposes_endpoint {
+            self.redact_value_of_kind(value, TextKind::Text);
+        }
+    }
+
+    fn redact_value_of_kind(&self, value: &mut Value, kind: TextKind) {
         match value {
-            _ if self.exposes_endpoint => {}
-            Value::String(text) => self.redact_string(text, false),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
+            Value::String(text) => self.redact_string(text, kind),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value_of_kind(item, kind)),
             Value::Object(members) => {
-                if members.keys().any(|name| matches!(self.redact_text(name), Cow::Owned(_))) {
+                // The names of a schema's properties are data.
+                let redact_name = |name: &str| self.replace_addresses(name, TextKind::Link).into_owned();
+                if members.keys().any(|name| matches!(self.replace_addresses(name, TextKind::Link), Cow::Owned(_))) {
                     let original = std::mem::take(members).into_iter();
-                    *members = original.map(|(name, member)| (self.redact_text(&name).into_owned(), member)).collect();
+                    *members = original.map(|(name, member)| (redact_name(&name), member)).collect();
                 }
                 for (name, member) in members {
-                    match member {
-                        Value::String(text) => self.redact_string(text, IDENTITY_MEMBERS.contains(&name.as_str())),
-                        other => self.redact_value(other),
-                    }
+                    let member_kind = kind.of_member(name, member);
+                    self.redact_value_of_kind(member, member_kind);
                 }
             }
             _ => {}
         }
     }
 
-    fn redact_string(&self, text: &mut String, is_identity: bool) {
-        if let Cow::Owned(redacted) = self.replace_addresses(text, is_identity) {
+    fn redact_string(&self, text: &mut String, kind: TextKind) {
+        let redacted = self.replace_addresses(text, kind);
+        if kind == TextKind::Address && !text.trim().is_empty() && !self.is_gateway_url(&redacted) {
+            text.clone_from(&self.replacement);
+        } else if let Cow::Owned(redacted) = redacted {
             *text = redacted;
         }
     }
 
-    fn replace_addresses<'t>(&self, text: &'t str, is_identity: bool) -> Cow<'t, str> {
+    fn replace_addresses<'t>(&self, text: &'t str, kind: TextKind) -> Cow<'t, str> {
         if self.exposes_endpoint {
             return Cow::Borrowed(text);
         }
@@ -113,56 +200,65 @@ impl<'a> AddressRedactor<'a> {
             // The text around a path may reveal it too, so the whole text is replaced.
             return Cow::Owned(self.replacement.clone());
         }
-        let (mut redacted, mut rest) = (String::new(), text);
-        while let Some((start, url)) = find_url(rest) {
-            let (url_text, end) = (rest.get(start..start + url.url_end).unwrap_or_default(), start + url.url_end);
-            redacted.push_str(rest.get(..start).unwrap_or_default());
-            if !url.host(url_text).eq_ignore_ascii_case(&self.host) {
-                redacted.push_str(url_text);
-            } else if is_identity {
-                redacted.push_str(self.base);
-                redacted.push_str(url_text.get(url.origin_end..).unwrap_or_default());
-            } else {
-                redacted.push_str(&self.replacement);
+        let (mut redacted, mut position, mut search_from) = (String::new(), 0, 0);
+        while let Some(address) = find_address(text, search_from, &self.host) {
+            search_from = address.range.end;
+            if self.may_stay(text, &address, kind) {
+                continue;
             }
-            rest = rest.get(end..).unwrap_or_default();
+            redacted.push_str(text.get(position..address.range.start).unwrap_or_default());
+            match address.origin_end.filter(|_| kind == TextKind::Identity) {
+                Some(origin_end) => {
+                    redacted.push_str(self.base);
+                    redacted.push_str(text.get(origin_end..address.range.end).unwrap_or_default());
+                }
+                None => redacted.push_str(&self.replacement),
+            }
+            position = address.range.end;
         }
-        if redacted.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(redacted + rest) }
+        if position == 0 {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(redacted + text.get(position..).unwrap_or_default())
+    }
+
+    fn may_stay(&self, text: &str, address: &Address<'_>, kind: TextKind) -> bool {
+        if self.is_gateway_url(text.get(address.range.clone()).unwrap_or_default()) {
+            return true;
+        }
+        match kind {
+            TextKind::Text | TextKind::Address => false,
+            TextKind::Link => address.is_public_link() && !self.is_agents_host(address.host),
+            TextKind::Identity => VOCABULARY_HOSTS.iter().any(|host| is_below(address.host, host)),
+        }
+    }
+
+    fn is_gateway_url(&self, url: &str) -> bool {
+        url.strip_prefix(self.base).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']))
+    }
+
+    /// Returns whether the host is that of the agent's endpoint, or of another address that its document has for calls.
+    fn is_agents_host(&self, host: &str) -> bool {
+        let named_hosts = self.named_hosts.get_or_init(|| {
+            let mut hosts = Vec::new();
+            let document = serde_json::from_str(&self.agent.document).unwrap_or_default();
+            collect_hosts(&document, TextKind::Text, &mut hosts);
+            hosts
+        });
+        is_below(host, &self.host) || named_hosts.iter().any(|named| is_below(host, named))
     }
 }
 
-/// Offsets of the parts of a URL, from its start.
-struct UrlParts {
-    authority_start: usize,
-    origin_end: usize,
-    url_end: usize,
-}
-
-impl UrlParts {
-    fn host<'t>(&self, url: &'t str) -> &'t str {
-        let authority = url.get(self.authority_start..self.origin_end).unwrap_or_default();
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let end = match host.strip_prefix('[') {
-            Some(rest) => rest.find(']').map_or(host.len(), |at| at + 2),
-            None => host.find(':').unwrap_or(host.len()),
-        };
-        host.get(..end).unwrap_or(host).trim_end_matches('.')
+/// Collects the hosts in members that hold addresses.
+fn collect_hosts(value: &Value, kind: TextKind, hosts: &mut Vec<String>) {
+    match value {
+        Value::String(text) if kind == TextKind::Address => {
+            hosts.extend(find_address(text, 0, "").map(|address| address.host.to_owned()));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_hosts(item, kind, hosts)),
+        Value::Object(members) => {
+            members.iter().for_each(|(name, member)| collect_hosts(member, kind.of_member(name, member), hosts));
+        }
+        _ => {}
     }
-}
-
-/// Finds the first URL in `text`, including one without a scheme (`//host/path`); returns its start and its parts.
-fn find_url(text: &str) -> Option<(usize, UrlParts)> {
-    let slashes = text.find("//")?;
-    let prefix = text.get(..slashes)?.as_bytes();
-    let is_scheme_char = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    let scheme = prefix.strip_suffix(b":").map_or(0, |name| name.iter().rev().take_while(is_scheme_char).count() + 1);
-    let (start, after) = (slashes - scheme, text.get(slashes + 2..)?);
-    let ends_url = |c: char| c.is_whitespace() || c.is_control() || "\"'`<>(){}|\\^,;".contains(c);
-    let length = after.find(ends_url).unwrap_or(after.len());
-    let authority = after.get(..length)?.find(['/', '?', '#']).unwrap_or(length);
-    let authority_start = scheme + 2;
-    Some((
-        start,
-        UrlParts { authority_start, origin_end: authority_start + authority, url_end: authority_start + length },
-    ))
 }

@@ -78,7 +78,7 @@ impl AgentDescriptorHandler<'_> {
         fields.set("description", redactor.redact_text(&agent.description).into());
         fields.set("url", redactor.public_endpoint().into());
         fields.set("status", status_name(agent).into());
-        fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
+        fields.set("tags", redactor.redact_list(&agent.tags).into());
         if let Some(publisher) = &agent.publisher {
             fields.set("provider", json!({"organization": redactor.redact_text(publisher)}));
         }
@@ -121,7 +121,7 @@ impl AgentDescriptorHandler<'_> {
                 "@type": "Capability",
                 "name": agent.id.as_str(),
                 "description": redactor.redact_text(&agent.description),
-                "tags": agent.tags.iter().map(|tag| &**tag).collect::<Vec<_>>(),
+                "tags": redactor.redact_list(&agent.tags),
                 "endpoint": redactor.public_endpoint(),
                 "descriptor": format!("{base}/agents/{}/agent.json", agent.id),
             })
@@ -189,7 +189,7 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &Redact
         fields.set("@type", "Capability".into());
         fields.set("name", name.into());
         fields.set("description", redactor.redact_text(description).into());
-        fields.set("tags", agent.capabilities.iter().map(|capability_name| &**capability_name).collect());
+        fields.set("tags", redactor.redact_list(&agent.capabilities).into());
         fields.set("endpoint", redactor.operation_url(&operation.name).into());
         fields.set("inputFormats", formats.clone());
         fields.set("outputFormats", formats.clone());

@@ -9,7 +9,7 @@ use crate::{
     fault::Result,
     registry::{EmbeddedRegistry, PublishedDocument},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::time::SystemTime;
 
 /// Media types of a whole document.
@@ -28,8 +28,12 @@ impl RedactedDocument {
             if let Some(endpoint) = value.get_mut("endpoint") {
                 *endpoint = redactor.public_endpoint().into_owned().into();
             }
+            if let Some(members) = value.as_object_mut() {
+                hide_addresses_of_members(members, agent, redactor);
+            }
             // The signatures covered the addresses that were replaced.
             if let Some(card) = value.get_mut("agent_card").and_then(Value::as_object_mut) {
+                hide_addresses_of_members(card, agent, redactor);
                 card.remove("signatures");
             }
         }
@@ -54,6 +58,32 @@ impl RedactedDocument {
     /// Returns the member for the operation at `at`, if the document lists operations.
     pub(super) fn operation_member(&self, index: usize) -> Option<&Value> {
         self.0.get("operations")?.get(index)
+    }
+}
+
+/// Removes the link to the agent's documentation, which is at the agent's own server as a rule, and replaces the
+/// addresses of the agent's versions, which may be paths.
+fn hide_addresses_of_members(members: &mut Map<String, Value>, agent: &Agent, redactor: &AddressRedactor<'_>) {
+    members.remove("documentationUrl");
+    if let Some(Value::Object(versions)) = members.get_mut("supportedVersions") {
+        for (label, location) in versions {
+            let is_label = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte));
+            let versioned = format!("{}@{label}", agent.id);
+            *location = redactor.invoke_url_of(if is_label { &versioned } else { agent.id.as_str() }).into();
+        }
+    }
+}
+
+/// Redacts the addresses of an agent's card, and removes the signatures, which covered them.
+pub(super) fn redact_agent_card(agent: &Agent, base: &str, endpoints: EndpointExposure, card: &mut Value) {
+    let redactor = AddressRedactor::new(agent, base, endpoints);
+    if redactor.exposes_endpoint() {
+        return;
+    }
+    redactor.redact_value(card);
+    if let Some(members) = card.as_object_mut() {
+        hide_addresses_of_members(members, agent, &redactor);
+        members.remove("signatures");
     }
 }
 

@@ -16,8 +16,8 @@ pub(super) struct AgentSummary<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     publisher: Option<Cow<'a, str>>,
     endpoint: String,
-    capabilities: &'a [Arc<str>],
-    tags: &'a [Arc<str>],
+    capabilities: Vec<Cow<'a, str>>,
+    tags: Vec<Cow<'a, str>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     supported_languages: &'a [Arc<str>],
     status: &'static str,
@@ -35,8 +35,8 @@ impl<'a> AgentSummary<'a> {
             version: agent.version.as_deref(),
             publisher: agent.publisher.as_deref().map(|publisher| redactor.redact_text(publisher)),
             endpoint: redactor.public_endpoint().into_owned(),
-            capabilities: &agent.capabilities,
-            tags: &agent.tags,
+            capabilities: redactor.redact_list(&agent.capabilities),
+            tags: redactor.redact_list(&agent.tags),
             supported_languages: &agent.languages,
             status: status_name(agent),
             score: score.map(round_score),

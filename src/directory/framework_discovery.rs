@@ -96,7 +96,7 @@ impl FrameworkDiscoveryHandler<'_> {
         if let Some(version) = &agent.version {
             fields.set("version", version.as_str().into());
         }
-        fields.set("tags", agent.tags.iter().map(|tag| &**tag).collect());
+        fields.set("tags", redactor.redact_list(&agent.tags).into());
         if view.capabilities {
             // Empty in this version of the format (R142): the agent's capabilities are in its metadata.
             fields.set("capabilities", json!({}));
@@ -107,9 +107,10 @@ impl FrameworkDiscoveryHandler<'_> {
         if view.full {
             let document = RedactedDocument::new(agent, &redactor);
             fields.set("description", description.into());
-            for (name, value) in
-                [("owner", entry_owner(agent, &document, &redactor)), ("metadata", Some(metadata(agent, &document)))]
-            {
+            for (name, value) in [
+                ("owner", entry_owner(agent, &document, &redactor)),
+                ("metadata", Some(metadata(agent, &document, &redactor))),
+            ] {
                 fields.set_optional(name, value);
             }
             for name in ["created_at", "updated_at"] {
@@ -165,9 +166,9 @@ fn entry_owner(agent: &Agent, document: &RedactedDocument, redactor: &AddressRed
 }
 
 /// Builds `metadata`, for properties without a member in the format. It excludes authentication (R141).
-fn metadata(agent: &Agent, document: &RedactedDocument) -> Value {
+fn metadata(agent: &Agent, document: &RedactedDocument, redactor: &AddressRedactor<'_>) -> Value {
     let mut metadata = document.member("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-    metadata.insert("capabilities".to_owned(), agent.capabilities.iter().map(|value| &**value).collect());
+    metadata.insert("capabilities".to_owned(), redactor.redact_list(&agent.capabilities).into());
     metadata.insert("status".to_owned(), status_name(agent).into());
     if !agent.languages.is_empty() {
         metadata.insert("supported_languages".to_owned(), agent.languages.iter().map(|value| &**value).collect());

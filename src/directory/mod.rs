@@ -3,6 +3,7 @@
 //! [`AgentVisibility`] permits.
 
 mod accepted_credentials;
+mod address_detection;
 mod address_redaction;
 mod agent_descriptor;
 mod agent_document;
@@ -37,6 +38,7 @@ pub use last_modified_table::LastModifiedTable;
 pub use visibility_mask_cache::VisibilityMaskCache;
 
 use crate::{
+    agent::Agent,
     fault::{Fault, FaultCode, Result},
     registry::EmbeddedRegistry,
     resolver::UriResolver,
@@ -94,6 +96,11 @@ impl AgentDirectory {
     /// Returns the configured base URL of the gateway.
     pub fn base_url(&self) -> Option<&str> {
         self.config.external_url.as_deref()
+    }
+
+    /// Redacts the addresses of a card that the agent itself returned, as those of the documents about it.
+    pub fn redact_agent_card(&self, agent: &Agent, base_url: &str, card: &mut Value) {
+        agent_document::redact_agent_card(agent, base_url, self.config.advertised_endpoints, card);
     }
 
     /// Serves a call.

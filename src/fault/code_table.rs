@@ -65,9 +65,10 @@ macro_rules! fault_codes {
 
 fault_codes! {
     FaultCode;
-    InvalidInput 400 [411, 414, 426, 431, 505], Caller, false, "The request is not valid", "The request is malformed, or its body violates the agent's schema (R32).";
+    InvalidInput 400 [411, 414, 422, 426, 431, 505], Caller, false, "The request is not valid", "The request is malformed, or its body violates the agent's schema (R32).";
     Unauthorized 401 [], Caller, false, "Valid credentials are required", "The request has no credential, or none that is valid (R37).";
-    PermissionDenied 403 [], Caller, false, "The caller does not have permission", "The credential is valid but lacks a scope or a grant (R95).";
+    PermissionDenied 403 [], Caller, false, "The caller does not have permission", "The credential is valid but lacks a scope or a grant, or the agent refuses the call (R95).";
+    PaymentRequired 402 [], Caller, false, "A payment is required", "The agent requires a payment, or has no credit left for the call (R91).";
     NotFound 404 [], Caller, false, "The agent was not found", "The agent does not exist, or the caller may not see it (R37).";
     CapabilityNotFound 404 [], Caller, false, "The agent has no such operation", "The operation or path does not exist (R95).";
     MethodNotAllowed 405 [], Caller, false, "The method is not allowed for this resource", "The path exists but does not support the method.";
@@ -99,6 +100,7 @@ impl FaultCode {
             Self::CapabilityNotFound => -32601,
             Self::Internal => -32603,
             Self::Unauthorized => -32041,
+            Self::PaymentRequired => -32042,
             Self::PermissionDenied => -32043,
             Self::NotFound => -32044,
             Self::MethodNotAllowed => -32045,

@@ -4,11 +4,13 @@
 mod code_table;
 mod error_format;
 mod json_rpc;
+mod personal_numbers;
 mod public_message;
 
 pub use code_table::{Blame, FaultCode, FaultCodeRow};
 pub use error_format::ErrorFormat;
 pub use json_rpc::json_rpc_request_id;
+pub use personal_numbers::redact_personal_numbers;
 pub use public_message::public_message;
 
 use serde_json::{Map, Value, json};
@@ -44,6 +46,8 @@ struct FaultInner {
     code: FaultCode,
     status: u16,
     message: Cow<'static, str>,
+    /// The message for the log, where that for the caller is an agent's own text.
+    log_message: Option<Cow<'static, str>>,
     detail: Option<String>,
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
@@ -60,6 +64,7 @@ impl Fault {
             code,
             status: code.row().status,
             message: message.into(),
+            log_message: None,
             detail: None,
             retry_after: None,
             violations: Vec::new(),
@@ -115,10 +120,20 @@ impl Fault {
         self
     }
 
+    /// Sets the agent's own message for the caller. It may repeat the caller's input, so the log keeps the message that
+    /// the fault has.
+    #[must_use]
+    pub fn with_agent_message(mut self, message: String) -> Self {
+        let general = std::mem::replace(&mut self.0.message, message.into());
+        self.0.log_message.get_or_insert(general);
+        self
+    }
+
     /// Prefixes the message to the caller with `prefix`.
     #[must_use]
     pub fn with_message_prefix(mut self, prefix: &str) -> Self {
         self.0.message = format!("{prefix}{}", self.0.message).into();
+        self.0.log_message = self.0.log_message.take().map(|message| format!("{prefix}{message}").into());
         self
     }
 
@@ -147,6 +162,11 @@ impl Fault {
     /// Returns the message for the caller.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// Returns the message for the log, which never is an agent's own text.
+    pub fn log_message(&self) -> &str {
+        self.0.log_message.as_deref().unwrap_or(&self.0.message)
     }
 
     /// Returns the detail for the log.
@@ -264,7 +284,7 @@ impl From<FaultCode> for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.0.code.row().name, self.0.message)?;
+        write!(formatter, "{}: {}", self.0.code.row().name, self.log_message())?;
         match &self.0.detail {
             Some(detail) => write!(formatter, " ({detail})"),
             None => Ok(()),

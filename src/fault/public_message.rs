@@ -1,7 +1,11 @@
-//! Public messages: which error messages of agents a caller may read (R41, R117, R132, R133).
+//! Public messages: which error messages of agents a caller may read (R41, R117, R132, R133). A sentence that names a
+//! path, an address, a key or a person is left out; a text that looks like a stack trace, a query or code is withheld.
+
+use super::personal_numbers::redact_personal_numbers;
+use std::borrow::Cow;
 
 /// Maximum length of an agent's message in characters; a longer message is withheld.
-const MAX_PUBLIC_CHARS: usize = 300;
+const MAX_PUBLIC_CHARS: usize = 500;
 
 /// Words that indicate internals of the agent rather than a problem of the caller's request.
 const INTERNAL_WORDS: &[&str] = &[
@@ -13,23 +17,23 @@ const INTERNAL_WORDS: &[&str] = &[
     "internal",
     "localhost",
     "sqlstate",
-    "select ",
+    "sqlite",
+    "postgres",
+    "mysql",
+    "insert into",
+    "delete from",
+    "at or near",
+    "violates ",
     "password",
     "secret",
-    "token",
     "api key",
     "api_key",
     "apikey",
     "bearer ",
     "authorization",
     "0x",
-    ".py",
-    ".rs",
-    ".js",
-    ".java",
     ".go:",
     "node_modules",
-    "line ",
     "undefined",
     "nullpointer",
     "segfault",
@@ -37,19 +41,91 @@ const INTERNAL_WORDS: &[&str] = &[
     "econn",
 ];
 
-/// Returns `text` if it is suitable for the caller: one short line without paths, addresses, code or credentials. With
-/// `None`, the caller gets a general message.
-pub fn public_message(text: &str) -> Option<&str> {
+/// Endings of words that name a file with code.
+const CODE_FILES: &[&str] = &[".py", ".rs", ".js", ".ts", ".java", ".go", ".rb", ".php", ".cs", ".cpp"];
+
+/// Words after `token` that speak about a number of tokens or the state of a token, and never are the token.
+const WORDS_AFTER_TOKEN: &[&str] = &[
+    "limit", "limits", "count", "counts", "budget", "window", "length", "quota", "usage", "rate", "per", "size", "is",
+    "was", "has", "expired", "required", "missing", "and", "or", "in", "for", "of", "at",
+];
+
+/// Returns the part of `text` that is suitable for the caller: sentences without paths, addresses, code or credentials.
+/// With `None`, the caller gets a general message.
+pub fn public_message(text: &str) -> Option<Cow<'_, str>> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > MAX_PUBLIC_CHARS || text.chars().any(char::is_control) {
         return None;
     }
     let lower = text.to_ascii_lowercase();
-    if INTERNAL_WORDS.iter().any(|word| lower.contains(word)) {
+    if INTERNAL_WORDS.iter().any(|word| lower.contains(word)) || is_query(&lower) || names_line_of_code(&lower) {
         return None;
     }
-    let is_internal = |word: &str| is_path(word) || is_address(word) || is_opaque(word);
-    (!text.split(|c: char| c.is_whitespace() || "'\"`()[]{}<>,;=".contains(c)).any(is_internal)).then_some(text)
+    let mut public: Vec<&str> = sentences(text).collect();
+    let all = public.len();
+    public.retain(|sentence| !names_internals(sentence));
+    // What is left of a longer text must still be a message.
+    if public.is_empty() {
+        return None;
+    }
+    let kept = if public.len() == all { Cow::Borrowed(text) } else { Cow::Owned(public.join(" ")) };
+    Some(match redact_personal_numbers(&kept) {
+        Cow::Borrowed(_) => kept,
+        Cow::Owned(redacted) => Cow::Owned(redacted),
+    })
+}
+
+/// Splits a text after each full stop, exclamation or question mark that a space follows.
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let ends = [". ", "! ", "? "];
+        let end = ends.iter().filter_map(|end| rest.find(end)).min().map_or(rest.len(), |at| at + 1);
+        let (sentence, after) = rest.split_at(end);
+        rest = after.trim_start();
+        Some(sentence)
+    })
+}
+
+fn names_internals(sentence: &str) -> bool {
+    let is_internal = |word: &str| is_path(word) || is_address(word) || is_opaque(word) || is_code_file(word);
+    sentence.split(|c: char| c.is_whitespace() || "'\"`()[]{}<>,;=".contains(c)).any(is_internal)
+        || names_token(&sentence.to_ascii_lowercase())
+}
+
+/// Matches the words of an SQL query together: `select` alone is English.
+fn is_query(lower: &str) -> bool {
+    let has = |word: &str| lower.contains(word);
+    (has("select ") && has(" from ")) || (has("update ") && has(" set ")) || has("drop table")
+}
+
+/// Matches `line 12`, but not the place in an input, `line 3 column 5`.
+fn names_line_of_code(lower: &str) -> bool {
+    lower.match_indices("line ").any(|(at, word)| {
+        let rest = lower.get(at + word.len()..).unwrap_or_default();
+        let number = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let after = rest.get(number..).unwrap_or_default().trim_start_matches([',', ' ', ':']);
+        number > 0 && !after.starts_with("column") && !after.starts_with("col ")
+    })
+}
+
+/// Matches `main.py` and `app.js:12`, but neither `.py` nor `data.json`.
+fn is_code_file(word: &str) -> bool {
+    let name = word.split(':').next().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+    CODE_FILES.iter().any(|ending| name.len() > ending.len() && name.ends_with(ending))
+}
+
+/// Matches a `token` that is followed by anything but a word about tokens; `tokens` are counted and are no secret.
+fn names_token(lower: &str) -> bool {
+    let words: Vec<&str> =
+        lower.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).filter(|word| !word.is_empty()).collect();
+    words.iter().enumerate().any(|(at, word)| {
+        let is_token = word.ends_with("token");
+        is_token && words.get(at + 1).is_some_and(|next| !WORDS_AFTER_TOKEN.contains(next))
+    })
 }
 
 /// Matches `/srv/app`, `C:\app`, `https://…`, but not a JSON Pointer such as `/name`.

@@ -43,8 +43,17 @@ fn r41_messages_about_the_request_are_public() {
         "Required field 'target_language' is missing.",
         "text must be at most 500 characters",
         "/text must be a string",
+        "This model's maximum context length is 8192 tokens",
+        "This model's maximum context length is 8192 tokens. However, you requested 8500 tokens (7500 in the messages, \
+         1000 in the completion). Please reduce the length of the messages or completion.",
+        "max_tokens is too large: 9000 (the token limit is 4096)",
+        "Please select a model",
+        "Unknown parameter: 'temperatur'",
+        "Only .py and .json files are accepted",
+        "Expecting ',' delimiter: line 3 column 5 (char 40)",
+        "The token has expired",
     ] {
-        assert_eq!(public_message(text), Some(text));
+        assert_eq!(public_message(text).as_deref(), Some(text));
     }
 }
 
@@ -61,11 +70,26 @@ fn r117_r133_messages_about_internals_are_withheld() {
         "key sk-abc123def456ghi789jkl0 refused",
         "ask bob@corp.example",
         "C:\\app\\x",
+        "token s3same refused",
+        "SELECT name FROM users",
+        "syntax error at or near \"drop\"",
+        "duplicate key value violates unique constraint",
+        "KeyError in main.py",
+        "NameError on line 12",
+        "Incorrect API key provided: sk-1234",
     ];
     for text in leaks {
         assert_eq!(public_message(text), None, "{text}");
     }
-    assert_eq!(public_message(&"x".repeat(301)), None);
+    assert_eq!(public_message(&"x".repeat(501)), None);
+}
+
+#[test]
+fn r117_r133_only_the_sentence_that_names_internals_is_left_out() {
+    let text = "Rate limit reached for requests per minute. Visit https://platform.example.com/limits to learn more.";
+    assert_eq!(public_message(text).as_deref(), Some("Rate limit reached for requests per minute."));
+    let text = "No account for +49 30 1234567. Card 4111 1111 1111 1111 is unknown.";
+    assert_eq!(public_message(text).as_deref(), Some("No account for [redacted]. Card [redacted] is unknown."));
 }
 
 #[test]

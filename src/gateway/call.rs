@@ -61,6 +61,10 @@ pub(super) struct Call {
     pub(super) cors_origin: Option<Option<HeaderValue>>,
     pub(super) state: CallState,
     pub(super) stats: CallStats,
+    /// The failure that the agent reports in a response that passes as it is.
+    agent_error: Option<Fault>,
+    /// Whether the head of a refused request is one of JSON-RPC.
+    pub(super) expects_json_rpc: bool,
     _in_flight: GaugeGuard,
 }
 
@@ -109,6 +113,8 @@ impl Call {
             cors_origin: None,
             state: CallState::Pending,
             stats: CallStats::default(),
+            agent_error: None,
+            expects_json_rpc: false,
         }
     }
 
@@ -164,9 +170,18 @@ impl Call {
         self.id = id;
     }
 
-    /// Returns the id of the JSON-RPC request in the input, if the input was buffered and is one.
+    /// Returns the id of the JSON-RPC request in the input, if the input was buffered and is one. The id is null if only
+    /// the head says that the request is one of JSON-RPC.
     pub(super) fn json_rpc_id(&self) -> Option<Value> {
-        self.buffered_input.get().and_then(|body| fault::json_rpc_request_id(body))
+        let id = self.buffered_input.get().and_then(|body| fault::json_rpc_request_id(body));
+        id.or_else(|| self.expects_json_rpc.then_some(Value::Null))
+    }
+
+    /// Records the failure that the agent reports in a response that passes as it is. The first one counts.
+    pub(super) fn record_agent_error(&mut self, fault: Option<Fault>) {
+        if self.agent_error.is_none() {
+            self.agent_error = fault;
+        }
     }
 
     /// Returns the caller, once authenticated.
@@ -242,7 +257,7 @@ impl Drop for Call {
         let (status, fault, abort_reason) = match &self.state {
             CallState::Pending if std::thread::panicking() => (0, None, "panicked"),
             CallState::Pending => (0, None, "cancelled"),
-            CallState::Answered(status) => (*status, None, ""),
+            CallState::Answered(status) => (*status, self.agent_error.as_ref(), ""),
             CallState::Refused(fault) => (fault.http_status(), Some(fault), ""),
             CallState::FailedMidResponse(status, fault) => (*status, Some(fault), "broken off"),
             CallState::CallerGone(status) => (*status, None, "caller gone"),

@@ -8,6 +8,7 @@ use super::{
     call::{CallError, CallResult},
     call_parameters::headers_from_query,
     exchange::Exchange,
+    forwarded_query::query_for_agent,
     response::Responder,
     tasks::{TaskCall, TaskOptions, respond_with_task},
     upstream::{OutgoingRequest, UpstreamHead, gateway_headers, send_with_body, set_json_headers},
@@ -18,7 +19,7 @@ use crate::{
     transport::{Admission as _, HeaderMutations},
 };
 use http::{HeaderName, HeaderValue};
-use std::{sync::Arc, time::Instant};
+use std::{borrow::Cow, sync::Arc, time::Instant};
 
 /// Where the input of a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,20 @@ async fn forward_to_agent(
         credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
     };
-    let head = UpstreamHead { call_id: exchange.call.id(), headers: &headers, forwarding, instruction: None };
+    let query = match location {
+        InputLocation::Query => None,
+        InputLocation::Body => {
+            let query = exchange.session.head().uri.query();
+            query_for_agent(query, admitted.agent_route(), input.complete_bytes())?.map(Cow::into_owned)
+        }
+    };
+    let head = UpstreamHead {
+        call_id: exchange.call.id(),
+        headers: &headers,
+        query: query.as_deref(),
+        forwarding,
+        instruction: None,
+    };
     let sent_at = Instant::now();
     if let CallInput::Batch(items) = input {
         let batch = BatchCall::new(exchange.admission(), &admitted, head);
@@ -120,7 +134,7 @@ async fn respond_in_background(
         },
     };
     let admitted_call = exchange.admission().admit(checked).await?;
-    let background = BackgroundCall::new(exchange, admitted_call, location == InputLocation::Query);
+    let background = BackgroundCall::new(exchange, admitted_call, location == InputLocation::Query)?;
     if let Some(options) = task_options {
         return respond_with_task(exchange, TaskCall { background, options, claim }).await;
     }

@@ -37,9 +37,7 @@ pub(super) fn input_from_query(query: &str, route: &Route, named_operation: Opti
         let is_declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
         let is_gateway_parameter = |name: &str| {
             let is_version = name == "version" && !route.agent.versions.is_empty();
-            is_version
-                || name == prefer::CALLBACK_PARAMETER
-                || QUERY_AS_HEADERS.iter().any(|(parameter, _)| *parameter == name)
+            is_version || name == prefer::CALLBACK_PARAMETER || names_session_or_task(name)
         };
         members.retain(|name, _| is_declared(name) || !is_gateway_parameter(name));
     }
@@ -57,6 +55,11 @@ pub(super) fn headers_from_query<'a>(
         let is_forwarded = AgentId::is_valid(value) && !headers.contains_key(header);
         is_forwarded.then(|| Some((header.clone(), HeaderValue::from_str(value).ok()?)))?
     })
+}
+
+/// Returns whether the query parameter names a session or a task, and becomes a header.
+pub(super) fn names_session_or_task(name: &str) -> bool {
+    QUERY_AS_HEADERS.iter().any(|(parameter, _)| *parameter == name)
 }
 
 /// Returns the deadline: `max_duration` after arrival, or the caller's timeout if that is shorter.

@@ -37,6 +37,21 @@ pub(super) fn check_accept(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
+/// Refuses a `GET` that accepts an event stream and no JSON: a client of MCP opens the server's stream in this way, and
+/// expects 405 where the server offers none (MCP, "Listening for Messages from the Server"). It is not a call.
+///
+/// # Errors
+/// `MethodNotAllowed`.
+pub(super) fn refuse_event_stream_request(headers: &HeaderMap) -> Result<()> {
+    let accept = AcceptHeader::from_headers(headers);
+    let accepts_events = accept.exact_quality_of("text/event-stream").is_some_and(|quality| quality > 0);
+    if !accepts_events || accept.quality_of("application/json").is_some_and(|quality| quality > 0) {
+        return Ok(());
+    }
+    let message = "A GET for an event stream is not a call (agents stream their answers to POST)";
+    Err(Fault::new(FaultCode::MethodNotAllowed, message).with_header("Allow", "POST"))
+}
+
 /// Checks that a body that will be validated is JSON in UTF-8 without a content coding.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 use super::{
     admission::{LocalAccess, LocalCaller, may_call},
     call::CallResult,
-    exchange::{Exchange, requested_host},
+    exchange::Exchange,
     route::Route,
 };
 use crate::{
@@ -58,7 +58,7 @@ pub(super) async fn handle_directory_request(
         _ => None,
     };
     let view = CallerView { snapshot, on_demand_route, auth: &config.auth, caller: &caller, public_agents };
-    let base_url = base_url(exchange);
+    let base_url = exchange.base_url();
     let directory_call = DirectoryCall {
         request,
         id,
@@ -72,16 +72,6 @@ pub(super) async fn handle_directory_request(
     };
     let response = config.directory.respond(directory_call).await?;
     exchange.respond_locally(response, rate_limit_status.as_ref()).await
-}
-
-/// Returns the base URL: the configured one, else the one under which this caller reached the gateway.
-fn base_url(exchange: &Exchange<'_>) -> String {
-    if let Some(configured) = exchange.config.directory.base_url() {
-        return configured.to_owned();
-    }
-    let scheme = if exchange.connection.tls.is_some() { "https" } else { "http" };
-    let host = requested_host(exchange.session.head()).unwrap_or("localhost");
-    format!("{scheme}://{host}")
 }
 
 /// The agents of a catalogue snapshot that a caller may see: those that it may call, and the public ones.

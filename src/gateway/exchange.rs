@@ -11,6 +11,7 @@ use super::{
     content_negotiation, cors,
     gateway_state::{ConfigSnapshot, Gateway},
     header_names::REQUEST_ID,
+    refused_json_rpc::record_refused_json_rpc,
     response::CompleteReply,
     route::Route,
     upstream::BodyPump,
@@ -47,6 +48,16 @@ impl<'a> Exchange<'a> {
     /// Returns the authorisation of callers in this configuration.
     pub(super) fn authorization(&self) -> AgentAuthorization<'a> {
         AgentAuthorization { gateway: self.gateway, config: self.config }
+    }
+
+    /// Returns the base URL: the configured one, else the one under which this caller reached the gateway.
+    pub(super) fn base_url(&self) -> String {
+        if let Some(configured) = self.config.directory.base_url() {
+            return configured.to_owned();
+        }
+        let scheme = if self.connection.tls.is_some() { "https" } else { "http" };
+        let host = requested_host(self.session.head()).unwrap_or("localhost");
+        format!("{scheme}://{host}")
     }
 
     /// Returns the `Forwarded` header of the request.
@@ -189,6 +200,7 @@ impl<'a> Exchange<'a> {
                 ServeOutcome::Aborted
             }
             (CallError::Fault(fault), None) => {
+                record_refused_json_rpc(self.session, self.call).await;
                 let headers = &self.session.head().headers;
                 let format = content_negotiation::negotiate_error_format(headers, self.config.error_format);
                 self.respond_with_fault(fault, format).await

@@ -14,11 +14,13 @@ mod cors;
 mod delegation;
 mod directory_handler;
 mod exchange;
+mod forwarded_query;
 mod gateway_state;
 mod header_names;
 mod path_router;
 mod pipeline;
 mod prefer;
+mod refused_json_rpc;
 mod request_handler;
 mod requested_version;
 mod response;
@@ -33,7 +35,8 @@ pub use caller_connection::CallerConnection;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};
 pub use delegation::{DelegationConfig, DelegationPolicy};
 pub use gateway_state::{ConfigSnapshot, Gateway};
-pub use route::{AgentRouteCompiler, Route, RouteRule};
+pub use response::ErrorDetails;
+pub use route::{AgentRouteCompiler, CallerAuthentication, QueryPolicy, Route, RouteRule};
 
 #[cfg(test)]
 mod tests;

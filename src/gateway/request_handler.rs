@@ -5,6 +5,7 @@ use super::{
     call::{Call, CallResult, catch_panic},
     call_handler::{self, InputLocation},
     caller_connection::CallerConnection,
+    content_negotiation,
     cors::{redeem_pairing_code, respond_to_preflight},
     directory_handler::handle_directory_request,
     exchange::Exchange,
@@ -79,7 +80,12 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
             let target = invoke.call.into();
             return Box::pin(websocket::upgrade_websocket(exchange, target)).await;
         }
-        RequestKind::Invoke(invoke) => invoke,
+        RequestKind::Invoke(invoke) => {
+            if invoke.from_query {
+                content_negotiation::refuse_event_stream_request(&head.headers)?;
+            }
+            invoke
+        }
         RequestKind::Pair => return Box::pin(redeem_pairing_code(exchange)).await,
         RequestKind::Directory(request, id) => {
             let id = id.to_owned();

@@ -1,9 +1,9 @@
 //! A route: everything about an agent that is compiled before calls arrive: contracts, limits, upstream, grants and
 //! metrics.
 
-use super::{content_negotiation, requested_version::VersionTable};
+use super::{content_negotiation, requested_version::VersionTable, response::ErrorDetails};
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentId, AgentStatus, EndpointOrigin},
+    agent::{Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, EndpointOrigin},
     auth::{Authorizer, GrantSet},
     contract::{self, AgentHeavyChecks, DocumentBudget, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
@@ -33,6 +33,14 @@ pub struct Route {
     pub(super) response_headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether calls of the agent become tasks, where tasks are configured.
     pub(super) runs_as_task: bool,
+    /// Whether the agent's document has a card of A2A.
+    pub(super) has_agent_card: bool,
+    /// What happens with the query of a `POST`.
+    pub(super) query_policy: QueryPolicy,
+    /// Which parts of the agent's errors callers read.
+    pub(super) error_details: ErrorDetails,
+    /// Whether the log has the bodies of the agent's errors.
+    pub(super) logs_error_bodies: bool,
 }
 
 /// An operation, compiled for calls.
@@ -62,6 +70,46 @@ pub struct RouteRule {
     pub adaptive_concurrency: Option<bool>,
     /// Whether calls of the agents become tasks.
     pub runs_as_task: Option<bool>,
+    /// Which credentials the agents accept.
+    pub authentication: Option<CallerAuthentication>,
+    /// What happens with the query of a `POST`.
+    pub query: Option<QueryPolicy>,
+    /// Which parts of the agents' errors callers read.
+    pub error_details: Option<ErrorDetails>,
+}
+
+/// What happens with the query of a `POST` that does not only repeat the body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryPolicy {
+    /// The agent receives it.
+    #[default]
+    Forward,
+    /// The call is refused with 400.
+    Refuse,
+}
+
+/// Which credential an agent accepts from its callers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallerAuthentication {
+    /// The kind that the agent's document declares (R12, R28).
+    #[default]
+    Declared,
+    /// Every kind that the gateway accepts, whatever the document declares.
+    Any,
+}
+
+impl CallerAuthentication {
+    /// Returns the agent as its callers see it. Its scopes still apply to tokens.
+    fn apply(self, agent: Arc<Agent>) -> Arc<Agent> {
+        if self == Self::Declared || agent.authentication.method == AuthenticationMethod::Anonymous {
+            return agent;
+        }
+        let mut agent = Arc::unwrap_or_clone(agent);
+        agent.authentication.method = AuthenticationMethod::Anonymous;
+        Arc::new(agent)
+    }
 }
 
 /// Compiles routes; one for each configuration.
@@ -75,6 +123,8 @@ pub struct AgentRouteCompiler {
     pub rules: Vec<RouteRule>,
     /// Authentication and authorisation.
     pub auth: Arc<Authorizer>,
+    /// Whether the log has the bodies of agents' errors.
+    pub logs_error_bodies: bool,
     /// The limits, which outlive configurations.
     pub limits: Arc<CallLimiter>,
     /// The transport to the agents.
@@ -107,13 +157,18 @@ impl CompileRoute for AgentRouteCompiler {
         }
         let mut settings = self.defaults.clone();
         let (mut rate, mut concurrency, mut adaptive, mut runs_as_task) = (None, None, None, None);
+        let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.with_fallback(&settings);
             rate = rule.rate_limit.or(rate);
             concurrency = rule.max_concurrency.or(concurrency);
             adaptive = rule.adaptive_concurrency.or(adaptive);
             runs_as_task = rule.runs_as_task.or(runs_as_task);
+            authentication = rule.authentication.or(authentication);
+            query_policy = rule.query.or(query_policy);
+            error_details = rule.error_details.as_ref().or(error_details);
         }
+        let agent = authentication.unwrap_or_default().apply(agent);
         let endpoint_trust = self.endpoint_rules.check(&agent).unwrap_or_else(|why| {
             problems.push(why);
             EndpointTrust::Unlisted
@@ -147,6 +202,10 @@ impl CompileRoute for AgentRouteCompiler {
             endpoint_trust,
             heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
+            has_agent_card: agent.document.contains("\"agent_card\""),
+            query_policy: query_policy.unwrap_or_default(),
+            error_details: error_details.cloned().unwrap_or_default(),
+            logs_error_bodies: self.logs_error_bodies,
             operations,
             upstream,
             agent,

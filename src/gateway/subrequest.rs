@@ -147,6 +147,7 @@ impl SubrequestSender<'_> {
         let head = UpstreamHead {
             call_id: call.id(),
             headers: &headers,
+            query: None,
             forwarding: HeaderMutations { set: &gateway_headers, ..forwarding },
             instruction,
         };
@@ -164,10 +165,11 @@ impl SubrequestReply {
     /// The reply is a failure, violates an enforced contract, or is too large.
     pub(super) async fn read_complete(mut self, gateway: &Gateway, config: &ConfigSnapshot) -> Result<CompleteReply> {
         let validator = ReplyValidator { gateway, contract_config: &config.contract, admitted: &self.admitted };
-        let body = validator.read_complete(&mut self.reply).await;
+        let body = validator.read_and_judge(&mut self.reply).await;
         self.call.stats.upstream_duration = Some(self.sent_at.elapsed());
         match body {
-            Ok(body) => {
+            Ok((body, reported)) => {
+                self.call.record_agent_error(reported);
                 self.record_completed(body.len() as u64);
                 Ok(CompleteReply { status: self.reply.status, headers: self.reply.headers, body })
             }

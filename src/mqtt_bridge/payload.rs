@@ -41,7 +41,7 @@ impl TaskError {
     /// become an internal error, because the sender of the task cannot correct them.
     pub(super) fn from_fault(fault: &Fault) -> Self {
         let code = match fault.code() {
-            FaultCode::AgentError | FaultCode::AgentUnavailable | FaultCode::Timeout => {
+            FaultCode::AgentError | FaultCode::AgentUnavailable | FaultCode::Timeout | FaultCode::PaymentRequired => {
                 TaskErrorCode::ToolExecutionFailed
             }
             FaultCode::Unauthorized | FaultCode::PermissionDenied | FaultCode::NotFound => {
@@ -65,7 +65,7 @@ impl TaskError {
             None => fault.message().to_owned(),
         };
         let text = public_message(&text).or_else(|| public_message(fault.message()));
-        Self::new(code, text.unwrap_or(fault.code().row().title))
+        Self::new(code, text.as_deref().unwrap_or(fault.code().row().title))
     }
 
     /// Serializes the error as a message of the protocol (R115).

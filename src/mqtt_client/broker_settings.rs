@@ -53,10 +53,10 @@ impl BrokerSettings {
         if self.password.is_some() && self.username.is_none() {
             problems.push("mqtt.password: needs mqtt.username".to_owned());
         }
-        for (name, secret) in [("username", &self.username), ("password", &self.password)] {
-            let unusable = secret.as_ref().and_then(|secret| secret.load().err());
-            problems.extend(unusable.map(|problem| format!("mqtt.{name}: {problem}")));
-        }
+        let user = self.username.as_ref().and_then(|name| name.load_name().err());
+        problems.extend(user.map(|problem| format!("mqtt.username: {problem}")));
+        let unusable = self.password.as_ref().and_then(|secret| secret.load().err());
+        problems.extend(unusable.map(|problem| format!("mqtt.password: {problem}")));
         if let Some(ca) = &self.ca {
             problems.extend(TlsClientSettings::load(Some(ca)).err().map(|problem| format!("mqtt.{problem}")));
         }
@@ -75,7 +75,8 @@ impl BrokerSettings {
         let (settings, use_tls) = (self.clone(), address.tls);
         let loading = tokio::task::spawn_blocking(move || {
             let load = |secret: &Option<SecretRef>| secret.as_ref().map(SecretRef::load).transpose();
-            let credentials = load(&settings.username)?.map(|name| Ok::<_, String>((name, load(&settings.password)?)));
+            let name = settings.username.as_ref().map(SecretRef::load_name).transpose()?;
+            let credentials = name.map(|name| Ok::<_, String>((name, load(&settings.password)?)));
             let authorities = use_tls.then(|| TlsClientSettings::load(settings.ca.as_deref())).transpose()?;
             Ok::<_, String>((credentials.transpose()?, authorities))
         });

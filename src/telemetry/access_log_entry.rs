@@ -2,7 +2,10 @@
 //! logged, and text from a caller or an agent is redacted (R131).
 
 use super::redact;
-use crate::fault::Fault;
+use crate::{
+    fault::{Fault, redact_personal_numbers},
+    values::redact_known_secrets,
+};
 use std::{
     cell::Cell,
     io::Write as _,
@@ -122,8 +125,8 @@ impl<'a> AccessLogEntry<'a> {
         }
         members.write_nonzero("attempts", u64::from(self.attempts));
         if let Some(fault) = self.fault {
-            members.write_redacted("message", fault.message(), MAX_DETAIL_LEN);
-            members.write_redacted("detail", fault.detail().unwrap_or_default(), MAX_DETAIL_LEN);
+            members.write_agent_text("message", fault.log_message());
+            members.write_agent_text("detail", fault.detail().unwrap_or_default());
         }
         members.write_redacted("user_agent", self.user_agent, MAX_FIELD_LEN);
         members.write_string("trace_id", self.trace_id, MAX_FIELD_LEN);
@@ -166,6 +169,12 @@ impl JsonMemberWriter<'_> {
     /// before it is redacted.
     fn write_redacted(&mut self, name: &str, text: &str, max_len: usize) {
         self.write_string(name, &redact(truncate(text, 2 * max_len)), max_len);
+    }
+
+    /// Writes text that may quote an agent, which may repeat a secret of the gateway or personal data.
+    fn write_agent_text(&mut self, name: &str, text: &str) {
+        let text = redact_known_secrets(text);
+        self.write_redacted(name, &redact_personal_numbers(&text), MAX_DETAIL_LEN);
     }
 
     fn write_number(&mut self, name: &str, number: u64) {

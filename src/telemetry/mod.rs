@@ -6,6 +6,7 @@ mod access_log_entry;
 mod call_metrics;
 mod metric_registration;
 mod metrics;
+mod redacted_stderr;
 mod redaction;
 mod scrape_collector;
 mod source_metrics;
@@ -15,6 +16,7 @@ pub use access_log_entry::AccessLogEntry;
 pub use call_metrics::{AgentMetrics, CallOutcome, CallerClass};
 pub use metric_registration::{AgentDocumentState, ConnectionOutcome, GaugeGuard, LimitKind};
 pub use metrics::{Event, Metrics, MetricsConfig};
+pub use redacted_stderr::RedactedStderr;
 pub use redaction::redact;
 pub use source_metrics::{PollOutcome, SourceMetrics};
 

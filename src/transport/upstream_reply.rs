@@ -15,6 +15,8 @@ pub struct UpstreamReply {
     pub headers: HeaderMap,
     /// The body.
     pub body: ReplyBody,
+    /// Whether the request carried a credential of the gateway.
+    pub credential_sent: bool,
 }
 
 /// The body of a reply. Dropping it before its end cancels the exchange with the agent.

@@ -64,6 +64,8 @@ pub struct UpstreamCall<'a> {
     pub method: Method,
     /// Path and query, if they differ from those of the agent's endpoint.
     pub path: Option<PathAndQuery>,
+    /// The query of the call, for transports over HTTP; it follows that of the endpoint.
+    pub query: Option<&'a str>,
     /// The caller's header fields, unfiltered; the transport strips the fields that must not cross.
     pub headers: &'a HeaderMap,
     /// The body.

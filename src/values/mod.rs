@@ -1,6 +1,7 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
 //! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
-//! hosts, entity tags, SHA-256, answers of stores, and counts of what clients hold. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
+//! hosts, entity tags, SHA-256, answers of stores, and counts of what clients hold. And the secrets that the gateway
+//! holds, which are removed from logs and answers. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
 
 mod accept_header;
 mod backoff;
@@ -16,6 +17,7 @@ mod host_name;
 mod http_date;
 pub mod json;
 mod keyed_counts;
+mod known_secrets;
 mod max_share;
 mod percent_encoding;
 mod rate;
@@ -36,6 +38,7 @@ pub use glob::Glob;
 pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
 pub use http_date::{format_http_date, parse_http_date};
 pub use keyed_counts::{CountedHold, KeyedCounts};
+pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
 pub use max_share::MaxShare;
 pub use percent_encoding::{decode_octet, form_decode, percent_decode, percent_encode, percent_encode_fragment};
 pub use rate::Rate;

@@ -34,11 +34,19 @@ pub enum SecretRef {
 }
 
 impl SecretRef {
-    /// Loads the secret.
+    /// Loads the secret, and registers it: it is removed from every log and every answer.
+    ///
+    /// # Errors
+    /// As [`SecretRef::load_name`].
+    pub fn load(&self) -> Result<Secret, String> {
+        self.load_name().inspect(|secret| super::register_secret(secret.expose()))
+    }
+
+    /// Loads a text that is no secret itself, such as the user name that belongs to a password.
     ///
     /// # Errors
     /// The variable or file is missing, empty or not text. The message never contains the secret.
-    pub fn load(&self) -> Result<Secret, String> {
+    pub fn load_name(&self) -> Result<Secret, String> {
         let text = match self {
             Self::Env(name) => std::env::var(name).map_err(|_| format!("environment variable {name} is not set"))?,
             Self::File(path) => {

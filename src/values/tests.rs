@@ -86,3 +86,83 @@ fn keys_hold_at_most_their_maximum_and_take_memory_only_while_they_hold_somethin
     assert_eq!(counts.key_count(), 0);
     assert!(counts.try_hold(1, 3, 3).is_some());
 }
+
+/// A secret with characters that JSON, URLs and HTML escape.
+const HELD_SECRET: &str = "s3cr\u{e9}t/\"&+key=42";
+
+fn known_secrets() -> known_secrets::KnownSecrets {
+    let secrets = known_secrets::KnownSecrets::default();
+    secrets.register(HELD_SECRET);
+    secrets.register("postgres://gatepost:hunter2%2Fhunter2@db.internal/gatepost");
+    secrets.register("-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEG\n-----END PRIVATE KEY-----\n");
+    secrets
+}
+
+#[test]
+fn r131_a_secret_that_the_gateway_holds_is_redacted_in_every_form() {
+    use base64::{Engine as _, engine::general_purpose};
+    let secrets = known_secrets();
+    let json = serde_json::to_string(HELD_SECRET).unwrap();
+    let ascii_json: String = HELD_SECRET.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+    let percent: String = HELD_SECRET.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let html: String = HELD_SECRET.chars().map(|c| format!("&#x{:x};", u32::from(c))).collect();
+    let mut forms = vec![
+        HELD_SECRET.to_owned(),
+        percent_encode(HELD_SECRET).to_string(),
+        percent.to_ascii_lowercase(),
+        percent,
+        html,
+        HELD_SECRET.replace('&', "&amp;").replace('"', "&quot;"),
+        encode_hex(HELD_SECRET.as_bytes()),
+        serde_json::to_string(&json).unwrap(),
+        json,
+        ascii_json,
+        "hunter2%2Fhunter2".to_owned(),
+        "hunter2/hunter2".to_owned(),
+        "MIGHAgEAMBMGByqGSM49AgEG".to_owned(),
+    ];
+    for before in ["", "u", "u:", "use"] {
+        let text = format!("{before}{HELD_SECRET}:x");
+        forms.extend([general_purpose::STANDARD.encode(&text), general_purpose::URL_SAFE_NO_PAD.encode(&text)]);
+    }
+    for form in &forms {
+        let text = format!("refused: {form} is wrong");
+        let redacted = secrets.redact(&text);
+        assert!(redacted.contains("[redacted]"), "{text}");
+        for part in ["s3cr", "key=42", "hunter2", "MIGH"] {
+            assert!(!redacted.contains(part), "{text} -> {redacted}");
+        }
+        assert!(redacted.starts_with("refused: ") && redacted.ends_with(" is wrong"), "{redacted}");
+    }
+}
+
+#[test]
+fn r131_text_without_a_known_secret_is_borrowed_and_short_secrets_are_not_searched() {
+    let secrets = known_secrets();
+    secrets.register("short");
+    for text in ["", "short", "100 % of \\ and &", "%zz%4", "&#xffffffff;", "\\u12", "s3cr%", "The agent failed"] {
+        assert!(matches!(secrets.redact(text), std::borrow::Cow::Borrowed(_)), "{text}");
+    }
+    assert!(matches!(known_secrets::KnownSecrets::default().redact("x"), std::borrow::Cow::Borrowed("x")));
+}
+
+#[test]
+fn r131_tokens_are_remembered_until_later_ones_replace_them() {
+    let secrets = known_secrets();
+    for at in 0..20 {
+        secrets.register_token(&format!("issued-token-{at:02}"));
+    }
+    assert_eq!(secrets.redact("issued-token-19 refused"), "[redacted] refused");
+    assert_eq!(secrets.redact("issued-token-00 refused"), "issued-token-00 refused");
+    assert_eq!(secrets.redact(&format!("a {HELD_SECRET}")), "a [redacted]");
+}
+
+proptest::proptest! {
+    #[test]
+    fn r131_redaction_of_known_secrets_never_panics_and_removes_the_secret(before in ".{0,30}", after in ".{0,30}") {
+        let secrets = known_secrets();
+        let text = format!("{before}{HELD_SECRET}{after}");
+        proptest::prop_assert!(!secrets.redact(&text).contains(HELD_SECRET));
+        let _ = secrets.redact(&before);
+    }
+}

@@ -1,6 +1,8 @@
 //! Attacks on a running gateway with the default bounds: documents that cost memory or time, which print what they cost,
-//! and documents whose writer wants credentials or servers of others.
+//! documents whose writer wants credentials or servers of others,
+//! and what leaves the gateway in answers and logs.
 
+mod answers;
 mod callers;
 mod credentials;
 mod documents;

@@ -38,7 +38,7 @@ fn json_with_status(status: &str, body: Value) -> Vec<Step> {
 }
 
 /// Starts an agent that answers each path with the steps of the case of that name, and a gateway with an agent for each
-/// case.
+/// case. The log has the bodies of errors, so that each case is known by what its agent sent.
 async fn start_cases(cases: &[Case], sections: &[&str]) -> (Gateway, Agent) {
     let steps: Vec<(String, Vec<Step>)> =
         cases.iter().map(|case| (format!("/{} ", case.id), case.steps.clone())).collect();
@@ -55,7 +55,7 @@ async fn start_cases(cases: &[Case], sections: &[&str]) -> (Gateway, Agent) {
     for section in sections {
         build = build.section(section);
     }
-    (build.start().await, agent)
+    (build.section("errors: {log_agent_bodies: true}\n").start().await, agent)
 }
 
 /// Calls the agent of each case, and checks the response and its access log entry.
@@ -226,9 +226,9 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
         ),
         case(
             "agent-403",
-            json_with_status("403 Forbidden", json!({"error": {"code": "PermissionDenied", "message": "kaboomed"}})),
-            502,
-            "AgentError",
+            json_with_status("403 Forbidden", json!({"error": {"code": "Denied", "message": "kaboomed at /srv/app"}})),
+            403,
+            "PermissionDenied",
             INTERNAL_WORD,
         ),
         case("agent-407", http_response("407 Proxy", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
@@ -304,13 +304,13 @@ async fn r36_error_messages_in_aidips_format_reach_the_caller() {
     let fastapi_error = json!({"detail": [{"loc": ["body", "items", 0], "msg": "field required", "type": "missing"}]});
     let cases = [
         case("aidip", json_with_status("400 Bad Request", aidip_error), 400, "InvalidInput", "target_language"),
-        case("fastapi", json_with_status("422 Unprocessable", fastapi_error), 400, "InvalidInput", "field required"),
+        case("fastapi", json_with_status("422 Unprocessable", fastapi_error), 422, "InvalidInput", "field required"),
     ];
     let (gate, _agent) = start_cases(&cases, &[]).await;
     check_cases(&gate, &cases).await;
     let error = gate.invoke("aidip", &json!({})).await.expect_fault(400, "InvalidInput");
     assert_eq!(error["message"], message);
-    let error = gate.invoke("fastapi", &json!({})).await.expect_fault(400, "InvalidInput");
+    let error = gate.invoke("fastapi", &json!({})).await.expect_fault(422, "InvalidInput");
     assert_eq!(error["details"], json!([{"pointer": "/items/0", "message": "field required"}]));
 }
 
@@ -347,7 +347,7 @@ async fn r35_r39_retry_after_of_an_agent_reaches_the_caller() {
 }
 
 #[tokio::test]
-async fn r92_r94_errors_of_other_protocols_are_forwarded_byte_for_byte() {
+async fn r92_r94_errors_of_other_protocols_are_forwarded_byte_for_byte_and_recorded_as_failures() {
     let rpc = r#"{"jsonrpc":"2.0", "id":1,"error":{"code":-32600,"message":"kaboomed"}}"#;
     let a2a = r#"{"error":{"code":404, "status":"NOT_FOUND","message":"no such task"}}"#;
     let result = r#"{"error": 0.25, "mean": 3}"#;
@@ -363,7 +363,8 @@ async fn r92_r94_errors_of_other_protocols_are_forwarded_byte_for_byte() {
         assert_eq!((response.status, response.text().as_str()), (case.status, body), "{}", case.id);
     }
     for entry in gate.access_log(4).await {
-        assert_eq!(entry["code"], "ok", "{entry}");
+        let code = if entry["agent"] == "result" { "ok" } else { "AgentError" };
+        assert_eq!(entry["code"], code, "{entry}");
     }
 }
 
@@ -644,7 +645,7 @@ async fn r92_r94_json_rpc_calls_get_json_rpc_errors_and_other_calls_get_the_erro
     assert_eq!(error["error"]["data"]["code"], "AgentUnavailable", "{error}");
     assert!(error["error"]["code"].is_number() && error["error"]["data"]["request_id"].is_string(), "{error}");
     gate.invoke("rpc", &json!({"id": "call-1"})).await.expect_fault(503, "AgentUnavailable");
-    // The body is not read before authentication, so the gateway does not know that it is JSON-RPC.
     let unauthenticated = gate.request("POST", "/agents/rpc/invoke").header("x-api-key", "invalid").json(&body);
-    send(unauthenticated).await.expect_fault(401, "Unauthorized");
+    let refused = send(unauthenticated).await;
+    assert_eq!((refused.status, &refused.json()["id"]), (401, &json!("call-1")), "{}", refused.text());
 }

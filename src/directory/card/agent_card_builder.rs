@@ -7,6 +7,7 @@ use super::{
 };
 use crate::agent::{Agent, AgentEndpoint, Operation};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Members that this file handles; others are copied. Signatures are invalid after the replacements here, and the
 /// extended card needs a method that callers cannot call.
@@ -84,10 +85,7 @@ impl AgentCardBuilder<'_> {
             description: first_non_blank(&[&agent.description, &agent.name], redactor),
             version: agent.version.clone().unwrap_or_default(),
             provider: parse_provider(document.member("provider")),
-            documentation: document
-                .text_member("documentationUrl")
-                .or(document.text_member("documentation"))
-                .map(str::to_owned),
+            documentation: document.text_member("documentationUrl").map(str::to_owned),
             icon: document.text_member("iconUrl").map(str::to_owned),
             interfaces: vec![CardInterface::aidip(redactor.public_endpoint().into_owned())],
             skills: agent.operations.iter().enumerate().map(skill).collect(),
@@ -147,7 +145,7 @@ impl AgentCardBuilder<'_> {
         let name = if operation.name.is_empty() { agent.name.as_str() } else { &operation.name };
         // Never without a tag: readers require the list, and A2A's canonical form omits empty lists.
         let tags = [&agent.tags, &agent.capabilities].into_iter().find(|values| !values.is_empty());
-        let tags = tags.map(|values| values.iter().map(|value| value.to_string()).collect());
+        let tags = tags.map(|values| redactor.redact_list(values).into_iter().map(Cow::into_owned).collect());
         let examples = declared.and_then(|declared| declared.get("examples")).and_then(Value::as_array);
         let examples =
             examples.into_iter().flatten().take(3).filter_map(|example| Some(example.get("input")?.to_string()));

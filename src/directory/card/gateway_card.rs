@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{agent::Agent, search::SearchResults};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// Builder of the gateway's own card.
 pub(super) struct GatewayCardBuilder<'a> {
@@ -45,12 +46,16 @@ impl GatewayCardBuilder<'_> {
         let redactor = AddressRedactor::new(agent, self.base_url, self.config.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let description = first_sentence(&description);
-        let tags: Vec<String> =
-            agent.capabilities.iter().chain(&agent.tags).take(20).map(|value| value.to_string()).collect();
+        let tags = [redactor.redact_list(&agent.capabilities), redactor.redact_list(&agent.tags)].concat();
+        let tags: Vec<String> = tags.into_iter().take(20).map(Cow::into_owned).collect();
         CardSkill {
             id: agent.id.to_string(),
             name: redactor.redact_text(&agent.name).into_owned(),
-            description: if description.is_empty() { agent.name.clone() } else { description.to_owned() },
+            description: if description.is_empty() {
+                redactor.redact_text(&agent.name).into_owned()
+            } else {
+                description.to_owned()
+            },
             tags: if tags.is_empty() { vec![agent.id.to_string()] } else { tags },
             ..CardSkill::default()
         }

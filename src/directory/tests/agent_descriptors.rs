@@ -58,7 +58,8 @@ async fn r72_r84_interaction_model_orchestration_and_envelope_schemas_are_shown_
     let mut document = translator();
     document["interactionModel"] = json!("fipa-acl");
     document["orchestration"] = json!({"kind": "delegation", "agents": ["finder", "writer"]});
-    document["envelopeSchemas"] = json!(["fipa-acl", {"@context": "https://evil.example/"}]);
+    // Another context would be an address, and is hidden.
+    document["envelopeSchemas"] = json!(["fipa-acl", {"@context": "https://schema.org/"}]);
     let fixture = test_directory(&[document.clone(), minimal_agent("b")]);
     let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
     for name in ["interactionModel", "orchestration", "envelopeSchemas"] {

@@ -6,6 +6,7 @@ mod configuration;
 mod documents;
 mod external;
 mod framework_requests;
+mod hidden_addresses;
 mod hidden_agents;
 mod listing;
 mod openapi;

@@ -29,6 +29,16 @@ pub(in crate::gateway) enum CallInput {
     Streamed(Bytes),
 }
 
+impl CallInput {
+    /// Returns the input, if it is one that was buffered.
+    pub(in crate::gateway) fn complete_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Complete(bytes) => Some(bytes),
+            Self::Batch(_) | Self::Streamed(_) => None,
+        }
+    }
+}
+
 /// Returns the operation that the path or the headers name, or the only one.
 pub(in crate::gateway) fn named_operation(
     route: &Route,

@@ -9,6 +9,7 @@ use crate::{
         call::{CallError, catch_panic},
         call_parameters::headers_from_query,
         exchange::Exchange,
+        forwarded_query::query_for_agent,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::CALLBACK_URL,
         response::{CompleteReply, ReplyValidator, is_message_sequence},
@@ -18,7 +19,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long after its deadline a call may hold its concurrency permit.
@@ -33,6 +34,7 @@ pub(in crate::gateway) struct BackgroundCall {
     pub(in crate::gateway) headers: HeaderMap,
     gateway_headers: Vec<(HeaderName, HeaderValue)>,
     call_id: String,
+    query: Option<String>,
     /// The input; whole, or a batch.
     input: CallInput,
 }
@@ -47,7 +49,14 @@ pub(in crate::gateway) enum BackgroundReply {
 
 impl BackgroundCall {
     /// Builds the call; its input is complete.
-    pub(in crate::gateway) fn new(exchange: &Exchange<'_>, admitted_call: AdmittedCall, from_query: bool) -> Self {
+    ///
+    /// # Errors
+    /// `InvalidInput` if the agent takes no query.
+    pub(in crate::gateway) fn new(
+        exchange: &Exchange<'_>,
+        admitted_call: AdmittedCall,
+        from_query: bool,
+    ) -> Result<Self> {
         let AdmittedCall { admitted, input } = admitted_call;
         let head = exchange.session.head();
         let mut headers = head.headers.clone();
@@ -55,9 +64,14 @@ impl BackgroundCall {
             set_json_headers(&mut headers);
         }
         headers.remove(CALLBACK_URL);
-        let from_query = headers_from_query(head.uri.query(), &head.headers);
-        let gateway_headers = gateway_headers(exchange.call, &admitted).chain(from_query).collect();
-        Self {
+        let named_in_query = headers_from_query(head.uri.query(), &head.headers);
+        let gateway_headers = gateway_headers(exchange.call, &admitted).chain(named_in_query).collect();
+        let query = if from_query {
+            None
+        } else {
+            query_for_agent(head.uri.query(), admitted.agent_route(), input.complete_bytes())?.map(Cow::into_owned)
+        };
+        Ok(Self {
             gateway: Arc::clone(exchange.gateway),
             config: Arc::clone(exchange.config),
             admitted: Arc::new(admitted),
@@ -65,8 +79,9 @@ impl BackgroundCall {
             headers,
             gateway_headers,
             call_id: exchange.call.id().to_owned(),
+            query,
             input,
-        }
+        })
     }
 
     /// Makes the call. Reads and validates a reply of at most `max_bytes` that is not a stream.
@@ -101,7 +116,13 @@ impl BackgroundCall {
             credential_headers: self.config.auth.credential_headers(),
             set: &self.gateway_headers,
         };
-        let head = UpstreamHead { call_id: &self.call_id, headers: &self.headers, forwarding, instruction: None };
+        let head = UpstreamHead {
+            call_id: &self.call_id,
+            headers: &self.headers,
+            query: self.query.as_deref(),
+            forwarding,
+            instruction: None,
+        };
         match input {
             CallInput::Batch(items) => {
                 let admission = AdmissionPipeline { gateway: &self.gateway, config: &self.config };

@@ -2,16 +2,20 @@
 //! that the gateway adds, and streams.
 
 mod complete_reply;
+mod error_events;
 mod event_boundaries;
 mod media_types;
 mod reply_validation;
+mod reported_agent_card;
 mod responder;
 mod response_normalization;
 mod streamed_response;
 
 pub(super) use complete_reply::CompleteReply;
+pub(super) use error_events::find_error_event;
 pub(super) use media_types::{is_event_stream, is_message_sequence};
 pub(super) use reply_validation::ReplyValidator;
 pub(super) use responder::Responder;
+pub use response_normalization::ErrorDetails;
 pub(super) use response_normalization::may_embed_error;
 pub(super) use streamed_response::StreamedResponse;

@@ -23,6 +23,17 @@ pub(in crate::gateway) struct ReplyValidator<'a> {
 impl ReplyValidator<'_> {
     /// Returns the fault if the reply is a failure, judged by its head and the part of its body that was read.
     pub(in crate::gateway) fn reject_failure(&self, reply: &UpstreamReply, body: &[u8], complete: bool) -> Result<()> {
+        self.judge(reply, body, complete).map(drop)
+    }
+
+    /// Judges a reply as [`ReplyValidator::reject_failure`] does. Also returns the failure that a body reports which
+    /// passes as it is, such as an error of JSON-RPC.
+    pub(in crate::gateway) fn judge(
+        &self,
+        reply: &UpstreamReply,
+        body: &[u8],
+        complete: bool,
+    ) -> Result<Option<Fault>> {
         let declares_error = self.admitted.operation().declares_error;
         match classify_response(&AgentResponse {
             status: reply.status,
@@ -30,8 +41,13 @@ impl ReplyValidator<'_> {
             body,
             complete,
             declares_error,
+            credential_sent: reply.credential_sent,
+            has_session: self.admitted.session_hash().is_some(),
+            error_details: &self.admitted.agent_route().error_details,
+            logs_body: self.admitted.agent_route().logs_error_bodies,
         }) {
-            ResponseVerdict::Pass => Ok(()),
+            ResponseVerdict::Pass => Ok(None),
+            ResponseVerdict::PassError(fault) => Ok(Some(fault)),
             ResponseVerdict::Fault(fault) => Err(fault),
         }
     }
@@ -93,13 +109,18 @@ impl ReplyValidator<'_> {
     /// Reads and validates a complete reply, at most as large as an input may be. A reply that is not a success but
     /// passes (JSON-RPC) is returned like any other.
     pub(in crate::gateway) async fn read_complete(&self, reply: &mut UpstreamReply) -> Result<Bytes> {
+        self.read_and_judge(reply).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Reads a reply as [`ReplyValidator::read_complete`] does, and judges it as [`ReplyValidator::judge`] does.
+    pub(in crate::gateway) async fn read_and_judge(&self, reply: &mut UpstreamReply) -> Result<(Bytes, Option<Fault>)> {
         let BodyPrefix { bytes, complete } = reply.body.peek(self.contract_config.max_body_size.get()).await?;
-        self.reject_failure(reply, &bytes, complete)?;
+        let reported = self.judge(reply, &bytes, complete)?;
         if !complete {
             return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large"));
         }
         self.check_output_of_success(reply, &bytes).await?;
-        Ok(bytes)
+        Ok((bytes, reported))
     }
 
     /// Validates a complete reply against the output contract, if the reply is a success. An empty body violates an

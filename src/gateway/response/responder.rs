@@ -2,7 +2,10 @@
 //! response (`response_writer`) if it is short or must be validated, else a stream (`streamed_response`,
 //! `resumable_stream`).
 
-use super::{CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence, may_embed_error};
+use super::{
+    CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence, may_embed_error,
+    reported_agent_card::{AgentFaces, may_be_agent_card},
+};
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
@@ -10,7 +13,7 @@ use crate::{
         call::{CallError, CallResult},
         exchange::{AgentHeaders, Exchange},
         header_names::AGENT_VERSION,
-        route::is_json_content,
+        route::{Route, is_json_content},
         tasks::{FollowerResponse, detach_stream},
         upstream::BodyPump,
     },
@@ -23,6 +26,8 @@ use std::sync::Arc;
 
 /// Replies up to this size are inspected before their head is forwarded.
 const MAX_INSPECTED: usize = 64 << 10;
+/// Replies of agents with a card are inspected up to this size.
+const MAX_CARD: usize = 1 << 20;
 
 /// Writes the response to an admitted call.
 pub(in crate::gateway) struct Responder<'r, 'a> {
@@ -45,7 +50,7 @@ impl Responder<'_, '_> {
                     CallError::CallerGone => Err(CallError::CallerGone),
                     CallError::Fault(_) => Ok(BodyPrefix { bytes: Bytes::new(), complete: false }),
                 })?;
-            self.validator().reject_failure(&reply, &bytes, complete)?;
+            self.judge(&reply, &bytes, complete)?;
             return Box::pin(self.stream_reply(reply, pump)).await;
         }
         let enforces_output = self.admitted.operation().contract.enforces_output();
@@ -60,14 +65,19 @@ impl Responder<'_, '_> {
             if !complete {
                 return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large to be validated").into());
             }
-            self.validator().reject_failure(&reply, &bytes, true)?;
+            self.judge(&reply, &bytes, true)?;
             self.validator().check_output(&bytes).await?;
-            let UpstreamReply { status, headers, .. } = reply;
-            return self.respond_complete(CompleteReply { status, headers, body: bytes }).await;
+            return self.respond_validated(reply, bytes).await;
         }
-        if is_json && may_embed_error(&self.read_prefix(&mut reply, &mut pump, 0).await?.bytes) {
-            let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, MAX_INSPECTED).await?;
-            self.validator().reject_failure(&reply, &bytes, complete)?;
+        let beginning = if is_json { self.read_prefix(&mut reply, &mut pump, 0).await?.bytes } else { Bytes::new() };
+        if is_json && self.may_be_inspected(&beginning) {
+            let max_bytes = if self.admitted.agent_route().has_agent_card { MAX_CARD } else { MAX_INSPECTED };
+            let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, max_bytes).await?;
+            self.judge(&reply, &bytes, complete)?;
+            let checks_output = self.admitted.operation().contract.output.is_some();
+            if complete && !checks_output && may_be_agent_card(&bytes) {
+                return self.respond_validated(reply, bytes).await;
+            }
         }
         // Boxed as above: the common reply is complete, and its future need not have space for a stream.
         Box::pin(self.stream_reply(reply, pump)).await
@@ -79,6 +89,23 @@ impl Responder<'_, '_> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let head = self.full_head(StatusCode::OK, headers, Some(body.len()));
         self.exchange.respond(head, body).await
+    }
+
+    /// Whether the beginning of a JSON body leaves open whether it is an error, or a card of an agent that has one.
+    fn may_be_inspected(&self, beginning: &[u8]) -> bool {
+        self.admitted.agent_route().has_agent_card || may_embed_error(beginning)
+    }
+
+    /// Writes a complete JSON reply, without the addresses of a card.
+    async fn respond_validated(self, reply: UpstreamReply, body: Bytes) -> CallResult<ServeOutcome> {
+        let UpstreamReply { status, headers, .. } = reply;
+        let mut reply = CompleteReply { status, headers, body };
+        if may_be_agent_card(&reply.body) {
+            let Route { agent, has_agent_card, .. } = &**self.admitted.agent_route();
+            let faces = AgentFaces { directory: &self.exchange.config.directory, agent, has_card: *has_agent_card };
+            faces.redact_card(&mut reply, &self.exchange.base_url());
+        }
+        self.respond_complete(reply).await
     }
 
     /// Writes an agent's reply that is complete and validated.
@@ -125,6 +152,13 @@ impl Responder<'_, '_> {
             AgentHeaders { route: self.admitted.agent_route(), rate_limit_status: self.admitted.rate_limit_status() };
         agent.add_to(&mut headers, self.exchange.call, length);
         ResponseHead { status, headers }
+    }
+
+    /// Returns the fault that the reply contains, and records a failure that passes to the caller.
+    fn judge(&mut self, reply: &UpstreamReply, body: &[u8], complete: bool) -> CallResult<()> {
+        let reported = self.validator().judge(reply, body, complete)?;
+        self.exchange.call.record_agent_error(reported);
+        Ok(())
     }
 
     fn validator(&self) -> ReplyValidator<'_> {

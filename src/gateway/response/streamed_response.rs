@@ -1,7 +1,10 @@
 //! Streamed replies: event streams with keep-alive comments and a well-formed end, and all other bodies byte for byte
 //! (R43).
 
-use super::{event_boundaries::EventSplitter, media_types::is_event_stream, reply_validation::ReplyValidator};
+use super::{
+    error_events::find_error_event, event_boundaries::EventSplitter, media_types::is_event_stream,
+    reply_validation::ReplyValidator,
+};
 use crate::{
     fault::Fault,
     gateway::{
@@ -73,6 +76,9 @@ impl StreamedResponse<'_, '_> {
                 }
                 StreamEvent::Failed(fault) => return self.end_failed(events, status, fault).await,
             };
+            if events.is_some() {
+                self.exchange.call.record_agent_error(find_error_event(&bytes));
+            }
             if !self.write_part(bytes, is_last).await {
                 self.exchange.call.state = CallState::CallerGone(status);
                 return ServeOutcome::Aborted;

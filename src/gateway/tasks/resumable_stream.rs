@@ -9,6 +9,7 @@ use crate::{
         call::{CallResult, CallState},
         exchange::Exchange,
         header_names::TASK_ID,
+        response::find_error_event,
         upstream::BodyPump,
     },
     http_server::{ResponseHead, ServeOutcome},
@@ -130,6 +131,9 @@ impl FollowerResponse<'_, '_> {
                 Some(NextEvent::End) => return self.finish(status, between_events).await,
                 Some(NextEvent::Evicted) => return self.end_lagging(status, between_events).await,
             };
+            if self.is_original_caller {
+                self.exchange.call.record_agent_error(find_error_event(&bytes));
+            }
             self.exchange.call.stats.bytes_out += bytes.len() as u64;
             if self.exchange.session.write_body(bytes, false).await.is_err() {
                 self.exchange.call.state = CallState::CallerGone(status);

@@ -54,6 +54,8 @@ pub(in crate::gateway) struct UpstreamHead<'a> {
     pub(in crate::gateway) call_id: &'a str,
     /// The caller's headers; the transport removes those that must not pass.
     pub(in crate::gateway) headers: &'a HeaderMap,
+    /// The query for the agent.
+    pub(in crate::gateway) query: Option<&'a str>,
     pub(in crate::gateway) forwarding: HeaderMutations<'a>,
     /// The instruction, if it is not a part of the input.
     pub(in crate::gateway) instruction: Option<&'a str>,
@@ -76,13 +78,14 @@ pub(in crate::gateway) fn send_upstream<'a>(
     upstream_head: UpstreamHead<'a>,
     body: RequestBody,
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-    let UpstreamHead { call_id: id, headers, forwarding: header_mutations, instruction } = upstream_head;
+    let UpstreamHead { call_id: id, headers, query, forwarding: header_mutations, instruction } = upstream_head;
     let operation = &admitted.operation().name;
     let request = UpstreamCall {
         id,
         operation,
         method: Method::POST,
         path: admitted.version().and_then(|version| version.path.clone()),
+        query,
         headers,
         body,
         header_mutations,

@@ -274,7 +274,7 @@ impl MessageCalls<'_> {
             return None;
         }
         let body = ReplyBody::from(Bytes::new());
-        let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
+        let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body, credential_sent: false };
         let validator = ReplyValidator {
             gateway: &self.session.gateway,
             contract_config: &config.contract,

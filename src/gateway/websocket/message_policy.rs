@@ -182,7 +182,8 @@ impl MessagePolicy<'_> {
         let validator = ReplyValidator { gateway: &self.session.gateway, contract_config: &config.contract, admitted };
         if may_embed_error(text.as_bytes()) {
             let body = ReplyBody::from(Bytes::new());
-            let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body };
+            let reply =
+                UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body, credential_sent: false };
             if let Err(fault) = validator.reject_failure(&reply, text.as_bytes(), true) {
                 return ResponseFormat::Plain.format_fault(&fault, self.session.call.id());
             }

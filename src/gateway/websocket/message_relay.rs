@@ -195,7 +195,7 @@ impl<'a> MessageRelay<'a> {
     /// Ends the session after the agent's close frame.
     async fn end_after_close(&mut self, close: Option<(u16, String)>) -> SessionEnd {
         let Some((code, reason)) = close else { return SessionEnd::Orderly(Some((1000, ""))) };
-        tracing::debug!(code, reason = public_message(&reason), "agent closed its WebSocket");
+        tracing::debug!(code, reason = public_message(&reason).as_deref(), "agent closed its WebSocket");
         match code {
             1000 | 1001 | 1012 | 1013 | 3000..=4999 => SessionEnd::Orderly(Some((code, ""))),
             code => {

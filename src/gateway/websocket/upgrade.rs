@@ -126,6 +126,7 @@ async fn open_agent_socket(
         operation: &admitted.operation().name,
         method: Method::GET,
         path: admitted.version().and_then(|version| version.path.clone()),
+        query: None,
         headers,
         body: RequestBody::Empty,
         header_mutations,

@@ -3,7 +3,7 @@
 use super::source_credential::{ClientCredentials, bearer_value};
 use crate::{
     net::{FetchClient, FetchError, FetchLimits, FormRequest, Url},
-    values::{ByteSize, ConfigDuration, Secret},
+    values::{ByteSize, ConfigDuration, Secret, register_token},
 };
 use http::HeaderValue;
 use serde::Deserialize;
@@ -96,7 +96,9 @@ impl TokenCache {
         if granted.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
             return Err(unreadable("has a token_type other than bearer"));
         }
-        let value = bearer_value(&Secret::new(granted.access_token)).map_err(|reason| unreadable(&reason))?;
+        let token = Secret::new(granted.access_token);
+        register_token(token.expose());
+        let value = bearer_value(&token).map_err(|reason| unreadable(&reason))?;
         let expires_in =
             granted.expires_in.and_then(|expires_in| expires_in.as_u64().or_else(|| expires_in.as_str()?.parse().ok()));
         let lifetime = Duration::from_secs(expires_in.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME));

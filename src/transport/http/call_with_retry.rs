@@ -61,8 +61,8 @@ pub(in crate::transport) async fn call_with_retry(
     request: UpstreamCall<'_>,
     deadline: Instant,
 ) -> Result<UpstreamReply, Fault> {
-    let UpstreamCall { method, path, headers, body, header_mutations, .. } = request;
-    let exchange = HttpExchange { target, method, path, headers, header_mutations, deadline };
+    let UpstreamCall { method, path, query, headers, body, header_mutations, .. } = request;
+    let exchange = HttpExchange { target, method, path, query, headers, header_mutations, deadline };
     let (copy, progress) = match &body {
         RequestBody::Empty => (Some(None), None),
         RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
@@ -201,7 +201,12 @@ impl HttpAttempt<'_> {
     fn build_reply(&self, response: Response<Incoming>, source: ReplyConnection) -> UpstreamReply {
         let (head, body) = response.into_parts();
         let body = HttpReplyBody::new(body, source, self.exchange.target.timeouts.idle, self.exchange.deadline);
-        UpstreamReply { status: head.status, headers: head.headers, body: ReplyBody::from(body) }
+        UpstreamReply {
+            status: head.status,
+            headers: head.headers,
+            body: ReplyBody::from(body),
+            credential_sent: self.exchange.target.has_credential(),
+        }
     }
 }
 

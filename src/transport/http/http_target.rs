@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::{AddressSyntax, AgentEndpoint},
-    fault::Fault,
+    fault::{Fault, FaultCode},
     net::AddressPolicy,
     transport::{
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
@@ -44,6 +44,12 @@ impl HttpTarget {
     pub(super) fn address_policy(&self) -> Arc<AddressPolicy> {
         let policy = self.policy.load_full();
         if self.pool.key.public_addresses_only { Arc::new(policy.without_private_networks()) } else { policy }
+    }
+
+    /// Whether requests carry a credential of the gateway: a header, or a client certificate.
+    pub(super) fn has_credential(&self) -> bool {
+        let has_certificate = || self.pool.key.tls.as_ref().is_some_and(|tls| tls.certificate.is_some());
+        self.gateway_headers.credential.is_some() || has_certificate()
     }
 
     /// The path and query of the endpoint.
@@ -138,6 +144,7 @@ pub(super) struct HttpExchange<'a> {
     pub(super) target: &'a Arc<HttpTarget>,
     pub(super) method: Method,
     pub(super) path: Option<http::uri::PathAndQuery>,
+    pub(super) query: Option<&'a str>,
     pub(super) headers: &'a HeaderMap,
     pub(super) header_mutations: headers::HeaderMutations<'a>,
     pub(super) deadline: Instant,
@@ -161,7 +168,10 @@ impl HttpExchange<'_> {
         );
         let path = self.path.as_ref().unwrap_or(&self.target.path);
         let mut parts = http::uri::Parts::default();
-        parts.path_and_query = Some(path.clone());
+        parts.path_and_query = Some(match self.query {
+            None => path.clone(),
+            Some(query) => append_query(path, query)?,
+        });
         if version == Version::HTTP_2 {
             // RFC 9113 §8.3.1: the authority is a pseudo-header there.
             headers.remove(header::HOST);
@@ -175,6 +185,17 @@ impl HttpExchange<'_> {
         *request.headers_mut() = headers;
         Ok(request)
     }
+}
+
+/// Returns the path with its own query, if it has one, and then the query of the call.
+fn append_query(path: &PathAndQuery, query: &str) -> Result<PathAndQuery, Fault> {
+    let separator = match path.query() {
+        None => "?",
+        Some("") => "",
+        Some(_) => "&",
+    };
+    PathAndQuery::try_from(format!("{path}{separator}{query}"))
+        .map_err(|error| Fault::new(FaultCode::InvalidInput, "The query is not valid in a URL").with_detail(error))
 }
 
 /// Refuses heads whose framing hyper accepts although it is ambiguous (RFC 9112 §6.3).

@@ -77,6 +77,9 @@ pub(in crate::transport) async fn upgrade_to_websocket(
     let mut outcome = pin!(async {
         let response =
             sender.send_request(handshake).await.map_err(|error| error_mapping::no_response_fault(&error))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return read_refusal(response, target.has_credential()).await.map(UpgradeOutcome::Refused);
+        }
         read_handshake_response(response, &key, request.subprotocols).await
     });
     let exchange = async {
@@ -97,7 +100,8 @@ fn build_handshake(
     deadline: Instant,
 ) -> Result<http::Request<HyperBody>, Fault> {
     let (headers, header_mutations) = (request.headers, request.header_mutations);
-    let exchange = HttpExchange { target, method: Method::GET, path: None, headers, header_mutations, deadline };
+    let exchange =
+        HttpExchange { target, method: Method::GET, path: None, query: None, headers, header_mutations, deadline };
     let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11)?;
     let fields = handshake.headers_mut();
     // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.
@@ -125,9 +129,6 @@ async fn read_handshake_response(
     key: &str,
     offered: Option<&HeaderValue>,
 ) -> Result<UpgradeOutcome, Fault> {
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return read_refusal(response).await.map(UpgradeOutcome::Refused);
-    }
     let protocol = validate_handshake(response.headers(), key, offered)?;
     let io = hyper::upgrade::on(&mut response).await.map_err(|error| error_mapping::no_response_fault(&error))?;
     Ok(UpgradeOutcome::Upgraded(Box::new(TokioIo::new(io)), protocol))
@@ -175,7 +176,7 @@ fn invalid_handshake_fault(detail: impl Display) -> Fault {
 }
 
 /// Reads the agent's refusal, up to a bound. A success is an error: only an upgrade was requested.
-async fn read_refusal(response: Response<Incoming>) -> Result<UpstreamReply, Fault> {
+async fn read_refusal(response: Response<Incoming>, credential_sent: bool) -> Result<UpstreamReply, Fault> {
     validate_response_head(&response)?;
     let (head, mut body) = response.into_parts();
     if head.status.is_success() {
@@ -191,5 +192,10 @@ async fn read_refusal(response: Response<Incoming>) -> Result<UpstreamReply, Fau
             break;
         }
     }
-    Ok(UpstreamReply { status: head.status, headers: head.headers, body: ReplyBody::from(bytes.freeze()) })
+    Ok(UpstreamReply {
+        status: head.status,
+        headers: head.headers,
+        body: ReplyBody::from(bytes.freeze()),
+        credential_sent,
+    })
 }

@@ -118,7 +118,7 @@ impl From<ReplyContent> for UpstreamReply {
                 (status, Bytes::from(error.to_string()))
             }
         };
-        Self { status, headers, body: body.into() }
+        Self { status, headers, body: body.into(), credential_sent: false }
     }
 }
 

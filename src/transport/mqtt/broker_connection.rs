@@ -172,7 +172,8 @@ impl BrokerConnectionInner {
         let key = self.key.clone();
         let load = tokio::task::spawn_blocking(move || {
             let password = key.password.as_ref().map(|password| password.load()).transpose()?;
-            let credentials = key.username.as_ref().map(|name| name.load()).transpose()?.map(|name| (name, password));
+            let credentials =
+                key.username.as_ref().map(|name| name.load_name()).transpose()?.map(|name| (name, password));
             let tls = key.tls.as_ref().map(http::build_tls_config).transpose().map_err(|errors| errors.join("; "))?;
             Ok::<_, String>((credentials, tls.map(|config| TlsClientSettings::from(Arc::new(config)))))
         });

@@ -54,10 +54,10 @@ impl TransportKind for MqttConnections {
         if password.is_some() && username.is_none() {
             problems.push("mqtt.password: needs mqtt.username".to_owned());
         }
-        for (name, secret) in [("username", username), ("password", password)] {
-            let unusable = secret.as_ref().and_then(|secret| secret.load().err());
-            problems.extend(unusable.map(|problem| format!("mqtt.{name}: {problem}")));
-        }
+        let user = username.as_ref().and_then(|name| name.load_name().err());
+        problems.extend(user.map(|problem| format!("mqtt.username: {problem}")));
+        let unusable = password.as_ref().and_then(|secret| secret.load().err());
+        problems.extend(unusable.map(|problem| format!("mqtt.password: {problem}")));
         if let Some(keep_alive) = keep_alive
             .filter(|keep_alive| !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(600)).contains(keep_alive))
         {

@@ -122,7 +122,7 @@ impl MqttTransport {
             (TaskEvent::Reply(reply), None) => ("application/json", ReplyBody::from(reply)),
         };
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media))]);
-        Ok(UpstreamReply { status: StatusCode::OK, headers, body })
+        Ok(UpstreamReply { status: StatusCode::OK, headers, body, credential_sent: false })
     }
 }
 

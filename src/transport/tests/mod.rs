@@ -116,7 +116,17 @@ impl TestUpstream {
         let admitted = TestAdmission { upstream_set: self.upstream_set.clone(), deadline };
         let header_mutations = HeaderMutations::default();
         let (id, operation, instruction) = ("c", "", None);
-        let request = UpstreamCall { id, operation, method, path: None, headers, body, header_mutations, instruction };
+        let request = UpstreamCall {
+            id,
+            operation,
+            method,
+            path: None,
+            query: None,
+            headers,
+            body,
+            header_mutations,
+            instruction,
+        };
         self.client.call(&admitted, request).await
     }
 

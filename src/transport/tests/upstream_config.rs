@@ -129,6 +129,7 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         operation: "",
         method: Method::GET,
         path: Some("/run/translate?q=a".parse().unwrap()),
+        query: None,
         headers: &headers,
         body: RequestBody::Empty,
         header_mutations,

@@ -191,5 +191,5 @@ fn no_reply_fault() -> Fault {
 fn build_reply(status: StatusCode, format: ReplyFormat, body: ReplyBody) -> UpstreamReply {
     let mut headers = HeaderMap::with_capacity(1);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
-    UpstreamReply { status, headers, body }
+    UpstreamReply { status, headers, body, credential_sent: false }
 }

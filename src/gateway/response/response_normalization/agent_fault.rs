@@ -1,7 +1,8 @@
 //! The fault for a failure that an agent reports.
 
-use super::error_body::ParsedErrorBody;
+use super::{error_body::ParsedErrorBody, error_details::ErrorDetails};
 use crate::fault::{Blame, Fault, FaultCode};
+use serde_json::{Map, Value};
 
 /// Maps a code that an agent names. Only the gateway reports on authentication, authorisation and rates; an agent that
 /// uses those codes has failed.
@@ -12,6 +13,7 @@ pub(super) fn allowed_agent_code(code: FaultCode) -> Option<FaultCode> {
         FaultCode::InvalidInput
         | FaultCode::CapabilityNotFound
         | FaultCode::NotAcceptable
+        | FaultCode::PaymentRequired
         | FaultCode::Conflict
         | FaultCode::PreconditionFailed
         | FaultCode::PayloadTooLarge => Some(code),
@@ -27,17 +29,37 @@ pub(super) fn allowed_agent_code(code: FaultCode) -> Option<FaultCode> {
     }
 }
 
-/// Builds the fault for a code. The agent's message is kept where the caller can correct the call; otherwise it would
-/// only reveal the agent's internals.
-pub(super) fn build_fault(code: FaultCode, error: &ParsedErrorBody) -> Fault {
-    if code.row().blame != Blame::Caller {
-        return Fault::new(code, general_message(code));
+/// An agent's error, as far as it is read, and what of it reaches the caller.
+pub(super) struct AgentError<'a> {
+    pub(super) error: &'a ParsedErrorBody,
+    pub(super) body: Option<&'a Map<String, Value>>,
+    pub(super) details: &'a ErrorDetails,
+}
+
+impl AgentError<'_> {
+    /// Builds the fault for a code. By default the agent's message is kept where the caller can correct the call;
+    /// otherwise it would only reveal the agent's internals.
+    pub(super) fn build_fault(&self, code: FaultCode) -> Fault {
+        let Self { error, body, details } = self;
+        let fault = Fault::new(code, general_message(code));
+        let is_kept = match details {
+            ErrorDetails::Message => code.row().blame == Blame::Caller,
+            ErrorDetails::All | ErrorDetails::Pointer(_) => true,
+            ErrorDetails::None => false,
+        };
+        if !is_kept {
+            return fault;
+        }
+        let fault = match error.public_message() {
+            Some(message) => fault.with_agent_message(message.into_owned()),
+            None => fault,
+        };
+        let fault = match body.and_then(|body| details.public_body(body)) {
+            Some(public) => fault.with_member("agent_error", public),
+            None => fault,
+        };
+        if code == FaultCode::InvalidInput { fault.with_violations(error.violations.clone()) } else { fault }
     }
-    let fault = match error.public_message() {
-        Some(message) => Fault::new(code, message.to_owned()),
-        None => Fault::new(code, general_message(code)),
-    };
-    if code == FaultCode::InvalidInput { fault.with_violations(error.violations.clone()) } else { fault }
 }
 
 fn general_message(code: FaultCode) -> &'static str {
@@ -45,6 +67,8 @@ fn general_message(code: FaultCode) -> &'static str {
         FaultCode::InvalidInput => "The agent refused the input",
         FaultCode::CapabilityNotFound => "The agent does not have the requested operation or resource",
         FaultCode::NotAcceptable => "The agent has no acceptable response format",
+        FaultCode::PaymentRequired => "The agent requires a payment",
+        FaultCode::PermissionDenied => "The agent refuses the call",
         FaultCode::Conflict => "The agent reports a conflict with its current state",
         FaultCode::PreconditionFailed => "The agent reports that a precondition of the request failed",
         FaultCode::PayloadTooLarge => "The input is too large for the agent",

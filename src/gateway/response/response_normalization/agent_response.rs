@@ -1,7 +1,8 @@
 //! An agent's response, as far as it was read, and how to treat it.
 
+use super::ErrorDetails;
 use crate::fault::Fault;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value};
 
 /// An agent's response, as far as it was read.
@@ -17,6 +18,14 @@ pub(in crate::gateway) struct AgentResponse<'a> {
     pub(in crate::gateway) complete: bool,
     /// Whether the operation's output schema declares a property `error`: such a body is a result.
     pub(in crate::gateway) declares_error: bool,
+    /// Whether the request carried a credential of the gateway.
+    pub(in crate::gateway) credential_sent: bool,
+    /// Whether the caller named a session.
+    pub(in crate::gateway) has_session: bool,
+    /// Which parts of an error the caller reads.
+    pub(in crate::gateway) error_details: &'a ErrorDetails,
+    /// Whether the log has the body of an error, which may repeat the caller's input.
+    pub(in crate::gateway) logs_body: bool,
 }
 
 /// How to treat a response.
@@ -24,6 +33,8 @@ pub(in crate::gateway) struct AgentResponse<'a> {
 pub(in crate::gateway) enum ResponseVerdict {
     /// Pass it to the caller unchanged.
     Pass,
+    /// Pass it to the caller unchanged, and record the failure that it reports in its protocol's own form.
+    PassError(Fault),
     /// It is a failure; the caller gets this fault instead.
     Fault(Fault),
 }
@@ -36,6 +47,13 @@ impl AgentResponse<'_> {
             return None;
         }
         serde_json::from_slice(self.body).ok()
+    }
+
+    /// Returns the body if it is a complete plain text.
+    pub(super) fn plain_text(&self) -> Option<&str> {
+        let media = self.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+        let is_plain = media.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("text/plain"));
+        std::str::from_utf8(self.body).ok().filter(|text| self.complete && is_plain && !text.trim().is_empty())
     }
 }
 

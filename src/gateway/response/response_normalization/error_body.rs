@@ -1,8 +1,10 @@
 //! Parser of agents' error bodies in their common formats: AIDIP's object, problem+json, FastAPI's `detail`, GraphQL's
-//! `errors`, a plain string. Redacts messages and pointers that reveal the agent's internals.
+//! `errors`, a plain string, a plain text. Redacts messages and pointers that reveal the agent's internals.
 
-use crate::fault::{FaultCode, Violation, public_message};
+use super::{agent_response::AgentResponse, error_details::ErrorDetails, public_text::public_text};
+use crate::fault::{FaultCode, Violation};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Maximum violations that are passed on to the caller.
 const MAX_VIOLATIONS: usize = 20;
@@ -30,11 +32,29 @@ pub(super) struct ParsedErrorBody {
     pub(super) format: ErrorBodyFormat,
     /// The gateway's code, if the agent names one.
     pub(super) code: Option<FaultCode>,
+    /// The code or type of the error in the agent's own words.
+    pub(super) agent_code: Option<String>,
     message: Option<String>,
     pub(super) violations: Vec<Violation>,
 }
 
 impl ParsedErrorBody {
+    /// Parses the error of a response, whose body is `body` if it is a JSON object.
+    pub(super) fn of_response(response: &AgentResponse<'_>, body: Option<&Map<String, Value>>) -> Self {
+        let error = body.map(Self::parse).unwrap_or_default();
+        match (response.error_details, body) {
+            (ErrorDetails::Pointer(pointer), Some(body)) => {
+                let text = Value::Object(body.clone()).pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+                Self { message: text, ..error }
+            }
+            (ErrorDetails::None | ErrorDetails::Pointer(_), _) => Self { message: None, ..error },
+            (ErrorDetails::Message | ErrorDetails::All, Some(_)) => error,
+            (ErrorDetails::Message | ErrorDetails::All, None) => {
+                Self { message: response.plain_text().map(str::to_owned), ..error }
+            }
+        }
+    }
+
     /// Parses an error body; the result is empty if the format is unknown.
     pub(super) fn parse(body: &Map<String, Value>) -> Self {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -43,10 +63,10 @@ impl ParsedErrorBody {
                 Value::Object(error) => return Self::parse_error_object(error),
                 Value::String(message) if !message.is_empty() => {
                     let message = text("message").or_else(|| text("error_description")).unwrap_or(message);
-                    let code = text("code").and_then(parse_code);
                     return Self {
                         format: ErrorBodyFormat::PlainMessage,
-                        code,
+                        code: text("code").and_then(parse_code),
+                        agent_code: text("code").map(str::to_owned),
                         message: Some(message.to_owned()),
                         ..Self::default()
                     };
@@ -64,6 +84,7 @@ impl ParsedErrorBody {
             return Self {
                 format: ErrorBodyFormat::Problem,
                 code: text("code").and_then(parse_code),
+                agent_code: text("code").map(str::to_owned),
                 message,
                 violations,
             };
@@ -101,14 +122,25 @@ impl ParsedErrorBody {
         Self {
             format: if is_recognized { ErrorBodyFormat::AidipError } else { ErrorBodyFormat::Unknown },
             code,
+            agent_code: ["code", "type", "status"].iter().find_map(|name| text(name)).map(str::to_owned),
             message,
             violations,
         }
     }
 
     /// Returns the agent's message, unless it reveals internals that a caller must not read.
-    pub(super) fn public_message(&self) -> Option<&str> {
-        public_message(self.message.as_deref()?)
+    pub(super) fn public_message(&self) -> Option<Cow<'_, str>> {
+        public_text(self.message.as_deref()?)
+    }
+
+    /// Returns whether the error is about the credential of the request, and so about that of the gateway.
+    pub(super) fn is_about_credential(&self) -> bool {
+        let speaks_of_it = |text: &String| {
+            let lower = text.to_ascii_lowercase();
+            let words = ["authenti", "authoriz", "authoris", "credential", "api key", "api_key", "token", "forbidden"];
+            words.iter().any(|word| lower.contains(word))
+        };
+        self.agent_code.iter().chain(&self.message).any(speaks_of_it)
     }
 }
 
@@ -144,9 +176,12 @@ fn parse_violation(item: &Map<String, Value>) -> Option<Violation> {
         return None;
     }
     // A pointer that reveals internals is dropped; the message is kept.
-    let is_internal = pointer.split('/').skip(1).any(|token| !token.is_empty() && public_message(token).is_none());
+    let is_internal = pointer.split('/').skip(1).any(|token| !token.is_empty() && public_text(token).is_none());
     let pointer = if is_internal { String::new() } else { pointer };
-    Some(Violation { pointer, message: public_message(message).unwrap_or("is not valid").to_owned() })
+    Some(Violation {
+        pointer,
+        message: public_text(message).map_or_else(|| "is not valid".to_owned(), Cow::into_owned),
+    })
 }
 
 /// Converts FastAPI's `["body", "items", 0]` to `/items/0`; the first element names the part of the request.

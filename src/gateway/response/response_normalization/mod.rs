@@ -5,11 +5,14 @@
 mod agent_fault;
 mod agent_response;
 mod error_body;
+mod error_details;
 mod error_status;
+mod public_text;
 mod response_classification;
 mod retry_after;
 
 pub(in crate::gateway) use agent_response::{AgentResponse, ResponseVerdict};
+pub use error_details::ErrorDetails;
 pub(in crate::gateway) use response_classification::{classify_response, may_embed_error};
 
 #[cfg(test)]

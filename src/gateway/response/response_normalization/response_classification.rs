@@ -2,12 +2,16 @@
 //! success.
 
 use super::{
-    agent_fault::{allowed_agent_code, build_fault},
+    agent_fault::{AgentError, allowed_agent_code},
     agent_response::{AgentResponse, ResponseVerdict, is_json_rpc},
     error_body::ParsedErrorBody,
+    error_details::is_name,
     error_status::fault_from_error_status,
 };
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    fault::{Fault, FaultCode},
+    values::{contains_known_secret, redact_known_secrets},
+};
 use http::{HeaderMap, header};
 use memchr::memchr2;
 use serde_json::{Map, Value};
@@ -17,19 +21,31 @@ use std::fmt::Write as _;
 const MAX_LOGGED_BODY_BYTES: usize = 2048;
 
 /// Classifies a response as a result or a failure. JSON-RPC and A2A bodies pass with every status, because their
-/// clients read errors from the body, except where the agent refuses the gateway's credential or sends a redirect.
+/// clients read errors from the body, except where the agent refuses the gateway's credential, sends a redirect, or
+/// repeats a secret of the gateway.
 pub(in crate::gateway) fn classify_response(response: &AgentResponse<'_>) -> ResponseVerdict {
-    let fault = match response.status.as_u16() {
+    let verdict = match response.status.as_u16() {
         200..=299 => find_embedded_error(response),
-        _ => fault_from_error_status(response),
+        _ => fault_from_error_status(response).map_or_else(passed_error, ResponseVerdict::Fault),
     };
-    match fault {
-        Some(fault) => ResponseVerdict::Fault(fault.with_detail(log_detail(response))),
-        None => ResponseVerdict::Pass,
+    match verdict {
+        ResponseVerdict::Fault(fault) => ResponseVerdict::Fault(fault.with_detail(log_detail(response))),
+        ResponseVerdict::PassError(_) if contains_known_secret(response.body) => {
+            ResponseVerdict::Fault(Fault::from(FaultCode::AgentError).with_detail(log_detail(response)))
+        }
+        ResponseVerdict::PassError(fault) => ResponseVerdict::PassError(fault.with_detail(log_detail(response))),
+        ResponseVerdict::Pass => ResponseVerdict::Pass,
     }
 }
 
-/// Returns the detail of a failure for the log.
+/// Returns the failure that a body reports in its protocol's own form, for the log and the metrics. The code is that of
+/// an agent's failure: the agent's protocol says no more in a form that all agents share.
+fn passed_error() -> ResponseVerdict {
+    ResponseVerdict::PassError(Fault::new(FaultCode::AgentError, "The agent reports an error"))
+}
+
+/// Returns the detail of a failure for the log. The body repeats the caller's input in many frameworks, so that the log
+/// has it only if the operator asks for it; the code of the error is the agent's own.
 fn log_detail(response: &AgentResponse<'_>) -> String {
     let mut text = format!("the agent responded with status {}", response.status.as_u16());
     for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
@@ -38,14 +54,33 @@ fn log_detail(response: &AgentResponse<'_>) -> String {
             let _ = write!(text, ", {name}: {}", value.chars().take(200).collect::<String>());
         }
     }
-    let logged_body = response.body.get(..MAX_LOGGED_BODY_BYTES).unwrap_or(response.body);
-    if !logged_body.is_empty() {
-        let _ = write!(text, ", body: {}", String::from_utf8_lossy(logged_body));
+    let more = if response.complete { "" } else { " or more" };
+    if !response.logs_body {
+        if let Some(code) = response.parse_complete_object().and_then(|body| agent_code(&body)) {
+            let _ = write!(text, ", error: {code}");
+        }
+        let _ = write!(text, ", body: {} bytes{more}", response.body.len());
+        return text;
     }
-    if logged_body.len() < response.body.len() || !response.complete {
+    // Redacted before it is cut, so that no half of a secret is left.
+    let beginning = response.body.get(..2 * MAX_LOGGED_BODY_BYTES).unwrap_or(response.body);
+    let beginning = String::from_utf8_lossy(beginning);
+    let redacted = redact_known_secrets(&beginning);
+    let logged = redacted.get(..redacted.floor_char_boundary(MAX_LOGGED_BODY_BYTES)).unwrap_or_default();
+    if !logged.is_empty() {
+        let _ = write!(text, ", body: {logged}");
+    }
+    if response.body.len() > MAX_LOGGED_BODY_BYTES || !response.complete {
         text.push('…');
     }
     text
+}
+
+/// Returns the code of an error, if it is an identifier or a number.
+fn agent_code(body: &Map<String, Value>) -> Option<String> {
+    let number = body.get("error").and_then(|error| error.get("code")).filter(|code| code.is_i64());
+    let name = || ParsedErrorBody::parse(body).agent_code.filter(|code| is_name(code));
+    number.map(Value::to_string).or_else(name)
 }
 
 /// Members that may accompany an error; any other member may be a result.
@@ -77,26 +112,31 @@ const ERROR_COMPANION_MEMBERS: &[&str] = &[
     "type",
 ];
 
-fn find_embedded_error(response: &AgentResponse<'_>) -> Option<Fault> {
+fn find_embedded_error(response: &AgentResponse<'_>) -> ResponseVerdict {
     if !has_json_content_type(response.headers) {
-        return None;
+        return ResponseVerdict::Pass;
     }
     let scan = scan_top_level_members(response.body);
     if response.complete && scan == MemberScan::Truncated {
-        return Some(Fault::new(FaultCode::AgentError, "The agent's response is incomplete"));
+        return ResponseVerdict::Fault(Fault::new(FaultCode::AgentError, "The agent's response is incomplete"));
     }
     if scan != MemberScan::ErrorMember {
-        return None;
+        return ResponseVerdict::Pass;
     }
-    let body = response.parse_complete_object()?;
-    let is_failure = !is_json_rpc(&body)
-        && (is_langgraph_error(&body)
-            || is_graphql_error(&body)
-            || (!response.declares_error && is_error_object(&body)));
-    is_failure.then(|| {
-        let error = ParsedErrorBody::parse(&body);
-        build_fault(error.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError), &error)
-    })
+    let Some(body) = response.parse_complete_object() else { return ResponseVerdict::Pass };
+    if is_json_rpc(&body) {
+        let has_error = body.get("error").is_some_and(Value::is_object);
+        return if has_error { passed_error() } else { ResponseVerdict::Pass };
+    }
+    let is_failure =
+        is_langgraph_error(&body) || is_graphql_error(&body) || (!response.declares_error && is_error_object(&body));
+    if !is_failure {
+        return ResponseVerdict::Pass;
+    }
+    let error = ParsedErrorBody::of_response(response, Some(&body));
+    let code = error.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError);
+    let agent_error = AgentError { error: &error, body: Some(&body), details: response.error_details };
+    ResponseVerdict::Fault(agent_error.build_fault(code))
 }
 
 /// Whether the beginning of a JSON body has a member that could be an embedded error, or ends before that is decided.

@@ -12,6 +12,10 @@ struct ResponseCase {
     body: Vec<u8>,
     complete: bool,
     declares_error: bool,
+    credential_sent: bool,
+    has_session: bool,
+    error_details: ErrorDetails,
+    logs_body: bool,
 }
 
 fn response(status: u16, body: impl AsRef<[u8]>) -> ResponseCase {
@@ -21,6 +25,10 @@ fn response(status: u16, body: impl AsRef<[u8]>) -> ResponseCase {
         body: body.as_ref().to_vec(),
         complete: true,
         declares_error: false,
+        credential_sent: true,
+        has_session: false,
+        error_details: ErrorDetails::default(),
+        logs_body: true,
     }
 }
 
@@ -39,6 +47,10 @@ impl ResponseCase {
             body,
             complete: *complete,
             declares_error: *declares_error,
+            credential_sent: self.credential_sent,
+            has_session: self.has_session,
+            error_details: &self.error_details,
+            logs_body: self.logs_body,
         })
     }
 
@@ -46,7 +58,7 @@ impl ResponseCase {
     fn fault(&self) -> Fault {
         match self.verdict() {
             ResponseVerdict::Fault(fault) => fault,
-            ResponseVerdict::Pass => panic!("{} {} passed", self.status, String::from_utf8_lossy(&self.body)),
+            passed => panic!("{} {}: {passed:?}", self.status, String::from_utf8_lossy(&self.body)),
         }
     }
 
@@ -77,7 +89,7 @@ fn r38_r91_every_status_with_an_unreadable_body_maps_to_a_fault() {
         (307, 502, "AgentError"),
         (400, 400, "InvalidInput"),
         (401, 502, "AgentError"),
-        (402, 502, "AgentError"),
+        (402, 402, "PaymentRequired"),
         (403, 502, "AgentError"),
         (404, 502, "AgentError"),
         (405, 502, "AgentError"),
@@ -90,7 +102,7 @@ fn r38_r91_every_status_with_an_unreadable_body_maps_to_a_fault() {
         (413, 413, "PayloadTooLarge"),
         (415, 415, "UnsupportedMediaType"),
         (418, 502, "AgentError"),
-        (422, 400, "InvalidInput"),
+        (422, 422, "InvalidInput"),
         (429, 429, "RateLimited"),
         (431, 502, "AgentError"),
         (451, 502, "AgentError"),
@@ -136,7 +148,7 @@ fn r37_an_agents_own_code_takes_precedence_where_it_fits_the_status() {
         (500, "RateLimited", 500, "AgentError"),
         (409, "PermissionDenied", 409, "Conflict"),
         (401, "InvalidInput", 502, "AgentError"),
-        (403, "PermissionDenied", 502, "AgentError"),
+        (403, "PermissionDenied", 403, "PermissionDenied"),
         (429, "InvalidInput", 429, "RateLimited"),
         (404, "model_not_found", 404, "CapabilityNotFound"),
         (405, "MethodNotAllowed", 502, "AgentError"),
@@ -183,6 +195,90 @@ fn r4_an_agents_refusal_of_the_gateways_credential_is_an_agent_error() {
             assert!(fault.headers().is_empty() && fault.detail().unwrap().contains("realm"));
         }
     }
+}
+
+#[test]
+fn r4_a_refusal_is_of_the_gateways_credential_only_where_one_was_sent() {
+    let without_credential = |status, body: &str| ResponseCase { credential_sent: false, ..response(status, body) };
+    let detail = "{\"detail\":\"Not authenticated\"}";
+    let fault = assert_fault(&without_credential(401, detail), 502, "AgentError");
+    assert_eq!(fault.message(), "The agent requires a credential, and the gateway has none for it");
+    for body in ["", HTML, detail, "{\"error\":{\"code\":\"content_policy\",\"message\":\"Not allowed here\"}}"] {
+        assert_fault(&without_credential(403, body), 403, "PermissionDenied");
+    }
+    let policy = "{\"error\":{\"code\":\"content_policy\",\"message\":\"This topic is not allowed\"}}";
+    let fault = assert_fault(&response(403, policy), 403, "PermissionDenied");
+    assert_eq!(fault.message(), "This topic is not allowed");
+}
+
+#[test]
+fn r91_an_agents_own_4xx_keep_their_meaning() {
+    let message = |status| json!({"error": {"message": format!("reason {status}")}}).to_string();
+    for (status, code) in [
+        (402, "PaymentRequired"),
+        (403, "PermissionDenied"),
+        (404, "CapabilityNotFound"),
+        (409, "Conflict"),
+        (422, "InvalidInput"),
+        (429, "RateLimited"),
+    ] {
+        let case = response(status, message(status)).with_header("retry-after", "7");
+        let fault = assert_fault(&case, status, code);
+        assert_eq!(fault.message(), format!("reason {status}"));
+        assert_eq!(fault.retry_after_secs(), (status == 429).then_some(7));
+    }
+    for body in ["", HTML, "Session not found"] {
+        let ended_session = ResponseCase { has_session: true, ..response(404, body) };
+        assert_fault(&ended_session, 404, "CapabilityNotFound");
+    }
+}
+
+#[test]
+fn r32_an_honest_reason_reaches_the_caller() {
+    let reason = "This model's maximum context length is 8192 tokens";
+    let openai = json!({"error": {"message": reason, "type": "invalid_request_error", "param": "messages",
+        "code": "context_length_exceeded"}});
+    assert_eq!(response(400, openai.to_string()).fault().message(), reason);
+    let text = response(400, reason).with_header("content-type", "text/plain; charset=utf-8");
+    assert_eq!(text.fault().message(), reason);
+    assert_eq!(response(400, reason).fault().message(), "The agent refused the input");
+    let html = response(400, HTML).with_header("content-type", "text/html");
+    assert_eq!(html.fault().message(), "The agent refused the input");
+}
+
+#[test]
+fn error_details_select_what_the_caller_reads_of_an_error() {
+    let body = json!({"error": {"message": "too long", "code": "too_long", "trace": "at /srv/app/main.py:3"},
+        "reason": {"text": "8192 tokens at most"}, "host": "10.0.0.7:80", "retry": true})
+    .to_string();
+    let with = |status, error_details| ResponseCase { error_details, ..response(status, &body) }.fault();
+    assert_eq!(with(400, ErrorDetails::Message).message(), "too long");
+    assert_eq!(with(500, ErrorDetails::Message).message(), "The agent failed");
+    assert_eq!(with(400, ErrorDetails::None).message(), "The agent refused the input");
+    let pointer = || ErrorDetails::Pointer("/reason/text".to_owned());
+    for status in [400, 500] {
+        assert_eq!(with(status, pointer()).message(), "8192 tokens at most");
+    }
+    assert_eq!(with(400, ErrorDetails::Pointer("/host".to_owned())).message(), "The agent refused the input");
+    let all = with(500, ErrorDetails::All);
+    assert_eq!(all.message(), "too long");
+    let object = all.to_error_object("r");
+    let expected = json!({"error": {"message": "too long", "code": "too_long", "trace": "[redacted]"},
+        "reason": {"text": "8192 tokens at most"}, "host": "[redacted]", "retry": true});
+    assert_eq!(object["error"]["agent_error"], expected);
+    assert!(ErrorDetails::Pointer("message".to_owned()).problem().is_some());
+}
+
+#[test]
+fn r131_the_log_has_no_body_of_an_agents_error_unless_the_operator_asks_for_it() {
+    let body = json!({"error": {"message": "'my medical record' is too long", "code": "too_long"}}).to_string();
+    let silent = ResponseCase { logs_body: false, ..response(422, &body) }.fault();
+    assert_eq!(silent.message(), "'my medical record' is too long");
+    assert_eq!(silent.log_message(), "The agent refused the input");
+    let detail = silent.detail().unwrap();
+    assert_eq!(detail, format!("the agent responded with status 422, error: too_long, body: {} bytes", body.len()));
+    assert!(!silent.to_string().contains("medical"));
+    assert!(response(422, &body).fault().detail().unwrap().contains("medical"));
 }
 
 #[test]
@@ -253,7 +349,7 @@ fn r32_error_lists_become_violations_with_pointers() {
         json!({"title": "Bad", "errors": [{"pointer": "#/items/0/a~1b~0c", "detail": "Field required"}]}),
     ];
     for body in bodies {
-        let fault = assert_fault(&response(422, body.to_string()), 400, "InvalidInput");
+        let fault = assert_fault(&response(422, body.to_string()), 422, "InvalidInput");
         let [violation] = fault.violations() else { panic!("{body}: {:?}", fault.violations()) };
         assert_eq!(
             (violation.pointer.as_str(), violation.message.as_str()),
@@ -373,7 +469,7 @@ fn r33_a_result_that_mentions_an_error_passes() {
 }
 
 #[test]
-fn r92_r94_json_rpc_and_a2a_errors_pass() {
+fn r92_r94_json_rpc_and_a2a_errors_pass_and_are_recorded_as_failures_of_the_agent() {
     let bodies = [
         json!({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid"}, "id": null}),
         json!({"jsonrpc": "2.0", "result": {}, "id": 1}),
@@ -382,6 +478,14 @@ fn r92_r94_json_rpc_and_a2a_errors_pass() {
         for status in [200, 400, 404, 500, 503] {
             response(status, body.to_string()).assert_passes();
         }
+    }
+    let failed = json!({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid"}, "id": 1});
+    match response(200, failed.to_string()).verdict() {
+        ResponseVerdict::PassError(fault) => {
+            assert_eq!(fault.code(), crate::fault::FaultCode::AgentError);
+            assert!(fault.detail().unwrap().contains("body: {"));
+        }
+        other => panic!("{other:?}"),
     }
     let a2a_error =
         |code: u64, name: &str| json!({"error": {"code": code, "status": name, "message": "m"}}).to_string();
@@ -445,7 +549,7 @@ proptest! {
         let case = ResponseCase { complete, ..response(status, &body) };
         may_embed_error(&body);
         match case.verdict() {
-            ResponseVerdict::Pass => prop_assert!(status < 300),
+            ResponseVerdict::Pass | ResponseVerdict::PassError(_) => prop_assert!(status < 300),
             ResponseVerdict::Fault(fault) => prop_assert!((400..600).contains(&fault.http_status())),
         }
     }
