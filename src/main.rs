@@ -40,6 +40,9 @@ enum Command {
         /// First rewrite the file: keys with a former name get their current name
         #[arg(long)]
         migrate: bool,
+        /// Also fail on warnings: dangerous settings, and agent documents that are not served
+        #[arg(long)]
+        strict: bool,
     },
     /// Print the JSON Schema of the configuration file
     Schema,
@@ -146,11 +149,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         // `main` handles these commands, which have their own exit codes.
         Command::Resolve(_) | Command::Call(_) => Ok(()),
         Command::Run { config, take_over } => app::run(&config, take_over),
-        Command::Check { config, migrate } => {
+        Command::Check { config, migrate, strict } => {
             if migrate {
                 app::migrate_config(&config)?;
             }
-            app::check(&config)
+            app::check(&config, strict)
         }
         Command::Schema => print_line(&format!("{:#}", config::json_schema())),
         Command::Demo => run_demo(),

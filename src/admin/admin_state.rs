@@ -51,6 +51,8 @@ pub struct GatewayHealth {
     pub draining: bool,
     /// Number of agents served; `None` until the first snapshot was published.
     pub agents: Option<usize>,
+    /// The required sources that were never read, while the gateway waits for them.
+    pub awaited_sources: Vec<String>,
     /// Number of rejected documents.
     pub rejected_documents: usize,
     /// Problems of the last configuration, if a reload rejected it and the previous configuration is in force.
@@ -62,14 +64,15 @@ pub struct GatewayHealth {
 impl GatewayHealth {
     /// Returns why the gateway is not ready for calls. A rejected configuration is no reason, because the previous
     /// configuration is in force.
-    pub fn not_ready_reasons(&self) -> Vec<&'static str> {
+    pub fn not_ready_reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         if self.draining {
-            reasons.push("draining");
+            reasons.push("draining".to_owned());
         }
         if self.agents.is_none() {
-            reasons.push("no agents loaded yet");
+            reasons.push("no agents loaded yet".to_owned());
         }
+        reasons.extend(self.awaited_sources.iter().map(|name| format!("source {name} was not read yet")));
         reasons
     }
 }
@@ -149,6 +152,10 @@ pub struct SourceRow {
     name: String,
     kind: &'static str,
     agents: usize,
+    /// Whether the gateway is not ready before the source was read once.
+    required: bool,
+    /// Whether the source was read once since the start, or from disk.
+    read: bool,
     /// Seconds since the last successful poll.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_seconds: Option<u64>,
@@ -173,6 +180,8 @@ impl SourceRow {
             name: source.name.to_string(),
             kind: source.kind,
             agents: source.agents,
+            required: source.is_required,
+            read: source.is_read,
             age_seconds: source.age().map(|age| age.as_secs()),
             stale: source.stale,
             from_last_known_good: source.from_disk,

@@ -39,7 +39,7 @@ pub(super) async fn healthz() -> &'static str {
 #[derive(Serialize)]
 struct ReadinessReport {
     ready: bool,
-    reasons: Vec<&'static str>,
+    reasons: Vec<String>,
     config: String,
     agents: usize,
     rejected: usize,

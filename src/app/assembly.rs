@@ -186,6 +186,19 @@ impl GatewayAssembly {
         Ok(())
     }
 
+    /// Stores the last known good agents of every source that changed.
+    pub(super) async fn store_last_known_good(&self) {
+        // Taken out, because a lock is not held while waiting; only a reload uses it, and none runs during a shutdown.
+        let Some(source_manager) = self.source_manager.lock().take() else { return };
+        source_manager.flush().await;
+        *self.source_manager.lock() = Some(source_manager);
+    }
+
+    /// Stops polling the sources, whose files now belong to another process. The agents stay.
+    pub(super) fn stop_sources(&self) {
+        drop(self.source_manager.lock().take());
+    }
+
     /// Returns the directory of a changed configuration with its search indexer, which is kept if its settings are
     /// equal.
     fn rebuild_directory(

@@ -28,6 +28,7 @@ impl GatewayAdminState {
 
     pub(super) fn set_draining(&self) {
         self.draining.store(true, Relaxed);
+        self.gateway.metrics.set_ready(false);
     }
 
     pub(super) fn clear_config_problems(&self) {
@@ -41,10 +42,13 @@ impl GatewayAdminState {
 
 impl AdminState for GatewayAdminState {
     fn health(&self) -> GatewayHealth {
-        let snapshot = self.gateway.catalogue.snapshot();
+        let catalogue = &self.gateway.catalogue;
+        let awaited = if catalogue.is_ready() { Vec::new() } else { catalogue.awaited_sources() };
+        let snapshot = catalogue.snapshot();
         GatewayHealth {
             draining: self.draining.load(Relaxed),
             agents: Some(snapshot.len()),
+            awaited_sources: awaited.iter().map(ToString::to_string).collect(),
             rejected_documents: snapshot.rejected.len(),
             config_error: self.config_problems.lock().clone(),
             problems: snapshot.unreadable_parts.iter().map(|(part, why)| format!("{part}: {why}")).collect(),

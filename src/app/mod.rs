@@ -3,17 +3,20 @@
 
 mod assembly;
 mod config_checks;
+mod config_warnings;
 mod directory_wiring;
 mod gateway_admin_state;
 mod mqtt_bridge_wiring;
 mod problem_paths;
 mod registry_wiring;
 mod resolver_wiring;
+mod service_manager;
 mod signals_and_reload;
 mod startup_and_shutdown;
 mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
+pub use service_manager::ServiceManager;
 pub use signals_and_reload::run_until_stopped;
 pub use startup_and_shutdown::RunningGateway;
 
@@ -70,11 +73,15 @@ pub fn build_runtime() -> anyhow::Result<Runtime> {
 pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     let config_path = || config.display().to_string();
     let loaded = LoadedConfig::read(config).with_context(config_path)?;
+    config_warnings::log_config_warnings(&loaded, config);
     let runtime = build_runtime()?;
     let result = runtime.block_on(async {
         let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
         running.print_addresses();
-        run_until_stopped(running, config).await
+        let service_manager = ServiceManager::from_environment(take_over);
+        service_manager.notify_ready();
+        service_manager.start_watchdog();
+        run_until_stopped(running, config, &service_manager).await
     });
     // Does not wait for blocking tasks: a blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();
@@ -92,11 +99,11 @@ pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
 }
 
 /// Implements `gatepost check`: validates everything that `run` validates. Opens no listener, writes no file, and
-/// fetches no agents from other machines.
+/// fetches no agents from other machines. Prints warnings and notes; with `strict` they are an error.
 ///
 /// # Errors
 /// Every problem, each with its position in the file.
-pub fn check(config: &Path) -> anyhow::Result<()> {
+pub fn check(config: &Path, strict: bool) -> anyhow::Result<()> {
     let result = build_runtime()?.block_on(async {
         let mut loaded = LoadedConfig::read(config)?;
         let log = std::mem::replace(&mut loaded.config.access_log.output, telemetry::AccessLogTarget::Off);
@@ -106,20 +113,33 @@ pub fn check(config: &Path) -> anyhow::Result<()> {
             http_server::check_listener_files(&loaded.config.listeners).err().unwrap_or_default();
         problems.extend(check_log_folder(&log));
         match assembly {
-            Ok(assembly) if problems.is_empty() => Ok(assembly),
+            Ok(assembly) if problems.is_empty() => {
+                Ok((assembly, config_warnings::locate_config_warnings(&loaded, config)))
+            }
             assembly => {
                 problems.extend(assembly.err().unwrap_or_default());
                 Err(loaded.locate_problems(problems))
             }
         }
     });
-    let assembly = result.with_context(|| config.display().to_string())?;
-    for warning in assembly.warnings() {
-        println!("note: {}", config::strip_os_error_codes(&warning));
+    let (assembly, mut warnings) = result.with_context(|| config.display().to_string())?;
+    warnings.sort_by_key(|warning| warning.line);
+    for warning in &warnings {
+        println!("warning: {warning}");
+    }
+    let notes = assembly.warnings();
+    for note in &notes {
+        println!("note: {}", config::strip_os_error_codes(note));
     }
     let agents = assembly.gateway.catalogue.snapshot().len();
     println!("{}: valid, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
-    Ok(())
+    match warnings.len() + notes.len() {
+        count if strict && count > 0 => {
+            let plural = if count == 1 { "" } else { "s" };
+            Err(anyhow!("{}: {count} warning{plural} (listed above; --strict allows none)", config.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns a problem if the folder of the access log's file does not exist.

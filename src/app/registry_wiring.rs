@@ -64,6 +64,7 @@ pub(super) fn agent_sources_config(file: &GatewayConfig) -> registry::AgentSourc
         poll_interval: agents.poll_interval,
         last_known_good: agents.last_known_good.as_ref().map(|folder| folder.to_path_buf()),
         cache: agents.cache,
+        registry_required: file.registry.as_ref().is_none_or(|registry| registry.required),
         check_only: agents.check_only,
     }
 }

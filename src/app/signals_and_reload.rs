@@ -1,6 +1,9 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
-use super::{RunningGateway, startup_and_shutdown::StopReason};
+use super::{
+    RunningGateway, config_warnings::log_config_warnings, service_manager::ServiceManager,
+    startup_and_shutdown::StopReason,
+};
 use crate::{config::LoadedConfig, http_server::listener_handover, values::FileStamp};
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 use tokio::{
@@ -15,7 +18,11 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Signal handlers cannot be installed.
-pub async fn run_until_stopped(running: RunningGateway, config: &Path) -> anyhow::Result<()> {
+pub async fn run_until_stopped(
+    running: RunningGateway,
+    config: &Path,
+    service_manager: &ServiceManager,
+) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let hangup = signal(SignalKind::hangup())?;
@@ -25,16 +32,27 @@ pub async fn run_until_stopped(running: RunningGateway, config: &Path) -> anyhow
         biased;
         _ = terminate.recv() => StopReason::Requested,
         _ = interrupt.recv() => StopReason::Requested,
-        () = serve_listener_handover(&running) => StopReason::HandedOver,
-        never = run_maintenance(&running, config, hangup) => match never {},
+        successor = serve_listener_handover(&running) => {
+            service_manager.notify_successor(successor);
+            StopReason::HandedOver
+        }
+        never = run_maintenance(&running, config, hangup, service_manager) => match never {},
     };
     tracing::info!(?reason, "draining");
+    if reason == StopReason::Requested {
+        service_manager.notify_stopping(running.max_shutdown_duration());
+    }
     running.shut_down(reason).await;
     Ok(())
 }
 
 /// Performs periodic maintenance, and reloads a changed configuration. Never returns.
-async fn run_maintenance(running: &RunningGateway, config: &Path, mut hangup: Signal) -> Infallible {
+async fn run_maintenance(
+    running: &RunningGateway,
+    config: &Path,
+    mut hangup: Signal,
+    service_manager: &ServiceManager,
+) -> Infallible {
     let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut loaded_identity = FileStamp::read(config);
@@ -52,13 +70,16 @@ async fn run_maintenance(running: &RunningGateway, config: &Path, mut hangup: Si
         };
         if identity.is_some() && identity != loaded_identity {
             loaded_identity = identity;
-            reload(running, config).await;
+            service_manager.notify_reloading();
+            let succeeded = reload(running, config).await;
+            service_manager.notify_reloaded(succeeded);
         }
     }
 }
 
-/// Returns when a second process has taken over the listeners. Never returns without a handover socket.
-async fn serve_listener_handover(running: &RunningGateway) {
+/// Returns the process id of a second process when it has taken over the listeners. Never returns without a handover
+/// socket.
+async fn serve_listener_handover(running: &RunningGateway) -> i32 {
     let Some(path) = running.handover_socket_path() else { return std::future::pending().await };
     let quotas = async || {
         let limits = Arc::clone(&running.assembly.gateway.limits);
@@ -70,21 +91,30 @@ async fn serve_listener_handover(running: &RunningGateway) {
         Ok(sockets) => listener_handover::offer_listeners(&path, sockets, quotas).await,
         Err(why) => Err(why),
     };
-    if let Err(why) = result {
-        tracing::error!("listener handover is unavailable: {why}");
-        std::future::pending().await
+    match result {
+        Ok(successor) => successor,
+        Err(why) => {
+            tracing::error!("listener handover is unavailable: {why}");
+            std::future::pending().await
+        }
     }
 }
 
-/// Applies the configuration file, or logs its problems and keeps the current configuration.
-async fn reload(running: &RunningGateway, config: &Path) {
+/// Applies the configuration file, or logs its problems and keeps the current configuration. Returns whether the file is
+/// in force.
+async fn reload(running: &RunningGateway, config: &Path) -> bool {
     let gateway = &running.assembly.gateway;
     let result = match LoadedConfig::read(config) {
         Ok(loaded) => {
             for section in loaded.config.changed_startup_sections(&running.startup_config) {
                 tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
             }
-            running.assembly.reconfigure(&loaded.config).await.map_err(|problems| loaded.locate_problems(problems))
+            let applied = running.assembly.reconfigure(&loaded.config).await;
+            if applied.is_ok() {
+                log_config_warnings(&loaded, config);
+                running.update_drain_timeout(&loaded.config);
+            }
+            applied.map_err(|problems| loaded.locate_problems(problems))
         }
         Err(problems) => Err(problems),
     };
@@ -93,11 +123,13 @@ async fn reload(running: &RunningGateway, config: &Path) {
             gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
             running.admin_state.clear_config_problems();
             tracing::info!("configuration reloaded");
+            true
         }
         Err(problems) => {
             gateway.metrics.record_config_rejected();
             tracing::error!("configuration reload failed, the previous configuration stays in effect: {problems}");
             running.admin_state.set_config_problems(problems.to_string());
+            false
         }
     }
 }

@@ -7,14 +7,19 @@ use crate::{
     http_server::{self, HttpServer, listener_handover},
 };
 use anyhow::{Context, anyhow};
+use parking_lot::Mutex;
 use std::{
     io::{self, Write as _},
     net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 use tokio::sync::watch;
+
+/// How long a shutdown may take beside the drain: for faults to calls that are cut off, and files to be written.
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 
 /// A running gateway.
 pub struct RunningGateway {
@@ -23,6 +28,8 @@ pub struct RunningGateway {
     pub(super) admin_state: Arc<GatewayAdminState>,
     /// Configuration at startup, which stays in force for the settings that a reload does not change.
     pub(super) startup_config: GatewayConfig,
+    /// The drain timeout, which follows the timeouts of agents unless it is set.
+    drain_timeout: Mutex<Duration>,
     admin: AdminSocket,
     listener_uses_tls: Vec<bool>,
 }
@@ -53,6 +60,13 @@ impl RunningGateway {
     pub async fn start(loaded: LoadedConfig, take_over: bool) -> anyhow::Result<Self> {
         let file = &loaded.config;
         let assembly = GatewayAssembly::build(file).await.map_err(|problems| loaded.locate_problems(problems))?;
+        let awaited = assembly.gateway.catalogue.awaited_sources();
+        if take_over && !awaited.is_empty() {
+            let awaited = awaited.join(", ");
+            return Err(anyhow!(
+                "the running gateway keeps its listeners: required sources were not read: {awaited} (see /sources there)"
+            ));
+        }
         let handover_socket = file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf());
         let mut inherited = match (take_over, &handover_socket) {
             (false, _) => None,
@@ -95,7 +109,24 @@ impl RunningGateway {
             tracing::warn!("{warning}");
         }
         let listener_uses_tls = file.listeners.iter().map(|listener| listener.tls.is_some()).collect();
-        Ok(Self { server, admin_state, startup_config: loaded.config, admin, listener_uses_tls, assembly })
+        let drain_timeout = Mutex::new(file.drain_timeout());
+        Ok(Self {
+            server,
+            admin_state,
+            startup_config: loaded.config,
+            drain_timeout,
+            admin,
+            listener_uses_tls,
+            assembly,
+        })
+    }
+
+    /// Follows the timeouts of agents in a changed configuration, unless the drain timeout was set at the start.
+    pub(super) fn update_drain_timeout(&self, config: &GatewayConfig) {
+        if self.startup_config.shutdown.drain_timeout.is_none() {
+            let shutdown = self.startup_config.shutdown.clone();
+            *self.drain_timeout.lock() = GatewayConfig { shutdown, ..config.clone() }.drain_timeout();
+        }
     }
 
     /// Returns the addresses of the callers' listeners.
@@ -119,6 +150,12 @@ impl RunningGateway {
         let _ = std::io::stdout().write_all(lines.as_bytes());
     }
 
+    /// Returns how long a shutdown may take at most.
+    pub(super) fn max_shutdown_duration(&self) -> Duration {
+        let close_delay = self.startup_config.shutdown.listener_close_delay.get();
+        *self.drain_timeout.lock() + close_delay + SHUTDOWN_MARGIN
+    }
+
     /// Returns the path of the socket over which a second process requests the listeners.
     pub(super) fn handover_socket_path(&self) -> Option<PathBuf> {
         self.startup_config.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf())
@@ -139,9 +176,9 @@ impl RunningGateway {
     /// Stops the gateway. After a handover, the admin listener closes at once, because the new process serves it, and
     /// the listeners do not stay open.
     pub(super) async fn shut_down(self, reason: StopReason) {
-        let Self { assembly, server, admin_state, startup_config: config, admin, .. } = self;
+        let Self { assembly, server, admin_state, startup_config: config, drain_timeout, admin, .. } = self;
         admin_state.set_draining();
-        let drain_timeout = config.shutdown.drain_timeout.get();
+        let drain_timeout = drain_timeout.into_inner();
         let server_drain = async {
             match reason {
                 StopReason::Requested => tokio::time::sleep(config.shutdown.listener_close_delay.get()).await,
@@ -155,15 +192,22 @@ impl RunningGateway {
                 task_manager.drain(drain_timeout).await;
             }
         };
-        // The bridge withdraws its agents at once, so that callers on the broker see that they are unavailable.
-        let (report, (), ()) = tokio::join!(server_drain, tasks, assembly.bridge.stop(drain_timeout));
+        if reason == StopReason::HandedOver {
+            assembly.stop_sources();
+        }
+        // The bridge withdraws its agents at once, so that callers on the broker see that they are unavailable. Agents are
+        // stored at once too, in case the drain is killed.
+        let bridge = assembly.bridge.stop(drain_timeout);
+        let (report, (), (), ()) = tokio::join!(server_drain, tasks, bridge, assembly.store_last_known_good());
         if report.aborted_calls > 0 {
             tracing::warn!(
-                "drain timeout: {} calls did not finish within {}",
+                "drain timeout: {} calls did not finish within {}s",
                 report.aborted_calls,
-                config.shutdown.drain_timeout
+                drain_timeout.as_secs()
             );
         }
+        // Agents that were published during the drain.
+        assembly.store_last_known_good().await;
         let gateway = Arc::clone(&assembly.gateway);
         let cleanup = tokio::task::spawn_blocking(move || {
             // After a handover the file belongs to the new process.

@@ -5,7 +5,7 @@ use crate::{
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
     http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry,
-    transport::{LocalRuntimeConfig, TransportConfig},
+    transport::{LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
     values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };
 use schemars::JsonSchema;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
+    time::Duration,
 };
 
 /// Gatepost's configuration.
@@ -93,7 +94,23 @@ pub struct GatewayConfig {
     pub shutdown: ShutdownConfig,
 }
 
+/// How much longer than the longest call a drain waits by default, for the response to be written.
+const DRAIN_MARGIN: Duration = Duration::from_secs(5);
+
 impl GatewayConfig {
+    /// Returns the longest time that a call may take: the longest `timeouts.total` of the defaults and of all rules.
+    pub fn longest_call(&self) -> Duration {
+        let defaults = &self.agents.defaults;
+        let rules = self.agents.rules.iter().map(|rule| rule.settings.with_fallback(defaults));
+        let totals = rules.chain([defaults.clone()]).map(|settings| UpstreamTimeouts::from(&settings.timeouts).total);
+        totals.max().unwrap_or_default()
+    }
+
+    /// Returns how long calls in flight may take to finish after SIGTERM.
+    pub fn drain_timeout(&self) -> Duration {
+        self.shutdown.drain_timeout.map_or_else(|| self.longest_call() + DRAIN_MARGIN, ConfigDuration::get)
+    }
+
     /// Returns the sections whose settings differ from `startup` and take effect at the next start only.
     pub fn changed_startup_sections(&self, startup: &Self) -> Vec<&'static str> {
         let unchanged = [
@@ -265,8 +282,9 @@ pub struct ErrorsConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownConfig {
-    /// How long calls in flight may take to finish after SIGTERM. Default 30s.
-    pub drain_timeout: ConfigDuration,
+    /// How long calls in flight may take to finish after SIGTERM; a drain ends with the last of them. Calls that take
+    /// longer end with 503 `AgentUnavailable`. Default: null, for the longest `timeouts.total` of all agents and 5s.
+    pub drain_timeout: Option<ConfigDuration>,
     /// Time between the drop of readiness and the close of the listeners, in which load balancers notice. Default 0s.
     pub listener_close_delay: ConfigDuration,
     /// Path of the unix socket over which a second process (`gatepost run --take-over`) takes over the listeners.
@@ -276,11 +294,7 @@ pub struct ShutdownConfig {
 
 impl Default for ShutdownConfig {
     fn default() -> Self {
-        Self {
-            drain_timeout: ConfigDuration::from_secs(30),
-            listener_close_delay: ConfigDuration::from_secs(0),
-            handover_socket: None,
-        }
+        Self { drain_timeout: None, listener_close_delay: ConfigDuration::from_secs(0), handover_socket: None }
     }
 }
 

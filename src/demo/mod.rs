@@ -92,12 +92,13 @@ Press Ctrl-C to stop; this removes the folder."#
             std::future::pending::<()>().await;
         };
         let mut hangup = signal(SignalKind::hangup())?;
+        let no_service_manager = app::ServiceManager::default();
         tokio::select! {
             // The order installs the signal handlers before the instructions name Ctrl-C. The gateway reloads its
             // configuration on SIGHUP; the demo ends with its terminal.
             biased;
             _ = hangup.recv() => {}
-            result = app::run_until_stopped(self.gateway, &config) => result?,
+            result = app::run_until_stopped(self.gateway, &config, &no_service_manager) => result?,
             () = printed => {}
         }
         Ok(self.folder)

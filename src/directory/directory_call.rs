@@ -15,6 +15,10 @@ use std::sync::Arc;
 pub trait AgentVisibility: Send + Sync {
     /// Returns the agent `id` if it is visible to the caller.
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
+    /// Returns the fault for an agent that is unknown or invisible to the caller.
+    fn missing_agent_fault(&self) -> Fault {
+        no_agent_fault()
+    }
     /// Returns whether a document of an agent is visible to the caller. This depends on the document and on what decides
     /// which agents the caller may call, and not on the agents that are served at this moment: the search index may be
     /// ahead of them or behind, and keeps the answer.
@@ -47,9 +51,10 @@ impl<'a> DirectoryCall<'a> {
     /// Returns the agent of the path.
     ///
     /// # Errors
-    /// `NotFound`, with the same message for an unknown agent and for one that is invisible to the caller.
+    /// The same for an unknown agent and for one that is invisible to the caller: `NotFound`, or `AgentUnavailable` before
+    /// every required source was read once.
     pub(super) fn requested_agent(&self) -> Result<Arc<Agent>> {
-        self.visibility.visible_agent(self.id).ok_or_else(no_agent_fault)
+        self.visibility.visible_agent(self.id).ok_or_else(|| self.visibility.missing_agent_fault())
     }
 
     /// Returns the caller as a publisher.

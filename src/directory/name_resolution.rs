@@ -82,7 +82,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
     let agent_segment = segments.next().ok_or_else(no_agent_fault)?;
     let (id, version_in_path) =
         agent_segment.split_once('@').map_or((agent_segment, None), |(id, version)| (id, Some(version)));
-    let agent = call.visibility.visible_agent(id).ok_or_else(no_agent_fault)?;
+    let agent = call.visibility.visible_agent(id).ok_or_else(|| call.visibility.missing_agent_fault())?;
     let operation = segments.next();
     if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
         return Err(Fault::from(FaultCode::CapabilityNotFound));

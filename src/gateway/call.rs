@@ -65,6 +65,8 @@ pub(super) struct Call {
     agent_error: Option<Fault>,
     /// Whether the head of a refused request is one of JSON-RPC.
     pub(super) expects_json_rpc: bool,
+    /// Whether the response is an event stream to which an event may be appended at this moment.
+    pub(super) can_append_event: bool,
     _in_flight: GaugeGuard,
 }
 
@@ -115,6 +117,7 @@ impl Call {
             stats: CallStats::default(),
             agent_error: None,
             expects_json_rpc: false,
+            can_append_event: false,
         }
     }
 

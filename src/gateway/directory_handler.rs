@@ -2,7 +2,7 @@
 //! of calls.
 
 use super::{
-    admission::{LocalAccess, LocalCaller, may_call},
+    admission::{LocalAccess, LocalCaller, may_call, sources_not_read},
     call::CallResult,
     exchange::Exchange,
     route::Route,
@@ -11,6 +11,7 @@ use crate::{
     agent::Agent,
     auth::{AgentAuthRequirements, Authorizer, Caller},
     directory::{AgentVisibility, DirectoryCall, DirectoryRequest},
+    fault::{Fault, FaultCode},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
     values::Glob,
@@ -49,6 +50,8 @@ pub(super) async fn handle_directory_request(
     } else {
         Bytes::new()
     };
+    // Before the snapshot, which then has the agents of a source that was read in between.
+    let is_incomplete = gateway.catalogue.is_incomplete();
     let snapshot = gateway.catalogue.snapshot();
     let on_demand_route = match snapshot.get(id) {
         None if !id.is_empty() && !request.is_write(&method) => {
@@ -57,7 +60,8 @@ pub(super) async fn handle_directory_request(
         }
         _ => None,
     };
-    let view = CallerView { snapshot, on_demand_route, auth: &config.auth, caller: &caller, public_agents };
+    let auth = &config.auth;
+    let view = CallerView { snapshot, is_incomplete, on_demand_route, auth, caller: &caller, public_agents };
     let base_url = exchange.base_url();
     let directory_call = DirectoryCall {
         request,
@@ -77,6 +81,8 @@ pub(super) async fn handle_directory_request(
 /// The agents of a catalogue snapshot that a caller may see: those that it may call, and the public ones.
 struct CallerView<'a> {
     snapshot: Arc<AgentSnapshot<Route>>,
+    /// Whether a required source was never read.
+    is_incomplete: bool,
     /// The requested agent, if only an on-demand registry has it.
     on_demand_route: Option<Arc<Route>>,
     auth: &'a Authorizer,
@@ -99,6 +105,10 @@ impl AgentVisibility for CallerView<'_> {
         let route =
             self.snapshot.get(id).or(self.on_demand_route.as_ref().filter(|route| route.agent.id.as_str() == id))?;
         self.is_route_visible(route).then(|| Arc::clone(&route.agent))
+    }
+
+    fn missing_agent_fault(&self) -> Fault {
+        if self.is_incomplete { sources_not_read() } else { FaultCode::NotFound.into() }
     }
 
     fn is_visible(&self, agent: &Agent) -> bool {

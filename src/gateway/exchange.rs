@@ -195,10 +195,7 @@ impl<'a> Exchange<'a> {
                 self.call.state = CallState::CallerGone(0);
                 ServeOutcome::Aborted
             }
-            (CallError::Fault(fault), Some(status)) => {
-                self.call.state = CallState::FailedMidResponse(status, fault);
-                ServeOutcome::Aborted
-            }
+            (CallError::Fault(fault), Some(status)) => self.end_response(status, fault).await,
             (CallError::Fault(fault), None) => {
                 record_refused_json_rpc(self.session, self.call).await;
                 let headers = &self.session.head().headers;
@@ -206,6 +203,21 @@ impl<'a> Exchange<'a> {
                 self.respond_with_fault(fault, format).await
             }
         }
+    }
+
+    /// Ends a response that has begun: an event stream with an error event, any other by aborting the connection, so that
+    /// the client does not take a truncated body for a complete one.
+    pub(super) async fn end_response(&mut self, status: u16, fault: Fault) -> ServeOutcome {
+        let mut outcome = ServeOutcome::Aborted;
+        if self.call.can_append_event {
+            let event = Bytes::from(fault.to_event(self.call.id(), self.call.json_rpc_id().as_ref()));
+            self.call.stats.bytes_out += event.len() as u64;
+            if self.session.write_body(event, true).await.is_ok() {
+                outcome = ServeOutcome::Complete;
+            }
+        }
+        self.call.state = CallState::FailedMidResponse(status, fault);
+        outcome
     }
 
     /// Writes head and body. Returns the bytes of the body, or `None` if the caller is gone.

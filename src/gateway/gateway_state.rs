@@ -6,7 +6,7 @@ use crate::{
     auth::{Authorizer, BrowserPairings},
     contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
-    fault::{ErrorFormat, Violation},
+    fault::{ErrorFormat, Fault, FaultCode, Violation},
     idempotency::IdempotencyKeys,
     limit::CallLimiter,
     registry::{Catalogue, OnDemandCatalogue},
@@ -74,6 +74,13 @@ impl Gateway {
     pub fn create_pairing_code(&self) -> Option<(String, Duration)> {
         self.config.load().cors.as_ref()?.pairing_key_ttl?;
         self.browser_pairings.create_code()
+    }
+
+    /// Counts a call that the end of the drain cuts off, and returns its fault.
+    pub(super) fn cut_off_call(&self) -> Fault {
+        self.metrics.record_event(Event::CallCutOff);
+        Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the agent finished")
+            .with_detail("the call was cut off at shutdown.drain_timeout")
     }
 
     /// Counts and logs violations of a contract that is not enforced.

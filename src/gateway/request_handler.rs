@@ -19,7 +19,7 @@ use crate::{
     fault::Fault,
     http_server::{HttpConnection, HttpService, HttpSession, ServeOutcome},
 };
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, pin::pin, sync::Arc};
 
 impl HttpService for Gateway {
     type Connection = CallerConnection;
@@ -38,7 +38,10 @@ impl HttpService for Gateway {
         let mut call = Call::start(self, Some(connection.peer_address.ip()));
         call.record_request_head(session.head());
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
-        let result = catch_panic(handle_request(&mut exchange)).await;
+        let result = {
+            let work = pin!(catch_panic(handle_request(&mut exchange)));
+            connection.until_cut_off(work).await.unwrap_or_else(|| Err(self.cut_off_call().into()))
+        };
         connection.remember_caller_tier(self, exchange.call.caller(), &exchange.session.head().headers);
         exchange.call.stats.bytes_in = exchange.session.body_bytes_read() as u64;
         match result {

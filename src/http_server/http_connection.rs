@@ -1,10 +1,13 @@
 //! One accepted connection: its addresses, TLS session and limits; and the counters of active connections and calls.
 
-use super::{client_trust::ClientTrust, config::ConnectionLimits, request_validation::HeadLimits};
+use super::{
+    client_trust::ClientTrust, config::ConnectionLimits, cut_off::CutOffSignal, request_validation::HeadLimits,
+};
 use crate::values::jittered;
 use rustls_pki_types::CertificateDer;
 use std::{
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -29,6 +32,7 @@ pub struct HttpConnection {
     pub limits: Arc<ConnectionLimits>,
     pub(super) shutdown: watch::Receiver<bool>,
     pub(super) active: Arc<ActiveCounts>,
+    pub(super) cut_off: Arc<CutOffSignal>,
     /// When the connection reaches its maximum age.
     pub(super) expires_at: Option<Instant>,
 }
@@ -74,6 +78,11 @@ impl HttpConnection {
     pub async fn wait_for_shutdown(&self) {
         // A server that was dropped sends no further notifications; the error means shutdown as well.
         let _ = self.shutdown.clone().wait_for(|stop| *stop).await;
+    }
+
+    /// Returns the output of `work`, or `None` if the drain ends first.
+    pub async fn until_cut_off<F: Future + ?Sized>(&self, work: Pin<&mut F>) -> Option<F::Output> {
+        self.cut_off.run(std::ptr::from_ref(self).addr(), work).await
     }
 
     /// Returns when a connection that opens now reaches its maximum age.

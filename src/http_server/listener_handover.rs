@@ -37,12 +37,12 @@ const MAX_SOCKETS: usize = 64;
 
 const READY_MESSAGE: &[u8] = b"ready\n";
 
-/// Offers `sockets` at `path`; resolves when a successor serves them. Runs `prepare` for each successor that connects.
+/// Offers `sockets` at `path`; resolves when a successor serves them, with its process id. Runs `prepare` for each successor that connects.
 /// If a successor ends before it is ready, the offer continues.
 ///
 /// # Errors
 /// The system's error, when the handover socket cannot be created.
-pub async fn offer_listeners(path: &Path, sockets: Vec<(String, OwnedFd)>, prepare: impl AsyncFn()) -> io::Result<()> {
+pub async fn offer_listeners(path: &Path, sockets: Vec<(String, OwnedFd)>, prepare: impl AsyncFn()) -> io::Result<i32> {
     let listener = bind_handover_socket(path)?;
     loop {
         let successor = match listener.accept().await {
@@ -58,7 +58,7 @@ pub async fn offer_listeners(path: &Path, sockets: Vec<(String, OwnedFd)>, prepa
             hand_over_to(successor, &sockets).await
         };
         match timeout(READY_TIMEOUT, handover).await {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(successor)) => return Ok(successor),
             Ok(Err(error)) => tracing::warn!(%error, "listener handover failed"),
             Err(_) => tracing::warn!("listener handover failed: the successor was not ready in time"),
         }
@@ -80,15 +80,16 @@ fn bind_handover_socket(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn hand_over_to(mut successor: UnixStream, sockets: &[(String, OwnedFd)]) -> io::Result<()> {
-    if successor.peer_cred()?.uid() != rustix::process::geteuid().as_raw() {
+async fn hand_over_to(mut successor: UnixStream, sockets: &[(String, OwnedFd)]) -> io::Result<i32> {
+    let credentials = successor.peer_cred()?;
+    if credentials.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the successor runs as another user"));
     }
     successor.async_io(Interest::WRITABLE, || send_sockets(&successor, sockets)).await?;
     let mut message = [0; READY_MESSAGE.len()];
     successor.read_exact(&mut message).await?;
     if message == READY_MESSAGE {
-        Ok(())
+        credentials.pid().ok_or_else(|| io::Error::other("the system does not know the successor's process id"))
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the successor sent an invalid ready message"))
     }

@@ -29,7 +29,9 @@ pub struct BoundListener {
 }
 
 impl BoundListener {
-    /// Binds the address in `config`, or takes the inherited socket for it from `inherited`.
+    /// Binds the address in `config`, or takes the inherited socket for it from `inherited`. A certificate that is not
+    /// valid now is a problem only with `inherited`, where another process serves with a certificate of its own: a restart
+    /// must not end the service.
     ///
     /// # Errors
     /// Every problem, each with its path within the listener.
@@ -42,6 +44,9 @@ impl BoundListener {
                 None
             }
         };
+        if inherited.is_some() {
+            problems.extend(certificates.as_ref().and_then(|certificates| certificates.validity_problem()));
+        }
         if !problems.is_empty() {
             return Err(problems);
         }

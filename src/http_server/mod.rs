@@ -11,6 +11,7 @@ mod client_trust;
 mod client_verifier;
 mod config;
 mod connection_stream;
+mod cut_off;
 mod http1_connection;
 mod http2_connection;
 mod http_connection;

@@ -5,6 +5,7 @@ use super::{
     address_counts::AddressCounts,
     config::ConnectionLimits,
     connection_stream::ConnectionStream,
+    cut_off::CutOffSignal,
     http_connection::{ActiveCounts, HttpConnection, TlsInfo},
     http_service::HttpService,
     http1_connection, http2_connection,
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::telemetry::{ConnectionOutcome, Event, Metrics};
 use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
+use time::OffsetDateTime;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
@@ -27,7 +29,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Maximum connections accepted from the kernel's queue while a listener closes.
 const MAX_FINAL_ACCEPTS: usize = 4096;
 
-/// Time for aborted calls to write their log records after the drain deadline.
+/// Time for calls that were cut off to write their responses after the drain deadline.
+const CUT_OFF_GRACE_PERIOD: Duration = Duration::from_secs(2);
+
+/// Time for aborted calls to write their log records.
 const ABORT_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A running HTTP server. Dropping it aborts every connection; [`HttpServer::drain`] closes them gracefully.
@@ -36,18 +41,27 @@ pub struct HttpServer {
     shutdown: watch::Sender<bool>,
     accept_loops: JoinSet<()>,
     active: Arc<ActiveCounts>,
+    cut_off: Arc<CutOffSignal>,
     addresses: Vec<SocketAddr>,
-    certificates: Vec<Arc<ReloadableTlsConfig>>,
+    certificates: Vec<ListenerCertificates>,
     listening_sockets: Vec<(String, OwnedFd)>,
     metrics: Arc<Metrics>,
+}
+
+/// The certificates of one listener.
+#[derive(Debug)]
+struct ListenerCertificates {
+    /// The configured address of the listener.
+    listener: String,
+    tls: Arc<ReloadableTlsConfig>,
 }
 
 /// What was still open when a drain reached its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainReport {
-    /// Connections that were aborted.
+    /// Connections that were cut off.
     pub aborted_connections: usize,
-    /// Requests that were aborted with them.
+    /// Requests that were cut off with them.
     pub aborted_calls: usize,
 }
 
@@ -67,6 +81,7 @@ impl HttpServer {
             shutdown,
             accept_loops: JoinSet::new(),
             active: Arc::default(),
+            cut_off: Arc::default(),
             addresses: Vec::new(),
             certificates: Vec::new(),
             listening_sockets: Vec::new(),
@@ -75,8 +90,13 @@ impl HttpServer {
         let limits = Arc::new(limits);
         for listener in listeners {
             server.addresses.push(listener.address()?);
-            server.listening_sockets.push((listener.label, listener.socket.try_clone()?.into()));
-            server.certificates.extend(listener.certificates.clone());
+            server.listening_sockets.push((listener.label.clone(), listener.socket.try_clone()?.into()));
+            if let Some(tls) = &listener.certificates {
+                if let Some(problem) = tls.validity_problem() {
+                    tracing::error!(listener = listener.label, "{problem} (replace it; it is reloaded)");
+                }
+                server.certificates.push(ListenerCertificates { listener: listener.label, tls: Arc::clone(tls) });
+            }
             let connection_handler = ConnectionHandler {
                 service: Arc::clone(service),
                 limits: Arc::clone(&limits),
@@ -85,11 +105,13 @@ impl HttpServer {
                 shutdown: watch.clone(),
                 active: Arc::clone(&server.active),
                 addresses: AddressCounts::default(),
+                cut_off: Arc::clone(&server.cut_off),
             };
             server
                 .accept_loops
                 .spawn(accept_connections(Arc::new(connection_handler), TcpListener::from_std(listener.socket)?));
         }
+        server.record_certificate_expiry();
         Ok(server)
     }
 
@@ -120,32 +142,48 @@ impl HttpServer {
     /// were rejected, once per change.
     pub fn reload_changed_certificates(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        for result in self.certificates.iter().filter_map(|certificates| certificates.reload_changed()) {
-            match result {
-                Ok(()) => self.metrics.record_event(Event::CertificatesLoaded),
-                Err(load_problems) => {
+        for ListenerCertificates { listener, tls } in &self.certificates {
+            match tls.reload_changed() {
+                None => {}
+                Some(Ok(())) => self.metrics.record_event(Event::CertificatesLoaded),
+                Some(Err(load_problems)) => {
                     self.metrics.record_event(Event::CertificatesRejected);
+                    self.metrics.certificates().record_reload_failure(listener);
                     problems.extend(load_problems);
                 }
             }
         }
+        self.record_certificate_expiry();
         problems
     }
 
-    /// Stops accepting, closes idle connections, lets requests finish, and aborts the remaining ones after `max_wait`.
+    fn record_certificate_expiry(&self) {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        for ListenerCertificates { listener, tls } in &self.certificates {
+            self.metrics.certificates().record_expiry(listener, tls.validity().not_after.saturating_sub(now));
+        }
+    }
+
+    /// Stops accepting, closes idle connections and lets requests finish. After `max_wait` the remaining ones are cut off,
+    /// so that their callers get a fault, and then aborted.
     pub async fn drain(mut self, max_wait: Duration) -> DrainReport {
         // Closed before the accept loops stop, so that no client connects to a socket on which nothing accepts.
         self.listening_sockets.clear();
         self.shutdown.send_replace(true);
-        let idle = async {
-            while self.accept_loops.join_next().await.is_some() {}
-            self.active.wait_until_idle().await;
-        };
-        let _ = timeout(max_wait, idle).await;
+        if timeout(max_wait, self.wait_until_idle()).await.is_ok() {
+            return DrainReport { aborted_connections: 0, aborted_calls: 0 };
+        }
         let report = DrainReport { aborted_connections: self.active.connections(), aborted_calls: self.active.calls() };
+        self.cut_off.trigger();
+        let _ = timeout(CUT_OFF_GRACE_PERIOD, self.wait_until_idle()).await;
         self.accept_loops.shutdown().await;
         let _ = timeout(ABORT_GRACE_PERIOD, self.active.wait_until_idle()).await;
         report
+    }
+
+    async fn wait_until_idle(&mut self) {
+        while self.accept_loops.join_next().await.is_some() {}
+        self.active.wait_until_idle().await;
     }
 }
 
@@ -247,6 +285,7 @@ struct ConnectionHandler<S> {
     shutdown: watch::Receiver<bool>,
     active: Arc<ActiveCounts>,
     addresses: AddressCounts,
+    cut_off: Arc<CutOffSignal>,
 }
 
 impl<S: HttpService> ConnectionHandler<S> {
@@ -276,6 +315,7 @@ impl<S: HttpService> ConnectionHandler<S> {
             limits: Arc::clone(&self.limits),
             shutdown: self.shutdown.clone(),
             active: Arc::clone(&self.active),
+            cut_off: Arc::clone(&self.cut_off),
             expires_at: HttpConnection::expiry(&self.limits),
         }));
         self.serve_protocol(stream, &connection).await;

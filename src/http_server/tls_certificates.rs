@@ -6,7 +6,7 @@ use super::{
     client_verifier::ClientVerifier,
     config::{ListenerTlsConfig, TlsVersion},
 };
-use crate::values::{ConfigPath, FileStamp};
+use crate::values::{CertificateValidity, ConfigPath, FileStamp};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::{
@@ -16,6 +16,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
 use std::{path::Path, sync::Arc};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 
 /// The TLS configuration of one listener, reloaded when its files change.
@@ -25,17 +26,50 @@ pub(super) struct ReloadableTlsConfig {
     current: ArcSwap<ServerConfig>,
     /// The verifier of `current`, for open connections.
     client_verifier: watch::Sender<CurrentVerifier>,
-    file_stamps: Mutex<Vec<Option<FileStamp>>>,
+    /// The certificate of `current`.
+    leaf: Mutex<LeafCertificate>,
+    last_attempt: Mutex<LoadAttempt>,
+}
+
+/// The listener's own certificate, without the rest of its chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LeafCertificate {
+    der: CertificateDer<'static>,
+    validity: CertificateValidity,
+}
+
+/// The last attempt to load the files.
+#[derive(Debug)]
+struct LoadAttempt {
+    file_stamps: Vec<Option<FileStamp>>,
+    /// When to try again although no file changed: the first second of a certificate that is not valid yet.
+    retry_at: Option<i64>,
 }
 
 impl ReloadableTlsConfig {
     /// Loads the files.
     pub(super) fn load(files: &ListenerTlsConfig) -> Result<Self, Vec<String>> {
         let file_stamps = file_stamps(files);
-        let LoadedTls { config, verifier } = build_server_config(files)?;
+        let LoadedTls { config, verifier, leaf } = build_server_config(files)?;
         let (client_verifier, _) = watch::channel(CurrentVerifier { generation: 0, verifier });
-        let current = ArcSwap::from_pointee(config);
-        Ok(Self { files: files.clone(), current, client_verifier, file_stamps: Mutex::new(file_stamps) })
+        Ok(Self {
+            files: files.clone(),
+            current: ArcSwap::from_pointee(config),
+            client_verifier,
+            leaf: Mutex::new(leaf),
+            last_attempt: Mutex::new(LoadAttempt { file_stamps, retry_at: None }),
+        })
+    }
+
+    /// Returns the validity of the certificate in use.
+    pub(super) fn validity(&self) -> CertificateValidity {
+        self.leaf.lock().validity
+    }
+
+    /// Returns why the certificate in use is not valid now, if it is not.
+    pub(super) fn validity_problem(&self) -> Option<String> {
+        let problem = self.validity().problem_at(OffsetDateTime::now_utc())?;
+        Some(format!("tls.certificate: {}: {problem}", self.files.certificate.display()))
     }
 
     /// Returns the configuration for the next handshake.
@@ -48,17 +82,31 @@ impl ReloadableTlsConfig {
         ClientTrust::new(self.client_verifier.subscribe())
     }
 
-    /// Reloads the files if they have changed since the last attempt; `None` if they have not.
+    /// Reloads the files if they have changed since the last attempt; `None` if they have not. Another certificate that
+    /// is not valid now does not replace the one in use; one that is not valid yet is tried again when it is.
     pub(super) fn reload_changed(&self) -> Option<Result<(), Vec<String>>> {
-        let now = file_stamps(&self.files);
-        let mut last = self.file_stamps.lock();
-        if *last == now {
+        let stamps = file_stamps(&self.files);
+        let now = OffsetDateTime::now_utc();
+        let mut last = self.last_attempt.lock();
+        let is_retry_due = last.retry_at.is_some_and(|retry_at| retry_at <= now.unix_timestamp());
+        if last.file_stamps == stamps && !is_retry_due {
             return None;
         }
-        *last = now;
-        let loaded = build_server_config(&self.files);
-        Some(loaded.map(|LoadedTls { config, verifier }| {
+        *last = LoadAttempt { file_stamps: stamps, retry_at: None };
+        let loaded = build_server_config(&self.files).and_then(|loaded| {
+            // The same certificate stays in use also when it has expired, so that other files are reloaded.
+            match loaded.leaf.validity.problem_at(now).filter(|_| loaded.leaf != *self.leaf.lock()) {
+                None => Ok(loaded),
+                Some(problem) => {
+                    let starts_at = loaded.leaf.validity.not_before;
+                    last.retry_at = (starts_at > now.unix_timestamp()).then_some(starts_at);
+                    Err(vec![format!("tls.certificate: {}: {problem}", self.files.certificate.display())])
+                }
+            }
+        });
+        Some(loaded.map(|LoadedTls { config, verifier, leaf }| {
             self.current.store(Arc::new(config));
+            *self.leaf.lock() = leaf;
             // After the configuration, so that a handshake with the previous one is verified once more.
             self.client_verifier.send_modify(|current| {
                 *current = CurrentVerifier { generation: current.generation + 1, verifier };
@@ -71,6 +119,7 @@ impl ReloadableTlsConfig {
 struct LoadedTls {
     config: ServerConfig,
     verifier: Option<Arc<ClientVerifier>>,
+    leaf: LeafCertificate,
 }
 
 fn file_stamps(files: &ListenerTlsConfig) -> Vec<Option<FileStamp>> {
@@ -81,7 +130,7 @@ fn file_stamps(files: &ListenerTlsConfig) -> Vec<Option<FileStamp>> {
 fn build_server_config(files: &ListenerTlsConfig) -> Result<LoadedTls, Vec<String>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut problems = Vec::new();
-    let chain = ok_or_record(read_certificates(&files.certificate), "tls.certificate", &mut problems);
+    let chain = ok_or_record(read_chain(&files.certificate), "tls.certificate", &mut problems);
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| format!("{} cannot be read as a private key ({error})", files.key.display()));
     let key = ok_or_record(key, "tls.key", &mut problems);
@@ -89,7 +138,8 @@ fn build_server_config(files: &ListenerTlsConfig) -> Result<LoadedTls, Vec<Strin
     let verifier = files.client_ca.as_deref().and_then(|path| {
         ok_or_record(build_client_verifier(path, revocation_lists, &provider), "tls.client_ca", &mut problems)
     });
-    let (Some(chain), Some(key), true) = (chain, key, problems.is_empty()) else {
+    let (Some(CertificateChain { certificates: chain, leaf }), Some(key), true) = (chain, key, problems.is_empty())
+    else {
         return Err(problems);
     };
     let tls_problem =
@@ -119,7 +169,7 @@ fn build_server_config(files: &ListenerTlsConfig) -> Result<LoadedTls, Vec<Strin
     } else {
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(tls_problem)?;
     }
-    Ok(LoadedTls { config, verifier })
+    Ok(LoadedTls { config, verifier, leaf })
 }
 
 fn ok_or_record<T>(result: Result<T, String>, key: &str, problems: &mut Vec<String>) -> Option<T> {
@@ -138,6 +188,19 @@ fn read_all_revocation_lists(
         lists.extend(read.into_iter().flatten());
     }
     lists
+}
+
+/// A certificate with its chain.
+struct CertificateChain {
+    certificates: Vec<CertificateDer<'static>>,
+    leaf: LeafCertificate,
+}
+
+fn read_chain(path: &Path) -> Result<CertificateChain, String> {
+    let certificates = read_certificates(path)?;
+    let der = certificates.first().cloned().ok_or_else(|| format!("{} has no certificate", path.display()))?;
+    let validity = CertificateValidity::from_der(&der).map_err(|why| format!("{}: {why}", path.display()))?;
+    Ok(CertificateChain { certificates, leaf: LeafCertificate { der, validity } })
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -3,9 +3,13 @@
 use crate::values::impl_string_deserialize_and_schema;
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
+
+/// The metadata services of most clouds.
+const METADATA_SERVICES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254))];
 
 /// A range of IP addresses (CIDR), at every port or at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +23,21 @@ impl AddressRange {
     /// Whether the range contains `address`. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) counts as IPv4.
     pub fn contains(&self, address: SocketAddr) -> bool {
         self.port.is_none_or(|port| port == address.port()) && self.contains_ip(address.ip())
+    }
+
+    /// Whether the range is a single address.
+    pub fn is_one_address(&self) -> bool {
+        self.prefix_length == if self.network.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// Whether the range is restricted to one port.
+    pub fn has_port(&self) -> bool {
+        self.port.is_some()
+    }
+
+    /// Whether the range contains the address of the cloud's metadata service, at the port of HTTP.
+    pub fn contains_metadata_service(&self) -> bool {
+        METADATA_SERVICES.iter().any(|ip| self.contains(SocketAddr::new(*ip, 80)))
     }
 
     fn contains_ip(&self, ip: IpAddr) -> bool {

@@ -27,8 +27,8 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicU64,
-            Ordering::{AcqRel, Acquire},
+            AtomicBool, AtomicU64,
+            Ordering::{AcqRel, Acquire, Release},
         },
     },
 };
@@ -42,6 +42,10 @@ pub struct Catalogue<R> {
     snapshot: ArcSwap<AgentSnapshot<R>>,
     state: Mutex<CatalogueState<R>>,
     health: ArcSwap<Vec<SourceHealth>>,
+    /// Whether a required source was never read, so that an unknown id may be one of its agents.
+    is_incomplete: AtomicBool,
+    /// Whether every required source was read once since startup. Never becomes false again.
+    is_ready: AtomicBool,
     snapshot_counter: watch::Sender<u64>,
     compiler_counter: AtomicU64,
     metrics: Arc<Metrics>,
@@ -59,6 +63,8 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
             snapshot: ArcSwap::from_pointee(empty),
             state: Mutex::new(state),
             health: ArcSwap::default(),
+            is_incomplete: AtomicBool::new(true),
+            is_ready: AtomicBool::new(false),
             snapshot_counter: watch::Sender::new(0),
             compiler_counter: AtomicU64::new(0),
             metrics,
@@ -83,6 +89,24 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     /// Returns the health of each source, in order of precedence.
     pub fn source_health(&self) -> Arc<Vec<SourceHealth>> {
         self.health.load_full()
+    }
+
+    /// Returns whether a required source was never read, so that an id that the snapshot lacks may be one of its agents.
+    /// If the result is false, a snapshot that is loaded afterwards has the agents of every required source.
+    pub fn is_incomplete(&self) -> bool {
+        self.is_incomplete.load(Acquire)
+    }
+
+    /// Returns whether every required source was read once since startup. A source that fails later, and one that a
+    /// reload adds, do not change the result.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Acquire)
+    }
+
+    /// Returns the names of the required sources that were never read.
+    pub fn awaited_sources(&self) -> Vec<Arc<str>> {
+        let health = self.health.load();
+        health.iter().filter(|source| source.is_awaited()).map(|source| Arc::clone(&source.name)).collect()
     }
 
     /// Returns whether this source has been polled successfully since startup.
@@ -117,6 +141,14 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         let outcomes = state.ingest(first_polls);
         drop(previous);
         self.publish(&mut state);
+        let awaited = self.awaited_sources();
+        if !awaited.is_empty() {
+            tracing::warn!(
+                sources = ?awaited,
+                ready = self.is_ready(),
+                "required sources were not read yet: calls to unknown agents get 503"
+            );
+        }
         (state.generation, outcomes)
     }
 
@@ -200,7 +232,15 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     }
 
     fn update_health(&self, state: &CatalogueState<R>) {
-        self.health.store(Arc::new(state.sources.iter().map(SourceState::health).collect()));
+        let health: Vec<SourceHealth> = state.sources.iter().map(SourceState::health).collect();
+        let is_incomplete = health.iter().any(SourceHealth::is_awaited);
+        self.health.store(Arc::new(health));
+        // After the snapshot, as `is_incomplete` promises.
+        self.is_incomplete.store(is_incomplete, Release);
+        if !is_incomplete && !self.is_ready.swap(true, AcqRel) {
+            self.metrics.set_ready(true);
+            tracing::info!("ready: every required source was read");
+        }
     }
 
     /// Puts the next snapshot in force, and records and logs what changed.

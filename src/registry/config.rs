@@ -27,6 +27,8 @@ pub struct AgentSourcesConfig {
     pub last_known_good: Option<PathBuf>,
     /// Bounds on the cache lifetimes that servers declare.
     pub cache: CacheBounds,
+    /// Whether the gateway is not ready before the built-in registry was read once.
+    pub registry_required: bool,
     /// Whether the configuration is only checked: no remote source is contacted, and nothing is written.
     pub check_only: bool,
 }
@@ -38,6 +40,7 @@ impl Default for AgentSourcesConfig {
             poll_interval: ConfigDuration::from_millis(500),
             last_known_good: None::<PathBuf>,
             cache: CacheBounds::default(),
+            registry_required: true,
             check_only: false,
         }
     }
@@ -142,6 +145,11 @@ pub struct RemoteSourceConfig {
     /// no list and no search, and every other source has precedence. Only for kind aidip. Default false.
     #[serde(default)]
     pub on_demand: bool,
+    /// Whether the gateway waits for this source: until the source was read once, or its last known good agents were
+    /// loaded, the gateway is not ready (`/readyz`), and calls to unknown agents get 503 instead of 404. A source with
+    /// `on_demand` has nothing to copy and is never waited for. Default true.
+    #[serde(default = "default_required")]
+    pub required: bool,
     /// Maximum duration of one fetch, redirects included; 100ms to 5m. Default 10s.
     #[serde(default = "default_fetch_timeout")]
     pub fetch_timeout: ConfigDuration,
@@ -298,6 +306,10 @@ impl Default for CacheBounds {
 
 fn default_poll_interval() -> ConfigDuration {
     ConfigDuration::from_secs(30)
+}
+
+fn default_required() -> bool {
+    true
 }
 
 fn default_fetch_timeout() -> ConfigDuration {

@@ -21,7 +21,9 @@ use tokio::{
 /// Interval of the periodic maintenance.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two writes of one source's file.
-const WRITE_INTERVAL: Duration = Duration::from_secs(10);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// The same as a multiple of the duration of the last write, for sources with many agents that change often.
+const WRITE_INTERVAL_FACTOR: u32 = 10;
 /// Minimum interval between two updates of the file's modification time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 /// Capacity of the queue of poll results; each source has one poll result at a time.
@@ -32,13 +34,34 @@ pub(super) struct PersistenceState {
     file: Arc<LastKnownGoodFile>,
     /// Revision in the file, and the time of its last successful poll.
     stored: Option<(u64, SystemTime)>,
-    writing: Option<JoinHandle<Option<(u64, SystemTime)>>>,
-    next_write: Instant,
+    writing: Option<JoinHandle<FinishedWrite>>,
+    /// When the last write began, and how long it took.
+    last_write: Option<(Instant, Duration)>,
 }
+
+/// Result of writing a file.
+struct FinishedWrite {
+    /// Revision in the file, and the time of its last successful poll; `None` if the write failed.
+    stored: Option<(u64, SystemTime)>,
+    duration: Duration,
+}
+
+/// A source's agents that are to be stored.
+struct SourceContent<'a, R> {
+    catalogue: &'a Arc<Catalogue<R>>,
+    generation: Generation,
+    /// Index of the source.
+    source: usize,
+    revision: u64,
+    last_success: SystemTime,
+}
+
+/// Asks the ingest worker to store everything; the answer arrives when that is done.
+pub(super) type FlushRequest = oneshot::Sender<()>;
 
 impl PersistenceState {
     pub(super) fn new(file: Arc<LastKnownGoodFile>) -> Self {
-        Self { file, stored: None, writing: None, next_write: Instant::now() }
+        Self { file, stored: None, writing: None, last_write: None }
     }
 }
 
@@ -52,7 +75,11 @@ pub(super) struct IngestWorker<R> {
 
 impl<R: Send + Sync + 'static> IngestWorker<R> {
     /// Ingests poll results until every sender is dropped.
-    pub(super) async fn run(mut self, mut polls: mpsc::Receiver<QueuedPoll>) {
+    pub(super) async fn run(
+        mut self,
+        mut polls: mpsc::Receiver<QueuedPoll>,
+        mut flushes: mpsc::Receiver<FlushRequest>,
+    ) {
         let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -67,6 +94,11 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
                     self.ingest(batch).await;
                     // At most 30 % of the time is spent on ingesting.
                     tokio::time::sleep(began.elapsed() * 7 / 3).await;
+                }
+                Some(done) = flushes.recv() => {
+                    self.persist_everything().await;
+                    // An error means that the caller no longer waits.
+                    let _ = done.send(());
                 }
                 _ = tick.tick() => self.run_maintenance().await,
             }
@@ -117,46 +149,72 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
             let age = health.age().map(|age| age.as_secs_f64());
             let (agents, withheld) = (health.agents, health.withheld_loss.unwrap_or_default());
             self.catalogue.metrics().sources().record_state(&health.name, age, agents, withheld);
+            self.catalogue.metrics().sources().record_read(&health.name, health.is_read);
         }
-        for (index, ((_, persistence), health)) in self.sources.iter_mut().zip(sources.iter()).enumerate() {
+        self.persist(PersistenceState::is_write_due).await;
+    }
+
+    /// Stores what changed, and waits until it is on disk.
+    async fn persist_everything(&mut self) {
+        self.finish_writes().await;
+        self.persist(|_| true).await;
+        self.finish_writes().await;
+    }
+
+    async fn finish_writes(&mut self) {
+        for persistence in self.sources.iter_mut().filter_map(|(_, persistence)| persistence.as_mut()) {
+            persistence.finish_write().await;
+        }
+    }
+
+    /// Begins to store the agents of the sources that changed and are due.
+    async fn persist(&mut self, is_due: impl Fn(&PersistenceState) -> bool) {
+        let sources = self.catalogue.source_health();
+        for (source, ((_, persistence), health)) in self.sources.iter_mut().zip(sources.iter()).enumerate() {
             let last_success = health.last_success.filter(|_| !health.from_disk);
-            if let (Some(persistence), Some(last_success)) = (persistence, last_success) {
-                persistence
-                    .persist_if_due(index, health.revision, last_success, &self.catalogue, self.generation)
-                    .await;
+            let (Some(persistence), Some(last_success)) = (persistence, last_success) else { continue };
+            if persistence.writing.as_ref().is_some_and(JoinHandle::is_finished) {
+                persistence.finish_write().await;
+            }
+            if persistence.writing.is_none() && is_due(persistence) {
+                let (catalogue, generation, revision) = (&self.catalogue, self.generation, health.revision);
+                persistence.begin_write(SourceContent { catalogue, generation, source, revision, last_success });
             }
         }
     }
 }
 
 impl PersistenceState {
-    /// Stores the agents of the source with index `source`, whose `revision` was last polled at `last_success`, unless
-    /// the file is up to date or was written recently.
-    async fn persist_if_due<R: Send + Sync + 'static>(
-        &mut self,
-        source: usize,
-        revision: u64,
-        last_success: SystemTime,
-        catalogue: &Arc<Catalogue<R>>,
-        generation: Generation,
-    ) {
-        if let Some(writing) = self.writing.take_if(|writing| writing.is_finished()) {
-            // A failed write is retried when it is next due.
-            self.stored = writing.await.ok().flatten();
+    /// Returns whether the last write is long enough ago.
+    fn is_write_due(&self) -> bool {
+        self.last_write.is_none_or(|(began, duration)| {
+            began.elapsed() >= WRITE_INTERVAL.max(duration.saturating_mul(WRITE_INTERVAL_FACTOR))
+        })
+    }
+
+    /// Waits for the write in progress. A failed write is repeated when it is next due.
+    async fn finish_write(&mut self) {
+        let Some(writing) = self.writing.take() else { return };
+        let finished = writing.await.ok();
+        self.stored = finished.as_ref().and_then(|finished| finished.stored);
+        if let (Some((_, duration)), Some(finished)) = (&mut self.last_write, finished) {
+            *duration = finished.duration;
         }
-        let now = Instant::now();
-        if self.writing.is_some() || now < self.next_write {
-            return;
-        }
+    }
+
+    /// Begins to store the agents of a source, unless the file is up to date.
+    fn begin_write<R: Send + Sync + 'static>(&mut self, content: SourceContent<'_, R>) {
+        let SourceContent { catalogue, generation, source, revision, last_success } = content;
         let unchanged = self.stored.filter(|(stored, _)| *stored == revision);
         if unchanged
             .is_some_and(|(_, stored)| last_success.duration_since(stored).is_ok_and(|age| age < TOUCH_INTERVAL))
         {
             return;
         }
-        self.next_write = now + WRITE_INTERVAL;
+        let began = Instant::now();
+        self.last_write = Some((began, Duration::ZERO));
         let (file, catalogue) = (Arc::clone(&self.file), Arc::clone(catalogue));
-        self.writing = Some(tokio::task::spawn_blocking(move || {
+        let write = move || {
             // A file that is missing is written again.
             if unchanged.is_some() && file.touch(last_success).is_ok() {
                 return Some((revision, last_success));
@@ -167,6 +225,8 @@ impl PersistenceState {
                 tracing::warn!(error = %why, "last known good agents cannot be stored");
             }
             result.ok().map(|()| (revision, last_success))
-        }));
+        };
+        self.writing =
+            Some(tokio::task::spawn_blocking(move || FinishedWrite { stored: write(), duration: began.elapsed() }));
     }
 }

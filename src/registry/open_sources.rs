@@ -80,7 +80,10 @@ struct SourceOpener<'a> {
 
 impl SourceOpener<'_> {
     fn open_registry(&self, feed: Box<dyn Feed>) -> OpenedSource {
-        let spec = SourceSpec::local(REGISTRY_SOURCE_NAME.into(), REGISTRY_SOURCE_NAME);
+        let spec = SourceSpec {
+            is_required: self.config.registry_required,
+            ..SourceSpec::local(REGISTRY_SOURCE_NAME.into(), REGISTRY_SOURCE_NAME)
+        };
         OpenedSource {
             last_known_good: self.last_known_good_file(&spec),
             spec,

@@ -12,6 +12,10 @@ pub struct SourceHealth {
     pub name: Arc<str>,
     /// Protocol of the source.
     pub kind: &'static str,
+    /// Whether the gateway is not ready before the source was read once.
+    pub is_required: bool,
+    /// Whether the source was read once, from its server or from disk.
+    pub is_read: bool,
     /// Number of agents that can be called.
     pub agents: usize,
     /// Counts the changes of the source's agents.
@@ -29,6 +33,11 @@ pub struct SourceHealth {
 }
 
 impl SourceHealth {
+    /// Returns whether the source is required and was never read: its agents are unknown.
+    pub fn is_awaited(&self) -> bool {
+        self.is_required && !self.is_read
+    }
+
     /// Returns the time since the last successful poll.
     pub fn age(&self) -> Option<Duration> {
         self.last_success.map(|last_success| SystemTime::now().duration_since(last_success).unwrap_or_default())

@@ -4,7 +4,7 @@
 use super::{
     catalogue::Catalogue,
     feed::PollResult,
-    ingest_worker::{IngestWorker, PersistenceState, QUEUE_CAPACITY},
+    ingest_worker::{FlushRequest, IngestWorker, PersistenceState, QUEUE_CAPACITY},
     open_sources::{OpenedSource, OpenedSources},
     poller::{Poller, QueuedPoll},
     source_poll::SourcePoll,
@@ -15,18 +15,21 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 /// How long startup waits for remote sources. A source that responds later is ingested then.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a shutdown waits until the last known good agents are stored.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The running pollers and their ingest worker. Dropping it stops them; the agents stay.
 #[derive(Debug)]
 pub struct SourceManager {
     _tasks: JoinSet<()>,
+    flushes: mpsc::Sender<FlushRequest>,
 }
 
 impl SourceManager {
@@ -35,6 +38,7 @@ impl SourceManager {
     /// configured.
     pub async fn start<R: Send + Sync + 'static>(catalogue: &Arc<Catalogue<R>>, sources: OpenedSources) -> Self {
         let (queue, mut polls) = mpsc::channel(QUEUE_CAPACITY);
+        let (flushes, flush_requests) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
         let (mut specs, mut files, mut local_indexes) = (Vec::new(), Vec::new(), HashSet::new());
         for (index, opened) in sources.0.into_iter().enumerate() {
@@ -72,11 +76,25 @@ impl SourceManager {
                 let mut worker = IngestWorker { catalogue: Arc::clone(catalogue), generation, sources };
                 worker.report_outcomes(source_indexes, outcome_senders, outcomes);
                 worker.run_maintenance().await;
-                tasks.spawn(worker.run(polls));
+                tasks.spawn(worker.run(polls, flush_requests));
             }
             Err(_) => tracing::error!("ingesting agents panicked: the agents in force stay (a defect of the gateway)"),
         }
-        Self { _tasks: tasks }
+        Self { _tasks: tasks, flushes }
+    }
+
+    /// Stores the last known good agents of every source that changed, for at most [`FLUSH_TIMEOUT`].
+    pub async fn flush(&self) {
+        let (done, finished) = oneshot::channel();
+        let flush = async {
+            // The worker is gone only after a defect, which it has reported.
+            if self.flushes.send(done).await.is_ok() {
+                drop(finished.await);
+            }
+        };
+        if timeout(FLUSH_TIMEOUT, flush).await.is_err() {
+            tracing::warn!("last known good agents were not stored in time");
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub struct SourceSpec {
     pub max_staleness: Option<Duration>,
     /// Maximum number of agents.
     pub max_agents: usize,
+    /// Whether the gateway is not ready before the source was read once.
+    pub is_required: bool,
 }
 
 impl SourceSpec {
@@ -45,7 +47,15 @@ impl SourceSpec {
     /// Returns the settings of a local source, which has no loss guard.
     pub(super) fn local(name: Arc<str>, kind: &'static str) -> Self {
         // MAX_AGENTS alone bounds a local source.
-        Self { location: Arc::clone(&name), name, kind, loss_guard: None, max_staleness: None, max_agents: usize::MAX }
+        Self {
+            location: Arc::clone(&name),
+            name,
+            kind,
+            loss_guard: None,
+            max_staleness: None,
+            max_agents: usize::MAX,
+            is_required: true,
+        }
     }
 
     /// Returns the settings of a remote source.
@@ -60,6 +70,7 @@ impl SourceSpec {
             }),
             max_staleness: config.max_staleness.map(ConfigDuration::get),
             max_agents: config.max_agents,
+            is_required: config.required,
         }
     }
 
@@ -97,6 +108,8 @@ pub(super) struct SourceState<R> {
     withheld_loss: Option<WithheldLoss>,
     /// Whether a poll succeeded in this generation.
     pub(super) polled: bool,
+    /// Whether the source was read once, from its server or from disk. Never becomes false again.
+    is_read: bool,
     last_success: Option<SystemTime>,
     from_disk: bool,
     error: Option<String>,
@@ -113,6 +126,7 @@ impl<R> SourceState<R> {
             withheld: BTreeMap::new(),
             withheld_loss: None,
             polled: false,
+            is_read: false,
             last_success: None,
             from_disk: false,
             error: None,
@@ -207,7 +221,15 @@ impl<R> SourceState<R> {
                 return IngestOutcome::Withheld;
             }
         }
-        IngestOutcome::Accepted { changed: self.accept_withheld() || was_stale }
+        let changed = self.accept_withheld() || was_stale;
+        self.is_read |= polled_at.is_some() && self.has_readable_part();
+        IngestOutcome::Accepted { changed }
+    }
+
+    /// Returns whether a part can be read, or the source is empty. A source of which every part is unreadable was not
+    /// read: its agents are unknown.
+    fn has_readable_part(&self) -> bool {
+        self.parts.is_empty() || self.parts.values().any(|part| part.error.is_none())
     }
 
     /// Puts the withheld update in force; returns whether there was one.
@@ -300,6 +322,8 @@ impl<R> SourceState<R> {
         SourceHealth {
             name: Arc::clone(&self.spec.name),
             kind: self.spec.kind,
+            is_required: self.spec.is_required,
+            is_read: self.is_read,
             agents: self.agent_count,
             revision: self.revision,
             last_success: self.last_success,

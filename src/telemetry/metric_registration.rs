@@ -28,6 +28,8 @@ pub(super) mod names {
         MetricName { name: "gatepost_connections_total", help: "Total number of connections of callers, by result." };
     pub(in crate::telemetry) const AGENTS: MetricName =
         MetricName { name: "gatepost_agents", help: "Agents, by state." };
+    pub(in crate::telemetry) const READY: MetricName =
+        MetricName { name: "gatepost_ready", help: "Whether the gateway is ready for calls (1 or 0), as /readyz." };
     pub(in crate::telemetry) const CONFIG_OK: MetricName = MetricName {
         name: "gatepost_config_last_reload_successful",
         help: "Whether the last load of the configuration succeeded (1 or 0).",

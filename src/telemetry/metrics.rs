@@ -2,6 +2,7 @@
 
 use super::{
     call_metrics::{AgentMetrics, CallSeries, CallerClass},
+    certificate_metrics::CertificateMetrics,
     metric_registration::{
         AgentDocumentState, ConnectionOutcome, GaugeGuard, LimitKind, MetricBuilder, increment, label, names,
     },
@@ -40,6 +41,7 @@ pub struct Metrics {
     running_tasks: IntGauge,
     connections: Box<[IntCounter]>,
     agents: Box<[IntGauge]>,
+    ready: IntGauge,
     config_reload_successful: IntGauge,
     config_reload_timestamp: IntGauge,
     limited_requests: Box<[IntCounter]>,
@@ -48,6 +50,7 @@ pub struct Metrics {
     run_queue_delay: Gauge,
     dropped_log_entries: IntCounter,
     sources: SourceMetrics,
+    certificates: CertificateMetrics,
 }
 
 /// The values of the label `priority`.
@@ -77,6 +80,7 @@ events! {
     AcceptFailed "accept_failed" "Accepting a connection failed for lack of descriptors or memory.";
     CertificatesLoaded "certificates_loaded" "The changed certificates of a listener were applied.";
     CertificatesRejected "certificates_rejected" "Changed certificates of a listener were rejected; the previous ones stay.";
+    CallCutOff "call_cut_off" "A call or WebSocket was cut off, because it lasted longer than the drain.";
     TaskCompleted "task_completed" "A task completed.";
     TaskFailed "task_failed" "A task failed.";
     TaskCanceled "task_canceled" "A task was cancelled by its caller.";
@@ -110,6 +114,7 @@ impl Metrics {
             running_tasks: builder.int_gauge(names::TASKS)?,
             connections: builder.int_counters(names::CONNECTIONS, "result", ConnectionOutcome::NAMES)?,
             agents: builder.int_gauges(names::AGENTS, "state", AgentDocumentState::NAMES)?,
+            ready: builder.int_gauge(names::READY)?,
             config_reload_successful: builder.int_gauge(names::CONFIG_OK)?,
             config_reload_timestamp: builder.int_gauge(names::CONFIG_LOADED)?,
             limited_requests: builder.int_counters(names::LIMITED, "limit", LimitKind::NAMES)?,
@@ -118,6 +123,7 @@ impl Metrics {
             run_queue_delay: builder.float_gauge(names::WAITS)?,
             dropped_log_entries: builder.int_counter(names::DROPPED)?,
             sources: SourceMetrics::register(&registry)?,
+            certificates: CertificateMetrics::register(&registry)?,
             registry,
         }))
     }
@@ -202,9 +208,19 @@ impl Metrics {
         }
     }
 
+    /// Sets whether the gateway is ready for calls.
+    pub fn set_ready(&self, is_ready: bool) {
+        self.ready.set(is_ready.into());
+    }
+
     /// Returns the metrics of the agent sources.
     pub fn sources(&self) -> &SourceMetrics {
         &self.sources
+    }
+
+    /// Returns the metrics of the listeners' certificates.
+    pub fn certificates(&self) -> &CertificateMetrics {
+        &self.certificates
     }
 
     /// Records that a configuration was applied at the time `unix_seconds`.

@@ -4,6 +4,7 @@
 mod access_log;
 mod access_log_entry;
 mod call_metrics;
+mod certificate_metrics;
 mod metric_registration;
 mod metrics;
 mod redacted_stderr;
@@ -14,6 +15,7 @@ mod source_metrics;
 pub use access_log::{AccessLog, AccessLogConfig, AccessLogTarget};
 pub use access_log_entry::AccessLogEntry;
 pub use call_metrics::{AgentMetrics, CallOutcome, CallerClass};
+pub use certificate_metrics::CertificateMetrics;
 pub use metric_registration::{AgentDocumentState, ConnectionOutcome, GaugeGuard, LimitKind};
 pub use metrics::{Event, Metrics, MetricsConfig};
 pub use redacted_stderr::RedactedStderr;

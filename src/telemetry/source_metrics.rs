@@ -21,6 +21,7 @@ label! {
 pub struct SourceMetrics {
     age: GaugeVec,
     agents: IntGaugeVec,
+    read: IntGaugeVec,
     pending_removals: IntGaugeVec,
     polls: IntCounterVec,
     names: Mutex<BTreeSet<Box<str>>>,
@@ -35,6 +36,10 @@ impl SourceMetrics {
                 &["source"],
             )?,
             agents: IntGaugeVec::new(opts("gatepost_source_agents", "Agents from a source."), &["source"])?,
+            read: IntGaugeVec::new(
+                opts("gatepost_source_read", "Whether a source was read once since the start, or from disk (1 or 0)."),
+                &["source"],
+            )?,
             pending_removals: IntGaugeVec::new(
                 opts("gatepost_source_pending_removals", "Agents whose removal the loss guard holds."),
                 &["source"],
@@ -47,6 +52,7 @@ impl SourceMetrics {
         };
         registry.register(Box::new(metrics.age.clone()))?;
         registry.register(Box::new(metrics.agents.clone()))?;
+        registry.register(Box::new(metrics.read.clone()))?;
         registry.register(Box::new(metrics.pending_removals.clone()))?;
         registry.register(Box::new(metrics.polls.clone()))?;
         Ok(metrics)
@@ -60,6 +66,7 @@ impl SourceMetrics {
             // An error means that there is no such series.
             drop(self.age.remove_label_values(&[removed]));
             drop(self.agents.remove_label_values(&[removed]));
+            drop(self.read.remove_label_values(&[removed]));
             drop(self.pending_removals.remove_label_values(&[removed]));
             for outcome in PollOutcome::NAMES {
                 drop(self.polls.remove_label_values(&[&**removed, *outcome]));
@@ -84,6 +91,13 @@ impl SourceMetrics {
         let to_i64 = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.agents.with_label_values(&[name]).set(to_i64(agents));
         self.pending_removals.with_label_values(&[name]).set(to_i64(pending_removals));
+    }
+
+    /// Sets whether a source was read once.
+    pub fn record_read(&self, name: &str, is_read: bool) {
+        if self.is_configured(name) {
+            self.read.with_label_values(&[name]).set(is_read.into());
+        }
     }
 
     /// Counts a poll.

@@ -1,12 +1,14 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
 //! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
-//! hosts, entity tags, SHA-256, answers of stores, and counts of what clients hold. And the secrets that the gateway
-//! holds, which are removed from logs and answers. Only [`SecretRef::load`] and [`FileStamp::read`] do I/O.
+//! hosts, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what clients hold. And the
+//! secrets that the gateway holds, which are removed from logs and answers. Only [`SecretRef::load`], [`FileStamp::read`]
+//! and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
 mod backoff;
 mod byte_rate;
 mod byte_size;
+mod certificate_validity;
 mod client_key;
 mod config_path;
 mod duration;
@@ -29,6 +31,7 @@ pub use accept_header::AcceptHeader;
 pub use backoff::{Backoff, jittered, random_duration};
 pub use byte_rate::ByteRate;
 pub use byte_size::ByteSize;
+pub use certificate_validity::CertificateValidity;
 pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;

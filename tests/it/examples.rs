@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Output,
 };
@@ -23,6 +24,7 @@ fn examples() -> PathBuf {
 fn prepared_folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     let root = folder.path();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o700)).unwrap();
     for name in ["agents", "tls", "secrets"] {
         fs::create_dir(root.join(name)).unwrap();
     }
@@ -55,7 +57,7 @@ fn prepared_folder() -> TempDir {
 fn check(folder: &Path, name: &str, environment: &[(&str, &str)]) -> Output {
     gatepost_command()
         .current_dir(folder)
-        .args(["check", "-c", name])
+        .args(["check", "--strict", "-c", name])
         .envs(environment.iter().copied())
         .output()
         .unwrap()

@@ -108,25 +108,6 @@ async fn on_sigint_calls_over_http_2_finish_and_the_connections_close() {
 }
 
 #[tokio::test]
-async fn the_drain_ends_at_its_timeout_and_aborted_calls_are_logged() {
-    let silent = Agent::with_steps(vec![Step::Hang]).await;
-    let mut gate = gateway().agent("silent", &silent).section("shutdown:\n  drain_timeout: 300ms\n").start().await;
-    let call = gate.post("/agents/silent/invoke").json(&json!({})).send();
-    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
-    let other = client.post(gate.url("/agents/silent/invoke")).header("x-api-key", gate.key("team-a")).json(&json!({}));
-    let (call, other) = (tokio::spawn(call), tokio::spawn(other.send()));
-    eventually("the agent receives both calls", async || silent.call_count() == 2).await;
-    let started = Instant::now();
-    gate.send_signal(Signal::TERM);
-    assert!(call.await.unwrap().is_err() && other.await.unwrap().is_err());
-    assert!(gate.wait_for_exit().await.success());
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    let lines = gate.access_log(2).await;
-    assert!(lines.iter().all(|line| line["code"] == "aborted" && line["agent"] == "silent"), "{lines:?}");
-    assert!(gate.stderr().contains("did not finish within"), "{}", gate.stderr());
-}
-
-#[tokio::test]
 async fn connections_opened_just_before_the_shutdown_are_served() {
     let echo = Agent::echo().await;
     let mut gate = gateway().agent("echo", &echo).start().await;

@@ -3,7 +3,7 @@
 
 use crate::support::{
     agent::{Agent, json_response},
-    gateway::{Gateway, new_key},
+    gateway::{Gateway, gatepost_command, new_key},
 };
 use gatepost::fault::FaultCode;
 use serde_json::json;
@@ -54,6 +54,9 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
     assert!(config.lines().count() <= 25);
     fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
     let key = new_key(folder.path(), "team-a", &[]);
+    let check = gatepost_command().args(["check", "--strict"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&check.stdout), "gatepost.yaml: valid, 1 agent\n", "{check:?}");
+    assert!(check.status.success(), "{check:?}");
     let addresses = ["GATEPOST__LISTENERS__0__ADDRESS", "GATEPOST__ADMIN__ADDRESS"];
     let environment = addresses.map(|name| (name.to_owned(), "127.0.0.1:0".to_owned()));
     let gate =

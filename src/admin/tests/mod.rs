@@ -300,6 +300,8 @@ fn source_health(name: &str, success_age: Option<u64>) -> SourceHealth {
     SourceHealth {
         name: name.into(),
         kind: "aidip",
+        is_required: true,
+        is_read: success_age.is_some(),
         agents: 12,
         revision: 1,
         last_success: success_age.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
@@ -325,13 +327,21 @@ async fn sources_are_listed_with_their_age_and_warnings() {
     ];
     let (status, body) = admin.get("/sources").await;
     assert_eq!(status, 200);
-    assert_eq!(body["sources"][0], json!({"name": "well", "kind": "aidip", "agents": 12, "age_seconds": 3}));
+    assert_eq!(
+        body["sources"][0],
+        json!({
+            "name": "well", "kind": "aidip", "agents": 12, "required": true, "read": true, "age_seconds": 3,
+        })
+    );
     for (at, expected) in [(1, "from disk"), (2, "not served"), (3, "10 of 12"), (4, "no agents known"), (5, "500")] {
         let warning = body["sources"][at]["warning"].as_str().unwrap();
         assert!(warning.contains(expected), "{at}: {warning}");
     }
     let (status, body) = admin.get("/readyz").await;
     assert_eq!((status, body["sources"].as_array().unwrap().len()), (200, 5), "only sources with a warning: {body}");
+    admin.state.health.lock().awaited_sources = vec!["silent".to_owned()];
+    let (status, body) = admin.get("/readyz").await;
+    assert_eq!((status, &body["reasons"]), (503, &json!(["source silent was not read yet"])));
 }
 
 #[tokio::test]

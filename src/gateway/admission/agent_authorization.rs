@@ -11,7 +11,10 @@ use crate::{
     limit::RateLimitKey,
 };
 use http::HeaderMap;
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+/// `Retry-After` of a call to an agent that may belong to a source that was not read yet.
+const UNREAD_SOURCES_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The part of a request that authentication and rate limits need.
 #[derive(Clone, Copy)]
@@ -51,11 +54,19 @@ impl AgentAuthorization<'_> {
     ) -> std::result::Result<RouteAndCaller, AuthRefusal> {
         let config = self.config;
         let presented = context.presented_credentials();
+        let mut is_incomplete = false;
         let route = match self.gateway.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
-            None => Box::pin(self.find_on_demand(agent, &presented))
-                .await
-                .map_err(|fault| AuthRefusal { caller: None, fault })?,
+            None => {
+                // Before the second look, which finds the agents of a source that was read in between.
+                is_incomplete = self.gateway.catalogue.is_incomplete();
+                match self.gateway.catalogue.load().get(agent).cloned() {
+                    Some(route) => Some(route),
+                    None => Box::pin(self.find_on_demand(agent, &presented))
+                        .await
+                        .map_err(|fault| AuthRefusal { caller: None, fault })?,
+                }
+            }
         };
         // After a reload a route may still carry the grants of the previous configuration.
         let current_grants = route
@@ -66,7 +77,15 @@ impl AgentAuthorization<'_> {
             authentication: &route.agent.authentication,
             grants: current_grants.as_ref().unwrap_or(&route.grants),
         });
-        let caller = config.auth.authorize(&presented, requirements).await?;
+        let caller = config.auth.authorize(&presented, requirements).await.map_err(|refusal| {
+            // An agent that the caller may not call is answered like a missing one.
+            let may_be_unread = is_incomplete || self.gateway.catalogue.is_incomplete();
+            if refusal.fault.code() == FaultCode::NotFound && may_be_unread {
+                AuthRefusal { fault: sources_not_read(), ..refusal }
+            } else {
+                refusal
+            }
+        })?;
         match route {
             Some(route) => Ok(RouteAndCaller { route, caller }),
             None => {
@@ -95,6 +114,13 @@ impl AgentAuthorization<'_> {
             _ => Ok(None),
         }
     }
+}
+
+/// The fault for an agent that is unknown while a required source was never read: the agent may belong to that source.
+#[cold]
+pub(in crate::gateway) fn sources_not_read() -> Fault {
+    Fault::new(FaultCode::AgentUnavailable, "The agent is not known yet, because sources of agents were not read yet")
+        .with_retry_after(UNREAD_SOURCES_RETRY_AFTER)
 }
 
 /// Returns whether the caller may call the agent.

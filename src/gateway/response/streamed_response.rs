@@ -60,6 +60,7 @@ impl StreamedResponse<'_, '_> {
         if self.exchange.start_stream(head).await.is_err() {
             return ServeOutcome::Aborted;
         }
+        self.exchange.call.can_append_event = events.is_some();
         let mut recorder = self.output_recorder();
         loop {
             let event = self.next_event(events.as_ref()).await;
@@ -74,11 +75,16 @@ impl StreamedResponse<'_, '_> {
                     self.exchange.call.state = CallState::CallerGone(status);
                     return ServeOutcome::Aborted;
                 }
-                StreamEvent::Failed(fault) => return self.end_failed(events, status, fault).await,
+                StreamEvent::Failed(fault) => {
+                    self.exchange.call.can_append_event = events.is_some_and(|events| events.can_append_event());
+                    return self.exchange.end_response(status, fault).await;
+                }
             };
             if events.is_some() {
                 self.exchange.call.record_agent_error(find_error_event(&bytes));
             }
+            // A part that is written by half must not be followed by an event.
+            self.exchange.call.can_append_event = false;
             if !self.write_part(bytes, is_last).await {
                 self.exchange.call.state = CallState::CallerGone(status);
                 return ServeOutcome::Aborted;
@@ -88,6 +94,7 @@ impl StreamedResponse<'_, '_> {
                 self.exchange.call.state = CallState::Answered(status);
                 return ServeOutcome::Complete;
             }
+            self.exchange.call.can_append_event = events.as_ref().is_some_and(EventSplitter::can_append_event);
         }
     }
 
@@ -121,22 +128,6 @@ impl StreamedResponse<'_, '_> {
                 },
             }
         }
-    }
-
-    /// Ends a stream that its agent broke off: with an error event if the stream is between events, else by aborting
-    /// the connection, so that the client does not take a truncated body for a complete one.
-    async fn end_failed(&mut self, events: Option<EventSplitter>, status: u16, fault: Fault) -> ServeOutcome {
-        let Exchange { session, call, .. } = &mut *self.exchange;
-        let mut outcome = ServeOutcome::Aborted;
-        if events.is_some_and(|events| events.can_append_event()) {
-            let event = Bytes::from(fault.to_event(call.id(), call.json_rpc_id().as_ref()));
-            call.stats.bytes_out += event.len() as u64;
-            if session.write_body(event, true).await.is_ok() {
-                outcome = ServeOutcome::Complete;
-            }
-        }
-        call.state = CallState::FailedMidResponse(status, fault);
-        outcome
     }
 
     /// Returns a recorder of the reply, for an output contract whose violations are reported but not enforced.

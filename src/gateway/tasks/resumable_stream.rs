@@ -115,6 +115,7 @@ impl FollowerResponse<'_, '_> {
         if self.exchange.start_stream(head).await.is_err() {
             return ServeOutcome::Aborted;
         }
+        self.exchange.call.can_append_event = true;
         let (mut between_events, mut pump) = (true, BodyPump::without_body());
         loop {
             let Ok(next) = self.next_event(&mut pump, between_events).await else {
@@ -135,10 +136,13 @@ impl FollowerResponse<'_, '_> {
                 self.exchange.call.record_agent_error(find_error_event(&bytes));
             }
             self.exchange.call.stats.bytes_out += bytes.len() as u64;
+            // A part that is written by half must not be followed by an event.
+            self.exchange.call.can_append_event = false;
             if self.exchange.session.write_body(bytes, false).await.is_err() {
                 self.exchange.call.state = CallState::CallerGone(status);
                 return ServeOutcome::Aborted;
             }
+            self.exchange.call.can_append_event = between_events;
         }
     }
 

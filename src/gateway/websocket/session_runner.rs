@@ -3,7 +3,7 @@
 use super::{
     message_calls::MessageCalls,
     message_relay::MessageRelay,
-    websocket_session::{SessionEnd, WebSocketSession},
+    websocket_session::{GOING_AWAY, SessionEnd, WebSocketSession},
 };
 use crate::{
     fault::{Fault, FaultCode},
@@ -11,6 +11,7 @@ use crate::{
     http_server::UpgradedStream,
     transport::{UpstreamWebSocket, WebSocketConnection, WebSocketError, WebSocketLimits, WebSocketPeer},
 };
+use std::{pin::pin, sync::Arc};
 
 /// The agent's own WebSocket, and the admission under which it was opened.
 pub(super) struct AgentWebSocket {
@@ -42,10 +43,19 @@ impl SessionRunner {
             limits,
         )
         .await;
-        let end = match agent {
-            Some(agent) => MessageRelay::new(&mut session, &mut caller, &agent.admitted).run(*agent.socket).await,
-            None => MessageCalls { session: &session }.serve(&mut caller).await,
+        let connection = Arc::clone(&session.connection);
+        let end = {
+            let work = pin!(async {
+                match agent {
+                    Some(agent) => {
+                        MessageRelay::new(&mut session, &mut caller, &agent.admitted).run(*agent.socket).await
+                    }
+                    None => MessageCalls { session: &session }.serve(&mut caller).await,
+                }
+            });
+            connection.until_cut_off(work).await
         };
+        let end = end.unwrap_or_else(|| SessionEnd::CutOff(session.gateway.cut_off_call()));
         (session.call.stats.bytes_in, session.call.stats.bytes_out) = (caller.received_bytes, caller.sent_bytes);
         let (state, close_frame) = match (end, session.message_memory.take_refusal()) {
             (SessionEnd::CallerLost(_), Some(fault)) => {
@@ -56,6 +66,7 @@ impl SessionRunner {
             (SessionEnd::CallerLost(error), _) => {
                 (CallState::FailedMidResponse(101, caller_fault(&error)), error.close_frame())
             }
+            (SessionEnd::CutOff(fault), _) => (CallState::FailedMidResponse(101, fault), Some(GOING_AWAY)),
             (SessionEnd::AgentLost(fault), _) => {
                 (CallState::FailedMidResponse(101, fault), Some((1011, "The agent failed")))
             }

@@ -46,6 +46,8 @@ pub(super) enum SessionEnd {
     Orderly(Option<(u16, &'static str)>),
     /// The caller's connection is lost.
     CallerLost(WebSocketError),
+    /// The drain ended before the session, with a message in progress.
+    CutOff(Fault),
     /// The agent's connection is lost; the caller has received the fault.
     AgentLost(Fault),
 }

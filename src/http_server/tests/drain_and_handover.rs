@@ -71,7 +71,7 @@ async fn take_over(path: &std::path::Path) -> std::io::Result<listener_handover:
     tokio::task::spawn_blocking(move || listener_handover::take_over_listeners(&path)).await.unwrap()
 }
 
-fn offer_sockets(path: &std::path::Path, first: &TestServer) -> tokio::task::JoinHandle<std::io::Result<()>> {
+fn offer_sockets(path: &std::path::Path, first: &TestServer) -> tokio::task::JoinHandle<std::io::Result<i32>> {
     let (path, sockets) = (path.to_owned(), first.http_server.clone_listening_sockets().unwrap());
     tokio::spawn(async move { listener_handover::offer_listeners(&path, sockets, async || {}).await })
 }

@@ -30,6 +30,9 @@ pub struct PublishConfig {
     /// Interval between two polls of the store, for changes of which no notification arrived; 500ms to 1h, default 5s.
     /// Changes are usually notified at once.
     pub poll_interval: ConfigDuration,
+    /// Whether the gateway waits for the store: until the store was read once, or its last known good agents were
+    /// loaded, the gateway is not ready (`/readyz`), and calls to unknown agents get 503 instead of 404. Default true.
+    pub required: bool,
     /// Who may publish. Default: no caller may.
     pub publishers: Vec<PublisherRule>,
     /// Maximum number of documents of one publisher; 1 to 100000, default 10000.
@@ -81,6 +84,7 @@ impl Default for PublishConfig {
             database: None,
             database_ca: None,
             poll_interval: ConfigDuration::from_secs(5),
+            required: true,
             publishers: Vec::new(),
             max_documents_per_publisher: 10_000,
             max_documents: 100_000,

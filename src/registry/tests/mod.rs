@@ -78,6 +78,7 @@ fn test_spec(name: &str) -> SourceSpec {
         loss_guard: None,
         max_staleness: None,
         max_agents: usize::MAX,
+        is_required: true,
     }
 }
 

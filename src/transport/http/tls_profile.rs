@@ -3,7 +3,7 @@
 
 use crate::{
     transport::config::UpstreamTlsConfig,
-    values::{FileStamp, strip_brackets},
+    values::{CertificateValidity, FileStamp, strip_brackets},
 };
 use arc_swap::ArcSwap;
 use rustls::{
@@ -17,6 +17,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+use time::OffsetDateTime;
 
 /// Numbers every TLS configuration, so that no two have the same generation.
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -28,6 +29,8 @@ pub(super) struct LoadedTls {
     /// A connection that was opened under another generation is not used again.
     pub(super) generation: u64,
     file_stamps: Vec<Option<FileStamp>>,
+    /// The gateway's client certificate, without its chain.
+    leaf: Option<CertificateDer<'static>>,
 }
 
 /// One set of TLS settings.
@@ -51,13 +54,24 @@ impl TlsProfile {
         self.loaded.load().generation
     }
 
+    /// Refuses another client certificate that has expired or is not valid yet. The certificate in force stays in force
+    /// when it expires, so that the other files are still reloaded.
+    fn require_valid_certificate(&self, loaded: LoadedTls) -> Result<LoadedTls, Vec<String>> {
+        let changed = loaded.leaf.as_deref().filter(|_| loaded.leaf != self.loaded.load().leaf);
+        let problem = changed.and_then(|leaf| match CertificateValidity::from_der(leaf) {
+            Ok(validity) => validity.problem_at(OffsetDateTime::now_utc()),
+            Err(why) => Some(why),
+        });
+        problem.map_or(Ok(loaded), |why| Err(vec![format!("tls.certificate: {why}")]))
+    }
+
     /// Reloads the files if one has changed. If they are invalid, the last valid configuration stays in force. Blocks
     /// on the file system.
     pub(super) fn reload_if_changed(&self) {
         if file_stamps(&self.settings) == self.loaded.load().file_stamps {
             return;
         }
-        match load_tls(&self.settings) {
+        match load_tls(&self.settings).and_then(|loaded| self.require_valid_certificate(loaded)) {
             Ok(loaded) => self.loaded.store(Arc::new(loaded)),
             Err(problems) => {
                 tracing::warn!(?problems, "changed TLS files for agents are invalid: the previous ones stay in force")
@@ -96,6 +110,7 @@ fn load_tls(settings: &UpstreamTlsConfig) -> Result<LoadedTls, Vec<String>> {
         .with_safe_default_protocol_versions()
         .map_err(|error| vec![format!("tls: {error}")])?
         .with_root_certificates(roots);
+    let leaf = identity.as_ref().and_then(|(chain, _)| chain.first().cloned());
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder
@@ -103,7 +118,8 @@ fn load_tls(settings: &UpstreamTlsConfig) -> Result<LoadedTls, Vec<String>> {
             .map_err(|error| vec![format!("tls.key: does not match tls.certificate ({error})")])?,
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(LoadedTls { config: Arc::new(config), generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed), file_stamps })
+    let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
+    Ok(LoadedTls { config: Arc::new(config), generation, file_stamps, leaf })
 }
 
 type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);

@@ -4,6 +4,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use std::path::{Path, PathBuf};
+use time::OffsetDateTime;
 
 /// A certificate authority.
 pub struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
@@ -33,6 +34,17 @@ impl CertificateAuthority {
 
     pub fn client(&self, name: &str) -> IssuedCertificate {
         self.issue(&[name], name, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A server certificate that is valid between these times.
+    pub fn server_between(&self, names: &[&str], from: OffsetDateTime, to: OffsetDateTime) -> IssuedCertificate {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        (params.not_before, params.not_after) = (from, to);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
     fn issue(&self, names: &[&str], common_name: &str, purpose: ExtendedKeyUsagePurpose) -> IssuedCertificate {

@@ -156,8 +156,12 @@ impl Gateway {
     /// Starts a second process with the same configuration, which takes over the listeners of this process. The folder
     /// is removed with this process.
     pub async fn start_successor(&self) -> Self {
+        self.start_successor_with_environment(Vec::new()).await
+    }
+
+    pub async fn start_successor_with_environment(&self, environment: Vec<(String, String)>) -> Self {
         let (folder, keys) = (self.folder(), self.keys.clone());
-        tokio::task::spawn_blocking(move || Self::run(&folder, keys, &[], &["--take-over"])).await.unwrap()
+        tokio::task::spawn_blocking(move || Self::run(&folder, keys, &environment, &["--take-over"])).await.unwrap()
     }
 
     fn run(folder: &Path, keys: Vec<(String, String)>, environment: &[(String, String)], args: &[&str]) -> Self {

@@ -1,0 +1,70 @@
+//! Warnings about who can reach the gateway: listeners without TLS, the admin listener, and agents without a credential.
+
+use crate::{auth::ANONYMOUS, config::GatewayConfig, http_server::ListenerConfig};
+use std::net::IpAddr;
+
+pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if is_exposed(config.admin.address.ip()) {
+        warnings.push(format!(
+            "admin.address: everyone who reaches {} can read all agents and metrics and confirm losses, because the admin \
+             listener has no authentication (use 127.0.0.1, or a private address that only operators reach)",
+            config.admin.address
+        ));
+    }
+    for (at, listener) in config.listeners.iter().enumerate() {
+        if listener.tls.is_none() && is_exposed(listener.address.ip()) {
+            warnings.push(format!(
+                "listeners[{at}].allow_plaintext: credentials and bodies cross the network in plain text to everyone who \
+                 reaches {} (add tls, or use the address at which the proxy that terminates TLS reaches the gateway)",
+                listener.address
+            ));
+        }
+    }
+    let is_on_network = config.listeners.iter().any(|listener| !listener.address.ip().is_loopback());
+    for (at, grant) in config.access.grants.iter().enumerate() {
+        let is_anonymous = grant.callers.iter().any(|caller| caller.as_str() == ANONYMOUS);
+        if is_on_network && is_anonymous && grant.agents.iter().any(|agent| agent.as_str() == "*") {
+            warnings.push(format!(
+                "access.grants[{at}]: callers without a credential may call every agent that asks for none, also those \
+                 that are added later (name the agents, or a tag)"
+            ));
+        }
+    }
+    let every_page = config.websocket.allowed_origins.iter().position(|origin| origin == "*");
+    if let (Some(at), true) = (every_page, config.listeners.iter().any(asks_for_client_certificates)) {
+        warnings.push(format!(
+            "websocket.allowed_origins[{at}]: every web page can call as the visitor, whose browser presents the client \
+             certificate by itself (list the origins of your own pages)"
+        ));
+    }
+    warnings
+}
+
+fn asks_for_client_certificates(listener: &ListenerConfig) -> bool {
+    listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+}
+
+/// Whether an address is reachable from other networks: it stands for all addresses, or is one of the internet.
+fn is_exposed(ip: IpAddr) -> bool {
+    let is_private = match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_link_local() || ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_loopback(),
+    };
+    ip.is_unspecified() || !is_private
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_and_those_of_the_internet_are_exposed() {
+        for exposed in ["0.0.0.0", "::", "192.0.2.7", "2001:db8::7", "::ffff:0.0.0.0"] {
+            assert!(is_exposed(exposed.parse().unwrap()), "{exposed}");
+        }
+        for private in ["127.0.0.1", "::1", "10.1.2.3", "192.168.1.1", "fd00::1", "169.254.1.1"] {
+            assert!(!is_exposed(private.parse().unwrap()), "{private}");
+        }
+    }
+}
