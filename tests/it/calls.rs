@@ -207,7 +207,7 @@ async fn r4_r34_callers_credentials_are_removed_and_the_gateways_credential_is_a
         .start()
         .await;
     let call = gate
-        .post("/agents/echo/invoke?secret=1")
+        .post("/agents/echo/invoke?lang=en")
         .header("cookie", "a=b")
         .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let call = call
@@ -220,7 +220,7 @@ async fn r4_r34_callers_credentials_are_removed_and_the_gateways_credential_is_a
     assert_eq!(response.header("x-request-id"), Some("mine-1"));
     let request = &echo.requests()[0];
     assert_eq!(request.header("authorization"), Some("Bearer gateway-secret"));
-    assert!(request.head.starts_with("POST /invoke HTTP/1.1\r\n"), "{}", request.head);
+    assert!(request.head.starts_with("POST /invoke?lang=en HTTP/1.1\r\n"), "{}", request.head);
     for removed in ["x-api-key", "cookie", "x-hop"] {
         assert_eq!(request.header(removed), None, "{removed}");
     }

@@ -290,7 +290,13 @@ async fn r36_r40_every_error_format_of_agents_becomes_the_error_object() {
             INTERNAL_WORD,
         ),
         case("teapot", http_response("418 T", "text/plain", "kaboomed"), 502, "AgentError", INTERNAL_WORD),
-        case("limited", http_response("429 T", "text/plain", "kaboomed"), 429, "RateLimited", INTERNAL_WORD),
+        case(
+            "limited",
+            http_response("429 T", "text/plain", "kaboomed at /srv/app"),
+            429,
+            "RateLimited",
+            INTERNAL_WORD,
+        ),
         case("away", http_response("503 T", "text/plain", "kaboomed"), 503, "AgentUnavailable", INTERNAL_WORD),
     ];
     let (gate, _agent) = start_cases(&cases, &[]).await;
