@@ -1,7 +1,7 @@
 //! The admin listener: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can also confirm an agent
 //! loss that the loss guard holds back, register a runtime of this machine, and create a pairing code for a web page.
-//! The listener has no authentication: it refuses requests that change state from web pages, and its address belongs on
-//! loopback. This module accesses the gateway only through [`AdminState`].
+//! The listener has no authentication: it refuses requests that change state from web pages, and requests under a host
+//! name that is not its own; its address belongs on loopback. This module accesses the gateway only through [`AdminState`].
 
 mod admin_context;
 mod admin_listener;
@@ -23,15 +23,22 @@ use axum::{
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
+/// What the admin listener serves, and for which hosts.
+pub struct AdminService {
+    /// The state that the pages show.
+    pub state: Arc<dyn AdminState>,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// The host names of the listener, besides loopback names.
+    pub allowed_hosts: Vec<String>,
+}
+
 /// Serves the admin pages until `shutdown` becomes true, and completes the responses in progress.
-pub async fn serve(
-    listener: TcpListener,
-    state: Arc<dyn AdminState>,
-    metrics: Arc<Metrics>,
-    shutdown: watch::Receiver<bool>,
-) {
+pub async fn serve(listener: TcpListener, service: AdminService, shutdown: watch::Receiver<bool>) {
+    let AdminService { state, metrics, allowed_hosts } = service;
     let is_on_loopback = listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
-    let router = build_router(AdminContext { state, metrics }, is_on_loopback);
+    let hosts = admin_listener::AllowedHosts { is_on_loopback, names: allowed_hosts };
+    let router = build_router(AdminContext { state, metrics }, hosts);
     let shutdown_requested = async move {
         let mut shutdown = shutdown;
         // An error means that the sender was dropped: shutdown as well.
@@ -45,7 +52,7 @@ pub async fn serve(
     }
 }
 
-fn build_router(context: AdminContext, is_on_loopback: bool) -> Router {
+fn build_router(context: AdminContext, hosts: admin_listener::AllowedHosts) -> Router {
     Router::new()
         .route("/metrics", get(status_pages::metrics))
         .route("/healthz", get(status_pages::healthz))
@@ -61,7 +68,7 @@ fn build_router(context: AdminContext, is_on_loopback: bool) -> Router {
         .fallback(status_pages::not_found)
         .method_not_allowed_fallback(status_pages::method_not_allowed)
         .layer(from_fn(status_pages::add_common_headers))
-        .layer(from_fn_with_state(is_on_loopback, admin_listener::require_loopback_host))
+        .layer(from_fn_with_state(Arc::new(hosts), admin_listener::require_own_host))
         .with_state(context)
 }
 

@@ -327,6 +327,7 @@ fn build_routes(
         authentication: rule.authentication,
         query: rule.query,
         error_details: rule.error_details.clone(),
+        allows_get: rule.get,
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),

@@ -93,7 +93,7 @@ impl RunningGateway {
         // Documents must not make the gateway call itself or its admin listener.
         assembly.policy.load().set_own_listeners([server.addresses(), &[admin.address]].concat());
         let admin_state = Arc::new(GatewayAdminState::new(gateway));
-        admin.serve(&admin_state, &assembly)?;
+        admin.serve(&admin_state, &assembly, file.admin.allowed_hosts.clone())?;
         gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
         if let Some(inherited) = inherited
             && let Err(why) = tokio::task::spawn_blocking(move || inherited.signal_ready()).await?
@@ -242,7 +242,12 @@ impl AdminSocket {
     }
 
     /// Serves the admin pages on a thread of their own, where no call can delay them.
-    fn serve(&self, admin_state: &Arc<GatewayAdminState>, assembly: &GatewayAssembly) -> anyhow::Result<()> {
+    fn serve(
+        &self,
+        admin_state: &Arc<GatewayAdminState>,
+        assembly: &GatewayAssembly,
+        allowed_hosts: Vec<String>,
+    ) -> anyhow::Result<()> {
         let socket = self.socket.try_clone()?;
         let state: Arc<dyn admin::AdminState> = Arc::clone(admin_state) as _;
         let (metrics, stop) = (Arc::clone(&assembly.gateway.metrics), self.stop.subscribe());
@@ -251,7 +256,9 @@ impl AdminSocket {
         let serve = move || {
             runtime.block_on(async move {
                 match tokio::net::TcpListener::from_std(socket) {
-                    Ok(listener) => admin::serve(listener, state, metrics, stop).await,
+                    Ok(listener) => {
+                        admin::serve(listener, admin::AdminService { state, metrics, allowed_hosts }, stop).await
+                    }
                     Err(why) => tracing::error!(error = %why, "admin listener failed"),
                 }
             });

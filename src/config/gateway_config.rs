@@ -148,11 +148,14 @@ pub struct AdminConfig {
     /// port 0 the system chooses a port. Default 127.0.0.1:9901.
     #[schemars(with = "String")]
     pub address: SocketAddr,
+    /// Host names under which operators and monitoring reach the admin listener. Others are refused as DNS rebinding,
+    /// except localhost and loopback addresses and, if the listener is not on loopback, every IP address. Default: none.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl Default for AdminConfig {
     fn default() -> Self {
-        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)) }
+        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)), allowed_hosts: Vec::new() }
     }
 }
 
@@ -265,6 +268,9 @@ pub struct AgentRule {
     /// message.
     #[serde(default)]
     pub error_details: Option<gateway::ErrorDetails>,
+    /// Whether the agents can be called with `GET`, with the query as input; otherwise 405. Default true.
+    #[serde(default)]
+    pub get: Option<bool>,
 }
 
 /// The format of errors.

@@ -36,6 +36,10 @@ pub(super) async fn handle_call(
     location: InputLocation,
 ) -> CallResult<ServeOutcome> {
     let admission = exchange.admission();
+    if location == InputLocation::Query && !authorized.route().allows_get {
+        let fault = Fault::new(FaultCode::MethodNotAllowed, "This agent is invoked with POST only");
+        return Err(fault.with_header("Allow", "POST").into());
+    }
     let checked = match location {
         InputLocation::Body => {
             let source = InputSource::Body(exchange.session);

@@ -43,7 +43,8 @@ pub(super) async fn handle_directory_request(
     // reads of the signing keys, which receivers of signed documents need.
     let is_read = !request.is_write(&method) && !request.may_fetch_remotely();
     let allow_anonymous = matches!(request, DirectoryRequest::Jwks) || !public_agents.is_empty() && is_read;
-    let access = LocalAccess { allow_anonymous, is_search: request.is_search(uri.query()) };
+    let access =
+        LocalAccess { allow_anonymous, is_search: request.is_search(uri.query()), changes_state: !method.is_safe() };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
     let body = if matches!(method, Method::POST | Method::PUT | Method::PATCH) {
         exchange.read_own_body(MAX_BODY, BODY_TIMEOUT).await?

@@ -12,7 +12,7 @@ use super::{
     gateway_state::{ConfigSnapshot, Gateway},
     header_names::REQUEST_ID,
     refused_json_rpc::record_refused_json_rpc,
-    response::CompleteReply,
+    response::{CompleteReply, forbid_shared_caching, restrict_documents},
     route::Route,
     upstream::BodyPump,
 };
@@ -24,7 +24,7 @@ use crate::{
     values::ClientKey,
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request, uri::Authority};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -55,14 +55,14 @@ impl<'a> Exchange<'a> {
         if let Some(configured) = self.config.directory.base_url() {
             return configured.to_owned();
         }
-        let scheme = if self.connection.tls.is_some() { "https" } else { "http" };
-        let host = requested_host(self.session.head()).unwrap_or("localhost");
+        let scheme = if self.connection.is_secure() { "https" } else { "http" };
+        let host = self.connection.requested_host(self.session.head()).unwrap_or("localhost");
         format!("{scheme}://{host}")
     }
 
     /// Returns the `Forwarded` header of the request.
     pub(super) fn forwarded_header(&self) -> HeaderValue {
-        self.connection.forwarded_header(requested_host(self.session.head()))
+        self.connection.forwarded_header(self.connection.requested_host(self.session.head()))
     }
 
     /// Authenticates and limits the caller of a request that the gateway answers itself.
@@ -77,7 +77,7 @@ impl<'a> Exchange<'a> {
     /// Returns the client whose shares the request counts against: the caller, or the address of a request whose caller
     /// is not authenticated.
     pub(super) fn client(&self) -> ClientKey {
-        let address = self.connection.peer_address.ip();
+        let address = self.connection.client_address();
         let caller = self.call.caller();
         caller.map_or_else(|| RateLimitKey::for_address(address), |caller| rate_limit_account(caller, address)).client()
     }
@@ -261,12 +261,6 @@ fn fault_response(call: &Call, fault: &Fault, format: ErrorFormat) -> (ResponseH
     (ResponseHead { status, headers }, body)
 }
 
-/// Returns the host that the caller requested.
-pub(super) fn requested_host(head: &request::Parts) -> Option<&str> {
-    let authority = head.uri.authority().map(Authority::as_str);
-    authority.or_else(|| head.headers.get(header::HOST)?.to_str().ok())
-}
-
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -281,6 +275,9 @@ impl AgentHeaders<'_> {
     /// Adds the headers of the call, the length, and the headers of the agent to an agent's response.
     pub(in crate::gateway) fn add_to(&self, headers: &mut HeaderMap, call: &Call, length: Option<usize>) {
         add_call_headers(headers, call, self.rate_limit_status);
+        if call.caller().is_some_and(|caller| !caller.is_anonymous()) {
+            forbid_shared_caching(headers);
+        }
         if let Some(length) = length {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
@@ -290,7 +287,7 @@ impl AgentHeaders<'_> {
     }
 }
 
-/// Sets the call id, the rate limit headers and the CORS headers.
+/// Sets the call id, the rate limit headers, the CORS headers, and what restricts browsers.
 pub(in crate::gateway) fn add_call_headers(
     headers: &mut HeaderMap,
     call: &Call,
@@ -299,6 +296,7 @@ pub(in crate::gateway) fn add_call_headers(
     if let Some(id) = call.id_header() {
         headers.insert(REQUEST_ID, id);
     }
+    restrict_documents(headers);
     if let Some(rate_limit_status) = rate_limit_status {
         let (status, policy) = rate_limit_status.header_values();
         insert_if_valid(headers, RATELIMIT, status);

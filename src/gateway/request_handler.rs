@@ -35,9 +35,17 @@ impl HttpService for Gateway {
         connection: &Arc<CallerConnection>,
     ) -> ServeOutcome {
         let config = self.config.load_full();
-        let mut call = Call::start(self, Some(connection.peer_address.ip()));
+        let forwarded = connection.for_forwarded_request(&session.head().headers);
+        let connection = forwarded.as_ref().map_or(connection, |forwarded| forwarded.as_ref().unwrap_or(connection));
+        let mut call = Call::start(self, Some(connection.client_address()));
         call.record_request_head(session.head());
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
+        if let Err(fault) = &forwarded {
+            // The proxy pays for it, because the client is not known.
+            let charged = exchange.admission().charge_address(connection.client_address()).await;
+            let fault = charged.err().unwrap_or_else(|| fault.clone());
+            return exchange.end_early(fault.into()).await;
+        }
         let result = {
             let work = pin!(catch_panic(handle_request(&mut exchange)));
             connection.until_cut_off(work).await.unwrap_or_else(|| Err(self.cut_off_call().into()))
@@ -57,7 +65,7 @@ impl HttpService for Gateway {
         fault: Fault,
     ) {
         let config = self.config.load_full();
-        let mut call = Call::start(self, Some(connection.peer_address.ip()));
+        let mut call = Call::start(self, Some(connection.client_address()));
         call.ensure_id();
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         exchange.respond_with_fault(fault, config.error_format).await;
@@ -67,7 +75,7 @@ impl HttpService for Gateway {
 async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome> {
     let Exchange { gateway, config, connection, .. } = *exchange;
     let admission = exchange.admission();
-    admission.charge_address(connection.peer_address.ip()).await?;
+    admission.charge_address(connection.client_address()).await?;
     let head = exchange.session.head();
     exchange.call.exempt_from_shedding = connection.shed_before_authentication(gateway, &head.headers)?;
     if let Some(cors) = &config.cors {

@@ -33,6 +33,8 @@ pub struct Route {
     pub(super) response_headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether calls of the agent become tasks, where tasks are configured.
     pub(super) runs_as_task: bool,
+    /// Whether the agent can be called with `GET`.
+    pub(super) allows_get: bool,
     /// Whether the agent's document has a card of A2A.
     pub(super) has_agent_card: bool,
     /// What happens with the query of a `POST`.
@@ -70,6 +72,8 @@ pub struct RouteRule {
     pub adaptive_concurrency: Option<bool>,
     /// Whether calls of the agents become tasks.
     pub runs_as_task: Option<bool>,
+    /// Whether the agents can be called with `GET`.
+    pub allows_get: Option<bool>,
     /// Which credentials the agents accept.
     pub authentication: Option<CallerAuthentication>,
     /// What happens with the query of a `POST`.
@@ -157,6 +161,7 @@ impl CompileRoute for AgentRouteCompiler {
         }
         let mut settings = self.defaults.clone();
         let (mut rate, mut concurrency, mut adaptive, mut runs_as_task) = (None, None, None, None);
+        let mut allows_get = true;
         let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.with_fallback(&settings);
@@ -164,6 +169,7 @@ impl CompileRoute for AgentRouteCompiler {
             concurrency = rule.max_concurrency.or(concurrency);
             adaptive = rule.adaptive_concurrency.or(adaptive);
             runs_as_task = rule.runs_as_task.or(runs_as_task);
+            allows_get = rule.allows_get.unwrap_or(allows_get);
             authentication = rule.authentication.or(authentication);
             query_policy = rule.query.or(query_policy);
             error_details = rule.error_details.as_ref().or(error_details);
@@ -202,6 +208,7 @@ impl CompileRoute for AgentRouteCompiler {
             endpoint_trust,
             heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
+            allows_get,
             has_agent_card: agent.document.contains("\"agent_card\""),
             query_policy: query_policy.unwrap_or_default(),
             error_details: error_details.cloned().unwrap_or_default(),

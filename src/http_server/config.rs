@@ -1,6 +1,6 @@
 //! Configuration of listeners and of connection limits. Validated here without access to the network or to files.
 
-use crate::values::{ByteRate, ByteSize, ConfigDuration, ConfigPath, MaxShare};
+use crate::values::{AddressRange, ByteRate, ByteSize, ConfigDuration, ConfigPath, MaxShare};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -19,6 +19,30 @@ pub struct ListenerConfig {
     /// only behind a proxy that terminates TLS. Default false.
     #[serde(default)]
     pub allow_plaintext: bool,
+    /// The networks of the load balancers and reverse proxies in front of this listener. Only they may say which client
+    /// they forward; `client_address` says how. Whoever can connect from these networks can pretend to be any client.
+    /// Default: none; the peer of the connection is the client.
+    #[serde(default)]
+    pub trusted_proxies: Vec<AddressRange>,
+    /// Where the trusted proxies write the client's address. Required with `trusted_proxies`. Default: connection.
+    #[serde(default)]
+    pub client_address: ClientAddressSource,
+}
+
+/// Where the address of a client comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAddressSource {
+    /// The connection: its peer is the client.
+    #[default]
+    Connection,
+    /// The PROXY protocol, version 1 or 2, before the TLS handshake. Every connection of a trusted proxy begins with its
+    /// header.
+    ProxyProtocol,
+    /// The header `Forwarded` (RFC 7239), with `proto` and `host`.
+    Forwarded,
+    /// The headers `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    XForwardedFor,
 }
 
 /// The certificate of a listener, and whether callers are asked for client certificates.
@@ -127,9 +151,35 @@ impl ListenerConfig {
             problems.push("tls.client_crl: has no effect without client_ca (add the authorities)".to_owned());
         }
         let is_exposed = self.tls.is_none() && !self.allow_plaintext && !self.address.ip().is_loopback();
+        problems.extend(self.proxy_problems());
         let text = "address: plain HTTP is allowed on loopback addresses only (add `tls`, or set `allow_plaintext: true` behind a proxy that terminates TLS)";
         if is_exposed {
             problems.push(text.to_owned());
+        }
+        problems
+    }
+
+    fn proxy_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let reads_connection = self.client_address == ClientAddressSource::Connection;
+        if reads_connection && !self.trusted_proxies.is_empty() {
+            problems.push("client_address: is missing beside trusted_proxies (write proxy_protocol, forwarded or x_forwarded_for, whichever the proxies send)".to_owned());
+        }
+        if !reads_connection && self.trusted_proxies.is_empty() {
+            problems.push(
+                "client_address: has no effect without trusted_proxies (list the networks of the proxies)".to_owned(),
+            );
+        }
+        for (index, network) in self.trusted_proxies.iter().enumerate() {
+            if network.has_port() {
+                problems
+                    .push(format!("trusted_proxies[{index}]: '{network}' has a port (proxies connect from any port)"));
+            }
+            if network.is_unbounded() {
+                problems.push(format!(
+                    "trusted_proxies[{index}]: '{network}' trusts every client (list the networks of the proxies)"
+                ));
+            }
         }
         problems
     }

@@ -1,9 +1,14 @@
 //! One accepted connection: its addresses, TLS session and limits; and the counters of active connections and calls.
 
 use super::{
-    client_trust::ClientTrust, config::ConnectionLimits, cut_off::CutOffSignal, request_validation::HeadLimits,
+    client_address::{ForwardedClient, TrustedProxies},
+    client_trust::ClientTrust,
+    config::ConnectionLimits,
+    cut_off::CutOffSignal,
+    request_validation::HeadLimits,
 };
-use crate::values::jittered;
+use crate::{fault::Fault, values::jittered};
+use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 use std::{
     net::SocketAddr,
@@ -22,14 +27,16 @@ const AGE_JITTER: f64 = 0.1;
 /// A connection, shared by all of its requests.
 #[derive(Debug)]
 pub struct HttpConnection {
-    /// The address of the peer.
-    pub peer_address: SocketAddr,
+    /// The address of the client: the one that a trusted proxy named in the PROXY protocol, and else the peer's.
+    pub client_address: SocketAddr,
     /// The local address.
     pub local_address: SocketAddr,
     /// The TLS session; `None` on plain connections.
     pub tls: Option<TlsInfo>,
     /// The limits that were in force when the connection was accepted.
     pub limits: Arc<ConnectionLimits>,
+    /// The trusted proxies, if the peer is one of them and names the client in the header of each request.
+    pub(super) forwarding_proxies: Option<Arc<TrustedProxies>>,
     pub(super) shutdown: watch::Receiver<bool>,
     pub(super) active: Arc<ActiveCounts>,
     pub(super) cut_off: Arc<CutOffSignal>,
@@ -69,6 +76,16 @@ impl TlsInfo {
 }
 
 impl HttpConnection {
+    /// Returns the client of a request with these headers, if the connection is that of a trusted proxy, which forwards
+    /// the requests of many clients.
+    ///
+    /// # Errors
+    /// 400 if the header that names the client is not valid.
+    pub fn forwarded_client(&self, headers: &HeaderMap) -> Result<Option<ForwardedClient>, Fault> {
+        let Some(proxies) = &self.forwarding_proxies else { return Ok(None) };
+        proxies.forwarded_client(self.client_address.ip(), headers).map(Some)
+    }
+
     /// Returns whether the server is shutting down; responses should then announce that the connection closes.
     pub fn is_draining(&self) -> bool {
         *self.shutdown.borrow()

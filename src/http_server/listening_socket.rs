@@ -1,7 +1,8 @@
 //! Listening sockets: bound here or taken over by listener handover; and the options of accepted sockets.
 
 use super::{
-    ConnectionLimits, ListenerConfig, listener_handover::InheritedListeners, tls_certificates::ReloadableTlsConfig,
+    ConnectionLimits, ListenerConfig, client_address::TrustedProxies, listener_handover::InheritedListeners,
+    tls_certificates::ReloadableTlsConfig,
 };
 use rustix::net::{self as rx, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::{
@@ -26,6 +27,7 @@ pub struct BoundListener {
     pub(super) label: String,
     pub(super) socket: TcpListener,
     pub(super) certificates: Option<Arc<ReloadableTlsConfig>>,
+    pub(super) trusted_proxies: Option<TrustedProxies>,
 }
 
 impl BoundListener {
@@ -57,7 +59,7 @@ impl BoundListener {
         };
         let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
         let socket = socket.map_err(|error| vec![format!("address: {label} cannot be bound ({error})")])?;
-        Ok(Self { label, socket, certificates })
+        Ok(Self { label, socket, certificates, trusted_proxies: TrustedProxies::from_config(config) })
     }
 
     /// Returns the bound address, with the port that the system chose for port 0.

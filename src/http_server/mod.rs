@@ -7,6 +7,7 @@
 
 mod address_counts;
 mod body_rate;
+mod client_address;
 mod client_trust;
 mod client_verifier;
 mod config;
@@ -24,7 +25,8 @@ mod server;
 mod tls_certificates;
 mod upgraded_connection;
 
-pub use config::{ConnectionLimits, ListenerConfig, ListenerTlsConfig};
+pub use client_address::ForwardedClient;
+pub use config::{ClientAddressSource, ConnectionLimits, ListenerConfig, ListenerTlsConfig};
 pub use http_connection::{HttpConnection, TlsInfo};
 pub use http_service::{HttpService, ServeOutcome};
 pub use http_session::{BodyState, CallerSignal, HttpSession, ResponseHead, WriteFailed};

@@ -3,6 +3,7 @@
 
 use super::{
     address_counts::AddressCounts,
+    client_address::{ProxyHeaderError, TrustedProxies},
     config::ConnectionLimits,
     connection_stream::ConnectionStream,
     cut_off::CutOffSignal,
@@ -101,6 +102,7 @@ impl HttpServer {
                 service: Arc::clone(service),
                 limits: Arc::clone(&limits),
                 certificates: listener.certificates,
+                trusted_proxies: listener.trusted_proxies.map(Arc::new),
                 metrics: Arc::clone(metrics),
                 shutdown: watch.clone(),
                 active: Arc::clone(&server.active),
@@ -233,8 +235,15 @@ fn spawn_connection<S: HttpService>(
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
         return handler.metrics.record_connection(ConnectionOutcome::Refused);
     };
-    let Some(of_address) = handler.addresses.try_count_connection(peer.ip(), &handler.limits) else {
-        return handler.metrics.record_connection(ConnectionOutcome::RefusedByAddress);
+    // The connections of a trusted proxy are those of its clients, which are known later.
+    let of_address = if handler.is_trusted_proxy(peer) {
+        None
+    } else {
+        let counted = handler.addresses.try_count_connection(peer.ip(), &handler.limits);
+        if counted.is_none() {
+            return handler.metrics.record_connection(ConnectionOutcome::RefusedByAddress);
+        }
+        counted
     };
     handler.metrics.record_connection(ConnectionOutcome::Accepted);
     let guards = (handler.active.count_connection(), handler.metrics.track_connection());
@@ -281,6 +290,7 @@ struct ConnectionHandler<S> {
     service: Arc<S>,
     limits: Arc<ConnectionLimits>,
     certificates: Option<Arc<ReloadableTlsConfig>>,
+    trusted_proxies: Option<Arc<TrustedProxies>>,
     metrics: Arc<Metrics>,
     shutdown: watch::Receiver<bool>,
     active: Arc<ActiveCounts>,
@@ -290,18 +300,29 @@ struct ConnectionHandler<S> {
 
 impl<S: HttpService> ConnectionHandler<S> {
     /// Serves one connection until it ends.
-    async fn handle_connection(&self, tcp: TcpStream, peer: SocketAddr) {
+    async fn handle_connection(&self, mut tcp: TcpStream, peer: SocketAddr) {
         // If the socket cannot be configured or queried, the peer has already closed it.
         let (Ok(()), Ok(local)) = (listening_socket::configure_accepted_socket(&tcp, &self.limits), tcp.local_addr())
         else {
             return;
         };
+        let peer = canonical_address(peer);
+        let Some(client) = self.client_address(&mut tcp, peer).await else { return };
+        let forwarding_proxies = self.forwarding_proxies(peer);
+        let mut of_client = None;
+        if forwarding_proxies.is_none() && self.is_trusted_proxy(peer) {
+            of_client = self.addresses.try_count_connection(client.ip(), &self.limits);
+            if of_client.is_none() {
+                return self.metrics.record_connection(ConnectionOutcome::RefusedByAddress);
+            }
+        }
         let (stream, tls_info) = match &self.certificates {
             None => (ConnectionStream::from_tcp(tcp), None),
             Some(certificates) => {
-                let Some(_in_progress) = self.addresses.try_count_handshake(peer.ip(), &self.limits) else {
+                let in_progress = self.addresses.try_count_handshake(client.ip(), &self.limits);
+                if in_progress.is_none() && forwarding_proxies.is_none() {
                     return self.metrics.record_connection(ConnectionOutcome::RefusedHandshake);
-                };
+                }
                 match self.accept_tls(tcp, certificates).await {
                     Some((stream, tls_info)) => (stream, Some(tls_info)),
                     None => return self.metrics.record_connection(ConnectionOutcome::HandshakeFailed),
@@ -309,7 +330,8 @@ impl<S: HttpService> ConnectionHandler<S> {
             }
         };
         let connection = Arc::new(self.service.open_connection(HttpConnection {
-            peer_address: canonical_address(peer),
+            client_address: client,
+            forwarding_proxies,
             local_address: canonical_address(local),
             tls: tls_info,
             limits: Arc::clone(&self.limits),
@@ -319,6 +341,33 @@ impl<S: HttpService> ConnectionHandler<S> {
             expires_at: HttpConnection::expiry(&self.limits),
         }));
         self.serve_protocol(stream, &connection).await;
+        drop(of_client);
+    }
+
+    /// Returns the address of the client of a new connection, which is known from here on; `None` if a trusted proxy does
+    /// not say who the client is, and the connection is to be closed.
+    async fn client_address(&self, tcp: &mut TcpStream, peer: SocketAddr) -> Option<SocketAddr> {
+        let Some(proxies) = &self.trusted_proxies else { return Some(peer) };
+        match proxies.read_client_address(tcp, peer, self.limits.header_timeout.get()).await {
+            Ok(client) => Some(client),
+            Err(ProxyHeaderError::Closed) => None,
+            Err(error) => {
+                self.metrics.record_connection(ConnectionOutcome::ProxyHeaderInvalid);
+                tracing::warn!(%peer, %error, "connection of a trusted proxy closed: no valid PROXY protocol header (check that the proxy sends it)");
+                None
+            }
+        }
+    }
+
+    /// Returns whether `peer` is a trusted proxy, whose connections are not those of one client.
+    fn is_trusted_proxy(&self, peer: SocketAddr) -> bool {
+        self.trusted_proxies.as_ref().is_some_and(|proxies| proxies.contains(peer.ip().to_canonical()))
+    }
+
+    /// Returns the trusted proxies if `peer` is one, and forwards the requests of many clients over one connection.
+    fn forwarding_proxies(&self, peer: SocketAddr) -> Option<Arc<TrustedProxies>> {
+        let proxies = self.trusted_proxies.as_ref()?;
+        (proxies.sends_header() && proxies.contains(peer.ip())).then(|| Arc::clone(proxies))
     }
 
     async fn serve_protocol(&self, mut stream: ConnectionStream, connection: &Arc<S::Connection>) {

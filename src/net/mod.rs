@@ -2,7 +2,6 @@
 //! which addresses may be reached; callers of this module decide what to fetch and what the result means.
 
 mod address_policy;
-mod address_range;
 mod api_client;
 mod bounded_fetch;
 mod dns;
@@ -12,8 +11,8 @@ mod redirect;
 mod source_client;
 mod tls_connect;
 
+pub use crate::values::AddressRange;
 pub use address_policy::AddressPolicy;
-pub use address_range::AddressRange;
 pub use api_client::{ApiClient, ApiReply, ApiRequest};
 pub use bounded_fetch::{FetchLimits, error_chain};
 pub use dns::{ResolveError, resolve_host};

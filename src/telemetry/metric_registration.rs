@@ -165,6 +165,7 @@ label! {
         RefusedByAddress "refused_address" "The connection was closed at once, because its address had too many open.";
         RefusedHandshake "refused_handshake" "The connection was closed at once, because its address had too many TLS handshakes in progress.";
         HandshakeFailed "handshake_failed" "The TLS handshake failed or timed out.";
+        ProxyHeaderInvalid "proxy_header_invalid" "A trusted proxy sent no valid PROXY protocol header in time.";
     }
 }
 

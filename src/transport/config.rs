@@ -1,7 +1,7 @@
 //! Configuration of upstream calls: timeouts, TLS, credentials, circuit breaking.
 //! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
 
-use super::{CredentialDestinations, MatrixConfig};
+use super::{CredentialDestinations, MatrixConfig, headers::ForwardedHeaders};
 use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
 use std::time::Duration;
@@ -20,6 +20,11 @@ pub struct TransportConfig {
     /// The credential that the gateway sends to the agent. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<UpstreamCredential>,
+    /// Header fields of callers that the agent receives over HTTP besides the standard ones: names such as `X-Team`, or
+    /// prefixes such as `X-Team-*`. Fields that carry credentials or claim an identity in a known way never pass.
+    /// Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forwarded_headers: Option<Vec<String>>,
     /// Whether plain `http` endpoints and Unix sockets are called with HTTP/2 prior knowledge (h2c). Default: false.
     /// Over `https`, HTTP/2 is used wherever the agent offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,6 +165,7 @@ impl TransportConfig {
             tls: self.tls.with_fallback(&base.tls),
             mqtt: self.mqtt.with_fallback(&base.mqtt),
             credential: self.credential.clone().or_else(|| base.credential.clone()),
+            forwarded_headers: self.forwarded_headers.clone().or_else(|| base.forwarded_headers.clone()),
             h2c: self.h2c.or(base.h2c),
             allow_plaintext: self.allow_plaintext.or(base.allow_plaintext),
             idle_connection_timeout: self.idle_connection_timeout.or(base.idle_connection_timeout),
@@ -183,6 +189,11 @@ impl TransportConfig {
 }
 
 impl TransportConfig {
+    /// Returns the problems of `forwarded_headers`.
+    pub(super) fn header_problems(&self) -> Vec<String> {
+        ForwardedHeaders::compile(self.forwarded_headers.as_deref().unwrap_or_default()).err().unwrap_or_default()
+    }
+
     /// Returns the problems of credentials that may be sent nowhere.
     pub(super) fn destination_problems(&self) -> Vec<String> {
         let credential = self.credential.iter().map(|credential| ("credential", &credential.destinations));

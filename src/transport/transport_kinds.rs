@@ -79,7 +79,8 @@ impl TransportKinds {
 
 impl TransportBuilder for TransportKinds {
     fn problems(&self, settings: &TransportConfig) -> Vec<String> {
-        self.all().into_iter().flat_map(|kind| kind.problems(settings)).chain(settings.destination_problems()).collect()
+        let of_kinds = self.all().into_iter().flat_map(|kind| kind.problems(settings));
+        of_kinds.chain(settings.destination_problems()).chain(settings.header_problems()).collect()
     }
 
     fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {

@@ -1,10 +1,11 @@
-//! Value types that the configuration of every module uses: durations, sizes, rates, globs, paths and references to
+//! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths and references to
 //! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
 //! hosts, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what clients hold. And the
 //! secrets that the gateway holds, which are removed from logs and answers. Only [`SecretRef::load`], [`FileStamp::read`]
 //! and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
+mod address_range;
 mod backoff;
 mod byte_rate;
 mod byte_size;
@@ -28,6 +29,7 @@ mod sha256;
 mod store_answer;
 
 pub use accept_header::AcceptHeader;
+pub use address_range::AddressRange;
 pub use backoff::{Backoff, jittered, random_duration};
 pub use byte_rate::ByteRate;
 pub use byte_size::ByteSize;

@@ -1,7 +1,12 @@
 //! Requests as a hostile caller sends them.
 
 use super::resident_bytes;
-use crate::support::{agent::Agent, eventually, gateway::gateway};
+use crate::support::{
+    agent::Agent,
+    eventually,
+    gateway::{gateway, send},
+    websocket,
+};
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
@@ -35,4 +40,52 @@ async fn r127_a_declared_length_reserves_no_memory() {
     println!("{CONNECTIONS} declared bodies: {} KiB each", (cost >> 10) / CONNECTIONS as u64);
     assert!(cost < CONNECTIONS as u64 * (256 << 10), "{} MiB", cost >> 20);
     gate.invoke("a", &json!({})).await.expect_ok();
+}
+
+/// Fields that proxies and frameworks set for the programs behind them, in spellings that such programs accept.
+const IDENTITY_CLAIMS: [&str; 12] = [
+    "x-internal-token",
+    "x_internal_token",
+    "x-remote-user",
+    "remote_user",
+    "remote-groups",
+    "cf-access-jwt-assertion",
+    "x-goog-iap-jwt-assertion",
+    "x-tenant-id",
+    "x-user-id",
+    "x-forwarded-user",
+    "x-gatepost-caller",
+    "from",
+];
+
+#[tokio::test]
+async fn r4_fields_that_claim_an_identity_reach_no_agent_over_any_protocol() {
+    let agent = Agent::echo().await;
+    let (raw, record) = websocket::echo_agent().await;
+    let gate = gateway().agent("a", &agent).document(websocket::websocket_document(&raw, "w")).start().await;
+    let http1 = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http2 = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    for client in [http1, http2] {
+        for with_underscores in [true, false] {
+            let request = client.post(gate.url("/agents/a/invoke")).header("x-api-key", gate.key("team-a"));
+            let claims = IDENTITY_CLAIMS.iter().filter(|name| with_underscores || !name.contains('_'));
+            let request = claims.fold(request, |request, name| request.header(*name, "claimed"));
+            let status = send(request.header("x-correlation-id", "c-1").json(&json!({}))).await.status;
+            // A request with disguised names may be refused.
+            assert!(status == 200 || with_underscores && status == 400, "{status}");
+        }
+    }
+    let claims = IDENTITY_CLAIMS.iter().filter(|name| !name.contains('_')).map(|name| (*name, "claimed"));
+    let headers: Vec<_> = claims.chain([("x-api-key", gate.key("team-a"))]).collect();
+    let (mut socket, _) = websocket::connect_with_headers(&gate, "/agents/w/invoke", &headers).await.unwrap();
+    websocket::send_text(&mut socket, "{}").await;
+    websocket::receive_text(&mut socket).await;
+    assert!(agent.call_count() >= 2);
+    for request in agent.requests() {
+        assert!(!request.head.contains("claimed"), "{}", request.head);
+        assert_eq!(request.header("x-correlation-id"), Some("c-1"));
+    }
+    for name in IDENTITY_CLAIMS {
+        assert_eq!(record.handshake_header(name), None, "{name}");
+    }
 }

@@ -171,9 +171,10 @@ async fn r88_only_pages_of_allowed_origins_reach_agents_on_this_machine() {
     let cors = "cors:\n  allowed_origins: ['https://app.example.org']\n  allowed_hosts: [agents.example.org]\n";
     let (gate, _agent) = with_unix_agent(cors).await;
     call_unix_agent(&gate, &[("host", "agents.example.org")]).await.expect_ok();
-    // Without the section no page is allowed.
+    // Without the section no page is allowed, and no other name.
     let (gate, _agent) = with_unix_agent("").await;
     call_unix_agent(&gate, &[]).await.expect_ok();
+    call_unix_agent(&gate, &[("host", "evil.example")]).await.expect_fault(403, "PermissionDenied");
     for page in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
         call_unix_agent(&gate, &[page]).await.expect_fault(403, "PermissionDenied");
     }
@@ -283,7 +284,7 @@ async fn r88_invalid_settings_are_reported_with_their_key() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     for (section, problem) in [
-        ("{allowed_origins: []}", "/allowed_origins"),
+        ("{allowed_origins: []}", "cors.allowed_origins"),
         ("{allowed_origins: ['*']}", "cors.allowed_origins[0]"),
         ("{allowed_origins: ['https://a.example', 'null']}", "cors.allowed_origins[1]"),
         ("{allowed_origins: ['https://a.example/']}", "cors.allowed_origins[0]"),

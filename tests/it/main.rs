@@ -6,6 +6,7 @@ mod adversity;
 mod agents;
 #[path = "../attacks/mod.rs"]
 mod attacks;
+mod browser_safety;
 mod callers;
 mod calls;
 mod certificates;
@@ -47,6 +48,7 @@ mod support;
 mod tasks;
 mod test_groups;
 mod threat_model;
+mod trusted_proxies;
 mod websocket_agents;
 mod websocket_callers;
 mod websocket_limits;

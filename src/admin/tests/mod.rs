@@ -1,6 +1,6 @@
 //! The admin pages over a real socket: content, status, and which requests are refused.
 
-use super::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
+use super::{AdminService, AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
 use crate::{
     agent::{Agent, AgentId},
     registry::SourceHealth,
@@ -73,7 +73,9 @@ async fn start_admin(bind: &str, fake: FakeState) -> TestAdmin {
     let address = listener.local_addr().unwrap();
     let (stop, shutdown) = watch::channel(false);
     let state = Arc::new(fake);
-    let server = tokio::spawn(serve(listener, Arc::clone(&state) as _, Metrics::new().unwrap(), shutdown));
+    let allowed_hosts = vec!["metrics.example".to_owned()];
+    let service = AdminService { state: Arc::clone(&state) as _, metrics: Metrics::new().unwrap(), allowed_hosts };
+    let server = tokio::spawn(serve(listener, service, shutdown));
     TestAdmin { address, state, stop, server }
 }
 
@@ -229,16 +231,22 @@ async fn dns_rebinding_is_refused_on_loopback() {
             .0,
         403
     );
-    for host in ["localhost", "LOCALHOST:1", "127.0.0.1:9090", "127.8.8.8", "[::1]:80", "[::1]"] {
+    for host in ["localhost", "LOCALHOST:1", "127.0.0.1:9090", "127.8.8.8", "[::1]:80", "[::1]", "Metrics.example:9901"]
+    {
         assert_eq!(admin.request("GET", "/agents", host).await.0, 200, "{host}");
     }
     assert_eq!(admin.send("GET /healthz HTTP/1.0\r\n\r\n").await.0, 200);
 }
 
 #[tokio::test]
-async fn any_host_name_is_accepted_on_other_addresses() {
+async fn dns_rebinding_is_refused_on_other_addresses_too() {
     let admin = start_admin("0.0.0.0:0", FakeState::default()).await;
-    assert_eq!(admin.request("GET", "/healthz", "gatepost.internal.example").await.0, 200);
+    for host in ["metrics.example", "metrics.example:9901", "10.0.0.1:9901", "[2001:db8::7]:9901", "localhost"] {
+        assert_eq!(admin.request("GET", "/healthz", host).await.0, 200, "{host}");
+    }
+    for host in ["evil.example", "metrics.example.evil.example", "10.0.0.1.evil.example:9901", ""] {
+        assert_eq!(admin.request("GET", "/healthz", host).await.0, 403, "{host}");
+    }
 }
 
 #[tokio::test]

@@ -5,10 +5,11 @@ use crate::{
     auth::{AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, PresentedCredentials},
     fault::{Fault, FaultCode, Result},
     gateway::{
+        cors::PageRequest,
         gateway_state::{ConfigSnapshot, Gateway},
         route::Route,
     },
-    limit::RateLimitKey,
+    limit::{RateLimitKey, RateLimitStatus},
 };
 use http::HeaderMap;
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -22,6 +23,8 @@ pub(in crate::gateway) struct CallerContext<'a> {
     pub(in crate::gateway) headers: &'a HeaderMap,
     pub(in crate::gateway) client_certificate: Option<&'a ClientCertificate>,
     pub(in crate::gateway) address: IpAddr,
+    /// Whether the client reached the gateway over TLS.
+    pub(in crate::gateway) is_secure: bool,
 }
 
 impl<'a> CallerContext<'a> {
@@ -35,6 +38,24 @@ impl<'a> CallerContext<'a> {
 pub(in crate::gateway) struct RouteAndCaller {
     pub(in crate::gateway) route: Arc<Route>,
     pub(in crate::gateway) caller: Arc<Caller>,
+}
+
+/// Who may make a request that the gateway answers itself, and what it costs.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct LocalAccess {
+    /// Whether a request without a credential has the caller `anonymous`.
+    pub(in crate::gateway) allow_anonymous: bool,
+    /// Whether the request is a search, which has limits of its own.
+    pub(in crate::gateway) is_search: bool,
+    /// Whether the request changes something, which a page of another origin may not do with what its visitor's browser
+    /// brings. Reads need no check, because the page cannot see the response.
+    pub(in crate::gateway) changes_state: bool,
+}
+
+/// The authenticated caller of a request that the gateway answers itself.
+pub(in crate::gateway) struct LocalCaller {
+    pub(in crate::gateway) caller: Arc<Caller>,
+    pub(in crate::gateway) rate_limit_status: Option<RateLimitStatus>,
 }
 
 /// Finds agents and authorises their callers.
@@ -112,6 +133,33 @@ impl AgentAuthorization<'_> {
         match self.config.auth.authenticate_or_anonymous(presented, true).await {
             Ok(caller) if caller.grants.has_grant() => Box::pin(lazy.look_up(&id)).await,
             _ => Ok(None),
+        }
+    }
+}
+
+impl AgentAuthorization<'_> {
+    /// Refuses a request that a page of another origin makes with what its visitor's browser brings by itself.
+    ///
+    /// # Errors
+    /// 403.
+    pub(in crate::gateway) fn check_page(&self, context: &CallerContext<'_>, caller: &Caller) -> Result<()> {
+        self.page_request(context).check_ambient_access(caller)
+    }
+
+    /// Refuses pages that may not reach agents on this machine, if the agent is one of them.
+    ///
+    /// # Errors
+    /// 403.
+    pub(in crate::gateway) fn check_local_page(&self, context: &CallerContext<'_>, route: &Route) -> Result<()> {
+        if route.upstream.is_local() { self.page_request(context).check_local_access() } else { Ok(()) }
+    }
+
+    fn page_request<'r>(&'r self, context: &CallerContext<'r>) -> PageRequest<'r> {
+        PageRequest {
+            cors: self.config.cors.as_ref(),
+            headers: context.headers,
+            is_secure: context.is_secure,
+            external_url: self.config.directory.base_url(),
         }
     }
 }

@@ -10,11 +10,11 @@ mod pipeline;
 
 pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use agent_authorization::{
-    AgentAuthorization, CallerContext, may_call, owner_key, rate_limit_account, sources_not_read,
+    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, may_call, owner_key, rate_limit_account,
+    sources_not_read,
 };
 pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
 pub(super) use pipeline::{
     AdmissionPipeline, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, CheckedCall, InputSource,
-    LocalAccess, LocalCaller,
 };

@@ -4,7 +4,9 @@
 
 use super::{
     admission_recorder::AdmissionRecorder,
-    agent_authorization::{AgentAuthorization, CallerContext, RouteAndCaller, rate_limit_account},
+    agent_authorization::{
+        AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, rate_limit_account,
+    },
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
 };
@@ -14,7 +16,6 @@ use crate::{
     gateway::{
         call_parameters::{call_deadline, input_from_query, session_hash},
         content_negotiation,
-        cors::check_page_access,
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},
         path_router::CallTarget,
@@ -159,7 +160,11 @@ impl AdmissionPipeline<'_> {
         let RouteAndCaller { route, caller } = found.map_err(|refusal| refusal.fault)?;
         record.record_route(&route);
         self.check_load(record, &caller)?;
-        check_page_access(config.cors.as_ref(), route.upstream.is_local(), headers, address)?;
+        // The origins of WebSockets are checked in their handshakes, and those of pipelines once for all steps.
+        if request.source == CallSource::HttpRequest {
+            authorization.check_page(&request.caller, &caller)?;
+        }
+        authorization.check_local_page(&request.caller, &route)?;
         route.ensure_active()?;
         let account = rate_limit_account(&caller, address);
         let client = account.client();
@@ -284,6 +289,9 @@ impl AdmissionPipeline<'_> {
         let caller = auth.authenticate_or_anonymous(&context.presented_credentials(), access.allow_anonymous).await?;
         record.record_caller(&caller);
         self.check_load(record, &caller)?;
+        if access.changes_state {
+            AgentAuthorization { gateway: self.gateway, config: self.config }.check_page(&context, &caller)?;
+        }
         let limits = &self.gateway.limits;
         let account = rate_limit_account(&caller, context.address);
         let rate_limit_status = limits.acquire_for_directory(&account, access.is_search).await?;
@@ -334,21 +342,6 @@ impl AdmissionPipeline<'_> {
         }
         Ok(idempotency::parse_key(headers)?.map(str::to_owned))
     }
-}
-
-/// Who may make a request that the gateway answers itself, and what it costs.
-#[derive(Clone, Copy)]
-pub(in crate::gateway) struct LocalAccess {
-    /// Whether a request without a credential has the caller `anonymous`.
-    pub(in crate::gateway) allow_anonymous: bool,
-    /// Whether the request is a search, which has limits of its own.
-    pub(in crate::gateway) is_search: bool,
-}
-
-/// The authenticated caller of a request that the gateway answers itself.
-pub(in crate::gateway) struct LocalCaller {
-    pub(in crate::gateway) caller: Arc<Caller>,
-    pub(in crate::gateway) rate_limit_status: Option<RateLimitStatus>,
 }
 
 /// An admitted call, and its input.

@@ -39,7 +39,7 @@ pub(in crate::gateway) async fn claim_or_replay(
     checked: &CheckedCall,
     key: &str,
 ) -> CallResult<KeyOutcome> {
-    let owner = owner_key(checked.caller(), exchange.connection.peer_address.ip());
+    let owner = owner_key(checked.caller(), exchange.connection.client_address());
     let target = checked.route().agent.id.to_shared_str();
     let digest = request_digest(exchange.session.head(), checked);
     let scoped_key = ScopedKey { owner: &owner, client: checked.client(), target: &target, key, digest };

@@ -1,15 +1,10 @@
-//! CORS for web pages as callers (R88): the allowed origins, preflight responses (Fetch, "CORS protocol"), and the
-//! check that keeps other pages away from agents on this machine. Credentialed requests (cookies, TLS client
+//! CORS for web pages as callers (R88): the allowed origins, and preflight responses (Fetch, "CORS protocol"). Credentialed requests (cookies, TLS client
 //! certificates) are never allowed, and there is no wildcard origin.
 
-use crate::{
-    fault::{Fault, FaultCode, Result},
-    values::{ConfigDuration, host_without_port, is_loopback_authority, strip_brackets},
-};
+use crate::values::{ConfigDuration, host_without_port, strip_brackets};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
 
 /// Request headers that pages may send.
 const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, \
@@ -32,8 +27,8 @@ const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 #[serde(deny_unknown_fields)]
 pub struct CorsConfig {
     /// Origins of the pages, exactly as browsers send them: `https://app.example.org` or `http://localhost:5173`. There
-    /// is no wildcard. At least one. Required.
-    #[schemars(length(min = 1))]
+    /// is no wildcard. Required, unless `allowed_hosts` is set. Default: none.
+    #[serde(default)]
     pub allowed_origins: Vec<String>,
     /// Request headers that pages may send besides those that the gateway uses. Default: none.
     #[serde(default)]
@@ -41,8 +36,9 @@ pub struct CorsConfig {
     /// How long a browser may cache a preflight response; at most 24h. Default 10m.
     #[serde(default = "default_max_age")]
     pub max_age: ConfigDuration,
-    /// Host names besides localhost, 127.0.0.1 and `[::1]` by which callers on this machine reach agents on this
-    /// machine (agent+unix, agent+local). Other names are refused as DNS rebinding. Default: none.
+    /// Host names by which callers reach agents on this machine (agent+unix, agent+local) over plain HTTP, besides
+    /// localhost, IP addresses and the host of `directory.external_url`. Other names are refused as DNS rebinding.
+    /// Default: none.
     #[serde(default)]
     pub allowed_hosts: Vec<String>,
     /// Whether a page can exchange a pairing code that an operator created (POST /pairing on the admin listener) for
@@ -87,7 +83,7 @@ impl CorsPolicy {
     /// Every problem, by its key.
     pub fn build(config: &CorsConfig) -> std::result::Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        if config.allowed_origins.is_empty() {
+        if config.allowed_origins.is_empty() && config.allowed_hosts.is_empty() {
             problems.push("allowed_origins: is empty (list at least one origin, or remove the section)".to_owned());
         }
         for (index, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin))
@@ -130,6 +126,18 @@ impl CorsPolicy {
         self.origins.iter().find(|allowed| *allowed == origin)
     }
 
+    /// Returns whether callers reach agents on this machine by the name `host`, which may have a port.
+    pub(super) fn is_allowed_host(&self, host: &str) -> bool {
+        let name = strip_brackets(host_without_port(host));
+        let is_allowed = |allowed: &String| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name);
+        self.local_hosts.iter().any(is_allowed)
+    }
+
+    /// Returns whether pages of `origin` may call.
+    pub(super) fn is_allowed_origin(&self, origin: &str) -> bool {
+        self.origins.iter().any(|allowed| *allowed == origin)
+    }
+
     /// Returns the method that a preflight request asks for; `None` for all other requests, and for pages that are not
     /// allowed.
     pub(in crate::gateway) fn preflight_method(&self, method: &Method, headers: &HeaderMap) -> Option<Method> {
@@ -161,52 +169,6 @@ pub(in crate::gateway) fn set_cors_headers(headers: &mut HeaderMap, origin: Opti
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_HEADERS));
-    }
-}
-
-/// For agents on this machine (`is_local_agent`), refuses pages whose origin is not allowed, and `Host` names that are
-/// not this machine's (DNS rebinding). `peer` is the caller's address.
-pub(in crate::gateway) fn check_page_access(
-    cors: Option<&CorsPolicy>,
-    is_local_agent: bool,
-    headers: &HeaderMap,
-    peer: IpAddr,
-) -> Result<()> {
-    if !is_local_agent {
-        return Ok(());
-    }
-    let refuse = |detail: &str| {
-        Err(Fault::new(FaultCode::PermissionDenied, "Pages of this origin may not call this agent").with_detail(detail))
-    };
-    let from_page = headers.contains_key(header::ORIGIN) || is_cross_site(headers);
-    match cors {
-        None if from_page => {
-            refuse("web pages may not call agents on this machine (the configuration has no section cors)")
-        }
-        Some(cors) if from_page && cors.allowed_origin(headers).is_none() => {
-            refuse("the origin is not in cors.allowed_origins")
-        }
-        Some(cors) if peer.to_canonical().is_loopback() => match headers.get(header::HOST) {
-            Some(host) if !host.to_str().is_ok_and(|host| cors.is_local_host(host)) => {
-                refuse("the Host header is not a name of this machine (add it to cors.allowed_hosts if it is)")
-            }
-            _ => Ok(()),
-        },
-        _ => Ok(()),
-    }
-}
-
-/// Whether a page of another site caused the request. Requests for images and links have no `Origin` header; browsers
-/// send `Sec-Fetch-Site` (Fetch Metadata) with them.
-fn is_cross_site(headers: &HeaderMap) -> bool {
-    headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin")
-}
-
-impl CorsPolicy {
-    fn is_local_host(&self, host: &str) -> bool {
-        let name = strip_brackets(host_without_port(host));
-        let is_allowed = |allowed: &String| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name);
-        is_loopback_authority(host) || self.local_hosts.iter().any(is_allowed)
     }
 }
 

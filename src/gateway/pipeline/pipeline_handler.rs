@@ -52,14 +52,18 @@ impl PipelineKey {
 pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome> {
     let config = exchange.config;
     let headers = exchange.session.head().headers.clone();
-    let access = LocalAccess { allow_anonymous: config.auth.anonymous_caller().grants.has_grant(), is_search: false };
+    let access = LocalAccess {
+        allow_anonymous: config.auth.anonymous_caller().grants.has_grant(),
+        is_search: false,
+        changes_state: true,
+    };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
     let body = exchange.read_own_body(config.contract.max_body_size.get(), BODY_TIMEOUT).await?;
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
     let definition = PipelineDefinition::parse(&body, &contract::parse_json(&body, &bounds)?)?;
     let max_duration = authorize_steps(exchange, &definition, &step_headers(&headers, 0)).await?;
     let deadline = call_deadline(exchange.call.arrived_at(), max_duration, &headers)?;
-    let address = exchange.connection.peer_address.ip();
+    let address = exchange.connection.client_address();
     let key = if config.idempotency.is_enabled() { idempotency::parse_key(&headers)? } else { None };
     let key = key.map(|key| PipelineKey::new(&caller, address, key, &body, &headers));
     let run = PipelineRun {
@@ -134,6 +138,7 @@ fn pipeline_response(reply: CompleteReply) -> DirectoryResponse {
     let mut headers = HeaderMap::new();
     let json = HeaderValue::from_static("application/json");
     headers.insert(header::CONTENT_TYPE, reply.headers.get(header::CONTENT_TYPE).cloned().unwrap_or(json));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private"));
     let status = if reply.status == StatusCode::NO_CONTENT { reply.status } else { StatusCode::OK };
     DirectoryResponse { status, headers, body: reply.body }
 }

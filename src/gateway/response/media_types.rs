@@ -20,7 +20,7 @@ pub(in crate::gateway) fn is_message_sequence(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the media type without parameters; it is case-insensitive (RFC 9110 §8.3.1).
-fn media_type_essence(headers: &HeaderMap) -> &[u8] {
+pub(super) fn media_type_essence(headers: &HeaderMap) -> &[u8] {
     let media = headers.get(header::CONTENT_TYPE).map(|media| media.as_bytes());
     media.and_then(|media| media.split(|byte| *byte == b';').next()).unwrap_or_default().trim_ascii()
 }

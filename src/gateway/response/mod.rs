@@ -1,6 +1,7 @@
 //! Responses to admitted calls (step 12): what a reply is (`response_normalization`, `reply_validation`), the headers
 //! that the gateway adds, and streams.
 
+mod browser_safety;
 mod complete_reply;
 mod error_events;
 mod event_boundaries;
@@ -11,6 +12,7 @@ mod responder;
 mod response_normalization;
 mod streamed_response;
 
+pub(super) use browser_safety::{forbid_shared_caching, restrict_documents};
 pub(super) use complete_reply::CompleteReply;
 pub(super) use error_events::find_error_event;
 pub(super) use media_types::{is_event_stream, is_message_sequence};

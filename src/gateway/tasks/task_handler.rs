@@ -33,11 +33,14 @@ pub(in crate::gateway) async fn handle_task_request(
     let Some(manager) = &exchange.config.tasks else { return Err(path_router::path_not_found().into()) };
     exchange.call.mark_directory_request();
     // Tasks of anonymous callers belong to their address.
-    let access =
-        LocalAccess { allow_anonymous: exchange.config.auth.anonymous_caller().grants.has_grant(), is_search: false };
+    let access = LocalAccess {
+        allow_anonymous: exchange.config.auth.anonymous_caller().grants.has_grant(),
+        is_search: false,
+        changes_state: request == TaskRequest::Cancel,
+    };
     let local = exchange.authenticate_and_limit(access).await?;
     let rate_limit_status = local.rate_limit_status.as_ref();
-    let owner = owner_key(&local.caller, exchange.connection.peer_address.ip());
+    let owner = owner_key(&local.caller, exchange.connection.client_address());
     match request {
         TaskRequest::State => {
             let (task, _) = manager.find(&owner, id).await?;

@@ -2,7 +2,10 @@
 //! Writes no response and does not authenticate.
 
 use super::config::CallerWebSocketConfig;
-use crate::fault::{Fault, FaultCode, Result};
+use crate::{
+    fault::{Fault, FaultCode, Result},
+    gateway::cors::is_origin_of_host,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -118,12 +121,7 @@ fn check_origin(headers: &HeaderMap, config: &CallerWebSocketConfig) -> Result<(
     let refused = || Fault::new(FaultCode::PermissionDenied, "This web page may not open a WebSocket here");
     let origin = single_value(headers, &header::ORIGIN).ok_or_else(refused)?;
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let is_own_host = origin.split_once("://").is_some_and(|(scheme, authority)| {
-        let default_port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
-        let without_default_port =
-            |authority: &str| authority.strip_suffix(default_port).unwrap_or(authority).to_ascii_lowercase();
-        host.is_some_and(|host| without_default_port(host) == without_default_port(authority))
-    });
+    let is_own_host = host.is_some_and(|host| is_origin_of_host(origin, host));
     let allowed = config.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
     if is_own_host || allowed { Ok(()) } else { Err(refused().with_detail(origin)) }
 }

@@ -184,7 +184,7 @@ impl MessageCalls<'_> {
         let session = self.session;
         // A message counts as a request for the limit by address.
         let admission = AdmissionPipeline { gateway: &session.gateway, config };
-        admission.charge_address(session.connection.peer_address.ip()).await?;
+        admission.charge_address(session.connection.client_address()).await?;
         let subrequest = Subrequest {
             context: session.caller_context(),
             forwarding: HeaderMutations {

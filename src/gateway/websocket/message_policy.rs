@@ -106,7 +106,7 @@ impl MessagePolicy<'_> {
         let session = self.session;
         let config = session.gateway.config.load_full();
         let admission = AdmissionPipeline { gateway: &session.gateway, config: &config };
-        admission.charge_address(session.connection.peer_address.ip()).await?;
+        admission.charge_address(session.connection.client_address()).await?;
         let mut message =
             RelayedMessage { call_id: session.call.id(), arrived_at: Instant::now(), buffered_input: OnceLock::new() };
         let request = AdmissionRequest {

@@ -7,6 +7,7 @@ mod http1;
 mod http2;
 mod malformed_requests;
 mod tls;
+mod trusted_proxies;
 
 use super::*;
 use crate::{
@@ -138,7 +139,7 @@ impl HttpService for EchoHandler {
                 let facts = serde_json::json!({
                     "certificates": tls.map(|tls| tls.client_certificates.len()), "name": tls.and_then(|tls| tls.server_name.clone()),
                     "trusted": tls.map(TlsInfo::is_client_trusted),
-                    "version": tls.map(|tls| tls.version), "h2": tls.map(|tls| tls.is_http2), "peer": connection.peer_address.to_string(),
+                    "version": tls.map(|tls| tls.version), "h2": tls.map(|tls| tls.is_http2), "peer": connection.client_address.to_string(),
                 });
                 Self::respond(session, connection, 200, facts.to_string().into_bytes()).await
             }
@@ -176,7 +177,13 @@ struct TestServer {
 }
 
 fn plain_listener() -> ListenerConfig {
-    ListenerConfig { address: "127.0.0.1:0".parse().unwrap(), tls: None, allow_plaintext: false }
+    ListenerConfig {
+        address: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
+        allow_plaintext: false,
+        trusted_proxies: Vec::new(),
+        client_address: ClientAddressSource::Connection,
+    }
 }
 
 /// Short limits, so that tests reach them quickly.

@@ -1,5 +1,4 @@
-//! The names of the header fields that are stripped. A name with underscores counts as its spelling with hyphens,
-//! because many web frameworks do not distinguish the two.
+//! The names of the header fields that are stripped in any case.
 
 /// Whether the field applies to one hop only, or is always written by the gateway itself.
 pub(super) fn is_reserved(name: &str) -> bool {
@@ -23,21 +22,9 @@ pub(super) fn is_reserved(name: &str) -> bool {
     ) || name.starts_with("sec-websocket-")
 }
 
-/// Whether a caller's field is stripped.
-pub(super) fn is_stripped_from_request(name: &str) -> bool {
-    // Fast path: nearly every request has these fields.
-    if matches!(name, "content-type" | "user-agent" | "accept") {
-        return false;
-    }
-    if name.contains('_') {
-        let plain = name.replace('_', "-");
-        // The agent could mistake it for the delegation chain that the gateway signs.
-        return is_stripped_name(&plain) || plain == "x-delegation-chain";
-    }
-    is_stripped_name(name)
-}
-
-fn is_stripped_name(name: &str) -> bool {
+/// Whether a caller's field reaches no agent, whatever the operator allows: it applies to one hop, is written by the
+/// gateway, proves or claims an identity in a known way, or changes the request.
+pub(super) fn is_never_forwarded(name: &str) -> bool {
     is_reserved(name) || is_credential(name) || is_override_or_conditional(name)
 }
 
@@ -175,7 +162,8 @@ fn reveals_infrastructure(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether only the gateway may send the field to callers: cookies, challenges, rate limits, browser policies.
+/// Whether only the gateway may send the field to callers: cookies, challenges, rate limits, browser policies, and
+/// fields that give a response rights over the whole origin or make browsers report to others.
 fn is_gateway_only(name: &str) -> bool {
     matches!(
         name,
@@ -203,7 +191,24 @@ fn is_gateway_only(name: &str) -> bool {
             | "content-location"
             | "x-sendfile"
             | "x-reproxy-url"
-    ) || ["proxy-", "access-control-", "ratelimit-", "x-ratelimit-", "x-rate-limit-"]
+            | "service-worker-allowed"
+            | "origin-agent-cluster"
+            | "origin-trial"
+            | "speculation-rules"
+            | "supports-loading-mode"
+            | "use-as-dictionary"
+            | "no-vary-search"
+            | "accept-ch"
+            | "critical-ch"
+            | "set-login"
+            | "activate-storage-access"
+            | "observe-browsing-topics"
+            | "permissions-policy"
+            | "feature-policy"
+            | "document-policy"
+            | "content-security-policy-report-only"
+            | "x-content-type-options"
+    ) || ["proxy-", "access-control-", "attribution-reporting-", "sec-", "ratelimit-", "x-ratelimit-", "x-rate-limit-"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
 }

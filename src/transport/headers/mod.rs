@@ -1,9 +1,12 @@
 //! Header filtering: which header fields cross the gateway, in both directions (RFC 9110 §7.6.1).
-//! Credentials and hop-by-hop fields never cross; fields that are not listed here are end-to-end and pass.
+//! Credentials and hop-by-hop fields never cross. Of a caller's other fields those pass that [`forwarded_headers`] lists;
+//! of an agent's, those that [`header_filter`] does not list.
 
+mod forwarded_headers;
 mod header_filter;
 
-use header_filter::{is_reserved, is_stripped_from_reply, is_stripped_from_request};
+pub(super) use forwarded_headers::ForwardedHeaders;
+use header_filter::{is_reserved, is_stripped_from_reply};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr, time::Duration};
 
@@ -18,11 +21,13 @@ pub struct HeaderMutations<'a> {
     pub set: &'a [(HeaderName, HeaderValue)],
 }
 
-/// The header fields that the gateway sets for every call to one agent.
+/// The header fields that the gateway sets for every call to one agent, and those that it takes from callers.
 #[derive(Debug)]
 pub(super) struct GatewayHeaders {
     pub(super) host: HeaderValue,
     pub(super) credential: Option<(HeaderName, HeaderValue)>,
+    /// Which of the caller's fields the agent receives.
+    pub(super) forwarded: ForwardedHeaders,
 }
 
 /// The remaining time of the call, in milliseconds with their unit: `29500ms`.
@@ -43,7 +48,7 @@ pub(super) fn build_request_headers(
     headers.append(header::HOST, gateway.host.clone());
     let connection_options = ConnectionOptions::from_headers(caller);
     for (name, value) in caller {
-        if !is_stripped_from_request(name.as_str())
+        if gateway.forwarded.contains(name)
             && !connection_options.contains(name.as_str())
             && !mutations.credential_headers.contains(name)
         {
@@ -135,7 +140,7 @@ pub(super) fn may_carry_credential(name: &HeaderName) -> bool {
 pub fn filter_reply_headers(agent: &HeaderMap, status: StatusCode) -> HeaderMap {
     let connection_options = ConnectionOptions::from_headers(agent);
     // Extra capacity for the fields that the gateway adds for its callers.
-    let mut headers = HeaderMap::with_capacity(agent.len() + 5);
+    let mut headers = HeaderMap::with_capacity(agent.len() + 7);
     for (name, value) in agent {
         if !is_stripped_from_reply(name.as_str()) && !connection_options.contains(name.as_str()) {
             headers.append(name, value.clone());

@@ -12,7 +12,7 @@ use crate::{
         CredentialDestinations,
         config::{TransportConfig, UpstreamTimeouts, UpstreamTlsConfig},
         endpoint_transport::EndpointTransport,
-        headers::GatewayHeaders,
+        headers::{ForwardedHeaders, GatewayHeaders},
         transport_kind::TransportKind,
     },
 };
@@ -59,12 +59,16 @@ impl HttpUpstreamClient {
         let endpoint_parts = split_endpoint(endpoint).map_err(|problem| problems.push(problem)).ok();
         let credential = settings.credential.as_ref().map(load_credential).transpose();
         let credential = credential.map_err(|problem| problems.push(problem)).ok();
+        let forwarded = ForwardedHeaders::compile(settings.forwarded_headers.as_deref().unwrap_or_default());
+        let forwarded = forwarded.map_err(|errors| problems.extend(errors)).ok();
         let host = endpoint_parts.as_ref().and_then(|parts| HeaderValue::from_str(parts.authority.as_str()).ok());
         let pool = endpoint_parts.as_ref().and_then(|parts| {
             let pool = check_plaintext(parts, settings).and_then(|()| self.get_or_create_pool(parts, settings));
             pool.map_err(|errors| problems.extend(errors)).ok()
         });
-        let (Some(parts), Some(credential), Some(host), Some(pool)) = (endpoint_parts, credential, host, pool) else {
+        let (Some(parts), Some(credential), Some(forwarded), Some(host), Some(pool)) =
+            (endpoint_parts, credential, forwarded, host, pool)
+        else {
             return Err(problems);
         };
         let EndpointParts { scheme, authority, path, .. } = parts;
@@ -75,7 +79,7 @@ impl HttpUpstreamClient {
             scheme,
             authority,
             path,
-            gateway_headers: GatewayHeaders { host, credential },
+            gateway_headers: GatewayHeaders { host, credential, forwarded },
             timeouts,
         }))
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::{AgentSource, DocumentWriter};
-use crate::transport::headers::{GatewayHeaders, build_forwarded, build_request_headers};
+use crate::transport::headers::{ForwardedHeaders, GatewayHeaders, build_forwarded, build_request_headers};
 use std::io::Write;
 
 fn header_map(lines: &[(&str, &str)]) -> HeaderMap {
@@ -18,7 +18,15 @@ fn no_mutations<'a>() -> HeaderMutations<'a> {
 }
 
 fn sent_headers(lines: &[(&str, &str)], mutations: &HeaderMutations<'_>) -> HeaderMap {
-    let gateway = GatewayHeaders { host: HeaderValue::from_static("agent.example:8443"), credential: None };
+    sent_with(&[], lines, mutations)
+}
+
+/// Builds the request for an agent for which `forwarded_headers` has `listed`.
+fn sent_with(listed: &[&str], lines: &[(&str, &str)], mutations: &HeaderMutations<'_>) -> HeaderMap {
+    let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
+    let forwarded = ForwardedHeaders::compile(&listed).unwrap();
+    let host = HeaderValue::from_static("agent.example:8443");
+    let gateway = GatewayHeaders { host, credential: None, forwarded };
     build_request_headers(&header_map(lines), &gateway, mutations, Duration::from_millis(29_500))
 }
 
@@ -88,7 +96,7 @@ fn hop_by_hop_fields_and_connection_options_are_stripped() {
 }
 
 #[test]
-fn r34_r68_r76_ids_traces_versions_and_unknown_fields_are_forwarded() {
+fn r34_r68_r76_ids_traces_versions_and_standard_fields_are_forwarded() {
     let names = [
         "traceparent",
         "tracestate",
@@ -106,7 +114,21 @@ fn r34_r68_r76_ids_traces_versions_and_unknown_fields_are_forwarded() {
         "mcp-session-id",
         "x-delegation-chain",
         "signature",
-        "x-whatever",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "mcp-param-region",
+        "a2a-extensions",
+        "x-a2a-extensions",
+        "x-correlation-id",
+        "x-b3-traceid",
+        "b3",
+        "baggage",
+        "prefer",
+        "last-event-id",
+        "x-operation",
+        "cache-control",
+        "content-disposition",
     ];
     let lines: Vec<_> = names.iter().map(|name| (*name, "v")).collect();
     let headers = sent_headers(&lines, &no_mutations());
@@ -115,6 +137,91 @@ fn r34_r68_r76_ids_traces_versions_and_unknown_fields_are_forwarded() {
     }
     let two = sent_headers(&[("accept", "a"), ("accept", "b")], &no_mutations());
     assert_eq!(two.get_all("accept").iter().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+/// Fields by which proxies, identity providers and frameworks say who the caller is, and what else agents may trust.
+const IDENTITY_CLAIMS: [&str; 24] = [
+    "x-internal-token",
+    "x_internal_token",
+    "remote-groups",
+    "remote-name",
+    "remote-email",
+    "cf-access-jwt-assertion",
+    "cf-access-client-id",
+    "cf-access-authenticated-user-email",
+    "x-user",
+    "x-user-id",
+    "x-tenant-id",
+    "x-consumer-username",
+    "x-ms-client-principal",
+    "x-pomerium-jwt-assertion",
+    "x-vouch-user",
+    "x-token",
+    "x-vault-token",
+    "x-plex-token",
+    "tailscale-user-login",
+    "x-azure-ref",
+    "from",
+    "origin",
+    "referer",
+    "x-mesh-principal",
+];
+
+#[test]
+fn r4_fields_that_may_claim_an_identity_are_not_forwarded_because_they_are_not_listed() {
+    let lines: Vec<_> = IDENTITY_CLAIMS.iter().map(|name| (*name, "claimed")).collect();
+    let headers = sent_headers(&lines, &no_mutations());
+    assert!(headers.values().all(|value| value != "claimed"), "{headers:?}");
+    // A standard name with underscores is not the standard name.
+    let spelled = [("content_type", "x"), ("x_request_id", "x"), ("x_delegation_chain", "x"), ("mcp_session_id", "x")];
+    let headers = sent_headers(&spelled, &no_mutations());
+    assert!(headers.values().all(|value| value != "x"), "{headers:?}");
+}
+
+#[test]
+fn r4_listed_fields_are_forwarded_unless_they_carry_credentials() {
+    let listed = ["X-Team", "x-app-*", "X-*", "Remote-Groups"];
+    let lines = [
+        ("x-team", "v"),
+        ("x-app-one", "v"),
+        ("x-whatever", "v"),
+        ("remote-groups", "v"),
+        ("x-api-key", "s3cret"),
+        ("x-forwarded-for", "s3cret"),
+        ("x-auth-token", "s3cret"),
+        ("x-original-url", "s3cret"),
+        ("x-app_one", "s3cret"),
+        ("x-forwarded_for", "s3cret"),
+        ("x-team-key", "s3cret"),
+        ("remote-name", "s3cret"),
+    ];
+    let key_header = HeaderName::from_static("x-team-key");
+    let mutations = HeaderMutations { credential_headers: std::slice::from_ref(&key_header), ..no_mutations() };
+    let headers = sent_with(&listed, &lines, &mutations);
+    for (name, value) in lines {
+        assert_eq!(headers.get(name).is_some(), value == "v", "{name}");
+    }
+}
+
+#[test]
+fn r4_entries_of_forwarded_headers_that_cannot_pass_are_refused() {
+    for (entry, reason) in [
+        ("Authorization", "credential"),
+        ("X-API-Key", "credential"),
+        ("Cookie", "credential"),
+        ("X-Forwarded-For", "credential"),
+        ("Host", "gateway"),
+        ("Connection", "gateway"),
+        ("X_Team", "underscore"),
+        ("X_*", "underscore"),
+        ("X Team", "not a header name"),
+        ("X-*-Team", "inside"),
+        ("", "not a header name"),
+        ("*", "not a header name"),
+    ] {
+        let problems = ForwardedHeaders::compile(&[entry.to_owned()]).map(|_| ()).unwrap_err().join(" ");
+        assert!(problems.contains(reason), "{entry}: {problems}");
+    }
 }
 
 #[test]

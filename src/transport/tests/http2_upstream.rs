@@ -65,7 +65,7 @@ async fn concurrent_calls_share_one_connection() {
 async fn slow_readers_do_not_block_other_calls() {
     const BIG: &[u8] = &[b'x'; 4 << 20];
     let (address, _) = h2_agent(|request, mut response, _| async move {
-        let big = request.headers().contains_key("big");
+        let big = request.headers().contains_key("priority");
         let Ok(mut stream) = response.send_response(::http::Response::new(()), false) else {
             return;
         };
@@ -74,7 +74,7 @@ async fn slow_readers_do_not_block_other_calls() {
     .await;
     let upstream = TestUpstream::new(&format!("http://{address}/run"), &settings());
     let mut big = HeaderMap::new();
-    big.insert("big", HeaderValue::from_static("1"));
+    big.insert("priority", HeaderValue::from_static("u=1"));
     let mut held = Vec::new();
     for _ in 0..80 {
         held.push(upstream.send(Method::GET, &big, RequestBody::Empty).await.unwrap());

@@ -1,4 +1,4 @@
-//! The tests that run programs which are not needed to build: brokers, PostgreSQL, a Matrix homeserver, an OpenID
+//! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver, an OpenID
 //! provider, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
 //!
 //! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
@@ -14,6 +14,7 @@ mod mqtt_agents;
 mod mqtt_failover;
 mod mqtt_feed;
 mod registry_store;
+mod reverse_proxies;
 mod shared_directory;
 mod support;
 mod task_databases;

@@ -5,4 +5,5 @@ pub mod mqtt_task_agent;
 pub mod npm;
 pub mod oidc;
 pub mod postgres;
+pub mod reverse_proxy;
 pub mod synapse;

@@ -1,6 +1,6 @@
 //! Ranges of IP addresses, perhaps with a port: `10.0.0.0/8`, `fd00::/8:8443`, `127.0.0.1:8080`, `[::1]:8080`.
 
-use crate::values::impl_string_deserialize_and_schema;
+use super::impl_string_deserialize_and_schema;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -40,7 +40,8 @@ impl AddressRange {
         METADATA_SERVICES.iter().any(|ip| self.contains(SocketAddr::new(*ip, 80)))
     }
 
-    fn contains_ip(&self, ip: IpAddr) -> bool {
+    /// Whether the range contains `ip`, at some port.
+    pub fn contains_ip(&self, ip: IpAddr) -> bool {
         match (self.network, ip.to_canonical()) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0);
@@ -52,6 +53,11 @@ impl AddressRange {
             }
             _ => false,
         }
+    }
+
+    /// Whether the range contains every address of its family.
+    pub fn is_unbounded(&self) -> bool {
+        self.prefix_length == 0
     }
 }
 

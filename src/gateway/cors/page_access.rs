@@ -1,0 +1,212 @@
+//! Which requests of web pages are refused: those that a page of another origin makes with what its visitor's browser
+//! brings by itself (a client certificate, or nothing for an open agent), and those to agents on this machine. Requests
+//! with an API key or a bearer token need no check, because a page cannot send these headers to another origin without a
+//! preflight.
+
+use super::cors_policy::CorsPolicy;
+use crate::{
+    agent::AuthenticationMethod,
+    auth::Caller,
+    fault::{Fault, FaultCode, Result},
+    values::{host_without_port, is_loopback_authority, parse_ip_literal},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// Fetch Metadata: how the page that causes a request relates to its target. Pages cannot set it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// A request that may come from a web page.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct PageRequest<'a> {
+    pub(in crate::gateway) cors: Option<&'a CorsPolicy>,
+    pub(in crate::gateway) headers: &'a HeaderMap,
+    /// Whether the client reached the gateway over TLS.
+    pub(in crate::gateway) is_secure: bool,
+    /// The configured URL of the gateway.
+    pub(in crate::gateway) external_url: Option<&'a str>,
+}
+
+impl PageRequest<'_> {
+    /// Refuses a request of a page of another origin, if a browser makes it without a credential that the page sends.
+    ///
+    /// # Errors
+    /// 403.
+    pub(in crate::gateway) fn check_ambient_access(&self, caller: &Caller) -> Result<()> {
+        let is_ambient = matches!(caller.method, AuthenticationMethod::Anonymous | AuthenticationMethod::Mtls);
+        if !is_ambient || !self.is_from_foreign_page() {
+            return Ok(());
+        }
+        let fault = Fault::new(
+            FaultCode::PermissionDenied,
+            "Web pages of other origins may not make this request (an API key or a bearer token is required)",
+        );
+        Err(fault.with_detail("a page of an origin that is not in cors.allowed_origins"))
+    }
+
+    /// For agents on this machine, refuses pages whose origin is not allowed, and `Host` names that are not the
+    /// gateway's (DNS rebinding).
+    ///
+    /// # Errors
+    /// 403.
+    pub(in crate::gateway) fn check_local_access(&self) -> Result<()> {
+        let refuse = |detail: &str| {
+            let message = "Pages of this origin may not call this agent";
+            Err(Fault::new(FaultCode::PermissionDenied, message).with_detail(detail))
+        };
+        let is_from_page = self.headers.contains_key(header::ORIGIN)
+            || self.headers.get(SEC_FETCH_SITE).is_some_and(|site| !is_own_site(site));
+        match self.cors {
+            None if is_from_page => {
+                refuse("web pages may not call agents on this machine (the configuration has no section cors)")
+            }
+            Some(cors) if is_from_page && cors.allowed_origin(self.headers).is_none() => {
+                refuse("the origin is not in cors.allowed_origins")
+            }
+            _ if !self.has_own_host() => {
+                refuse("the Host header is not a name of this gateway (add it to cors.allowed_hosts if it is)")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the request is for a name of this gateway. A page whose host name resolves to this gateway sends that
+    /// name; over TLS its browser has compared the name with the certificate, and an IP address is no name.
+    fn has_own_host(&self) -> bool {
+        if self.is_secure {
+            return true;
+        }
+        let mut hosts = self.headers.get_all(header::HOST).iter();
+        hosts.all(|host| {
+            let Ok(host) = host.to_str() else { return false };
+            is_loopback_authority(host)
+                || parse_ip_literal(host_without_port(host)).is_some()
+                || self.cors.is_some_and(|cors| cors.is_allowed_host(host))
+                || self.external_url.is_some_and(|url| {
+                    let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
+                    host_without_port(authority).eq_ignore_ascii_case(host_without_port(host))
+                })
+        })
+    }
+
+    /// Whether a page of another origin made the request, which `cors` does not allow. Browsers send `Sec-Fetch-Site`
+    /// to trustworthy URLs only (https, localhost), `Origin` not with links and images, and `Referer` unless the page
+    /// forbids it.
+    fn is_from_foreign_page(&self) -> bool {
+        if let Some(site) = self.headers.get(SEC_FETCH_SITE) {
+            return !is_own_site(site) && self.cors.is_none_or(|cors| cors.allowed_origin(self.headers).is_none());
+        }
+        if self.headers.contains_key(header::ORIGIN) {
+            return self
+                .headers
+                .get_all(header::ORIGIN)
+                .iter()
+                .any(|origin| !self.is_known_origin(origin.to_str().ok()));
+        }
+        self.headers.get(header::REFERER).is_some_and(|referer| !self.is_known_origin(origin_of(referer)))
+    }
+
+    /// Whether pages of `origin` may call: those of the gateway's own host, and of allowed origins.
+    fn is_known_origin(&self, origin: Option<&str>) -> bool {
+        let Some(origin) = origin else { return false };
+        let host = self.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        host.is_some_and(|host| is_origin_of_host(origin, host))
+            || self.cors.is_some_and(|cors| cors.is_allowed_origin(origin))
+    }
+}
+
+/// Whether `origin` is that of pages of `host`; the default port may be left out.
+pub(in crate::gateway) fn is_origin_of_host(origin: &str, host: &str) -> bool {
+    origin.split_once("://").is_some_and(|(scheme, authority)| {
+        let default_port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let without_default_port = |authority: &str| authority.strip_suffix(default_port).unwrap_or(authority).len();
+        let (host_end, authority_end) = (without_default_port(host), without_default_port(authority));
+        let parts = (host.get(..host_end), authority.get(..authority_end));
+        matches!(parts, (Some(host), Some(authority)) if host.eq_ignore_ascii_case(authority))
+    })
+}
+
+fn is_own_site(site: &HeaderValue) -> bool {
+    site == "none" || site == "same-origin"
+}
+
+/// Returns the origin of the page in `Referer`.
+fn origin_of(referer: &HeaderValue) -> Option<&str> {
+    let text = referer.to_str().ok()?;
+    let host_at = text.find("://")? + 3;
+    let length = text.get(host_at..)?.find(['/', '?', '#']).unwrap_or(text.len() - host_at);
+    text.get(..host_at + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::cors::CorsConfig;
+
+    fn page(headers: &[(&'static str, &str)], is_secure: bool) -> (bool, bool) {
+        let config: CorsConfig = serde_json::from_value(serde_json::json!({
+            "allowed_origins": ["https://app.example.org"], "allowed_hosts": ["agents.test"],
+        }))
+        .unwrap();
+        let cors = CorsPolicy::build(&config).unwrap();
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let external_url = Some("https://agents.example.com:8443");
+        let request = PageRequest { cors: Some(&cors), headers: &map, is_secure, external_url };
+        (request.is_from_foreign_page(), request.has_own_host())
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_recognised_by_each_of_their_headers() {
+        for (headers, is_foreign) in [
+            (&[("sec-fetch-site", "cross-site")][..], true),
+            (&[("sec-fetch-site", "same-site")], true),
+            (&[("sec-fetch-site", "anything")], true),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("sec-fetch-site", "same-origin")], false),
+            (&[("sec-fetch-site", "cross-site"), ("origin", "https://app.example.org")], false),
+            (&[("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")], true),
+            (&[("origin", "https://evil.example")], true),
+            (&[("origin", "null")], true),
+            (&[("origin", "")], true),
+            (&[("origin", "https://app.example.org")], false),
+            (&[("origin", "https://app.example.org"), ("origin", "https://evil.example")], true),
+            (&[("origin", "http://gate.example:8080"), ("host", "gate.example:8080")], false),
+            (&[("origin", "https://gate.example"), ("host", "GATE.example:443")], false),
+            (&[("origin", "http://gate.example"), ("host", "gate.example:443")], true),
+            (&[("origin", "http://gate.example.evil.example"), ("host", "gate.example")], true),
+            (&[("referer", "https://evil.example/page?x=https://app.example.org")], true),
+            (&[("referer", "https://app.example.org.evil.example/")], true),
+            (&[("referer", "https://app.example.org/page")], false),
+            (&[("referer", "https://app.example.org")], false),
+            (&[("referer", "http://gate.example/x"), ("host", "gate.example")], false),
+            (&[("referer", "garbage")], true),
+            (&[], false),
+        ] {
+            assert_eq!(page(headers, false).0, is_foreign, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_the_gateway_are_its_own_hosts() {
+        for (host, is_own) in [
+            ("localhost:1", true),
+            ("127.0.0.1", true),
+            ("10.0.0.7:8080", true),
+            ("[2001:db8::7]:8080", true),
+            ("agents.test", true),
+            ("agents.test:8080", true),
+            ("AGENTS.example.com", true),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("10.0.0.7.evil.example", false),
+            ("agents.example.com.evil.example", false),
+            ("", false),
+        ] {
+            assert_eq!(page(&[("host", host)], false).1, is_own, "{host}");
+            assert!(page(&[("host", host)], true).1, "the certificate has the name: {host}");
+        }
+        assert!(!page(&[("host", "localhost"), ("host", "evil.example")], false).1);
+    }
+}
