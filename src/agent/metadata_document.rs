@@ -109,7 +109,7 @@ impl<'a> DocumentReader<'a> {
             let names: Vec<&str> = with_scopes.map(AuthenticationMethod::document_type).collect();
             self.add_problem(format!("authentication.scopes: require authentication.type {}", names.join(" or ")));
         }
-        Authentication { method, scopes }
+        Authentication { method, scopes, refuses_anonymous: false }
     }
 
     pub(super) fn parse_status(&mut self) -> AgentStatus {

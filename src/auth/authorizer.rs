@@ -13,7 +13,7 @@ use super::{
     mtls::ClientCertificate,
 };
 use crate::{
-    agent::{Agent, AuthenticationMethod},
+    agent::{Agent, Authentication, AuthenticationMethod},
     fault::Fault,
 };
 use http::HeaderName;
@@ -146,7 +146,7 @@ impl Authorizer {
 
     /// Returns whether `caller` may call the agent with the method by which it authenticated (R3).
     pub fn is_call_allowed(&self, caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
-        agent.authentication.method.accepts(caller.method) && has_grant_and_scopes(caller, agent)
+        agent.authentication.accepts(caller.method) && has_grant_and_scopes(caller, agent)
     }
 
     /// Refuses requests that repeat a credential, and every request on a connection whose client certificate is no longer
@@ -171,7 +171,7 @@ impl Authorizer {
         let required = agent.authentication.method;
         let caller = match self.authenticators.authenticate_cached(presented, required)? {
             AuthenticationResult::Authenticated(caller) => caller,
-            _ if required == AuthenticationMethod::Anonymous => Arc::clone(&self.anonymous),
+            _ if agent.authentication.accepts_anonymous() => Arc::clone(&self.anonymous),
             _ => return None,
         };
         has_grant_and_scopes(&caller, agent).then_some(caller)
@@ -183,7 +183,7 @@ impl Authorizer {
         agent: Option<AgentAuthRequirements<'_>>,
     ) -> Result<Arc<Caller>, AuthRefusal> {
         let result = match agent {
-            Some(requirements) => self.authenticate_as_required(presented, requirements.authentication.method).await,
+            Some(requirements) => self.authenticate_as_required(presented, requirements.authentication).await,
             None => AuthenticationResult::NotPresented,
         };
         if let (AuthenticationResult::Authenticated(caller), Some(requirements)) = (&result, &agent)
@@ -208,14 +208,14 @@ impl Authorizer {
     async fn authenticate_as_required(
         &self,
         presented: &PresentedCredentials<'_>,
-        required: AuthenticationMethod,
+        required: &Authentication,
     ) -> AuthenticationResult {
-        if required != AuthenticationMethod::Anonymous {
-            return self.authenticators.authenticate_by_method(presented, required).await;
+        if required.method != AuthenticationMethod::Anonymous {
+            return self.authenticators.authenticate_by_method(presented, required.method).await;
         }
         match self.authenticators.authenticate_by_any(presented).await {
             Ok(caller) => AuthenticationResult::Authenticated(caller),
-            Err(_) if self.authenticators.has_no_credential(presented) => {
+            Err(_) if required.accepts_anonymous() && self.authenticators.has_no_credential(presented) => {
                 AuthenticationResult::Authenticated(Arc::clone(&self.anonymous))
             }
             Err(_) => AuthenticationResult::NotPresented,

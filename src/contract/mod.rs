@@ -17,7 +17,7 @@ mod violation_messages;
 mod work_rates;
 
 pub use config::{BatchConfig, ContractConfig, ContractMode, HeavyCheckConfig};
-pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool};
+pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool, HeavyCheckRequest};
 pub use json_body::{JsonBounds, parse_json};
 pub use query_input::input_from_query;
 pub use schema_budget::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaDigest, SchemaLimits};

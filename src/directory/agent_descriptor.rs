@@ -103,7 +103,7 @@ impl AgentDescriptorHandler<'_> {
         let schemes: Vec<&str> =
             self.credentials.accepted_methods(Some(agent)).iter().map(|method| method.descriptor_scheme()).collect();
         let mut fields = JsonObjectBuilder::default();
-        fields.set("type", agent.authentication.method.document_type().into());
+        fields.set("type", document.authentication_type(agent).into());
         fields.set("schemes", schemes.into());
         if !agent.authentication.scopes.is_empty() {
             fields.set("scopes", agent.authentication.scopes.as_slice().into());

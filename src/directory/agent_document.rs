@@ -40,6 +40,13 @@ impl RedactedDocument {
         Self(value)
     }
 
+    /// Returns the kind of credential that the agent's callers need: the declared kind where every kind is accepted.
+    pub(super) fn authentication_type<'a>(&'a self, agent: &Agent) -> &'a str {
+        let declared = || self.member("authentication")?.get("type")?.as_str();
+        let own = agent.authentication.method.document_type();
+        if agent.authentication.refuses_anonymous { declared().unwrap_or(own) } else { own }
+    }
+
     /// Returns a member that is a non-blank string.
     pub(super) fn text_member(&self, name: &str) -> Option<&str> {
         self.member(name)?.as_str().filter(|text| !text.trim().is_empty())

@@ -1,5 +1,6 @@
 //! Requests of JSON-RPC 2.0, whose callers get errors of JSON-RPC (R92, R94).
 
+use memchr::memmem;
 use serde_json::Value;
 
 /// Maximum length in bytes of a request id that is echoed.
@@ -15,7 +16,7 @@ pub fn json_rpc_request_id(body: &[u8]) -> Option<Value> {
         id: Value,
     }
     // Most bodies are not JSON-RPC, and this check is faster than the parser.
-    if body.trim_ascii_start().first() != Some(&b'{') || !body.windows(9).any(|window| window == b"\"jsonrpc\"") {
+    if body.trim_ascii_start().first() != Some(&b'{') || memmem::find(body, b"\"jsonrpc\"").is_none() {
         return None;
     }
     let JsonRpcRequestId { jsonrpc, id } = serde_json::from_slice(body).ok()?;

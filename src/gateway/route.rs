@@ -112,6 +112,7 @@ impl CallerAuthentication {
         }
         let mut agent = Arc::unwrap_or_clone(agent);
         agent.authentication.method = AuthenticationMethod::Anonymous;
+        agent.authentication.refuses_anonymous = true;
         Arc::new(agent)
     }
 }

@@ -296,10 +296,13 @@ async fn r12_the_declared_kind_of_credential_decides_unless_a_rule_accepts_any()
     let mut any = document.clone();
     any["id"] = json!("any");
     let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [any], authentication: any}\n";
-    let gate = gateway().document(document).document(any).section(rules).start().await;
+    // Callers without a credential may call open agents, which `any` does not make of this one.
+    let access = "access:\n  grants:\n    - {callers: ['key:team-a', anonymous], agents: ['*']}\n";
+    let gate = gateway().document(document).document(any).section(rules).access(access).start().await;
     gate.invoke("declared", &json!({})).await.expect_fault(401, "Unauthorized");
     gate.invoke("any", &json!({})).await.expect_ok();
     send(gate.request("POST", "/agents/any/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
+    assert!(!send(gate.request("GET", "/agents")).await.text().contains("\"any\""));
     let output = crate::support::gateway::gatepost_command()
         .args(["check", "-c"])
         .arg(gate.folder().join("gatepost.yaml"))

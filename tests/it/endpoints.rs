@@ -69,11 +69,14 @@ async fn r76_an_invalid_session_id_is_refused_and_does_not_reach_an_agent() {
         ("x-session-id", "x".repeat(257)),
         ("x-session-id", "a b".to_owned()),
         ("x-session-id", String::new()),
-        ("mcp-session-id", "a\tb".to_owned()),
     ] {
         let call = gate.post("/agents/twin/invoke").header(name, value).json(&json!({}));
         send(call).await.expect_fault(400, "InvalidInput");
     }
+    // Clients of MCP read errors of JSON-RPC.
+    let call = gate.post("/agents/twin/invoke").header("mcp-session-id", "a\tb").json(&json!({}));
+    let response = send(call).await;
+    assert_eq!((response.status, response.json()["error"]["code"].as_i64()), (400, Some(-32602)));
     assert_eq!(a.call_count(), 0);
     assert_eq!(answering_agent(&gate, Some("!~fine")).await, "a");
 }

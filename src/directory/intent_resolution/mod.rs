@@ -155,7 +155,7 @@ impl IntentResolutionHandler<'_> {
 fn invocation_json(base: &str, agent: &Agent, operation: Option<&Operation>, document: &RedactedDocument) -> Value {
     let id = agent.id.as_str();
     let mut authentication = JsonObjectBuilder::default();
-    authentication.set("type", agent.authentication.method.document_type().into());
+    authentication.set("type", document.authentication_type(agent).into());
     if !agent.authentication.scopes.is_empty() {
         authentication.set("scopes", agent.authentication.scopes.as_slice().into());
     }

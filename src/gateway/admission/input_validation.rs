@@ -3,7 +3,7 @@
 
 use super::incoming_body::{BodyAccount, IncomingBody};
 use crate::{
-    contract::{self, CheckWork, JsonBounds},
+    contract::{self, CheckWork, HeavyCheckRequest, JsonBounds},
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{
         content_negotiation,
@@ -241,10 +241,14 @@ impl InputReader<'_> {
     ) -> Result<Vec<Result<()>>> {
         let contract = operation.contract.clone();
         let check = move || items.iter().zip(&works).map(|(item, work)| contract.check_input(item, work)).collect();
-        let agent = &self.route.heavy_checks;
-        let pool = &self.gateway.heavy_checks;
-        let results: Vec<Result<Vec<Violation>>> =
-            pool.run(agent, &self.contract_config.heavy_checks, self.deadline, check).await?;
+        let request = HeavyCheckRequest {
+            agent: &self.route.heavy_checks,
+            client: self.client,
+            config: &self.contract_config.heavy_checks,
+            max_share: self.gateway.limits.max_share(),
+            deadline: self.deadline,
+        };
+        let results: Vec<Result<Vec<Violation>>> = self.gateway.heavy_checks.run(request, check).await?;
         Ok(results.into_iter().map(|result| self.report(result)).collect())
     }
 

@@ -3,7 +3,7 @@
 
 use super::response_normalization::{AgentResponse, ResponseVerdict, classify_response};
 use crate::{
-    contract::{self, CheckWork},
+    contract::{self, CheckWork, HeavyCheckRequest},
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{admission::Admitted, gateway_state::Gateway},
     transport::{Admission as _, BodyPrefix, UpstreamReply},
@@ -91,9 +91,14 @@ impl ReplyValidator<'_> {
         }
         let compiled = contract.clone();
         let check = move || compiled.check_output(&output, &work);
-        let agent = &self.admitted.agent_route().heavy_checks;
-        let result =
-            Box::pin(self.gateway.heavy_checks.run(agent, &self.contract_config.heavy_checks, deadline, check)).await;
+        let request = HeavyCheckRequest {
+            agent: &self.admitted.agent_route().heavy_checks,
+            client: self.admitted.client(),
+            config: &self.contract_config.heavy_checks,
+            max_share: self.gateway.limits.max_share(),
+            deadline,
+        };
+        let result = Box::pin(self.gateway.heavy_checks.run(request, check)).await;
         match result {
             Ok(result) => result,
             Err(fault) if contract.enforces_output() => Err(fault),
