@@ -601,15 +601,20 @@ async fn r3_denials_hold_for_calls_and_for_discovery() {
     assert_eq!(echo.call_count(), 2);
 }
 
+/// A gateway whose agent `mtls` the certificate of `robot.example` may call.
+async fn gateway_for_robot(agent: &Agent, authority: &CertificateAuthority) -> Gateway {
+    let build = gateway()
+        .document(document_with(agent, "mtls", &json!({"type": "mtls"})))
+        .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example'], agents: ['*']}\n")
+        .section("  mtls: {}\n");
+    with_tls_listener(build, authority, "").start().await
+}
+
 #[tokio::test]
 async fn r2_a_reload_without_an_authority_ends_the_open_connections_of_its_certificates() {
     let echo = Agent::echo().await;
     let authority = CertificateAuthority::new("ours");
-    let build = gateway()
-        .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
-        .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example'], agents: ['*']}\n")
-        .section("  mtls: {}\n");
-    let gate = with_tls_listener(build, &authority, "").start().await;
+    let gate = gateway_for_robot(&echo, &authority).await;
     let robot = authority.client("robot.example");
     let clients = [
         client(&authority, Some(&robot)).http1_only().build().unwrap(),
@@ -641,11 +646,7 @@ async fn r2_a_reload_without_an_authority_ends_the_open_connections_of_its_certi
 async fn r2_a_reload_without_an_authority_ends_the_websockets_of_its_certificates() {
     let echo = Agent::echo().await;
     let authority = CertificateAuthority::new("ours");
-    let build = gateway()
-        .document(document_with(&echo, "mtls", &json!({"type": "mtls"})))
-        .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example'], agents: ['*']}\n")
-        .section("  mtls: {}\n");
-    let gate = with_tls_listener(build, &authority, "").start().await;
+    let gate = gateway_for_robot(&echo, &authority).await;
     let client = ResumingTlsClient::new(&authority, &authority.client("robot.example"));
     let url = format!("wss://localhost:{}/agents/mtls/invoke", gate.address().port());
     let (mut socket, _) = tokio_tungstenite::client_async(url, client.connect(gate.address()).await).await.unwrap();

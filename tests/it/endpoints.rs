@@ -65,11 +65,9 @@ async fn r76_calls_are_balanced_and_a_session_stays_at_its_endpoint() {
 async fn r76_an_invalid_session_id_is_refused_and_does_not_reach_an_agent() {
     let a = named_agent("a").await;
     let gate = gateway().agent("twin", &a).start().await;
-    for (name, value) in [
-        ("x-session-id", "x".repeat(257)),
-        ("x-session-id", "a b".to_owned()),
-        ("x-session-id", String::new()),
-    ] {
+    for (name, value) in
+        [("x-session-id", "x".repeat(257)), ("x-session-id", "a b".to_owned()), ("x-session-id", String::new())]
+    {
         let call = gate.post("/agents/twin/invoke").header(name, value).json(&json!({}));
         send(call).await.expect_fault(400, "InvalidInput");
     }

@@ -48,9 +48,10 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
     .await;
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join("agents")).unwrap();
-    let document = readme_block("file: agents/greeter.yaml").replace("127.0.0.1:8000", &greeter.address.to_string());
+    let with_address = |text: String| text.replace("127.0.0.1:8000", &greeter.address.to_string());
+    let document = with_address(readme_block("file: agents/greeter.yaml"));
     fs::write(folder.path().join("agents/greeter.yaml"), document).unwrap();
-    let config = readme_block("file: gatepost.yaml");
+    let config = with_address(readme_block("file: gatepost.yaml"));
     assert!(config.lines().count() <= 25);
     fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
     let key = new_key(folder.path(), "team-a", &[]);
@@ -63,7 +64,7 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
         tokio::task::spawn_blocking(move || Gateway::spawn(folder, Vec::new(), &environment, &[])).await.unwrap();
 
     let calls = format!("{}{}", readme_block("calls"), readme_block("directory"));
-    let calls = calls.replace("127.0.0.1:8080", &gate.address().to_string());
+    let calls = with_address(calls.replace("127.0.0.1:8080", &gate.address().to_string()));
     let mut lines = calls.lines();
     let mut count = 0;
     while let (Some(command), Some(documented)) = (lines.next(), lines.next()) {
