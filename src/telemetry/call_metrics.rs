@@ -19,10 +19,13 @@ use std::{
 };
 
 const MAX_CALLER_CLASSES: usize = 16;
+/// Apart from [`CREDENTIAL_CLASSES`], because an optimised build cannot evaluate a length that calls functions (a cycle
+/// in the compiler).
+const CREDENTIAL_CLASS_COUNT: usize = 1 + AuthenticationMethod::ALL.len();
 /// `none`, and the labels of the authentication methods.
 #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
-const CREDENTIAL_CLASSES: [&str; 1 + AuthenticationMethod::ALL.len()] = {
-    let mut classes = ["none"; 1 + AuthenticationMethod::ALL.len()];
+const CREDENTIAL_CLASSES: [&str; CREDENTIAL_CLASS_COUNT] = {
+    let mut classes = ["none"; CREDENTIAL_CLASS_COUNT];
     let mut index = 0;
     while index < AuthenticationMethod::ALL.len() {
         classes[index + 1] = AuthenticationMethod::ALL[index].label();
@@ -201,7 +204,7 @@ pub(super) struct CallSeries {
     pub(super) agents: Mutex<HashMap<AgentId, Arc<AgentSeries>>>,
     pub(super) unknown: Arc<AgentSeries>,
     pub(super) other: Arc<AgentSeries>,
-    pub(super) tiers: [OnceLock<Box<str>>; MAX_CALLER_CLASSES - CREDENTIAL_CLASSES.len()],
+    pub(super) tiers: [OnceLock<Box<str>>; MAX_CALLER_CLASSES - CREDENTIAL_CLASS_COUNT],
 }
 
 impl CallSeries {
@@ -267,13 +270,13 @@ impl CallSeries {
 
     /// Returns the label of the caller class with the index `class`.
     pub(super) fn caller_class_label(&self, class: usize) -> &str {
-        let tier = || self.tiers.get(class - CREDENTIAL_CLASSES.len()).and_then(OnceLock::get).map(|name| &**name);
+        let tier = || self.tiers.get(class - CREDENTIAL_CLASS_COUNT).and_then(OnceLock::get).map(|name| &**name);
         CREDENTIAL_CLASSES.get(class).copied().or_else(tier).unwrap_or(OTHER_LABEL)
     }
 
     pub(super) fn tier_class(&self, tier: &str) -> Option<CallerClass> {
         let index = self.tiers.iter().map_while(OnceLock::get).position(|name| **name == *tier)?;
-        u8::try_from(CREDENTIAL_CLASSES.len() + index).ok().map(CallerClass)
+        u8::try_from(CREDENTIAL_CLASS_COUNT + index).ok().map(CallerClass)
     }
 }
 
