@@ -58,6 +58,14 @@ pub struct GrantConfig {
     pub capabilities: Vec<Glob>,
 }
 
+impl GrantConfig {
+    /// Returns whether a pattern of the grant matches every agent, or every agent with a tag or capability.
+    pub fn names_every_agent(&self) -> bool {
+        let patterns = self.agents.iter().chain(&self.tags).chain(&self.capabilities);
+        patterns.into_iter().any(|pattern| pattern.as_str().bytes().all(|byte| byte == b'*'))
+    }
+}
+
 /// A denial: these callers may not call these agents, whatever grants say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

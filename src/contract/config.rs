@@ -82,7 +82,8 @@ impl Default for BatchConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeavyCheckConfig {
-    /// Maximum number of concurrent heavy checks of one agent; beyond it 503. 1 to 64. Default: 2.
+    /// Maximum number of concurrent heavy checks of one agent; beyond it 503. One caller
+    /// has `limits.max_share` of them; beyond it 429. 1 to 64. Default: 4.
     pub max_per_agent: u16,
     /// Maximum number of heavy checks that wait for a thread; beyond it 503. 1 to 10000. Default: 64.
     pub max_queued: u16,
@@ -90,7 +91,7 @@ pub struct HeavyCheckConfig {
 
 impl Default for HeavyCheckConfig {
     fn default() -> Self {
-        Self { max_per_agent: 2, max_queued: 64 }
+        Self { max_per_agent: 4, max_queued: 64 }
     }
 }
 

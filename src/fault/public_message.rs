@@ -142,7 +142,15 @@ fn is_address(word: &str) -> bool {
     has_port || is_ipv4 || word.contains('@') || word.ends_with(".internal") || word.ends_with(".local")
 }
 
+/// Matches `2026-11-23T10:00:00Z`.
+fn is_time(word: &str) -> bool {
+    word.contains('T') && word.bytes().all(|b| b.is_ascii_digit() || b"TZ:.+-".contains(&b))
+}
+
 /// Matches a long mix of letters and digits, such as a key, a hash or an id.
 fn is_opaque(word: &str) -> bool {
-    word.len() >= 20 && word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_alphabetic())
+    word.len() >= 20
+        && !is_time(word)
+        && word.bytes().any(|b| b.is_ascii_digit())
+        && word.bytes().any(|b| b.is_ascii_alphabetic())
 }

@@ -44,6 +44,7 @@ fn r41_messages_about_the_request_are_public() {
         "text must be at most 500 characters",
         "/text must be a string",
         "This model's maximum context length is 8192 tokens",
+        "Invalid date 2026-11-23T10:00:00Z",
         "This model's maximum context length is 8192 tokens. However, you requested 8500 tokens (7500 in the messages, \
          1000 in the completion). Please reduce the length of the messages or completion.",
         "max_tokens is too large: 9000 (the token limit is 4096)",

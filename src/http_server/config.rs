@@ -175,9 +175,14 @@ impl ListenerConfig {
                 problems
                     .push(format!("trusted_proxies[{index}]: '{network}' has a port (proxies connect from any port)"));
             }
+            if network.is_ipv4_mapped() {
+                problems.push(format!(
+                    "trusted_proxies[{index}]: '{network}' matches no proxy (write the IPv4 network, such as 10.0.0.0/8)"
+                ));
+            }
             if network.is_unbounded() {
                 problems.push(format!(
-                    "trusted_proxies[{index}]: '{network}' trusts every client (list the networks of the proxies)"
+                    "trusted_proxies[{index}]: '{network}' trusts clients of the whole internet (list the networks of the proxies, of at least /8, or /7 of IPv6)"
                 ));
             }
         }

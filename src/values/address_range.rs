@@ -55,9 +55,14 @@ impl AddressRange {
         }
     }
 
-    /// Whether the range contains every address of its family.
+    /// Whether the range is larger than any network of one organisation: 10.0.0.0/8 and fc00::/7 are the largest.
     pub fn is_unbounded(&self) -> bool {
-        self.prefix_length == 0
+        self.prefix_length < if self.network.is_ipv4() { 8 } else { 7 }
+    }
+
+    /// Whether the range is written as IPv4-mapped addresses of IPv6, which no peer has.
+    pub fn is_ipv4_mapped(&self) -> bool {
+        matches!(self.network, IpAddr::V6(network) if network.to_ipv4_mapped().is_some())
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const CUT_OFF: &str = "The gateway was stopped before the agent finished";
+const CUT_OFF: &str = "The gateway was stopped before the call ended";
 
 fn with_short_drain() -> GatewayBuilder {
     gateway().section("shutdown:\n  drain_timeout: 300ms\n")

@@ -16,8 +16,12 @@ use std::time::Duration;
 /// The address of the flood, so that limits by address tell it from the honest caller.
 const GREEDY_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// How long a flood runs before the honest calls begin.
-const SETTLE_TIME: Duration = Duration::from_secs(2);
+/// How long a flood runs before the honest calls begin. At first, the kernel fills the buffers of all connections, which
+/// takes the core that the load and the agent share.
+const SETTLE_TIME: Duration = Duration::from_secs(4);
+
+/// How long a refused caller waits, as `Retry-After` asks of it: the flood is one of calls, not of refusals.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The receive buffer of the flood's connections: a slow reader is one that reads nothing.
 const RECEIVE_BUFFER: usize = 16 << 10;
@@ -234,8 +238,7 @@ impl RunningFlood {
                     let request = call.request(number.fetch_add(1, Relaxed), &key);
                     let answer = call_once(gateway, &request).unwrap_or_else(|error| error.root_cause().to_string());
                     if answer != "200" && answer != "202" {
-                        // A refused caller does not call again at once: the flood is one of calls, not of refusals.
-                        std::thread::park_timeout(Duration::from_millis(100));
+                        std::thread::park_timeout(REFUSED_PAUSE);
                     }
                     *answers.lock().unwrap_or_else(PoisonError::into_inner).entry(answer).or_default() += 1;
                 }

@@ -21,10 +21,14 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<String> {
             ));
         }
     }
-    let is_on_network = config.listeners.iter().any(|listener| !listener.address.ip().is_loopback());
+    // Behind a proxy on this machine, callers come from elsewhere.
+    let is_on_network = config
+        .listeners
+        .iter()
+        .any(|listener| !listener.address.ip().is_loopback() || !listener.trusted_proxies.is_empty());
     for (at, grant) in config.access.grants.iter().enumerate() {
         let is_anonymous = grant.callers.iter().any(|caller| caller.as_str() == ANONYMOUS);
-        if is_on_network && is_anonymous && grant.agents.iter().any(|agent| agent.as_str() == "*") {
+        if is_on_network && is_anonymous && grant.names_every_agent() {
             warnings.push(format!(
                 "access.grants[{at}]: callers without a credential may call every agent that asks for none, also those \
                  that are added later (name the agents, or a tag)"

@@ -248,7 +248,9 @@ impl InputReader<'_> {
             max_share: self.gateway.limits.max_share(),
             deadline: self.deadline,
         };
-        let results: Vec<Result<Vec<Violation>>> = self.gateway.heavy_checks.run(request, check).await?;
+        let results = self.gateway.heavy_checks.run(request, check).await;
+        let results: Vec<Result<Vec<Violation>>> =
+            results.inspect_err(|fault| self.gateway.record_refused_check(fault))?;
         Ok(results.into_iter().map(|result| self.report(result)).collect())
     }
 

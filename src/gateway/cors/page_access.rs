@@ -95,14 +95,15 @@ impl PageRequest<'_> {
         if let Some(site) = self.headers.get(SEC_FETCH_SITE) {
             return !is_own_site(site) && self.cors.is_none_or(|cors| cors.allowed_origin(self.headers).is_none());
         }
-        if self.headers.contains_key(header::ORIGIN) {
+        if self.headers.get(header::ORIGIN).is_some_and(|origin| !origin.is_empty()) {
             return self
                 .headers
                 .get_all(header::ORIGIN)
                 .iter()
                 .any(|origin| !self.is_known_origin(origin.to_str().ok()));
         }
-        self.headers.get(header::REFERER).is_some_and(|referer| !self.is_known_origin(origin_of(referer)))
+        let referer = self.headers.get(header::REFERER).filter(|referer| !referer.is_empty());
+        referer.is_some_and(|referer| !self.is_known_origin(origin_of(referer)))
     }
 
     /// Whether pages of `origin` may call: those of the gateway's own host, and of allowed origins.
@@ -179,6 +180,8 @@ mod tests {
             (&[("referer", "https://evil.example/page?x=https://app.example.org")], true),
             (&[("referer", "https://app.example.org.evil.example/")], true),
             (&[("referer", "https://app.example.org/page")], false),
+            (&[("referer", "")], false),
+            (&[("origin", "")], false),
             (&[("referer", "https://app.example.org")], false),
             (&[("referer", "http://gate.example/x"), ("host", "gate.example")], false),
             (&[("referer", "garbage")], true),

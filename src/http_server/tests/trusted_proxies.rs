@@ -103,7 +103,10 @@ fn proxies_and_the_place_of_the_address_belong_together() {
     assert_eq!(problems(&[], Connection), "");
     assert!(problems(&["10.0.0.0/8"], Connection).starts_with("client_address: is missing"));
     assert!(problems(&[], Forwarded).starts_with("client_address: has no effect"));
-    assert!(problems(&["0.0.0.0/0"], Forwarded).contains("trusts every client"));
-    assert!(problems(&["::/0"], Forwarded).contains("trusts every client"));
+    for everyone in [&["0.0.0.0/0"][..], &["0.0.0.0/1", "128.0.0.0/1"], &["::/0"], &["2000::/3"]] {
+        assert!(problems(everyone, Forwarded).contains("trusts clients of the whole internet"), "{everyone:?}");
+    }
+    assert!(problems(&["::ffff:0:0/96"], Forwarded).contains("matches no proxy"));
+    assert_eq!(problems(&["10.0.0.0/8", "fc00::/7", "192.0.2.7"], Forwarded), "");
     assert!(problems(&["10.0.0.1:443"], Forwarded).contains("has a port"));
 }
