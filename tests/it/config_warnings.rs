@@ -78,14 +78,23 @@ fn check_warns_of_dangerous_settings_with_the_line_and_what_to_do() {
             format!(
                 "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n"
             ),
+            "line 4: access.grants[0]: ",
+            "without a credential",
+        ),
         (
             format!(
                 "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], agents: ['**']}}]}}\n"
             ),
+            "line 4: access.grants[0]: ",
+            "without a credential",
+        ),
         (
             format!(
                 "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], capabilities: ['*']}}]}}\n"
             ),
+            "line 4: access.grants[0]: ",
+            "without a credential",
+        ),
         (
             format!(
                 "{AGENTS}listeners:\n  - {{address: '127.0.0.1:0', trusted_proxies: ['10.0.0.0/8'], client_address: forwarded}}\naccess: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n"
