@@ -82,14 +82,15 @@ impl ClientCounts {
             let text = format!("The caller has its share of the expensive checks that {what} (limits.max_share)");
             Fault::new(FaultCode::RateLimited, text).with_retry_after(RETRY_DELAY)
         };
-        let of_agent = self.of_agents.try_hold((agent.id(), client), 1, max_share.of(max_of_agent));
-        let of_agent = of_agent.ok_or_else(|| share_used_up("one agent may have in progress"))?;
-        let of_client = self.of_clients.try_hold(client, 1, max_share.of(max_queued + max_threads()));
-        let of_client = of_client.ok_or_else(|| share_used_up("may run and wait"))?;
         let agent = agent.acquire(config.max_per_agent).ok_or_else(|| {
             let text = "Too many expensive checks of this agent's inputs and outputs are running";
             Fault::new(FaultCode::Overloaded, text)
         })?;
+        let share_of = |max: usize| if max_share.is_unlimited() { usize::MAX } else { max_share.of(max) };
+        let of_agent = self.of_agents.try_hold((agent.0.id(), client), 1, share_of(max_of_agent));
+        let of_agent = of_agent.ok_or_else(|| share_used_up("one agent may have in progress"))?;
+        let of_client = self.of_clients.try_hold(client, 1, share_of(max_queued + max_threads()));
+        let of_client = of_client.ok_or_else(|| share_used_up("may run and wait"))?;
         Ok(HeldPlaces { _of_agent: of_agent, _of_client: of_client, _agent: agent })
     }
 }

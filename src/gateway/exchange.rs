@@ -245,8 +245,6 @@ fn fault_response(call: &Call, fault: &Fault, format: ErrorFormat) -> (ResponseH
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The message may be an agent's.
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Ok(id) = HeaderValue::from_str(call.id()) {
         headers.insert(REQUEST_ID, id);
     }
