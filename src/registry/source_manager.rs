@@ -83,7 +83,7 @@ impl SourceManager {
         Self { _tasks: tasks, flushes }
     }
 
-    /// Stores the last known good agents of every source that changed, for at most [`FLUSH_TIMEOUT`].
+    /// Stores the last known good agents of every source that changed, within some seconds.
     pub async fn flush(&self) {
         let (done, finished) = oneshot::channel();
         let flush = async {
