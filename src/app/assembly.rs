@@ -235,25 +235,25 @@ impl GatewayAssembly {
     }
 
     /// Returns the agents that no caller can call, because no method of `auth` accepts the credential that their documents
-    /// require.
+    /// require: one note for each method.
     fn unusable_agents(&self) -> Vec<String> {
         let accepted = self.gateway.config.load().auth.accepted_credentials();
         let snapshot = self.gateway.catalogue.load();
-        let unusable = snapshot.iter().filter_map(|(_, route)| {
-            let agent = route.agent();
-            let method = agent.authentication.method;
-            let is_accepted = method == AuthenticationMethod::Anonymous
-                || accepted.iter().any(|credential| credential.method == method);
-            (!is_accepted).then(|| {
-                format!(
-                    "no caller can call {}: its document requires {}, which no method of auth accepts (configure the \
-                     method, or set authentication: any in a rule)",
-                    agent.id,
-                    method.phrase()
-                )
-            })
+        let is_accepted = |method| accepted.iter().any(|credential| credential.method == method);
+        let methods = AuthenticationMethod::ALL.into_iter().filter(|method| *method != AuthenticationMethod::Anonymous);
+        let notes = methods.filter(|method| !is_accepted(*method)).filter_map(|method| {
+            let of_method = snapshot.iter().filter(|(_, route)| route.agent().authentication.method == method);
+            let mut ids: Vec<&str> = of_method.map(|(id, _)| id.as_str()).collect();
+            ids.sort_unstable();
+            let (first, count) = (ids.first()?, ids.len());
+            let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+            Some(format!(
+                "no caller can call {first}{others}, whose documents require {}, which no method of auth accepts (configure \
+                 the method, or set authentication: any in a rule)",
+                method.phrase()
+            ))
         });
-        unusable.collect()
+        notes.collect()
     }
 
     /// Returns the warnings for operators: documents that are not served, and sources that cannot be read.

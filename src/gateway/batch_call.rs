@@ -3,7 +3,7 @@
 
 use super::{
     admission::{AdmissionPipeline, Admitted},
-    response::ReplyValidator,
+    response::{CompleteReply, ReplyValidator, redact_reported_card},
     upstream::{UpstreamHead, number_idempotency_key, send_upstream},
 };
 use crate::{
@@ -26,6 +26,8 @@ pub(super) struct BatchCall<'a> {
     admission: AdmissionPipeline<'a>,
     admitted: &'a Admitted,
     head: UpstreamHead<'a>,
+    /// The gateway's URL, as the caller knows it.
+    base_url: &'a str,
     /// The concurrency slot that the call itself holds.
     own_slot: Mutex<()>,
 }
@@ -39,8 +41,13 @@ struct BatchItem {
 
 impl<'a> BatchCall<'a> {
     /// Creates the call of an admitted batch.
-    pub(super) fn new(admission: AdmissionPipeline<'a>, admitted: &'a Admitted, head: UpstreamHead<'a>) -> Self {
-        Self { admission, admitted, head, own_slot: Mutex::default() }
+    pub(super) fn new(
+        admission: AdmissionPipeline<'a>,
+        admitted: &'a Admitted,
+        head: UpstreamHead<'a>,
+        base_url: &'a str,
+    ) -> Self {
+        Self { admission, admitted, head, base_url, own_slot: Mutex::default() }
     }
 
     /// Calls the agent for every item and writes the array of results.
@@ -122,6 +129,8 @@ impl<'a> BatchCall<'a> {
         let value = contract::parse_json(&bytes, &bounds)
             .map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not JSON").with_detail(why))?;
         validator.check_json_output(value, bytes.len()).await?;
-        Ok(bytes)
+        let mut complete = CompleteReply { status: reply.status, headers: reply.headers, body: bytes };
+        redact_reported_card(&config.directory, self.admitted.agent_route(), self.base_url, &mut complete);
+        Ok(complete.body)
     }
 }

@@ -98,7 +98,8 @@ async fn forward_to_agent(
     };
     let sent_at = Instant::now();
     if let CallInput::Batch(items) = input {
-        let batch = BatchCall::new(exchange.admission(), &admitted, head);
+        let base_url = exchange.base_url();
+        let batch = BatchCall::new(exchange.admission(), &admitted, head, &base_url);
         let body = tokio::select! {
             biased;
             body = batch.run(items) => body,

@@ -8,7 +8,7 @@ use super::{
     call::{Call, CallState},
     gateway_state::{ConfigSnapshot, Gateway},
     path_router::CallTarget,
-    response::{CompleteReply, ReplyValidator},
+    response::{CompleteReply, ReplyValidator, redact_reported_card},
     upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
 };
 use crate::{
@@ -171,7 +171,11 @@ impl SubrequestReply {
             Ok((body, reported)) => {
                 self.call.record_agent_error(reported);
                 self.record_completed(body.len() as u64);
-                Ok(CompleteReply { status: self.reply.status, headers: self.reply.headers, body })
+                let mut complete = CompleteReply { status: self.reply.status, headers: self.reply.headers, body };
+                // Not every front end has a URL of the gateway: without a configured one, the card has paths.
+                let base_url = config.directory.base_url().unwrap_or_default();
+                redact_reported_card(&config.directory, self.admitted.agent_route(), base_url, &mut complete);
+                Ok(complete)
             }
             Err(fault) => {
                 self.call.state = CallState::Refused(fault.clone());

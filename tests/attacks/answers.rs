@@ -5,6 +5,7 @@ use crate::support::{
     agent::{Agent, ReceivedRequest, Step, http_response, json_response, write},
     gateway::{Gateway, gateway, send},
     gateway_response::send_raw,
+    websocket::{connect, receive_text, send_text},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -279,12 +280,24 @@ async fn the_card_that_an_a2a_agent_returns_itself_names_the_gateway() {
     let mut with_card = agent.document("a2a");
     with_card["agent_card"] = json!({"name": "A", "url": agent.url(), "version": "1", "skills": []});
     let gate = gateway().agent("plain", &agent).document(with_card).start().await;
-    for (id, chunked) in [("plain", false), ("a2a", false), ("a2a", true)] {
+    for (id, chunked) in [("plain", false), ("plain", true), ("a2a", false), ("a2a", true)] {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "chunked": chunked});
         let reply = gate.invoke(id, &request).await;
         reply.assert_hides(&["leak", "10.1.77.1", "signatures"]);
         let url = gate.url(&format!("/agents/{id}/invoke"));
         assert_eq!(reply.expect_ok()["result"]["supportedInterfaces"][0]["url"], url, "{id} {chunked}");
+        // The other ways of a reply hide them too.
+        let call = gate.post(&format!("/agents/{id}/invoke")).header("idempotency-key", format!("{id}{chunked}"));
+        let keyed = send(call.json(&request)).await;
+        keyed.assert_hides(&["leak", "10.1.77.1", "signatures"]);
+        assert_eq!(keyed.expect_ok()["result"]["supportedInterfaces"][0]["url"], url, "{id} {chunked}");
+        let batch = gate.invoke(id, &json!([request, request])).await;
+        batch.assert_hides(&["leak", "10.1.77.1", "signatures"]);
+        assert_eq!(batch.expect_ok()[1]["result"]["supportedInterfaces"][0]["url"], url, "{id} {chunked}");
+        let mut socket = connect(&gate, &format!("/agents/{id}/invoke")).await;
+        send_text(&mut socket, json!({"chunked": chunked}).to_string()).await;
+        let message = receive_text(&mut socket).await;
+        assert!(message.contains(&format!("/agents/{id}/invoke")) && !message.contains("leak"), "{message}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         forwarded_query::query_for_agent,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::CALLBACK_URL,
-        response::{CompleteReply, ReplyValidator, is_message_sequence},
+        response::{CompleteReply, ReplyValidator, is_message_sequence, redact_reported_card},
         upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
     },
     transport::{Admission as _, BodyPrefix, HeaderMutations, RequestBody, UpstreamReply},
@@ -35,6 +35,8 @@ pub(in crate::gateway) struct BackgroundCall {
     gateway_headers: Vec<(HeaderName, HeaderValue)>,
     call_id: String,
     query: Option<String>,
+    /// The gateway's URL, as the caller knows it.
+    base_url: String,
     /// The input; whole, or a batch.
     input: CallInput,
 }
@@ -80,6 +82,7 @@ impl BackgroundCall {
             gateway_headers,
             call_id: exchange.call.id().to_owned(),
             query,
+            base_url: exchange.base_url(),
             input,
         })
     }
@@ -105,7 +108,9 @@ impl BackgroundCall {
         let validator = self.validator();
         validator.reject_failure(&reply, &bytes, true)?;
         validator.check_output_of_success(&reply, &bytes).await?;
-        Ok(BackgroundReply::Complete(CompleteReply { status: reply.status, headers: reply.headers, body: bytes }))
+        let mut complete = CompleteReply { status: reply.status, headers: reply.headers, body: bytes };
+        redact_reported_card(&self.config.directory, self.admitted.agent_route(), &self.base_url, &mut complete);
+        Ok(BackgroundReply::Complete(complete))
     }
 
     /// Sends the input; a batch returns a complete reply.
@@ -126,7 +131,7 @@ impl BackgroundCall {
         match input {
             CallInput::Batch(items) => {
                 let admission = AdmissionPipeline { gateway: &self.gateway, config: &self.config };
-                let body = BatchCall::new(admission, &self.admitted, head).run(items).await;
+                let body = BatchCall::new(admission, &self.admitted, head, &self.base_url).run(items).await;
                 let mut headers = HeaderMap::new();
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 Ok(BackgroundReply::Complete(CompleteReply { status: StatusCode::OK, headers, body }))

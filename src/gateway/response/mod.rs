@@ -17,6 +17,7 @@ pub(super) use complete_reply::CompleteReply;
 pub(super) use error_events::find_error_event;
 pub(super) use media_types::{is_event_stream, is_message_sequence};
 pub(super) use reply_validation::ReplyValidator;
+pub(super) use reported_agent_card::redact_reported_card;
 pub(super) use responder::Responder;
 pub use response_normalization::ErrorDetails;
 pub(super) use response_normalization::may_embed_error;

@@ -2,10 +2,10 @@
 //! so its addresses are replaced by the gateway's.
 
 use super::CompleteReply;
-use crate::{agent::Agent, directory::AgentDirectory};
+use crate::{directory::AgentDirectory, gateway::route::Route};
 use bytes::Bytes;
 use http::{HeaderName, header};
-use memchr::memmem::Finder;
+use memchr::memmem::{self, Finder};
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -17,34 +17,37 @@ pub(super) fn may_be_agent_card(body: &[u8]) -> bool {
     SKILLS_MEMBER.find(body).is_some()
 }
 
-/// The faces of one agent, at the base URL of a caller.
-pub(super) struct AgentFaces<'a> {
-    pub(super) directory: &'a AgentDirectory,
-    pub(super) agent: &'a Agent,
-    /// Whether the agent has a card, so that it speaks A2A.
-    pub(super) has_card: bool,
+/// Returns whether the beginning of a JSON body is that of a JSON-RPC response.
+pub(super) fn begins_json_rpc(beginning: &[u8]) -> bool {
+    memmem::find(beginning, b"\"jsonrpc\"").is_some()
 }
 
-impl AgentFaces<'_> {
-    /// Redacts the addresses of a reply that is the agent's card: the result of a JSON-RPC call, or, of an agent that
-    /// speaks A2A, the whole body.
-    pub(super) fn redact_card(&self, reply: &mut CompleteReply, base_url: &str) {
-        let Ok(mut body) = serde_json::from_slice::<Value>(&reply.body) else { return };
-        let is_json_rpc = body.get("jsonrpc").is_some();
-        let card = match body.get_mut("result") {
-            Some(result) if is_json_rpc => result,
-            _ if self.has_card => &mut body,
-            _ => return,
-        };
-        if !is_agent_card(card) {
-            return;
-        }
-        self.directory.redact_agent_card(self.agent, base_url, card);
-        reply.body = Bytes::from(body.to_string());
-        // They describe the agent's bytes.
-        for name in [header::ETAG, HeaderName::from_static("content-digest"), HeaderName::from_static("digest")] {
-            reply.headers.remove(name);
-        }
+/// Replaces the addresses of a reply that is a card of its agent: the result of a JSON-RPC call, or, of an agent that
+/// speaks A2A, the whole body.
+pub(in crate::gateway) fn redact_reported_card(
+    directory: &AgentDirectory,
+    route: &Route,
+    base_url: &str,
+    reply: &mut CompleteReply,
+) {
+    if !may_be_agent_card(&reply.body) {
+        return;
+    }
+    let Ok(mut body) = serde_json::from_slice::<Value>(&reply.body) else { return };
+    let is_json_rpc = body.get("jsonrpc").is_some();
+    let card = match body.get_mut("result") {
+        Some(result) if is_json_rpc => result,
+        _ if route.has_agent_card => &mut body,
+        _ => return,
+    };
+    if !is_agent_card(card) {
+        return;
+    }
+    directory.redact_agent_card(&route.agent, base_url, card);
+    reply.body = Bytes::from(body.to_string());
+    // They describe the agent's bytes.
+    for name in [header::ETAG, HeaderName::from_static("content-digest"), HeaderName::from_static("digest")] {
+        reply.headers.remove(name);
     }
 }
 

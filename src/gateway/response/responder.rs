@@ -4,7 +4,7 @@
 
 use super::{
     CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence, may_embed_error,
-    reported_agent_card::{AgentFaces, may_be_agent_card},
+    reported_agent_card::{begins_json_rpc, may_be_agent_card, redact_reported_card},
 };
 use crate::{
     fault::{Fault, FaultCode},
@@ -13,7 +13,7 @@ use crate::{
         call::{CallError, CallResult},
         exchange::{AgentHeaders, Exchange},
         header_names::AGENT_VERSION,
-        route::{Route, is_json_content},
+        route::is_json_content,
         tasks::{FollowerResponse, detach_stream},
         upstream::BodyPump,
     },
@@ -71,7 +71,8 @@ impl Responder<'_, '_> {
         }
         let beginning = if is_json { self.read_prefix(&mut reply, &mut pump, 0).await?.bytes } else { Bytes::new() };
         if is_json && self.may_be_inspected(&beginning) {
-            let max_bytes = if self.admitted.agent_route().has_agent_card { MAX_CARD } else { MAX_INSPECTED };
+            let may_be_card = self.admitted.agent_route().has_agent_card || begins_json_rpc(&beginning);
+            let max_bytes = if may_be_card { MAX_CARD } else { MAX_INSPECTED };
             let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, max_bytes).await?;
             self.judge(&reply, &bytes, complete)?;
             let checks_output = self.admitted.operation().contract.output.is_some();
@@ -93,7 +94,7 @@ impl Responder<'_, '_> {
 
     /// Whether the beginning of a JSON body leaves open whether it is an error, or a card of an agent that has one.
     fn may_be_inspected(&self, beginning: &[u8]) -> bool {
-        self.admitted.agent_route().has_agent_card || may_embed_error(beginning)
+        self.admitted.agent_route().has_agent_card || begins_json_rpc(beginning) || may_embed_error(beginning)
     }
 
     /// Writes a complete JSON reply, without the addresses of a card.
@@ -101,9 +102,8 @@ impl Responder<'_, '_> {
         let UpstreamReply { status, headers, .. } = reply;
         let mut reply = CompleteReply { status, headers, body };
         if may_be_agent_card(&reply.body) {
-            let Route { agent, has_agent_card, .. } = &**self.admitted.agent_route();
-            let faces = AgentFaces { directory: &self.exchange.config.directory, agent, has_card: *has_agent_card };
-            faces.redact_card(&mut reply, &self.exchange.base_url());
+            let directory = &self.exchange.config.directory;
+            redact_reported_card(directory, self.admitted.agent_route(), &self.exchange.base_url(), &mut reply);
         }
         self.respond_complete(reply).await
     }
