@@ -39,7 +39,7 @@ const LINK_MEMBERS: &[&str] = &[
     "pattern",
     "extensions",
 ];
-/// Members that hold an address, in whatever form.
+/// Members that hold an address in any form.
 const ADDRESS_MEMBERS: &[&str] =
     &["url", "uri", "href", "endpoint", "endpoints", "baseUrl", "base_url", "host", "hostname", "server", "servers"];
 

@@ -8,18 +8,18 @@ use super::{
     call::{CallError, CallResult},
     call_parameters::headers_from_query,
     exchange::Exchange,
-    forwarded_query::query_for_agent,
+    forwarded_query::AgentQuery,
     response::Responder,
     tasks::{TaskCall, TaskOptions, respond_with_task},
     upstream::{OutgoingRequest, UpstreamHead, gateway_headers, send_with_body, set_json_headers},
 };
 use crate::{
-    fault::{Fault, FaultCode},
+    fault::{Fault, FaultCode, Result},
     http_server::ServeOutcome,
     transport::{Admission as _, HeaderMutations},
 };
 use http::{HeaderName, HeaderValue};
-use std::{borrow::Cow, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 /// Where the input of a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,17 +53,26 @@ pub(super) async fn handle_call(
     let runs_as_task = checked.route().runs_as_task;
     let task_options = TaskOptions::requested(exchange.config.tasks.as_ref(), exchange.session.head(), runs_as_task)?;
     if checked.idempotency_key().is_none() && task_options.is_none() {
+        let query = agent_query(exchange, &checked, location)?;
         let admitted_call = admission.admit(checked).await?;
-        return forward_to_agent(exchange, admitted_call, location).await;
+        return forward_to_agent(exchange, admitted_call, query).await;
     }
     Box::pin(respond_in_background(exchange, checked, task_options, location)).await
+}
+
+/// Decides what becomes of the query.
+fn agent_query(exchange: &Exchange<'_>, checked: &CheckedCall, location: InputLocation) -> Result<AgentQuery> {
+    match location {
+        InputLocation::Query => Ok(AgentQuery::as_input()),
+        InputLocation::Body => AgentQuery::beside_body(exchange.session.head().uri.query(), checked),
+    }
 }
 
 /// Sends an admitted call to its agent and writes the response.
 async fn forward_to_agent(
     exchange: &mut Exchange<'_>,
     admitted_call: AdmittedCall,
-    location: InputLocation,
+    query: AgentQuery,
 ) -> CallResult<ServeOutcome> {
     let AdmittedCall { admitted, input } = admitted_call;
     let admitted = Arc::new(admitted);
@@ -74,7 +83,7 @@ async fn forward_to_agent(
     let forwarded = exchange.forwarded_header();
     // Cloned, because the session is still read from and watched while the agent is called.
     let mut headers = request_head.headers.clone();
-    if location == InputLocation::Query || matches!(input, CallInput::Batch(_)) {
+    if query.is_input || matches!(input, CallInput::Batch(_)) {
         set_json_headers(&mut headers);
     }
     let forwarding = HeaderMutations {
@@ -82,17 +91,10 @@ async fn forward_to_agent(
         credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
     };
-    let query = match location {
-        InputLocation::Query => None,
-        InputLocation::Body => {
-            let query = exchange.session.head().uri.query();
-            query_for_agent(query, admitted.agent_route(), input.complete_bytes())?.map(Cow::into_owned)
-        }
-    };
     let head = UpstreamHead {
         call_id: exchange.call.id(),
         headers: &headers,
-        query: query.as_deref(),
+        query: query.forwarded.as_deref(),
         forwarding,
         instruction: None,
     };
@@ -131,6 +133,7 @@ async fn respond_in_background(
         let _ = exchange.call.buffered_input.set(body.clone());
         checked.input = CallInput::Complete(body);
     }
+    let query = agent_query(exchange, &checked, location)?;
     let claim = match checked.idempotency_key().map(str::to_owned) {
         None => None,
         Some(key) => match claim_or_replay(exchange, &checked, &key).await? {
@@ -139,7 +142,7 @@ async fn respond_in_background(
         },
     };
     let admitted_call = exchange.admission().admit(checked).await?;
-    let background = BackgroundCall::new(exchange, admitted_call, location == InputLocation::Query)?;
+    let background = BackgroundCall::new(exchange, admitted_call, query);
     if let Some(options) = task_options {
         return respond_with_task(exchange, TaskCall { background, options, claim }).await;
     }

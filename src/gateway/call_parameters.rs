@@ -35,11 +35,7 @@ pub(super) fn input_from_query(query: &str, route: &Route, named_operation: Opti
     if let Value::Object(members) = &mut input {
         // Parameters that name the session, task, version or callback (R76) are input only if the schema declares them.
         let is_declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
-        let is_gateway_parameter = |name: &str| {
-            let is_version = name == "version" && !route.agent.versions.is_empty();
-            is_version || name == prefer::CALLBACK_PARAMETER || names_session_or_task(name)
-        };
-        members.retain(|name, _| is_declared(name) || !is_gateway_parameter(name));
+        members.retain(|name, _| is_declared(name) || !is_gateway_parameter(name, route));
     }
     Ok(Bytes::from(input.to_string()))
 }
@@ -57,9 +53,11 @@ pub(super) fn headers_from_query<'a>(
     })
 }
 
-/// Returns whether the query parameter names a session or a task, and becomes a header.
-pub(super) fn names_session_or_task(name: &str) -> bool {
-    QUERY_AS_HEADERS.iter().any(|(parameter, _)| *parameter == name)
+/// Returns whether the gateway reads the query parameter itself, unless the schema declares it.
+pub(super) fn is_gateway_parameter(name: &str, route: &Route) -> bool {
+    name == prefer::CALLBACK_PARAMETER
+        || (name == "version" && !route.agent.versions.is_empty())
+        || QUERY_AS_HEADERS.iter().any(|(parameter, _)| *parameter == name)
 }
 
 /// Returns the deadline: `max_duration` after arrival, or the caller's timeout if that is shorter.

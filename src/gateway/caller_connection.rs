@@ -61,7 +61,12 @@ impl CallerConnection {
             headers,
             client_certificate: self.client_identity(),
             address: self.client_address(),
-            is_secure: self.is_secure(),
+            // Only what the client itself did counts here: the TLS between a proxy and the gateway is not the browser's.
+            is_secure: match &self.forwarded_client {
+                Some(client) => client.is_secure == Some(true),
+                None => self.http.tls.is_some(),
+            },
+            forwarded_host: self.forwarded_client.as_ref().and_then(|client| client.host.as_deref()),
         }
     }
 

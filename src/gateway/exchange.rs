@@ -209,7 +209,8 @@ impl<'a> Exchange<'a> {
     /// the client does not take a truncated body for a complete one.
     pub(super) async fn end_response(&mut self, status: u16, fault: Fault) -> ServeOutcome {
         let mut outcome = ServeOutcome::Aborted;
-        if self.call.can_append_event {
+        // Taken, because a cut-off during this write must not append a second event.
+        if std::mem::take(&mut self.call.can_append_event) {
             let event = Bytes::from(fault.to_event(self.call.id(), self.call.json_rpc_id().as_ref()));
             self.call.stats.bytes_out += event.len() as u64;
             if self.session.write_body(event, true).await.is_ok() {

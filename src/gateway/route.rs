@@ -100,7 +100,7 @@ pub enum CallerAuthentication {
     /// The kind that the agent's document declares (R12, R28).
     #[default]
     Declared,
-    /// Every kind that the gateway accepts, whatever the document declares.
+    /// Every kind that the gateway accepts; the document's declaration does not count.
     Any,
 }
 

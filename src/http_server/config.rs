@@ -20,7 +20,7 @@ pub struct ListenerConfig {
     #[serde(default)]
     pub allow_plaintext: bool,
     /// The networks of the load balancers and reverse proxies in front of this listener. Only they may say which client
-    /// they forward; `client_address` says how. Whoever can connect from these networks can pretend to be any client.
+    /// they forward; `client_address` says how. A peer that can connect from these networks can pretend to be any client.
     /// Default: none; the peer of the connection is the client.
     #[serde(default)]
     pub trusted_proxies: Vec<AddressRange>,

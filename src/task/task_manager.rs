@@ -152,7 +152,10 @@ impl TaskManager {
         match refusal {
             None => {}
             Some(WriteRefusal::OwnerLimit) => {
-                return Err(refuse(FaultCode::RateLimited, "The caller has too many tasks, or too large ones"));
+                return Err(refuse(
+                    FaultCode::RateLimited,
+                    "The caller has too many tasks, or too large ones (tasks.max_tasks_per_caller, limits.max_share)",
+                ));
             }
             Some(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks, or too large ones")),
         }

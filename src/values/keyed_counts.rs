@@ -16,7 +16,7 @@ const SHARDS: usize = 16;
 #[derive(Debug)]
 pub struct KeyedCounts<K> {
     shards: [Mutex<HashMap<K, usize, RandomState>>; SHARDS],
-    /// Seeded, so that nobody can choose keys that meet in one shard.
+    /// Seeded, so that no caller can choose keys that meet in one shard.
     shard_hasher: RandomState,
 }
 

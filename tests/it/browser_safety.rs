@@ -1,23 +1,18 @@
 //! What a page in a visitor's browser can do with what the browser brings by itself, and what a document of an agent can
 //! do in the gateway's origin.
 
+use crate::callers::document_with;
 use crate::support::{
     agent::{Agent, http_response},
     certs::CertificateAuthority,
     gateway::{Gateway, GatewayBuilder, gateway, send},
     gateway_response::GatewayResponse,
-    servers::tls_listener_section,
+    servers::{tls_client, tls_listener_section},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const OPEN: &str = "access:\n  grants:\n    - {callers: ['*', anonymous], agents: ['*']}\n";
 const CORS: &str = "cors: {allowed_origins: ['https://app.example.org']}\n";
-
-fn open_document(agent: &Agent) -> Value {
-    let mut document = agent.document("open");
-    document["authentication"] = json!({"type": "none"});
-    document
-}
 
 async fn send_with(request: reqwest::RequestBuilder, headers: &[(&str, &str)]) -> GatewayResponse {
     send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
@@ -49,18 +44,17 @@ async fn r88_pages_of_other_origins_may_not_use_what_a_browser_brings_by_itself(
     let authority = CertificateAuthority::new("authority");
     let mut certified = agent.document("certified");
     certified["authentication"] = json!({"type": "mtls"});
-    let build = gateway().section("  mtls: {}\n").document(certified).document(open_document(&agent));
+    let build = gateway().section("  mtls: {}\n").document(certified).document(document_with(
+        &agent,
+        "open",
+        &json!({"type": "none"}),
+    ));
     let build = build.access(OPEN).section(CORS).section("tasks: {}\n");
     std::fs::write(build.folder().join("ca.pem"), authority.pem()).unwrap();
     let section = tls_listener_section(&build, &authority, Some("ca.pem"));
     let gate = build.listeners(&section).start().await;
     let issued = authority.client("visitor.example");
-    let browser = reqwest::Client::builder()
-        .no_proxy()
-        .identity(reqwest::Identity::from_pem(format!("{}{}", issued.certificate, issued.key).as_bytes()).unwrap())
-        .tls_certs_only([reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap()])
-        .build()
-        .unwrap();
+    let browser = tls_client(&authority, Some(&issued)).build().unwrap();
     let url = |path: &str| format!("https://localhost:{}{path}", gate.address().port());
     for id in ["certified", "open"] {
         let path = url(&format!("/agents/{id}/invoke"));
@@ -94,7 +88,7 @@ async fn r88_a_key_that_the_page_itself_sends_needs_no_check() {
 }
 
 fn replying_with(agent: &Agent) -> GatewayBuilder {
-    gateway().agent("a", agent).document(open_document(agent)).access(OPEN)
+    gateway().agent("a", agent).document(document_with(agent, "open", &json!({"type": "none"}))).access(OPEN)
 }
 
 #[tokio::test]
@@ -128,7 +122,7 @@ async fn r88_documents_of_agents_have_no_rights_over_the_gateways_origin() {
         ] {
             assert!(of(name).is_empty(), "{name}");
         }
-        // Without a credential the answer is nobody's own.
+        // Without a credential the answer belongs to no caller.
         let anonymous = send(gate.request("POST", "/agents/open/invoke").json(&json!({}))).await;
         assert_eq!(anonymous.header("cache-control"), Some("public, max-age=60"));
         assert_eq!(anonymous.header("x-content-type-options"), Some("nosniff"));
@@ -159,8 +153,12 @@ async fn r49_get_is_turned_off_by_a_rule_and_an_agent_without_a_grant_stays_unkn
     let agent = Agent::echo().await;
     let agents = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: ['*'], get: false}\n    - {agents: [open], get: true}\n";
     let access = "access:\n  grants:\n    - {callers: ['key:team-a'], agents: [a]}\n    - {callers: [anonymous], agents: [open]}\n";
-    let gate =
-        gateway().agent("a", &agent).agent("b", &agent).document(open_document(&agent)).access(access).section(agents);
+    let gate = gateway()
+        .agent("a", &agent)
+        .agent("b", &agent)
+        .document(document_with(&agent, "open", &json!({"type": "none"})))
+        .access(access)
+        .section(agents);
     let gate = gate.start().await;
     let get = async |gate: &Gateway, id: &str| {
         send(gate.request("GET", &format!("/agents/{id}/invoke?x=1")).header("x-api-key", gate.key("team-a"))).await

@@ -2,12 +2,12 @@
 
 use crate::support::{
     agent::{Agent, http_response},
-    certs::{CertificateAuthority, IssuedCertificate},
+    certs::CertificateAuthority,
     eventually,
     gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, new_key, send},
     gateway_response::GatewayResponse,
     issuer::TokenIssuer,
-    servers::ResumingTlsClient,
+    servers::{ResumingTlsClient, tls_client},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::{SinkExt, StreamExt};
@@ -308,17 +308,6 @@ fn with_tls_listener(build: GatewayBuilder, authority: &CertificateAuthority, tl
     ))
 }
 
-fn client(authority: &CertificateAuthority, identity: Option<&IssuedCertificate>) -> reqwest::ClientBuilder {
-    let root = reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
-    let client = reqwest::Client::builder().no_proxy().tls_certs_only([root]);
-    match identity {
-        Some(IssuedCertificate { certificate, key }) => {
-            client.identity(reqwest::Identity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap())
-        }
-        None => client,
-    }
-}
-
 fn invoke_over_tls(gate: &Gateway, client: &reqwest::Client, id: &str) -> reqwest::RequestBuilder {
     client.post(format!("https://localhost:{}/agents/{id}/invoke", gate.address().port())).json(&json!({}))
 }
@@ -333,16 +322,16 @@ async fn r2_r97_a_client_certificate_identifies_the_caller() {
         .access("access:\n  grants:\n    - {callers: ['cert:dns:robot.example', 'key:team-a'], agents: ['*']}\n")
         .section("  mtls: {}\n");
     let gate = with_tls_listener(build, &authority, "").start().await;
-    let robot = client(&authority, Some(&authority.client("robot.example"))).build().unwrap();
+    let robot = tls_client(&authority, Some(&authority.client("robot.example"))).build().unwrap();
     let (other, anonymous) = (
-        client(&authority, Some(&authority.client("other.example"))).build().unwrap(),
-        client(&authority, None).build().unwrap(),
+        tls_client(&authority, Some(&authority.client("other.example"))).build().unwrap(),
+        tls_client(&authority, None).build().unwrap(),
     );
     let response = invoke_over_tls(&gate, &robot, "mtls").send().await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2), "by ALPN");
     assert_eq!(gate.access_log(1).await[0]["caller"], "cert:dns:robot.example");
     for (version, alpn) in [(TlsVersion::TLS_1_2, true), (TlsVersion::TLS_1_2, false), (TlsVersion::TLS_1_3, false)] {
-        let builder = client(&authority, Some(&authority.client("robot.example"))).tls_version_max(version);
+        let builder = tls_client(&authority, Some(&authority.client("robot.example"))).tls_version_max(version);
         let builder = if alpn { builder } else { builder.http1_only() };
         let response = invoke_over_tls(&gate, &builder.build().unwrap(), "mtls").send().await.unwrap();
         let expected = if alpn { http::Version::HTTP_2 } else { http::Version::HTTP_11 };
@@ -358,11 +347,11 @@ async fn r2_r97_a_client_certificate_identifies_the_caller() {
     assert!(error["message"].as_str().unwrap().contains("a client certificate"), "{error}");
     // This agent accepts API keys only.
     send(invoke_over_tls(&gate, &robot, "keyed")).await.expect_fault(401, "Unauthorized");
-    let untrusted = client(&authority, Some(&foreign.client("robot.example"))).build().unwrap();
+    let untrusted = tls_client(&authority, Some(&foreign.client("robot.example"))).build().unwrap();
     assert!(invoke_over_tls(&gate, &untrusted, "mtls").send().await.is_err());
     // A server certificate of the trusted authority is not a client certificate.
     let server_certificate = authority.server(&["robot.example"]);
-    let server_as_client = client(&authority, Some(&server_certificate)).build().unwrap();
+    let server_as_client = tls_client(&authority, Some(&server_certificate)).build().unwrap();
     assert!(invoke_over_tls(&gate, &server_as_client, "mtls").send().await.is_err());
     assert_eq!(echo.call_count(), calls_so_far);
     send(invoke_over_tls(&gate, &anonymous, "keyed").header("x-api-key", gate.key("team-a"))).await.expect_ok();
@@ -374,12 +363,12 @@ async fn r1_a_tls_listener_refuses_older_tls_versions_and_plain_http() {
     let echo = Agent::echo().await;
     let authority = CertificateAuthority::new("ours");
     let gate = with_tls_listener(gateway().agent("echo", &echo), &authority, ", min_version: '1.3'").start().await;
-    let tls12_client = client(&authority, None).tls_version_max(TlsVersion::TLS_1_2).build().unwrap();
+    let tls12_client = tls_client(&authority, None).tls_version_max(TlsVersion::TLS_1_2).build().unwrap();
     assert!(invoke_over_tls(&gate, &tls12_client, "echo").send().await.is_err());
-    let untrusting_client = client(&CertificateAuthority::new("another"), None).build().unwrap();
+    let untrusting_client = tls_client(&CertificateAuthority::new("another"), None).build().unwrap();
     assert!(invoke_over_tls(&gate, &untrusting_client, "echo").send().await.is_err());
     assert!(gate.post("/agents/echo/invoke").send().await.is_err(), "plain HTTP");
-    let tls13_client = client(&authority, None).build().unwrap();
+    let tls13_client = tls_client(&authority, None).build().unwrap();
     send(invoke_over_tls(&gate, &tls13_client, "echo").header("x-api-key", gate.key("team-a"))).await.expect_ok();
     assert_eq!(echo.call_count(), 1);
 }
@@ -394,7 +383,7 @@ async fn r97_a_token_bound_to_a_certificate_is_valid_only_with_that_certificate(
     let (mine, another) = (authority.client("mine.example"), authority.client("another.example"));
     let token = issuer.token(&json!({"cnf": {"x5t#S256": mine.thumbprint()}}));
     for (identity, status) in [(Some(&mine), 200), (Some(&another), 401), (None, 401), (Some(&mine), 200)] {
-        let client = client(&authority, identity).build().unwrap();
+        let client = tls_client(&authority, identity).build().unwrap();
         let response = send(invoke_over_tls(&gate, &client, "oauth").bearer_auth(&token)).await;
         assert_eq!(response.status, status, "{}", response.text());
         assert_eq!(
@@ -617,8 +606,8 @@ async fn r2_a_reload_without_an_authority_ends_the_open_connections_of_its_certi
     let gate = gateway_for_robot(&echo, &authority).await;
     let robot = authority.client("robot.example");
     let clients = [
-        client(&authority, Some(&robot)).http1_only().build().unwrap(),
-        client(&authority, Some(&robot)).build().unwrap(),
+        tls_client(&authority, Some(&robot)).http1_only().build().unwrap(),
+        tls_client(&authority, Some(&robot)).build().unwrap(),
     ];
     for client in &clients {
         assert_eq!(invoke_over_tls(&gate, client, "mtls").send().await.unwrap().status().as_u16(), 200);

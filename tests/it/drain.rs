@@ -63,18 +63,19 @@ async fn r43_an_event_stream_that_outlasts_the_drain_ends_with_an_error_event() 
     // The second event has begun; what the gateway holds of it is dropped.
     let inside = Agent::with_steps(vec![write(format!("{head}f\r\ndata: 1\n\ndata: \r\n")), Step::Hang]).await;
     let mut gate = with_short_drain().agent("between", &between).agent("inside", &inside).start().await;
-    let calls =
-        ["between", "inside"].map(|id| tokio::spawn(send(gate.post(&format!("/agents/{id}/invoke")).json(&json!({})))));
-    eventually("both streams have begun", async || between.call_count() + inside.call_count() == 2).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut answers = Vec::new();
+    for id in ["between", "inside"] {
+        let mut answer = gate.post(&format!("/agents/{id}/invoke")).json(&json!({})).send().await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), answer.chunk().await.unwrap().unwrap().as_ref()),
+            (200, &b"data: 1\n\n"[..])
+        );
+        answers.push(answer);
+    }
     gate.send_signal(Signal::TERM);
-    for call in calls {
-        let answer = call.await.unwrap();
-        assert_eq!(answer.status, 200);
-        let text = answer.text();
-        let (first, last) = text.split_once("data: 1\n\n").unwrap();
-        assert_eq!(first, "");
-        let event = last.strip_prefix("event: error\ndata: ").unwrap_or_else(|| panic!("{text}"));
+    for answer in answers {
+        let text = answer.text().await.unwrap();
+        let event = text.strip_prefix("event: error\ndata: ").unwrap_or_else(|| panic!("{text}"));
         let error: Value = serde_json::from_str(event.trim_end()).unwrap();
         assert_eq!(error["error"]["code"], "AgentUnavailable");
         assert_eq!(error["error"]["message"], CUT_OFF);

@@ -2,19 +2,11 @@
 //! them.
 
 use crate::support::{
-    agent::{Agent, Step, http_response, json_response},
+    agent::{Agent, changeable_agent, http_response, json_response},
     eventually,
     gateway::{Gateway, gateway},
 };
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
-
-/// Starts a registry. Its response can be changed at any time.
-async fn registry(response: Vec<Step>) -> (Agent, Arc<Mutex<Vec<Step>>>) {
-    let response = Arc::new(Mutex::new(response));
-    let current = Arc::clone(&response);
-    (Agent::scripted(move |_| current.lock().unwrap().clone()).await, response)
-}
 
 fn agents_section(registry: &Agent) -> String {
     let url = registry.url();
@@ -36,7 +28,7 @@ async fn registry_row(gate: &Gateway) -> Value {
 #[tokio::test]
 async fn agents_of_a_registry_stay_while_it_fails_and_over_a_restart() {
     let echo = Agent::echo().await;
-    let (registry, response) = registry(json_response(&documents(&echo, 12))).await;
+    let (registry, response) = changeable_agent(json_response(&documents(&echo, 12))).await;
     let gate = gateway().agent("near", &echo).section(&agents_section(&registry)).start().await;
     for id in ["near", "far-0", "far-11"] {
         gate.invoke(id, &json!({})).await.expect_ok();

@@ -1,7 +1,7 @@
 //! Readiness: a gateway that does not know its agents yet says so, and does not answer 404 to agents that may exist.
 
 use crate::support::{
-    agent::{Agent, Step, http_response, json_response},
+    agent::{Agent, Step, changeable_agent, http_response, json_response},
     closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, send},
@@ -15,9 +15,7 @@ type CurrentResponse = Arc<Mutex<Vec<Step>>>;
 
 /// Starts a registry whose response can be changed at any time; at first it fails.
 async fn failing_registry() -> (Agent, CurrentResponse) {
-    let response = Arc::new(Mutex::new(http_response("500 Internal Server Error", "text/plain", "down")));
-    let current = Arc::clone(&response);
-    (Agent::scripted(move |_| current.lock().unwrap().clone()).await, response)
+    changeable_agent(http_response("500 Internal Server Error", "text/plain", "down")).await
 }
 
 fn source(registry: &Agent, settings: &str) -> String {

@@ -1,5 +1,6 @@
 //! The README says nothing that a test does not show: each of its sentences, and each row of its table of features, has
-//! tests here, and they exist. A sentence that is new or changed needs its tests.
+//! tests here, and they exist. A sentence with a new beginning needs its tests;
+//! if only its end changes, compare it with the tests that are here.
 
 use crate::{requirements::all_tests, support::gateway::gatepost_command};
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
@@ -23,6 +24,7 @@ const CLAIMS: &[(&str, &[&str])] = &[
             "r5_the_strictest_limit_of_configuration_and_document_applies_to_all_callers_together",
             "r32_the_example_of_the_draft_violates_its_schema_and_does_not_reach_the_agent",
             "r36_r40_every_error_format_of_agents_becomes_the_error_object",
+            "r92_refusals_before_the_body_is_read_are_json_rpc_for_json_rpc_callers",
         ],
     ),
     ("You need Debian and Rust 1.95 or newer", &["the_readme_names_the_oldest_version_of_rust"]),
@@ -133,6 +135,8 @@ const CLAIMS: &[(&str, &[&str])] = &[
             "r5_a_monthly_quota_spans_days",
             "r35_an_agent_at_its_limit_has_a_short_wait_queue_and_then_503",
             "r5_a_tier_has_its_own_limits_and_an_unknown_tier_has_the_default_limits",
+            "r5_the_slow_calls_of_one_caller_leave_slots_to_others",
+            "r5_the_connections_of_one_address_leave_connections_to_others",
         ],
     ),
     (

@@ -181,10 +181,14 @@ async fn a_service_manager_that_is_gone_or_full_does_not_stop_the_gateway() {
         gate.invoke("echo", &json!({})).await.expect_ok();
         eventually("the failure is logged", async || gate.stderr().contains("NOTIFY_SOCKET")).await;
     }
-    // Nothing reads this socket, whose queue is short.
+    // Nothing reads this socket, whose queue is full.
     let manager = ServiceManager::at_path();
-    let build = gateway().agent("echo", &echo).env("WATCHDOG_USEC", "2000");
-    let gate = started_by(&manager, build).start().await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let fillers: Vec<_> = (0..16).map(|_| UnixDatagram::unbound().unwrap()).collect();
+    for filler in &fillers {
+        filler.set_nonblocking(true).unwrap();
+        while filler.send_to(b"X=1", &manager.name).is_ok() {}
+    }
+    let gate = started_by(&manager, gateway().agent("echo", &echo)).start().await;
+    eventually("the failure is logged", async || gate.stderr().contains("was not notified")).await;
     gate.invoke("echo", &json!({})).await.expect_ok();
 }

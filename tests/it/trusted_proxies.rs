@@ -4,7 +4,7 @@ use crate::support::{
     agent::Agent,
     certs::CertificateAuthority,
     gateway::{Gateway, GatewayBuilder, gateway, send},
-    servers::tls_listener_section,
+    servers::{client_at, tls_client, tls_listener_section},
     websocket,
 };
 use serde_json::json;
@@ -17,11 +17,6 @@ fn behind_proxy(client_address: &str) -> GatewayBuilder {
     gateway().listeners(&format!(
         "listeners:\n  - {{address: 127.0.0.1:0, trusted_proxies: [127.0.0.9], client_address: {client_address}}}\n"
     ))
-}
-
-/// A client that connects from `address`.
-fn client_at(address: Ipv4Addr) -> reqwest::ClientBuilder {
-    reqwest::Client::builder().no_proxy().local_address(IpAddr::V4(address))
 }
 
 fn proxy() -> reqwest::Client {
@@ -150,15 +145,7 @@ async fn r2_the_certificate_of_a_proxy_identifies_none_of_its_clients() {
     );
     let gate = build.listeners(&section).start().await;
     let issued = authority.client("proxy.example");
-    let (certificate, key) = issued.write(&gate.folder(), "proxy");
-    let pem = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
-    let client = |address| {
-        client_at(address)
-            .identity(reqwest::Identity::from_pem(&pem).unwrap())
-            .tls_certs_only([reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap()])
-            .build()
-            .unwrap()
-    };
+    let client = |address| tls_client(&authority, Some(&issued)).local_address(IpAddr::V4(address)).build().unwrap();
     let url = format!("https://localhost:{}/agents/a/invoke", gate.address().port());
     let request = |address| client(address).post(&url).json(&json!({}));
     send(request(PROXY).header("x-forwarded-for", "192.0.2.1")).await.expect_fault(401, "Unauthorized");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Connections of the honest caller.
 const CONNECTIONS: u64 = 8;
-/// Calls after which a connection is opened anew, because callers also have to connect.
+/// Calls after which the caller opens another connection, because callers also have to connect.
 const CALLS_PER_CONNECTION: usize = 10;
 
 pub(super) struct HonestCaller {

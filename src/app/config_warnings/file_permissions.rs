@@ -41,7 +41,7 @@ pub(super) fn file_permission_warnings(config: &GatewayConfig, walk: &ConfigWalk
     warnings
 }
 
-/// Returns the files that decide who may call what: whoever writes them is an operator.
+/// Returns the files that decide who may call what: a user that can write them is an operator.
 fn decisive_files(config: &GatewayConfig, walk: &ConfigWalk, config_file: &Path) -> Vec<(String, PathBuf)> {
     let mut files = vec![(String::new(), config_file.to_owned())];
     let key_files = config.auth.api_keys.iter().flat_map(|keys| keys.files.iter().enumerate());

@@ -128,7 +128,7 @@ fn sends_credential_in_plain_text(settings: &TransportConfig) -> bool {
     settings.allow_plaintext == Some(true) && may_be_plain
 }
 
-/// Whoever changes keys on their way forges tokens.
+/// An attacker that changes keys in transit forges tokens.
 fn plaintext_key_warning(config: &GatewayConfig) -> Option<String> {
     let bearer = config.auth.bearer.as_ref().filter(|_| config.network.allow_plaintext)?;
     let urls_of = |issuer: &IssuerConfig| {

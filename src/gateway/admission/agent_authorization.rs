@@ -25,6 +25,8 @@ pub(in crate::gateway) struct CallerContext<'a> {
     pub(in crate::gateway) address: IpAddr,
     /// Whether the client reached the gateway over TLS.
     pub(in crate::gateway) is_secure: bool,
+    /// The host that the client requested of a trusted proxy, if the proxy says so.
+    pub(in crate::gateway) forwarded_host: Option<&'a str>,
 }
 
 impl<'a> CallerContext<'a> {
@@ -75,19 +77,13 @@ impl AgentAuthorization<'_> {
     ) -> std::result::Result<RouteAndCaller, AuthRefusal> {
         let config = self.config;
         let presented = context.presented_credentials();
-        let mut is_incomplete = false;
+        // Before the look, which then finds the agents of a source that was read in between.
+        let is_incomplete = self.gateway.catalogue.is_incomplete();
         let route = match self.gateway.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
-            None => {
-                // Before the second look, which finds the agents of a source that was read in between.
-                is_incomplete = self.gateway.catalogue.is_incomplete();
-                match self.gateway.catalogue.load().get(agent).cloned() {
-                    Some(route) => Some(route),
-                    None => Box::pin(self.find_on_demand(agent, &presented))
-                        .await
-                        .map_err(|fault| AuthRefusal { caller: None, fault })?,
-                }
-            }
+            None => Box::pin(self.find_on_demand(agent, &presented))
+                .await
+                .map_err(|fault| AuthRefusal { caller: None, fault })?,
         };
         // After a reload a route may still carry the grants of the previous configuration.
         let current_grants = route
@@ -100,8 +96,7 @@ impl AgentAuthorization<'_> {
         });
         let caller = config.auth.authorize(&presented, requirements).await.map_err(|refusal| {
             // An agent that the caller may not call is answered like a missing one.
-            let may_be_unread = is_incomplete || self.gateway.catalogue.is_incomplete();
-            if refusal.fault.code() == FaultCode::NotFound && may_be_unread {
+            if refusal.fault.code() == FaultCode::NotFound && is_incomplete {
                 AuthRefusal { fault: sources_not_read(), ..refusal }
             } else {
                 refusal
@@ -159,6 +154,7 @@ impl AgentAuthorization<'_> {
             cors: self.config.cors.as_ref(),
             headers: context.headers,
             is_secure: context.is_secure,
+            forwarded_host: context.forwarded_host,
             external_url: self.config.directory.base_url(),
         }
     }

@@ -91,6 +91,8 @@ pub(in crate::gateway) struct AuthorizedCall {
     peer: IpAddr,
     rate_limit_status: Option<RateLimitStatus>,
     named_operation: Option<usize>,
+    /// Whether the query parameter `version` is input of the agent. Known only if there is a query.
+    declares_version: bool,
     version: Option<Arc<CompiledVersion>>,
     /// The version, if the caller named one.
     requested_version: Option<HeaderValue>,
@@ -190,6 +192,7 @@ impl AdmissionPipeline<'_> {
             peer: address,
             rate_limit_status,
             named_operation,
+            declares_version,
             version,
             requested_version,
             deadline,
@@ -373,6 +376,11 @@ impl AuthorizedCall {
 }
 
 impl CheckedCall {
+    /// Returns whether the query parameter `version` is input of the agent.
+    pub(in crate::gateway) fn declares_version(&self) -> bool {
+        self.authorized.declares_version
+    }
+
     /// Returns the route of the agent.
     pub(in crate::gateway) fn route(&self) -> &Route {
         &self.authorized.route

@@ -9,7 +9,7 @@ use crate::{
         call::{CallError, catch_panic},
         call_parameters::headers_from_query,
         exchange::Exchange,
-        forwarded_query::query_for_agent,
+        forwarded_query::AgentQuery,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::CALLBACK_URL,
         response::{CompleteReply, ReplyValidator, is_message_sequence, redact_reported_card},
@@ -19,7 +19,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long after its deadline a call may hold its concurrency permit.
@@ -51,29 +51,17 @@ pub(in crate::gateway) enum BackgroundReply {
 
 impl BackgroundCall {
     /// Builds the call; its input is complete.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the agent takes no query.
-    pub(in crate::gateway) fn new(
-        exchange: &Exchange<'_>,
-        admitted_call: AdmittedCall,
-        from_query: bool,
-    ) -> Result<Self> {
+    pub(in crate::gateway) fn new(exchange: &Exchange<'_>, admitted_call: AdmittedCall, query: AgentQuery) -> Self {
         let AdmittedCall { admitted, input } = admitted_call;
         let head = exchange.session.head();
         let mut headers = head.headers.clone();
-        if from_query || matches!(input, CallInput::Batch(_)) {
+        if query.is_input || matches!(input, CallInput::Batch(_)) {
             set_json_headers(&mut headers);
         }
         headers.remove(CALLBACK_URL);
         let named_in_query = headers_from_query(head.uri.query(), &head.headers);
         let gateway_headers = gateway_headers(exchange.call, &admitted).chain(named_in_query).collect();
-        let query = if from_query {
-            None
-        } else {
-            query_for_agent(head.uri.query(), admitted.agent_route(), input.complete_bytes())?.map(Cow::into_owned)
-        };
-        Ok(Self {
+        Self {
             gateway: Arc::clone(exchange.gateway),
             config: Arc::clone(exchange.config),
             admitted: Arc::new(admitted),
@@ -81,10 +69,10 @@ impl BackgroundCall {
             headers,
             gateway_headers,
             call_id: exchange.call.id().to_owned(),
-            query,
+            query: query.forwarded,
             base_url: exchange.base_url(),
             input,
-        })
+        }
     }
 
     /// Makes the call. Reads and validates a reply of at most `max_bytes` that is not a stream.

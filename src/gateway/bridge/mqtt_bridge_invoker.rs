@@ -44,7 +44,13 @@ impl AgentInvoker for BridgeInvoker {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let forwarding =
             HeaderMutations { credential_headers: config.auth.credential_headers(), ..HeaderMutations::default() };
-        let context = CallerContext { headers: &headers, client_certificate: None, address, is_secure: false };
+        let context = CallerContext {
+            headers: &headers,
+            client_certificate: None,
+            address,
+            is_secure: false,
+            forwarded_host: None,
+        };
         // An instruction that equals the name of an operation selects it: gateways send the operation in that field.
         let is_operation = |name: &&str| {
             self.gateway.catalogue.load().get(agent).is_some_and(|route| route.operation_index(name).is_some())

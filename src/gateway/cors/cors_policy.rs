@@ -1,5 +1,5 @@
-//! CORS for web pages as callers (R88): the allowed origins, and preflight responses (Fetch, "CORS protocol"). Credentialed requests (cookies, TLS client
-//! certificates) are never allowed, and there is no wildcard origin.
+//! CORS for web pages as callers (R88): the allowed origins, and preflight responses (Fetch, "CORS protocol").
+//! Credentialed requests (cookies, TLS client certificates) are never allowed, and there is no wildcard origin.
 
 use crate::values::{ConfigDuration, host_without_port, strip_brackets};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};

@@ -1,4 +1,5 @@
-//! Web pages as callers (R88): which origins may call and which requests are refused, preflight requests, and the pairing of a page with its operator.
+//! Web pages as callers (R88): which origins may call and which requests are refused, preflight requests, and the
+//! pairing of a page with its operator.
 
 mod cors_policy;
 mod page_access;

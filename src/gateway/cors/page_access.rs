@@ -22,6 +22,8 @@ pub(in crate::gateway) struct PageRequest<'a> {
     pub(in crate::gateway) headers: &'a HeaderMap,
     /// Whether the client reached the gateway over TLS.
     pub(in crate::gateway) is_secure: bool,
+    /// The host that the client requested of a trusted proxy, which may have sent another one in `Host`.
+    pub(in crate::gateway) forwarded_host: Option<&'a str>,
     /// The configured URL of the gateway.
     pub(in crate::gateway) external_url: Option<&'a str>,
 }
@@ -75,9 +77,10 @@ impl PageRequest<'_> {
         if self.is_secure {
             return true;
         }
-        let mut hosts = self.headers.get_all(header::HOST).iter();
-        hosts.all(|host| {
-            let Ok(host) = host.to_str() else { return false };
+        // A page can set the field that the proxy forwards, so each name must be the gateway's.
+        let hosts = self.headers.get_all(header::HOST).iter().map(|host| host.to_str().ok());
+        hosts.chain(self.forwarded_host.map(Some)).all(|host| {
+            let Some(host) = host else { return false };
             is_loopback_authority(host)
                 || parse_ip_literal(host_without_port(host)).is_some()
                 || self.cors.is_some_and(|cors| cors.is_allowed_host(host))
@@ -109,7 +112,7 @@ impl PageRequest<'_> {
     /// Whether pages of `origin` may call: those of the gateway's own host, and of allowed origins.
     fn is_known_origin(&self, origin: Option<&str>) -> bool {
         let Some(origin) = origin else { return false };
-        let host = self.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = self.forwarded_host.or_else(|| self.headers.get(header::HOST)?.to_str().ok());
         host.is_some_and(|host| is_origin_of_host(origin, host))
             || self.cors.is_some_and(|cors| cors.is_allowed_origin(origin))
     }
@@ -144,6 +147,14 @@ mod tests {
     use crate::gateway::cors::CorsConfig;
 
     fn page(headers: &[(&'static str, &str)], is_secure: bool) -> (bool, bool) {
+        page_through_proxy(headers, is_secure, None)
+    }
+
+    fn page_through_proxy(
+        headers: &[(&'static str, &str)],
+        is_secure: bool,
+        forwarded_host: Option<&str>,
+    ) -> (bool, bool) {
         let config: CorsConfig = serde_json::from_value(serde_json::json!({
             "allowed_origins": ["https://app.example.org"], "allowed_hosts": ["agents.test"],
         }))
@@ -154,7 +165,7 @@ mod tests {
             map.append(*name, HeaderValue::from_str(value).unwrap());
         }
         let external_url = Some("https://agents.example.com:8443");
-        let request = PageRequest { cors: Some(&cors), headers: &map, is_secure, external_url };
+        let request = PageRequest { cors: Some(&cors), headers: &map, is_secure, forwarded_host, external_url };
         (request.is_from_foreign_page(), request.has_own_host())
     }
 
@@ -188,6 +199,19 @@ mod tests {
         ] {
             assert_eq!(page(headers, false).0, is_foreign, "{headers:?}");
         }
+    }
+
+    #[test]
+    fn behind_a_proxy_the_host_that_the_client_requested_counts_too() {
+        let host = &[("host", "127.0.0.1:8080")];
+        for (forwarded, is_own) in [("agents.test", true), ("agents.example.com", true), ("evil.example", false)] {
+            assert_eq!(page_through_proxy(host, false, Some(forwarded)).1, is_own, "{forwarded}");
+        }
+        // A page can send the field that names the host, but not `Host`.
+        assert!(!page_through_proxy(&[("host", "evil.example")], false, Some("agents.test")).1);
+        let own_page = &[("host", "127.0.0.1:8080"), ("origin", "http://agents.test")];
+        assert!(!page_through_proxy(own_page, false, Some("agents.test")).0);
+        assert!(page_through_proxy(own_page, false, Some("evil.example")).0);
     }
 
     #[test]

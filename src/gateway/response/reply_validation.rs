@@ -1,15 +1,15 @@
 //! Validation of an agent's reply before it is used: detection of errors embedded in successful replies, and the
 //! operation's output contract.
 
-use super::response_normalization::{AgentResponse, ResponseVerdict, classify_response};
+use super::response_normalization::{AgentResponse, ResponseVerdict, classify_response, may_embed_error};
 use crate::{
     contract::{self, CheckWork, HeavyCheckRequest},
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{admission::Admitted, gateway_state::Gateway},
-    transport::{Admission as _, BodyPrefix, UpstreamReply},
+    transport::{Admission as _, BodyPrefix, ReplyBody, UpstreamReply},
 };
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -24,6 +24,16 @@ impl ReplyValidator<'_> {
     /// Returns the fault if the reply is a failure, judged by its head and the part of its body that was read.
     pub(in crate::gateway) fn reject_failure(&self, reply: &UpstreamReply, body: &[u8], complete: bool) -> Result<()> {
         self.judge(reply, body, complete).map(drop)
+    }
+
+    /// Returns the fault if a message of a stream is an embedded error (R41).
+    pub(in crate::gateway) fn embedded_error(&self, message: &[u8]) -> Option<Fault> {
+        if !may_embed_error(message) {
+            return None;
+        }
+        let body = ReplyBody::from(Bytes::new());
+        let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body, credential_sent: false };
+        self.reject_failure(&reply, message, true).err()
     }
 
     /// Judges a reply as [`ReplyValidator::reject_failure`] does. Also returns the failure that a body reports which

@@ -130,7 +130,8 @@ impl FollowerResponse<'_, '_> {
                 }
                 None => Bytes::from_static(b": keep-alive\n\n"),
                 Some(NextEvent::End) => return self.finish(status, between_events).await,
-                Some(NextEvent::Evicted) => return self.end_lagging(status, between_events).await,
+                // The follower was too slow.
+                Some(NextEvent::Evicted) => return self.exchange.end_response(status, events_expired()).await,
             };
             if self.is_original_caller {
                 self.exchange.call.record_agent_error(find_error_event(&bytes));
@@ -173,6 +174,7 @@ impl FollowerResponse<'_, '_> {
             Some(TaskOutcome::Failed(fault)) if self.is_original_caller => CallState::FailedMidResponse(status, fault),
             _ => CallState::Answered(status),
         };
+        self.exchange.call.can_append_event = false;
         // Abort inside an event, so that the client does not take half an event for the end of the stream.
         if !between_events {
             return ServeOutcome::Aborted;
@@ -183,19 +185,6 @@ impl FollowerResponse<'_, '_> {
                 self.exchange.call.state = CallState::CallerGone(status);
                 ServeOutcome::Aborted
             }
-        }
-    }
-
-    /// Ends the response of a follower that was too slow: with a `Gone` event, if it is between events.
-    async fn end_lagging(&mut self, status: u16, between_events: bool) -> ServeOutcome {
-        let Exchange { session, call, .. } = &mut *self.exchange;
-        let fault = events_expired();
-        let event = Bytes::from(fault.to_event(call.id(), call.json_rpc_id().as_ref()));
-        call.state = CallState::FailedMidResponse(status, fault);
-        if between_events && session.write_body(event, true).await.is_ok() {
-            ServeOutcome::Complete
-        } else {
-            ServeOutcome::Aborted
         }
     }
 }

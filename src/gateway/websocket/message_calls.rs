@@ -12,13 +12,13 @@ use crate::{
     gateway::{
         admission::AdmissionPipeline,
         gateway_state::ConfigSnapshot,
-        response::{ReplyValidator, is_message_sequence, may_embed_error},
+        response::{ReplyValidator, is_message_sequence},
         subrequest::{Subrequest, SubrequestReply, SubrequestSender},
     },
-    transport::{HeaderMutations, ReplyBody, UpstreamReply, WebSocketConnection, WebSocketEvent},
+    transport::{HeaderMutations, WebSocketConnection, WebSocketEvent},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use std::pin::pin;
 use tokio::time::{Instant, sleep_until};
 
@@ -270,17 +270,12 @@ impl MessageCalls<'_> {
 
     /// Returns the fault if a part of a streamed reply is an embedded error (R41).
     fn embedded_fault(&self, config: &ConfigSnapshot, subrequest_reply: &SubrequestReply, part: &str) -> Option<Fault> {
-        if !may_embed_error(part.as_bytes()) {
-            return None;
-        }
-        let body = ReplyBody::from(Bytes::new());
-        let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body, credential_sent: false };
         let validator = ReplyValidator {
             gateway: &self.session.gateway,
             contract_config: &config.contract,
             admitted: &subrequest_reply.admitted,
         };
-        validator.reject_failure(&reply, part.as_bytes(), true).err()
+        validator.embedded_error(part.as_bytes())
     }
 }
 

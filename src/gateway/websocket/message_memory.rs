@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The size in bytes up to which a message is not counted. The pings and pongs of a day stay below it.
+/// The size in bytes up to which a message is not counted.
 const UNCOUNTED: usize = 32 << 10;
 
 /// Counts what a caller sent since its last message was handled.
@@ -48,6 +48,14 @@ impl MessageMemory {
     pub(super) fn release(&self) {
         let mut state = self.state.lock();
         (state.bytes, state.reservation) = (0, None);
+    }
+
+    /// Subtracts bytes that belong to no message: control frames, which a caller may send for days without a message.
+    pub(super) fn discount(&self, bytes: usize) {
+        if bytes > 0 {
+            let mut state = self.state.lock();
+            state.bytes = state.bytes.saturating_sub(bytes);
+        }
     }
 
     /// Returns why the connection is no longer read, if a message found no memory.

@@ -14,13 +14,12 @@ use crate::{
             CallSource, InputReader, named_operation,
         },
         path_router::CallTarget,
-        response::{ReplyValidator, may_embed_error},
+        response::ReplyValidator,
         route::Route,
     },
-    transport::{MessageFraming, ReplyBody, UpstreamReply},
+    transport::MessageFraming,
 };
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use std::{
     num::NonZeroU32,
@@ -180,13 +179,8 @@ impl MessagePolicy<'_> {
     async fn line_replacement(&self, text: &str, admitted: &Admitted) -> Option<String> {
         let config = self.session.gateway.config.load_full();
         let validator = ReplyValidator { gateway: &self.session.gateway, contract_config: &config.contract, admitted };
-        if may_embed_error(text.as_bytes()) {
-            let body = ReplyBody::from(Bytes::new());
-            let reply =
-                UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body, credential_sent: false };
-            if let Err(fault) = validator.reject_failure(&reply, text.as_bytes(), true) {
-                return ResponseFormat::Plain.format_fault(&fault, self.session.call.id());
-            }
+        if let Some(fault) = validator.embedded_error(text.as_bytes()) {
+            return ResponseFormat::Plain.format_fault(&fault, self.session.call.id());
         }
         // Output is validated only where that is configured, and only if the operation is certain.
         if self.rules.validate != Some(true)

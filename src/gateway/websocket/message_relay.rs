@@ -51,6 +51,7 @@ impl<'a> MessageRelay<'a> {
         let mut last_message = Instant::now();
         let mut next_check = last_message + AUTHORIZATION_CHECK_INTERVAL;
         let session_end = loop {
+            self.session.message_memory.discount(self.caller.take_control_bytes());
             let ((deadline, close_frame), now) = (self.session.session_deadline(last_message), Instant::now());
             if deadline <= now {
                 break SessionEnd::Orderly(Some(close_frame));

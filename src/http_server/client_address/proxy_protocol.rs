@@ -135,7 +135,7 @@ async fn read_v2<R: AsyncRead + Unpin>(
     header.resize(payload_at + length, 0);
     stream.read_exact(header.get_mut(payload_at..).unwrap_or_default()).await?;
     match version_and_command & 0x0f {
-        // LOCAL: whatever else the header says is to be ignored.
+        // LOCAL: the rest of the header is ignored.
         0 => Ok(None),
         1 => parse_v2_client(&header, payload_at, family_and_transport).map_err(ProxyHeaderError::Malformed),
         _ => Err(ProxyHeaderError::Malformed("the version 2 header has an unknown command")),

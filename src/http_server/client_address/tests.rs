@@ -1,4 +1,4 @@
-//! Headers that name a client, valid and malformed: none panics, and a malformed one names nobody.
+//! Headers that name a client, valid and malformed: none panics, and a malformed one names no client.
 
 use super::{
     forwarded_header::{ForwardedClient, client_from_forwarded, client_from_x_forwarded_for},
@@ -233,7 +233,7 @@ fn forwarded_is_read_from_the_right_past_trusted_proxies() {
         (&["for=127.0.0.1, for=192.0.2.7", "for=10.0.0.3, for=10.0.0.2"], "192.0.2.7"),
         (&["garbage \"", "for=192.0.2.7"], "192.0.2.7"),
         (&["for=10.0.0.4, for=10.0.0.3"], "10.0.0.4"),
-        // Behind a hidden node nobody is known: the nearest proxy counts.
+        // Behind a hidden node no client is known: the nearest proxy counts.
         (&["for=127.0.0.1, for=unknown"], PROXY),
         (&["for=127.0.0.1, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
         (&["for=127.0.0.1, for=\"_hidden:_port\""], PROXY),
@@ -263,7 +263,7 @@ fn the_scheme_and_the_host_are_those_of_the_clients_element() {
 }
 
 #[test]
-fn malformed_forwarded_lines_name_nobody() {
+fn malformed_forwarded_lines_name_no_client() {
     for line in [
         "for",
         "for=",

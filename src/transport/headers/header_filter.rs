@@ -22,7 +22,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
     ) || name.starts_with("sec-websocket-")
 }
 
-/// Whether a caller's field reaches no agent, whatever the operator allows: it applies to one hop, is written by the
+/// Whether a caller's field reaches no agent, even if the operator lists it: it applies to one hop, is written by the
 /// gateway, proves or claims an identity in a known way, or changes the request.
 pub(super) fn is_never_forwarded(name: &str) -> bool {
     is_reserved(name) || is_credential(name) || is_override_or_conditional(name)

@@ -27,6 +27,8 @@ pub trait WebSocketIo: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> WebSocketIo for T {}
 
+/// The length of the head of a control frame with its mask.
+const CONTROL_HEAD: usize = 6;
 /// The maximum number of control frames from a peer within [`CONTROL_WINDOW`]; more are a flood.
 const MAX_CONTROL_FRAMES: u32 = 100;
 const CONTROL_WINDOW: Duration = Duration::from_secs(10);
@@ -76,6 +78,8 @@ pub struct WebSocketConnection {
     unwritten_since: Option<Instant>,
     queued: u32,
     control_frames: (Instant, u32),
+    /// The bytes of control frames that [`Self::take_control_bytes`] has not returned yet.
+    control_bytes: usize,
     error: Option<WebSocketError>,
     /// Bytes of the messages received.
     pub received_bytes: u64,
@@ -105,6 +109,7 @@ impl WebSocketConnection {
             unwritten_since: None,
             queued: 0,
             control_frames: (now, 0),
+            control_bytes: 0,
             error: None,
             received_bytes: 0,
             sent_bytes: 0,
@@ -212,7 +217,8 @@ impl WebSocketConnection {
                 Some(Ok(Message::Close(frame))) => {
                     WebSocketEvent::Closed(frame.map(|frame| (frame.code.into(), frame.reason.as_str().to_owned())))
                 }
-                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {
+                Some(Ok(message @ (Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {
+                    self.control_bytes += message.len() + CONTROL_HEAD;
                     self.count_control_frame();
                     continue;
                 }
@@ -220,6 +226,11 @@ impl WebSocketConnection {
                 None => WebSocketEvent::Lost(WebSocketError::Disconnected),
             });
         }
+    }
+
+    /// Returns how many bytes of control frames arrived since the last time: they stay in no buffer.
+    pub fn take_control_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.control_bytes)
     }
 
     fn count_control_frame(&mut self) {

@@ -6,7 +6,7 @@ use crate::support::{
     agent::Agent,
     certs::CertificateAuthority,
     gateway::{Gateway, GatewayBuilder, gateway, send},
-    servers::tls_listener_section,
+    servers::{client_at, tls_client, tls_listener_section},
 };
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,10 +17,6 @@ use tokio::{
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 21);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 22);
-
-fn client_at(address: Ipv4Addr) -> reqwest::ClientBuilder {
-    reqwest::Client::builder().no_proxy().local_address(IpAddr::V4(address))
-}
 
 fn listeners(client_address: &str) -> String {
     format!(
@@ -86,12 +82,7 @@ async fn r2_a_client_certificate_passes_haproxy_and_identifies_its_own_client() 
         let url = format!("https://localhost:{}/agents/a/invoke", proxy.port);
         for (address, name) in [(FIRST, "first.example"), (SECOND, "second.example")] {
             let issued = authority.client(name);
-            let pem = format!("{}{}", issued.certificate, issued.key);
-            let client = client_at(address)
-                .identity(reqwest::Identity::from_pem(pem.as_bytes()).unwrap())
-                .tls_certs_only([reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap()])
-                .build()
-                .unwrap();
+            let client = tls_client(&authority, Some(&issued)).local_address(IpAddr::V4(address)).build().unwrap();
             let forged = "Subject=\"CN=forged.example\"";
             let request = client.post(&url).header("x-forwarded-client-cert", forged).json(&json!({}));
             assert_eq!(send(request).await.status, 200, "{option}");

@@ -243,3 +243,10 @@ async fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
 pub fn find_bytes(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
+
+/// Starts an agent whose response can be changed at any time.
+pub async fn changeable_agent(response: Vec<Step>) -> (Agent, Arc<Mutex<Vec<Step>>>) {
+    let response = Arc::new(Mutex::new(response));
+    let current = Arc::clone(&response);
+    (Agent::scripted(move |_| current.lock().unwrap().clone()).await, response)
+}

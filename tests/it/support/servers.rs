@@ -21,7 +21,7 @@ use rustls::{
 };
 use serde_json::{Value, json};
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
     sync::{
         Arc, Mutex,
@@ -255,4 +255,21 @@ pub fn tls_listener_section(
         key.display(),
         client_ca.unwrap_or_default()
     )
+}
+
+/// A client that trusts `authority`, and presents a certificate of its own if it has one.
+pub fn tls_client(authority: &CertificateAuthority, identity: Option<&IssuedCertificate>) -> reqwest::ClientBuilder {
+    let root = reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([root]);
+    match identity {
+        Some(IssuedCertificate { certificate, key }) => {
+            client.identity(reqwest::Identity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap())
+        }
+        None => client,
+    }
+}
+
+/// A client that connects from `address`.
+pub fn client_at(address: Ipv4Addr) -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().local_address(IpAddr::V4(address))
 }

@@ -316,7 +316,7 @@ fn r32_the_agents_message_is_kept_where_the_caller_can_correct_the_call() {
 }
 
 #[test]
-fn r117_messages_that_reveal_internals_are_only_logged() {
+fn r117_messages_that_reveal_internals_are_withheld() {
     let leaks = [
         "KeyError at /srv/app/main.py line 12",
         "cannot reach db-7:5432",
