@@ -1,6 +1,6 @@
 //! Threads for heavy checks: checks that may take longer than 10 ms would stop the calls that share a worker thread
 //! with them. The threads have a low priority, so that the operating system prefers the workers. No client takes all
-//! checks of an agent, all places of the queue, or all threads while others wait.
+//! checks of an agent, the whole queue, or all threads while others wait.
 
 use super::config::HeavyCheckConfig;
 use crate::{
@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU16, Ordering},
     },
     time::{Duration, Instant},
@@ -23,6 +23,9 @@ const NICENESS: i32 = 10;
 
 /// `Retry-After` of a check beyond the share of its client: checks take up to some seconds.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Maximum number of threads: one for each core. The system's answer takes the reading of files.
+static MAX_THREADS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// The heavy checks of one agent that run or wait.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +70,7 @@ struct ClientCounts {
 }
 
 /// What a check holds until it ends, also when its caller has left.
-struct HeldPlaces {
+struct HeldPermits {
     _of_agent: CountedHold<(usize, ClientKey)>,
     _of_client: CountedHold<ClientKey>,
     // Last, because the other counts use its address as a key.
@@ -75,7 +78,7 @@ struct HeldPlaces {
 }
 
 impl ClientCounts {
-    fn hold(&self, request: &HeavyCheckRequest<'_>) -> Result<HeldPlaces> {
+    fn hold(&self, request: &HeavyCheckRequest<'_>) -> Result<HeldPermits> {
         let HeavyCheckRequest { agent, client, config, max_share, .. } = *request;
         let (max_of_agent, max_queued) = (usize::from(config.max_per_agent), usize::from(config.max_queued));
         let share_used_up = |what: &str| {
@@ -89,9 +92,9 @@ impl ClientCounts {
         let share_of = |max: usize| if max_share.is_unlimited() { usize::MAX } else { max_share.of(max) };
         let of_agent = self.of_agents.try_hold((agent.0.id(), client), 1, share_of(max_of_agent));
         let of_agent = of_agent.ok_or_else(|| share_used_up("one agent may have in progress"))?;
-        let of_client = self.of_clients.try_hold(client, 1, share_of(max_queued + max_threads()));
+        let of_client = self.of_clients.try_hold(client, 1, share_of(max_queued + *MAX_THREADS));
         let of_client = of_client.ok_or_else(|| share_used_up("may run and wait"))?;
-        Ok(HeldPlaces { _of_agent: of_agent, _of_client: of_client, _agent: agent })
+        Ok(HeldPermits { _of_agent: of_agent, _of_client: of_client, _agent: agent })
     }
 }
 
@@ -159,16 +162,16 @@ impl HeavyCheckPool {
         request: HeavyCheckRequest<'_>,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let places = self.0.clients.hold(&request)?;
+        let permits = self.0.clients.hold(&request)?;
         let (sender, receiver) = oneshot::channel();
         let job = Box::new(move || {
-            // The check keeps its places until it ends, even if its caller has left.
-            let places = places;
+            // The check keeps its permits until it ends, even if its caller has left.
+            let permits = permits;
             if !sender.is_closed() {
                 // The caller may leave meanwhile.
                 let _ = sender.send(check());
             }
-            drop(places);
+            drop(permits);
         });
         self.push(Job { client: request.client, run: job }, usize::from(request.config.max_queued))?;
         let failed = |_| Fault::new(FaultCode::Internal, "The check failed");
@@ -186,7 +189,7 @@ impl HeavyCheckPool {
         }
         queue.jobs.push_back(job);
         let needs_thread = queue.jobs.len() > queue.idle_threads;
-        if needs_thread && queue.threads < max_threads() {
+        if needs_thread && queue.threads < *MAX_THREADS {
             let pool = self.clone();
             let spawned = std::thread::Builder::new().name("heavy-check".to_owned()).spawn(move || pool.work());
             match spawned {
@@ -226,9 +229,4 @@ impl HeavyCheckPool {
             }
         }
     }
-}
-
-/// Returns the maximum number of threads: one for each core.
-fn max_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }

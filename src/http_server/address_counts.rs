@@ -23,14 +23,8 @@ impl AddressCounts {
         self.connections.try_hold(counted_address(address), 1, max)
     }
 
-    /// Counts a TLS handshake of `address` until the result is dropped; `None` if the address has its maximum.
-    pub(super) fn try_count_handshake(
-        &self,
-        address: IpAddr,
-        limits: &ConnectionLimits,
-    ) -> Option<CountedHold<IpAddr>> {
-        let max_connections = limits.max_connections_per_address.unwrap_or(limits.max_connections);
-        let max = limits.max_handshakes_per_address.unwrap_or(max_connections);
+    /// Counts a TLS handshake of `address` until the result is dropped; `None` if the address has `max`.
+    pub(super) fn try_count_handshake(&self, address: IpAddr, max: usize) -> Option<CountedHold<IpAddr>> {
         self.handshakes.try_hold(counted_address(address), 1, max)
     }
 }
@@ -63,11 +57,10 @@ mod tests {
         let set = ConnectionLimits { max_connections_per_address: Some(40), ..limits }.with_share_of_address(share);
         assert_eq!(set.max_connections_per_address, Some(40));
         let counts = AddressCounts::default();
-        let one = ConnectionLimits { max_handshakes_per_address: Some(1), ..set };
         let address = "192.0.2.1".parse().unwrap();
-        let handshake = counts.try_count_handshake(address, &one).unwrap();
-        assert!(counts.try_count_handshake(address, &one).is_none());
+        let handshake = counts.try_count_handshake(address, 1).unwrap();
+        assert!(counts.try_count_handshake(address, 1).is_none());
         drop(handshake);
-        assert!(counts.try_count_handshake(address, &one).is_some());
+        assert!(counts.try_count_handshake(address, 1).is_some());
     }
 }

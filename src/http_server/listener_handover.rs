@@ -37,8 +37,8 @@ const MAX_SOCKETS: usize = 64;
 
 const READY_MESSAGE: &[u8] = b"ready\n";
 
-/// Offers `sockets` at `path`; resolves when a successor serves them, with its process id. Runs `prepare` for each successor that connects.
-/// If a successor ends before it is ready, the offer continues.
+/// Offers `sockets` at `path`; resolves when a successor serves them, with its process id. Runs `prepare` for each
+/// successor that connects. If a successor ends before it is ready, the offer continues.
 ///
 /// # Errors
 /// The system's error, when the handover socket cannot be created.

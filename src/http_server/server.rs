@@ -319,8 +319,10 @@ impl<S: HttpService> ConnectionHandler<S> {
         let (stream, tls_info) = match &self.certificates {
             None => (ConnectionStream::from_tcp(tcp), None),
             Some(certificates) => {
-                let in_progress = self.addresses.try_count_handshake(client.ip(), &self.limits);
-                if in_progress.is_none() && forwarding_proxies.is_none() {
+                // Without a maximum of their own, handshakes are bounded as connections are.
+                let max_handshakes = self.limits.max_handshakes_per_address.filter(|_| forwarding_proxies.is_none());
+                let in_progress = max_handshakes.map(|max| self.addresses.try_count_handshake(client.ip(), max));
+                if matches!(in_progress, Some(None)) {
                     return self.metrics.record_connection(ConnectionOutcome::RefusedHandshake);
                 }
                 match self.accept_tls(tcp, certificates).await {
@@ -361,7 +363,7 @@ impl<S: HttpService> ConnectionHandler<S> {
 
     /// Returns whether `peer` is a trusted proxy, whose connections are not those of one client.
     fn is_trusted_proxy(&self, peer: SocketAddr) -> bool {
-        self.trusted_proxies.as_ref().is_some_and(|proxies| proxies.contains(peer.ip().to_canonical()))
+        self.trusted_proxies.as_ref().is_some_and(|proxies| proxies.contains(peer.ip()))
     }
 
     /// Returns the trusted proxies if `peer` is one, and forwards the requests of many clients over one connection.

@@ -48,18 +48,23 @@ pub(super) struct ClientUsage {
 pub(super) struct ClientSlot(Arc<ClientUsage>);
 
 /// A number that is counted down when this is dropped.
-pub(super) struct CountGuard<'a>(&'a AtomicU32);
+pub(super) struct CountGuard<'a> {
+    count: &'a AtomicU32,
+    /// Whether the number was 0 before.
+    is_first: bool,
+}
 
 impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        self.count.fetch_sub(1, SeqCst);
     }
 }
 
 /// Counts one more, unless there are `max` already.
 pub(super) fn count_up_to(count: &AtomicU32, max: u32) -> Option<CountGuard<'_>> {
-    let guard = CountGuard(count);
-    (count.fetch_add(1, Relaxed) < max).then_some(guard)
+    let count_before = count.fetch_add(1, SeqCst);
+    let guard = CountGuard { count, is_first: count_before == 0 };
+    (count_before < max).then_some(guard)
 }
 
 impl ClientShares {
@@ -102,10 +107,9 @@ impl ClientUsage {
         max_waiting: u32,
         max_wait: Duration,
     ) -> Option<ClientSlot> {
-        let is_first = self.waiting_for_share.load(Relaxed) == 0;
-        let _waiting = count_up_to(&self.waiting_for_share, max_waiting)?;
+        let waiting = count_up_to(&self.waiting_for_share, max_waiting)?;
         let acquired = async {
-            let mut may_take = is_first;
+            let mut may_take = waiting.is_first;
             loop {
                 let mut freed = pin!(self.slot_freed.notified());
                 freed.as_mut().enable();
@@ -116,7 +120,20 @@ impl ClientUsage {
                 freed.await;
             }
         };
-        timeout(max_wait, acquired).await.ok()
+        let slot = timeout(max_wait, acquired).await.ok();
+        drop(waiting);
+        // Several slots may have become free with one notification.
+        if slot.is_some() && self.slots.load(SeqCst) < max {
+            self.wake_next();
+        }
+        slot
+    }
+
+    /// Wakes the call that has waited for the client's share for the longest time.
+    fn wake_next(&self) {
+        if self.waiting_for_share.load(SeqCst) > 0 {
+            self.slot_freed.notify_one();
+        }
     }
 
     /// Counts a call in a wait queue that all clients share, of which the client may have `max` places.
@@ -150,8 +167,57 @@ impl ClientSlot {
 impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.slots.fetch_sub(1, SeqCst);
-        if self.0.waiting_for_share.load(SeqCst) > 0 {
-            self.0.slot_freed.notify_one();
+        self.0.wake_next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt, poll};
+    use std::task::Poll;
+
+    const MAX_WAIT: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test]
+    async fn a_call_does_not_wait_for_its_share_beside_a_free_slot() {
+        let usage = Arc::new(ClientUsage::default());
+        let held: Vec<_> = (0..3).map(|_| usage.try_acquire(3).unwrap()).collect();
+        let wait = || Box::pin(usage.acquire(3, 8, MAX_WAIT));
+        let mut first = wait();
+        assert!(poll!(&mut first).is_pending());
+        // The first call is notified of one slot and has not run yet. One notification stands for the two others.
+        drop(held);
+        let (mut second, mut third) = (wait(), wait());
+        let Poll::Ready(Some(_of_second)) = poll!(&mut second) else { panic!("two slots are free") };
+        let third_before = poll!(&mut third);
+        let Poll::Ready(Some(_of_first)) = poll!(&mut first) else { panic!("the call was notified") };
+        let third = match third_before {
+            Poll::Ready(slot) => Some(slot),
+            Poll::Pending => third.now_or_never(),
+        };
+        assert!(matches!(third, Some(Some(_))), "a slot is free");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn of_many_calls_that_wait_for_a_share_none_is_forgotten() {
+        let usage = Arc::new(ClientUsage::default());
+        let calls = (0..64).map(|_| {
+            let usage = Arc::clone(&usage);
+            tokio::spawn(async move {
+                for _ in 0..200 {
+                    let slot = match usage.try_acquire(3) {
+                        Some(slot) => slot,
+                        None => usage.acquire(3, 64, Duration::from_secs(20)).await.expect("a slot becomes free"),
+                    };
+                    tokio::task::yield_now().await;
+                    drop(slot);
+                }
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.await.unwrap();
         }
+        assert_eq!((usage.slots.load(SeqCst), usage.waiting_for_share.load(SeqCst)), (0, 0));
     }
 }

@@ -8,7 +8,7 @@
 
 use super::{
     adaptive_concurrency::AdaptiveLimit,
-    client_shares::{ClientShares, ClientSlot, CountGuard, count_up_to},
+    client_shares::{ClientShares, ClientSlot, ClientUsage, CountGuard, count_up_to},
     clock::{LimitClock, as_micros},
     concurrency_range::ConcurrencyRange,
     config::ConcurrencyConfig,
@@ -33,8 +33,7 @@ use std::{
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Bounds of `Retry-After` for refused calls; between them it is the agent's baseline latency.
-const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Maximum `Retry-After` for calls beyond the adaptive limit; below it, the agent's baseline latency.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Limits the concurrent calls to one agent.
@@ -119,7 +118,7 @@ impl ConcurrencyLimiter {
             let usage = self.clients.usage(request.client);
             Some(match usage.try_acquire(self.max_slots(request.max_share)) {
                 Some(slot) => slot,
-                None => self.wait_for_share(&request).await?,
+                None => self.wait_for_share(&request, &usage).await?,
             })
         };
         let permit = match Arc::clone(&self.slots).try_acquire_owned() {
@@ -143,10 +142,9 @@ impl ConcurrencyLimiter {
     }
 
     /// Waits until a call of the same client ends.
-    async fn wait_for_share(&self, request: &SlotRequest<'_>) -> Result<ClientSlot, Fault> {
-        let SlotRequest { client, max_share, config, agent, metrics } = *request;
+    async fn wait_for_share(&self, request: &SlotRequest<'_>, usage: &Arc<ClientUsage>) -> Result<ClientSlot, Fault> {
+        let SlotRequest { max_share, config, agent, metrics, .. } = *request;
         let (max_slots, max_wait) = (self.max_slots(max_share), config.queue_timeout.get());
-        let usage = self.clients.usage(client);
         let slot = usage.acquire(max_slots, max_share.of_count(config.max_queued), max_wait).await;
         slot.ok_or_else(|| {
             // At least one slot is the client's: of an agent with one, its share is the whole.
@@ -159,7 +157,7 @@ impl ConcurrencyLimiter {
                 self.max_concurrency
             );
             Fault::new(FaultCode::RateLimited, text)
-                .with_retry_after(max_wait.max(MIN_RETRY_AFTER))
+                .with_retry_after(max_wait)
                 .with_detail(format_args!("agent {agent}: the caller's share of the concurrency limit is used up"))
         })
     }
@@ -181,7 +179,7 @@ impl ConcurrencyLimiter {
     ) -> Result<OwnedSemaphorePermit, Fault> {
         let config = request.config;
         let refusal = |why: &str| self.fixed_limit_fault(request, why);
-        let _place = self.join_queue(request, client_slot)?;
+        let _queued = self.join_queue(request, client_slot)?;
         let Some(guard) = count_up_to(&self.queued, config.max_queued) else {
             return Err(refusal("wait queue full"));
         };
@@ -211,7 +209,7 @@ impl ConcurrencyLimiter {
             let text =
                 format!("The caller has {max_queued} calls waiting for this agent, its share (limits.max_share)");
             Fault::new(FaultCode::RateLimited, text)
-                .with_retry_after(config.queue_timeout.get().max(MIN_RETRY_AFTER))
+                .with_retry_after(config.queue_timeout.get())
                 .with_detail(format_args!("agent {agent}: the caller's share of the wait queue is used up"))
         })
     }
@@ -232,7 +230,7 @@ impl ConcurrencyLimiter {
             agent_overloaded_fault(text, baseline().min(MAX_RETRY_AFTER))
                 .with_detail(format_args!("agent {agent}: adaptive concurrency limit {limit} reached, {why}"))
         };
-        let _place = self.join_queue(request, client_slot)?;
+        let _queued = self.join_queue(request, client_slot)?;
         let Some(mut entry) = adaptive.wait_queue.try_join(config, &self.clock, baseline) else {
             return Err(refusal("wait queue full"));
         };
@@ -353,9 +351,7 @@ impl Drop for ConcurrencySlot {
 /// Returns the 503 for a call beyond the agent's concurrency. The fault names the agent as the cause, so that callers
 /// do not look for a limit of their own.
 fn agent_overloaded_fault(text: &'static str, retry_after: Duration) -> Fault {
-    Fault::new(FaultCode::Overloaded, text)
-        .with_member("overloaded", "agent".into())
-        .with_retry_after(retry_after.max(MIN_RETRY_AFTER))
+    Fault::new(FaultCode::Overloaded, text).with_member("overloaded", "agent".into()).with_retry_after(retry_after)
 }
 
 /// A queue that was empty for this long counts as new.

@@ -1,7 +1,7 @@
 //! Limits: rates per address, caller, caller-agent pair and agent; quotas per day and month; concurrency per agent;
-//! load shedding; and the shares of clients in what all of them use: concurrency, memory for bodies, WebSockets. Rates and quotas are counted in a [`LimitStore`], which may be in this process or shared; concurrency
-//! and load shedding concern this process only. A refusal is a fault: other modules identify the caller and write the
-//! response.
+//! load shedding; and the shares of clients in what all of them use: concurrency, memory for bodies, WebSockets. Rates
+//! and quotas are counted in a [`LimitStore`], which may be in this process or shared; concurrency and load shedding
+//! concern this process only. A refusal is a fault: other modules identify the caller and write the response.
 
 mod adaptive_concurrency;
 mod agent_limits;

@@ -32,6 +32,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     create index gatepost_deleted_ids_at on gatepost_deleted_ids (at);
 ",
     super::tasks::CLIENTS_AND_SIZES,
+    super::tasks::CLIENT_COUNTS,
 ];
 
 /// Table created before the first migration: the version of the schema, the identity and the counters of the store.

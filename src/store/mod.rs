@@ -17,7 +17,7 @@ pub use document_store::{
     WritePrecondition, WriteRefusal,
 };
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};
-pub use tasks::{StoredTask, TaskLimits, TaskStore};
+pub use tasks::{StoredTask, TaskLimits, TaskRefusal, TaskStore};
 
 #[cfg(test)]
 mod tests;

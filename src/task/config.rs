@@ -24,7 +24,8 @@ pub struct TaskConfig {
     pub database: Option<DatabaseUrl>,
     /// PEM file of certificate authorities to trust besides the system's for the database. Default: only the system's.
     pub database_ca: Option<ConfigPath>,
-    /// How long a task is kept after its end, unless its caller has more than `max_tasks_per_caller`; 1s to 30d. Default: 1h.
+    /// How long a task is kept after its end, unless its caller has more than `max_tasks_per_caller`; 1s to 30d.
+    /// Default: 1h.
     pub result_ttl: ConfigDuration,
     /// Poll interval that the gateway suggests to callers of a running task; 1s to 1h. Default: 2s.
     pub poll_interval: ConfigDuration,

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    store::{StoreLocation, TaskLimits, WriteRefusal, open_tasks},
-    telemetry::Event,
+    store::{StoreLocation, StoredTask, TaskLimits, TaskRefusal, open_tasks},
+    telemetry::{Event, LimitKind},
     values::{ClientKey, KeyedCounts},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -28,7 +28,7 @@ const DEADLINE_GRACE: Duration = Duration::from_secs(10);
 /// How long a gateway that stops waits for the task store.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of times that ended tasks are deleted to make room for one.
-const MAX_DELETIONS: usize = 8;
+const MAX_DELETIONS: u32 = 8;
 /// Length of a task id.
 const ID_LENGTH: usize = 32;
 
@@ -114,17 +114,20 @@ impl TaskManager {
             self.check_callback_url(url)?;
         }
         let retry_after = config.poll_interval.get();
-        let refuse = |code, message: &'static str| Fault::new(code, message).with_retry_after(retry_after);
+        let refuse = |code, message: String| {
+            self.registry.metrics.record_limited_request(LimitKind::Tasks);
+            Fault::new(code, message).with_retry_after(retry_after)
+        };
         let max_running = config.max_share.of(config.max_running as usize);
         let of_client = self.running_of_clients.try_hold(new.client, 1, max_running).ok_or_else(|| {
             let text = format!(
                 "The caller has {max_running} running tasks, its share of {} (limits.max_share)",
                 config.max_running
             );
-            Fault::new(FaultCode::RateLimited, text).with_retry_after(retry_after)
+            refuse(FaultCode::RateLimited, text)
         })?;
         let of_all = Arc::clone(&self.running_permits).try_acquire_owned();
-        let of_all = of_all.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running"))?;
+        let of_all = of_all.map_err(|_| refuse(FaultCode::Overloaded, "Too many tasks are running".to_owned()))?;
         let permit = RunPermit { _of_all: of_all, _of_client: of_client };
         let now = OffsetDateTime::now_utc();
         let mut task = new_record(&new, now);
@@ -140,29 +143,46 @@ impl TaskManager {
             size_per_client: config.max_share.of(config.max_size.get()),
             total_size: config.max_size.get(),
         };
-        let mut refusal = self.registry.store.insert(&stored, new.client, limits).await?;
-        for _ in 0..MAX_DELETIONS {
-            if refusal != Some(WriteRefusal::OwnerLimit)
-                || !self.registry.store.delete_ended(&new.owner, config.max_tasks_per_caller / 64 + 1).await?
-            {
-                break;
-            }
-            refusal = self.registry.store.insert(&stored, new.client, limits).await?;
-        }
-        match refusal {
+        match self.insert(&stored, new.client, limits).await? {
             None => {}
-            Some(WriteRefusal::OwnerLimit) => {
-                return Err(refuse(
-                    FaultCode::RateLimited,
-                    "The caller has too many tasks, or too large ones (tasks.max_tasks_per_caller, limits.max_share)",
-                ));
+            Some(TaskRefusal::OwnerLimit) => {
+                let text = "The caller has too many tasks (tasks.max_tasks_per_caller)";
+                return Err(refuse(FaultCode::RateLimited, text.to_owned()));
             }
-            Some(_) => return Err(refuse(FaultCode::Overloaded, "The gateway has too many tasks, or too large ones")),
+            Some(TaskRefusal::ClientLimit) => {
+                let text = "The caller has its share of all tasks, or of their size (limits.max_share)";
+                return Err(refuse(FaultCode::RateLimited, text.to_owned()));
+            }
+            Some(TaskRefusal::TotalLimit) => {
+                let text = "The gateway has too many tasks, or too large ones";
+                return Err(refuse(FaultCode::Overloaded, text.to_owned()));
+            }
         }
         let running = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
         running.push_gateway_event("status", &running.record().to_json(config.poll_interval.get()));
         self.registry.lock_running().insert(running.id(), Arc::clone(&running));
         Ok(running)
+    }
+
+    /// Inserts a task. Deletes the oldest ended tasks of its owner for it, unless other users of the client hold what the
+    /// task needs. Returns why the task was refused.
+    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<TaskRefusal>> {
+        let store = &self.registry.store;
+        let deletions = limits.per_owner / 64 + 1;
+        for round in 0..MAX_DELETIONS {
+            let refusal = store.insert(task, client, limits).await?;
+            let may_help = match refusal {
+                Some(TaskRefusal::OwnerLimit) => true,
+                Some(TaskRefusal::ClientLimit) => {
+                    store.can_make_room(&task.owner, client, limits, deletions * (MAX_DELETIONS - round)).await?
+                }
+                None | Some(TaskRefusal::TotalLimit) => false,
+            };
+            if !may_help || !store.delete_ended(&task.owner, client, deletions).await? {
+                return Ok(refusal);
+            }
+        }
+        store.insert(task, client, limits).await
     }
 
     /// Starts a stream that its caller reads at once and can resume by its id. `None` if resumable streams are turned

@@ -206,6 +206,48 @@ async fn r79_a_running_task_counts_with_its_largest_result_and_an_ended_one_with
 }
 
 #[tokio::test]
+async fn r79_results_are_deleted_for_a_clients_share_only_if_that_suffices() {
+    let config = TaskConfig { max_tasks: 8, max_tasks_per_caller: 4, ..TaskConfig::default() };
+    let (_folder, manager) = manager_with_shares(config).await;
+    let of_client = |user: &str| NewTask { client: ClientKey::new(7), ..new_task(user) };
+    let ended = manager.start_task(of_client("user-1")).await.unwrap();
+    manager.end_and_save(&ended, &TaskOutcome::Canceled).await;
+    let mut running = Vec::new();
+    for user in ["user-2", "user-3", "user-4"] {
+        running.push(manager.start_task(of_client(user)).await.unwrap());
+    }
+    // The share is taken. The first user's result makes room for its next task, and for no task of another user.
+    let fault = manager.start_task(of_client("user-2")).await.map(drop).unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::RateLimited, 429));
+    assert!(fault.message().contains("limits.max_share") && fault.retry_after_secs().is_some(), "{fault}");
+    assert!(manager.registry.store.get(&ended.id()).await.unwrap().is_some());
+    running.push(manager.start_task(of_client("user-1")).await.unwrap());
+    assert!(manager.registry.store.get(&ended.id()).await.unwrap().is_none());
+
+    // Two results are in the way of a task: one user's does not suffice, so it is kept.
+    let size = |text: &str| text.parse::<crate::values::ByteSize>().unwrap();
+    let config = TaskConfig { max_size: size("6MiB"), max_result_size: size("1MiB"), ..TaskConfig::default() };
+    let (_folder, manager) = manager_with_shares(config).await;
+    let mut ended = Vec::new();
+    for user in ["user-1", "user-2"] {
+        let task = manager.start_task(of_client(user)).await.unwrap();
+        manager.end_and_save(&task, &TaskOutcome::Canceled).await;
+        ended.push(task.id());
+    }
+    let _running = [
+        manager.start_task(of_client("user-3")).await.unwrap(),
+        manager.start_task(of_client("user-4")).await.unwrap(),
+    ];
+    let fault = manager.start_task(of_client("user-1")).await.map(drop).unwrap_err();
+    assert!(fault.message().contains("limits.max_share"), "{fault}");
+    for id in &ended {
+        assert!(manager.registry.store.get(id).await.unwrap().is_some());
+    }
+    let metrics = manager.registry.metrics.render().unwrap();
+    assert!(metrics.contains("gatepost_limited_requests_total{limit=\"tasks\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
 async fn r80_one_client_has_its_share_of_resumable_streams() {
     let resume = StreamResumeConfig { max_streams: 2, ..StreamResumeConfig::default() };
     let (_folder, manager) = manager_with_shares(TaskConfig { resume: Some(resume), ..TaskConfig::default() }).await;

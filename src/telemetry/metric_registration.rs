@@ -195,6 +195,8 @@ label! {
         CallerConcurrency "caller-concurrency" "The concurrent calls of a caller.";
         BufferedBodies "bodies" "The memory for callers' bodies, in all or of one caller.";
         WebSockets "websockets" "The open WebSockets, in all or of one caller.";
+        Tasks "tasks" "The running and stored tasks, in all or of one caller.";
+        IdempotencyKeys "idempotency-keys" "The share of one caller of the idempotency keys.";
         LoadShedding "gateway" "Load shedding: the gateway is overloaded.";
     }
 }

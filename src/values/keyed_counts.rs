@@ -41,7 +41,8 @@ impl<K: Copy + Debug + Eq + Hash> KeyedCounts<K> {
     }
 
     /// Returns how many keys hold something.
-    pub fn key_count(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 

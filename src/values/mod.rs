@@ -1,8 +1,8 @@
-//! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths and references to
-//! secrets. Also the formats that several modules read and write: strict JSON, percent-encoding, `Accept`, HTTP dates,
-//! hosts, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what clients hold. And the
-//! secrets that the gateway holds, which are removed from logs and answers. Only [`SecretRef::load`], [`FileStamp::read`]
-//! and [`CertificateValidity::of_file`] do I/O.
+//! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
+//! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
+//! `Accept`, HTTP dates, hosts, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what
+//! clients hold. And the secrets that the gateway holds, which are removed from logs and answers. Only
+//! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
 mod address_range;

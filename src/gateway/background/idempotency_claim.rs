@@ -4,7 +4,7 @@ use crate::{
     fault::{CallProgress, Fault, FaultCode},
     gateway::{call::CallResult, exchange::Exchange, header_names::IDEMPOTENT_REPLAYED, response::CompleteReply},
     idempotency::{FirstCallClaim, FirstOutcome, KeyLookup, KeyedRequest},
-    telemetry::Event,
+    telemetry::{Event, LimitKind},
     values::ClientKey,
 };
 use http::HeaderValue;
@@ -47,8 +47,12 @@ pub(in crate::gateway) async fn claim_key(
 ) -> CallResult<ClaimOutcome> {
     let ScopedKey { owner, client, target, key, digest } = scoped_key;
     let outcome = loop {
-        match exchange.config.idempotency.look_up_or_claim(&KeyedRequest { owner, client, target, key, digest }).await?
-        {
+        let request = KeyedRequest { owner, client, target, key, digest };
+        let lookup = exchange.config.idempotency.look_up_or_claim(&request).await;
+        if lookup.as_ref().is_err_and(|fault| fault.code() == FaultCode::RateLimited) {
+            exchange.gateway.metrics.record_limited_request(LimitKind::IdempotencyKeys);
+        }
+        match lookup? {
             KeyLookup::Claimed(claim) => return Ok(ClaimOutcome::First(claim)),
             KeyLookup::Completed(outcome) => break outcome,
             KeyLookup::InProgress(first_call) => {

@@ -146,14 +146,12 @@ struct ForwardedElement {
 impl ForwardedElement {
     /// Stores a parameter; `None` if it occurs twice, which RFC 7239 §4 forbids. Unknown parameters are ignored.
     fn set(&mut self, name: &str, value: String) -> Option<()> {
-        let slot = match name.to_ascii_lowercase().as_str() {
-            "for" => &mut self.node,
-            "by" => &mut self.by,
-            "proto" => &mut self.proto,
-            "host" => &mut self.host,
-            _ => return Some(()),
-        };
-        slot.replace(value).is_none().then_some(())
+        let known =
+            [("for", &mut self.node), ("by", &mut self.by), ("proto", &mut self.proto), ("host", &mut self.host)];
+        match known.into_iter().find(|(known_name, _)| name.eq_ignore_ascii_case(known_name)) {
+            Some((_, slot)) => slot.replace(value).is_none().then_some(()),
+            None => Some(()),
+        }
     }
 }
 

@@ -91,7 +91,7 @@ fn parse_v1(line: &[u8]) -> Result<Option<SocketAddr>, &'static str> {
     }
     let mut next = || fields.next().ok_or("the version 1 header lacks a field");
     let (source, destination) = (next()?, next()?);
-    let (source_port, destination_port) = (parse_port(next()?)?, parse_port(next()?)?);
+    let (source_port, _) = (parse_port(next()?)?, parse_port(next()?)?);
     let parse = |text: &str| -> Option<IpAddr> {
         match family {
             "TCP4" => text.parse::<Ipv4Addr>().ok().map(IpAddr::from),
@@ -99,18 +99,17 @@ fn parse_v1(line: &[u8]) -> Result<Option<SocketAddr>, &'static str> {
             _ => None,
         }
     };
-    let (Some(source), Some(_), Some(_), None) = (parse(source), parse(destination), destination_port, fields.next())
-    else {
+    let (Some(source), Some(_), None) = (parse(source), parse(destination), fields.next()) else {
         return Err("the version 1 header is not valid");
     };
-    Ok(source_port.map(|port| SocketAddr::new(source.to_canonical(), port)))
+    Ok(Some(SocketAddr::new(source.to_canonical(), source_port)))
 }
 
 /// Parses a port in digits without leading zeros.
-fn parse_port(text: &str) -> Result<Option<u16>, &'static str> {
+fn parse_port(text: &str) -> Result<u16, &'static str> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     match text.parse() {
-        Ok(port) if is_decimal => Ok(Some(port)),
+        Ok(port) if is_decimal => Ok(port),
         _ => Err("the version 1 header has an invalid port"),
     }
 }

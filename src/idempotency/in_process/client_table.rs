@@ -81,9 +81,11 @@ impl ClientTable {
         oldest(&self.with_response, client)
     }
 
-    /// Returns the oldest completed call of the client that has the most keys.
-    pub(super) fn oldest_completion_of_largest(&self) -> Option<u64> {
-        self.by_keys.iter().rev().take(MAX_VISITED).find_map(|(_, client)| self.oldest_completion(*client))
+    /// Returns the oldest completed call of the client that has the most keys, of those that have at least as many as
+    /// `client`.
+    pub(super) fn oldest_completion_of_largest(&self, client: ClientKey) -> Option<u64> {
+        let at_least = (self.keys_of(client), ClientKey::new(0));
+        self.by_keys.range(at_least..).rev().take(MAX_VISITED).find_map(|(_, largest)| self.oldest_completion(*largest))
     }
 
     /// Returns the oldest stored response of the client that has the most bytes.

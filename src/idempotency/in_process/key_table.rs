@@ -191,7 +191,7 @@ impl KeyTable {
         }
         while self.size + bytes > max_size && self.drop_response(self.clients.oldest_response_of_largest()) {}
         while self.entries.len() + entries > max_keys || self.size + bytes > max_size {
-            if entries == 0 || !self.remove_completed(self.clients.oldest_completion_of_largest()) {
+            if entries == 0 || !self.remove_completed(self.clients.oldest_completion_of_largest(client)) {
                 return Err(KeyRefusal::TooManyInProgress);
             }
         }

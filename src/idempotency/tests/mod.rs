@@ -210,6 +210,20 @@ fn r45_a_callers_calls_in_progress_leave_room_for_those_of_others() {
 }
 
 #[test]
+fn r45_a_caller_drops_no_key_of_one_that_has_fewer() {
+    let store = fixture(&IdempotencyConfig { max_keys: 6, ..config() });
+    complete_of(&store, 2, "payment", "done");
+    let _running = ["one", "two", "three"].map(|key| claim_of(&store, 1, key).unwrap());
+    let _others = ["four", "five"].map(|key| claim_of(&store, 3, key).unwrap());
+    assert_eq!(claim_of(&store, 1, "four").unwrap_err().code(), FaultCode::Overloaded);
+    assert_eq!(claim_of(&store, 3, "six").unwrap_err().code(), FaultCode::Overloaded);
+    assert!(matches!(claim_of(&store, 2, "payment").unwrap(), KeyLookup::Completed(FirstOutcome::Response { .. })));
+    // A caller that has no key yet takes the place of a completed call.
+    assert!(matches!(claim_of(&store, 4, "first").unwrap(), KeyLookup::Claimed(_)));
+    assert!(matches!(claim_of(&store, 1, "one").unwrap(), KeyLookup::InProgress(_)));
+}
+
+#[test]
 fn expired_entries_are_dropped() {
     let store = fixture(&config());
     ready(claim(&store, "k", "a").complete(response("done")));

@@ -9,5 +9,5 @@ mod task_store;
 
 pub(super) use postgres_tasks::PostgresTaskStore;
 pub(super) use sqlite_tasks::SqliteTaskStore;
-pub(super) use task_sql::{CLIENTS_AND_SIZES, TABLES};
-pub use task_store::{StoredTask, TaskLimits, TaskStore};
+pub(super) use task_sql::{CLIENT_COUNTS, CLIENTS_AND_SIZES, TABLES};
+pub use task_store::{StoredTask, TaskLimits, TaskRefusal, TaskStore};

@@ -2,18 +2,16 @@
 
 use super::{
     task_sql::{
-        CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT,
-        RECORD_CALLBACK_ATTEMPT, RECORD_END, RECORD_SIZE, RECOUNT, SELECT_ENDED, SELECT_EXPIRED, SELECT_ORPHANS,
-        SELECT_RUNNING, SELECT_TASK,
+        CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, DELETE_IDLE_CLIENTS, INCREMENT_CLIENT_COUNT,
+        INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT, RECORD_CALLBACK_ATTEMPT, RECORD_CLIENT_SIZE, RECORD_END, RECORD_SIZE,
+        RECOUNT, RECOUNT_CLIENT, RECOUNT_CLIENTS, SELECT_ENDED, SELECT_ENDED_IF_SUFFICIENT, SELECT_EXPIRED,
+        SELECT_ORPHANS, SELECT_RUNNING, SELECT_TASK,
     },
-    task_store::{StoredTask, TaskLimits, TaskStore},
+    task_store::{StoredTask, TaskLimits, TaskRefusal, TaskStore},
 };
 use crate::{
     fault::Result,
-    store::{
-        document_sql::{SqlValue, from_micros, to_i64, to_micros},
-        document_store::WriteRefusal,
-    },
+    store::document_sql::{SqlValue, from_micros, to_i64, to_micros},
     values::ClientKey,
 };
 use std::{fmt, sync::Arc};
@@ -28,7 +26,7 @@ pub(super) struct TaskStatement {
     pub(super) sql: &'static str,
     pub(super) values: Vec<SqlValue>,
     /// Refusal that rolls the transaction back if the statement changes no row.
-    pub(super) refusal: Option<WriteRefusal>,
+    pub(super) refusal: Option<TaskRefusal>,
 }
 
 fn statement(sql: &'static str, values: Vec<SqlValue>) -> TaskStatement {
@@ -48,7 +46,7 @@ pub(super) struct TransactionRows {
 pub(super) enum TransactionOutcome {
     Committed(TransactionRows),
     /// Rolled back, because a statement changed no row.
-    Refused(WriteRefusal),
+    Refused(TaskRefusal),
 }
 
 /// A database engine: executes statements in one transaction.
@@ -71,7 +69,7 @@ pub(super) trait SqlEngine: fmt::Debug + Send + Sync {
 
 #[async_trait::async_trait]
 impl<E: SqlEngine> TaskStore for E {
-    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<WriteRefusal>> {
+    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<TaskRefusal>> {
         let reserved_size = || SqlValue::Number(to_i64(limits.reserved_size));
         let count_values =
             vec![SqlValue::Number(limits.total.into()), reserved_size(), SqlValue::Number(to_i64(limits.total_size))];
@@ -83,14 +81,20 @@ impl<E: SqlEngine> TaskStore for E {
             due_value(task),
             text_value(&task.record),
             SqlValue::Number(limits.per_owner.into()),
-            SqlValue::Number(client.to_database_number()),
+            client_value(client),
+            reserved_size(),
+        ];
+        let client_count_values = vec![
+            client_value(client),
             reserved_size(),
             SqlValue::Number(limits.per_client.into()),
             SqlValue::Number(to_i64(limits.size_per_client)),
         ];
+        let limited = |sql, values, refusal| TaskStatement { refusal: Some(refusal), ..statement(sql, values) };
         let statements = vec![
-            TaskStatement { refusal: Some(WriteRefusal::TotalLimit), ..statement(INCREMENT_COUNT, count_values) },
-            TaskStatement { refusal: Some(WriteRefusal::OwnerLimit), ..statement(INSERT_TASK, values) },
+            limited(INCREMENT_COUNT, count_values, TaskRefusal::TotalLimit),
+            limited(INCREMENT_CLIENT_COUNT, client_count_values, TaskRefusal::ClientLimit),
+            limited(INSERT_TASK, values, TaskRefusal::OwnerLimit),
         ];
         Ok(match self.run(statements).await? {
             TransactionOutcome::Committed(_) => None,
@@ -98,15 +102,38 @@ impl<E: SqlEngine> TaskStore for E {
         })
     }
 
-    async fn delete_ended(&self, owner: &Arc<str>, limit: u32) -> Result<bool> {
+    async fn delete_ended(&self, owner: &Arc<str>, client: ClientKey, limit: u32) -> Result<bool> {
         // For a caller without deletable tasks, nothing is locked or counted.
         if self.run_infallible(vec![statement(SELECT_ENDED, vec![text_value(owner)])]).await?.tasks.is_empty() {
             return Ok(false);
         }
         let values = vec![text_value(owner), SqlValue::Number(limit.into())];
-        let statements =
-            vec![statement(LOCK_COUNT, Vec::new()), statement(DELETE_ENDED, values), statement(RECOUNT, Vec::new())];
+        let statements = vec![
+            statement(LOCK_COUNT, Vec::new()),
+            statement(DELETE_ENDED, values),
+            statement(RECOUNT_CLIENT, vec![client_value(client)]),
+            statement(RECOUNT, Vec::new()),
+        ];
         self.run_infallible(statements).await.map(|_| true)
+    }
+
+    async fn can_make_room(
+        &self,
+        owner: &Arc<str>,
+        client: ClientKey,
+        limits: TaskLimits,
+        deletions: u32,
+    ) -> Result<bool> {
+        let values = vec![
+            text_value(owner),
+            client_value(client),
+            SqlValue::Number(deletions.into()),
+            SqlValue::Number(limits.per_client.into()),
+            SqlValue::Number(to_i64(limits.reserved_size)),
+            SqlValue::Number(to_i64(limits.size_per_client)),
+        ];
+        let rows = self.run_infallible(vec![statement(SELECT_ENDED_IF_SUFFICIENT, values)]).await?;
+        Ok(rows.count > 0)
     }
 
     async fn record_end(&self, task: &StoredTask) -> Result<bool> {
@@ -117,8 +144,15 @@ impl<E: SqlEngine> TaskStore for E {
             text_value(&task.record),
             SqlValue::Number(to_i64(task.record.len())),
         ];
-        let size_values = vec![text_value(&task.id), SqlValue::Number(to_i64(task.record.len()))];
-        let statements = vec![statement(RECORD_SIZE, size_values), statement(RECORD_END, values)];
+        let size_values = || vec![text_value(&task.id), SqlValue::Number(to_i64(task.record.len()))];
+        // A statement that waits for the lock reads what was there before it waited, so the lock is a statement of its
+        // own.
+        let statements = vec![
+            statement(LOCK_COUNT, Vec::new()),
+            statement(RECORD_SIZE, size_values()),
+            statement(RECORD_CLIENT_SIZE, size_values()),
+            statement(RECORD_END, values),
+        ];
         Ok(self.run_infallible(statements).await?.count > 0)
     }
 
@@ -178,6 +212,8 @@ impl<E: SqlEngine> TaskStore for E {
         let statements = vec![
             statement(LOCK_COUNT, Vec::new()),
             statement(DELETE_EXPIRED, delete_values),
+            statement(RECOUNT_CLIENTS, Vec::new()),
+            statement(DELETE_IDLE_CLIENTS, Vec::new()),
             statement(RECOUNT, Vec::new()),
         ];
         self.run_infallible(statements).await?;
@@ -187,6 +223,10 @@ impl<E: SqlEngine> TaskStore for E {
 
 fn text_value(text: &Arc<str>) -> SqlValue {
     SqlValue::Text(Arc::clone(text))
+}
+
+fn client_value(client: ClientKey) -> SqlValue {
+    SqlValue::Number(client.to_database_number())
 }
 
 fn due_value(task: &StoredTask) -> SqlValue {

@@ -23,19 +23,43 @@ pub(in crate::store) const CLIENTS_AND_SIZES: &str = "
     alter table gatepost_task_count add column size bigint not null default 0;
 ";
 
+/// The number and size of the tasks of each client, as a step of the schema migrations: one client may have so many that
+/// a start cannot count them.
+pub(in crate::store) const CLIENT_COUNTS: &str = "
+    create table gatepost_task_clients (client bigint primary key, tasks bigint not null, size bigint not null);
+    insert into gatepost_task_clients
+        select client, count(*), sum(size) from gatepost_tasks where client is not null group by client;
+";
+
 pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count
     set tasks = tasks + 1, size = size + cast($2 as bigint)
     where tasks < cast($1 as bigint) and size + cast($2 as bigint) <= cast($3 as bigint)";
+/// Statements that change `gatepost_task_clients` hold the lock of the one row of `gatepost_task_count`.
+pub(super) const INCREMENT_CLIENT_COUNT: &str = "insert into gatepost_task_clients (client, tasks, size)
+    select cast($1 as bigint), 1, cast($2 as bigint) where cast($2 as bigint) <= cast($4 as bigint)
+    on conflict (client) do update
+    set tasks = gatepost_task_clients.tasks + 1, size = gatepost_task_clients.size + excluded.size
+    where gatepost_task_clients.tasks < cast($3 as bigint)
+        and gatepost_task_clients.size + excluded.size <= cast($4 as bigint)";
 pub(super) const INSERT_TASK: &str = "insert into gatepost_tasks
     (id, owner, keeper, open, expires, due, record, client, size)
     select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
         cast($6 as text), cast($8 as bigint), cast($9 as bigint)
-    where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)
-        and (select count(*) < cast($10 as bigint)
-            and coalesce(sum(size), 0) + cast($9 as bigint) <= cast($11 as bigint)
-            from gatepost_tasks where client = cast($8 as bigint))";
+    where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
 pub(super) const SELECT_ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
     where owner = $1 and open = 0 and due is null limit 1";
+/// Returns an ended task of the owner if its client has room for one more task without the oldest of the owner's.
+pub(super) const SELECT_ENDED_IF_SUFFICIENT: &str =
+    "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
+    where owner = $1 and open = 0 and due is null and exists (
+        select 1 from gatepost_task_clients as held,
+            (select count(*) as tasks, coalesce(sum(size), 0) as size from (
+                select size from gatepost_tasks
+                where owner = $1 and client = $2 and open = 0 and due is null order by expires limit $3) as oldest
+            ) as freed
+        where held.client = $2 and held.tasks - freed.tasks < cast($4 as bigint)
+            and held.size - freed.size + cast($5 as bigint) <= cast($6 as bigint))
+    limit 1";
 pub(super) const DELETE_ENDED: &str = "delete from gatepost_tasks where id in (
     select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
 pub(super) const RECORD_END: &str =
@@ -43,6 +67,9 @@ pub(super) const RECORD_END: &str =
 /// Replaces the size that a running task reserves in the total by the size of its record.
 pub(super) const RECORD_SIZE: &str = "update gatepost_task_count set size = size + coalesce(
     (select cast($2 as bigint) - size from gatepost_tasks where id = cast($1 as text) and open = 1), 0)";
+pub(super) const RECORD_CLIENT_SIZE: &str = "update gatepost_task_clients set size = size +
+    (select cast($2 as bigint) - size from gatepost_tasks where id = cast($1 as text) and open = 1)
+    where client = (select client from gatepost_tasks where id = cast($1 as text) and open = 1)";
 pub(super) const SELECT_TASK: &str =
     "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
 pub(super) const RECORD_CALLBACK_ATTEMPT: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
@@ -61,3 +88,12 @@ pub(super) const DELETE_EXPIRED: &str = "delete from gatepost_tasks
     where id in (select id from gatepost_tasks where expires <= $1 limit $2)";
 pub(super) const RECOUNT: &str = "update gatepost_task_count set tasks = (select count(*) from gatepost_tasks),
     size = (select coalesce(sum(size), 0) from gatepost_tasks)";
+pub(super) const RECOUNT_CLIENT: &str = "update gatepost_task_clients set
+    tasks = (select count(*) from gatepost_tasks where client = $1),
+    size = (select coalesce(sum(size), 0) from gatepost_tasks where client = $1) where client = $1";
+pub(super) const RECOUNT_CLIENTS: &str = "update gatepost_task_clients set tasks = counted.tasks, size = counted.size
+    from (select client, count(*) as tasks, sum(size) as size from gatepost_tasks group by client) as counted
+    where gatepost_task_clients.client = counted.client
+        and (gatepost_task_clients.tasks <> counted.tasks or gatepost_task_clients.size <> counted.size)";
+pub(super) const DELETE_IDLE_CLIENTS: &str = "delete from gatepost_task_clients where not exists (
+    select 1 from gatepost_tasks where gatepost_tasks.client = gatepost_task_clients.client)";

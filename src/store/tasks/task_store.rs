@@ -1,6 +1,6 @@
 //! The trait of a task store, and the tasks that pass through it.
 
-use crate::{fault::Result, store::document_store::WriteRefusal, values::ClientKey};
+use crate::{fault::Result, values::ClientKey};
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
 
@@ -19,6 +19,17 @@ pub struct TaskLimits {
     pub size_per_client: usize,
     /// The size in bytes of all tasks.
     pub total_size: usize,
+}
+
+/// Why a task was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskRefusal {
+    /// The owner has its maximum number of tasks.
+    OwnerLimit,
+    /// The client has its maximum number or size of tasks.
+    ClientLimit,
+    /// The store has the maximum number or size of tasks.
+    TotalLimit,
 }
 
 /// A stored task.
@@ -48,14 +59,26 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `Overloaded` when the store cannot be reached or is too busy, as for every method below.
-    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<WriteRefusal>>;
+    async fn insert(&self, task: &StoredTask, client: ClientKey, limits: TaskLimits) -> Result<Option<TaskRefusal>>;
 
-    /// Deletes at most `limit` ended tasks of `owner` without a pending callback, the oldest first. Returns whether
-    /// there were any.
+    /// Deletes at most `limit` ended tasks of `owner`, who is a user of `client`, without a pending callback, the oldest
+    /// first. Returns whether there were any.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn delete_ended(&self, owner: &Arc<str>, limit: u32) -> Result<bool>;
+    async fn delete_ended(&self, owner: &Arc<str>, client: ClientKey, limit: u32) -> Result<bool>;
+
+    /// Whether `client` has room for one more task once `deletions` ended tasks of `owner` are deleted.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn can_make_room(
+        &self,
+        owner: &Arc<str>,
+        client: ClientKey,
+        limits: TaskLimits,
+        deletions: u32,
+    ) -> Result<bool>;
 
     /// Writes how a task ended, unless it has ended already. Returns whether it was written.
     ///

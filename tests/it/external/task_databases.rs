@@ -9,9 +9,16 @@ use crate::{
     },
     tasks::{call_with_prefer, request_as, task_path, wait_for_status},
 };
+use futures_util::future::join_all;
+use gatepost::{
+    store::{StoreLocation, StoredTask, TaskLimits, TaskRefusal, TaskStore, open_tasks},
+    values::ClientKey,
+};
 use rustix::process::Signal;
 use serde_json::json;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+use tempfile::TempDir;
+use time::OffsetDateTime;
 
 #[tokio::test]
 async fn r79_gateways_with_one_database_share_tasks_and_fail_those_of_a_dead_gateway() {
@@ -99,4 +106,114 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
         }
     }
     assert_eq!(silent.aborted_responses(), 0, "no response was aborted");
+}
+
+const LIMITS: TaskLimits = TaskLimits {
+    per_owner: 4,
+    per_client: 6,
+    total: 100,
+    reserved_size: 1_000,
+    size_per_client: 6_000,
+    total_size: 100_000,
+};
+
+const CLIENT: ClientKey = ClientKey::new(7);
+
+fn task(owner: &str, id: &str) -> StoredTask {
+    StoredTask {
+        id: id.into(),
+        owner: owner.into(),
+        gateway_id: "gateway".into(),
+        is_running: true,
+        expires: OffsetDateTime::now_utc() + Duration::from_secs(3_600),
+        callback_due: None,
+        record: "x".repeat(100).into(),
+    }
+}
+
+async fn open(location: &StoreLocation) -> Arc<dyn TaskStore> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    open_tasks(location).await.unwrap()
+}
+
+fn database(address: &str) -> StoreLocation {
+    StoreLocation::Database { address: address.parse().unwrap(), authorities: None }
+}
+
+#[tokio::test]
+async fn r79_the_limits_of_owner_client_and_store_are_refusals_of_their_own_in_both_databases() {
+    let folder = TempDir::new().unwrap();
+    let mut server = Postgres::start().await;
+    let locations = [StoreLocation::File(folder.path().join("tasks.db")), database(&server.create_database().await)];
+    for location in &locations {
+        let store = open(location).await;
+        let insert = async |owner: &str, id: &str| store.insert(&task(owner, id), CLIENT, LIMITS).await.unwrap();
+        for (owner, id) in [("one", "a"), ("one", "b"), ("one", "c"), ("one", "d")] {
+            assert_eq!(insert(owner, id).await, None);
+        }
+        assert_eq!(insert("one", "e").await, Some(TaskRefusal::OwnerLimit));
+        assert_eq!(insert("two", "e").await, None, "a refused task counts for no client");
+        assert_eq!(insert("two", "f").await, None);
+        assert_eq!(insert("three", "g").await, Some(TaskRefusal::ClientLimit));
+        let other = ClientKey::new(8);
+        assert_eq!(store.insert(&task("four", "h"), other, LIMITS).await.unwrap(), None);
+        let full = TaskLimits { total: 7, ..LIMITS };
+        assert_eq!(store.insert(&task("four", "i"), other, full).await.unwrap(), Some(TaskRefusal::TotalLimit));
+
+        // Ended tasks count with their own size: 6 tasks, and 4200 bytes of 6000.
+        let owners: [Arc<str>; 2] = ["one".into(), "three".into()];
+        let can_make_room = async |owner: &Arc<str>, limits: TaskLimits, deletions: u32| {
+            store.can_make_room(owner, CLIENT, limits, deletions).await.unwrap()
+        };
+        assert!(!can_make_room(&owners[0], LIMITS, 10).await, "no task has ended");
+        assert!(store.record_end(&task("one", "a")).await.unwrap());
+        assert!(store.record_end(&task("one", "b")).await.unwrap());
+        assert!(!store.record_end(&task("one", "b")).await.unwrap());
+        assert!(can_make_room(&owners[0], LIMITS, 1).await && !can_make_room(&owners[1], LIMITS, 10).await);
+        let smaller = TaskLimits { size_per_client: 5_000, ..LIMITS };
+        assert!(!can_make_room(&owners[0], smaller, 1).await && can_make_room(&owners[0], smaller, 2).await);
+        let fewer = TaskLimits { per_client: 5, ..LIMITS };
+        assert!(!can_make_room(&owners[0], fewer, 1).await && can_make_room(&owners[0], fewer, 2).await);
+        assert_eq!(insert("three", "g").await, Some(TaskRefusal::ClientLimit), "nothing was deleted");
+        assert!(store.delete_ended(&owners[0], CLIENT, 1).await.unwrap());
+        assert!(store.get("a").await.unwrap().is_none() && store.get("b").await.unwrap().is_some());
+        assert_eq!(insert("three", "g").await, None);
+        assert_eq!(insert("three", "j").await, Some(TaskRefusal::ClientLimit));
+
+        // The task that expires is the client's, so that the client may have another one.
+        let mut expired = task("two", "f");
+        expired.expires = OffsetDateTime::now_utc() - Duration::from_secs(1);
+        assert!(store.record_end(&expired).await.unwrap());
+        assert!(store.delete_expired(OffsetDateTime::now_utc()).await.unwrap());
+        assert_eq!(insert("three", "j").await, None);
+        assert_eq!(insert("three", "k").await, Some(TaskRefusal::ClientLimit));
+    }
+}
+
+/// Two gateways that end a task at once wait for the same lock.
+#[tokio::test]
+async fn r79_a_task_that_two_gateways_end_at_once_releases_its_reservation_once() {
+    let mut server = Postgres::start().await;
+    let address = server.create_database().await;
+    let location = database(&address);
+    let stores = [open(&location).await, open(&location).await];
+    for id in ["a", "b"] {
+        assert_eq!(stores[0].insert(&task("one", id), CLIENT, LIMITS).await.unwrap(), None);
+    }
+    let is_locked = "do $$ begin perform 1 from pg_locks where not granted; if not found then \
+        raise exception 'nobody waits'; end if; end $$";
+    let lock = format!("begin; update gatepost_task_count set tasks = tasks; select pg_sleep(2); {is_locked}; commit");
+    let ended = task("one", "a");
+    let (_, outcomes) = tokio::join!(server.run_sql(&address, &lock), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        join_all(stores.iter().map(|store| store.record_end(&ended))).await
+    });
+    assert_eq!(outcomes.into_iter().filter(|outcome| *outcome.as_ref().unwrap()).count(), 1);
+    for table in ["gatepost_task_count", "gatepost_task_clients"] {
+        let check = format!(
+            "do $$ begin perform 1 from {table} where tasks = 2 and size = 1100; if not found then \
+            raise exception 'the size in {table} is wrong'; end if; end $$"
+        );
+        server.run_sql(&address, &check).await;
+    }
 }
