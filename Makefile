@@ -17,7 +17,7 @@ TEST_LIMIT ?= 45m
 # Additional options of the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test test-unit check loadtest pgo counts renew-counts bench fmt
+.PHONY: demo test test-unit check loadtest pgo counts renew-counts bench fmt fuzz
 
 # The gateway with three agents on loopback, a new API key, and curl commands to paste.
 demo:
@@ -104,3 +104,10 @@ renew-counts:
 
 fmt:
 	$(CARGO) fmt --all
+
+# Fuzzes every parser of bytes from elsewhere, FUZZ_SECONDS (300) each; TARGETS="agent_uri config" names some. It needs no
+# nightly compiler, and is not part of `make check`, which runs the corpora once.
+fuzz:
+	@tests/setup $(BUILD_NEEDS)
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked --debug cargo-fuzz
+	@tests/fuzz/run $(TARGETS)

@@ -54,6 +54,8 @@ pub mod contract;
 pub mod demo;
 pub mod directory;
 pub mod fault;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod gateway;
 pub mod http_server;
 pub mod idempotency;

@@ -16,6 +16,8 @@ mod caller;
 mod caller_patterns;
 mod challenges;
 mod config;
+#[cfg(any(test, fuzzing))]
+pub use bearer::fuzz;
 mod grants;
 mod header_name;
 mod mtls;

@@ -15,6 +15,8 @@ mod delegation;
 mod directory_handler;
 mod exchange;
 mod forwarded_query;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod gateway_state;
 mod header_names;
 mod path_router;

@@ -8,6 +8,8 @@ mod agent_presence;
 mod agent_session;
 mod config;
 mod deduplication;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod merge_instruction;
 mod mqtt_topic;
 mod payload;

@@ -14,6 +14,8 @@ mod embedded;
 mod endpoint_rules;
 mod feed;
 mod file_feed;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod http_feed;
 mod ingest;
 mod ingest_worker;

@@ -6,6 +6,8 @@ mod callback;
 mod config;
 mod event_buffer;
 mod event_reader;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod maintenance;
 mod running_task;
 mod sse_splitter;

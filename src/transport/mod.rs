@@ -39,6 +39,8 @@ pub use config::{
 pub use credential_destinations::CredentialDestinations;
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{HeaderMutations, build_forwarded, filter_reply_headers};
+#[cfg(any(test, fuzzing))]
+pub use mqtt::fuzz;
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
 pub use session_affinity::stable_hash;

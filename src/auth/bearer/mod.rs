@@ -6,6 +6,8 @@ mod bearer_authenticators;
 mod bearer_token;
 mod caller_mapper;
 mod claims;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod introspection_authenticator;
 mod jwks;
 mod jwt_authenticator;

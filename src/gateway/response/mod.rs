@@ -5,6 +5,8 @@ mod browser_safety;
 mod complete_reply;
 mod error_events;
 mod event_boundaries;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod media_types;
 mod reply_validation;
 mod reported_agent_card;

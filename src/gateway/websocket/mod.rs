@@ -4,6 +4,8 @@
 
 mod caller_message;
 mod config;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod handshake;
 mod message_calls;
 mod message_memory;

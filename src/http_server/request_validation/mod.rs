@@ -4,6 +4,8 @@
 //! This module knows nothing of agents, callers or rates, and allocates only to refuse a request.
 
 mod chunked_framing;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod header_field;
 mod http1_head;
 mod http2_head;

@@ -11,6 +11,8 @@ mod agent_uri_descriptor;
 mod crawler;
 mod document_shape;
 mod entry_classifier;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod json_members;
 mod linked_documents;
 mod list_parser;
