@@ -5,6 +5,7 @@ use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
     gateway::{CorsPolicy, ErrorDetails},
+    registry::EndpointRules,
     transport::{LocalRuntimeConfig, UpstreamClient},
     values::Glob,
 };
@@ -16,6 +17,7 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
         let hint = "name a file, a folder or a registry, or add the section registry";
         problems.push(format!("agents.sources: is empty ({hint})"));
     }
+    problems.extend(prefix_problems("agents", EndpointRules::problems(&file.agents.sources, file.registry.as_ref())));
     for (at, listener) in file.listeners.iter().enumerate() {
         problems.extend(prefix_problems(&format!("listeners[{at}]"), listener.problems()));
     }

@@ -28,7 +28,7 @@ impl GatewayAdminState {
 
     pub(super) fn set_draining(&self) {
         self.draining.store(true, Relaxed);
-        self.gateway.metrics.set_ready(false);
+        self.gateway.catalogue.report_draining();
     }
 
     pub(super) fn clear_config_problems(&self) {

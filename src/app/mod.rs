@@ -79,8 +79,6 @@ pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
         let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
         running.print_addresses();
         let service_manager = ServiceManager::from_environment(take_over);
-        service_manager.notify_ready();
-        service_manager.start_watchdog();
         run_until_stopped(running, config, &service_manager).await
     });
     // Does not wait for blocking tasks: a blocked read of a file must not keep the process from exiting.

@@ -4,7 +4,7 @@ use crate::{
     config::GatewayConfig,
     gateway::Route,
     net::{self, AddressPolicy},
-    registry::{self, Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, SourceConfig},
+    registry::{self, Catalogue, EmbeddedRegistry, OnDemandCatalogue, SourceConfig},
 };
 use std::sync::Arc;
 
@@ -22,10 +22,6 @@ pub(super) fn open_on_demand_registries(
     policy: &Arc<AddressPolicy>,
     catalogue: &Arc<Catalogue<Route>>,
 ) -> Result<OnDemandRegistries, Vec<String>> {
-    let problems = EndpointRules::problems(&file.agents.sources, file.registry.as_ref());
-    if !problems.is_empty() {
-        return Err(problems);
-    }
     let lookups = registry::open_lookups(&file.agents.sources, &file.network, policy)?;
     let max_bytes = file.contract.schema_limits().per_source;
     let catalogue = lookups

@@ -14,7 +14,8 @@ use tokio::{
 /// Interval of file checks and of the removal of idle state.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until SIGTERM or SIGINT, or until a second process has taken over the listeners. Then drains the calls.
+/// Tells the service manager that the process serves, and runs until SIGTERM or SIGINT, or until a second process has
+/// taken over the listeners. Then drains the calls.
 ///
 /// # Errors
 /// Signal handlers cannot be installed.
@@ -26,6 +27,9 @@ pub async fn run_until_stopped(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let hangup = signal(SignalKind::hangup())?;
+    // The service manager may send signals from now on.
+    service_manager.notify_ready();
+    service_manager.start_watchdog();
     // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
     // and a reload in progress must not delay the shutdown.
     let reason = tokio::select! {
@@ -55,21 +59,22 @@ async fn run_maintenance(
 ) -> Infallible {
     let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut loaded_identity = FileStamp::read(config);
+    let mut loaded_stamp = running.startup_config_stamp;
     loop {
-        let identity = tokio::select! {
+        let is_requested = tokio::select! {
             _ = hangup.recv() => {
                 running.assembly.gateway.access_log.reopen();
-                loaded_identity = None;
-                FileStamp::read(config)
+                true
             }
             _ = tick.tick() => {
                 run_periodic_tasks(running).await;
-                FileStamp::read(config)
+                false
             }
         };
-        if identity.is_some() && identity != loaded_identity {
-            loaded_identity = identity;
+        let stamp = FileStamp::read(config);
+        // A file that is absent for a moment is being replaced; a requested reload reports it.
+        if is_requested || (stamp.is_some() && stamp != loaded_stamp) {
+            loaded_stamp = stamp;
             service_manager.notify_reloading();
             let succeeded = reload(running, config).await;
             service_manager.notify_reloaded(succeeded);

@@ -5,6 +5,7 @@ use crate::{
     admin,
     config::{GatewayConfig, LoadedConfig},
     http_server::{self, HttpServer, listener_handover},
+    values::FileStamp,
 };
 use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
@@ -28,6 +29,8 @@ pub struct RunningGateway {
     pub(super) admin_state: Arc<GatewayAdminState>,
     /// Configuration at startup, which stays in force for the settings that a reload does not change.
     pub(super) startup_config: GatewayConfig,
+    /// The stamp of the configuration file that was read at startup.
+    pub(super) startup_config_stamp: Option<FileStamp>,
     /// The drain timeout, which follows the timeouts of agents unless it is set.
     drain_timeout: Mutex<Duration>,
     admin: AdminSocket,
@@ -88,8 +91,7 @@ impl RunningGateway {
             let read = tokio::task::spawn_blocking(move || limits.reload_quotas()).await?;
             read.map_err(|why| anyhow!("quota handover failed: limits.{why}"))?;
         }
-        let connections = file.connections.clone().with_share_of_address(file.limits.max_share);
-        let server = HttpServer::start(listeners, connections, gateway, &gateway.metrics)?;
+        let server = HttpServer::start(listeners, file.connection_limits(), gateway, &gateway.metrics)?;
         // Documents must not make the gateway call itself or its admin listener.
         assembly.policy.load().set_own_listeners([server.addresses(), &[admin.address]].concat());
         let admin_state = Arc::new(GatewayAdminState::new(gateway));
@@ -113,6 +115,7 @@ impl RunningGateway {
         Ok(Self {
             server,
             admin_state,
+            startup_config_stamp: loaded.file_stamp,
             startup_config: loaded.config,
             drain_timeout,
             admin,
@@ -124,8 +127,7 @@ impl RunningGateway {
     /// Follows the timeouts of agents in a changed configuration, unless the drain timeout was set at the start.
     pub(super) fn update_drain_timeout(&self, config: &GatewayConfig) {
         if self.startup_config.shutdown.drain_timeout.is_none() {
-            let shutdown = self.startup_config.shutdown.clone();
-            *self.drain_timeout.lock() = GatewayConfig { shutdown, ..config.clone() }.drain_timeout();
+            *self.drain_timeout.lock() = config.default_drain_timeout();
         }
     }
 

@@ -108,14 +108,24 @@ impl GatewayConfig {
 
     /// Returns how long calls in flight may take to finish after SIGTERM.
     pub fn drain_timeout(&self) -> Duration {
-        self.shutdown.drain_timeout.map_or_else(|| self.longest_call() + DRAIN_MARGIN, ConfigDuration::get)
+        self.shutdown.drain_timeout.map_or_else(|| self.default_drain_timeout(), ConfigDuration::get)
+    }
+
+    /// Returns the drain timeout of a configuration that sets none.
+    pub fn default_drain_timeout(&self) -> Duration {
+        self.longest_call() + DRAIN_MARGIN
+    }
+
+    /// Returns the limits of callers' connections, where those of one address are its share unless they are set.
+    pub fn connection_limits(&self) -> http_server::ConnectionLimits {
+        self.connections.clone().with_share_of_address(self.limits.max_share)
     }
 
     /// Returns the sections whose settings differ from `startup` and take effect at the next start only.
     pub fn changed_startup_sections(&self, startup: &Self) -> Vec<&'static str> {
         let unchanged = [
             ("listeners", self.listeners == startup.listeners),
-            ("connections", self.connections == startup.connections),
+            ("connections", self.connection_limits() == startup.connection_limits()),
             ("admin", self.admin == startup.admin),
             ("access_log", self.access_log == startup.access_log),
             ("shutdown", self.shutdown == startup.shutdown),

@@ -19,6 +19,7 @@ pub use gateway_config::{
 };
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 
+use crate::values::FileStamp;
 use std::path::Path;
 use yaml_text::ConfigText;
 
@@ -27,6 +28,8 @@ use yaml_text::ConfigText;
 pub struct LoadedConfig {
     /// The settings.
     pub config: GatewayConfig,
+    /// The stamp of the file before it was read: a change during the start is noticed afterwards. `None` for a text.
+    pub file_stamp: Option<FileStamp>,
     config_text: ConfigText,
 }
 
@@ -36,12 +39,13 @@ impl LoadedConfig {
     /// # Errors
     /// Every problem of form, each with its path and line.
     pub fn read(path: &Path) -> Result<Self, ConfigProblems> {
+        let file_stamp = FileStamp::read(path);
         let text = config_file::read_text(path)?;
         let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         let to_lossy_string = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
         let environment = std::env::vars_os().map(|(name, value)| (to_lossy_string(name), to_lossy_string(value)));
-        Self::parse(&text, &folder.unwrap_or_default(), environment)
+        Ok(Self { file_stamp, ..Self::parse(&text, &folder.unwrap_or_default(), environment)? })
     }
 
     /// Parses `text`, and resolves its relative paths against `folder`.
@@ -59,7 +63,7 @@ impl LoadedConfig {
             tracing::warn!("configuration key has a former name: {warning}");
         }
         match deserialization::deserialize(&config_text, folder) {
-            Ok(file) => Ok(Self { config: file, config_text }),
+            Ok(file) => Ok(Self { config: file, file_stamp: None, config_text }),
             Err(problems) => Err(ConfigProblems(problems)),
         }
     }

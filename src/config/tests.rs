@@ -259,6 +259,10 @@ fn changes_that_need_a_restart_are_detected() {
         file("admin: {address: '127.0.0.1:1'}\nshutdown: {drain_timeout: 1s}\n").changed_startup_sections(&file("")),
         ["admin", "shutdown"]
     );
+    // The share of an address in the connections, unless it is set.
+    assert_eq!(file("limits: {max_share: 0.2}\n").changed_startup_sections(&file("")), ["connections"]);
+    let set = "connections: {max_connections_per_address: 9}\n";
+    assert_eq!(file(&format!("limits: {{max_share: 0.2}}\n{set}")).changed_startup_sections(&file(set)), [""; 0]);
 }
 
 #[test]

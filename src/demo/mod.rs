@@ -7,6 +7,7 @@ use crate::{
     app::{self, RunningGateway},
     auth::{NewApiKey, append_api_key, generate_api_key},
     config::LoadedConfig,
+    values::FileStamp,
 };
 use anyhow::{Context, anyhow};
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf};
@@ -43,8 +44,10 @@ impl DemoGateway {
         let (key, line) = generate_api_key(&NewApiKey { caller: "demo".to_owned(), ..NewApiKey::default() }, None)
             .map_err(|why| anyhow!(why))?;
         append_api_key(&folder.join("keys.jsonl"), &line).map_err(|why| anyhow!(why))?;
-        std::fs::write(folder.join("gatepost.yaml"), DEMO_CONFIG)?;
-        let loaded = LoadedConfig::parse(DEMO_CONFIG, &folder, std::iter::empty())?;
+        let config = folder.join("gatepost.yaml");
+        std::fs::write(&config, DEMO_CONFIG)?;
+        let mut loaded = LoadedConfig::parse(DEMO_CONFIG, &folder, std::iter::empty())?;
+        loaded.file_stamp = FileStamp::read(&config);
         let gateway = RunningGateway::start(loaded, false).await?;
         Ok(Self { gateway, key: key.expose().to_owned(), folder: temporary_folder })
     }

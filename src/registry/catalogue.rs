@@ -46,6 +46,8 @@ pub struct Catalogue<R> {
     is_incomplete: AtomicBool,
     /// Whether every required source was read once since startup. Never becomes false again.
     is_ready: AtomicBool,
+    /// Whether the gateway drains. Then it is not reported as ready any more.
+    is_draining: Mutex<bool>,
     snapshot_counter: watch::Sender<u64>,
     compiler_counter: AtomicU64,
     metrics: Arc<Metrics>,
@@ -65,6 +67,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
             health: ArcSwap::default(),
             is_incomplete: AtomicBool::new(true),
             is_ready: AtomicBool::new(false),
+            is_draining: Mutex::new(false),
             snapshot_counter: watch::Sender::new(0),
             compiler_counter: AtomicU64::new(0),
             metrics,
@@ -101,6 +104,13 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
     /// reload adds, do not change the result.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Acquire)
+    }
+
+    /// Reports that the gateway is not ready, also if the last required source is read later.
+    pub fn report_draining(&self) {
+        let mut is_draining = self.is_draining.lock();
+        *is_draining = true;
+        self.metrics.set_ready(false);
     }
 
     /// Returns the names of the required sources that were never read.
@@ -238,6 +248,14 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         // After the snapshot, as `is_incomplete` promises.
         self.is_incomplete.store(is_incomplete, Release);
         if !is_incomplete && !self.is_ready.swap(true, AcqRel) {
+            self.report_ready();
+        }
+    }
+
+    fn report_ready(&self) {
+        // Held until the metric is set, so that a drain that begins meanwhile sets it afterwards.
+        let is_draining = self.is_draining.lock();
+        if !*is_draining {
             self.metrics.set_ready(true);
             tracing::info!("ready: every required source was read");
         }

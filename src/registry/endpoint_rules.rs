@@ -194,4 +194,22 @@ mod tests {
             assert_eq!(rules.check(&agent), Ok(expected), "{publisher} {host}");
         }
     }
+
+    #[test]
+    fn r41_a_server_that_is_listed_for_a_pattern_of_callers_is_not_listed_for_callers_without_a_credential() {
+        let listed_for = |callers: &str| {
+            let rule = json!({"callers": [callers], "endpoints": ["https://listed.example"]});
+            serde_json::from_value::<PublishConfig>(json!({"publishers": [rule]})).unwrap()
+        };
+        let endpoint: AgentEndpoint = "https://listed.example/x".parse().unwrap();
+        let origin = EndpointOrigin::from(&endpoint);
+        for (callers, owner, expected) in [
+            ("*", "key:a", true),
+            ("*", "anonymous", false),
+            ("a*", "anonymous", false),
+            ("anonymous", "anonymous", true),
+        ] {
+            assert_eq!(listed_for(callers).lists_endpoint_of(owner, &origin), expected, "{callers} {owner}");
+        }
+    }
 }

@@ -113,12 +113,13 @@ fn claim_servers<R>(
         if ids.get(&agent.id).is_none_or(|id| id.source != source_index || id.times > 1) {
             continue;
         }
-        for server in &compiled.additional_servers {
-            ranks.entry(*server).or_insert_with(|| (0, Arc::clone(&agent.source)));
-        }
-        let owner = ranks.entry(claim.server).or_insert_with(|| (rank, Arc::clone(&agent.source)));
-        if rank < owner.0 {
-            *owner = (rank, Arc::clone(&agent.source));
+        // The operator's settings name the additional servers.
+        let additional = compiled.additional_servers.iter().map(|server| (*server, 0));
+        for (server, rank) in additional.chain([(claim.server, rank)]) {
+            let owner = ranks.entry(server).or_insert_with(|| (rank, Arc::clone(&agent.source)));
+            if rank < owner.0 {
+                *owner = (rank, Arc::clone(&agent.source));
+            }
         }
     }
     ranks.into_iter().map(|(server, (_, owner))| (server, owner)).collect()

@@ -102,7 +102,7 @@ impl SigningKey {
     }
 
     /// Signs a document: the same document always gets the same signature, in every process with the key.
-    fn sign_document(&self, message: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn sign_document(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
             AsymmetricKeyPair::P256 { deterministic, .. } => {
                 let signature: p256::ecdsa::Signature = deterministic.try_sign(message).ok()?;

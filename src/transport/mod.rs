@@ -39,10 +39,10 @@ pub use config::{
 pub use credential_destinations::CredentialDestinations;
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{HeaderMutations, build_forwarded, filter_reply_headers};
-#[cfg(any(test, fuzzing))]
-pub use mqtt::fuzz;
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
+#[cfg(any(test, fuzzing))]
+pub use mqtt::fuzz;
 pub use session_affinity::stable_hash;
 pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};
 pub use upstream_client::UpstreamClient;

@@ -18,7 +18,10 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+};
 
 const VALID_CONFIG: &str = "listeners:\n  - address: 127.0.0.1:0\nagents:\n  sources: [agents.json]\n";
 
@@ -319,6 +322,39 @@ async fn a_change_that_needs_a_restart_is_reported() {
     );
     let warning = "'shutdown' changed: takes effect at the next start";
     eventually("the warning is logged", async || gate.stderr().contains(warning)).await;
+}
+
+#[tokio::test]
+async fn a_change_during_the_start_is_loaded_after_the_start() {
+    let source = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", source.local_addr().unwrap());
+    let section = format!("agents:\n  sources:\n    - {{kind: aidip, url: '{url}', required: false}}\n");
+    let builder = gateway().section(&section);
+    let file = builder.folder().join("gatepost.yaml");
+    let change = async {
+        // The configuration was read, and the start waits for the source.
+        let (poll, _) = source.accept().await.unwrap();
+        let changed =
+            std::fs::read_to_string(&file).unwrap().replace("admin:", "shutdown: {drain_timeout: 1s}\nadmin:");
+        std::fs::write(&file, changed).unwrap();
+        drop((poll, source));
+    };
+    let (gate, ()) = tokio::join!(builder.start(), change);
+    let warning = "'shutdown' changed: takes effect at the next start";
+    eventually("the changed file is loaded", async || gate.stderr().contains(warning)).await;
+}
+
+#[tokio::test]
+async fn r41_a_reload_that_adds_publishers_beside_an_on_demand_source_without_a_list_is_refused_as_a_start_is() {
+    let source = "agents:\n  sources:\n    - {kind: aidip, url: 'https://far.example', on_demand: true}\n";
+    let gate = gateway().section(source).start().await;
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &format!("{config}registry: {{sqlite_file: agents.db}}\n"));
+    let problem = "agents.sources[0].endpoints: is required where on_demand is true";
+    eventually("the reload is refused", async || {
+        gate.stderr().lines().any(|line| line.contains("configuration reload failed") && line.contains(problem))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

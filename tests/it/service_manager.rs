@@ -85,11 +85,21 @@ fn pid(gate: &Gateway) -> String {
     gate.child.id().to_string()
 }
 
+/// Whether the process has a handler for the signal (`proc_pid_status(5)`, `SigCgt`).
+fn handles(gate: &Gateway, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid(gate))).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (signal.as_raw() - 1) != 0
+}
+
 async fn expect_start_reload_and_stop(manager: ServiceManager) {
     let echo = Agent::echo().await;
     let mut gate = started_by(&manager, gateway().agent("echo", &echo)).start().await;
     let ready = manager.receive();
     assert_eq!((value(&ready, "READY"), value(&ready, "MAINPID")), (Some("1"), Some(&*pid(&gate))), "{ready:?}");
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        assert!(handles(&gate, signal), "{signal:?} would end the process");
+    }
     gate.invoke("echo", &json!({})).await.expect_ok();
 
     for (suffix, status) in [("limits: {per_caller: 100/s}\n", "Serving"), ("surprise: 1\n", "reload failed")] {
@@ -116,6 +126,26 @@ async fn expect_start_reload_and_stop(manager: ServiceManager) {
 #[tokio::test]
 async fn a_service_manager_learns_of_start_reload_and_stop() {
     expect_start_reload_and_stop(ServiceManager::at_path()).await;
+}
+
+#[tokio::test]
+async fn a_requested_reload_without_a_file_ends_and_is_reported() {
+    let (manager, echo) = (ServiceManager::at_path(), Agent::echo().await);
+    let gate = started_by(&manager, gateway().agent("echo", &echo)).start().await;
+    manager.receive_with("READY");
+    let config = gate.read_file("gatepost.yaml");
+    std::fs::remove_file(gate.folder().join("gatepost.yaml")).unwrap();
+    gate.send_signal(Signal::HUP);
+    manager.receive_with("RELOADING");
+    let reloaded = manager.receive();
+    assert_eq!(value(&reloaded, "READY"), Some("1"), "{reloaded:?}");
+    assert!(value(&reloaded, "STATUS").unwrap().contains("reload failed"), "{reloaded:?}");
+    eventually("the failure is logged", async || gate.stderr().contains("configuration reload failed")).await;
+    gate.invoke("echo", &json!({})).await.expect_ok();
+    // The file that comes back is loaded without a further signal.
+    gate.write_file("gatepost.yaml", &config);
+    manager.receive_with("RELOADING");
+    assert_eq!(value(&manager.receive(), "STATUS"), Some("Serving"));
 }
 
 #[tokio::test]

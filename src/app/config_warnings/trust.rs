@@ -96,35 +96,46 @@ fn credential_warnings(config: &GatewayConfig, walk: &ConfigWalk) -> Vec<String>
         )
     });
     let mut warnings: Vec<String> = everywhere.collect();
-    let defaults = [("agents.defaults".to_owned(), config.agents.defaults.clone())];
-    let rules = config.agents.rules.iter().enumerate().map(|(at, rule)| {
-        (format!("agents.rules[{at}].settings"), rule.settings.with_fallback(&config.agents.defaults))
+    let defaults = &config.agents.defaults;
+    let of_defaults =
+        AgentSettings { path: "agents.defaults".to_owned(), written: defaults, effective: defaults.clone() };
+    let rules = config.agents.rules.iter().enumerate().map(|(at, rule)| AgentSettings {
+        path: format!("agents.rules[{at}].settings"),
+        written: &rule.settings,
+        effective: rule.settings.with_fallback(defaults),
     });
-    let own_settings = |path: &str| match path.strip_prefix("agents.rules[").and_then(|rest| rest.split_once(']')) {
-        Some((at, _)) => at.parse().ok().and_then(|at: usize| config.agents.rules.get(at)).map(|rule| &rule.settings),
-        None => Some(&config.agents.defaults),
-    };
-    for (path, settings) in defaults.into_iter().chain(rules) {
-        // Reported where it is written, and not again for each rule that inherits it.
-        let is_written_here =
-            own_settings(&path).is_some_and(|own| own.allow_plaintext.is_some() || own.credential.is_some());
-        if is_written_here && sends_credential_in_plain_text(&settings) {
-            warnings.push(format!(
-                "{path}.allow_plaintext: the gateway's credential crosses the network in plain text to agents at http:// \
-                 (use https, or list https:// origins in the credential's destinations)"
-            ));
-        }
-    }
+    warnings.extend([of_defaults].into_iter().chain(rules).filter_map(|settings| settings.plain_text_warning()));
     warnings
+}
+
+/// Settings of agents: those of the defaults, or of a rule.
+struct AgentSettings<'a> {
+    path: String,
+    /// What is written there.
+    written: &'a TransportConfig,
+    /// What applies to the agents.
+    effective: TransportConfig,
+}
+
+impl AgentSettings<'_> {
+    fn plain_text_warning(&self) -> Option<String> {
+        // Reported where it is written, and not again for each rule that inherits it.
+        let is_written_here = self.written.allow_plaintext.is_some() || self.written.credential.is_some();
+        (is_written_here && sends_credential_in_plain_text(&self.effective)).then(|| {
+            format!(
+                "{}.allow_plaintext: the gateway's credential crosses the network in plain text to agents at http:// \
+                 (use https, or list https:// origins in the credential's destinations)",
+                self.path
+            )
+        })
+    }
 }
 
 fn sends_credential_in_plain_text(settings: &TransportConfig) -> bool {
     let Some(credential) = &settings.credential else { return false };
-    let destinations = serde_json::to_value(&credential.destinations).unwrap_or_default();
-    let origins = destinations.get("origins").and_then(|origins| origins.as_array());
-    let is_plain = |origin: &serde_json::Value| origin.as_str().is_some_and(|text| !text.starts_with("https://"));
-    let may_be_plain =
-        !credential.destinations.sources.is_empty() || origins.is_some_and(|origins| origins.iter().any(is_plain));
+    let destinations = &credential.destinations;
+    let is_plain = |origin: &OriginPattern| !origin.to_string().starts_with("https://");
+    let may_be_plain = !destinations.sources.is_empty() || destinations.origins.iter().any(is_plain);
     settings.allow_plaintext == Some(true) && may_be_plain
 }
 

@@ -10,7 +10,9 @@ pub fn check_event_boundaries(data: &[u8]) {
     let mut passed = Vec::new();
     for chunk in stream.chunks(usize::from(*length).max(1)) {
         passed.extend_from_slice(&splitter.push(Bytes::copy_from_slice(chunk)));
-        assert!(!splitter.is_between_events() || passed.is_empty() || passed.ends_with(b"\n") || passed.ends_with(b"\r"));
+        assert!(
+            !splitter.is_between_events() || passed.is_empty() || passed.ends_with(b"\n") || passed.ends_with(b"\r")
+        );
     }
     passed.extend_from_slice(&splitter.take_rest());
     assert_eq!(passed, stream, "the stream changed");

@@ -168,10 +168,9 @@ impl PublishConfig {
     /// caller that no rule names, by a rule for groups. The groups of an owner are not stored.
     pub(in crate::registry) fn lists_endpoint_of(&self, owner: &str, origin: &EndpointOrigin) -> bool {
         let caller = caller_of_owner_key(owner);
-        let names_caller = |rule: &&PublisherRule| rule.callers.iter().any(|pattern| pattern.matches(&caller));
         let lists = |rule: &PublisherRule| rule.endpoints.iter().flatten().any(|pattern| pattern.matches(origin));
-        if self.publishers.iter().any(|rule| names_caller(&rule)) {
-            self.publishers.iter().filter(names_caller).any(lists)
+        if self.publishers.iter().any(|rule| rule.names_caller(&caller)) {
+            self.publishers.iter().filter(|rule| rule.names_caller(&caller)).any(lists)
         } else {
             self.publishers.iter().filter(|rule| !rule.groups.is_empty()).any(lists)
         }
@@ -185,9 +184,13 @@ impl PublishConfig {
 
 impl PublisherRule {
     fn applies_to(&self, publisher: Publisher<'_>) -> bool {
-        let named = |caller: &Glob| caller.matches(publisher.id) && (publisher.id != ANONYMOUS_ID || caller.is_exact());
         let in_group = || publisher.groups.iter().any(|group| self.groups.iter().any(|named| named.matches(group)));
-        self.callers.iter().any(named) || in_group()
+        self.names_caller(publisher.id) || in_group()
+    }
+
+    /// Returns whether the rule names the caller by its id.
+    fn names_caller(&self, id: &str) -> bool {
+        self.callers.iter().any(|caller| caller.matches(id) && (id != ANONYMOUS_ID || caller.is_exact()))
     }
 
     /// Returns whether the rule allows this agent.

@@ -149,6 +149,15 @@ impl EndpointValidator<'_> {
         if self.is_at_server_of_other_owner(endpoint) {
             return Some(SERVER_OF_OTHER_OWNER.to_owned());
         }
+        // The groups of an owner are not stored, so that the document would be served as one that is listed.
+        let is_own = self.publisher.is_some_and(|publisher| self.owner == Some(publisher.owner_key));
+        if is_own && self.owner.is_some_and(|owner| self.config.lists_endpoint_of(owner, &origin)) {
+            return Some(
+                "is listed for groups that the publisher does not belong to (an operator may list it in a rule for this \
+                 publisher)"
+                    .to_owned(),
+            );
+        }
         self.check_address(endpoint, &self.policy.without_private_networks()).await
     }
 
@@ -164,9 +173,8 @@ impl EndpointValidator<'_> {
     }
 
     fn is_at_server_of_other_owner(&self, endpoint: &AgentEndpoint) -> bool {
-        let is_listed = |owner| self.config.lists_endpoint_of(owner, &EndpointOrigin::from(endpoint));
         let owner = self.ownership.and_then(|ownership| ownership.endpoint_owner(endpoint));
-        owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.owner) && !self.owner.is_some_and(is_listed)
+        owner.is_some_and(|owner| owner.publisher().map(|id| &**id) != self.owner)
     }
 
     /// Returns why an endpoint that is not listed uses an account or a socket of the gateway.

@@ -19,6 +19,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, Weak},
 };
+use tokio::sync::OwnedMutexGuard;
 
 /// Maximum number of attempts at a patch when other writers come in between.
 const MAX_PATCH_ATTEMPTS: usize = 5;
@@ -41,14 +42,14 @@ pub struct DocumentWrites<'a> {
     pub(super) server_locks: &'a ServerLocks,
 }
 
-/// One lock for each server of a document that is being written.
+/// One lock for each server that is not listed for the owner of a document that is being written.
 #[derive(Default)]
 pub(super) struct ServerLocks(Mutex<HashMap<String, Weak<ServerLock>>>);
 
 type ServerLock = tokio::sync::Mutex<()>;
 
 impl ServerLocks {
-    fn of_server(&self, origin: &EndpointOrigin) -> Arc<ServerLock> {
+    pub(super) fn of_server(&self, origin: &EndpointOrigin) -> Arc<ServerLock> {
         let mut locks = self.0.lock();
         locks.retain(|_, lock| lock.strong_count() > 0);
         let existing = locks.entry(origin.server()).or_default();
@@ -188,9 +189,7 @@ impl DocumentWrites<'_> {
         let owner = existing.as_ref().map_or(access.publisher.owner_key, |stored| &stored.owner);
         self.rules.validate_endpoint(Some(access.publisher), Some(owner), &valid_document).await?;
         // Until the document is applied: of two publishers that name one server at once, the second is refused.
-        let server = self.server_locks.of_server(&EndpointOrigin::from(&valid_document.endpoint));
-        let _server_guard = server.lock().await;
-        self.rules.validate_server_owner(owner, &valid_document)?;
+        let _server_guard = self.lock_unlisted_server(owner, &valid_document).await?;
         let ValidDocument { id, text, .. } = valid_document;
         let write = self.new_write(access, &id, Some(text), precondition);
         let (per_publisher, total) = write.limits;
@@ -205,6 +204,20 @@ impl DocumentWrites<'_> {
         tracing::info!(agent = %id, publisher = access.publisher.owner_key, revision = stored.revision, "agent published");
         self.revision_tracker.wait_until_applied(stored.revision).await;
         PublishedDocument::from_stored(stored).map(outcome).ok_or_else(not_found)
+    }
+
+    /// Locks the server of a document, unless its endpoint is listed for the owner: then other owners may be there too.
+    ///
+    /// # Errors
+    /// `InvalidInput` if another owner has the server.
+    async fn lock_unlisted_server(&self, owner: &str, document: &ValidDocument) -> Result<Option<OwnedMutexGuard<()>>> {
+        if self.rules.lists_endpoint_of(owner, document) {
+            return Ok(None);
+        }
+        let server = self.server_locks.of_server(&EndpointOrigin::from(&document.endpoint));
+        let guard = server.lock_owned().await;
+        self.rules.validate_server_owner(owner, document)?;
+        Ok(Some(guard))
     }
 
     fn new_write(

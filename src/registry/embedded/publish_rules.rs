@@ -8,7 +8,7 @@ use super::{
     publisher::Publisher,
 };
 use crate::{
-    agent::AgentId,
+    agent::{AgentId, EndpointOrigin},
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
     store::{DeletedId, StoredDocument},
@@ -154,6 +154,11 @@ impl PublishRules {
         let ownership = ownership.as_deref().map(|ownership| &**ownership);
         let validator = EndpointValidator { publisher, owner, config: &config, policy: &policy, ownership };
         validator.validate(&document.endpoint).await
+    }
+
+    /// Returns whether the endpoint of a document is listed for its owner, who may then be at a server of other owners.
+    pub(super) fn lists_endpoint_of(&self, owner: &str, document: &ValidDocument) -> bool {
+        self.config.load().lists_endpoint_of(owner, &EndpointOrigin::from(&document.endpoint))
     }
 
     /// Checks once more that no other owner has the server of a document, when no other document of it is being written.

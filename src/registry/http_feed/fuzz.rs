@@ -17,7 +17,9 @@ use bytes::Bytes;
 pub fn check_registry_page(data: &[u8]) {
     let Ok(url) = Url::parse("https://registry.example/agents") else { return };
     let Ok(page) = parse_page(&url, &Bytes::copy_from_slice(data)) else { return };
-    for kind in [SourceKind::Aidip, SourceKind::AgentFramework, SourceKind::AgentUri, SourceKind::Catalog, SourceKind::Ard] {
+    for kind in
+        [SourceKind::Aidip, SourceKind::AgentFramework, SourceKind::AgentUri, SourceKind::Catalog, SourceKind::Ard]
+    {
         let classifier = EntryClassifier { kind, signature_policy: SignaturePolicy::default() };
         for entry in &page.entries {
             if let ClassifiedEntry::Document(document) = classifier.classify_entry(entry, &url) {

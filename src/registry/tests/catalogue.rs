@@ -162,6 +162,23 @@ fn updates_of_an_earlier_generation_are_ignored() {
 }
 
 #[test]
+fn a_source_that_is_read_while_the_gateway_drains_does_not_make_it_ready() {
+    for drains in [false, true] {
+        let metrics = Metrics::new().unwrap();
+        let compiler = Arc::new(CountingCompiler::default());
+        let catalogue = Catalogue::new(compiler as _, Arc::clone(&metrics));
+        let (generation, _) = catalogue.begin_generation(vec![test_spec("files")], Vec::new(), Vec::new());
+        if drains {
+            catalogue.report_draining();
+        }
+        catalogue.ingest(generation, vec![source_poll(0, Vec::new())]);
+        assert!(catalogue.awaited_sources().is_empty());
+        let expected = format!("\ngatepost_ready {}\n", u8::from(!drains));
+        assert!(metrics.render().unwrap().contains(&expected), "{drains}");
+    }
+}
+
+#[test]
 fn an_unreadable_part_is_listed_until_it_is_readable_again() {
     let fixture = TestCatalogue::new();
     fixture.put("a.json", agents(&["a"])).unwrap();

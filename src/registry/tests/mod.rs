@@ -12,7 +12,11 @@ mod scale;
 mod scripted_server;
 
 use super::*;
-use crate::{agent::Agent, contract::DocumentBudget, telemetry::Metrics};
+use crate::{
+    agent::{Agent, AgentEndpoint, EndpointOrigin},
+    contract::DocumentBudget,
+    telemetry::Metrics,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
@@ -37,6 +41,8 @@ struct CountingCompiler {
     compiled: AtomicUsize,
     refused_id: Mutex<Option<String>>,
     trusts_no_endpoint: AtomicBool,
+    /// The agent of this id also has this server.
+    additional_server: Mutex<Option<(&'static str, AgentEndpoint)>>,
 }
 
 impl CountingCompiler {
@@ -56,6 +62,12 @@ impl CompileRoute for CountingCompiler {
         } else {
             Ok(TestRoute { agent, compiler_number: self.number })
         }
+    }
+
+    fn additional_servers(&self, route: &TestRoute) -> Vec<EndpointOrigin> {
+        let additional = self.additional_server.lock();
+        let of_agent = additional.iter().filter(|(id, _)| route.agent.id.as_str() == *id);
+        of_agent.map(|(_, endpoint)| EndpointOrigin::from(endpoint)).collect()
     }
 
     fn endpoint_trust(&self, _: &TestRoute) -> EndpointTrust {

@@ -99,6 +99,23 @@ fn r41_a_document_at_the_server_of_another_owners_agent_is_refused_whatever_came
 }
 
 #[test]
+fn r41_a_server_that_the_operators_settings_name_for_an_agent_is_not_taken_by_a_document_that_comes_first() {
+    let kind = |name: &str, kind| SourceSpec { kind, ..test_spec(name) };
+    let fixture = catalogue_with(vec![kind("registry", "registry")]);
+    fixture.compiler.trusts_no_endpoint.store(true, Ordering::SeqCst);
+    *fixture.compiler.additional_server.lock() = Some(("own", "https://second.example/x".parse().unwrap()));
+    fixture.poll(
+        0,
+        vec![
+            published_part("comes-first", "key:two", "second.example"),
+            published_part("own", "key:one", "own.example"),
+        ],
+    );
+    assert_eq!(fixture.ids(), ["own"]);
+    assert!(fixture.rejections()[0].reasons[0].contains("another owner's agent"), "{:?}", fixture.rejections());
+}
+
+#[test]
 fn r41_one_text_from_two_sources_is_compiled_for_each_of_its_writers() {
     let kind = |name: &str, kind| SourceSpec { kind, ..test_spec(name) };
     let fixture = catalogue_with(vec![kind("registry", "registry"), kind("agents", "files")]);

@@ -63,14 +63,20 @@ fn r62_a_document_always_gets_the_same_signature_and_two_processes_agree() {
     assert_ne!(card["signatures"], signed_card(&SigningKey::from_pem(&p256_pem()).unwrap())["signatures"]);
 }
 
-/// RFC 6979 A.2.5, the message "sample" with SHA-256, through the PEM form of SEC 1 (RFC 5915).
+/// The key of RFC 6979 A.2.5 as SEC 1 (RFC 5915).
+const RFC_6979_PEM: &str = "-----BEGIN EC PRIVATE KEY-----
+MHcCAQEEIMmvqdhFunUWa1whV2ex1pNOUMPbNuibEnuKYisSD2choAoGCCqGSM49
+AwEHoUQDQgAEYP7UuiVanTHJYet0xjVtaMBJuJI7Yfps5mliLmDyn7Z5A/4QCLi8
+maQa6elWKLxk8vGyDC1+n1F3o8KU1EYimQ==
+-----END EC PRIVATE KEY-----
+";
+
+/// RFC 6979 A.2.5, the message "sample" with SHA-256.
 #[test]
 fn r62_p256_signatures_of_documents_are_those_of_rfc_6979() {
-    let scalar = "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721";
-    let bytes: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&scalar[2 * at..2 * at + 2], 16).unwrap()).collect();
-    let key = p256::ecdsa::SigningKey::from_slice(&bytes).unwrap();
-    let signature: p256::ecdsa::Signature = p256::ecdsa::signature::Signer::sign(&key, b"sample");
-    let expected = "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716";
-    let r: String = signature.to_bytes()[..32].iter().map(|byte| format!("{byte:02X}")).collect();
-    assert_eq!(r, expected);
+    let signature = SigningKey::from_pem(RFC_6979_PEM).unwrap().sign_document(b"sample").unwrap();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
+    let (r, s) = signature.split_at(32);
+    assert_eq!(hex(r), "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716");
+    assert_eq!(hex(s), "F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8");
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    agent::{AgentEndpoint, AgentSource, DocumentWriter},
+    agent::{AgentEndpoint, AgentSource, DocumentWriter, EndpointOrigin},
     registry::{AgentOwnership, PublisherBudget},
     values::{ConfigDuration, etag},
 };
@@ -315,6 +315,43 @@ async fn r41_a_publisher_may_not_name_the_server_of_another_owners_agent_or_a_pr
         assert_eq!(refused.violations()[0].pointer, "/endpoint", "{endpoint}");
     }
     fixture.publish_new(TWO, at("https://other.example.com/secret")).await;
+}
+
+#[tokio::test]
+async fn r41_a_server_that_is_listed_for_one_group_is_refused_to_the_members_of_another() {
+    let rules =
+        json!([{"groups": ["a"]}, {"groups": ["b"], "endpoints": ["https://*.example.com", "https://192.0.2.9"]}]);
+    let fixture = open_registry_with(|config| config.publishers = serde_json::from_value(rules).unwrap(), &[]).await;
+    fixture.registry.set_ownership(Arc::new(OtherSource(&[])));
+    let (group_a, group_b) = (["a".into()], ["b".into()]);
+    let member_of_a = Publisher { id: "key:in-a", owner_key: "key:in-a", groups: &group_a };
+    let member_of_b = Publisher { id: "key:in-b", owner_key: "key:in-b", groups: &group_b };
+    for (id, endpoint, reason) in [
+        ("occupied", "https://other.example.com/x", "another owner's agent"),
+        ("listed", "https://192.0.2.9/x", "listed for groups that the publisher does not belong to"),
+    ] {
+        let mut at_endpoint = document(id);
+        at_endpoint["endpoint"] = json!(endpoint);
+        let refused = fixture.registry.writes().publish(member_of_a, at_endpoint.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), FaultCode::InvalidInput, "{endpoint}");
+        assert!(refused.violations()[0].message.contains(reason), "{refused:?}");
+        fixture.publish_new(member_of_b, at_endpoint).await;
+    }
+    fixture.publish_new(member_of_a, document("free")).await;
+}
+
+#[tokio::test]
+async fn r41_documents_at_a_server_that_is_listed_for_their_owners_do_not_wait_for_each_other() {
+    let rules = json!([{"callers": ["key:one"], "endpoints": ["https://192.0.2.1"]}, {"callers": ["key:two"]}]);
+    let fixture = open_registry_with(|config| config.publishers = serde_json::from_value(rules).unwrap(), &[]).await;
+    let endpoint: AgentEndpoint = "https://192.0.2.1/".parse().unwrap();
+    let server = fixture.registry.server_locks.of_server(&EndpointOrigin::from(&endpoint));
+    let _written = server.lock().await;
+    let listed = fixture.publish_new(ONE, document("listed"));
+    tokio::time::timeout(std::time::Duration::from_secs(10), listed).await.unwrap();
+    let writes = fixture.registry.writes();
+    let unlisted = writes.publish(TWO, document("unlisted"));
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(200), unlisted).await.is_err(), "did not wait");
 }
 
 #[tokio::test]
