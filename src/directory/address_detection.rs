@@ -1,10 +1,15 @@
 //! Addresses in text: URLs, and hosts without a scheme.
 
 use crate::values::is_loopback_host;
-use std::{net::IpAddr, ops::Range};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ops::Range,
+};
 
-/// Endings of names that only a private network resolves.
-const PRIVATE_SUFFIXES: &[&str] = &[".internal", ".local", ".lan", ".corp", ".home", ".intranet", ".svc", ".localhost"];
+/// Domains that only a private network resolves.
+const PRIVATE_DOMAINS: &[&str] = &["internal", "local", "lan", "corp", "home", "intranet", "svc", "localhost"];
+/// Up to this length, a word may have several addresses without a scheme.
+const MAX_WORD_WITH_ADDRESSES: usize = 2048;
 
 /// An address within a text.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,12 +31,16 @@ impl Address<'_> {
 
 /// Returns whether only a private network, or this machine, resolves the name; an IP address counts as private.
 pub(super) fn is_private_host(host: &str) -> bool {
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let host = host.trim_end_matches('.');
     host.parse::<IpAddr>().is_ok()
         || host.starts_with('[')
-        || is_loopback_host(&host)
+        || is_loopback_host(host)
         || !host.contains('.')
-        || PRIVATE_SUFFIXES.iter().any(|suffix| host.ends_with(suffix))
+        || is_below_private_domain(host)
+}
+
+fn is_below_private_domain(host: &str) -> bool {
+    PRIVATE_DOMAINS.iter().any(|domain| is_below(host, domain))
 }
 
 /// Finds the first address in `text` at or after `position`. `own_host` is the agent's, whose name alone is an address.
@@ -56,14 +65,51 @@ fn is_delimiter(c: char) -> bool {
 
 fn find_in_word<'t>(text: &'t str, word: Range<usize>, own_host: &str) -> Option<Address<'t>> {
     let word_text = text.get(word.clone())?;
-    if let Some(slashes) = word_text.find("//") {
-        return find_url(text, word, slashes).filter(|url| is_url(url, own_host));
+    // Every address has one of these; most words have none.
+    if !word_text.bytes().any(|byte| matches!(byte, b'.' | b':' | b'/')) {
+        return None;
     }
-    // A full stop or a colon after an address belongs to the sentence.
-    let trimmed = word_text.trim_start_matches(['@', '=']).trim_end_matches(['.', ':', '!', '?', ']']);
-    let start = word.end - word_text.trim_start_matches(['@', '=']).len();
-    let host = bare_host(trimmed, own_host)?;
-    Some(Address { range: start..start + trimmed.len(), host, origin_end: None, is_plain_web: false })
+    // The end of a sentence is no part of a URL.
+    let end = word.start + word_text.trim_end_matches(['.', '!', '?']).len();
+    let slashes = word_text.match_indices("//").map(|(slashes, _)| slashes);
+    let mut urls = slashes.filter_map(|slashes| find_url(text, word.start..end, slashes));
+    match urls.find(|url| is_url(url, own_host)) {
+        Some(url) => find_bare_address(text, word.start..url.range.start, own_host).or(Some(url)),
+        None => find_bare_address(text, word, own_host),
+    }
+}
+
+/// Finds an address without a scheme: the whole word, or a part of it between brackets or in `name=value`.
+fn find_bare_address<'t>(text: &'t str, word: Range<usize>, own_host: &str) -> Option<Address<'t>> {
+    let is_separator = |c: char| matches!(c, '=' | '&' | '[' | ']');
+    let whole = text.get(word.clone())?;
+    let parts = whole.split(is_separator).scan(word.start, |next, part| {
+        let start = std::mem::replace(next, *next + part.len() + 1);
+        Some(start..start + part.len())
+    });
+    let has_parts = whole.contains(is_separator);
+    std::iter::once(word.clone()).chain(parts.filter(|_| has_parts)).find_map(|part| {
+        let part_text = text.get(part.clone())?;
+        // A full stop or a colon after an address belongs to the sentence.
+        let trimmed = part_text.trim_start_matches(['@', '=']).trim_end_matches(['.', ':', '!', '?', ']']);
+        let address = without_label(trimmed);
+        let host = bare_host(address, own_host)?;
+        let start = part.start + part_text.find(address)?;
+        // A path has separators too. A long word is no text for people; one address in it bounds the time.
+        let takes_rest = address.contains(['/', '?', '#']) || word.len() > MAX_WORD_WITH_ADDRESSES;
+        let end = if takes_rest {
+            word.start + whole.trim_end_matches(['.', ':', '!', '?', ']']).len()
+        } else {
+            start + address.len()
+        };
+        Some(Address { range: start..end, host, origin_end: None, is_plain_web: false })
+    })
+}
+
+/// Returns the IPv4 address of `label:address`; another word stays as it is.
+fn without_label(word: &str) -> &str {
+    let labelled = word.split_once(':').map(|(_, address)| address);
+    labelled.filter(|address| host_of(address).parse::<Ipv4Addr>().is_ok()).unwrap_or(word)
 }
 
 fn find_url<'t>(text: &'t str, word: Range<usize>, slashes: usize) -> Option<Address<'t>> {
@@ -73,7 +119,6 @@ fn find_url<'t>(text: &'t str, word: Range<usize>, slashes: usize) -> Option<Add
     let scheme = prefix.strip_suffix(b":").map_or(0, |name| name.iter().rev().take_while(is_scheme_char).count() + 1);
     let start = word.start + slashes - scheme;
     let url = text.get(start..word.end)?;
-    let url = url.trim_end_matches(['.', '!', '?']);
     let authority_start = scheme + 2;
     let authority = url.get(authority_start..)?;
     let authority = authority.get(..authority.find(['/', '?', '#']).unwrap_or(authority.len()))?;
@@ -123,8 +168,7 @@ fn bare_host<'w>(word: &'w str, own_host: &str) -> Option<&'w str> {
         label.len() > 1 && label.bytes().all(|byte| byte.is_ascii_alphabetic()) && label.len() < host.len()
     });
     let is_own = own_host.contains('.') && is_below(host, own_host);
-    let is_private =
-        host.contains('.') && PRIVATE_SUFFIXES.iter().any(|suffix| host.to_ascii_lowercase().ends_with(suffix));
+    let is_private = host.contains('.') && is_below_private_domain(host);
     let is_address = is_ip
         || is_own
         || (is_private && is_name(host))
@@ -183,6 +227,48 @@ mod tests {
     }
 
     #[test]
+    fn addresses_within_longer_words_are_found() {
+        for (text, address) in [
+            ("host=10.0.0.7", "10.0.0.7"),
+            ("endpoint=db.inside.example:5432", "db.inside.example:5432"),
+            ("a=1&host=10.0.0.7:80&b=2", "10.0.0.7:80"),
+            ("[planner.internal]", "planner.internal"),
+            ("[planner.internal]:80", "planner.internal"),
+            ("[10.0.0.7:80]", "10.0.0.7:80"),
+            ("peer=[2001:db8::7]:80", "2001:db8::7"),
+            ("10.0.0.7:8080//x", "10.0.0.7:8080//x"),
+            ("planner.internal//x", "planner.internal//x"),
+            ("address:10.0.0.7:80", "10.0.0.7:80"),
+            ("host=10.0.0.7/a?token=b&c.", "10.0.0.7/a?token=b&c"),
+            ("x//http://10.0.0.7/y", "http://10.0.0.7/y"),
+            ("href=https://a.example/x", "https://a.example/x"),
+        ] {
+            assert_eq!(found(text), [address], "{text}");
+        }
+        assert_eq!(found("10.0.0.7//a.example/x"), ["10.0.0.7", "//a.example/x"]);
+        assert_eq!(found("a=10.0.0.7&b=planner.internal."), ["10.0.0.7", "planner.internal"]);
+    }
+
+    #[test]
+    fn the_search_takes_linear_time_for_long_words() {
+        let started = std::time::Instant::now();
+        for (part, addresses) in [
+            ("=.", 0),
+            ("[.", 0),
+            ("//", 0),
+            (":", 0),
+            ("a//b", 0),
+            (".internal", 1),
+            ("a.internal=", 1),
+            ("host=10.0.0.7&//", 2),
+        ] {
+            let text = format!("{}{}", part.repeat(100_000), ".".repeat(100_000));
+            assert_eq!(found(&text).len(), addresses, "{part}");
+        }
+        assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+    }
+
+    #[test]
     fn words_that_only_look_like_addresses_are_not_found() {
         for text in [
             "// a comment",
@@ -195,6 +281,7 @@ mod tests {
             "",
             "/name",
             "#/$defs/text",
+            "x=1.5 [note] a[0].b e.g.=x and//or",
         ] {
             assert_eq!(found(text), Vec::<&str>::new(), "{text}");
         }

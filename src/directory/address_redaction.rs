@@ -1,9 +1,10 @@
 //! Redaction of addresses: documents that callers read name the gateway's address instead of every other one, unless the
-//! configuration exposes the agents' own endpoints. All faces of an agent use this one rule:
+//! configuration exposes the agents' own endpoints. All documents of an agent use this one rule:
 //!
 //! - Text, and members that hold addresses: every address that is not the gateway's is replaced.
 //! - Links for people (the provider's page, an icon, instructions), and data in schemas and examples: an address on the
 //!   internet stays, unless it is at a server of the agent.
+//! - Names of a schema's properties and definitions are data: they say nothing about the texts of their schemas.
 //! - Identifiers of schemas keep their path below the gateway's address, so that references between them stay valid;
 //!   those of public vocabularies stay.
 
@@ -42,6 +43,16 @@ const LINK_MEMBERS: &[&str] = &[
 /// Members that hold an address in any form.
 const ADDRESS_MEMBERS: &[&str] =
     &["url", "uri", "href", "endpoint", "endpoints", "baseUrl", "base_url", "host", "hostname", "server", "servers"];
+/// Members of a schema that map names of data to schemas, or to lists of such names.
+const SCHEMA_MAP_MEMBERS: &[&str] = &[
+    "properties",
+    "patternProperties",
+    "dependentSchemas",
+    "dependentRequired",
+    "dependencies",
+    "$defs",
+    "definitions",
+];
 
 /// What a text of a document is, which decides the addresses that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +61,16 @@ enum TextKind {
     Link,
     Address,
     Identity,
+    /// A map from names of data to schemas.
+    SchemaMap,
 }
 
 impl TextKind {
     /// Returns the kind of a member of a value of this kind.
     fn of_member(self, name: &str, member: &Value) -> Self {
-        if self == Self::Address && member.is_string() {
+        if self == Self::SchemaMap && !member.is_string() {
+            Self::Text
+        } else if self == Self::Address && member.is_string() {
             // A map from names to addresses, as `endpoints` may be.
             self
         } else if IDENTITY_MEMBERS.contains(&name) {
@@ -64,6 +79,8 @@ impl TextKind {
             Self::Link
         } else if ADDRESS_MEMBERS.contains(&name) {
             Self::Address
+        } else if SCHEMA_MAP_MEMBERS.contains(&name) && member.is_object() {
+            Self::SchemaMap
         } else {
             Self::Text
         }
@@ -227,7 +244,7 @@ impl<'a> AddressRedactor<'a> {
             return true;
         }
         match kind {
-            TextKind::Text | TextKind::Address => false,
+            TextKind::Text | TextKind::Address | TextKind::SchemaMap => false,
             TextKind::Link => address.is_public_link() && !self.is_agents_host(address.host),
             TextKind::Identity => VOCABULARY_HOSTS.iter().any(|host| is_below(address.host, host)),
         }

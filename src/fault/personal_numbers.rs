@@ -4,18 +4,24 @@
 use std::{borrow::Cow, ops::Range};
 
 const REDACTED: &str = "[redacted]";
+/// A card number is written in at most this many groups.
+const MAX_CARD_GROUPS: usize = 5;
+const MIN_CARD_GROUP_LEN: usize = 3;
+/// The most digits of an area code in parentheses, with the code of its country.
+const MAX_AREA_CODE_DIGITS: usize = 6;
 
 /// Returns `text` with its card and telephone numbers replaced by `[redacted]`; borrows `text` if it has none.
 pub fn redact_personal_numbers(text: &str) -> Cow<'_, str> {
-    let (mut redacted, mut position, mut search_from) = (String::new(), 0, 0);
-    while let Some(number) = find_number(text, search_from) {
-        let candidate = text.get(number.clone()).unwrap_or_default();
-        if is_card_number(candidate) || is_telephone_number(candidate) {
+    let (mut redacted, mut position) = (String::new(), 0);
+    for mut run in digit_runs(text) {
+        mark_card_numbers(text, &mut run);
+        // Neighbouring groups of card numbers, or groups between them.
+        for groups in run.chunk_by(|group, next| group.is_card == next.is_card) {
+            let Some(number) = find_number(text, groups) else { continue };
             redacted.push_str(text.get(position..number.start).unwrap_or_default());
             redacted.push_str(REDACTED);
             position = number.end;
         }
-        search_from = number.end;
     }
     if position == 0 {
         return Cow::Borrowed(text);
@@ -24,30 +30,72 @@ pub fn redact_personal_numbers(text: &str) -> Cow<'_, str> {
     Cow::Owned(redacted)
 }
 
-/// Finds the next sequence of digits with at most two separators between them, which no letter touches.
-fn find_number(text: &str, search_from: usize) -> Option<Range<usize>> {
+/// Digits that nothing separates, and which no letter touches.
+struct DigitGroup {
+    range: Range<usize>,
+    /// Whether the group belongs to a card number.
+    is_card: bool,
+}
+
+/// Returns the runs of neighbouring groups, with at most two separators between two groups.
+fn digit_runs(text: &str) -> Vec<Vec<DigitGroup>> {
     let bytes = text.as_bytes();
-    let mut start = search_from;
-    loop {
-        start += bytes.get(start..)?.iter().position(u8::is_ascii_digit)?;
-        let mut end = start + 1;
-        let mut separators = 0;
-        for (at, byte) in bytes.iter().enumerate().skip(start + 1) {
-            match byte {
-                b'0'..=b'9' => (end, separators) = (at + 1, 0),
-                b' ' | b'-' | b'.' | b'(' | b')' | b'/' if separators < 2 => separators += 1,
-                _ => break,
+    let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let is_separator = |byte: &u8| matches!(byte, b' ' | b'-' | b'.' | b'(' | b')' | b'/');
+    let mut runs: Vec<Vec<DigitGroup>> = Vec::new();
+    let mut position = 0;
+    while let Some(rest) = bytes.get(position..) {
+        let Some(before) = rest.iter().position(u8::is_ascii_digit) else { break };
+        let start = position + before;
+        let end = start + rest.iter().skip(before).take_while(|byte| byte.is_ascii_digit()).count();
+        position = end;
+        if is_word(start.checked_sub(1).and_then(|at| bytes.get(at))) || is_word(bytes.get(end)) {
+            continue;
+        }
+        let group = DigitGroup { range: start..end, is_card: false };
+        let is_next = |run: &&mut Vec<DigitGroup>| {
+            let between = run.last().and_then(|last| bytes.get(last.range.end..start)).unwrap_or_default();
+            between.len() <= 2 && between.iter().all(is_separator)
+        };
+        match runs.last_mut().filter(is_next) {
+            Some(run) => run.push(group),
+            None => runs.push(vec![group]),
+        }
+    }
+    runs
+}
+
+/// Marks the groups of card numbers. Other numbers may stand beside one, such as its expiry date.
+fn mark_card_numbers(text: &str, run: &mut [DigitGroup]) {
+    for first in 0..run.len() {
+        for count in 1..=MAX_CARD_GROUPS {
+            let Some(groups) = run.get_mut(first..first + count) else { break };
+            let is_card = groups.iter().all(|group| group.range.len() >= MIN_CARD_GROUP_LEN)
+                && is_card_number(text.get(span(groups)).unwrap_or_default());
+            if is_card {
+                groups.iter_mut().for_each(|group| group.is_card = true);
             }
         }
-        let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        let before = start.checked_sub(1);
-        if !is_word(before.and_then(|at| bytes.get(at))) && !is_word(bytes.get(end)) {
-            // The prefix of a telephone number belongs to it.
-            let prefix = bytes.get(..start)?.iter().rev().take_while(|byte| matches!(byte, b'+' | b'(')).count();
-            return Some(start - prefix..end);
-        }
-        start = end;
     }
+}
+
+/// Returns the place of the card or telephone number that these groups are.
+fn find_number(text: &str, groups: &[DigitGroup]) -> Option<Range<usize>> {
+    let digits = span(groups);
+    if groups.iter().all(|group| group.is_card) {
+        return Some(digits);
+    }
+    // The prefix of a telephone number belongs to it, but not a parenthesis around it, or around more than it.
+    let before = text.get(..digits.start)?;
+    let prefix = before.len() - before.trim_end_matches(['+', '(']).len();
+    let candidate = text.get(digits.start - prefix..digits.end)?;
+    let number = if has_area_code(candidate) { candidate } else { candidate.trim_start_matches('(') };
+    is_telephone_number(number).then(|| digits.end - number.len()..digits.end)
+}
+
+fn span(groups: &[DigitGroup]) -> Range<usize> {
+    let start = groups.first().map_or(0, |group| group.range.start);
+    start..groups.last().map_or(start, |group| group.range.end)
 }
 
 fn digits(text: &str) -> impl DoubleEndedIterator<Item = u32> + '_ {
@@ -66,6 +114,12 @@ fn is_card_number(text: &str) -> bool {
     has_card_form && (13..=19).contains(&count) && checksum.is_multiple_of(10) && digits(text).any(|digit| digit > 0)
 }
 
+/// Returns whether the number begins with an area code in parentheses.
+fn has_area_code(text: &str) -> bool {
+    let area_code = text.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    area_code.is_some_and(|(code, _)| digits(code).count() <= MAX_AREA_CODE_DIGITS)
+}
+
 /// A number with `+`, with an area code in parentheses, with a leading zero and groups, or in groups of 3, 3 and 4.
 fn is_telephone_number(text: &str) -> bool {
     let count = digits(text).count();
@@ -76,7 +130,7 @@ fn is_telephone_number(text: &str) -> bool {
         text.split(|c: char| !c.is_ascii_digit()).map(str::len).filter(|length| *length > 0).collect();
     let is_grouped = text.bytes().any(|byte| matches!(byte, b' ' | b'-' | b'/')) && !text.contains('.');
     text.starts_with('+')
-        || (text.starts_with('(') && count >= 9)
+        || (has_area_code(text) && count >= 9)
         || (text.starts_with('0') && is_grouped && (9..=13).contains(&count))
         || (groups == [3, 3, 4] && !text.contains(' '))
 }
@@ -106,6 +160,25 @@ mod tests {
     }
 
     #[test]
+    fn r133_numbers_in_parentheses_and_beside_other_numbers_are_redacted() {
+        for (text, expected) in [
+            ("no account (4111 1111 1111 1111)", "no account ([redacted])"),
+            ("card 4111111111111111 123 refused", "card [redacted] 123 refused"),
+            ("card 4111 1111 1111 1111 12/27 refused", "card [redacted] 12/27 refused"),
+            ("item 7 4111-1111-1111-1111", "item 7 [redacted]"),
+            ("item A7 4111 1111 1111 1111 12a", "item A7 [redacted] 12a"),
+            ("4111 1111 1111 1111 5500 0000 0000 0004", "[redacted]"),
+            ("4111 1111 1111 1111 (030) 1234 5678", "[redacted] [redacted]"),
+            ("ask us (0171 2345678)", "ask us ([redacted])"),
+            ("ask us (+49 30 1234567)", "ask us ([redacted])"),
+            ("ask us ((030) 1234 5678)", "ask us [redacted])"),
+            ("ask us +(49) 30 1234567", "ask us [redacted]"),
+        ] {
+            assert_eq!(redact_personal_numbers(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn r133_other_numbers_stay() {
         for text in [
             "This model's maximum context length is 8192 tokens",
@@ -115,6 +188,9 @@ mod tests {
             "expected 1000000000 items (0.5 to 100)",
             "order A4111111111111111",
             "id 0171_2345678",
+            "too large (1073741824 bytes)",
+            "too large (1073741824) by 5",
+            "4111 1111 1111 x1111",
             "",
             "1",
         ] {

@@ -187,6 +187,11 @@ impl Call {
         }
     }
 
+    /// Returns whether a failure that the agent reports has been recorded.
+    pub(super) fn has_agent_error(&self) -> bool {
+        self.agent_error.is_some()
+    }
+
     /// Returns the caller, once authenticated.
     pub(super) fn caller(&self) -> Option<&Caller> {
         self.caller.as_deref()

@@ -11,7 +11,7 @@ use base64::{
 use parking_lot::Mutex;
 use std::{
     borrow::Cow,
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     ops::Range,
     sync::{Arc, LazyLock},
 };
@@ -20,7 +20,8 @@ use std::{
 const MIN_KNOWN_SECRET_LEN: usize = 8;
 /// The shortest line of a key file that counts as a secret of its own.
 const MIN_LINE_LEN: usize = 16;
-/// The most bytes of configured secrets that are remembered, which bounds the automaton.
+/// The most bytes of configured secrets that are remembered, which bounds the automaton; the one that was not loaded for
+/// the longest time is forgotten first.
 const MAX_SECRET_BYTES: usize = 256 << 10;
 /// The most tokens that are remembered; the oldest is forgotten first.
 const MAX_TOKENS: usize = 16;
@@ -60,26 +61,48 @@ pub(super) struct KnownSecrets {
 
 #[derive(Default)]
 struct SecretList {
-    configured: HashSet<Box<str>>,
+    /// The configured secrets, each with the number of its last load.
+    configured: HashMap<Box<str>, u64>,
     configured_bytes: usize,
+    loads: u64,
     /// The oldest first.
     tokens: VecDeque<Box<str>>,
+    /// Whether a configured secret was forgotten, or not remembered.
+    is_incomplete: bool,
 }
 
 impl SecretList {
-    /// Adds a configured secret; returns whether it is new.
+    /// Adds a configured secret, or makes it the last to be forgotten; returns whether it is new.
     fn insert(&mut self, text: &str) -> bool {
-        let is_bounded = self.configured_bytes + text.len() <= MAX_SECRET_BYTES;
-        let is_new = text.len() >= MIN_KNOWN_SECRET_LEN && is_bounded && self.configured.insert(text.into());
-        if is_new {
-            self.configured_bytes += text.len();
+        if text.len() < MIN_KNOWN_SECRET_LEN {
+            return false;
         }
-        is_new
+        self.loads += 1;
+        if let Some(last_load) = self.configured.get_mut(text) {
+            *last_load = self.loads;
+            return false;
+        }
+        if text.len() > MAX_SECRET_BYTES {
+            self.is_incomplete = true;
+            return false;
+        }
+        while self.configured_bytes + text.len() > MAX_SECRET_BYTES {
+            let Some(oldest) = self.configured.iter().min_by_key(|(_, load)| **load).map(|(secret, _)| secret.clone())
+            else {
+                break;
+            };
+            self.configured.remove(&oldest);
+            self.configured_bytes -= oldest.len();
+            self.is_incomplete = true;
+        }
+        self.configured_bytes += text.len();
+        self.configured.insert(text.into(), self.loads);
+        true
     }
 
     fn build_matcher(&self) -> Option<Arc<AhoCorasick>> {
         let patterns: Vec<String> =
-            self.configured.iter().chain(&self.tokens).flat_map(|text| encodings(text)).collect();
+            self.configured.keys().chain(&self.tokens).flat_map(|text| encodings(text)).collect();
         // The bounds above keep the automaton far below the crate's own.
         AhoCorasick::builder().ascii_case_insensitive(true).build(patterns).ok().map(Arc::new)
     }
@@ -88,7 +111,7 @@ impl SecretList {
 impl KnownSecrets {
     pub(super) fn register(&self, text: &str) {
         let mut secrets = self.secrets.lock();
-        let mut is_changed = false;
+        let (mut is_changed, was_incomplete) = (false, secrets.is_incomplete);
         // A key file has several lines; a log may repeat one of them.
         if text.trim().contains('\n') {
             let lines = text.lines().map(str::trim);
@@ -104,6 +127,15 @@ impl KnownSecrets {
         }
         if is_changed {
             self.matcher.store(secrets.build_matcher());
+        }
+        let is_newly_incomplete = secrets.is_incomplete && !was_incomplete;
+        drop(secrets);
+        if is_newly_incomplete {
+            tracing::warn!(
+                "more than {} KiB of secrets were loaded: the oldest are no longer removed from logs and answers (use \
+                 fewer or shorter secrets, or restart the gateway after many were replaced)",
+                MAX_SECRET_BYTES >> 10
+            );
         }
     }
 
@@ -121,11 +153,13 @@ impl KnownSecrets {
 
     pub(super) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Some(matcher) = self.matcher.load_full() else { return Cow::Borrowed(text) };
-        let mut found: Vec<Range<usize>> = matcher.find_iter(text).map(|secret| secret.start()..secret.end()).collect();
+        // One secret may begin with another, or with the end of another: every match counts.
+        let mut found: Vec<Range<usize>> = matcher.find_overlapping_iter(text).map(|secret| secret.range()).collect();
         let mut view = DecodedView::of(text.as_bytes());
         for _ in 0..MAX_DECODE_PASSES {
             let Some(decoded) = view else { break };
-            found.extend(matcher.find_iter(&decoded.bytes).map(|secret| decoded.original_range(secret.range())));
+            let matches = matcher.find_overlapping_iter(&decoded.bytes);
+            found.extend(matches.map(|secret| decoded.original_range(secret.range())));
             view = decoded.decode_again();
         }
         if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replace_ranges(text, found)) }
@@ -179,26 +213,31 @@ impl DecodedView {
     }
 
     fn decode(text: &[u8], original: impl Fn(usize) -> usize) -> Option<Self> {
-        memchr::memchr3(b'%', b'\\', b'&', text)?;
+        let find_escape = |text: &[u8]| memchr::memchr3(b'%', b'\\', b'&', text);
+        find_escape(text)?;
         let mut view = Self { bytes: Vec::with_capacity(text.len()), offsets: Vec::with_capacity(text.len() + 1) };
         let (mut at, mut is_changed) = (0, false);
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
             let mut utf8 = [0; 4];
             let (decoded, length): (&[u8], usize) = match decode_escape(rest) {
-                Some((c @ '\0'..='\u{7f}', length)) => (c.encode_utf8(&mut utf8).as_bytes(), length),
                 // A percent escape is one byte; the other escapes are characters.
-                Some((c, 3)) if rest.first() == Some(&b'%') => {
+                Some((c, length)) if rest.first() == Some(&b'%') => {
                     utf8 = [u8::try_from(u32::from(c)).unwrap_or_default(), 0, 0, 0];
-                    (utf8.get(..1).unwrap_or_default(), 3)
+                    (utf8.get(..1).unwrap_or_default(), length)
                 }
                 Some((c, length)) => (c.encode_utf8(&mut utf8).as_bytes(), length),
-                None => (rest.get(..1).unwrap_or_default(), 1),
+                None => {
+                    // Up to the next byte that may begin an escape.
+                    let next = rest.get(1..).and_then(find_escape).map_or(rest.len(), |next| next + 1);
+                    view.bytes.extend_from_slice(rest.get(..next).unwrap_or_default());
+                    view.offsets.extend((at..at + next).map(&original));
+                    at += next;
+                    continue;
+                }
             };
-            is_changed |= length > 1;
-            for byte in decoded {
-                view.bytes.push(*byte);
-                view.offsets.push(original(at));
-            }
+            is_changed = true;
+            view.bytes.extend_from_slice(decoded);
+            view.offsets.extend(decoded.iter().map(|_| original(at)));
             at += length;
         }
         view.offsets.push(original(text.len()));
@@ -248,4 +287,28 @@ fn replace_ranges(text: &str, mut ranges: Vec<Range<usize>>) -> String {
     }
     redacted.push_str(text.get(position..).unwrap_or_default());
     redacted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r131_the_secret_that_was_not_loaded_for_the_longest_time_is_forgotten_first() {
+        let mut secrets = SecretList::default();
+        let large = |name: &str| format!("{name}{}", "x".repeat(60 << 10));
+        for name in ["first", "second", "third", "fourth"] {
+            assert!(secrets.insert(&large(name)), "{name}");
+        }
+        assert!(!secrets.insert(&large("first")) && !secrets.is_incomplete);
+        assert!(secrets.insert(&large("fifth")) && secrets.is_incomplete);
+        assert!(!secrets.configured.contains_key(large("second").as_str()));
+        for name in ["first", "third", "fourth", "fifth"] {
+            assert!(secrets.configured.contains_key(large(name).as_str()), "{name}");
+        }
+        // A secret beyond the bound replaces no others.
+        assert!(!secrets.insert(&"y".repeat(300 << 10)));
+        assert_eq!(secrets.configured.len(), 4);
+        assert_eq!(secrets.configured_bytes, secrets.configured.keys().map(|secret| secret.len()).sum::<usize>());
+    }
 }

@@ -147,6 +147,18 @@ fn r131_text_without_a_known_secret_is_borrowed_and_short_secrets_are_not_search
 }
 
 #[test]
+fn r131_secrets_that_overlap_leave_no_part_of_each_other() {
+    let secrets = known_secrets::KnownSecrets::default();
+    for secret in ["prefix-of-a-key", "prefix-of-a-key-and-the-rest", "the-rest-and-more"] {
+        secrets.register(secret);
+    }
+    assert_eq!(secrets.redact("a prefix-of-a-key b"), "a [redacted] b");
+    assert_eq!(secrets.redact("a prefix-of-a-key-and-the-rest b"), "a [redacted] b");
+    assert_eq!(secrets.redact("a prefix-of-a-key-and-the-rest-and-more b"), "a [redacted] b");
+    assert_eq!(secrets.redact("a prefix%2Dof-a-key%2Dand-the-rest b"), "a [redacted] b");
+}
+
+#[test]
 fn r131_tokens_are_remembered_until_later_ones_replace_them() {
     let secrets = known_secrets();
     for at in 0..20 {

@@ -268,7 +268,9 @@ async fn the_card_that_an_a2a_agent_returns_itself_names_the_gateway() {
         match request.json()["chunked"].as_bool() {
             Some(true) => {
                 let body = json!({"jsonrpc": "2.0", "id": 1, "result": card}).to_string();
-                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+                let digests = "Repr-Digest: sha-256=:AA==:\r\nSignature-Input: s=()\r\nSignature: s=:AA==:\r\n";
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+                let head = format!("{head}{digests}\r\n");
                 let (first, second) = body.split_at(40);
                 let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
                 vec![write(format!("{head}{}", chunk(first))), Step::Sleep(std::time::Duration::from_millis(20)), write(format!("{}0\r\n\r\n", chunk(second)))]
@@ -279,11 +281,18 @@ async fn the_card_that_an_a2a_agent_returns_itself_names_the_gateway() {
     .await;
     let mut with_card = agent.document("a2a");
     with_card["agent_card"] = json!({"name": "A", "url": agent.url(), "version": "1", "skills": []});
-    let gate = gateway().agent("plain", &agent).document(with_card).start().await;
-    for (id, chunked) in [("plain", false), ("plain", true), ("a2a", false), ("a2a", true)] {
+    // The output of this agent is checked, and violations are only reported.
+    let mut checked = agent.document("checked");
+    checked["outputs"] = json!({"type": "object", "required": ["nothing"]});
+    let gate = gateway().agent("plain", &agent).document(with_card).document(checked).start().await;
+    for (id, chunked) in ["plain", "a2a", "checked"].into_iter().flat_map(|id| [(id, false), (id, true)]) {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "chunked": chunked});
         let reply = gate.invoke(id, &request).await;
         reply.assert_hides(&["leak", "10.1.77.1", "signatures"]);
+        // They describe the agent's bytes.
+        for name in ["repr-digest", "signature", "signature-input"] {
+            assert_eq!(reply.header(name), None, "{name}");
+        }
         let url = gate.url(&format!("/agents/{id}/invoke"));
         assert_eq!(reply.expect_ok()["result"]["supportedInterfaces"][0]["url"], url, "{id} {chunked}");
         // The other ways of a reply hide them too.

@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{agent::Agent, search::SearchResults};
 use serde_json::{Map, Value, json};
-use std::borrow::Cow;
 
 /// Builder of the gateway's own card.
 pub(super) struct GatewayCardBuilder<'a> {
@@ -46,8 +45,8 @@ impl GatewayCardBuilder<'_> {
         let redactor = AddressRedactor::new(agent, self.base_url, self.config.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let description = first_sentence(&description);
-        let tags = [redactor.redact_list(&agent.capabilities), redactor.redact_list(&agent.tags)].concat();
-        let tags: Vec<String> = tags.into_iter().take(20).map(Cow::into_owned).collect();
+        let tags = agent.capabilities.iter().chain(agent.tags.iter()).take(20);
+        let tags: Vec<String> = tags.map(|tag| redactor.redact_text(tag).into_owned()).collect();
         CardSkill {
             id: agent.id.to_string(),
             name: redactor.redact_text(&agent.name).into_owned(),

@@ -1,4 +1,4 @@
-//! No document face shows an address that is not the gateway's.
+//! No document shows an address that is not the gateway's.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn leaking_agent() -> Value {
 }
 
 #[tokio::test]
-async fn r20_no_document_face_shows_an_address_that_is_not_the_gateways() {
+async fn r20_no_document_shows_an_address_that_is_not_the_gateways() {
     let mut without_card = leaking_agent();
     without_card.as_object_mut().unwrap().remove("agent_card");
     for document in [leaking_agent(), without_card] {
@@ -73,7 +73,7 @@ async fn r20_no_document_face_shows_an_address_that_is_not_the_gateways() {
         for others in [vec![], vec![minimal_agent("other")]] {
             let documents: Vec<Value> = std::iter::once(document.clone()).chain(others).collect();
             let fixture = test_directory(&documents);
-            let mut faces = 0;
+            let mut documents_of_agent = 0;
             for (target, directory_request) in every_target("leaky") {
                 let bodies = match directory_request {
                     DirectoryRequest::History | DirectoryRequest::MetadataSchema | DirectoryRequest::ResolveName => {
@@ -91,14 +91,14 @@ async fn r20_no_document_face_shows_an_address_that_is_not_the_gateways() {
                 };
                 for request in bodies {
                     let text = fixture.expect_response(request).await.text().to_owned();
-                    faces += usize::from(text.contains("leaky"));
+                    documents_of_agent += usize::from(text.contains("leaky"));
                     for word in words() {
                         let at = text.find(&word).map(|at| &text[at.saturating_sub(80)..(at + 40).min(text.len())]);
                         assert!(at.is_none(), "{target} shows {word}: {at:?}");
                     }
                 }
             }
-            assert!(faces > 15, "only {faces} responses are about the agent");
+            assert!(documents_of_agent > 15, "only {documents_of_agent} responses are about the agent");
         }
     }
 }
@@ -126,6 +126,44 @@ async fn links_for_people_and_data_stay_unless_they_lead_to_the_agent() {
     let inputs = &served["operations"][0]["inputs"];
     assert_eq!(inputs["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(inputs["properties"]["page"]["enum"], json!(["https://en.wikipedia.org/wiki/A", gateway_url]));
+}
+
+#[tokio::test]
+async fn the_names_of_a_schemas_properties_are_data() {
+    let page = json!({"type": "string", "format": "uri", "description": "The page"});
+    let names =
+        ["url", "uri", "href", "host", "hostname", "endpoint", "endpoints", "server", "servers", "baseUrl", "$id"];
+    let schemas: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), page.clone())).collect();
+    let mut schema = json!({
+        "type": "object", "required": ["url"],
+        "properties": {"properties": {"type": "object", "properties": schemas}, "contact": page},
+        "patternProperties": schemas, "$defs": schemas, "definitions": schemas,
+        "dependentSchemas": schemas, "dependentRequired": {"url": ["host", "server"]},
+    });
+    schema["properties"].as_object_mut().unwrap().extend(schemas.clone());
+    let with_addresses = json!({
+        "type": "object", "properties": {
+            "url": {"type": "string", "description": "As in https://leak0.example/x", "default": "https://run.vendor.example/b"},
+            "contact": {"type": "string", "description": "Not https://leak1.example/"},
+            "page": {"type": "string", "examples": ["https://leak-no-more.example/"]},
+        },
+    });
+    let document = json!({
+        "id": "a", "name": "A", "endpoint": "https://run.vendor.example/a",
+        "metadata": {"properties": {"url": "leak2.example", "host": "leak3.example"}},
+        "operations": [{"name": "fetch", "inputs": schema, "outputs": with_addresses}],
+    });
+    let fixture = test_directory(std::slice::from_ref(&document));
+    let served = fixture.get_json("/agents/a").await;
+    assert_eq!(served["operations"][0]["inputs"], schema);
+    for target in ["/agents/a", "/agents/a/openapi.json", "/agents/a/.well-known/agent.json"] {
+        let text = fixture.get_json(target).await.to_string();
+        assert!(text.contains(&format!("\"url\":{page}")), "{target}: {text}");
+        assert!(!text.contains("leak0") && !text.contains("leak1") && !text.contains("run.vendor"), "{target}: {text}");
+        // The host of an example is not that of the agent.
+        assert!(text.contains("leak-no-more"), "{target}: {text}");
+    }
+    assert!(!served.to_string().contains("leak2") && !served.to_string().contains("leak3"), "{served}");
 }
 
 #[test]

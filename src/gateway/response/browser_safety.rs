@@ -1,16 +1,15 @@
 //! What a browser may do with a response: it does not guess another media type, runs no scripts of an agent with the
 //! rights of the gateway's origin, and leaves the answers of authenticated callers out of shared caches.
 
-use super::media_types::media_type_essence;
 use http::{HeaderMap, HeaderValue, header};
 
 /// Forbids guessing the media type, and sandboxes documents that could run scripts: in a sandbox without
 /// `allow-same-origin` they have an origin of their own. A policy of the agent stays, because policies only restrict.
 pub(in crate::gateway) fn restrict_documents(headers: &mut HeaderMap) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let Some(media_type) = headers.get(header::CONTENT_TYPE) else { return };
+    let mut media_types = headers.get_all(header::CONTENT_TYPE).iter();
     // Nearly every response is plain JSON.
-    if media_type != "application/json" && is_scriptable(media_type_essence(headers)) {
+    if media_types.any(|media_type| media_type != "application/json" && is_scriptable(media_type.as_bytes())) {
         headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     }
 }
@@ -39,13 +38,16 @@ pub(in crate::gateway) fn forbid_shared_caching(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::try_from(private).unwrap_or(PRIVATE));
 }
 
-/// Whether browsers show the media type as a document that can run scripts: HTML, XML in every form, and containers of
-/// other documents. A response without a media type is shown as text or saved, because guessing is forbidden.
-fn is_scriptable(essence: &[u8]) -> bool {
-    const MARKS: [&[u8]; 5] = [b"html", b"xml", b"svg", b"xsl", b"xslt"];
-    let starts_with = |prefix: &[u8]| essence.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
-    let contains = |mark: &[u8]| essence.windows(mark.len()).any(|part| part.eq_ignore_ascii_case(mark));
-    starts_with(b"multipart/") || starts_with(b"message/") || MARKS.into_iter().any(contains)
+/// Whether browsers may show a value of `Content-Type` as a document that can run scripts: HTML, XML in every form, and
+/// containers of other documents. Browsers take the last valid media type of a list ("extract a MIME type" of Fetch), so
+/// the whole value counts. A response without a media type is shown as text or saved, because guessing is forbidden.
+fn is_scriptable(value: &[u8]) -> bool {
+    const MARKS: [&[u8]; 6] = [b"html", b"xml", b"svg", b"xsl", b"multipart/", b"message/"];
+    let starts_with_mark = |text: &[u8]| {
+        MARKS.iter().any(|mark| text.get(..mark.len()).is_some_and(|head| head.eq_ignore_ascii_case(mark)))
+    };
+    let may_begin_mark = |byte: &u8| matches!(byte | 0x20, b'h' | b'x' | b's' | b'm');
+    value.iter().enumerate().any(|(at, byte)| may_begin_mark(byte) && value.get(at..).is_some_and(starts_with_mark))
 }
 
 #[cfg(test)]
@@ -74,6 +76,9 @@ mod tests {
             ("multipart/x-mixed-replace; boundary=x", true),
             ("multipart/related", true),
             ("message/rfc822", true),
+            ("text/plain; a=b, text/html", true),
+            ("application/json, Multipart/mixed; boundary=x", true),
+            ("application/json; charset=utf-8", false),
             ("application/json", false),
             ("application/problem+json", false),
             ("text/event-stream", false),
@@ -86,6 +91,19 @@ mod tests {
             restrict_documents(&mut headers);
             assert_eq!(headers.contains_key(header::CONTENT_SECURITY_POLICY), is_sandboxed, "{media}");
             assert_eq!(headers["x-content-type-options"], "nosniff", "{media}");
+        }
+    }
+
+    #[test]
+    fn each_field_of_a_media_type_counts() {
+        for (media, is_sandboxed) in [
+            (["application/json", "text/html"], true),
+            (["text/html", "application/json"], true),
+            (["application/json", "application/json"], false),
+        ] {
+            let mut headers = with(header::CONTENT_TYPE, &media);
+            restrict_documents(&mut headers);
+            assert_eq!(headers.contains_key(header::CONTENT_SECURITY_POLICY), is_sandboxed, "{media:?}");
         }
     }
 

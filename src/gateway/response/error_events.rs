@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 
 /// Both forms contain this word; most events do not, and are not parsed.
 static ERROR_WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("error"));
+/// Other protocols have members of this name too, and their events are not parsed.
+static JSON_RPC_MEMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"jsonrpc\""));
 
 /// Returns the failure that one of these events reports. `events` are whole events.
 pub(in crate::gateway) fn find_error_event(events: &[u8]) -> Option<Fault> {
@@ -41,6 +43,7 @@ fn describe_error(name: Option<&[u8]>, data: &[u8]) -> Option<String> {
         return Some(format!("the agent sent an error event, data: {} bytes", data.len()));
     }
     ERROR_WORD.find(data)?;
+    JSON_RPC_MEMBER.find(data)?;
     let message: Value = serde_json::from_slice(data).ok()?;
     let error = message.get("error").filter(|error| error.is_object())?;
     if message.get("jsonrpc")? != "2.0" {
@@ -73,6 +76,7 @@ mod tests {
         for events in [
             "data: an error occurred\n\n",
             "event: message\ndata: {\"error\":{\"code\":1}}\n\n",
+            "data: {\"error\":{\"code\":1},\"method\":\"jsonrpc\"}\n\n",
             "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"text\":\"error\"}}\n\n",
             "event: errors\ndata: x\n\n",
             ": error\n\n",

@@ -1,10 +1,10 @@
-//! The card that an A2A agent itself returns (`GetExtendedAgentCard`): a face of the agent like those of the directory,
-//! so its addresses are replaced by the gateway's.
+//! The card that an A2A agent itself returns (`GetExtendedAgentCard`): its addresses are replaced by the gateway's, as in
+//! the documents of the directory.
 
 use super::CompleteReply;
 use crate::{directory::AgentDirectory, gateway::route::Route};
 use bytes::Bytes;
-use http::{HeaderName, header};
+use http::header;
 use memchr::memmem::{self, Finder};
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -46,7 +46,8 @@ pub(in crate::gateway) fn redact_reported_card(
     directory.redact_agent_card(&route.agent, base_url, card);
     reply.body = Bytes::from(body.to_string());
     // They describe the agent's bytes.
-    for name in [header::ETAG, HeaderName::from_static("content-digest"), HeaderName::from_static("digest")] {
+    reply.headers.remove(header::ETAG);
+    for name in ["content-digest", "repr-digest", "digest", "signature", "signature-input"] {
         reply.headers.remove(name);
     }
 }

@@ -75,8 +75,8 @@ impl Responder<'_, '_> {
             let max_bytes = if may_be_card { MAX_CARD } else { MAX_INSPECTED };
             let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, max_bytes).await?;
             self.judge(&reply, &bytes, complete)?;
-            let checks_output = self.admitted.operation().contract.output.is_some();
-            if complete && !checks_output && may_be_agent_card(&bytes) {
+            if complete && may_be_agent_card(&bytes) {
+                self.validator().check_output(&bytes).await?;
                 return self.respond_validated(reply, bytes).await;
             }
         }

@@ -75,12 +75,9 @@ impl StreamedResponse<'_, '_> {
                     self.exchange.call.state = CallState::CallerGone(status);
                     return ServeOutcome::Aborted;
                 }
-                StreamEvent::Failed(fault) => {
-                    self.exchange.call.can_append_event = events.is_some_and(|events| events.can_append_event());
-                    return self.exchange.end_response(status, fault).await;
-                }
+                StreamEvent::Failed(fault) => return self.exchange.end_response(status, fault).await,
             };
-            if events.is_some() {
+            if events.is_some() && !self.exchange.call.has_agent_error() {
                 self.exchange.call.record_agent_error(find_error_event(&bytes));
             }
             // A part that is written by half must not be followed by an event.

@@ -133,7 +133,7 @@ impl FollowerResponse<'_, '_> {
                 // The follower was too slow.
                 Some(NextEvent::Evicted) => return self.exchange.end_response(status, events_expired()).await,
             };
-            if self.is_original_caller {
+            if self.is_original_caller && !self.exchange.call.has_agent_error() {
                 self.exchange.call.record_agent_error(find_error_event(&bytes));
             }
             self.exchange.call.stats.bytes_out += bytes.len() as u64;

@@ -84,5 +84,6 @@ fn is_standard(name: &str) -> bool {
         21 => name == "x-cloud-trace-context",
         _ => false,
     };
-    is_named || name.starts_with("x-b3-") || name.starts_with("x-datadog-") || name.starts_with("mcp-param-")
+    let has_prefix = || ["x-b3-", "x-datadog-", "mcp-param-"].iter().any(|prefix| name.starts_with(prefix));
+    is_named || (has_prefix() && !name.contains('_'))
 }

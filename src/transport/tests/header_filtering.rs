@@ -173,7 +173,16 @@ fn r4_fields_that_may_claim_an_identity_are_not_forwarded_because_they_are_not_l
     let headers = sent_headers(&lines, &no_mutations());
     assert!(headers.values().all(|value| value != "claimed"), "{headers:?}");
     // A standard name with underscores is not the standard name.
-    let spelled = [("content_type", "x"), ("x_request_id", "x"), ("x_delegation_chain", "x"), ("mcp_session_id", "x")];
+    let spelled = [
+        "content_type",
+        "x_request_id",
+        "x_delegation_chain",
+        "mcp_session_id",
+        "x-b3-trace_id",
+        "x-datadog-trace_id",
+        "mcp-param-tenant_id",
+    ]
+    .map(|name| (name, "x"));
     let headers = sent_headers(&spelled, &no_mutations());
     assert!(headers.values().all(|value| value != "x"), "{headers:?}");
 }

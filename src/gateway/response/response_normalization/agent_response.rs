@@ -1,9 +1,10 @@
 //! An agent's response, as far as it was read, and how to treat it.
 
-use super::ErrorDetails;
+use super::{super::media_types::media_type_essence, ErrorDetails};
 use crate::fault::Fault;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 
 /// An agent's response, as far as it was read.
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +41,33 @@ pub(in crate::gateway) enum ResponseVerdict {
 }
 
 impl AgentResponse<'_> {
-    /// Parses the body if it is a complete JSON object, with any content type.
-    pub(super) fn parse_complete_object(&self) -> Option<Map<String, Value>> {
-        let first_byte = self.body.iter().find(|b| !b.is_ascii_whitespace());
-        if !self.complete || first_byte != Some(&b'{') {
-            return None;
-        }
-        serde_json::from_slice(self.body).ok()
-    }
-
     /// Returns the body if it is a complete plain text.
     pub(super) fn plain_text(&self) -> Option<&str> {
-        let media = self.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-        let is_plain = media.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("text/plain"));
+        let is_plain = media_type_essence(self.headers).eq_ignore_ascii_case(b"text/plain");
         std::str::from_utf8(self.body).ok().filter(|text| self.complete && is_plain && !text.trim().is_empty())
+    }
+}
+
+/// The JSON object that a response's body is, with any content type; parsed once, where it is first asked for.
+pub(super) struct JsonObjectBody<'a> {
+    response: &'a AgentResponse<'a>,
+    object: OnceCell<Option<Map<String, Value>>>,
+}
+
+impl<'a> JsonObjectBody<'a> {
+    pub(super) fn of(response: &'a AgentResponse<'a>) -> Self {
+        Self { response, object: OnceCell::new() }
+    }
+
+    /// Returns the object, if the body is complete and is one.
+    pub(super) fn object(&self) -> Option<&Map<String, Value>> {
+        let AgentResponse { body, complete, .. } = *self.response;
+        let parse = || {
+            let first_byte = body.iter().find(|b| !b.is_ascii_whitespace());
+            let is_object = complete && first_byte == Some(&b'{');
+            is_object.then(|| serde_json::from_slice(body).ok()).flatten()
+        };
+        self.object.get_or_init(parse).as_ref()
     }
 }
 

@@ -44,8 +44,7 @@ impl ParsedErrorBody {
         let error = body.map(Self::parse).unwrap_or_default();
         match (response.error_details, body) {
             (ErrorDetails::Pointer(pointer), Some(body)) => {
-                let text = Value::Object(body.clone()).pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-                Self { message: text, ..error }
+                Self { message: text_at(body, pointer).map(str::to_owned), ..error }
             }
             (ErrorDetails::None | ErrorDetails::Pointer(_), _) => Self { message: None, ..error },
             (ErrorDetails::Message | ErrorDetails::All, Some(_)) => error,
@@ -201,6 +200,13 @@ fn pointer_from_loc(parts: &[Value]) -> String {
         }
     }
     pointer
+}
+
+/// Returns the text at a JSON Pointer.
+fn text_at<'b>(body: &'b Map<String, Value>, pointer: &str) -> Option<&'b str> {
+    let tokens = pointer.strip_prefix('/')?;
+    let (first, rest) = tokens.split_at(tokens.find('/').unwrap_or(tokens.len()));
+    body.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)?.as_str()
 }
 
 /// Escapes a JSON Pointer token (RFC 6901 §3).

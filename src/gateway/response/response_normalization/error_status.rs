@@ -2,28 +2,28 @@
 
 use super::{
     agent_fault::{AgentError, allowed_agent_code},
-    agent_response::{AgentResponse, is_json_rpc},
+    agent_response::{AgentResponse, JsonObjectBody, is_json_rpc},
     error_body::{ErrorBodyFormat, ParsedErrorBody},
     retry_after,
 };
 use crate::fault::{Blame, Fault, FaultCode};
 use serde_json::{Map, Value};
 
-pub(super) fn fault_from_error_status(response: &AgentResponse<'_>) -> Option<Fault> {
+pub(super) fn fault_from_error_status(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) -> Option<Fault> {
     let status = response.status.as_u16();
     if (300..=399).contains(&status) {
         return Some(Fault::new(FaultCode::AgentError, "The agent responded with a redirect, which is not followed"));
     }
-    let body = response.parse_complete_object();
-    let error = ParsedErrorBody::of_response(response, body.as_ref());
-    if let Some(message) = refused_credential(response, body.as_ref()) {
+    let body = body.object();
+    let error = ParsedErrorBody::of_response(response, body);
+    if let Some(message) = refused_credential(response, body) {
         return Some(Fault::new(FaultCode::AgentError, message));
     }
-    if body.as_ref().is_some_and(|body| is_json_rpc(body) || is_a2a_error(body, status)) {
+    if body.is_some_and(|body| is_json_rpc(body) || is_a2a_error(body, status)) {
         return None;
     }
     let code = code_for_status(response, &error);
-    let agent_error = AgentError { error: &error, body: body.as_ref(), details: response.error_details };
+    let agent_error = AgentError { error: &error, body, details: response.error_details };
     let mut fault = agent_error.build_fault(code);
     if code == FaultCode::AgentError && status == 500 {
         fault = fault.with_status(500);

@@ -3,7 +3,7 @@
 
 use super::{
     agent_fault::{AgentError, allowed_agent_code},
-    agent_response::{AgentResponse, ResponseVerdict, is_json_rpc},
+    agent_response::{AgentResponse, JsonObjectBody, ResponseVerdict, is_json_rpc},
     error_body::ParsedErrorBody,
     error_details::is_name,
     error_status::fault_from_error_status,
@@ -19,21 +19,25 @@ use std::fmt::Write as _;
 
 /// Maximum bytes of an agent's body that are logged.
 const MAX_LOGGED_BODY_BYTES: usize = 2048;
+/// Maximum bytes of an agent's body that are redacted for the log.
+const MAX_REDACTED_BODY_BYTES: usize = 32 * MAX_LOGGED_BODY_BYTES;
 
 /// Classifies a response as a result or a failure. JSON-RPC and A2A bodies pass with every status, because their
 /// clients read errors from the body, except where the agent refuses the gateway's credential, sends a redirect, or
 /// repeats a secret of the gateway.
 pub(in crate::gateway) fn classify_response(response: &AgentResponse<'_>) -> ResponseVerdict {
+    let body = JsonObjectBody::of(response);
     let verdict = match response.status.as_u16() {
-        200..=299 => find_embedded_error(response),
-        _ => fault_from_error_status(response).map_or_else(passed_error, ResponseVerdict::Fault),
+        200..=299 => find_embedded_error(response, &body),
+        _ => fault_from_error_status(response, &body).map_or_else(passed_error, ResponseVerdict::Fault),
     };
+    let detail = || log_detail(response, &body);
     match verdict {
-        ResponseVerdict::Fault(fault) => ResponseVerdict::Fault(fault.with_detail(log_detail(response))),
+        ResponseVerdict::Fault(fault) => ResponseVerdict::Fault(fault.with_detail(detail())),
         ResponseVerdict::PassError(_) if contains_known_secret(response.body) => {
-            ResponseVerdict::Fault(Fault::from(FaultCode::AgentError).with_detail(log_detail(response)))
+            ResponseVerdict::Fault(Fault::from(FaultCode::AgentError).with_detail(detail()))
         }
-        ResponseVerdict::PassError(fault) => ResponseVerdict::PassError(fault.with_detail(log_detail(response))),
+        ResponseVerdict::PassError(fault) => ResponseVerdict::PassError(fault.with_detail(detail())),
         ResponseVerdict::Pass => ResponseVerdict::Pass,
     }
 }
@@ -46,24 +50,26 @@ fn passed_error() -> ResponseVerdict {
 
 /// Returns the detail of a failure for the log. The body repeats the caller's input in many frameworks, so that the log
 /// has it only if the operator asks for it; the code of the error is the agent's own.
-fn log_detail(response: &AgentResponse<'_>) -> String {
+fn log_detail(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) -> String {
     let mut text = format!("the agent responded with status {}", response.status.as_u16());
     for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
         if let Some(value) = response.headers.get(&name) {
             let value = String::from_utf8_lossy(value.as_bytes());
+            // Redacted before it is cut, so that no half of a secret is left.
+            let value = redact_known_secrets(&value);
             let _ = write!(text, ", {name}: {}", value.chars().take(200).collect::<String>());
         }
     }
     let more = if response.complete { "" } else { " or more" };
     if !response.logs_body {
-        if let Some(code) = response.parse_complete_object().and_then(|body| agent_code(&body)) {
+        if let Some(code) = body.object().and_then(agent_code) {
             let _ = write!(text, ", error: {code}");
         }
         let _ = write!(text, ", body: {} bytes{more}", response.body.len());
         return text;
     }
-    // Redacted before it is cut, so that no half of a secret is left.
-    let beginning = response.body.get(..2 * MAX_LOGGED_BODY_BYTES).unwrap_or(response.body);
+    // As above; secrets at the beginning make the text shorter, so that more of it than is logged is redacted.
+    let beginning = response.body.get(..MAX_REDACTED_BODY_BYTES).unwrap_or(response.body);
     let beginning = String::from_utf8_lossy(beginning);
     let redacted = redact_known_secrets(&beginning);
     let logged = redacted.get(..redacted.floor_char_boundary(MAX_LOGGED_BODY_BYTES)).unwrap_or_default();
@@ -112,7 +118,7 @@ const ERROR_COMPANION_MEMBERS: &[&str] = &[
     "type",
 ];
 
-fn find_embedded_error(response: &AgentResponse<'_>) -> ResponseVerdict {
+fn find_embedded_error(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) -> ResponseVerdict {
     if !has_json_content_type(response.headers) {
         return ResponseVerdict::Pass;
     }
@@ -123,19 +129,19 @@ fn find_embedded_error(response: &AgentResponse<'_>) -> ResponseVerdict {
     if scan != MemberScan::ErrorMember {
         return ResponseVerdict::Pass;
     }
-    let Some(body) = response.parse_complete_object() else { return ResponseVerdict::Pass };
-    if is_json_rpc(&body) {
+    let Some(body) = body.object() else { return ResponseVerdict::Pass };
+    if is_json_rpc(body) {
         let has_error = body.get("error").is_some_and(Value::is_object);
         return if has_error { passed_error() } else { ResponseVerdict::Pass };
     }
     let is_failure =
-        is_langgraph_error(&body) || is_graphql_error(&body) || (!response.declares_error && is_error_object(&body));
+        is_langgraph_error(body) || is_graphql_error(body) || (!response.declares_error && is_error_object(body));
     if !is_failure {
         return ResponseVerdict::Pass;
     }
-    let error = ParsedErrorBody::of_response(response, Some(&body));
+    let error = ParsedErrorBody::of_response(response, Some(body));
     let code = error.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError);
-    let agent_error = AgentError { error: &error, body: Some(&body), details: response.error_details };
+    let agent_error = AgentError { error: &error, body: Some(body), details: response.error_details };
     ResponseVerdict::Fault(agent_error.build_fault(code))
 }
 

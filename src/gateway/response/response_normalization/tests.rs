@@ -282,6 +282,27 @@ fn r131_the_log_has_no_body_of_an_agents_error_unless_the_operator_asks_for_it()
 }
 
 #[test]
+fn r131_a_secret_is_redacted_before_the_logged_text_is_cut() {
+    let secret = "kTq7-an-agents-credential-that-is-longer-than-its-place";
+    crate::values::register_secret(secret);
+    let challenge = format!("Bearer {}{secret}", "x".repeat(170));
+    let location = format!("/{}{secret}", "x".repeat(180));
+    let body = format!("{}{secret}", "y".repeat(2030));
+    let responses = [
+        response(401, "").with_header("www-authenticate", &challenge),
+        response(302, "").with_header("location", &location),
+        response(500, &body),
+        // What secrets at the beginning shorten the text by is filled with redacted text.
+        response(500, secret.repeat(100) + &body),
+    ];
+    for case in responses {
+        let detail = case.fault().detail().unwrap().to_owned();
+        assert!(!detail.contains("kTq7"), "{detail}");
+        assert!(detail.contains("[red") || detail.contains("yyy"), "{detail}");
+    }
+}
+
+#[test]
 fn a_redirect_is_not_followed_and_its_target_is_only_logged() {
     let fault = assert_fault(
         &response(302, "{\"jsonrpc\":\"2.0\"}").with_header("location", "http://10.0.0.7/login"),
