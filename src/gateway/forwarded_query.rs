@@ -79,7 +79,10 @@ fn repeats_value(text: &str, member: &Value) -> bool {
     let is_equal = |member: &Value| match member {
         Value::String(member) => member == text,
         Value::Array(_) | Value::Object(_) => false,
-        scalar => scalar.to_string() == text,
+        scalar => {
+            let written = scalar.to_string();
+            written == text
+        }
     };
     match member {
         Value::Array(items) if items.iter().any(is_equal) => true,
