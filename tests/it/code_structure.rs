@@ -78,6 +78,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
     ("config", Above),
     ("app", Everything),
     ("demo", Everything),
+    ("fuzz", Everything),
     ("cli", Everything),
     ("main", Everything),
     ("lib", Everything),
