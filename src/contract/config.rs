@@ -82,8 +82,8 @@ impl Default for BatchConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeavyCheckConfig {
-    /// Maximum number of concurrent heavy checks of one agent; beyond it 503. One caller
-    /// has `limits.max_share` of them; beyond it 429. 1 to 64. Default: 4.
+    /// Maximum number of concurrent heavy checks of one agent; beyond it 503. One caller has `limits.max_share` of
+    /// them; beyond it 429. 1 to 64. Default: 4.
     pub max_per_agent: u16,
     /// Maximum number of heavy checks that wait for a thread; beyond it 503. 1 to 10000. Default: 64.
     pub max_queued: u16,
