@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// Replies up to this size are inspected before their head is forwarded.
 const MAX_INSPECTED: usize = 64 << 10;
-/// Replies of agents with a card are inspected up to this size.
+/// Replies that may be a card are inspected up to this size: those of agents with a card, and JSON-RPC responses.
 const MAX_CARD: usize = 1 << 20;
 
 /// Writes the response to an admitted call.
