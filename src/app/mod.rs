@@ -17,7 +17,7 @@ mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
 pub use service_manager::ServiceManager;
-pub use signals_and_reload::run_until_stopped;
+pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
@@ -77,9 +77,11 @@ pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     let runtime = build_runtime()?;
     let result = runtime.block_on(async {
         let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
+        let signals = ProcessSignals::install()?;
         running.print_addresses();
         let service_manager = ServiceManager::from_environment(take_over);
-        run_until_stopped(running, config, &service_manager).await
+        run_until_stopped(running, config, signals, &service_manager).await;
+        Ok(())
     });
     // Does not wait for blocking tasks: a blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();

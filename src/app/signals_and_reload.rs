@@ -14,20 +14,37 @@ use tokio::{
 /// Interval of file checks and of the removal of idle state.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The signals that a running gateway obeys. Without handlers, each of them would end the process at once.
+pub struct ProcessSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl ProcessSignals {
+    /// Installs the handlers. Supervisors and operators may send signals as soon as the gateway says that it runs, so
+    /// this comes before.
+    ///
+    /// # Errors
+    /// The handlers cannot be installed.
+    pub fn install() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Tells the service manager that the process serves, and runs until SIGTERM or SIGINT, or until a second process has
 /// taken over the listeners. Then drains the calls.
-///
-/// # Errors
-/// Signal handlers cannot be installed.
 pub async fn run_until_stopped(
     running: RunningGateway,
     config: &Path,
+    signals: ProcessSignals,
     service_manager: &ServiceManager,
-) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let hangup = signal(SignalKind::hangup())?;
-    // The service manager may send signals from now on.
+) {
+    let ProcessSignals { mut terminate, mut interrupt, hangup } = signals;
     service_manager.notify_ready();
     service_manager.start_watchdog();
     // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
@@ -47,7 +64,6 @@ pub async fn run_until_stopped(
         service_manager.notify_stopping(running.max_shutdown_duration());
     }
     running.shut_down(reason).await;
-    Ok(())
 }
 
 /// Performs periodic maintenance, and reloads a changed configuration. Never returns.

@@ -90,19 +90,14 @@ Press Ctrl-C to stop; this removes the folder."#
     /// The signal handlers cannot be installed.
     pub async fn run(self, print: impl FnOnce(&str)) -> anyhow::Result<TemporaryFolder> {
         let (config, instructions) = (self.folder.0.join("gatepost.yaml"), self.instructions());
-        let printed = async {
-            print(&instructions);
-            std::future::pending::<()>().await;
-        };
-        let mut hangup = signal(SignalKind::hangup())?;
+        let (signals, mut hangup) = (app::ProcessSignals::install()?, signal(SignalKind::hangup())?);
+        print(&instructions);
         let no_service_manager = app::ServiceManager::default();
         tokio::select! {
-            // The order installs the signal handlers before the instructions name Ctrl-C. The gateway reloads its
-            // configuration on SIGHUP; the demo ends with its terminal.
+            // The gateway reloads its configuration on SIGHUP; the demo ends with its terminal.
             biased;
             _ = hangup.recv() => {}
-            result = app::run_until_stopped(self.gateway, &config, &no_service_manager) => result?,
-            () = printed => {}
+            () = app::run_until_stopped(self.gateway, &config, signals, &no_service_manager) => {}
         }
         Ok(self.folder)
     }
