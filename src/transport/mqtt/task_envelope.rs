@@ -38,7 +38,8 @@ impl TaskInput {
     /// # Errors
     /// 400 for anything else.
     pub(super) fn parse(body: &[u8], operation: &str, request_instruction: Option<&str>) -> Result<Self, Fault> {
-        let body = if body.trim_ascii().is_empty() { b"{}" } else { body.trim_ascii() };
+        let is_empty = body.iter().all(|byte| b" \t\r\n".contains(byte));
+        let body = if is_empty { b"{}" } else { body };
         let refuse = |message: String| Fault::new(FaultCode::InvalidInput, message);
         let value =
             json::parse(body, MAX_DEPTH).map_err(|error| refuse(format!("The body is not valid JSON: {error}")))?;
