@@ -170,6 +170,18 @@ pub struct SourceRow {
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
+    /// Number of documents that are served and have findings.
+    #[serde(skip_serializing_if = "is_zero")]
+    documents_with_findings: usize,
+    /// The findings of the first of them, each with the agent's id.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    document_findings: Vec<String>,
+}
+
+/// Returns whether there is nothing to serialize.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl SourceRow {
@@ -188,6 +200,8 @@ impl SourceRow {
             withheld: source.withheld_loss,
             error: source.error.clone().map(redacted),
             warning: source.warning().map(redacted),
+            documents_with_findings: source.document_warnings.documents,
+            document_findings: source.document_warnings.first.iter().map(|text| redact(text).into_owned()).collect(),
         }
     }
 

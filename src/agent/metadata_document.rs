@@ -1,7 +1,10 @@
 //! Parser of AIDIP metadata documents. Reports every problem of a document at once, and keeps unknown fields (R15,
 //! R103).
 
-use super::{AgentId, AgentStatus, Authentication, AuthenticationMethod, Deprecation, Operation};
+use super::{
+    AgentId, AgentStatus, Authentication, AuthenticationMethod, DeclaredFormats, Deprecation, Operation,
+    operation::is_undeclared_schema,
+};
 use crate::values::{Rate, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
@@ -155,7 +158,8 @@ impl<'a> DocumentReader<'a> {
         };
         if items.is_empty() {
             let (inputs, outputs) = (self.parse_schema("inputs"), self.parse_schema("outputs"));
-            return vec![Operation { name: "".into(), description: "".into(), inputs, outputs }];
+            let formats = DeclaredFormats::from_members(self.fields, self.fields);
+            return vec![Operation { name: "".into(), description: "".into(), inputs, outputs, formats }];
         }
         let mut names = HashSet::new();
         let mut operations = Vec::with_capacity(items.len());
@@ -172,7 +176,8 @@ impl<'a> DocumentReader<'a> {
             let (inputs, outputs) = (reader.parse_schema("inputs"), reader.parse_schema("outputs"));
             let description = reader.parse_string("description", false).unwrap_or_default().into();
             self.problems.extend(reader.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
-            operations.push(Operation { name: name.unwrap_or_default().into(), description, inputs, outputs });
+            let formats = DeclaredFormats::from_members(fields, self.fields);
+            operations.push(Operation { name: name.unwrap_or_default().into(), description, inputs, outputs, formats });
         }
         operations
     }
@@ -199,6 +204,8 @@ impl<'a> DocumentReader<'a> {
     fn parse_schema(&mut self, field: &str) -> Option<Arc<Value>> {
         match self.fields.get(field) {
             None | Some(Value::Null) => None,
+            // A registry may have added it.
+            Some(Value::Object(schema)) if is_undeclared_schema(schema) => None,
             Some(schema @ (Value::Object(_) | Value::Bool(_))) => Some(Arc::new(schema.clone())),
             Some(other) => {
                 self.add_problem(format!("{field}: must be a JSON Schema object, not {}", json::type_name(other)));

@@ -1,7 +1,21 @@
 //! Operations of an agent (R13, R14).
 
-use serde_json::Value;
+use super::DeclaredFormats;
+use serde_json::{Map, Value};
 use std::sync::Arc;
+
+/// The schema that documents have where the agent declares none (R13): any value. It is no schema where it is read again.
+const UNDECLARED_SCHEMA: &str = "not declared by the agent";
+
+/// Returns the schema that documents have where the agent declares none.
+pub fn undeclared_schema() -> Value {
+    serde_json::json!({"$comment": UNDECLARED_SCHEMA})
+}
+
+/// Returns whether a schema is that of an undeclared one.
+pub(super) fn is_undeclared_schema(schema: &Map<String, Value>) -> bool {
+    schema.len() == 1 && schema.get("$comment").is_some_and(|comment| comment == UNDECLARED_SCHEMA)
+}
 
 /// One operation of an agent (R13).
 #[derive(Clone, Debug)]
@@ -14,6 +28,8 @@ pub struct Operation {
     pub inputs: Option<Arc<Value>>,
     /// JSON Schema of the output; shared in the same way.
     pub outputs: Option<Arc<Value>>,
+    /// Declared formats of input and output (R70).
+    pub formats: DeclaredFormats,
 }
 
 impl Operation {

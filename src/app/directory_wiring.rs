@@ -5,7 +5,10 @@ use crate::{
     agent::metadata_schema,
     auth::Authorizer,
     config::GatewayConfig,
-    directory::{AcceptedCredentials, AgentDirectory, IndexProgress, LastModifiedTable, VisibilityMaskCache},
+    directory::{
+        AcceptedCredentials, AgentDirectory, CallConventions, IndexProgress, LastModifiedTable, TaskConventions,
+        VisibilityMaskCache,
+    },
     gateway::{DelegationPolicy, Route},
     registry::{Catalogue, EmbeddedRegistry},
     resolver::UriResolver,
@@ -80,10 +83,25 @@ pub(super) fn build_directory(
         registry,
         signing_key: signer,
         credentials,
+        conventions: call_conventions(file),
         metadata_schema: Some(Arc::new(metadata_schema().clone())),
         resolver: Some(Arc::clone(resolver)),
         config,
     }))
+}
+
+/// Returns the settings of other sections that documents tell callers.
+fn call_conventions(file: &GatewayConfig) -> CallConventions {
+    let tasks = file.tasks.as_ref().map(|tasks| TaskConventions {
+        result_ttl: tasks.result_ttl.get(),
+        poll_interval: tasks.poll_interval.get(),
+        resume_window: tasks.resume.as_ref().map(|resume| resume.window.get()),
+    });
+    CallConventions {
+        tasks,
+        idempotency_ttl: file.idempotency.ttl.get(),
+        bridged_agents: file.mqtt_bridge.iter().flat_map(|bridge| bridge.agents.clone()).collect(),
+    }
 }
 
 fn load_signer(key: &SecretRef) -> Result<Arc<SigningKey>, String> {

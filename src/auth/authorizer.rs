@@ -3,13 +3,13 @@
 
 use super::{
     authenticator::AuthenticationResult,
-    authenticator_list::AuthenticatorList,
+    authenticator_list::{AuthenticatorList, Unauthenticated},
     build_context::{AuthServices, BuildContext},
     caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials},
     caller_patterns::ANONYMOUS,
     challenges::{self, AuthChallenges},
     config::AuthConfig,
-    grants::{AccessConfig, GrantIndex, GrantSet},
+    grants::{AccessConfig, GrantIndex, GrantSet, UngrantedResponse},
     mtls::ClientCertificate,
 };
 use crate::{
@@ -144,9 +144,44 @@ impl Authorizer {
         self.authenticate_by_any(presented).await
     }
 
-    /// Returns whether `caller` may call the agent with the method by which it authenticated (R3).
+    /// Returns whether `caller` may call the agent with the method by which it authenticated, and its scopes (R3).
     pub fn is_call_allowed(&self, caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
         agent.authentication.accepts(caller.method) && has_grant_and_scopes(caller, agent)
+    }
+
+    /// Returns whether `caller` may discover the agent. The method by which it authenticated and its scopes are judged at
+    /// the call only, so that a caller can read which credential and which scopes an agent requires (R12). A caller
+    /// without a credential discovers the agents that it may call: a grant of every agent to `anonymous` opens the open
+    /// agents, and publishes no document of others.
+    pub fn is_discovery_allowed(&self, caller: &Caller, agent: &AgentAuthRequirements<'_>) -> bool {
+        caller.grants.allows_call(agent.grants) && (!caller.is_anonymous() || agent.authentication.accepts_anonymous())
+    }
+
+    /// Returns whether callers without a credential may discover agents, because a grant names them.
+    pub fn grants_anonymous_discovery(&self) -> bool {
+        self.anonymous.grants.has_grant()
+    }
+
+    /// Returns the fault for an agent that exists, which `caller` may not discover. A caller without a credential gets
+    /// the same fault for every id.
+    pub fn ungranted_agent_fault(&self, caller: &Caller) -> Fault {
+        if caller.is_anonymous() {
+            return self.missing_agent_fault(caller);
+        }
+        challenges::ungranted_agent(self.grants.ungranted_response)
+    }
+
+    /// Returns the fault of a call of `caller` to an agent that it may discover and may not call.
+    pub fn forbidden_agent_fault(&self) -> Fault {
+        challenges::ungranted_agent(UngrantedResponse::Forbidden)
+    }
+
+    /// Returns the fault for an agent that does not exist: 401 for a caller without a credential, as calls get.
+    pub fn missing_agent_fault(&self, caller: &Caller) -> Fault {
+        if caller.is_anonymous() {
+            return self.challenges.unauthenticated(Unauthenticated::Missing);
+        }
+        challenges::agent_not_found()
     }
 
     /// Refuses requests that repeat a credential, and every request on a connection whose client certificate is no longer

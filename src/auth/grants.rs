@@ -95,6 +95,12 @@ pub struct GrantSet {
 const FIRST_GRANT: u32 = 1 << 31;
 
 impl GrantSet {
+    /// Builds a set with these rules, for tests of modules that only compare sets.
+    #[cfg(test)]
+    pub(crate) fn of_rules(rules: &[u32]) -> Self {
+        Self { epoch: 1, rules: rules.to_vec().into() }
+    }
+
     /// Returns whether the sets share a grant and no denial, which allows the call. Sets of two configurations allow
     /// nothing, because their numbers identify different rules.
     pub fn allows_call(&self, other: &Self) -> bool {

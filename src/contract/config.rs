@@ -1,7 +1,10 @@
 //! Configuration of the contract: which bodies are validated against their schema, and how large and deep a body may
 //! be.
 
-use super::schema_budget::SchemaLimits;
+use super::{
+    document_checks::{DocumentChecks, FindingMode},
+    schema_budget::SchemaLimits,
+};
 use crate::values::{ByteSize, json::MAX_DEPTH};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +30,12 @@ pub struct ContractConfig {
     pub input: ContractMode,
     /// Validation of outputs: enforce, report or off. Default: report.
     pub output: ContractMode,
+    /// Documents whose operations lack a schema of inputs or outputs: allow, report (in the log and on the admin page
+    /// `/sources`) or refuse. Default: report.
+    pub missing_schemas: FindingMode,
+    /// Documents with an example that does not match the operation's schemas: allow, report or refuse. The first 10
+    /// examples of each operation are checked. Default: report.
+    pub invalid_examples: FindingMode,
     /// Maximum size of a body that is validated; beyond it 413. 1B to 64MiB. Default: 1MiB.
     pub max_body_size: ByteSize,
     /// Maximum nesting of arrays and objects in a body that is validated; 1 to 120. Default: 64.
@@ -51,6 +60,8 @@ impl Default for ContractConfig {
         Self {
             input: ContractMode::Enforce,
             output: ContractMode::Report,
+            missing_schemas: FindingMode::Report,
+            invalid_examples: FindingMode::Report,
             max_body_size: ByteSize::from_kib(1024),
             max_depth: 64,
             max_compiled_size: ByteSize::from_kib(32 << 10),
@@ -96,6 +107,11 @@ impl Default for HeavyCheckConfig {
 }
 
 impl ContractConfig {
+    /// Returns which findings about documents matter.
+    pub fn document_checks(&self) -> DocumentChecks {
+        DocumentChecks { missing_schemas: self.missing_schemas, invalid_examples: self.invalid_examples }
+    }
+
     /// Returns the limits of compiled schemas.
     pub fn schema_limits(&self) -> SchemaLimits {
         SchemaLimits {

@@ -3,6 +3,7 @@
 
 mod array_acceptance;
 mod config;
+mod document_checks;
 mod heavy_check_pool;
 mod in_place_subschemas;
 mod json_body;
@@ -17,6 +18,7 @@ mod violation_messages;
 mod work_rates;
 
 pub use config::{BatchConfig, ContractConfig, ContractMode, HeavyCheckConfig};
+pub use document_checks::{DocumentChecks, DocumentFindings, FindingMode, OperationSchemas};
 pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool, HeavyCheckRequest};
 pub use json_body::{JsonBounds, parse_json};
 pub use query_input::input_from_query;
@@ -68,6 +70,11 @@ impl OperationContract {
         } else {
             Err(problems)
         }
+    }
+
+    /// Returns the schemas, for checks of the document.
+    pub fn schemas(&self) -> OperationSchemas<'_> {
+        OperationSchemas { input: self.input.as_deref(), output: self.output.as_deref() }
     }
 
     /// Returns the work to check `input`, the whole or a part of a body of this length.

@@ -138,6 +138,14 @@ impl CompiledSchema {
         self.cost.weigh(value).is_err()
     }
 
+    /// Returns the first violation of `value`, or `None` if it is valid, or if its check would take more time than
+    /// `nanos_left`, which it reduces.
+    pub(super) fn first_violation_within(&self, value: &Value, nanos_left: &mut u64) -> Option<Violation> {
+        let nanos = self.cost.weigh(value).ok().filter(|nanos| *nanos <= (*nanos_left).min(LIGHT_NANOS))?;
+        *nanos_left -= nanos;
+        self.find_violations(value, nanos, 1).into_iter().next()
+    }
+
     fn find_violations(&self, value: &Value, nanos: u64, max_violations: usize) -> Vec<Violation> {
         if self.validator.is_valid(value) {
             return Vec::new();

@@ -130,9 +130,9 @@ impl<'a> AddressRedactor<'a> {
         }
     }
 
-    /// Returns the gateway's URL that invokes `id`, which may name a version.
-    pub(super) fn invoke_url_of(&self, id: &str) -> String {
-        invoke_url(self.base, id, "")
+    /// Returns the gateway's URL.
+    pub(super) fn base_url(&self) -> &str {
+        self.base
     }
 
     /// Returns whether documents expose the agent's own addresses.

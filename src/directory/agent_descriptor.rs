@@ -2,25 +2,43 @@
 //! need not fetch one; schemas are JSON literals, because their keywords are not terms of the context.
 
 use super::{
-    AcceptedCredentials, DirectoryCall, DirectoryConfig,
-    address_redaction::{AddressRedactor, invoke_url},
+    AcceptedCredentials, CallConventions, DirectoryCall, DirectoryConfig,
+    address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
     agent_summary::status_name,
     conditional_response::Representation,
     json_object_builder::JsonObjectBuilder,
     media_types,
+    version_addresses::{callable_versions, version_addresses},
     visible_agent_search::VisibleAgentSearch,
 };
 use crate::{
-    agent::{Agent, Operation},
+    agent::{Agent, Operation, undeclared_schema},
     fault::Result,
-    resolver::version_url,
     search::SearchResults,
+    values::AcceptHeader,
 };
-use serde_json::{Map, Value, json};
+use http::HeaderMap;
+use serde_json::{Value, json};
 
 /// Media types of a descriptor; the first is the default.
 const DESCRIPTOR_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/ld+json", "application/agent+json"];
+/// The media type that only a card has.
+const A2A_CARD: &str = "application/a2a+json";
+
+/// Media types that only a descriptor has.
+const LINKED_DATA_MEDIA_TYPES: &[&str] = &["application/ld+json", "application/agent+json"];
+
+/// Returns whether a caller requests the descriptor, and not the card, at a path that both share (R58): it accepts one of
+/// the descriptor's own media types, at least as gladly as plain JSON. A client of A2A 0.2 states neither its version nor
+/// a media type that tells it apart.
+pub(super) fn is_requested(headers: &HeaderMap) -> bool {
+    let accept = AcceptHeader::from_headers(headers);
+    let quality_of = |media: &&str| accept.exact_quality_of(media).unwrap_or_default();
+    let linked_data = LINKED_DATA_MEDIA_TYPES.iter().map(quality_of).max().unwrap_or_default();
+    let plain = [media_types::JSON, A2A_CARD].iter().map(quality_of).max().unwrap_or_default();
+    !headers.contains_key(media_types::A2A_VERSION) && linked_data > 0 && linked_data >= plain
+}
 
 /// Members about an agent's behaviour (R71), which each capability may override.
 const BEHAVIOUR_MEMBERS: &[&str] = &[
@@ -37,10 +55,14 @@ const SCALAR_MEMBERS: &[&str] = &["documentationUrl", "interactionModel"];
 /// of its own, which a reader would fetch.
 const LITERAL_MEMBERS: &[&str] = &["orchestration", "envelopeSchemas", "provider", "contact"];
 
+/// Members in which documents declare their practices of state management (R73).
+const STATE_MEMBERS: &[&str] = &["stateManagement", "state_management"];
+
 /// Serves the descriptors of agents, and the gateway's own.
 pub(super) struct AgentDescriptorHandler<'a> {
     pub(super) search: VisibleAgentSearch<'a>,
     pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) conventions: &'a CallConventions,
     pub(super) config: &'a DirectoryConfig,
 }
 
@@ -51,7 +73,7 @@ impl AgentDescriptorHandler<'_> {
         Representation::json(media, &self.render_descriptor(call.base_url, &*call.requested_agent()?))
     }
 
-    /// `/.well-known/agent.json`: the descriptor of the only visible agent, or the gateway's own.
+    /// `/agent.json`: the descriptor of the only visible agent, or the gateway's own.
     pub(super) fn well_known_descriptor(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, DESCRIPTOR_MEDIA_TYPES)?;
         let agents = self.search.listed_agents(call);
@@ -92,6 +114,12 @@ impl AgentDescriptorHandler<'_> {
         fields.set("authentication", self.descriptor_authentication(agent, &document));
         fields.set("endpoints", json!({"https": redactor.public_endpoint()}));
         fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": redactor.public_endpoint()}));
+        if !redactor.exposes_endpoint() {
+            // Calls to an agent's own endpoint follow the agent's conventions, which the gateway does not know.
+            fields.set("bindings", self.conventions.bindings(base, agent, self.credentials));
+            let declared = STATE_MEMBERS.iter().find_map(|name| document.member(name));
+            fields.set("stateManagement", self.conventions.state_management(base, declared));
+        }
         fields.set("versionNegotiation", version_negotiation());
         fields.set_optional("supportedVersions", supported_versions(base, agent));
         fields.set("links", links(base, id));
@@ -128,7 +156,7 @@ impl AgentDescriptorHandler<'_> {
         };
         json!({
             "@context": jsonld_context(),
-            "@id": format!("{base}/.well-known/agent.json"),
+            "@id": format!("{base}/agent.json"),
             "@type": "Agent",
             "name": self.config.name,
             "version": env!("CARGO_PKG_VERSION"),
@@ -166,6 +194,8 @@ fn jsonld_context() -> Value {
         "contact": json,
         "provider": json,
         "orchestration": json,
+        "bindings": json,
+        "stateManagement": json,
     })
 }
 
@@ -184,19 +214,25 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &Redact
             &*operation.name
         };
         let description = if operation.description.is_empty() { &agent.description } else { &operation.description };
-        let formats = json!(["application/json"]);
+        let formats = |declared: &[Box<str>]| -> Value {
+            match declared {
+                [] => json!([media_types::JSON]),
+                declared => declared.iter().map(|format| &**format).collect(),
+            }
+        };
+        let (input_formats, output_formats) = (formats(&operation.formats.inputs), formats(&operation.formats.outputs));
         let mut fields = JsonObjectBuilder::default();
         fields.set("@type", "Capability".into());
         fields.set("name", name.into());
         fields.set("description", redactor.redact_text(description).into());
         fields.set("tags", redactor.redact_list(&agent.capabilities).into());
         fields.set("endpoint", redactor.operation_url(&operation.name).into());
-        fields.set("inputFormats", formats.clone());
-        fields.set("outputFormats", formats.clone());
-        fields.set("contentTypes", json!({"inputFormat": formats, "outputFormat": formats}));
+        fields.set("contentTypes", json!({"inputFormat": input_formats, "outputFormat": output_formats}));
+        fields.set("inputFormats", input_formats);
+        fields.set("outputFormats", output_formats);
         let schemas = [("input", &operation.inputs), ("output", &operation.outputs)];
-        for (name, schema) in schemas.into_iter().filter_map(|(name, schema)| Some((name, schema.as_ref()?))) {
-            let mut schema = Value::clone(schema);
+        for (name, schema) in schemas {
+            let mut schema = schema.as_deref().map_or_else(undeclared_schema, Value::clone);
             redactor.redact_value(&mut schema);
             fields.set(name, schema);
         }
@@ -228,11 +264,8 @@ fn version_negotiation() -> Value {
 
 /// Returns the URL of every version that callers can select (R67).
 fn supported_versions(base: &str, agent: &Agent) -> Option<Value> {
-    let is_at_endpoint = |location: &str| version_url(&agent.endpoint, location).is_some();
-    let versions = agent.versions.filter(|version| version.location.as_deref().is_none_or(is_at_endpoint));
-    let url_of = |label: &str| Value::from(invoke_url(base, &format!("{}@{label}", agent.id), ""));
-    let urls: Map<_, _> = versions.iter().map(|version| (version.label.to_string(), url_of(&version.label))).collect();
-    (versions.iter().any(|version| version.location.is_some()) || urls.len() > 1).then(|| urls.into())
+    let (versions, addresses) = (callable_versions(agent), version_addresses(base, agent));
+    (versions.iter().any(|version| version.location.is_some()) || addresses.len() > 1).then(|| addresses.into())
 }
 
 fn links(base: &str, id: &str) -> Value {

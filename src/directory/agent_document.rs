@@ -2,10 +2,10 @@
 
 use super::{
     DirectoryCall, EndpointExposure, address_redaction::AddressRedactor, conditional_response::Representation,
-    media_types,
+    media_types, version_addresses::version_addresses,
 };
 use crate::{
-    agent::{Agent, AgentId},
+    agent::{Agent, AgentId, undeclared_schema},
     fault::Result,
     registry::{EmbeddedRegistry, PublishedDocument},
 };
@@ -69,14 +69,12 @@ impl RedactedDocument {
 }
 
 /// Removes the link to the agent's documentation, which is at the agent's own server as a rule, and replaces the
-/// addresses of the agent's versions, which may be paths.
+/// versions and their addresses, which may be paths, by the versions that callers can select (R67).
 fn hide_addresses_of_members(members: &mut Map<String, Value>, agent: &Agent, redactor: &AddressRedactor<'_>) {
     members.remove("documentationUrl");
-    if let Some(Value::Object(versions)) = members.get_mut("supportedVersions") {
-        for (label, location) in versions {
-            let is_label = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte));
-            let versioned = format!("{}@{label}", agent.id);
-            *location = redactor.invoke_url_of(if is_label { &versioned } else { agent.id.as_str() }).into();
+    for name in ["supportedVersions", "supported_versions"] {
+        if let Some(Value::Object(versions)) = members.get_mut(name) {
+            *versions = version_addresses(redactor.base_url(), agent);
         }
     }
 }
@@ -91,6 +89,24 @@ pub(super) fn redact_agent_card(agent: &Agent, base: &str, endpoints: EndpointEx
     if let Some(members) = card.as_object_mut() {
         hide_addresses_of_members(members, agent, &redactor);
         members.remove("signatures");
+    }
+}
+
+/// Describes the inputs and outputs that the agent does not declare (R13): any value.
+fn describe_undeclared_schemas(document: &mut Value) {
+    let describe = |members: &mut Map<String, Value>| {
+        for name in ["inputs", "outputs"] {
+            let schema = members.entry(name).or_insert(Value::Null);
+            if schema.is_null() {
+                *schema = undeclared_schema();
+            }
+        }
+    };
+    match document.get_mut("operations") {
+        Some(Value::Array(operations)) if !operations.is_empty() => {
+            operations.iter_mut().filter_map(Value::as_object_mut).for_each(describe);
+        }
+        _ => document.as_object_mut().into_iter().for_each(describe),
     }
 }
 
@@ -111,7 +127,9 @@ impl AgentDocumentHandler<'_> {
         }
         let agent = call.requested_agent()?;
         let redactor = AddressRedactor::new(&agent, call.base_url, self.advertised_endpoints);
-        Representation::json(media, &RedactedDocument::new(&agent, &redactor).into_value())
+        let mut document = RedactedDocument::new(&agent, &redactor).into_value();
+        describe_undeclared_schemas(&mut document);
+        Representation::json(media, &document)
     }
 
     /// Returns the document as the caller published it. If the registry is unavailable, the served document is returned

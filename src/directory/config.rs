@@ -7,8 +7,11 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of certifications that every candidate must have.
+const MAX_CERTIFICATIONS: usize = 20;
+
 /// Discovery of agents: their documents, cards and search.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Directory")]
 #[serde(deny_unknown_fields, default)]
 pub struct DirectoryConfig {
@@ -33,6 +36,21 @@ pub struct DirectoryConfig {
     pub signing_key: Option<SecretRef>,
     /// Search over agents.
     pub search: search::SearchConfig,
+    /// What every candidate of `POST /agents/resolve` must satisfy, besides the policy of the caller.
+    pub resolution: ResolutionFloorConfig,
+}
+
+/// What every candidate of a resolution must satisfy. An agent that does not declare a required property is excluded.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "DirectoryResolution")]
+#[serde(deny_unknown_fields, default)]
+pub struct ResolutionFloorConfig {
+    /// Minimum of `trust` in the agent's document, 0 to 1. Default: none.
+    pub min_trust: Option<f64>,
+    /// Minimum of `quality_score` in the agent's document, 0 to 1. Default: none.
+    pub min_quality: Option<f64>,
+    /// Certifications that the agent's document must list, all of them; at most 20. Default: none.
+    pub certifications: Vec<String>,
 }
 
 /// The endpoint of an agent in its documents.
@@ -69,6 +87,7 @@ impl Default for DirectoryConfig {
             provider: None,
             signing_key: None,
             search: search::SearchConfig::default(),
+            resolution: ResolutionFloorConfig::default(),
         }
     }
 }
@@ -96,6 +115,15 @@ impl DirectoryConfig {
             problems.push(
                 "signing_key: external_url is not set (required: signatures name the gateway's own URL)".to_owned(),
             );
+        }
+        for (field, minimum) in [("min_trust", self.resolution.min_trust), ("min_quality", self.resolution.min_quality)]
+        {
+            if minimum.is_some_and(|minimum| !(0.0..=1.0).contains(&minimum)) {
+                problems.push(format!("resolution.{field}: must be 0 to 1"));
+            }
+        }
+        if self.resolution.certifications.len() > MAX_CERTIFICATIONS {
+            problems.push(format!("resolution.certifications: must be at most {MAX_CERTIFICATIONS}"));
         }
         if self.max_age > ConfigDuration::from_secs(86_400) {
             problems.push(format!("max_age: must be 0s to 1d, not {}", self.max_age));

@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub trait AgentVisibility: Send + Sync {
     /// Returns the agent `id` if it is visible to the caller.
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>>;
-    /// Returns the fault for an agent that is unknown or invisible to the caller.
-    fn missing_agent_fault(&self) -> Fault {
+    /// Returns the fault for the agent `id`, which is unknown or invisible to the caller.
+    fn missing_agent_fault(&self, _id: &str) -> Fault {
         no_agent_fault()
     }
     /// Returns whether a document of an agent is visible to the caller. This depends on the document and on what decides
@@ -51,10 +51,11 @@ impl<'a> DirectoryCall<'a> {
     /// Returns the agent of the path.
     ///
     /// # Errors
-    /// The same for an unknown agent and for one that is invisible to the caller: `NotFound`, or `AgentUnavailable` before
-    /// every required source was read once.
+    /// The fault that a call to the agent gets as well, the same for an unknown agent and for one that is invisible to the
+    /// caller: `NotFound`, `AgentUnavailable` before every required source was read once, or `Unauthorized` for a caller
+    /// without a credential. `PermissionDenied` if the configuration reveals which agents exist.
     pub(super) fn requested_agent(&self) -> Result<Arc<Agent>> {
-        self.visibility.visible_agent(self.id).ok_or_else(|| self.visibility.missing_agent_fault())
+        self.visibility.visible_agent(self.id).ok_or_else(|| self.visibility.missing_agent_fault(self.id))
     }
 
     /// Returns the caller as a publisher.

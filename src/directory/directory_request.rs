@@ -24,6 +24,9 @@ pub enum DirectoryRequest {
     History,
     /// The descriptor of one agent in JSON-LD.
     Descriptor,
+    /// The A2A card of one agent, or its descriptor for a caller that accepts JSON-LD: A2A 0.2 and `agent://` share the
+    /// path (R58).
+    CardOrDescriptor,
     /// The A2A card of one agent.
     Card,
     /// The OpenAPI document of one agent.
@@ -40,8 +43,12 @@ pub enum DirectoryRequest {
     WellKnownAgents,
     /// The gateway's own descriptor, or that of the only visible agent.
     WellKnownDescriptor,
+    /// The gateway's own card, or that of the only visible agent; the descriptor for a caller that accepts JSON-LD.
+    WellKnownCardOrDescriptor,
     /// The gateway's own card, or that of the only visible agent.
     WellKnownCard,
+    /// The card of the gateway, or of the only visible agent, with the members of Agent Framework's document (R151).
+    FrameworkCard,
     /// The keys that sign cards.
     Jwks,
     /// The gateway's own OpenAPI document.
@@ -59,7 +66,7 @@ pub const DIRECTORY_PATHS: &[(&str, DirectoryRequest)] = &[
     ("/agents/{id}", DirectoryRequest::Agent),
     ("/agents/{id}/history", DirectoryRequest::History),
     ("/agents/{id}/agent.json", DirectoryRequest::Descriptor),
-    ("/agents/{id}/.well-known/agent.json", DirectoryRequest::Descriptor),
+    ("/agents/{id}/.well-known/agent.json", DirectoryRequest::CardOrDescriptor),
     ("/agents/{id}/agent-card.json", DirectoryRequest::Card),
     ("/agents/{id}/.well-known/agent-card.json", DirectoryRequest::Card),
     ("/agents/{id}/openapi.json", DirectoryRequest::AgentOpenApi),
@@ -70,10 +77,12 @@ pub const DIRECTORY_PATHS: &[(&str, DirectoryRequest)] = &[
     ("/v1/agents", DirectoryRequest::FrameworkListRedirect),
     ("/v1/agents/{id}", DirectoryRequest::FrameworkAgentRedirect),
     ("/.well-known/agents.json", DirectoryRequest::WellKnownAgents),
-    ("/.well-known/agent.json", DirectoryRequest::WellKnownDescriptor),
+    // Clients of `agent://` read the descriptor of a whole domain here.
+    ("/agent.json", DirectoryRequest::WellKnownDescriptor),
+    ("/.well-known/agent.json", DirectoryRequest::WellKnownCardOrDescriptor),
     ("/.well-known/agent-card.json", DirectoryRequest::WellKnownCard),
-    ("/.well-known/agent-card", DirectoryRequest::WellKnownCard),
-    ("/v1/card", DirectoryRequest::WellKnownCard),
+    ("/.well-known/agent-card", DirectoryRequest::FrameworkCard),
+    ("/v1/card", DirectoryRequest::FrameworkCard),
     ("/.well-known/jwks.json", DirectoryRequest::Jwks),
     ("/openapi.json", DirectoryRequest::GatewayOpenApi),
     ("/schemas/agent-metadata.json", DirectoryRequest::MetadataSchema),
@@ -88,12 +97,21 @@ pub const INVOKE_PATHS: &[&str] = &[
     "/agents/{id}/agent.json/{operation}",
 ];
 
+/// Paths of Agent Framework that invoke an agent (R144), and whether the answer is an event stream. The directory only
+/// describes them.
+pub const MESSAGE_PATHS: &[(&str, bool)] =
+    &[("/agents/{id}/v1/message:send", false), ("/agents/{id}/v1/message:stream", true)];
+
 /// Path that invokes several agents in sequence. The directory only describes it.
 pub const PIPELINE_PATH: &str = "/pipelines/invoke";
 
 /// Paths of tasks, and their methods. The directory only describes them.
-pub const TASK_PATHS: &[(&str, &[Method])] =
-    &[("/tasks/{task}", &[Method::GET, Method::HEAD, Method::DELETE]), ("/tasks/{task}/events", &[Method::GET])];
+pub const TASK_PATHS: &[(&str, &[Method])] = &[
+    ("/tasks/{task}", &[Method::GET, Method::HEAD, Method::DELETE]),
+    ("/tasks/{task}/events", &[Method::GET]),
+    // Agent Framework's path (R144).
+    ("/agents/{id}/v1/tasks/{task}", READ_METHODS),
+];
 
 const READ_METHODS: &[Method] = &[Method::GET, Method::HEAD];
 

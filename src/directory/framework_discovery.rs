@@ -2,7 +2,7 @@
 //! and its alias, and redirects from the former paths.
 
 use super::{
-    DirectoryCall, DirectoryRequest, DirectoryResponse, EndpointExposure,
+    CallConventions, DirectoryCall, DirectoryConfig, DirectoryRequest, DirectoryResponse,
     address_redaction::AddressRedactor,
     agent_document::{DOCUMENT_MEDIA_TYPES, RedactedDocument},
     agent_summary::{first_sentence, status_name},
@@ -54,7 +54,8 @@ impl FrameworkView {
 /// Serves the discovery API of Agent Framework.
 pub(super) struct FrameworkDiscoveryHandler<'a> {
     pub(super) search: VisibleAgentSearch<'a>,
-    pub(super) advertised_endpoints: EndpointExposure,
+    pub(super) conventions: &'a CallConventions,
+    pub(super) config: &'a DirectoryConfig,
 }
 
 impl FrameworkDiscoveryHandler<'_> {
@@ -72,7 +73,8 @@ impl FrameworkDiscoveryHandler<'_> {
         }
         let results =
             self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
-        let agents: Vec<Value> = results.hits.iter().map(|hit| self.framework_entry(call, &hit.agent, view)).collect();
+        let agents: Vec<Value> =
+            results.hits.iter().map(|hit| self.framework_entry(call.base_url, &hit.agent, view)).collect();
         let next =
             results.has_more.then(|| pages.next_link(&format!("{}{FRAMEWORK_LIST_PATH}", call.base_url), &params));
         Ok(Representation::json(media, &json!({"agents": agents}))?.with_next_link(next))
@@ -83,11 +85,60 @@ impl FrameworkDiscoveryHandler<'_> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
         let view = FrameworkView::from_params(&QueryParams::parse(call.query)?, true)?;
         let agent = call.requested_agent()?;
-        Representation::json(media, &self.framework_entry(call, &agent, view))
+        Representation::json(media, &self.framework_entry(call.base_url, &agent, view))
     }
 
-    fn framework_entry(&self, call: &DirectoryCall<'_>, agent: &Agent, view: FrameworkView) -> Value {
-        let redactor = AddressRedactor::new(agent, call.base_url, self.advertised_endpoints);
+    /// Builds the whole document of one agent.
+    pub(super) fn full_document(&self, base: &str, agent: &Agent) -> Value {
+        self.framework_entry(base, agent, FrameworkView { full: true, capabilities: true, endpoints: true })
+    }
+
+    /// Builds the document of the gateway itself (R151), whose endpoint is the list of its agents.
+    pub(super) fn gateway_document(&self) -> Value {
+        let mut fields = JsonObjectBuilder::default();
+        fields.set("id", "gateway".into());
+        fields.set("name", self.config.name.as_str().into());
+        fields.set("summary", first_sentence(&self.config.description).into());
+        fields.set("version", env!("CARGO_PKG_VERSION").into());
+        fields.set("description", self.config.description.as_str().into());
+        if let Some(provider) = &self.config.provider {
+            fields.set("owner", json!({"name": provider.organization, "url": provider.url}));
+        }
+        fields.set("tags", json!([]));
+        fields.set("capabilities", json!({}));
+        let list = json!({"method": "GET", "path": FRAMEWORK_LIST_PATH, "description": "Lists the agents."});
+        fields.set("endpoints", json!([list]));
+        fields.set("metadata", json!({}));
+        fields.into_value()
+    }
+
+    /// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations, and those
+    /// that the format publishes as examples (R144). Tasks have one if the gateway keeps tasks.
+    fn entry_endpoints(&self, agent: &Agent, redactor: &AddressRedactor<'_>) -> Value {
+        let entry = |method: &str, path: String, description: &str| {
+            if description.is_empty() {
+                json!({"method": method, "path": path})
+            } else {
+                json!({"method": method, "path": path, "description": redactor.redact_text(description)})
+            }
+        };
+        let path = |rest: &str| format!("/agents/{}/{rest}", agent.id);
+        let agent_entry = entry("POST", path("invoke"), first_sentence(&agent.description));
+        let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());
+        let operation_entries = named_operations.map(|operation| {
+            entry("POST", path(&format!("invoke/{}", operation.name)), first_sentence(&operation.description))
+        });
+        let message_entries = [
+            entry("POST", path("v1/message:send"), "Sends a message to the agent."),
+            entry("POST", path("v1/message:stream"), "Sends a message to the agent, which answers as an event stream."),
+        ];
+        let task_entry = entry("GET", path("v1/tasks/{id}"), "The state of a task, and its result.");
+        let entries = std::iter::once(agent_entry).chain(operation_entries).chain(message_entries);
+        entries.chain(self.conventions.tasks.is_some().then_some(task_entry)).collect()
+    }
+
+    fn framework_entry(&self, base: &str, agent: &Agent, view: FrameworkView) -> Value {
+        let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let mut fields = JsonObjectBuilder::default();
         fields.set("id", agent.id.as_str().into());
@@ -102,7 +153,7 @@ impl FrameworkDiscoveryHandler<'_> {
             fields.set("capabilities", json!({}));
         }
         if view.endpoints {
-            fields.set("endpoints", entry_endpoints(agent, &redactor));
+            fields.set("endpoints", self.entry_endpoints(agent, &redactor));
         }
         if view.full {
             let document = RedactedDocument::new(agent, &redactor);
@@ -133,23 +184,6 @@ pub(super) fn redirect_former_path(call: &DirectoryCall<'_>) -> DirectoryRespons
         location.push_str(query);
     }
     DirectoryResponse::uncacheable(StatusCode::PERMANENT_REDIRECT, Vec::new()).with_header(header::LOCATION, &location)
-}
-
-/// Builds the endpoints, as paths on the gateway (R143): the agent's first, then those of named operations.
-fn entry_endpoints(agent: &Agent, redactor: &AddressRedactor<'_>) -> Value {
-    let entry = |path: String, description: &str| {
-        if description.is_empty() {
-            json!({"method": "POST", "path": path})
-        } else {
-            json!({"method": "POST", "path": path, "description": redactor.redact_text(description)})
-        }
-    };
-    let agent_entry = entry(format!("/agents/{}/invoke", agent.id), first_sentence(&agent.description));
-    let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());
-    let operation_entries = named_operations.map(|operation| {
-        entry(format!("/agents/{}/invoke/{}", agent.id, operation.name), first_sentence(&operation.description))
-    });
-    std::iter::once(agent_entry).chain(operation_entries).collect()
 }
 
 /// Returns `owner` of the document, else one with the publisher's name.

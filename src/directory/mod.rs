@@ -9,6 +9,7 @@ mod agent_descriptor;
 mod agent_document;
 mod agent_list;
 mod agent_summary;
+mod call_conventions;
 mod card;
 mod conditional_response;
 mod config;
@@ -26,13 +27,17 @@ mod publishing;
 mod query_params;
 mod request_body;
 mod search_filters;
+mod version_addresses;
 mod visibility_mask_cache;
 mod visible_agent_search;
 
 pub use accepted_credentials::AcceptedCredentials;
-pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig};
+pub use call_conventions::{CallConventions, TaskConventions};
+pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionFloorConfig};
 pub use directory_call::{AgentVisibility, DirectoryCall, DirectoryResponse};
-pub use directory_request::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS};
+pub use directory_request::{
+    DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PIPELINE_PATH, TASK_PATHS,
+};
 pub use index_progress::IndexProgress;
 pub use last_modified_table::LastModifiedTable;
 pub use visibility_mask_cache::VisibilityMaskCache;
@@ -79,6 +84,8 @@ pub struct AgentDirectory {
     pub signing_key: Option<Arc<signing::SigningKey>>,
     /// Credentials that the gateway accepts, for the documents that describe calls.
     pub credentials: AcceptedCredentials,
+    /// What callers rely on beyond one call, for the documents that describe calls.
+    pub conventions: CallConventions,
     /// JSON Schema of agents' documents; `None` if it is not published.
     pub metadata_schema: Option<Arc<Value>>,
     /// Resolver of `agent://` names; `None` if it is disabled.
@@ -161,10 +168,21 @@ impl AgentDirectory {
             DirectoryRequest::WellKnownDescriptor if call.headers.contains_key(media_types::A2A_VERSION) => {
                 self.cards().well_known_card(call)
             }
-            DirectoryRequest::Descriptor => self.descriptors().agent_descriptor(call),
-            DirectoryRequest::WellKnownDescriptor => self.descriptors().well_known_descriptor(call),
+            DirectoryRequest::CardOrDescriptor if !agent_descriptor::is_requested(call.headers) => {
+                self.cards().agent_card(call)
+            }
+            DirectoryRequest::WellKnownCardOrDescriptor if !agent_descriptor::is_requested(call.headers) => {
+                self.cards().well_known_card(call)
+            }
+            DirectoryRequest::Descriptor | DirectoryRequest::CardOrDescriptor => {
+                self.descriptors().agent_descriptor(call)
+            }
+            DirectoryRequest::WellKnownDescriptor | DirectoryRequest::WellKnownCardOrDescriptor => {
+                self.descriptors().well_known_descriptor(call)
+            }
             DirectoryRequest::Card => self.cards().agent_card(call),
             DirectoryRequest::WellKnownCard => self.cards().well_known_card(call),
+            DirectoryRequest::FrameworkCard => self.cards().framework_card(call, &self.framework_discovery()),
             DirectoryRequest::AgentOpenApi => self.openapi_documents().agent_openapi(call),
             DirectoryRequest::GatewayOpenApi => self.openapi_documents().gateway_openapi(call),
             DirectoryRequest::FrameworkList => self.framework_discovery().list_agents(call),
@@ -191,7 +209,12 @@ impl AgentDirectory {
     }
 
     fn descriptors(&self) -> AgentDescriptorHandler<'_> {
-        AgentDescriptorHandler { search: self.search(), credentials: &self.credentials, config: &self.config }
+        AgentDescriptorHandler {
+            search: self.search(),
+            credentials: &self.credentials,
+            conventions: &self.conventions,
+            config: &self.config,
+        }
     }
 
     fn cards(&self) -> AgentCardHandler<'_> {
@@ -204,15 +227,15 @@ impl AgentDirectory {
     }
 
     fn openapi_documents(&self) -> OpenApiHandler<'_> {
-        OpenApiHandler { credentials: &self.credentials, config: &self.config }
+        OpenApiHandler { credentials: &self.credentials, conventions: &self.conventions, config: &self.config }
     }
 
     fn framework_discovery(&self) -> FrameworkDiscoveryHandler<'_> {
-        FrameworkDiscoveryHandler { search: self.search(), advertised_endpoints: self.config.advertised_endpoints }
+        FrameworkDiscoveryHandler { search: self.search(), conventions: &self.conventions, config: &self.config }
     }
 
     fn intent_resolution(&self) -> IntentResolutionHandler<'_> {
-        IntentResolutionHandler { search: self.search(), advertised_endpoints: self.config.advertised_endpoints }
+        IntentResolutionHandler { search: self.search(), config: &self.config }
     }
 
     fn name_resolution(&self) -> NameResolutionHandler<'_> {

@@ -8,11 +8,12 @@ use super::{
     directory_call::no_agent_fault,
     media_types,
     request_body::{self, BodyMembers, Violations},
+    version_addresses::callable_versions,
 };
 use crate::{
     agent::{AgentUri, AgentUriAuthority, AgentVersions, MAX_URI_LEN, Operation, VersionSelectionError},
     fault::{Fault, FaultCode, Result, Violation},
-    resolver::{ResolvedAgent, StepOutcome, TraceStep, UriResolver, version_url},
+    resolver::{ResolvedAgent, StepOutcome, TraceStep, UriResolver},
     values::percent_decode,
 };
 use http::{StatusCode, Uri};
@@ -82,7 +83,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
     let agent_segment = segments.next().ok_or_else(no_agent_fault)?;
     let (id, version_in_path) =
         agent_segment.split_once('@').map_or((agent_segment, None), |(id, version)| (id, Some(version)));
-    let agent = call.visibility.visible_agent(id).ok_or_else(|| call.visibility.missing_agent_fault())?;
+    let agent = call.visibility.visible_agent(id).ok_or_else(|| call.visibility.missing_agent_fault(id))?;
     let operation = segments.next();
     if segments.next().is_some() || operation.is_some_and(|name| agent.operation(name).is_none()) {
         return Err(Fault::from(FaultCode::CapabilityNotFound));
@@ -92,8 +93,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
         None => agent.operations.iter().any(Operation::takes_version),
     };
     // Only versions that calls can reach.
-    let is_reachable = |location: &str| version_url(&agent.endpoint, location).is_some();
-    let versions = agent.versions.filter(|candidate| candidate.location.as_deref().is_none_or(is_reachable));
+    let versions = callable_versions(&agent);
     // As for calls: a version parameter that the agent declares as its input is passed through.
     let is_gateway_parameter = !agent_takes_version && !versions.is_empty();
     let query_version = || is_gateway_parameter.then(|| uri.query_parameter("version")).flatten();

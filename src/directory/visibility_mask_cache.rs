@@ -16,17 +16,17 @@ const MAX_CLASSES: usize = 256;
 /// All that decides which agents a caller may see. Callers of one class see the same agents.
 #[derive(Debug, PartialEq, Eq)]
 struct VisibilityClass {
-    method: AuthenticationMethod,
-    scopes: Arc<[Arc<str>]>,
+    is_anonymous: bool,
     grants: GrantSet,
 }
 
 impl VisibilityClass {
     fn of_caller(caller: &Caller) -> Self {
-        // Every field is named, so that a new one is considered here: a call is allowed by the method, the scopes and
-        // the grants, in which the id and the groups are considered already.
-        let Caller { id: _, owner_key: _, method, groups: _, scopes, tier: _, grants } = caller;
-        Self { method: *method, scopes: Arc::clone(scopes), grants: grants.clone() }
+        // Every field is named, so that a new one is considered here: discovery is allowed by the grants, in which the id
+        // and the groups are considered already, and by whether there is a credential. The kind of credential and the
+        // scopes decide about calls only.
+        let Caller { id: _, owner_key: _, method, groups: _, scopes: _, tier: _, grants } = caller;
+        Self { is_anonymous: *method == AuthenticationMethod::Anonymous, grants: grants.clone() }
     }
 }
 

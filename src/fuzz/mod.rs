@@ -71,8 +71,13 @@ pub fn check_input_contract(data: &[u8]) {
     assert!(!json::is_deeper_than(&input, usize::from(bounds.max_depth)), "the body is nested too deep");
     let Ok(schema) = serde_json::from_slice::<Value>(schema) else { return };
     let config = ContractConfig::default();
-    let operation =
-        Operation { name: "test".into(), description: "".into(), inputs: Some(Arc::new(schema)), outputs: None };
+    let operation = Operation {
+        name: "test".into(),
+        description: "".into(),
+        inputs: Some(Arc::new(schema)),
+        outputs: None,
+        formats: Default::default(),
+    };
     let budget = DocumentBudget::new(config.schema_limits(), &[]);
     let Ok(contract) = OperationContract::compile(&operation, &config, &budget) else { return };
     let work = contract.input_work(&input, body.len());

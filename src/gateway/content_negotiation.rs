@@ -1,12 +1,13 @@
 //! Content negotiation: the error format, acceptable responses, and the media type of requests (R75, R90).
 
 use crate::{
+    agent::{DeclaredFormats, media_types},
     fault::{ErrorFormat, Fault, FaultCode, Result},
     values::AcceptHeader,
 };
 use http::{HeaderMap, header};
 
-/// The media types that every response can have.
+/// The media types that every response can have: the gateway writes errors, tasks, batches and streams in them.
 const OFFERED_MEDIA_TYPES: &[&str] =
     &["application/json", "application/problem+json", "text/event-stream", "application/x-ndjson"];
 
@@ -24,16 +25,26 @@ pub(super) fn negotiate_error_format(headers: &HeaderMap, configured: ErrorForma
     }
 }
 
-/// Refuses an `Accept` that excludes every media type of an agent with declared JSON output (R75).
-pub(super) fn check_accept(headers: &HeaderMap) -> Result<()> {
+/// Refuses an `Accept` that excludes every media type of an operation with a declared output (R75): those that the
+/// operation declares, and those that every response can have. The fault lists them, the declared ones first.
+///
+/// # Errors
+/// `NotAcceptable`.
+pub(super) fn check_accept(headers: &HeaderMap, formats: &DeclaredFormats) -> Result<()> {
     let accept = AcceptHeader::from_headers(headers);
-    let is_acceptable = |media: &&str| accept.quality_of(media).is_some_and(|quality| quality > 0);
-    if accept.is_empty() || OFFERED_MEDIA_TYPES.iter().any(is_acceptable) {
+    let is_acceptable = |media: &str| accept.quality_of(media).is_some_and(|quality| quality > 0);
+    if accept.is_empty()
+        || OFFERED_MEDIA_TYPES.iter().any(|media| is_acceptable(media))
+        || media_types(&formats.outputs).any(is_acceptable)
+    {
         return Ok(());
     }
+    let general = OFFERED_MEDIA_TYPES.iter().copied();
+    let general = general.filter(|media| !formats.outputs.iter().any(|declared| **declared == **media));
+    let offered: Vec<&str> = media_types(&formats.outputs).chain(general).collect();
     Err(Fault::new(
         FaultCode::NotAcceptable,
-        format!("No media type in Accept can be served (this agent answers {})", OFFERED_MEDIA_TYPES.join(", ")),
+        format!("No media type in Accept can be served (this agent answers {})", offered.join(", ")),
     ))
 }
 

@@ -2,7 +2,7 @@
 //! of calls.
 
 use super::{
-    admission::{LocalAccess, LocalCaller, may_call, sources_not_read},
+    admission::{LocalAccess, LocalCaller, may_discover, sources_not_read},
     call::CallResult,
     exchange::Exchange,
     route::Route,
@@ -39,10 +39,12 @@ pub(super) async fn handle_directory_request(
         let head = exchange.session.head();
         (head.method.clone(), head.uri.clone(), head.headers.clone())
     };
-    // Writes, and requests that query other registries, need a credential. Reads of public agents do not; nor do
-    // reads of the signing keys, which receivers of signed documents need.
+    // Writes, and requests that query other registries, need a credential. Reads of public agents, and of agents that a
+    // grant opens to callers without a credential, do not; nor do reads of the signing keys, which receivers of signed
+    // documents need.
     let is_read = !request.is_write(&method) && !request.may_fetch_remotely();
-    let allow_anonymous = matches!(request, DirectoryRequest::Jwks) || !public_agents.is_empty() && is_read;
+    let allow_anonymous = matches!(request, DirectoryRequest::Jwks)
+        || (!public_agents.is_empty() || config.auth.grants_anonymous_discovery()) && is_read;
     let access =
         LocalAccess { allow_anonymous, is_search: request.is_search(uri.query()), changes_state: !method.is_safe() };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
@@ -79,7 +81,7 @@ pub(super) async fn handle_directory_request(
     exchange.respond_locally(response, rate_limit_status.as_ref()).await
 }
 
-/// The agents of a catalogue snapshot that a caller may see: those that it may call, and the public ones.
+/// The agents of a catalogue snapshot that a caller may see: those that a grant covers, and the public ones.
 struct CallerView<'a> {
     snapshot: Arc<AgentSnapshot<Route>>,
     /// Whether a required source was never read.
@@ -93,23 +95,31 @@ struct CallerView<'a> {
 
 impl CallerView<'_> {
     fn is_route_visible(&self, route: &Route) -> bool {
-        self.is_public(&route.agent) || may_call(self.auth, self.caller, route)
+        self.is_public(&route.agent) || may_discover(self.auth, self.caller, route)
     }
 
     fn is_public(&self, agent: &Agent) -> bool {
         self.public_agents.iter().any(|glob| glob.matches(agent.id.as_str()))
     }
+
+    fn find_route(&self, id: &str) -> Option<&Arc<Route>> {
+        self.snapshot.get(id).or(self.on_demand_route.as_ref().filter(|route| route.agent.id.as_str() == id))
+    }
 }
 
 impl AgentVisibility for CallerView<'_> {
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>> {
-        let route =
-            self.snapshot.get(id).or(self.on_demand_route.as_ref().filter(|route| route.agent.id.as_str() == id))?;
+        let route = self.find_route(id)?;
         self.is_route_visible(route).then(|| Arc::clone(&route.agent))
     }
 
-    fn missing_agent_fault(&self) -> Fault {
-        if self.is_incomplete { sources_not_read() } else { FaultCode::NotFound.into() }
+    /// The faults of `AgentAuthorization::find_and_authorize`.
+    fn missing_agent_fault(&self, id: &str) -> Fault {
+        let fault = match self.find_route(id) {
+            Some(_) => self.auth.ungranted_agent_fault(self.caller),
+            None => self.auth.missing_agent_fault(self.caller),
+        };
+        if self.is_incomplete && fault.code() == FaultCode::NotFound { sources_not_read() } else { fault }
     }
 
     fn is_visible(&self, agent: &Agent) -> bool {
@@ -119,7 +129,7 @@ impl AgentVisibility for CallerView<'_> {
             _ => {
                 let grants = self.auth.grants_for_agent(agent);
                 let requirements = AgentAuthRequirements { authentication: &agent.authentication, grants: &grants };
-                self.is_public(agent) || self.auth.is_call_allowed(self.caller, &requirements)
+                self.is_public(agent) || self.auth.is_discovery_allowed(self.caller, &requirements)
             }
         }
     }

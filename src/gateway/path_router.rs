@@ -2,7 +2,7 @@
 
 use crate::{
     agent::AgentId,
-    directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH, TASK_PATHS},
+    directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PIPELINE_PATH, TASK_PATHS},
     fault::{Fault, FaultCode, Result},
 };
 use http::Method;
@@ -19,7 +19,7 @@ pub(super) enum RequestKind<'a> {
     /// A pipeline: several agents, called one after the other.
     Pipeline,
     /// A request about a task or its events.
-    Task(TaskRequest, &'a str),
+    Task(TaskRequest, TaskTarget<'a>),
     /// A web page that sends its pairing code.
     Pair,
 }
@@ -33,6 +33,15 @@ pub(super) enum TaskRequest {
     Events,
     /// Cancels the task.
     Cancel,
+}
+
+/// The task of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TaskTarget<'a> {
+    /// The task's id; not looked up.
+    pub(super) task: &'a str,
+    /// The agent of the task, if the path names it.
+    pub(super) agent: Option<&'a str>,
 }
 
 /// A call to an agent.
@@ -57,6 +66,7 @@ pub(super) struct CallTarget<'a> {
 #[derive(Clone, Copy, Debug)]
 enum PathEntry {
     Invoke,
+    Message,
     Directory(DirectoryRequest),
     Pipeline,
     Task(&'static [Method]),
@@ -70,9 +80,9 @@ static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     let mut router = Router::new();
     let directory_paths = DIRECTORY_PATHS.iter().map(|(path, request)| (*path, PathEntry::Directory(*request)));
     let task_paths = TASK_PATHS.iter().map(|(path, methods)| (*path, PathEntry::Task(methods)));
-    for (path, entry) in
-        INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(directory_paths).chain(task_paths)
-    {
+    let message_paths = MESSAGE_PATHS.iter().map(|(path, _)| (*path, PathEntry::Message));
+    let invoke_paths = INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(message_paths);
+    for (path, entry) in invoke_paths.chain(directory_paths).chain(task_paths) {
         // A duplicate path would be a defect; a test compares every path with the table.
         let _ = router.insert(path, entry);
     }
@@ -91,13 +101,15 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
     let (id, operation) = (matched.params.get("id"), matched.params.get("operation"));
     // R68: `/agents/{id}@{version}/invoke`; an id never contains `@`.
     let (id, version) = match id.and_then(|id| id.split_once('@')) {
-        Some((id, version)) if matches!(matched.value, PathEntry::Invoke) => (Some(id), Some(version)),
+        Some((id, version)) if matches!(matched.value, PathEntry::Invoke | PathEntry::Message) => {
+            (Some(id), Some(version))
+        }
         _ => (id, None),
     };
     if let PathEntry::Task(methods) = matched.value {
         // A malformed task id is answered like an unknown one, so it is not checked here.
-        let id = matched.params.get("task").unwrap_or_default();
-        return task_request(method, methods, path).map(|request| RequestKind::Task(request, id));
+        let target = TaskTarget { task: matched.params.get("task").unwrap_or_default(), agent: id };
+        return task_request(method, methods, path).map(|request| RequestKind::Task(request, target));
     }
     if !id.is_none_or(AgentId::is_valid) || !operation.is_none_or(AgentId::is_valid) {
         return Err(path_not_found());
@@ -108,6 +120,13 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
             call: CallTarget { agent: id, version, operation },
             from_query: input_comes_from_query(method)?,
         })),
+        PathEntry::Message if *method == Method::POST => {
+            let call = CallTarget { agent: id, version, operation };
+            Ok(RequestKind::Invoke(InvokeTarget { call, from_query: false }))
+        }
+        PathEntry::Message => {
+            Err(Fault::new(FaultCode::MethodNotAllowed, "Messages are sent with POST").with_header("Allow", "POST"))
+        }
         PathEntry::Pair if *method == Method::POST => Ok(RequestKind::Pair),
         PathEntry::Pair => {
             Err(Fault::new(FaultCode::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
@@ -152,6 +171,11 @@ fn input_comes_from_query(method: &Method) -> Result<bool> {
     }
 }
 
+/// Returns whether the answer to a request with this path is an event stream, whatever `Accept` prefers (R144).
+pub(super) fn requests_event_stream(path: &str) -> bool {
+    path.strip_suffix('/').unwrap_or(path).ends_with("/v1/message:stream")
+}
+
 /// The fault for an unknown path.
 pub(super) fn path_not_found() -> Fault {
     Fault::new(FaultCode::NotFound, "There is nothing at this path (agents are called at /agents/{id}/invoke)")
@@ -188,6 +212,29 @@ mod tests {
             let invoke = InvokeTarget { call, from_query: false };
             assert_eq!(match_request(&Method::POST, path).unwrap(), RequestKind::Invoke(invoke), "{path}");
         }
+    }
+
+    #[test]
+    fn r144_the_paths_of_agent_framework_are_calls_and_a_task() {
+        for (path, streams) in MESSAGE_PATHS {
+            for (id, version) in [("a", None), ("a@1.x", Some("1.x"))] {
+                let path = path.replace("{id}", id);
+                let invoke =
+                    InvokeTarget { call: CallTarget { agent: "a", version, operation: None }, from_query: false };
+                assert_eq!(match_request(&Method::POST, &path).unwrap(), RequestKind::Invoke(invoke), "{path}");
+                assert_eq!(requests_event_stream(&path), *streams, "{path}");
+                let fault = match_request(&Method::GET, &path).unwrap_err();
+                assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{path}");
+            }
+        }
+        let target = TaskTarget { task: "t", agent: Some("a") };
+        let path = "/agents/a/v1/tasks/t";
+        assert_eq!(match_request(&Method::GET, path).unwrap(), RequestKind::Task(TaskRequest::State, target));
+        assert_eq!(match_request(&Method::DELETE, path).unwrap_err().code(), FaultCode::MethodNotAllowed);
+        assert_eq!(
+            match_request(&Method::GET, "/tasks/t").unwrap(),
+            RequestKind::Task(TaskRequest::State, TaskTarget { task: "t", agent: None })
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     directory_handler::handle_directory_request,
     exchange::Exchange,
     gateway_state::Gateway,
-    path_router::{self, RequestKind},
+    path_router::{self, RequestKind, TaskTarget},
     pipeline::handle_pipeline,
     tasks::handle_task_request,
     websocket,
@@ -19,6 +19,7 @@ use crate::{
     fault::Fault,
     http_server::{HttpConnection, HttpService, HttpSession, ServeOutcome},
 };
+use http::{HeaderValue, header};
 use std::{num::NonZeroU32, pin::pin, sync::Arc};
 
 impl HttpService for Gateway {
@@ -76,6 +77,9 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
     let Exchange { gateway, config, connection, .. } = *exchange;
     let admission = exchange.admission();
     admission.charge_address(connection.client_address()).await?;
+    if path_router::requests_event_stream(exchange.session.head().uri.path()) {
+        exchange.session.set_header(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+    }
     let head = exchange.session.head();
     exchange.call.exempt_from_shedding = connection.shed_before_authentication(gateway, &head.headers)?;
     if let Some(cors) = &config.cors {
@@ -103,9 +107,10 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
             return Box::pin(handle_directory_request(exchange, request, &id)).await;
         }
         RequestKind::Pipeline => return Box::pin(handle_pipeline(exchange)).await,
-        RequestKind::Task(request, id) => {
-            let id = id.to_owned();
-            return Box::pin(handle_task_request(exchange, request, &id)).await;
+        RequestKind::Task(request, target) => {
+            let (task, agent) = (target.task.to_owned(), target.agent.map(str::to_owned));
+            let target = TaskTarget { task: &task, agent: agent.as_deref() };
+            return Box::pin(handle_task_request(exchange, request, target)).await;
         }
     };
     let request = AdmissionRequest {

@@ -3,9 +3,9 @@
 
 use super::{content_negotiation, requested_version::VersionTable, response::ErrorDetails};
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, EndpointOrigin},
+    agent::{Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, DeclaredFormats, EndpointOrigin},
     auth::{Authorizer, GrantSet},
-    contract::{self, AgentHeavyChecks, DocumentBudget, OperationContract, SchemaLimits},
+    contract::{self, AgentHeavyChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
@@ -27,6 +27,8 @@ pub struct Route {
     pub(super) versions: VersionTable,
     pub(super) metrics: Arc<AgentMetrics>,
     endpoint_trust: EndpointTrust,
+    /// What operators should know about the document.
+    document_warnings: Vec<String>,
     /// The checks of inputs and outputs that take long.
     pub(super) heavy_checks: AgentHeavyChecks,
     /// Headers of every response, such as `Deprecation`.
@@ -55,6 +57,25 @@ pub(super) struct CompiledOperation {
     pub(super) declares_operation: bool,
     /// Whether the output schema declares a member `error`, which is then data.
     pub(super) declares_error: bool,
+    /// The formats that the operation declares.
+    pub(super) formats: DeclaredFormats,
+}
+
+impl CompiledOperation {
+    /// Returns whether callers can know the format of the output: it has a schema, and so is JSON, or its formats are
+    /// declared.
+    pub(super) fn declares_output(&self) -> bool {
+        self.contract.output.is_some() || !self.formats.outputs.is_empty()
+    }
+
+    /// Returns whether a reply with this media type is in a declared format that is not JSON, to which the output schema
+    /// does not apply.
+    pub(super) fn is_other_output(&self, media: Option<&HeaderValue>) -> bool {
+        let essence = || Some(media?.to_str().ok()?.split(';').next().unwrap_or_default().trim());
+        !self.formats.outputs.is_empty()
+            && essence()
+                .is_some_and(|media| self.formats.other_outputs().any(|format| format.eq_ignore_ascii_case(media)))
+    }
 }
 
 /// Settings for the agents that match. Rules apply in order; a later one overrides.
@@ -156,10 +177,15 @@ impl CompileRoute for AgentRouteCompiler {
                     contract,
                     declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
                     declares_error: operation.declares_error(),
+                    formats: operation.formats.clone(),
                 }),
                 Err(errors) => problems.extend(errors.into_iter().map(|why| format!("operations[{index}].{why}"))),
             }
         }
+        let findings = self.contract.document_checks().check(&agent, |index| {
+            operations.get(index).map(|operation| operation.contract.schemas()).unwrap_or_default()
+        });
+        problems.extend(findings.refusals);
         let mut settings = self.defaults.clone();
         let (mut rate, mut concurrency, mut adaptive, mut runs_as_task) = (None, None, None, None);
         let mut allows_get = true;
@@ -207,6 +233,7 @@ impl CompileRoute for AgentRouteCompiler {
             response_headers: deprecation_headers(&agent),
             versions: VersionTable::from_agent(&agent),
             endpoint_trust,
+            document_warnings: findings.warnings,
             heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             allows_get,
@@ -243,6 +270,14 @@ impl CompileRoute for AgentRouteCompiler {
 
     fn schema_limits(&self) -> SchemaLimits {
         self.contract.schema_limits()
+    }
+
+    fn document_checks(&self) -> DocumentChecks {
+        self.contract.document_checks()
+    }
+
+    fn document_warnings<'r>(&self, route: &'r Route) -> &'r [String] {
+        &route.document_warnings
     }
 }
 

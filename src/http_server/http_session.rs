@@ -12,7 +12,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, poll};
-use http::{HeaderMap, StatusCode, Version, header, request};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header, request};
 use pingora_core::{Error, ErrorType, protocols::http::ServerSession};
 use pingora_http::ResponseHeader;
 use std::{pin::pin, task::Poll, time::Duration};
@@ -112,6 +112,12 @@ impl HttpSession {
     /// Returns the head of the request. An HTTP/1 session whose head was refused has none.
     pub fn head(&self) -> &request::Parts {
         self.session.req_header()
+    }
+
+    /// Replaces a header field of the request, for the steps that follow.
+    pub fn set_header(&mut self, name: HeaderName, value: HeaderValue) {
+        // Both are valid already.
+        drop(self.session.req_header_mut().insert_header(name, value));
     }
 
     /// Copies `:authority` to `Host`, where HTTP/1.1 has it (RFC 9113 §8.3.1), so that later steps only read `Host`.

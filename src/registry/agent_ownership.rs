@@ -3,7 +3,7 @@
 
 use crate::{
     agent::{AgentEndpoint, AgentId, AgentSource},
-    contract::{ContractConfig, SchemaBudget, SchemaLimits},
+    contract::{ContractConfig, DocumentChecks, SchemaBudget, SchemaLimits},
 };
 use std::sync::Arc;
 
@@ -13,13 +13,15 @@ pub struct PublisherBudget {
     pub limits: SchemaLimits,
     /// The publisher's budget.
     pub budget: SchemaBudget,
+    /// Which findings about the document matter.
+    pub checks: DocumentChecks,
 }
 
 impl Default for PublisherBudget {
     /// The default limits for one document, where the agents in force are not known.
     fn default() -> Self {
         let limits = ContractConfig::default().schema_limits();
-        Self { limits, budget: SchemaBudget::of_publisher(limits) }
+        Self { limits, budget: SchemaBudget::of_publisher(limits), checks: DocumentChecks::default() }
     }
 }
 

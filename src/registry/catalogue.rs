@@ -301,7 +301,7 @@ impl<R: Send + Sync + 'static> AgentOwnership for Catalogue<R> {
 
     fn publisher_budget(&self, publisher: &str, replaced: &AgentId) -> PublisherBudget {
         let state = self.lock_state();
-        let limits = state.compiler.schema_limits();
+        let (limits, checks) = (state.compiler.schema_limits(), state.compiler.document_checks());
         let budget = SchemaBudget::of_publisher(limits);
         let documents = state.sources.iter().flat_map(SourceState::all_documents);
         let owned = documents
@@ -309,7 +309,7 @@ impl<R: Send + Sync + 'static> AgentOwnership for Catalogue<R> {
         for document in owned.filter(|document| document.callable_id() != Some(replaced)) {
             document.charges.iter().for_each(|charge| budget.record(*charge));
         }
-        PublisherBudget { limits, budget }
+        PublisherBudget { limits, budget, checks }
     }
 }
 

@@ -5,14 +5,17 @@ use super::{
     MAX_AGENTS,
     feed::PartUpdate,
     route_compilation::{
-        CompiledByIdentity, PendingDocument, SchemaInterner, SharedCompiler, SourceBudgets, SourcedDocument,
-        compile_documents,
+        CompiledByIdentity, CompiledDocument, PendingDocument, SchemaInterner, SharedCompiler, SourceBudgets,
+        SourcedDocument, compile_documents,
     },
     source_poll::{Generation, IngestOutcome, SourcePoll},
     source_state::{CompiledParts, SourceState},
 };
 use foldhash::fast::RandomState;
 use std::{collections::HashSet, sync::Arc, time::SystemTime};
+
+/// Maximum number of documents with warnings that are logged individually for one update.
+const MAX_LOGGED_WARNINGS: usize = 20;
 
 /// State behind the catalogue's snapshot: the sources and their compiled documents.
 pub(super) struct CatalogueState<R> {
@@ -68,7 +71,9 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         let documents = batch.documents;
         // All documents in one batch, so that a folder of many small files uses all cores, as one large file does.
         let reusable = self.compiled_by_identity(&documents);
-        let mut compiled = compile_documents(documents, &reusable, &self.compiler, &self.schemas).into_iter();
+        let compiled = compile_documents(documents, &reusable, &self.compiler, &self.schemas);
+        log_warnings(compiled.iter().filter(|document| !reusable.contains_key(&document.identity)));
+        let mut compiled = compiled.into_iter();
         let outcomes = plans.into_iter().map(|plan| {
             let plan = match plan {
                 Ok(plan) => plan,
@@ -140,5 +145,27 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
             }
         }
         Ok(plan)
+    }
+}
+
+/// Logs the warnings about new documents, one line for each document; a source decides how many there are, so that only
+/// the first ones are logged individually.
+fn log_warnings<'a, R: 'a>(documents: impl Iterator<Item = &'a Arc<CompiledDocument<R>>>) {
+    let with_warnings = documents.filter(|document| !document.warnings.is_empty());
+    let mut count = 0;
+    for document in with_warnings {
+        count += 1;
+        if count <= MAX_LOGGED_WARNINGS {
+            let agent = document.agent.as_ref().map(|agent| agent.id.as_str()).unwrap_or_default();
+            let source = &*document.identity.source.name;
+            tracing::info!(agent, source, "agent document has findings: {}", document.warnings.join("; "));
+        }
+    }
+    if count > MAX_LOGGED_WARNINGS {
+        let omitted = count - MAX_LOGGED_WARNINGS;
+        tracing::info!(
+            documents = omitted,
+            "further agent documents have findings (see /sources on the admin listener)"
+        );
     }
 }

@@ -56,7 +56,7 @@ pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
 pub use on_demand_lookup::{AgentLookup, LookupTtl, OnDemandCatalogue};
 pub use open_sources::{OpenedSources, SourceDependencies};
 pub use route_compilation::CompileRoute;
-pub use source_health::SourceHealth;
+pub use source_health::{DocumentWarnings, SourceHealth};
 pub use source_manager::SourceManager;
 pub use source_poll::{Generation, IngestOutcome, SourcePoll};
 pub use source_state::SourceSpec;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentId, AgentSource, EndpointOrigin},
-    contract::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaLimits},
+    contract::{DocumentBudget, DocumentChecks, SchemaBudget, SchemaCharge, SchemaLimits},
     values::{json::truncate, sha256},
 };
 use foldhash::fast::RandomState;
@@ -38,6 +38,16 @@ pub trait CompileRoute: Send + Sync {
     /// Returns how much memory the schemas of agents may take.
     fn schema_limits(&self) -> SchemaLimits {
         SchemaLimits::UNLIMITED
+    }
+
+    /// Returns which findings about documents matter, for documents that are published.
+    fn document_checks(&self) -> DocumentChecks {
+        DocumentChecks::default()
+    }
+
+    /// Returns what operators should know about the agent's document.
+    fn document_warnings<'r>(&self, _route: &'r Self::Route) -> &'r [String] {
+        &[]
     }
 
     /// Returns the servers besides the agent's own at which the operator's settings let it be called.
@@ -178,6 +188,8 @@ pub(super) struct CompiledDocument<R> {
     pub(super) claim: Option<ServerClaim>,
     /// Digests of the servers besides it that the operator's settings name for the agent.
     pub(super) additional_servers: Box<[u128]>,
+    /// What operators should know about the document.
+    pub(super) warnings: Box<[String]>,
     /// What the schemas were charged.
     pub(super) charges: Box<[SchemaCharge]>,
     /// Whether the route could not be compiled because the source or the publisher has too many other documents.
@@ -225,6 +237,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             route,
             claim: None,
             additional_servers: Box::default(),
+            warnings: Box::default(),
             charges: Box::default(),
             exceeded_budget: false,
         }
@@ -248,7 +261,18 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         });
         let additional = route.as_ref().map(|route| compiler.additional_servers(route)).unwrap_or_default();
         let additional_servers = additional.iter().map(ServerClaim::server_digest).collect();
-        Self { identity, agent: Some(agent), id: None, route, claim, additional_servers, charges, exceeded_budget }
+        let warnings = route.as_ref().map(|route| compiler.document_warnings(route).into()).unwrap_or_default();
+        Self {
+            identity,
+            agent: Some(agent),
+            id: None,
+            route,
+            claim,
+            additional_servers,
+            warnings,
+            charges,
+            exceeded_budget,
+        }
     }
 
     /// Compiles the agent again with another compiler.

@@ -30,6 +30,17 @@ pub struct SourceHealth {
     pub error: Option<String>,
     /// Number of agents that a withheld update would remove.
     pub withheld_loss: Option<usize>,
+    /// What operators should know about the documents that are served.
+    pub document_warnings: Arc<DocumentWarnings>,
+}
+
+/// What operators should know about the documents of a source.
+#[derive(Debug, Default)]
+pub struct DocumentWarnings {
+    /// Number of documents with warnings.
+    pub documents: usize,
+    /// The warnings of the first of them, each with the agent's id.
+    pub first: Vec<String>,
 }
 
 impl SourceHealth {

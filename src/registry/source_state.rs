@@ -6,7 +6,7 @@ use super::{
     feed::{PartUpdate, PollResult},
     loss_guard::{LossGuardPolicy, WithheldLoss},
     route_compilation::CompiledDocument,
-    source_health::SourceHealth,
+    source_health::{DocumentWarnings, SourceHealth},
     source_poll::IngestOutcome,
 };
 use crate::{
@@ -20,6 +20,9 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+
+/// Maximum number of documents whose warnings are kept for operators.
+const MAX_REPORTED_WARNINGS: usize = 20;
 
 /// Settings of a source that the catalogue uses.
 #[derive(Clone, Debug)]
@@ -115,6 +118,8 @@ pub(super) struct SourceState<R> {
     error: Option<String>,
     pub(super) stale: bool,
     agent_count: usize,
+    /// What operators should know about the documents in force.
+    document_warnings: Arc<DocumentWarnings>,
     revision: u64,
 }
 
@@ -132,6 +137,7 @@ impl<R> SourceState<R> {
             error: None,
             stale: false,
             agent_count: 0,
+            document_warnings: Arc::default(),
             revision: 0,
         }
     }
@@ -284,12 +290,15 @@ impl<R> SourceState<R> {
     }
 
     fn count_agents(&mut self) {
-        self.agent_count = self
-            .parts
-            .values()
-            .flat_map(|entries| &entries.documents)
-            .filter(|document| document.callable_id().is_some())
-            .count();
+        let documents = || self.parts.values().flat_map(|entries| &entries.documents);
+        let with_warnings = || documents().filter(|document| !document.warnings.is_empty());
+        let first = with_warnings().take(MAX_REPORTED_WARNINGS).map(|document| {
+            let id = document.agent.as_ref().map(|agent| agent.id.as_str()).unwrap_or_default();
+            format!("{id}: {}", document.warnings.join("; "))
+        });
+        let warnings = DocumentWarnings { documents: with_warnings().count(), first: first.collect() };
+        self.agent_count = documents().filter(|document| document.callable_id().is_some()).count();
+        self.document_warnings = Arc::new(warnings);
     }
 
     /// Counts the agents in force that the withheld update would remove.
@@ -331,6 +340,7 @@ impl<R> SourceState<R> {
             from_disk: self.from_disk,
             error: self.error.clone(),
             withheld_loss: self.withheld_loss.as_ref().map(WithheldLoss::lost_agents),
+            document_warnings: Arc::clone(&self.document_warnings),
         }
     }
 }

@@ -21,7 +21,7 @@ pub use config::{StreamResumeConfig, TaskConfig};
 pub use event_reader::{EventReader, NextEvent};
 pub use running_task::RunningTask;
 pub use sse_splitter::parse_event_id;
-pub use task_builder::{NewTask, TaskServices};
+pub use task_builder::{NewTask, TaskServices, no_such_task};
 pub use task_manager::TaskManager;
 pub use task_record::{AgentReply, Task, TaskOutcome, TaskState};
 

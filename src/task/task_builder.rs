@@ -70,7 +70,7 @@ pub(super) fn build_callback_sender(
 }
 
 /// Returns the fault for a task that does not exist or belongs to another caller.
-pub(super) fn no_such_task() -> Fault {
+pub fn no_such_task() -> Fault {
     Fault::new(FaultCode::NotFound, "There is no such task")
 }
 

@@ -299,7 +299,11 @@ async fn r97_forged_tokens_are_refused() {
 }
 
 /// A gateway with a TLS listener that requests client certificates of `authority`; `tls_settings` follow the others.
-fn with_tls_listener(build: GatewayBuilder, authority: &CertificateAuthority, tls_settings: &str) -> GatewayBuilder {
+pub fn with_tls_listener(
+    build: GatewayBuilder,
+    authority: &CertificateAuthority,
+    tls_settings: &str,
+) -> GatewayBuilder {
     let folder = build.folder().to_owned();
     authority.server(&["localhost"]).write(&folder, "server");
     std::fs::write(folder.join("ca.pem"), authority.pem()).unwrap();

@@ -10,6 +10,8 @@ use crate::support::{
 use serde_json::{Value, json};
 
 mod hidden_agents;
+mod published_metadata;
+mod visibility;
 
 pub const PUBLISHERS: &str = "registry:
   publishers:
@@ -175,6 +177,7 @@ async fn r3_every_discovery_path_shows_only_agents_that_the_caller_may_call() {
         "/.well-known/agentframework/v1/agents",
         "/.agent-framework/v1/agents",
         "/.well-known/agents.json",
+        "/agent.json",
         "/.well-known/agent.json",
         "/.well-known/agent-card.json",
         "/v1/card",
@@ -259,7 +262,7 @@ async fn r2_r3_public_agents_are_discovered_without_a_credential_but_not_called(
     assert_eq!(ids(&list), ["open-1"]);
     let endpoint = list[0]["endpoint"].as_str().unwrap();
     assert!(endpoint.ends_with("/agents/open-1/invoke"), "not the gateway's URL: {endpoint}");
-    send(gate.request("GET", "/agents/closed")).await.expect_fault(404, "NotFound");
+    send(gate.request("GET", "/agents/closed")).await.expect_fault(401, "Unauthorized");
     send(gate.request("POST", "/agents/open-1/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
     let publication = send(gate.request("POST", "/agents").json(&echo.document("open-2"))).await;
     publication.expect_fault(401, "Unauthorized");
@@ -334,6 +337,25 @@ async fn r62_r149_unchanged_documents_are_answered_with_304() {
             let head = send_as(&gate, "team-a", ("HEAD", path), None).await;
             assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
             assert_eq!(head.header("content-length"), Some(&*full.body.len().to_string()), "{path}");
+        }
+        let card_aliases = [
+            "/agents/echo/agent-card.json",
+            "/agents/echo/.well-known/agent-card.json",
+            "/agents/echo/.well-known/agent.json",
+            "/.well-known/agent-card.json",
+            "/.well-known/agent.json",
+        ];
+        for aliases in [&card_aliases[..], &["/.well-known/agent-card", "/v1/card"]] {
+            let first = get(&gate, "team-a", aliases[0]).await;
+            assert_eq!(first.json().get("signatures").is_some(), algorithm.is_some(), "{algorithm:?}");
+            let etag = first.header("etag").unwrap().to_owned();
+            for alias in aliases {
+                let other = get(&gate, "team-a", alias).await;
+                assert_eq!((&other.body, other.header("etag")), (&first.body, Some(&*etag)), "{alias} {algorithm:?}");
+                let conditional = gate.request("GET", alias).header("x-api-key", gate.key("team-a"));
+                let not_modified = send(conditional.header("if-none-match", &etag)).await;
+                assert_eq!((not_modified.status, not_modified.body.len()), (304, 0), "{alias} {algorithm:?}");
+            }
         }
     }
 }

@@ -317,6 +317,7 @@ fn source_health(name: &str, success_age: Option<u64>) -> SourceHealth {
         from_disk: false,
         error: None,
         withheld_loss: None,
+        document_warnings: Arc::default(),
     }
 }
 

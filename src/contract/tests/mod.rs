@@ -1,5 +1,6 @@
 //! Tests of bodies, queries and schemas, accepted and refused.
 
+mod document_findings;
 mod expensive_schemas;
 mod heavy_checks;
 mod json_parsing;
@@ -8,6 +9,7 @@ mod query_inputs;
 mod schema_compilation;
 
 use super::*;
+use crate::agent::DeclaredFormats;
 use serde_json::json;
 
 /// Schema of the translator in AIDIP.
@@ -34,5 +36,6 @@ fn operation(inputs: Value, outputs: Value) -> Operation {
         description: "".into(),
         inputs: Some(Arc::new(inputs)),
         outputs: Some(Arc::new(outputs)),
+        formats: DeclaredFormats::default(),
     }
 }

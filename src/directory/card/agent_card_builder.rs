@@ -5,7 +5,7 @@ use super::{
     super::{AcceptedCredentials, address_redaction::AddressRedactor, agent_document::RedactedDocument},
     agent_card::{AgentCard, CardInterface, CardSkill},
 };
-use crate::agent::{Agent, AgentEndpoint, Operation};
+use crate::agent::{Agent, AgentEndpoint, Operation, media_types};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -155,7 +155,8 @@ impl AgentCardBuilder<'_> {
             description: first_non_blank(&[&operation.description, &agent.description, name], redactor),
             tags: tags.unwrap_or_else(|| vec![id.to_owned()]),
             examples: examples.filter(|text| text.len() <= 1_000).collect(),
-            ..CardSkill::default()
+            inputs: media_types(&operation.formats.inputs).map(str::to_owned).collect(),
+            outputs: media_types(&operation.formats.outputs).map(str::to_owned).collect(),
         }
     }
 }

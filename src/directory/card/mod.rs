@@ -15,6 +15,7 @@ use super::{
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
     conditional_response::Representation,
+    framework_discovery::FrameworkDiscoveryHandler,
     media_types::{self, A2A_VERSION},
     query_params::QueryParams,
     visible_agent_search::VisibleAgentSearch,
@@ -77,35 +78,59 @@ impl AgentCardHandler<'_> {
     pub(super) fn agent_card(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let (media, version) =
             (media_types::negotiate(call.headers, CARD_MEDIA_TYPES)?, CardVersion::requested_by(call)?);
-        Representation::json(media, &self.render_agent_card(call.base_url, &*call.requested_agent()?, version))
+        Representation::json(media, &self.render_agent_card(call.base_url, &*call.requested_agent()?, version, None))
     }
 
     /// `/.well-known/agent-card.json`: the card of the only visible agent, or the gateway's own.
     pub(super) fn well_known_card(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        self.shared_card(call, None)
+    }
+
+    /// `/.well-known/agent-card` and `/v1/card`: the well-known card, with the members that Agent Framework's document
+    /// has besides (R151). Readers of either format ignore the other's members.
+    pub(super) fn framework_card(
+        &self,
+        call: &DirectoryCall<'_>,
+        framework: &FrameworkDiscoveryHandler<'_>,
+    ) -> Result<Representation> {
+        self.shared_card(call, Some(framework))
+    }
+
+    fn shared_card(
+        &self,
+        call: &DirectoryCall<'_>,
+        framework: Option<&FrameworkDiscoveryHandler<'_>>,
+    ) -> Result<Representation> {
         let (media, version) =
             (media_types::negotiate(call.headers, CARD_MEDIA_TYPES)?, CardVersion::requested_by(call)?);
         let agents = self.search.listed_agents(call);
-        match agents.hits.as_slice() {
-            [only] if !agents.has_more => {
-                Representation::json(media, &self.render_agent_card(call.base_url, &only.agent, version))
+        let (base, only) = (call.base_url, agents.hits.first().filter(|_| agents.hits.len() == 1 && !agents.has_more));
+        let document = framework.map(|framework| match only {
+            Some(only) => framework.full_document(base, &only.agent),
+            None => framework.gateway_document(),
+        });
+        let rendered = match only {
+            Some(only) => self.render_agent_card(base, &only.agent, version, document),
+            None => {
+                let builder = GatewayCardBuilder { base_url: base, credentials: self.credentials, config: self.config };
+                self.render_card(base, &with_members(builder.build(&agents), document), version)
             }
-            _ => {
-                let builder =
-                    GatewayCardBuilder { base_url: call.base_url, credentials: self.credentials, config: self.config };
-                Representation::json(media, &self.render_card(call.base_url, &builder.build(&agents), version))
-            }
-        }
+        };
+        Representation::json(media, &rendered)
     }
 
-    fn render_agent_card(&self, base: &str, agent: &Agent, version: CardVersion) -> Value {
+    /// Renders the card of `agent`, with the members of `framework` that the card does not have.
+    fn render_agent_card(&self, base: &str, agent: &Agent, version: CardVersion, framework: Option<Value>) -> Value {
         let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
         let document = RedactedDocument::new(agent, &redactor);
         let builder = AgentCardBuilder { agent, redactor: &redactor, credentials: self.credentials };
         match document.member("agent_card").filter(|card| card.is_object()) {
             // A card shown unchanged keeps its publisher's signature.
             Some(published) if redactor.exposes_endpoint() => published.clone(),
-            Some(published) => self.render_card(base, &builder.build_from_published_card(published), version),
-            None => self.render_card(base, &builder.build_from_operations(&document), version),
+            Some(published) => {
+                self.render_card(base, &with_members(builder.build_from_published_card(published), framework), version)
+            }
+            None => self.render_card(base, &with_members(builder.build_from_operations(&document), framework), version),
         }
     }
 
@@ -126,6 +151,16 @@ impl AgentCardHandler<'_> {
         }
         rendered
     }
+}
+
+/// Adds the members of a document that the card does not have.
+fn with_members(mut card: AgentCard, document: Option<Value>) -> AgentCard {
+    if let Some(Value::Object(members)) = document {
+        for (name, value) in members {
+            card.extra_members.entry(name).or_insert(value);
+        }
+    }
+    card
 }
 
 /// Merges the members of both versions, recursively. The value of 1.0 takes precedence.

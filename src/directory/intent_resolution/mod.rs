@@ -7,7 +7,7 @@ mod policy_evaluation;
 mod resolution_policy;
 
 use super::{
-    DirectoryCall, DirectoryResponse, EndpointExposure,
+    DirectoryCall, DirectoryConfig, DirectoryResponse,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
     agent_summary::round_score,
@@ -54,14 +54,16 @@ struct AgentCandidate {
 /// Serves resolutions of intents.
 pub(super) struct IntentResolutionHandler<'a> {
     pub(super) search: VisibleAgentSearch<'a>,
-    pub(super) advertised_endpoints: EndpointExposure,
+    pub(super) config: &'a DirectoryConfig,
 }
 
 impl IntentResolutionHandler<'_> {
     /// `POST /agents/resolve`.
     pub(super) fn resolve_intent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
         media_types::negotiate(call.headers, &[media_types::JSON])?;
-        let request = parse_intent_request(&request_body::parse_json_body(call, &[media_types::JSON], 64 << 10, 16)?)?;
+        let mut request =
+            parse_intent_request(&request_body::parse_json_body(call, &[media_types::JSON], 64 << 10, 16)?)?;
+        request.policy.require_floor(&self.config.resolution);
         let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
         let mut evaluated = 0;
         while evaluated < MAX_EVALUATED {
@@ -125,7 +127,7 @@ impl IntentResolutionHandler<'_> {
 
     fn candidate_json(&self, call: &DirectoryCall<'_>, request: &IntentRequest, candidate: &AgentCandidate) -> Value {
         let agent = &*candidate.hit.agent;
-        let redactor = AddressRedactor::new(agent, call.base_url, self.advertised_endpoints);
+        let redactor = AddressRedactor::new(agent, call.base_url, self.config.advertised_endpoints);
         let operation = operation_match::best_operation(agent, &request.intent);
         let mut fields = JsonObjectBuilder::default();
         fields.set("id", agent.id.as_str().into());

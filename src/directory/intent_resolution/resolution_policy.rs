@@ -2,6 +2,7 @@
 //! agents that it should exclude.
 
 use super::super::{
+    config::ResolutionFloorConfig,
     request_body::{BodyMembers, Violations},
     search_filters,
 };
@@ -94,6 +95,20 @@ impl ResolutionPolicy {
                 "must be a range of semantic versions, such as >=1.2, <3",
                 violations,
             ),
+        }
+    }
+}
+
+impl ResolutionPolicy {
+    /// Adds what the operator requires of every candidate (R9). Of two minimums the higher one counts.
+    pub(super) fn require_floor(&mut self, floor: &ResolutionFloorConfig) {
+        let higher = |own: Option<f64>, floor: Option<f64>| own.into_iter().chain(floor).reduce(f64::max);
+        self.min_trust = higher(self.min_trust, floor.min_trust);
+        self.min_quality = higher(self.min_quality, floor.min_quality);
+        for required in &floor.certifications {
+            if !self.certifications.iter().any(|own| own.eq_ignore_ascii_case(required)) {
+                self.certifications.push(required.clone());
+            }
         }
     }
 }

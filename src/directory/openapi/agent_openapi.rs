@@ -3,12 +3,12 @@
 
 use super::{
     super::{
-        AcceptedCredentials, EndpointExposure, address_redaction::AddressRedactor, agent_document::RedactedDocument,
-        json_object_builder::JsonObjectBuilder,
+        AcceptedCredentials, CallConventions, EndpointExposure, address_redaction::AddressRedactor,
+        agent_document::RedactedDocument, call_conventions::SESSION_LIFECYCLE, json_object_builder::JsonObjectBuilder,
     },
     schema_relocation, shared_components,
 };
-use crate::agent::{Agent, AgentStatus, Operation};
+use crate::agent::{Agent, AgentStatus, Operation, media_types};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ pub(super) struct AgentOpenApi<'a> {
     agent: &'a Agent,
     base_url: &'a str,
     credentials: &'a AcceptedCredentials,
+    conventions: &'a CallConventions,
     document: RedactedDocument,
     redactor: AddressRedactor<'a>,
 }
@@ -30,9 +31,11 @@ impl<'a> AgentOpenApi<'a> {
         base_url: &'a str,
         endpoints: EndpointExposure,
         credentials: &'a AcceptedCredentials,
+        conventions: &'a CallConventions,
     ) -> Self {
         let redactor = AddressRedactor::new(agent, base_url, endpoints);
-        Self { agent, base_url, credentials, document: RedactedDocument::new(agent, &redactor), redactor }
+        let document = RedactedDocument::new(agent, &redactor);
+        Self { agent, base_url, credentials, conventions, document, redactor }
     }
 
     /// Builds the document.
@@ -107,23 +110,20 @@ impl<'a> AgentOpenApi<'a> {
             body.insert("examples".to_owned(), examples.into());
         }
         let output = any_schema(operations, "Output", |operation| &operation.outputs);
-        let success =
-            json!({"description": "The agent's response.", "content": {"application/json": {"schema": output}}});
+        let success = json!({"description": "The agent's response.", "content": output_content(operations, output)});
         let mut fields = JsonObjectBuilder::default();
         fields.set("operationId", id.into());
         fields.set("description", self.redactor.redact_text(description).into());
+        let mut parameters = vec![
+            header_parameter("X-Session-ID", SESSION_LIFECYCLE, &json!({"type": "string"})),
+            header_parameter("X-Task-ID", &self.conventions.task_lifecycle(), &json!({"type": "string"})),
+        ];
         if let [_, _, ..] = operations {
             let names: Vec<&str> = operations.iter().map(|(_, operation)| &*operation.name).collect();
-            fields.set(
-                "parameters",
-                json!([{
-                    "name": "X-Operation",
-                    "in": "header",
-                    "description": "The operation to invoke; the member `operation` of the body may name it instead.",
-                    "schema": {"type": "string", "enum": names},
-                }]),
-            );
+            let description = "The operation to invoke; the member `operation` of the body may name it instead.";
+            parameters.push(header_parameter("X-Operation", description, &json!({"type": "string", "enum": names})));
         }
+        fields.set("parameters", parameters.into());
         fields.set("requestBody", json!({"required": true, "content": {"application/json": body}}));
         fields.set(
             "responses",
@@ -142,6 +142,19 @@ impl<'a> AgentOpenApi<'a> {
         let inputs = lists.flatten().take(10).filter_map(|example| example.get("input"));
         (1..).zip(inputs).map(|(number, input)| (format!("example{number}"), json!({"value": input}))).collect()
     }
+}
+
+/// Returns the media types of a response: JSON, to which the schema applies, and the formats that one of the operations
+/// declares (R70).
+fn output_content(operations: &[(usize, &Operation)], schema: Value) -> Value {
+    let declared = operations.iter().flat_map(|(_, operation)| media_types(&operation.formats.outputs));
+    let mut content: Map<String, Value> = declared.map(|media| (media.to_owned(), json!({}))).collect();
+    content.insert("application/json".to_owned(), json!({"schema": schema}));
+    content.into()
+}
+
+fn header_parameter(name: &str, description: &str, schema: &Value) -> Value {
+    json!({"name": name, "in": "header", "description": description, "schema": schema})
 }
 
 /// Returns the name of a schema in `components/schemas`.

@@ -3,8 +3,8 @@
 
 use super::{
     super::{
-        AcceptedCredentials, DIRECTORY_PATHS, DirectoryConfig, DirectoryRequest, INVOKE_PATHS, PIPELINE_PATH,
-        TASK_PATHS, json_object_builder::JsonObjectBuilder,
+        AcceptedCredentials, DIRECTORY_PATHS, DirectoryConfig, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS,
+        PIPELINE_PATH, TASK_PATHS, json_object_builder::JsonObjectBuilder,
     },
     operation_info::{operation_id, operation_info},
     shared_components,
@@ -73,9 +73,11 @@ fn paths() -> Map<String, Value> {
         }
         paths.insert((*path).to_owned(), methods.into());
     }
-    for (number, path) in (1..).zip(INVOKE_PATHS) {
+    let message_paths = MESSAGE_PATHS.iter().map(|(path, streams)| (*path, *streams));
+    let invoke_paths = INVOKE_PATHS.iter().map(|path| (*path, false)).chain(message_paths);
+    for (number, (path, streams)) in (1..).zip(invoke_paths) {
         let mut methods = path_parameters(path);
-        methods.insert("post".to_owned(), invoke_operation(number));
+        methods.insert("post".to_owned(), invoke_operation(number, streams));
         paths.insert((*path).to_owned(), methods.into());
     }
     paths.insert(PIPELINE_PATH.to_owned(), json!({"post": pipeline_operation()}));
@@ -100,9 +102,11 @@ fn parameter_references<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Value> 
     names.map(|name| json!({"$ref": format!("#/components/parameters/{name}")})).collect()
 }
 
-fn invoke_operation(number: usize) -> Value {
+fn invoke_operation(number: usize, streams: bool) -> Value {
     let any_json = json!({"application/json": {"schema": {}}});
-    let success = json!({"description": "The agent's response.", "content": any_json});
+    let answer =
+        if streams { json!({"application/json": {"schema": {}}, "text/event-stream": {}}) } else { any_json.clone() };
+    let success = json!({"description": "The agent's response.", "content": answer});
     let task_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
     let accepted = json!({"description": "A task; Location has its URL.", "content": task_content});
     json!({
@@ -137,6 +141,7 @@ fn pipeline_operation() -> Value {
 /// Describes a method of a task, or of its events.
 fn task_operation(path: &str, method: &Method) -> Value {
     let task_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
+    let is_of_agent = path.starts_with("/agents");
     let (id, summary, content) = match (path.ends_with("/events"), method.as_str()) {
         (true, _) => (
             "taskEvents",
@@ -147,6 +152,7 @@ fn task_operation(path: &str, method: &Method) -> Value {
         (_, "HEAD") => ("headTask", "The state of a task.", json!({})),
         _ => ("getTask", "The state of a task, and its result once it has ended.", task_content),
     };
+    let id = format!("{id}{}", if is_of_agent { "OfAgent" } else { "" });
     let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The task.", "content": content}))]);
     let mut operation = Map::from_iter([("operationId".to_owned(), json!(id)), ("summary".to_owned(), json!(summary))]);
     let mut failures = vec![400, 401, 404, 429, 500, 503];

@@ -9,7 +9,10 @@ mod shared_components;
 
 pub(super) use agent_openapi::schema_name;
 
-use super::{AcceptedCredentials, DirectoryCall, DirectoryConfig, conditional_response::Representation, media_types};
+use super::{
+    AcceptedCredentials, CallConventions, DirectoryCall, DirectoryConfig, conditional_response::Representation,
+    media_types,
+};
 use crate::fault::Result;
 use agent_openapi::AgentOpenApi;
 use gateway_openapi::GatewayOpenApi;
@@ -20,6 +23,7 @@ const OPENAPI_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/vnd.oai.o
 /// Serves OpenAPI documents.
 pub(super) struct OpenApiHandler<'a> {
     pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) conventions: &'a CallConventions,
     pub(super) config: &'a DirectoryConfig,
 }
 
@@ -28,8 +32,8 @@ impl OpenApiHandler<'_> {
     pub(super) fn agent_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
         let agent = call.requested_agent()?;
-        let document =
-            AgentOpenApi::new(&agent, call.base_url, self.config.advertised_endpoints, self.credentials).build();
+        let endpoints = self.config.advertised_endpoints;
+        let document = AgentOpenApi::new(&agent, call.base_url, endpoints, self.credentials, self.conventions).build();
         Representation::json(media, &document)
     }
 

@@ -29,6 +29,7 @@ pub(super) fn operation_id(request: DirectoryRequest) -> &'static str {
         DirectoryRequest::Agent => "agent",
         DirectoryRequest::History => "agenthistory",
         DirectoryRequest::Descriptor => "agentdescriptor",
+        DirectoryRequest::CardOrDescriptor => "agentcardordescriptor",
         DirectoryRequest::Card => "agentcard",
         DirectoryRequest::AgentOpenApi => "agentopenapi",
         DirectoryRequest::FrameworkList => "frameworkagents",
@@ -37,7 +38,9 @@ pub(super) fn operation_id(request: DirectoryRequest) -> &'static str {
         DirectoryRequest::FrameworkAgentRedirect => "frameworkagentredirect",
         DirectoryRequest::WellKnownAgents => "wellknownagents",
         DirectoryRequest::WellKnownDescriptor => "gatewaydescriptor",
+        DirectoryRequest::WellKnownCardOrDescriptor => "gatewaycardordescriptor",
         DirectoryRequest::WellKnownCard => "gatewaycard",
+        DirectoryRequest::FrameworkCard => "frameworkcard",
         DirectoryRequest::Jwks => "jwks",
         DirectoryRequest::GatewayOpenApi => "gatewayopenapi",
         DirectoryRequest::MetadataSchema => "metadataschema",
@@ -93,10 +96,21 @@ pub(super) fn operation_info(request: DirectoryRequest, method: &Method) -> Oper
         (DirectoryRequest::WellKnownDescriptor, _) => {
             without_body("The descriptor of the gateway, or of its only agent.", "Any", &[])
         }
+        (DirectoryRequest::CardOrDescriptor, _) => {
+            without_body("The A2A card of one agent, or its descriptor in JSON-LD.", "Any", CARD_PARAMETERS)
+        }
+        (DirectoryRequest::WellKnownCardOrDescriptor, _) => {
+            without_body("The A2A card or the descriptor of the gateway, or of its only agent.", "Any", CARD_PARAMETERS)
+        }
         (DirectoryRequest::Card, _) => without_body("The A2A card of one agent.", "Any", CARD_PARAMETERS),
         (DirectoryRequest::WellKnownCard, _) => {
             without_body("The A2A card of the gateway, or of its only agent.", "Any", CARD_PARAMETERS)
         }
+        (DirectoryRequest::FrameworkCard, _) => without_body(
+            "The A2A card of the gateway, or of its only agent, with the members of Agent Framework.",
+            "Any",
+            CARD_PARAMETERS,
+        ),
         (DirectoryRequest::AgentOpenApi, _) => without_body("The OpenAPI document of one agent.", "Any", &[]),
         (DirectoryRequest::GatewayOpenApi, _) => without_body("This document.", "Any", &[]),
         (DirectoryRequest::FrameworkList, _) => {

@@ -172,9 +172,6 @@ async fn r151_the_gateways_own_card_lists_the_visible_agents() {
         Some(ProviderConfig { organization: "Example".to_owned(), url: "https://example.com".to_owned() });
     fixture.visibility.hidden = vec!["agent-000"];
     let canonical = fixture.expect_response(get("/.well-known/agent-card.json")).await;
-    for alias in ["/.well-known/agent-card", "/v1/card"] {
-        assert_eq!(fixture.expect_response(get(alias)).await.body, canonical.body, "{alias}");
-    }
     let card = canonical.json();
     assert_eq!((&card["name"], &card["provider"]["organization"]), (&json!("Gatepost"), &json!("Example")));
     let skills = card["skills"].as_array().unwrap();
@@ -187,7 +184,46 @@ async fn r58_a_caller_that_sees_one_agent_gets_its_card_at_the_well_known_path()
     let mut fixture = test_directory(&[translator(), minimal_agent("b")]);
     fixture.visibility.hidden = vec!["b"];
     let canonical = fixture.expect_response(get(CARD_PATH)).await;
-    for alias in ["/.well-known/agent-card.json", "/v1/card", "/agents/translator/.well-known/agent-card.json"] {
+    for alias in ["/.well-known/agent-card.json", "/agents/translator/.well-known/agent-card.json"] {
         assert_eq!(fixture.expect_response(get(alias)).await.body, canonical.body, "{alias}");
     }
+}
+
+/// Collects the members that `larger` lacks, or has with another value.
+fn missing_members(larger: &Value, smaller: &Value) -> Vec<String> {
+    let members = smaller.as_object().unwrap().iter();
+    members.filter(|(name, value)| larger.get(name.as_str()) != Some(value)).map(|(name, _)| name.clone()).collect()
+}
+
+#[tokio::test]
+async fn r151_the_card_without_a_suffix_has_the_members_of_both_formats() {
+    let mut fixture = test_directory(&[translator(), minimal_agent("b")]);
+    fixture.directory.config.provider =
+        Some(ProviderConfig { organization: "Example".to_owned(), url: "https://example.com".to_owned() });
+    for hidden in [vec![], vec!["b"]] {
+        fixture.visibility.hidden = hidden;
+        let both = fixture.expect_response(get("/.well-known/agent-card")).await;
+        assert_eq!(fixture.expect_response(get("/v1/card")).await.body, both.body);
+        let both = both.json();
+        let card = fixture.get_json("/.well-known/agent-card.json").await;
+        assert_eq!(missing_members(&both, &card), Vec::<String>::new(), "{both}");
+        for name in [
+            "id",
+            "name",
+            "version",
+            "summary",
+            "description",
+            "owner",
+            "tags",
+            "endpoints",
+            "capabilities",
+            "metadata",
+        ] {
+            assert!(both.get(name).is_some(), "{name}: {both}");
+        }
+        assert!(both["capabilities"].is_object() && both["owner"]["name"].is_string());
+    }
+    let both = fixture.get_json("/v1/card").await;
+    let document = fixture.get_json("/.well-known/agentframework/v1/agents/translator").await;
+    assert_eq!(missing_members(&both, &document), Vec::<String>::new(), "{both}");
 }

@@ -40,7 +40,7 @@ async fn r59_descriptors_are_valid_json_ld_without_remote_contexts() {
     document["provider"] =
         json!({"@context": "https://evil.example/context", "organization": "X", "url": "https://x.example"});
     let fixture = test_directory(&[document, minimal_agent("b")]);
-    for target in ["/agents/translator/agent.json", "/agents/b/agent.json", "/.well-known/agent.json"] {
+    for target in ["/agents/translator/agent.json", "/agents/b/agent.json", "/agent.json"] {
         let expanded = validate("jsonld", &fixture.get_json(target).await);
         let name = &expanded[0]["https://schema.org/name"][0]["@value"];
         assert!(name.is_string(), "{target}: {expanded}");

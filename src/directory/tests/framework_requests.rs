@@ -95,14 +95,29 @@ async fn r150_a_partial_document_has_only_the_included_groups() {
 async fn r143_endpoints_are_gateway_paths_of_the_agent_and_of_each_operation() {
     let fixture = test_directory(&[translator(), minimal_agent("b")]);
     let agents = fixture.get_json(&format!("{LIST_PATH}?include=endpoints")).await;
-    assert_eq!(agents["agents"][0]["endpoints"], json!([{"method": "POST", "path": "/agents/b/invoke"}]));
+    let message_paths = |id: &str| {
+        [
+            json!({"method": "POST", "path": format!("/agents/{id}/v1/message:send"), "description": "Sends a message to the agent."}),
+            json!({"method": "POST", "path": format!("/agents/{id}/v1/message:stream"),
+                "description": "Sends a message to the agent, which answers as an event stream."}),
+        ]
+    };
+    let endpoints =
+        |own: Value, id: &str| -> Value { own.as_array().unwrap().iter().cloned().chain(message_paths(id)).collect() };
+    assert_eq!(
+        agents["agents"][0]["endpoints"],
+        endpoints(json!([{"method": "POST", "path": "/agents/b/invoke"}]), "b")
+    );
     assert_eq!(
         agents["agents"][1]["endpoints"],
-        json!([
-            {"method": "POST", "path": "/agents/translator/invoke", "description": "Translates text."},
-            {"method": "POST", "path": "/agents/translator/invoke/translateText", "description": "Translates a text."},
-            {"method": "POST", "path": "/agents/translator/invoke/detect", "description": "Detects the language of a text."},
-        ])
+        endpoints(
+            json!([
+                {"method": "POST", "path": "/agents/translator/invoke", "description": "Translates text."},
+                {"method": "POST", "path": "/agents/translator/invoke/translateText", "description": "Translates a text."},
+                {"method": "POST", "path": "/agents/translator/invoke/detect", "description": "Detects the language of a text."},
+            ]),
+            "translator"
+        )
     );
 }
 

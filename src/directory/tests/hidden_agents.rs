@@ -45,18 +45,24 @@ async fn r3_responses_are_equal_before_and_after_a_hidden_agent_is_published() {
 }
 
 #[tokio::test]
-async fn callers_of_another_method_have_a_mask_of_their_own() {
+async fn callers_with_other_grants_have_a_mask_of_their_own() {
     let mut fixture = test_directory(&acquisitions());
-    let with_method = |authentication| TestRequest { authentication, ..get("/agents") };
+    let grants = GrantSet::of_rules(&[7]);
+    let with_grants =
+        |grants: &GrantSet, authentication| TestRequest { grants: grants.clone(), authentication, ..get("/agents") };
     fixture.visibility.hidden = vec!["c"];
-    let list = fixture.expect_response(with_method(AuthenticationMethod::ApiKey)).await.json();
+    let list = fixture.expect_response(with_grants(&GrantSet::default(), AuthenticationMethod::ApiKey)).await.json();
     assert_eq!(ids(&list), ["b", "d", "translator"]);
     fixture.visibility.hidden = vec!["b", "d"];
-    let list = fixture.expect_response(with_method(AuthenticationMethod::Bearer)).await.json();
+    let list = fixture.expect_response(with_grants(&grants, AuthenticationMethod::ApiKey)).await.json();
     assert_eq!(ids(&list), ["c", "translator"]);
-    // The mask is kept, and every hit is checked once more.
-    let list = fixture.expect_response(with_method(AuthenticationMethod::ApiKey)).await.json();
+    // The mask is kept, also for another method, and every hit is checked once more.
+    let list = fixture.expect_response(with_grants(&GrantSet::default(), AuthenticationMethod::Bearer)).await.json();
     assert_eq!(ids(&list), ["translator"]);
+    // A caller without a credential may see less with equal grants.
+    fixture.visibility.hidden = vec!["c", "d"];
+    let list = fixture.expect_response(with_grants(&grants, AuthenticationMethod::Anonymous)).await.json();
+    assert_eq!(ids(&list), ["b", "translator"]);
 }
 
 #[tokio::test]

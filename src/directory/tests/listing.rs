@@ -32,7 +32,9 @@ async fn r11_with_direct_endpoints_documents_show_the_agents_own_endpoints() {
     let list = fixture.get_json("/agents").await;
     assert_eq!(list[1]["endpoint"], "http://10.0.0.7:8000/translate?key=internal");
     assert_eq!(list[0]["endpoint"], "https://gw.example/agents/socket/invoke", "a socket is of no use to a caller");
-    assert_eq!(fixture.get_json("/agents/translator").await, translator());
+    let mut expected = translator();
+    expected["operations"][1]["outputs"] = crate::agent::undeclared_schema();
+    assert_eq!(fixture.get_json("/agents/translator").await, expected);
 }
 
 #[tokio::test]

@@ -68,6 +68,7 @@ fn test_directory(documents: &[Value]) -> TestDirectory {
         registry: None,
         signing_key: None,
         credentials,
+        conventions: CallConventions::default(),
         metadata_schema: None,
         resolver: None,
         config: DirectoryConfig::default(),
@@ -119,11 +120,18 @@ struct TestRequest<'a> {
     headers: Vec<(&'static str, &'a str)>,
     body: String,
     authentication: AuthenticationMethod,
+    grants: GrantSet,
 }
 
 fn get(target: &str) -> TestRequest<'_> {
-    let authentication = AuthenticationMethod::ApiKey;
-    TestRequest { method: Method::GET, target, headers: Vec::new(), body: String::new(), authentication }
+    TestRequest {
+        method: Method::GET,
+        target,
+        headers: Vec::new(),
+        body: String::new(),
+        authentication: AuthenticationMethod::ApiKey,
+        grants: GrantSet::default(),
+    }
 }
 
 fn send<'a>(method: Method, target: &'a str, body: &Value) -> TestRequest<'a> {
@@ -159,7 +167,7 @@ impl TestDirectory {
             groups: Arc::new([]),
             scopes: Arc::new([]),
             tier: None,
-            grants: GrantSet::default(),
+            grants: request.grants,
         };
         let call = DirectoryCall {
             request: *matched.value,

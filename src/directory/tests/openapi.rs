@@ -18,7 +18,11 @@ async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() 
     let calls =
         paths.keys().filter(|path| !DIRECTORY_PATHS.iter().any(|(directory_path, _)| directory_path == path)).count();
     assert!(paths[PIPELINE_PATH]["post"]["responses"].is_object());
-    assert_eq!(calls, INVOKE_PATHS.len() + TASK_PATHS.len() + 1, "paths that invoke agents, tasks, and pipelines");
+    assert_eq!(
+        calls,
+        INVOKE_PATHS.len() + MESSAGE_PATHS.len() + TASK_PATHS.len() + 1,
+        "paths that invoke agents, tasks, and pipelines"
+    );
     let mut ids: Vec<&str> = paths
         .values()
         .flat_map(|methods| methods.as_object().unwrap().values())
@@ -57,7 +61,7 @@ async fn an_agents_document_has_its_operations_with_relocated_schemas() {
     assert_eq!(schema["properties"]["text"]["$ref"], format!("{location}/$defs/text"));
     assert_eq!(schema["properties"]["more"]["items"]["$ref"], location);
     let any_operation = &document["paths"]["/agents/translator/invoke"]["post"];
-    assert_eq!(any_operation["parameters"][0]["schema"]["enum"], json!(["translateText", "detect"]));
+    assert_eq!(any_operation["parameters"][2]["schema"]["enum"], json!(["translateText", "detect"]));
     assert_eq!(any_operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]["$ref"], location);
     assert_eq!(any_operation["responses"]["503"]["$ref"], "#/components/responses/E503");
     assert_eq!(document["security"], json!([{"api_key": []}]));

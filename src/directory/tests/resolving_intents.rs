@@ -224,3 +224,26 @@ async fn hostile_documents_satisfy_no_condition_and_cause_no_error() {
         assert_eq!((ids(&response["candidates"]).len(), ids(&response["excluded"]).len()), (0, 1), "{policy}");
     }
 }
+
+#[tokio::test]
+async fn r9_the_operators_floor_excludes_agents_whatever_the_policy_of_the_caller() {
+    let mut fixture = test_directory(&rated_agents());
+    fixture.directory.config.resolution =
+        ResolutionFloorConfig { min_trust: Some(0.5), min_quality: Some(0.9), certifications: vec!["SOC2".to_owned()] };
+    for policy in [json!({}), json!({"trust": 0.1, "min_quality": 0.0}), json!({"certification": "iso-27001"})] {
+        let body = json!({"intent": "translate", "policy": policy});
+        let response = fixture.expect_response(resolve_request(&body)).await.json();
+        assert_eq!(ids(&response["candidates"]), ["translator"], "{policy}");
+        let excluded = response["excluded"].to_string();
+        assert!(excluded.contains("trust 0.17 (at least 0.50 is required)"), "{policy}: {excluded}");
+        assert!(excluded.contains("does not declare certification"), "{policy}: {excluded}");
+    }
+    let stricter = json!({"intent": "translate", "policy": {"min_quality": 0.95}});
+    let response = fixture.expect_response(resolve_request(&stricter)).await.json();
+    assert_eq!(response["candidates"], json!([]), "of two minimums the higher one counts");
+    for invalid in [Some(1.5), Some(-0.1), Some(f64::NAN)] {
+        let resolution = ResolutionFloorConfig { min_trust: invalid, ..ResolutionFloorConfig::default() };
+        let config = DirectoryConfig { resolution, ..DirectoryConfig::default() };
+        assert_eq!(config.problems(), ["resolution.min_trust: must be 0 to 1"], "{invalid:?}");
+    }
+}

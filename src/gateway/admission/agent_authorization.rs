@@ -2,7 +2,7 @@
 //! the account that rate limits charge, and the owner of its tasks and idempotency keys.
 
 use crate::{
-    auth::{AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, PresentedCredentials},
+    auth::{AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, GrantSet, PresentedCredentials},
     fault::{Fault, FaultCode, Result},
     gateway::{
         cors::PageRequest,
@@ -12,7 +12,7 @@ use crate::{
     limit::{RateLimitKey, RateLimitStatus},
 };
 use http::HeaderMap;
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
 
 /// `Retry-After` of a call to an agent that may belong to a source that was not read yet.
 const UNREAD_SOURCES_RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -85,22 +85,21 @@ impl AgentAuthorization<'_> {
                 .await
                 .map_err(|fault| AuthRefusal { caller: None, fault })?,
         };
-        // After a reload a route may still carry the grants of the previous configuration.
-        let current_grants = route
-            .as_ref()
-            .filter(|route| !config.auth.is_current(&route.grants))
-            .map(|route| config.auth.grants_for_agent(&route.agent));
-        let requirements = route.as_ref().map(|route| AgentAuthRequirements {
-            authentication: &route.agent.authentication,
-            grants: current_grants.as_ref().unwrap_or(&route.grants),
-        });
+        let grants = route.as_deref().map(|route| current_grants(&config.auth, route));
+        let requirements = route
+            .as_deref()
+            .zip(grants.as_deref())
+            .map(|(route, grants)| AgentAuthRequirements { authentication: &route.agent.authentication, grants });
         let caller = config.auth.authorize(&presented, requirements).await.map_err(|refusal| {
-            // An agent that the caller may not call is answered like a missing one.
-            if refusal.fault.code() == FaultCode::NotFound && is_incomplete {
-                AuthRefusal { fault: sources_not_read(), ..refusal }
-            } else {
-                refusal
-            }
+            // An agent that the caller may not call is answered like a missing one, unless its document is public.
+            let fault = match refusal.fault.code() {
+                FaultCode::NotFound if route.as_deref().is_some_and(|route| self.is_public(route)) => {
+                    config.auth.forbidden_agent_fault()
+                }
+                FaultCode::NotFound if is_incomplete => sources_not_read(),
+                _ => return refusal,
+            };
+            AuthRefusal { fault, ..refusal }
         })?;
         match route {
             Some(route) => Ok(RouteAndCaller { route, caller }),
@@ -133,6 +132,11 @@ impl AgentAuthorization<'_> {
 }
 
 impl AgentAuthorization<'_> {
+    fn is_public(&self, route: &Route) -> bool {
+        let public_agents = self.config.directory.public_agents();
+        public_agents.iter().any(|glob| glob.matches(route.agent.id.as_str()))
+    }
+
     /// Refuses a request that a page of another origin makes with what its visitor's browser brings by itself.
     ///
     /// # Errors
@@ -169,10 +173,23 @@ pub(in crate::gateway) fn sources_not_read() -> Fault {
 
 /// Returns whether the caller may call the agent.
 pub(in crate::gateway) fn may_call(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
-    // After a reload a route may still carry the grants of the previous configuration.
-    let current_grants = (!auth.is_current(&route.grants)).then(|| auth.grants_for_agent(&route.agent));
-    let grants = current_grants.as_ref().unwrap_or(&route.grants);
+    let grants = &*current_grants(auth, route);
     auth.is_call_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
+}
+
+/// Returns whether the caller may read the agent's documents.
+pub(in crate::gateway) fn may_discover(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
+    let grants = &*current_grants(auth, route);
+    auth.is_discovery_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
+}
+
+/// Returns the grants that name the agent. After a reload a route may still carry those of the previous configuration.
+fn current_grants<'a>(auth: &Authorizer, route: &'a Route) -> Cow<'a, GrantSet> {
+    if auth.is_current(&route.grants) {
+        Cow::Borrowed(&route.grants)
+    } else {
+        Cow::Owned(auth.grants_for_agent(&route.agent))
+    }
 }
 
 /// Returns the account that the rate limits charge: the caller, or the address if the caller is anonymous.

@@ -10,7 +10,7 @@ mod pipeline;
 
 pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use agent_authorization::{
-    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, may_call, owner_key, rate_limit_account,
+    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, may_call, may_discover, owner_key, rate_limit_account,
     sources_not_read,
 };
 pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};

@@ -181,8 +181,11 @@ impl AdmissionPipeline<'_> {
         let version = route.versions.select(&requested)?;
         let requested_version =
             version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
-        if request.source == CallSource::HttpRequest && declares_output(&route, named_operation) {
-            content_negotiation::check_accept(headers)?;
+        if request.source == CallSource::HttpRequest
+            && let Some(operation) = named_operation.and_then(|at| route.operations.get(at))
+            && operation.declares_output()
+        {
+            content_negotiation::check_accept(headers, &operation.formats)?;
         }
         let deadline = call_deadline(record.arrived_at(), route.upstream.timeouts().total, headers)?;
         Ok(AuthorizedCall {
@@ -481,8 +484,4 @@ impl Admission for Admitted {
     fn session_hash(&self) -> Option<u64> {
         self.session_hash
     }
-}
-
-fn declares_output(route: &Route, operation: Option<usize>) -> bool {
-    operation.and_then(|at| route.operations.get(at)).is_some_and(|operation| operation.contract.output.is_some())
 }

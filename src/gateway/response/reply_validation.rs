@@ -9,7 +9,7 @@ use crate::{
     transport::{Admission as _, BodyPrefix, ReplyBody, UpstreamReply},
 };
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -140,9 +140,13 @@ impl ReplyValidator<'_> {
     }
 
     /// Validates a complete reply against the output contract, if the reply is a success. An empty body violates an
-    /// enforced contract unless the status is 204.
+    /// enforced contract unless the status is 204. The contract does not apply to a format other than JSON that the agent
+    /// declares.
     pub(in crate::gateway) async fn check_output_of_success(&self, reply: &UpstreamReply, body: &[u8]) -> Result<()> {
         let enforces_output = self.admitted.operation().contract.enforces_output();
+        if self.admitted.operation().is_other_output(reply.headers.get(header::CONTENT_TYPE)) {
+            return Ok(());
+        }
         let is_validated = !body.is_empty() || (enforces_output && reply.status != StatusCode::NO_CONTENT);
         if reply.status.is_success() && is_validated { self.check_output(body).await } else { Ok(()) }
     }

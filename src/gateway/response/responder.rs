@@ -54,9 +54,12 @@ impl Responder<'_, '_> {
             return Box::pin(self.stream_reply(reply, pump)).await;
         }
         let enforces_output = self.admitted.operation().contract.enforces_output();
-        // A non-JSON reply to a JSON contract violates it too; a message sequence has no single body to validate.
-        let enforces_output =
-            enforces_output && reply.status != StatusCode::NO_CONTENT && !is_message_sequence(&reply.headers);
+        // A non-JSON reply to a JSON contract violates it too, unless the agent declares the format; a message sequence
+        // has no single body to validate.
+        let enforces_output = enforces_output
+            && reply.status != StatusCode::NO_CONTENT
+            && !is_message_sequence(&reply.headers)
+            && !self.admitted.operation().is_other_output(reply.headers.get(header::CONTENT_TYPE));
         let is_small = reply.body.length().is_some_and(|length| length <= MAX_INSPECTED as u64);
         if enforces_output || (is_json && is_small) {
             let max_bytes =

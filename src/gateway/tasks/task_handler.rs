@@ -10,11 +10,11 @@ use crate::{
         call::{CallError, CallResult},
         exchange::{Exchange, add_call_headers, append_if_valid},
         header_names::TASK_ID,
-        path_router::{self, TaskRequest},
+        path_router::{self, TaskRequest, TaskTarget},
     },
     http_server::{ResponseHead, ServeOutcome},
     limit::RateLimitStatus,
-    task::{EventReader, RunningTask, Task, TaskManager, TaskState, parse_event_id},
+    task::{EventReader, RunningTask, Task, TaskManager, TaskState, no_such_task, parse_event_id},
     telemetry::Event,
 };
 use bytes::Bytes;
@@ -28,7 +28,7 @@ const REMOTE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::gateway) async fn handle_task_request(
     exchange: &mut Exchange<'_>,
     request: TaskRequest,
-    id: &str,
+    target: TaskTarget<'_>,
 ) -> CallResult<ServeOutcome> {
     let Some(manager) = &exchange.config.tasks else { return Err(path_router::path_not_found().into()) };
     exchange.call.mark_directory_request();
@@ -41,9 +41,13 @@ pub(in crate::gateway) async fn handle_task_request(
     let local = exchange.authenticate_and_limit(access).await?;
     let rate_limit_status = local.rate_limit_status.as_ref();
     let owner = owner_key(&local.caller, exchange.connection.client_address());
+    let id = target.task;
     match request {
         TaskRequest::State => {
             let (task, _) = manager.find(&owner, id).await?;
+            if target.agent.is_some_and(|agent| *agent != *task.agent) {
+                return Err(no_such_task().into());
+            }
             exchange.respond_locally(task_response(manager, &task), rate_limit_status).await
         }
         TaskRequest::Cancel => {

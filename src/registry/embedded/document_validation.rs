@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, EndpointAccess, EndpointOrigin, OriginPattern, metadata_schema},
-    contract::{CompiledSchema, DocumentBudget},
+    contract::{CompiledSchema, DocumentBudget, OperationSchemas},
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
     values::{
@@ -298,18 +298,26 @@ fn violation_from_problem(problem: &str) -> Violation {
     violation(&pointer, why)
 }
 
-/// Returns why the operations' schemas cannot be used.
+/// Returns why the operations' schemas cannot be used, and why the document may not be published with them.
 fn check_operation_schemas(agent: &Agent, budget: &PublisherBudget) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let owners = [&budget.budget];
+    let (owners, checks) = ([&budget.budget], budget.checks);
     let budget = DocumentBudget::new(budget.limits, &owners);
+    let mut compiled = Vec::with_capacity(agent.operations.len());
     for (number, operation) in agent.operations.iter().enumerate() {
         let pointer = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
-        for (member, schema) in [("inputs", &operation.inputs), ("outputs", &operation.outputs)] {
-            let error = schema.as_ref().and_then(|schema| CompiledSchema::compile_within(schema, &budget).err());
-            violations.extend(error.map(|why| violation(&format!("{pointer}/{member}"), why)));
-        }
+        let mut compile = |member: &str, schema: &Option<Arc<Value>>| {
+            let compiled = CompiledSchema::compile_within(schema.as_ref()?, &budget);
+            compiled.map_err(|why| violations.push(violation(&format!("{pointer}/{member}"), why))).ok()
+        };
+        compiled.push([compile("inputs", &operation.inputs), compile("outputs", &operation.outputs)]);
     }
+    let schemas_of = |index: usize| match compiled.get(index) {
+        Some([input, output]) => OperationSchemas { input: input.as_deref(), output: output.as_deref() },
+        None => OperationSchemas::default(),
+    };
+    let findings = checks.check(agent, schemas_of);
+    violations.extend(findings.refusals.iter().map(|finding| violation_from_problem(finding)));
     violations
 }
 

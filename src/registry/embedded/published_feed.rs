@@ -1,11 +1,15 @@
 //! Feed of the published documents: each document is a part, the first poll reports all, later polls the changes since.
 //! It also lets a publisher wait until the agent can be called.
 
-use super::super::feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
+use super::super::{
+    document_parser::MAX_DOCUMENT_SIZE,
+    feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument},
+};
 use crate::{
     store::{ChangeCursor, DocumentChange, DocumentStore, StoredDocument},
     values::sha256,
 };
+use serde_json::Value;
 use std::{
     collections::HashSet,
     sync::{
@@ -14,6 +18,7 @@ use std::{
     },
     time::Duration,
 };
+use time::{UtcOffset, format_description::well_known::Rfc3339};
 use tokio::{sync::watch, time::Instant};
 
 /// Number of changes that are read at a time.
@@ -164,6 +169,28 @@ fn new_part(id: &str, update: PartUpdate) -> FeedPart {
 }
 
 fn raw_document(stored: &StoredDocument) -> RawDocument {
-    let text = bytes::Bytes::copy_from_slice(stored.document.as_bytes());
+    let text = bytes::Bytes::from(document_with_times(stored));
     RawDocument { digest: sha256(&text), body: DocumentBody::Text(text), publisher: Some(Arc::clone(&stored.owner)) }
+}
+
+/// Returns the document with the times that the registry keeps (R160), where the document has none of its own. Its
+/// publisher reads the stored document, which is unchanged.
+fn document_with_times(stored: &StoredDocument) -> String {
+    let text = &*stored.document;
+    let declares = |name: &str| {
+        // Most documents do not have the word anywhere, and need not be parsed.
+        text.contains(name) && serde_json::from_str::<Value>(text).is_ok_and(|document| document.get(name).is_some())
+    };
+    let mut times = String::new();
+    for (name, time) in [("created_at", stored.created), ("updated_at", stored.updated)] {
+        let time = time.replace_nanosecond(0).unwrap_or(time).to_offset(UtcOffset::UTC).format(&Rfc3339);
+        if let (Ok(time), false) = (time, declares(name)) {
+            times.push_str(&format!("\"{name}\":\"{time}\","));
+        }
+    }
+    // Documents are compact objects that have an id.
+    match text.strip_prefix('{').filter(|rest| rest.starts_with('"') && text.len() + times.len() <= MAX_DOCUMENT_SIZE) {
+        Some(members) => format!("{{{times}{members}"),
+        None => text.to_owned(),
+    }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     agent::{AgentEndpoint, AgentSource},
-    contract::{SchemaBudget, SchemaLimits},
+    contract::{DocumentChecks, SchemaBudget, SchemaLimits},
     registry::{AgentOwnership, PublisherBudget},
 };
 
@@ -254,7 +254,11 @@ impl AgentOwnership for Budgets {
     }
 
     fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
-        PublisherBudget { limits: self.0, budget: SchemaBudget::of_publisher(self.0) }
+        PublisherBudget {
+            limits: self.0,
+            budget: SchemaBudget::of_publisher(self.0),
+            checks: DocumentChecks::default(),
+        }
     }
 }
 

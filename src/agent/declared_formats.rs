@@ -1,0 +1,111 @@
+//! Formats that an operation declares for its input and output (R70): `inputFormats` and `outputFormats`, or
+//! `contentTypes` with `inputFormat` and `outputFormat`; of the operation, else of the whole document.
+
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// Maximum number of formats of one operation in one direction; further ones are ignored.
+const MAX_FORMATS: usize = 16;
+/// Maximum length of a format in bytes.
+const MAX_FORMAT_LEN: usize = 127;
+
+/// The formats of one operation; empty where none is declared. A format is a media type, or a word such as `json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredFormats {
+    /// Formats of the input.
+    pub inputs: Arc<[Box<str>]>,
+    /// Formats of the output.
+    pub outputs: Arc<[Box<str>]>,
+}
+
+impl DeclaredFormats {
+    /// Reads the formats from the members of an operation and of its document. Formats that are not valid are ignored,
+    /// as unknown members are (R103).
+    pub(super) fn from_members(operation: &Map<String, Value>, document: &Map<String, Value>) -> Self {
+        let formats = |plain: [&str; 2], nested: [&str; 2]| {
+            let declared = [operation, document].into_iter().find_map(|members| {
+                let plain = plain.iter().find_map(|name| members.get(*name));
+                let content_types = || ["contentTypes", "content_types"].iter().find_map(|name| members.get(*name));
+                let formats = parse_formats(plain.or_else(|| {
+                    let content_types = content_types()?;
+                    nested.iter().find_map(|name| content_types.get(*name))
+                })?);
+                (!formats.is_empty()).then_some(formats)
+            });
+            declared.unwrap_or_default().into()
+        };
+        Self {
+            inputs: formats(["inputFormats", "input_formats"], ["inputFormat", "inputFormats"]),
+            outputs: formats(["outputFormats", "output_formats"], ["outputFormat", "outputFormats"]),
+        }
+    }
+
+    /// Returns the media types of the output that are not JSON.
+    pub fn other_outputs(&self) -> impl Iterator<Item = &str> {
+        media_types(&self.outputs).filter(|media| *media != "application/json" && !media.ends_with("+json"))
+    }
+}
+
+/// Returns the formats that are media types.
+pub fn media_types(formats: &[Box<str>]) -> impl Iterator<Item = &str> {
+    formats.iter().map(|format| &**format).filter(|format| format.contains('/'))
+}
+
+/// Parses one format or a list of them: lower case, without parameters, each once.
+fn parse_formats(declared: &Value) -> Vec<Box<str>> {
+    let one = declared.as_str().into_iter();
+    let texts = one.chain(declared.as_array().into_iter().flatten().filter_map(Value::as_str));
+    let mut formats: Vec<Box<str>> = Vec::new();
+    for text in texts.take(MAX_FORMATS) {
+        let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if is_valid_format(&essence) && !formats.iter().any(|format| **format == *essence) {
+            formats.push(essence.into());
+        }
+    }
+    formats
+}
+
+/// Returns whether this is a token, or two of them with a slash between (RFC 9110 §8.3.1); no range.
+fn is_valid_format(format: &str) -> bool {
+    let is_token = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
+    };
+    format.len() <= MAX_FORMAT_LEN && format.splitn(2, '/').all(is_token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn outputs(operation: &Value, document: &Value) -> Vec<String> {
+        let formats = DeclaredFormats::from_members(operation.as_object().unwrap(), document.as_object().unwrap());
+        formats.outputs.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn r70_formats_are_read_from_the_operation_else_from_the_document() {
+        let none = json!({});
+        for declared in [
+            json!({"outputFormats": ["application/xml", "text/csv"]}),
+            json!({"output_formats": ["Application/XML; charset=utf-8", "text/csv", "text/csv"]}),
+            json!({"contentTypes": {"outputFormat": ["application/xml", 7, "text/csv"]}}),
+            json!({"content_types": {"outputFormats": ["application/xml", "text/*", "text/csv", "a b", ""]}}),
+        ] {
+            assert_eq!(outputs(&declared, &none), ["application/xml", "text/csv"], "{declared}");
+            assert_eq!(outputs(&none, &declared), ["application/xml", "text/csv"], "{declared}");
+            assert_eq!(outputs(&json!({"outputFormats": "text/plain"}), &declared), ["text/plain"]);
+        }
+        for nothing in [json!({"outputFormats": null}), json!({"outputFormats": {"a": 1}}), json!({"contentTypes": 5})]
+        {
+            assert_eq!(outputs(&nothing, &none), Vec::<String>::new(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn r70_the_number_and_the_length_of_formats_are_bounded() {
+        let many: Vec<String> = (0..1_000).map(|number| format!("text/x{number}")).collect();
+        assert_eq!(outputs(&json!({"outputFormats": many}), &json!({})).len(), MAX_FORMATS);
+        assert_eq!(outputs(&json!({"outputFormats": "x".repeat(128)}), &json!({})).len(), 0);
+    }
+}

@@ -1,0 +1,68 @@
+//! Findings about documents: missing schemas and examples that do not match, within bounds that the author cannot exceed.
+
+use super::*;
+use crate::agent::Agent;
+use std::time::Instant;
+
+const REPORT: DocumentChecks =
+    DocumentChecks { missing_schemas: FindingMode::Report, invalid_examples: FindingMode::Report };
+
+fn findings(checks: DocumentChecks, operations: &Value) -> DocumentFindings {
+    let document = json!({"id": "a", "name": "A", "endpoint": "https://a.example/", "operations": operations});
+    let agent = Agent::from_document(&document, [0; 32]).unwrap();
+    let compile = |operation| {
+        OperationContract::compile(operation, &ContractConfig::default(), &DocumentBudget::unlimited()).unwrap()
+    };
+    let contracts: Vec<OperationContract> = agent.operations.iter().map(compile).collect();
+    checks.check(&agent, |index| contracts[index].schemas())
+}
+
+#[test]
+fn r13_each_finding_names_its_place_and_the_mode_decides_what_it_means() {
+    let operations = json!([
+        {"name": "one", "inputs": {"type": "object"}, "outputs": true},
+        {"name": "two", "inputs": {"type": "string"}, "examples": [
+            {"input": "fine"}, {"input": 7, "output": "unchecked"}, {"output": 1}, {"in": 1}, 5,
+        ]},
+    ]);
+    let found = findings(REPORT, &operations);
+    assert_eq!(found.refusals, Vec::<String>::new());
+    let places: Vec<&str> = found.warnings.iter().map(|finding| finding.split(": ").next().unwrap()).collect();
+    assert_eq!(
+        places,
+        [
+            "operations[1].outputs",
+            "operations[1].examples[1].input",
+            "operations[1].examples[3]",
+            "operations[1].examples[4]"
+        ]
+    );
+    let refusing = DocumentChecks { missing_schemas: FindingMode::Refuse, invalid_examples: FindingMode::Allow };
+    let refused = findings(refusing, &operations);
+    assert_eq!((refused.refusals.len(), refused.warnings.len()), (1, 0), "{refused:?}");
+}
+
+#[test]
+fn r13_a_document_decides_neither_how_long_its_checks_take_nor_how_long_its_findings_are() {
+    let deep = (0..90).fold(json!(1), |inner, _| json!([inner]));
+    let many: Vec<Value> = (0..200)
+        .map(|number| json!({"name": format!("o{number}"), "inputs": {"const": "x".repeat(500)}, "examples": vec![json!({"input": "y".repeat(2_000)}); 50]}))
+        .collect();
+    let found = findings(REPORT, &json!(many));
+    assert!(
+        found.warnings.len() <= 20 && found.warnings.iter().all(|finding| finding.chars().count() <= 301),
+        "{found:?}"
+    );
+    let found =
+        findings(REPORT, &json!([{"name": "deep", "inputs": true, "outputs": true, "examples": [{"input": deep}]}]));
+    assert!(found.warnings[0].contains("nested deeper than"), "{found:?}");
+    // Each of these examples takes long to check: only the first ones are checked.
+    let pattern = json!({"type": "array", "items": {"pattern": "(a|aa|aaa){1,40}b"}});
+    let slow = json!({"input": vec!["a".repeat(3_000); 20]});
+    let operations: Vec<Value> = (0..100)
+        .map(|number| json!({"name": format!("o{number}"), "inputs": pattern, "outputs": true, "examples": vec![slow.clone(); 10]}))
+        .collect();
+    let (operations, began) = (json!(operations), Instant::now());
+    findings(REPORT, &operations);
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
