@@ -159,7 +159,8 @@ impl<'a> DocumentReader<'a> {
         if items.is_empty() {
             let (inputs, outputs) = (self.parse_schema("inputs"), self.parse_schema("outputs"));
             let formats = DeclaredFormats::from_members(self.fields, self.fields);
-            return vec![Operation { name: "".into(), description: "".into(), inputs, outputs, formats }];
+            let (name, description) = ("".into(), "".into());
+            return vec![Operation { name, description, inputs, outputs, formats, endpoint: None }];
         }
         let mut names = HashSet::new();
         let mut operations = Vec::with_capacity(items.len());
@@ -175,9 +176,11 @@ impl<'a> DocumentReader<'a> {
             }
             let (inputs, outputs) = (reader.parse_schema("inputs"), reader.parse_schema("outputs"));
             let description = reader.parse_string("description", false).unwrap_or_default().into();
+            let endpoint = reader.parse_string("endpoint", false).map(Box::from);
             self.problems.extend(reader.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
             let formats = DeclaredFormats::from_members(fields, self.fields);
-            operations.push(Operation { name: name.unwrap_or_default().into(), description, inputs, outputs, formats });
+            let name = name.unwrap_or_default().into();
+            operations.push(Operation { name, description, inputs, outputs, formats, endpoint });
         }
         operations
     }

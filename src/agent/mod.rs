@@ -23,7 +23,7 @@ pub use agent_id::AgentId;
 pub use agent_record::Agent;
 pub use agent_source::{AgentSource, DocumentWriter};
 pub use agent_status::{AgentStatus, Deprecation};
-pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError};
+pub use agent_uri::{AgentUri, AgentUriAuthority, MAX_URI_LEN, UriParseError, query_expression};
 pub use authentication::Authentication;
 pub use authentication_method::{AuthenticationMethod, BROWSER_ID_PREFIX, SecurityScheme};
 pub use declared_formats::{DeclaredFormats, media_types};

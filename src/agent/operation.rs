@@ -30,6 +30,8 @@ pub struct Operation {
     pub outputs: Option<Arc<Value>>,
     /// Declared formats of input and output (R70).
     pub formats: DeclaredFormats,
+    /// The address of the operation, if it is not the agent's endpoint: a URL, or a reference relative to the endpoint.
+    pub endpoint: Option<Box<str>>,
 }
 
 impl Operation {

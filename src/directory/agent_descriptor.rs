@@ -13,8 +13,9 @@ use super::{
     visible_agent_search::VisibleAgentSearch,
 };
 use crate::{
-    agent::{Agent, Operation, undeclared_schema},
+    agent::{Agent, Operation, query_expression, undeclared_schema},
     fault::Result,
+    resolver::operation_url,
     search::SearchResults,
     values::AcceptHeader,
 };
@@ -226,7 +227,10 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &Redact
         fields.set("name", name.into());
         fields.set("description", redactor.redact_text(description).into());
         fields.set("tags", redactor.redact_list(&agent.capabilities).into());
-        fields.set("endpoint", redactor.operation_url(&operation.name).into());
+        let own = operation.endpoint.as_deref().filter(|_| redactor.exposes_endpoint());
+        let own = own.and_then(|reference| operation_url(&agent.endpoint, reference)).map(String::from);
+        fields.set("endpoint", own.map_or_else(|| redactor.operation_url(&operation.name), Into::into).into());
+        fields.set_optional("uriTemplate", operation_template(redactor, operation, declared));
         fields.set("contentTypes", json!({"inputFormat": input_formats, "outputFormat": output_formats}));
         fields.set("inputFormats", input_formats);
         fields.set("outputFormats", output_formats);
@@ -244,6 +248,20 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &Redact
         fields.into_value()
     };
     agent.operations.iter().enumerate().map(capability).collect()
+}
+
+/// Returns the template (RFC 6570) of an operation whose document lists one (R157), with the gateway's address: callers
+/// expand it to a call with GET. Only a query has the same meaning at the gateway's address.
+fn operation_template(
+    redactor: &AddressRedactor<'_>,
+    operation: &Operation,
+    declared: Option<&Value>,
+) -> Option<String> {
+    let template = declared?.get("uriTemplate")?.as_str()?;
+    if redactor.exposes_endpoint() {
+        return Some(template.to_owned());
+    }
+    Some(format!("{}{}", redactor.operation_url(&operation.name), query_expression(template)?))
 }
 
 /// Describes how callers select a version (R69), in the header, the query or the path; the default is the latest.

@@ -93,8 +93,9 @@ pub const INVOKE_PATHS: &[&str] = &[
     "/agents/{id}/invoke",
     "/agents/{id}/invoke/{operation}",
     "/agents/{id}/{operation}",
-    // For clients that append to the URL of the descriptor.
+    // For clients that append the path of a name to the URL of the descriptor: agent://host/{id}/{operation}.
     "/agents/{id}/agent.json/{operation}",
+    "/agents/{id}/agent.json/{name}/{operation}",
 ];
 
 /// Paths of Agent Framework that invoke an agent (R144), and whether the answer is an event stream. The directory only

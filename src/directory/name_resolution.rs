@@ -119,7 +119,7 @@ fn resolve_gateway_name(call: &DirectoryCall<'_>, uri: &AgentUri, version: Optio
         version: label,
         versions: versions.iter().map(|candidate| candidate.label.to_string()).collect(),
         operation: None,
-        has_signature: false,
+        signature: None,
         trace: vec![TraceStep { kind: "own", location: descriptor.clone(), outcome: StepOutcome::Found, reason: None }],
         descriptor: Some(descriptor),
         expires: None,

@@ -79,6 +79,7 @@ fault_codes! {
     PayloadTooLarge 413 [], Caller, false, "The body is too large", "The body exceeds the limit.";
     UnsupportedMediaType 415 [], Caller, false, "The media type is not supported", "The body's format is not one that the agent accepts.";
     IdempotencyMismatch 422 [], Caller, false, "The idempotency key was used for a different call", "The `Idempotency-Key` was sent before with another body or operation (R45).";
+    AmbiguousResponse 422 [], Caller, false, "The request has more than one answer", "The agent found more than one answer and did not choose; the caller can say more precisely what it asks for (R95).";
     RateLimited 429 [], Caller, true, "The rate limit or quota is exceeded", "A rate limit or a quota is exhausted (R5), or the caller has its share of what all callers share.";
     AgentError 502 [500], Agent, false, "The agent failed", "The agent failed, or violated HTTP or its own contract (R38).";
     AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or reports that it is unavailable (R35, R39), it is unknown while a source of agents was not read yet, or the gateway stops before it finished.";
@@ -111,6 +112,7 @@ impl FaultCode {
             Self::PayloadTooLarge => -32053,
             Self::UnsupportedMediaType => -32055,
             Self::IdempotencyMismatch => -32062,
+            Self::AmbiguousResponse => -32063,
             Self::RateLimited => -32069,
             Self::AgentError => -32072,
             Self::AgentUnavailable => -32073,

@@ -77,6 +77,7 @@ pub fn check_input_contract(data: &[u8]) {
         inputs: Some(Arc::new(schema)),
         outputs: None,
         formats: Default::default(),
+        endpoint: None,
     };
     let budget = DocumentBudget::new(config.schema_limits(), &[]);
     let Ok(contract) = OperationContract::compile(&operation, &config, &budget) else { return };

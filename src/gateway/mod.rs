@@ -19,6 +19,7 @@ mod forwarded_query;
 pub mod fuzz;
 mod gateway_state;
 mod header_names;
+mod operation_path;
 mod path_router;
 mod pipeline;
 mod prefer;

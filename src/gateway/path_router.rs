@@ -73,6 +73,15 @@ enum PathEntry {
     Pair,
 }
 
+/// The segment after the id in the paths to which clients append the path of a name.
+const DESCRIPTOR_SEGMENT: &str = "agent.json";
+
+/// Returns whether the last segment of a name's path names no operation: `agent://host/{id}` and
+/// `agent://host/{id}/invoke`.
+fn is_agent_itself(segment: &str, id: &str) -> bool {
+    segment == id || segment == "invoke"
+}
+
 /// The path at which a web page is paired.
 pub(super) const PAIR_PATH: &str = "/pair";
 
@@ -115,6 +124,12 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         return Err(path_not_found());
     }
     let id = id.unwrap_or_default();
+    // The path of a name: `agents.json` lists an agent under its id, so the first segment is the id.
+    if matched.params.get("name").is_some_and(|name| name != id) {
+        return Err(path_not_found());
+    }
+    let is_name_path = || path.split('/').nth(3) == Some(DESCRIPTOR_SEGMENT);
+    let operation = operation.filter(|operation| !(is_agent_itself(operation, id) && is_name_path()));
     match matched.value {
         PathEntry::Invoke => Ok(RequestKind::Invoke(InvokeTarget {
             call: CallTarget { agent: id, version, operation },
@@ -206,6 +221,12 @@ mod tests {
             ("/agents/a/invoke/op", Some("op")),
             ("/agents/a/op", Some("op")),
             ("/agents/a/agent.json/op", Some("op")),
+            ("/agents/a/agent.json/a/op", Some("op")),
+            ("/agents/a/agent.json/a/a", None),
+            ("/agents/a/agent.json/a", None),
+            ("/agents/a/agent.json/a/", None),
+            ("/agents/a/agent.json/a/invoke", None),
+            ("/agents/a@1.x/agent.json/a/op", Some("op")),
         ] {
             let version = path.contains('@').then_some("1.x");
             let call = CallTarget { agent: "a", version, operation };
@@ -254,6 +275,9 @@ mod tests {
             "/agents/a@1",
             "/agents/a@1/agent.json",
             "/agents/a/b/c",
+            "/agents/a/agent.json/b/op",
+            "/agents/a/agent.json/a/op/more",
+            "/agents/a/agent.json/a%2fop",
             "/agents/a%2fb/invoke",
             "/agents/../invoke",
             "/agents//invoke",

@@ -1,7 +1,9 @@
 //! A route: everything about an agent that is compiled before calls arrive: contracts, limits, upstream, grants and
 //! metrics.
 
-use super::{content_negotiation, requested_version::VersionTable, response::ErrorDetails};
+use super::{
+    content_negotiation, operation_path::OperationPath, requested_version::VersionTable, response::ErrorDetails,
+};
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, DeclaredFormats, EndpointOrigin},
     auth::{Authorizer, GrantSet},
@@ -53,6 +55,8 @@ pub(super) struct CompiledOperation {
     pub(super) name: Arc<str>,
     pub(super) name_header: Option<HeaderValue>,
     pub(super) contract: OperationContract,
+    /// The operation's own path, if it has one.
+    pub(super) path: Option<OperationPath>,
     /// Whether the input schema declares a member `operation`, which is then data.
     pub(super) declares_operation: bool,
     /// Whether the output schema declares a member `error`, which is then data.
@@ -170,11 +174,17 @@ impl CompileRoute for AgentRouteCompiler {
         let mut problems = Vec::new();
         let mut operations = Vec::with_capacity(agent.operations.len());
         for (index, operation) in agent.operations.iter().enumerate() {
+            let path = operation.endpoint.as_deref().map(|address| OperationPath::compile(&agent.endpoint, address));
+            let path = path.transpose().unwrap_or_else(|why| {
+                problems.push(format!("operations[{index}].{why}"));
+                None
+            });
             match OperationContract::compile(operation, &self.contract, budget) {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
                     contract,
+                    path,
                     declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
                     declares_error: operation.declares_error(),
                     formats: operation.formats.clone(),

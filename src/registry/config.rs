@@ -171,9 +171,19 @@ pub struct RemoteSourceConfig {
     /// is rejected. Default: signatures are not verified.
     #[serde(default)]
     pub publisher_jwks: Option<ConfigPath>,
-    /// Whether a card without a signature is rejected too; requires publisher_jwks. Default false.
+    /// Whether the publishers' keys are those that the domain publishes at /.well-known/jwks.json, instead of a file. A
+    /// poll without these keys fails, which keeps the agents. Only for kind agent_uri. Default false.
+    #[serde(default)]
+    pub domain_jwks: bool,
+    /// Whether a card or descriptor without a signature is rejected too; requires publisher_jwks or domain_jwks. Default
+    /// false.
     #[serde(default)]
     pub require_signature: bool,
+    /// Whether the operations of a descriptor that names its agent by `url` alone are called at `url/OPERATION`, as the
+    /// reference implementation of agent:// serves them; false calls all at `url`. A capability with an `endpoint` is
+    /// called there. Only for kind agent_uri. Default true.
+    #[serde(default = "default_operation_paths")]
+    pub operation_paths: bool,
     /// Servers that the source's agents may be at: `https://*.example.com`, `mqtts://broker.example.com:8883`. Servers
     /// in private networks, servers of other owners' agents, brokers and Matrix rooms must be listed. Default: every
     /// public server that no agent of another owner is at; for kind mqtt the broker too. With on_demand the listed
@@ -238,8 +248,13 @@ impl RemoteSourceConfig {
             let hint = "set on_demand: false, or remove publisher_jwks and require_signature";
             problems.push(format!("publisher_jwks: has no effect where on_demand is true ({hint})"));
         }
-        if self.require_signature && self.publisher_jwks.is_none() {
-            problems.push("require_signature: requires publisher_jwks".to_owned());
+        if self.require_signature && self.publisher_jwks.is_none() && !self.domain_jwks {
+            problems.push("require_signature: requires publisher_jwks or domain_jwks".to_owned());
+        }
+        if self.domain_jwks && self.kind != SourceKind::AgentUri {
+            problems.push("domain_jwks: is only for kind agent_uri".to_owned());
+        } else if self.domain_jwks && self.publisher_jwks.is_some() {
+            problems.push("domain_jwks: cannot be combined with publisher_jwks (set one of them)".to_owned());
         }
         let name = self.name.as_deref().unwrap_or("ok");
         if !(1..=64).contains(&name.len()) || !name.chars().all(is_name_char) || name.starts_with('.') {
@@ -248,6 +263,9 @@ impl RemoteSourceConfig {
         if [AgentSource::REGISTRY, AgentSource::FILES].contains(&name) {
             let meaning = "'registry' is the built-in registry, and 'files' are all files";
             problems.push(format!("name: '{name}' is reserved ({meaning})"));
+        }
+        if !self.operation_paths && self.kind != SourceKind::AgentUri {
+            problems.push("operation_paths: is only for kind agent_uri".to_owned());
         }
         match (self.kind, &self.mqtt) {
             (SourceKind::Mqtt, mqtt) => problems.extend(mqtt.clone().unwrap_or_default().problems(&self.url)),
@@ -309,6 +327,10 @@ fn default_poll_interval() -> ConfigDuration {
 }
 
 fn default_required() -> bool {
+    true
+}
+
+fn default_operation_paths() -> bool {
     true
 }
 

@@ -128,7 +128,7 @@ impl SourceOpener<'_> {
         let (Ok(source_client), Ok(signatures)) = (source_client, signatures) else { return Err(problems) };
         let spec = SourceSpec::remote(remote, source_client.url().as_str());
         let client = ConditionalClient::new(source_client, self.config.cache);
-        Ok((spec, http_feed::open_feed(remote.kind, client, signatures)))
+        Ok((spec, http_feed::open_feed(remote.kind, client, signatures, remote.operation_paths)))
     }
 
     /// Returns the file of the last known good agents, if the configuration stores them.

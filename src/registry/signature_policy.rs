@@ -1,4 +1,4 @@
-//! Requirements on the signatures of a source's documents.
+//! Requirements on the signatures of a source's documents (R100).
 
 use super::config::RemoteSourceConfig;
 use crate::signing::TrustedKeys;
@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub(super) struct SignaturePolicy {
     /// Trusted publishers: a document whose signature is not valid under one of their keys is rejected.
     pub(super) trusted_keys: Option<Arc<TrustedKeys>>,
+    /// Whether the trusted keys are those that the source's host publishes, which each poll reads.
+    pub(super) reads_domain_keys: bool,
     /// Whether a document without a signature is rejected too.
     pub(super) require_signature: bool,
 }
@@ -19,10 +21,13 @@ impl SignaturePolicy {
     /// # Errors
     /// The file cannot be read, or is not a JWK Set.
     pub(super) fn load(remote: &RemoteSourceConfig) -> Result<Self, String> {
-        let Some(path) = &remote.publisher_jwks else { return Ok(Self::default()) };
+        let (require_signature, reads_domain_keys) = (remote.require_signature, remote.domain_jwks);
+        let Some(path) = &remote.publisher_jwks else {
+            return Ok(Self { trusted_keys: None, reads_domain_keys, require_signature });
+        };
         let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
         let jwks = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
         let trusted_keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(Self { trusted_keys: Some(Arc::new(trusted_keys)), require_signature: remote.require_signature })
+        Ok(Self { trusted_keys: Some(Arc::new(trusted_keys)), reads_domain_keys, require_signature })
     }
 }

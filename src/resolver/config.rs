@@ -1,14 +1,16 @@
 //! Configuration of the `agent://` resolver. An invalid value is reported by its key; none is corrected.
 
+use super::signature_status::{SignaturePolicy, SignatureSettings};
 use crate::{
     agent::{AddressSyntax, AgentUri, SchemeSplit},
     net::AddressRange,
     net::Url,
-    values::{ByteSize, ConfigDuration},
+    signing::TrustedKeys,
+    values::{ByteSize, ConfigDuration, ConfigPath},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 /// Maximum number of entries of the map.
 const MAX_MAP_ENTRIES: usize = 10_000;
@@ -36,6 +38,14 @@ pub struct ResolverConfig {
     /// Addresses beyond the internet from which documents may be fetched, as in `network.allowed_addresses`, which does
     /// not apply here: callers choose the names. Default: none.
     pub allowed_addresses: Vec<AddressRange>,
+    /// What happens with the signatures of descriptors (R100): `report` reports whether they are valid, `refuse_invalid`
+    /// refuses names whose descriptor has an invalid signature, and `require` refuses all names that lead to no descriptor
+    /// with a verified signature, unless `map` or an explicit transport names the endpoint. Default: refuse_invalid.
+    pub signatures: SignaturePolicy,
+    /// File with the publishers' public keys (a JWK Set) for the descriptors of hosts. Default: the keys that the host of
+    /// a name publishes at /.well-known/jwks.json. The descriptors of a did:web are verified with the keys of its DID
+    /// document in any case.
+    pub publisher_jwks: Option<ConfigPath>,
     /// Cache of fetched documents.
     pub cache: DocumentCacheConfig,
 }
@@ -64,6 +74,8 @@ impl Default for ResolverConfig {
             max_document_size: ByteSize::from_kib(1 << 10),
             max_concurrency: 64,
             allowed_addresses: Vec::new(),
+            signatures: SignaturePolicy::default(),
+            publisher_jwks: None,
             cache: DocumentCacheConfig::default(),
         }
     }
@@ -95,6 +107,7 @@ impl ResolverConfig {
     /// Returns one message for each invalid value, by its key within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.parse_map().err().unwrap_or_default();
+        problems.extend(self.load_signature_settings().err());
         let mut check_duration = |name: &str, duration: ConfigDuration, bounds: RangeInclusive<ConfigDuration>| {
             if !bounds.contains(&duration) {
                 problems.push(format!("{name}: must be {} to {}, not {duration}", bounds.start(), bounds.end()));
@@ -132,6 +145,21 @@ impl ResolverConfig {
             problems.push(format!("max_concurrency: must be 1 to 10000, not {}", self.max_concurrency));
         }
         problems
+    }
+
+    /// Loads the operator's keys.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a JWK Set.
+    pub(super) fn load_signature_settings(&self) -> Result<SignatureSettings, String> {
+        let load = |path: &ConfigPath| {
+            let at_path = |why: String| format!("publisher_jwks: {}: {why}", path.display());
+            let text = std::fs::read(path).map_err(|why| at_path(format!("cannot be read ({why})")))?;
+            let jwks = serde_json::from_slice(&text).map_err(|why| at_path(format!("is not JSON ({why})")))?;
+            TrustedKeys::from_jwks(&jwks).map(Arc::new).map_err(at_path)
+        };
+        let publisher_keys = self.publisher_jwks.as_ref().map(load).transpose()?;
+        Ok(SignatureSettings::new(self.signatures, publisher_keys))
     }
 
     /// Parses the map.

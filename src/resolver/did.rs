@@ -1,37 +1,18 @@
-//! DIDs as authorities (R48, R63, R100): fetches `did:web` documents over https and finds the service that is the
-//! agent. Signatures over descriptors are not verified; the resolver's response says so.
+//! DIDs as authorities (R48, R63): fetches `did:web` documents over https and finds the service that is the agent.
 
 use super::{
+    did_web::{document_root, is_document_of},
     document_cache::{DocumentCache, ResolverDocument},
     domain_documents::{check_endpoint_address, resolve_descriptor},
     json_member_access::text_member,
     resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep, alias_from_hint, endpoint_from_hint},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
-use crate::{agent::AgentUri, fault::Fault, net::Url, values::percent_decode};
+use crate::{fault::Fault, net::Url};
 use serde_json::{Map, Value};
 
 /// Maximum number of services considered in one document.
 const MAX_SERVICES: usize = 64;
-
-/// Location at which a `did:web` publishes its documents: the origin, and the path below it.
-#[derive(Debug)]
-pub(super) struct DocumentRoot {
-    pub(super) origin: Url,
-    pub(super) path: Vec<String>,
-}
-
-/// Returns the document root of `did:web:host[%3Aport][:path]*`; `None` for other methods and for invalid hosts.
-pub(super) fn document_root(did: &str) -> Option<DocumentRoot> {
-    let mut parts = did.strip_prefix("did:web:")?.split(':');
-    let host = percent_decode(parts.next()?)?;
-    // Parsed as the authority of a name, so that hosts have one syntax only.
-    let name = AgentUri::parse(&format!("agent://{host}")).ok()?;
-    let root = Url::parse(&format!("https://{}/", name.authority().host_and_port()?)).ok()?;
-    let path: Vec<String> = parts.map(str::to_owned).collect();
-    let is_plain = |part: &String| !part.is_empty() && part != "." && part != ".." && !part.contains('%');
-    path.iter().all(is_plain).then_some(DocumentRoot { origin: root, path })
-}
 
 /// Resolves the DID through the services of its document.
 ///
@@ -47,19 +28,13 @@ pub(super) async fn resolve_did(
         trace.record_with_reason("did", did, StepOutcome::Unusable, Some("only did:web is supported".to_owned()));
         return Ok(None);
     };
-    let path = if root.path.is_empty() {
-        "/.well-known/did.json".to_owned()
-    } else {
-        format!("/{}/did.json", root.path.join("/"))
-    };
-    let Ok(url) = root.origin.join(&path) else { return Ok(None) };
+    let Some(url) = root.did_document_url() else { return Ok(None) };
     let Some(document) = documents.get_document(&url, "did", trace).await else { return Ok(None) };
     let unusable = |trace: &mut ResolutionTrace, why: String| {
         trace.record_with_reason("did", &url, StepOutcome::Unusable, Some(why));
         Ok(None)
     };
-    // DID Core §3.2: a document describes its own subject only.
-    if document.value.get("id").and_then(Value::as_str) != Some(did) {
+    if !is_document_of(did, &document.value) {
         return unusable(trace, "id is not this DID".to_owned());
     }
     let Some((url_text, is_descriptor)) = find_agent_service(&document) else {

@@ -4,6 +4,7 @@
 use super::{
     config::ResolverConfig,
     resolution_trace::{ResolutionTrace, StepOutcome},
+    signature_status::SignatureSettings,
 };
 use crate::{
     net::{FetchClient, FetchError, FetchLimits, FinalReply, Url, freshness_lifetime, retry_after},
@@ -53,6 +54,7 @@ pub(super) struct ResolverDocument {
 #[derive(Debug)]
 pub(super) struct DocumentCache {
     client: FetchClient,
+    signatures: SignatureSettings,
     bounds: FetchLimits,
     default_lifetime: Duration,
     max_lifetime: Duration,
@@ -62,7 +64,7 @@ pub(super) struct DocumentCache {
 
 impl DocumentCache {
     #[allow(clippy::borrowed_box, reason = "the cache passes its keys by reference to their stored type")]
-    pub(super) fn new(config: &ResolverConfig, client: FetchClient) -> Self {
+    pub(super) fn new(config: &ResolverConfig, client: FetchClient, signatures: SignatureSettings) -> Self {
         let weigh = |url: &str, entry: &Arc<DocumentEntry>| {
             let body = match &entry.content {
                 EntryContent::Document { body, .. } => body.len(),
@@ -78,6 +80,7 @@ impl DocumentCache {
         let time = config.resolution_timeout.min(FETCH_TIMEOUT);
         Self {
             client,
+            signatures,
             bounds: FetchLimits { size: config.max_document_size, time },
             default_lifetime: config.cache.default_ttl.get(),
             max_lifetime: config.cache.max_ttl.get(),
@@ -88,6 +91,11 @@ impl DocumentCache {
 
     pub(super) fn client(&self) -> &FetchClient {
         &self.client
+    }
+
+    /// Returns how the signatures of the documents are judged.
+    pub(super) fn signatures(&self) -> &SignatureSettings {
+        &self.signatures
     }
 
     /// Returns the document at `url` from the cache or the network. Records a trace entry of this kind on failure.

@@ -2,7 +2,8 @@
 //! of a name, and the descriptor of the domain's only agent.
 
 use super::{
-    document_cache::{DocumentCache, ResolverDocument},
+    descriptor_signature::check_signatures,
+    document_cache::DocumentCache,
     resolution_step::{DescriptorError, ResolutionRequest, ResolutionStep, alias_from_hint, step_from_descriptor},
     resolution_trace::{ResolutionTrace, StepOutcome},
 };
@@ -31,6 +32,9 @@ pub(super) async fn resolve_agents_json(
         return Ok(None);
     };
     let Some((value, prefix_len)) = find_agents_json_entry(agents, request) else {
+        if request.segments.is_empty() {
+            trace.record_candidates(agents.keys().map(String::as_str));
+        }
         trace.record_with_reason(
             "agents.json",
             &url,
@@ -156,12 +160,13 @@ pub(super) async fn resolve_descriptor(
     prefix_len: usize,
     trace: &mut ResolutionTrace,
 ) -> Result<Option<ResolutionStep>, Fault> {
-    let Some(document) = documents.get_document(url, "agent.json", trace).await else { return Ok(None) };
+    let Some(mut document) = documents.get_document(url, "agent.json", trace).await else { return Ok(None) };
+    let signature = check_signatures(documents, &mut document, request, trace).await?;
     let unusable = |trace: &mut ResolutionTrace, why: String| {
         trace.record_with_reason("agent.json", url, StepOutcome::Unusable, Some(why));
         Ok(None)
     };
-    let (step, signed) = (step_from_descriptor(&document, request, prefix_len), has_signature(&document));
+    let step = step_from_descriptor(&document, request, prefix_len);
     drop(document);
     match step {
         Err(DescriptorError::Refused(fault)) => Err(fault),
@@ -172,10 +177,9 @@ pub(super) async fn resolve_descriptor(
         {
             unusable(trace, "names itself".to_owned())
         }
-        Ok(ResolutionStep::Location(mut location)) => match check_endpoint_address(documents, &location.endpoint).await
-        {
+        Ok(ResolutionStep::Location(location)) => match check_endpoint_address(documents, &location.endpoint).await {
             Ok(()) => {
-                location.has_signature = signed;
+                trace.record_signature(signature);
                 trace.record("agent.json", url, StepOutcome::Found);
                 Ok(Some(ResolutionStep::Location(location)))
             }
@@ -185,14 +189,11 @@ pub(super) async fn resolve_descriptor(
             }
         },
         Ok(step) => {
+            trace.record_signature(signature);
             trace.record("agent.json", url, StepOutcome::Found);
             Ok(Some(step))
         }
     }
-}
-
-fn has_signature(document: &ResolverDocument) -> bool {
-    ["signatures", "proof", "signature"].iter().any(|name| document.value.get(name).is_some())
 }
 
 /// Checks an endpoint from a document against the address policy of fetches: a name must not give access to this

@@ -28,6 +28,13 @@ pub fn endpoint_hint(descriptor: &Map<String, Value>) -> Option<&str> {
     hints.into_iter().flatten().next()
 }
 
+/// Returns whether the hint is the address at which every operation is invoked, and not `url`, the agent's place.
+pub fn has_invocation_endpoint(descriptor: &Map<String, Value>) -> bool {
+    let transport = get_member(descriptor, "transport").and_then(Value::as_object);
+    let in_transport = |name| transport.is_some_and(|transport| text_member(transport, name).is_some());
+    text_member(descriptor, "endpoint").is_some() || in_transport("endpoint") || in_transport("url")
+}
+
 /// Returns the URL of an A2A card's interface: JSON-RPC if offered, else HTTP+JSON. Among equals the card's order
 /// decides.
 ///

@@ -3,7 +3,9 @@
 //! every fetch is bounded, and goes to public addresses.
 
 mod config;
+mod descriptor_signature;
 mod did;
+mod did_web;
 mod document_cache;
 mod domain_documents;
 pub mod endpoint_hints;
@@ -13,6 +15,7 @@ mod resolution_limiter;
 mod resolution_step;
 mod resolution_trace;
 mod resolved_agent;
+mod signature_status;
 mod uri_resolver;
 mod url_join;
 mod webfinger;
@@ -20,8 +23,9 @@ mod webfinger;
 pub use config::{DocumentCacheConfig, MapTarget, ResolverConfig};
 pub use resolution_trace::{StepOutcome, TraceStep};
 pub use resolved_agent::ResolvedAgent;
+pub use signature_status::{SignaturePolicy, SignatureStatus};
 pub use uri_resolver::UriResolver;
-pub use url_join::{join_same_origin, version_url};
+pub use url_join::{join_same_origin, operation_url, version_url};
 
 #[cfg(test)]
 mod tests;

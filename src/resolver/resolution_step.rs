@@ -43,8 +43,6 @@ pub(super) struct AgentLocation {
     pub(super) versions: Vec<String>,
     /// The operation that the rest of the path names, if the endpoint has no path for operations.
     pub(super) operation: Option<String>,
-    /// Whether the descriptor has a signature.
-    pub(super) has_signature: bool,
 }
 
 impl ResolutionRequest {
@@ -153,7 +151,6 @@ pub(super) fn step_from_descriptor(
         version,
         versions: versions.iter().map(|version| version.label.to_string()).collect(),
         operation,
-        has_signature: false,
     })))
 }
 

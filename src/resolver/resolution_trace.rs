@@ -1,12 +1,16 @@
 //! Trace of a resolution: the steps tried for a name, in order, with their outcomes. Responses contain the outcomes in
 //! four words without internals; the reasons are for the log and the command line.
 
+use super::{json_member_access::quote_name, signature_status::SignatureStatus};
 use crate::net::Url;
 use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Maximum number of recorded steps; the resolver is bounded well below.
 const MAX_STEPS: usize = 64;
+
+/// Maximum number of agents that a fault lists.
+const MAX_CANDIDATES: usize = 10;
 
 /// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,10 @@ pub(super) struct ResolutionTrace {
     steps: Vec<TraceStep>,
     expires: Option<Instant>,
     unreachable_origins: Vec<String>,
+    /// The agents of a host that the name leaves open.
+    candidates: Vec<String>,
+    /// The worst status of the descriptors that were used; `None` without one.
+    signature: Option<SignatureStatus>,
 }
 
 impl ResolutionTrace {
@@ -77,6 +85,25 @@ impl ResolutionTrace {
         if self.steps.len() < MAX_STEPS {
             self.steps.push(TraceStep { kind, location: location.to_string(), outcome, reason });
         }
+    }
+
+    /// Records the agents of the host that `agents.json` lists, where the name names none of them.
+    pub(super) fn record_candidates<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        self.candidates = names.take(MAX_CANDIDATES).map(quote_name).collect();
+    }
+
+    /// Returns the agents that the name leaves open, if there are several.
+    pub(super) fn candidates(&self) -> Option<&[String]> {
+        (self.candidates.len() > 1).then_some(&*self.candidates)
+    }
+
+    /// Records the signature of a descriptor that was used.
+    pub(super) fn record_signature(&mut self, status: SignatureStatus) {
+        self.signature = self.signature.take().max(Some(status));
+    }
+
+    pub(super) fn signature(&self) -> Option<&SignatureStatus> {
+        self.signature.as_ref()
     }
 
     /// Limits the validity of the result to `expiry`.

@@ -1,6 +1,10 @@
 //! Result of resolving a name.
 
-use super::{resolution_step::AgentLocation, resolution_trace::TraceStep};
+use super::{
+    resolution_step::AgentLocation,
+    resolution_trace::{ResolutionTrace, TraceStep},
+    signature_status::SignatureStatus,
+};
 use crate::agent::AgentUri;
 use serde_json::{Map, Value, json};
 use std::time::Instant;
@@ -20,8 +24,8 @@ pub struct ResolvedAgent {
     pub versions: Vec<String>,
     /// The operation that the name's path names, if the endpoint has no path for operations.
     pub operation: Option<String>,
-    /// Whether the descriptor has a signature, which the resolver does not verify (R100).
-    pub has_signature: bool,
+    /// What is known of the signatures of the descriptors that were used (R100); `None` without a descriptor.
+    pub signature: Option<SignatureStatus>,
     /// The steps that were tried, in order.
     pub trace: Vec<TraceStep>,
     /// When this result expires; `None` if no document was fetched.
@@ -29,12 +33,7 @@ pub struct ResolvedAgent {
 }
 
 impl ResolvedAgent {
-    pub(super) fn new(
-        uri: &AgentUri,
-        location: AgentLocation,
-        trace: Vec<TraceStep>,
-        expires: Option<Instant>,
-    ) -> Self {
+    pub(super) fn new(uri: &AgentUri, location: AgentLocation, trace: ResolutionTrace) -> Self {
         Self {
             uri: uri.clone(),
             endpoint: location.endpoint,
@@ -42,9 +41,9 @@ impl ResolvedAgent {
             version: location.version,
             versions: location.versions,
             operation: location.operation,
-            has_signature: location.has_signature,
-            trace,
-            expires,
+            signature: trace.signature().cloned(),
+            expires: trace.expires(),
+            trace: trace.into_steps(),
         }
     }
 
@@ -70,7 +69,8 @@ impl ResolvedAgent {
         put("version", json!(self.version));
         put("versions", json!(self.versions));
         put("operation", json!(self.operation));
-        put("signature", json!(self.has_signature.then_some("not verified")));
+        put("signature", json!(self.signature.as_ref().and_then(SignatureStatus::as_str)));
+        put("signature_reason", json!(self.signature.as_ref().and_then(SignatureStatus::reason)));
         put("fragment", json!(self.uri.fragment()));
         put("input", self.uri.query_input().unwrap_or_default().into());
         put("how", self.trace.iter().map(TraceStep::to_public_json).collect());

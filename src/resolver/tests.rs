@@ -132,8 +132,10 @@ fn invalid_settings_are_all_reported_at_once() {
     config.resolution_timeout = crate::values::ConfigDuration::from_secs(3_600);
     config.max_concurrency = 0;
     config.cache.max_size = crate::values::ByteSize::from_kib(1);
+    config.publisher_jwks = Some("/nowhere/keys.json".into());
     let problems = config.problems();
-    assert_eq!(problems.len(), 9, "{problems:#?}");
+    assert_eq!(problems.len(), 10, "{problems:#?}");
+    assert!(problems.iter().any(|problem| problem.starts_with("publisher_jwks: /nowhere/keys.json: cannot be read")));
     assert!(problems.iter().all(|problem| !problem.contains("u:p")), "{problems:#?}");
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     config::{MapTarget, ResolverConfig},
-    did,
+    did, did_web,
     document_cache::DocumentCache,
     domain_documents,
     operator_map::{MapMatch, match_operator_map, resolve_explicit_transport},
@@ -11,6 +11,7 @@ use super::{
     resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep},
     resolution_trace::{ResolutionTrace, StepOutcome},
     resolved_agent::ResolvedAgent,
+    signature_status::{SignaturePolicy, SignatureStatus},
     webfinger,
 };
 use crate::{
@@ -49,10 +50,11 @@ impl UriResolver {
         if !problems.is_empty() {
             return Err(problems);
         }
+        let signatures = config.load_signature_settings().map_err(|why| vec![why])?;
         let client = FetchClient::build(network, Arc::new(policy.for_callers(&config.allowed_addresses)))?;
         Ok(Self {
             map: config.parse_map()?,
-            documents: DocumentCache::new(config, client),
+            documents: DocumentCache::new(config, client, signatures),
             caller_limiter: ResolutionLimiter::new(config.max_concurrency),
             agent_limiter: ResolutionLimiter::new(config.max_concurrency),
             config: config.clone(),
@@ -60,9 +62,9 @@ impl UriResolver {
         })
     }
 
-    /// Returns whether the resolver was created with this configuration.
+    /// Returns whether the resolver was created with this configuration. A file of keys may have changed since.
     pub fn has_config(&self, config: &ResolverConfig, network: &net::NetworkConfig) -> bool {
-        self.config == *config && self.network == *network
+        self.config == *config && self.network == *network && config.publisher_jwks.is_none()
     }
 
     /// Resolves `uri`, in `version` if one is requested. `caller` identifies the caller for the concurrency limit.
@@ -100,10 +102,7 @@ impl UriResolver {
             Err(Fault::new(FaultCode::Timeout, format!("The name could not be resolved within {timeout}")))
         });
         match resolved {
-            Ok(location) => {
-                let expires = trace.expires();
-                Ok(ResolvedAgent::new(uri, location, trace.into_steps(), expires))
-            }
+            Ok(location) => Ok(ResolvedAgent::new(uri, location, trace)),
             Err(fault) => {
                 let trace_line = trace.to_log_line();
                 Err(if trace_line.is_empty() { fault } else { fault.with_detail(trace_line) })
@@ -123,7 +122,7 @@ impl UriResolver {
         let has_earlier_steps = |trace: &ResolutionTrace| trace.steps().len() > 1;
         loop {
             let next = match self.resolve_step(&request, trace).await? {
-                ResolutionStep::Location(location) => return Ok(*location),
+                ResolutionStep::Location(location) => return self.check_signature_required(*location, trace),
                 ResolutionStep::Alias(next) => next,
             };
             let name = next.without_query_and_fragment();
@@ -152,6 +151,18 @@ impl UriResolver {
         }
     }
 
+    /// Refuses a location to which no verified descriptor leads, where signatures are required. Neither the operator's
+    /// map nor an explicit transport needs one.
+    fn check_signature_required(&self, location: AgentLocation, trace: &ResolutionTrace) -> Result<AgentLocation> {
+        let is_required = self.documents.signatures().policy == SignaturePolicy::Require;
+        let needs_none = trace.steps().iter().all(|step| matches!(step.kind, "map" | "explicit" | "name"));
+        if !is_required || needs_none || trace.signature() == Some(&SignatureStatus::Verified) {
+            return Ok(location);
+        }
+        let message = "The name leads to no signed descriptor, and a signature is required here";
+        Err(Fault::new(FaultCode::AgentError, message))
+    }
+
     /// Resolves one name by one step.
     async fn resolve_step(&self, request: &ResolutionRequest, trace: &mut ResolutionTrace) -> Result<ResolutionStep> {
         match match_operator_map(&self.map, request, trace)? {
@@ -173,7 +184,7 @@ impl UriResolver {
                 if let Some(step) = did::resolve_did(documents, text, request, trace).await? {
                     return Ok(step);
                 }
-                did::document_root(text)
+                did_web::document_root(text)
             }
             authority => {
                 let root = authority.host_and_port().and_then(|host| Url::parse(&format!("https://{host}/")).ok());
@@ -182,7 +193,7 @@ impl UriResolver {
                 if let Some(step) = domain_documents::resolve_agents_json(documents, &root, request, trace).await? {
                     return Ok(step);
                 }
-                Some(did::DocumentRoot { origin: root, path: Vec::new() })
+                Some(did_web::DocumentRoot { origin: root, path: Vec::new() })
             }
         };
         let Some(root) = root else { return Err(unresolved_fault(trace)) };
@@ -206,6 +217,11 @@ impl UriResolver {
         request: &ResolutionRequest,
         trace: &mut ResolutionTrace,
     ) -> Result<ResolutionStep> {
+        // R95: the host has agents, and the name does not say which.
+        if let Some(candidates) = trace.candidates() {
+            let message = format!("The name leads to several agents (add one to its path: {})", candidates.join(", "));
+            return Err(Fault::new(FaultCode::AmbiguousResponse, message));
+        }
         if !self.config.https_fallback || trace.is_inconclusive() {
             return Err(unresolved_fault(trace));
         }

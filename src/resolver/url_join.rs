@@ -1,7 +1,11 @@
 //! Joining of URLs: references on an origin, and the rest of a name appended to an endpoint.
 
 use super::json_member_access::quote_name;
-use crate::{agent::AgentEndpoint, net::Url};
+use crate::{
+    agent::{AddressSyntax, AgentEndpoint},
+    net::Url,
+};
+use std::borrow::Cow;
 
 /// Joins `reference` to `base`, if the result has the scheme, host and port of `base` (R67).
 pub fn join_same_origin(base: &Url, reference: &str) -> Option<Url> {
@@ -20,6 +24,20 @@ pub fn version_url(endpoint: &AgentEndpoint, reference: &str) -> Option<Url> {
         AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => return None,
     };
     join_same_origin(&Url::parse(&base).ok()?, reference)
+}
+
+/// Joins the address of an operation to an agent's endpoint, as [`version_url`] does; a WebSocket endpoint has
+/// operations at its own server too. `agent://` without a transport is HTTPS (R54).
+pub fn operation_url(endpoint: &AgentEndpoint, reference: &str) -> Option<Url> {
+    let reference = match reference.strip_prefix("agent://") {
+        Some(rest) => Cow::Owned(format!("https://{rest}")),
+        None => Cow::Borrowed(reference.strip_prefix("agent+").unwrap_or(reference)),
+    };
+    let AgentEndpoint::Url(url) = endpoint else { return version_url(endpoint, &reference) };
+    if url.scheme().syntax() != AddressSyntax::WebSocketUrl {
+        return version_url(endpoint, &reference);
+    }
+    join_same_origin(&Url::parse(&url.uri().to_string()).ok()?, &reference)
 }
 
 /// Appends these path segments and this query to `text`.

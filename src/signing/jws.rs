@@ -39,6 +39,8 @@ pub struct JwsHeader {
     pub key_id: Option<String>,
     /// `typ`.
     pub typ: Option<String>,
+    /// `exp`, the Unix time at which the signer withdraws the signature of a document.
+    pub(super) expires_at: Option<u64>,
 }
 
 impl JwsHeader {
@@ -64,7 +66,14 @@ impl JwsHeader {
                 Err(JwsError::UnsupportedHeader("alg, kid and typ of the header must be strings of at most 512 bytes"))
             }
         };
-        Ok(Self { algorithm: text("alg")?, key_id: text("kid")?, typ: text("typ")? })
+        let (algorithm, key_id, typ) = (text("alg")?, text("kid")?, text("typ")?);
+        let expires_at = match members.get("exp") {
+            None => None,
+            Some(time) => {
+                Some(time.as_u64().ok_or(JwsError::Malformed("exp of the header must be a time in seconds"))?)
+            }
+        };
+        Ok(Self { algorithm, key_id, typ, expires_at })
     }
 
     /// Returns the algorithm, if the header names a supported one.

@@ -2,7 +2,7 @@
 //! cards (over RFC 8785's canonical form) and over claims (JWT), and makes the gateway's own, with keys that are
 //! published. `auth` verifies callers' tokens with the same parser and the same keys.
 //! It never fetches a key that a document names (`jku`): the author of a document must not choose its verifier. A
-//! signature has no time: an older card of a publisher stays valid until its key is no longer trusted.
+//! signature without `exp` has no time: an older card of a publisher stays valid until its key is no longer trusted.
 
 mod canonical_forms;
 mod card_fields;
@@ -16,7 +16,7 @@ mod verification_key;
 pub use jws::{CompactJws, JwsError, JwsHeader};
 pub use signature_algorithm::SignatureAlgorithm;
 pub use signing_key::SigningKey;
-pub use trusted_keys::{ClaimsError, TrustedKeys};
+pub use trusted_keys::{ClaimsError, DocumentSignatureError, TrustedKeys};
 pub use verification_key::VerificationKey;
 
 #[cfg(test)]

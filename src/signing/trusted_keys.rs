@@ -3,11 +3,12 @@
 use super::{
     SignatureAlgorithm, canonical_forms,
     canonical_forms::CanonicalForm,
-    jws::{CompactJws, JwsHeader, signing_input},
+    jws::{CompactJws, JwsError, JwsHeader, signing_input},
     verification_key::VerificationKey,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Algorithms of trusted keys; each key has one.
 const ALGORITHMS: [SignatureAlgorithm; 4] =
@@ -29,6 +30,18 @@ pub enum ClaimsError {
     /// The token is not signed by a trusted key.
     Untrusted,
 }
+
+/// Why a document's signatures are not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentSignatureError {
+    /// The reason, by the signature.
+    pub reason: String,
+    /// Whether the keys say nothing about the signatures: each is by another key, or of an unsupported kind.
+    pub is_undecided: bool,
+}
+
+/// Maximum number of signature checks for one document whose keys are not the operator's.
+const MAX_CHECKS: usize = 128;
 
 /// Trusted public keys of publishers.
 #[derive(Debug)]
@@ -74,25 +87,44 @@ impl TrustedKeys {
     /// # Errors
     /// As [`TrustedKeys::verify_card`].
     pub fn extract_verified_card(&self, card: &Value) -> Result<Value, String> {
-        let members = card.as_object().ok_or("signatures: only an object can be signed")?;
+        self.verify(card, usize::MAX).map_err(|why| why.reason)
+    }
+
+    /// As [`TrustedKeys::extract_verified_card`], with few signature checks: the author of the document, or another
+    /// server, chose the keys.
+    ///
+    /// # Errors
+    /// Why no signature is valid.
+    pub fn extract_verified_document(&self, document: &Value) -> Result<Value, DocumentSignatureError> {
+        self.verify(document, MAX_CHECKS)
+    }
+
+    fn verify(&self, card: &Value, max_checks: usize) -> Result<Value, DocumentSignatureError> {
+        let invalid = |reason: String| Err(DocumentSignatureError { reason, is_undecided: false });
+        let Some(members) = card.as_object() else {
+            return invalid("signatures: only an object can be signed".to_owned());
+        };
         let signatures = match members.get("signatures") {
             Some(Value::Array(signatures)) if signatures.len() > MAX_SIGNATURES => {
-                return Err(format!("signatures: has {} (at most {MAX_SIGNATURES})", signatures.len()));
+                return invalid(format!("signatures: has {} (at most {MAX_SIGNATURES})", signatures.len()));
             }
             Some(Value::Array(signatures)) if !signatures.is_empty() => signatures,
-            Some(Value::Array(_)) | None => return Err("signatures: the card is not signed".to_owned()),
-            Some(_) => return Err("signatures: must be an array".to_owned()),
+            Some(Value::Array(_)) | None => return invalid("signatures: the card is not signed".to_owned()),
+            Some(_) => return invalid("signatures: must be an array".to_owned()),
         };
         let forms = canonical_forms::acceptable_forms(members);
-        let mut reasons = Vec::new();
+        let (mut checks_left, mut reasons, mut is_undecided) = (max_checks, Vec::new(), true);
         for (at, signature) in signatures.iter().enumerate() {
-            match self.verify_card_signature(signature, &forms) {
+            match self.verify_card_signature(signature, &forms, &mut checks_left) {
                 Ok(form) if form.covers_unknown_fields => return Ok(card.clone()),
                 Ok(_) => return Ok(Value::Object(canonical_forms::known_fields(members))),
-                Err(why) => reasons.push(format!("signatures[{at}]: {why}")),
+                Err(why) => {
+                    reasons.push(format!("signatures[{at}]: {}", why.reason));
+                    is_undecided &= why.is_undecided;
+                }
             }
         }
-        Err(reasons.join("; "))
+        Err(DocumentSignatureError { reason: reasons.join("; "), is_undecided })
     }
 
     /// Returns the form that the signature covers. The signature is detached: its payload is not part of it.
@@ -100,26 +132,42 @@ impl TrustedKeys {
         &self,
         signature: &Value,
         forms: &'a [CanonicalForm],
-    ) -> Result<&'a CanonicalForm, String> {
+        checks_left: &mut usize,
+    ) -> Result<&'a CanonicalForm, DocumentSignatureError> {
+        let error = |reason: String, is_undecided| DocumentSignatureError { reason, is_undecided };
+        let invalid = |reason: String| error(reason, false);
         let member = |name: &str| {
             let text = signature.get(name).and_then(Value::as_str).filter(|text| text.len() <= MAX_MEMBER_CHARS);
             text.ok_or_else(|| format!("{name}: must be a string of at most {MAX_MEMBER_CHARS} characters"))
         };
-        let protected = member("protected")?;
-        let header = JwsHeader::decode(protected).map_err(|why| format!("protected: {}", why.reason()))?;
-        let signature = URL_SAFE_NO_PAD.decode(member("signature")?).map_err(|_| "signature: must be base64url")?;
+        let protected = member("protected").map_err(invalid)?;
+        let header = JwsHeader::decode(protected).map_err(|why| {
+            error(format!("protected: {}", why.reason()), matches!(why, JwsError::UnsupportedHeader(_)))
+        })?;
+        let signature = URL_SAFE_NO_PAD
+            .decode(member("signature").map_err(invalid)?)
+            .map_err(|_| invalid("signature: must be base64url".to_owned()))?;
         let algorithm = header.signature_algorithm();
         let keys = algorithm.map(|algorithm| self.matching_keys(algorithm, header.key_id.as_deref()));
         let Some((algorithm, keys)) = algorithm.zip(keys).filter(|(_, keys)| !keys.is_empty()) else {
-            return Err("is by no trusted key (alg and kid must match the key)".to_owned());
+            // An algorithm that proves nothing makes the signature a forgery, and not one by another key.
+            let proves_nothing = header.algorithm.is_none_or(|name| name == "none" || name.starts_with("HS"));
+            return Err(error("is by no trusted key (alg and kid must match the key)".to_owned(), !proves_nothing));
         };
+        if header.expires_at.is_some_and(|time| time <= unix_time()) {
+            return Err(invalid("has expired".to_owned()));
+        }
         for form in forms {
             let input = signing_input(protected, &form.bytes);
-            if keys.iter().any(|key| key.verifies(algorithm, input.as_bytes(), &signature)) {
-                return Ok(form);
+            for key in &keys {
+                *checks_left =
+                    checks_left.checked_sub(1).ok_or_else(|| error("needs too many checks".to_owned(), true))?;
+                if key.verifies(algorithm, input.as_bytes(), &signature) {
+                    return Ok(form);
+                }
             }
         }
-        Err("is invalid: the card or the signature was changed".to_owned())
+        Err(invalid("is invalid: the card or the signature was changed".to_owned()))
     }
 
     /// Returns the claims of a token (JWT, RFC 7519) of the type `typ`, signed by the trusted key that it names. The
@@ -148,4 +196,9 @@ impl TrustedKeys {
     fn matching_keys(&self, algorithm: SignatureAlgorithm, key_id: Option<&str>) -> Vec<&VerificationKey> {
         self.keys.iter().filter(|key| key.matches(algorithm, key_id)).collect()
     }
+}
+
+/// Returns the Unix time in seconds.
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

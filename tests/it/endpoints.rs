@@ -157,3 +157,52 @@ async fn error_responses_and_short_caller_timeouts_do_not_open_the_breaker() {
         assert_eq!(row["circuit_breaker"], "closed", "{row}");
     }
 }
+
+#[tokio::test]
+async fn r65_an_operation_with_an_address_of_its_own_is_called_there() {
+    let agent = Agent::scripted(|request| {
+        let target = request.head.split(' ').nth(1).unwrap_or_default().to_owned();
+        json_response(&json!({ "target": target }))
+    })
+    .await;
+    let mut document = agent.document("a");
+    document["endpoint"] = json!(format!("http://{}/base", agent.address));
+    document["version"] = json!("2.0.0");
+    document["supportedVersions"] = json!({"1.0.0": "/v1"});
+    document["operations"] = json!([
+        {"name": "below", "endpoint": format!("http://{}/base/below", agent.address)},
+        {"name": "beside", "endpoint": "/beside?fixed=1"}, {"name": "plain"}
+    ]);
+    let with_endpoint = |id: &str, endpoint: &str| {
+        let mut other = agent.document(id);
+        other["operations"] = json!([{"name": "x", "endpoint": endpoint}]);
+        other
+    };
+    let gate = gateway()
+        .document(document)
+        .document(with_endpoint("elsewhere", "https://elsewhere.example/x"))
+        .document(with_endpoint("script", "javascript:alert(1)"))
+        .start()
+        .await;
+    for (path, target) in [
+        ("/agents/a/below", "/base/below"),
+        ("/agents/a/invoke/beside", "/beside?fixed=1"),
+        ("/agents/a/below?more=2", "/base/below?more=2"),
+        ("/agents/a/beside?more=2", "/beside?fixed=1&more=2"),
+        ("/agents/a/plain", "/base"),
+        ("/agents/a@1.0.0/below", "/v1/below"),
+        ("/agents/a@1.0.0/plain", "/v1"),
+        ("/agents/a@2.0.0/below", "/base/below"),
+    ] {
+        assert_eq!(send(gate.post(path).json(&json!({}))).await.expect_ok()["target"], target, "{path}");
+    }
+    // The body, the header and the pipeline name operations too.
+    let by_body = send(gate.post("/agents/a/invoke").json(&json!({"operation": "below"}))).await.expect_ok();
+    assert_eq!(by_body["target"], "/base/below");
+    let steps = json!({"steps": [{"agent": "a", "operation": "beside"}], "input": {}});
+    assert_eq!(send(gate.post("/pipelines/invoke").json(&steps)).await.expect_ok()["target"], "/beside?fixed=1");
+    // An operation at another server makes the document unusable.
+    let rejected = gate.admin_page("/agents").await.json()["rejected"].to_string();
+    assert_eq!(rejected.matches("operations[0].endpoint: must be a path").count(), 2, "{rejected}");
+    send(gate.post("/agents/elsewhere/x").json(&json!({}))).await.expect_fault(404, "NotFound");
+}

@@ -4,7 +4,7 @@
 use crate::support::{
     agent::{Agent, changeable_agent, http_response, json_response},
     eventually,
-    gateway::{Gateway, gateway},
+    gateway::{Gateway, gateway, send},
 };
 use serde_json::{Value, json};
 
@@ -81,4 +81,35 @@ async fn r41_a_socket_outside_allowed_sockets_is_not_reached() {
     gate.invoke("local", &json!({})).await.expect_fault(503, "AgentUnavailable");
     let connection = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
     assert!(connection.is_err(), "the gateway connected");
+}
+
+#[tokio::test]
+async fn r60_a_gateway_calls_the_agents_of_another_gateway_by_their_descriptors() {
+    let agent = Agent::echo().await;
+    let mut document = agent.document("parrot");
+    document["version"] = json!("1.0.0");
+    document["operations"] =
+        json!([{"name": "echo", "uriTemplate": "agent://parrot.example/echo{?n}"}, {"name": "other"}]);
+    let first = gateway().document(document).section("directory:\n  public_agents: ['*']\n").start().await;
+    let section = format!(
+        "agents:\n  sources:\n    - {{kind: agent_uri, url: 'http://{0}', name: first, endpoints: ['http://{0}']}}\n  \
+         defaults:\n    credential: {{header: X-API-Key, value: env:FIRST_KEY, destinations: {{sources: [first]}}}}\n  \
+         rules:\n    - {{agents: ['*'], authentication: any}}\n",
+        first.address()
+    );
+    let second = gateway().section(&section).env("FIRST_KEY", first.key("team-a")).start().await;
+    eventually("the source is read", async || second.invoke("parrot", &json!({})).await.status != 503).await;
+    for operation in ["echo", "other"] {
+        let path = format!("/agents/parrot/{operation}");
+        let answer = send(second.post(&path).json(&json!({"n": 1}))).await.expect_ok();
+        assert_eq!(answer, json!({"echo": {"n": 1}}));
+        assert_eq!(agent.requests().last().unwrap().header("x-operation"), Some(operation));
+    }
+    // The first gateway was called at the path of each operation, and its descriptors hide that from callers.
+    let paths: Vec<Value> = first.access_log(4).await.iter().map(|line| line["path"].clone()).collect();
+    assert!(paths.contains(&json!("/agents/parrot/invoke/echo")), "{paths:?}");
+    let descriptor = send(second.request("GET", "/agents/parrot/agent.json").header("x-api-key", second.key("team-a")));
+    let descriptor = descriptor.await.text();
+    assert!(!descriptor.contains(&first.address().to_string()), "{descriptor}");
+    assert!(descriptor.contains("/agents/parrot/invoke/echo{?n}"), "{descriptor}");
 }

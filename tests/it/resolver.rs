@@ -2,6 +2,7 @@
 //! and called; hostile documents are rejected.
 
 mod calls_by_name;
+mod descriptor_signatures;
 mod resolve_and_call_commands;
 mod versions;
 
@@ -266,7 +267,7 @@ async fn a_forbidden_address_gives_the_same_error_as_an_absent_host() {
 }
 
 #[tokio::test]
-async fn r100_a_signed_descriptor_is_reported_as_not_verified() {
+async fn r100_a_descriptor_without_published_keys_is_reported_as_not_verified() {
     let (site, gate) = start("").await;
     for (index, member) in ["signatures", "proof", "signature"].into_iter().enumerate() {
         let mut descriptor = json!({"name": "Signed", "url": "/agent"});
@@ -276,8 +277,41 @@ async fn r100_a_signed_descriptor_is_reported_as_not_verified() {
         assert_eq!(found["signature"], "not verified", "{member}: {found}");
     }
     site.json("/plain/agent.json", json!({"name": "Plain", "url": "/agent"}));
-    let found = resolve_uri(&gate, &site.agent_uri("/plain")).await.expect_ok();
-    assert_eq!(found["signature"], Value::Null, "{found}");
+    site.json("/empty/agent.json", json!({"name": "Empty", "url": "/agent", "signatures": [], "proof": null}));
+    for path in ["/plain", "/empty"] {
+        let found = resolve_uri(&gate, &site.agent_uri(path)).await.expect_ok();
+        assert_eq!((&found["signature"], &found["signature_reason"]), (&Value::Null, &Value::Null), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn r157_a_template_in_a_request_is_refused_as_a_template() {
+    let (_site, gate) = start("").await;
+    for (name, position) in [("agent://a.example/greet{?name}", 24), ("agent://{host}/x", 9)] {
+        let answer = resolve_uri(&gate, name).await;
+        answer.expect_fault(400, "InvalidInput");
+        let expected = format!("at character {position}: the name is a URI template (RFC 6570)");
+        assert!(answer.text().contains(&expected), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn r95_a_name_that_leads_to_several_agents_is_ambiguous() {
+    let (site, gate) = start("").await;
+    site.json("/.well-known/agents.json", json!({"agents": {"planner": "/planner/agent.json", "writer": "/w.json"}}));
+    site.json("/planner/agent.json", json!({"name": "Planner", "url": "/agent/planner"}));
+    let answer = resolve_uri(&gate, &site.agent_uri("")).await;
+    answer.expect_fault(422, "AmbiguousResponse");
+    assert!(answer.text().contains("add one to its path: 'planner', 'writer'"), "{}", answer.text());
+    assert_eq!(
+        resolve_uri(&gate, &site.agent_uri("/planner")).await.expect_ok()["endpoint"],
+        site.url("/agent/planner")
+    );
+    // A descriptor of the host itself decides.
+    let (other, gate) = start("").await;
+    other.json("/.well-known/agents.json", json!({"agents": {"a": "/a.json", "b": "/b.json"}}));
+    other.json("/.well-known/agent.json", json!({"name": "Front", "url": "/agent/front"}));
+    assert_eq!(resolve_uri(&gate, &other.agent_uri("")).await.expect_ok()["endpoint"], other.url("/agent/front"));
 }
 
 #[tokio::test]

@@ -621,3 +621,57 @@ async fn idle_connections_hold_no_permit_of_an_agent_over_http() {
         assert_eq!(receive_json(socket).await, json!({"echo": {}}));
     }
 }
+
+#[tokio::test]
+async fn r48_a_method_that_is_a_path_calls_the_agent_of_the_websocket_only() {
+    let agent = Agent::echo().await;
+    let mut document = agent.document("a");
+    document["operations"] = json!([{"name": "one"}, {"name": "two"}]);
+    document["version"] = json!("1.0.0");
+    let gate = gateway().document(document).document(agent.document("b")).start().await;
+    let mut socket = connect(&gate, "/agents/a/one").await;
+    let request =
+        |id: u32, method: &str| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": {"n": id}}).to_string();
+    for (id, method) in
+        [(1, "agents/a/one"), (2, "agents/a/two"), (3, "agents/a/invoke"), (4, "agents/a/agent.json/a/two")]
+    {
+        send_text(&mut socket, request(id, method)).await;
+        let answer = receive_json(&mut socket).await;
+        assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id, "result": {"echo": {"n": id}}}), "{method}");
+    }
+    for method in ["agents/b/invoke", "agents/nobody/invoke", "agents/a@1.0.0/one"] {
+        send_text(&mut socket, request(9, method)).await;
+        let answer = receive_json(&mut socket).await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(9), &json!(-32602)), "{method}: {answer}");
+    }
+    // What is no path of a call is input, because an agent may speak JSON-RPC itself.
+    for method in ["agents/a", "agents", "tasks/agents/a/invoke"] {
+        send_text(&mut socket, request(10, method)).await;
+        let answer = receive_json(&mut socket).await;
+        assert_eq!(answer["result"]["echo"]["method"], method, "{answer}");
+    }
+    let operations: Vec<_> =
+        agent.requests().iter().take(4).map(|request| request.header("x-operation").map(str::to_owned)).collect();
+    assert_eq!(operations, ["one", "two", "one", "two"].map(|name| Some(name.to_owned())));
+}
+
+#[tokio::test]
+async fn without_a_relay_each_message_to_a_websocket_agent_is_a_call() {
+    let (peer, agent_log) = echo_agent().await;
+    let rule = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: ['*'], settings: {websocket: {framing: bare, relay: false}}}\n";
+    let gate = gateway().document(document_with_schema(&peer)).section(rule).start().await;
+    let mut socket = connect(&gate, INVOKE).await;
+    for id in [1, 2] {
+        send_text(&mut socket, json!({"jsonrpc": "2.0", "id": id, "method": "count", "params": {"n": id}}).to_string())
+            .await;
+        assert_eq!(receive_json(&mut socket).await, json!({"jsonrpc": "2.0", "id": id, "result": {"n": id}}));
+    }
+    send_text(&mut socket, json!({"jsonrpc": "2.0", "id": 3, "method": "count", "params": {"n": "x"}}).to_string())
+        .await;
+    assert_eq!(receive_json(&mut socket).await["error"]["code"], -32602);
+    // The agent received inputs, each over a connection of its own.
+    assert_eq!(agent_log.messages(), ["{\"n\":1}", "{\"n\":2}"]);
+    assert_eq!(agent_log.handshakes.lock().unwrap().len(), 2);
+    let lines = gate.access_log(3).await;
+    assert!(lines.iter().all(|line| line["agent"] == "a"), "{lines:?}");
+}

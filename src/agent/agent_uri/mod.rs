@@ -8,9 +8,11 @@ mod allowed_characters;
 mod authority;
 mod query;
 mod uri_parse_error;
+mod uri_template;
 
 pub use authority::AgentUriAuthority;
 pub use uri_parse_error::UriParseError;
+pub use uri_template::query_expression;
 
 use allowed_characters::{UriPart, validate_chars};
 use serde_json::{Map, Value};
@@ -18,6 +20,9 @@ use std::{fmt, str::FromStr};
 
 /// Maximum length of a name in bytes.
 pub const MAX_URI_LEN: usize = 8_192;
+/// A template is for people and programs that fill it in; a call needs the name that results (R157).
+const TEMPLATE_REFUSED: &str =
+    "the name is a URI template (RFC 6570): replace the expression in braces by its value before the call";
 /// Maximum length in bytes of the transport after `agent+`.
 const MAX_TRANSPORT_LEN: usize = 32;
 /// Maximum number of path segments.
@@ -49,6 +54,9 @@ impl AgentUri {
                 offset,
                 "a name must be printable ASCII without spaces (percent-encode other characters)",
             ));
+        }
+        if let Some(offset) = uri_template::find_expression(text) {
+            return Err(error(offset, TEMPLATE_REFUSED));
         }
         let scheme_end = text.find("://").ok_or_else(|| error(0, "the name must begin with agent:// or agent+…://"))?;
         let transport = parse_transport(text.get(..scheme_end).unwrap_or_default())?;

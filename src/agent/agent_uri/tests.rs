@@ -132,7 +132,35 @@ fn r157_a_template_is_refused_at_its_brace() {
         ("agent://{host}/x", 8),
     ] {
         let why = AgentUri::parse(text).expect_err(text);
-        assert_eq!((why.offset, why.reason.is_empty()), (offset, false), "{text}: {why}");
+        assert_eq!(why.offset, offset, "{text}: {why}");
+        assert!(why.reason.contains("URI template (RFC 6570)"), "{text}: {why}");
+    }
+    // Braces that are no expression.
+    for (text, offset) in [
+        ("agent://a.example/{", 18),
+        ("agent://a.example/{}", 18),
+        ("agent://a.example/x}", 19),
+        ("agent://a.example/{a b}", 20),
+    ] {
+        let why = AgentUri::parse(text).expect_err(text);
+        assert_eq!((why.offset, why.reason.contains("template")), (offset, false), "{text}: {why}");
+    }
+}
+
+#[test]
+fn r157_the_expression_for_the_query_is_the_last_and_only_one_of_a_template() {
+    for (template, expression) in [
+        ("agent://a.example/greet{?name}", Some("{?name}")),
+        ("https://a.example/greet{?city,days*,first:3}", Some("{?city,days*,first:3}")),
+        ("agent://a.example/{id}/greet{?name}", None),
+        ("agent://a.example/greet{?name}{#part}", None),
+        ("agent://a.example/greet{?name}#x", None),
+        ("agent://a.example/greet{name}", None),
+        ("agent://a.example/greet", None),
+        ("agent://a.example/greet{?}", None),
+        ("agent://a.example/greet{?a b}", None),
+    ] {
+        assert_eq!(query_expression(template), expression, "{template}");
     }
 }
 

@@ -37,5 +37,6 @@ fn operation(inputs: Value, outputs: Value) -> Operation {
         inputs: Some(Arc::new(inputs)),
         outputs: Some(Arc::new(outputs)),
         formats: DeclaredFormats::default(),
+        endpoint: None,
     }
 }

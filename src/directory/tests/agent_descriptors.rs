@@ -337,3 +337,30 @@ async fn r99_a_descriptor_lists_the_security_of_each_transport_binding() {
     fixture.directory.config.advertised_endpoints = EndpointExposure::Direct;
     assert!(fixture.get_json("/agents/b/agent.json").await.get("bindings").is_none(), "calls bypass the gateway");
 }
+
+#[tokio::test]
+async fn r157_a_template_of_a_document_is_shown_with_the_gateways_address() {
+    let mut document = translator();
+    document["operations"][0]["uriTemplate"] = json!("agent://10.0.0.7/translate{?text,target}");
+    document["operations"][1]["uriTemplate"] = json!("agent://10.0.0.7/{tenant}/detect{?text}");
+    let fixture = test_directory(&[document]);
+    let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
+    let template = "https://gw.example/agents/translator/invoke/translateText{?text,target}";
+    assert_eq!(descriptor["capabilities"][0]["uriTemplate"], template);
+    assert!(descriptor["capabilities"][1].get("uriTemplate").is_none(), "its path has no meaning at the gateway");
+    let document = fixture.get_json("/agents/translator").await;
+    assert!(!document.to_string().contains("10.0.0.7"), "{document}");
+}
+
+#[tokio::test]
+async fn an_operation_with_an_address_of_its_own_is_shown_at_the_gateways() {
+    let mut document = translator();
+    let endpoint = document["endpoint"].as_str().unwrap().to_owned();
+    document["operations"][0]["endpoint"] = json!(format!("{endpoint}/own"));
+    let fixture = test_directory(&[document]);
+    let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
+    let at_gateway = "https://gw.example/agents/translator/invoke/translateText";
+    assert_eq!(descriptor["capabilities"][0]["endpoint"], at_gateway);
+    let document = fixture.get_json("/agents/translator").await;
+    assert_eq!(document["operations"][0]["endpoint"], "https://gw.example/agents/translator/invoke");
+}

@@ -2,9 +2,13 @@
 
 use crate::{
     fault::{Fault, FaultCode, Result},
-    gateway::route::Route,
+    gateway::{
+        path_router::{InvokeTarget, RequestKind, match_request},
+        route::Route,
+    },
 };
 use bytes::Bytes;
+use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -17,8 +21,8 @@ const INVOKE_METHOD: &str = "invoke";
 pub(super) struct CallerMessage {
     /// The operation that the message names.
     pub(super) operation: Option<String>,
-    /// The input.
-    pub(super) input: Bytes,
+    /// The input, or why the message is refused.
+    pub(super) input: Result<Bytes>,
     /// The format of the response.
     pub(super) format: ResponseFormat,
 }
@@ -30,6 +34,9 @@ pub(super) enum ResponseFormat {
     Plain,
     /// A JSON-RPC response with this id.
     JsonRpc(Box<RawValue>),
+    /// As `JsonRpc`, but the parts of a streamed reply are responses with `chunk`, and the last one has `complete`: the
+    /// form that the reference client of `agent://` reads.
+    JsonRpcChunks(Box<RawValue>),
     /// As `JsonRpc`, but a JSON-RPC response of the agent itself passes unchanged.
     JsonRpcPassthrough(Box<RawValue>),
     /// No response: the message is a notification.
@@ -58,6 +65,22 @@ struct JsonRpcResponse<'a> {
     error: Option<serde_json::Value>,
 }
 
+/// A part of a streamed reply, or its end, for the reference client of `agent://`.
+#[derive(Serialize)]
+struct JsonRpcChunk<'a> {
+    jsonrpc: &'static str,
+    id: &'a RawValue,
+    #[serde(flatten)]
+    content: ChunkContent<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ChunkContent<'a> {
+    Part { chunk: &'a RawValue, streaming: bool },
+    End { result: (), complete: bool },
+}
+
 #[derive(Serialize)]
 struct JsonRpcEvent<'a> {
     jsonrpc: &'static str,
@@ -71,15 +94,28 @@ struct JsonRpcEventParams<'a> {
     data: &'a RawValue,
 }
 
-/// Parses a message. A JSON-RPC request is unwrapped if its method is an operation of the agent or `invoke`; any other
-/// passes whole, because the agent may speak JSON-RPC itself (A2A, MCP).
-pub(super) fn parse(text: &str, route: &Route) -> CallerMessage {
-    let input = || Bytes::from(text.to_owned());
+/// Parses a message to the agent of `route` in the version that the WebSocket was opened for. A JSON-RPC request is
+/// unwrapped if its method is an operation of the agent, `invoke`, or the path of a call; any other passes whole, because
+/// the agent may speak JSON-RPC itself (A2A, MCP).
+pub(super) fn parse(text: &str, route: &Route, version: Option<&str>) -> CallerMessage {
+    let input = || Ok(Bytes::from(text.to_owned()));
     let Some(envelope) = parse_envelope(text) else {
         return CallerMessage { operation: None, input: input(), format: ResponseFormat::Plain };
     };
     let id = envelope.id.filter(|id| !id.get().starts_with(['{', '['])).map(ToOwned::to_owned);
     let method = envelope.method.as_deref().unwrap_or_default();
+    let unwrapped_input = || Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned());
+    // The reference client of `agent://` sends the path of the name, also over a connection for another name.
+    let path = method.starts_with("agents/").then(|| format!("/{method}"));
+    let request = path.as_deref().and_then(|path| match_request(&Method::POST, path).ok());
+    if let Some(RequestKind::Invoke(InvokeTarget { call: target, .. })) = request {
+        let is_own = target.agent == route.agent.id.as_str() && target.version == version;
+        return CallerMessage {
+            operation: target.operation.filter(|_| is_own).map(str::to_owned),
+            input: if is_own { Ok(unwrapped_input()) } else { Err(other_agent_fault()) },
+            format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpcChunks),
+        };
+    }
     if method != INVOKE_METHOD && route.operation_index(method).is_none() {
         return CallerMessage {
             operation: None,
@@ -88,8 +124,15 @@ pub(super) fn parse(text: &str, route: &Route) -> CallerMessage {
         };
     }
     let operation = route.operation_index(method).map(|_| method.to_owned());
-    let input = Bytes::from(envelope.params.map_or("{}", RawValue::get).to_owned());
-    CallerMessage { operation, input, format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpc) }
+    CallerMessage {
+        operation,
+        input: Ok(unwrapped_input()),
+        format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpc),
+    }
+}
+
+fn other_agent_fault() -> Fault {
+    Fault::new(FaultCode::InvalidInput, "The method names another agent or version than the path of this WebSocket")
 }
 
 fn parse_envelope(text: &str) -> Option<JsonRpcEnvelope<'_>> {
@@ -150,7 +193,7 @@ impl ResponseFormat {
             Self::Notification => None,
             Self::Plain => Some(body.to_owned()),
             Self::JsonRpcPassthrough(_) if parse_envelope(body).is_some() => Some(body.to_owned()),
-            Self::JsonRpc(id) | Self::JsonRpcPassthrough(id) => {
+            Self::JsonRpc(id) | Self::JsonRpcChunks(id) | Self::JsonRpcPassthrough(id) => {
                 Some(format_response(id, Some(&to_raw_json(body)), None))
             }
         }
@@ -162,6 +205,9 @@ impl ResponseFormat {
             Self::Notification => None,
             Self::Plain => Some(data.to_owned()),
             Self::JsonRpcPassthrough(_) if parse_envelope(data).is_some() => Some(data.to_owned()),
+            Self::JsonRpcChunks(id) => {
+                format_chunk(id, ChunkContent::Part { chunk: &to_raw_json(data), streaming: true })
+            }
             Self::JsonRpc(id) | Self::JsonRpcPassthrough(id) => {
                 let event = JsonRpcEvent {
                     jsonrpc: "2.0",
@@ -179,6 +225,7 @@ impl ResponseFormat {
             Self::Notification | Self::JsonRpcPassthrough(_) => None,
             Self::Plain => configured.map(str::to_owned),
             Self::JsonRpc(id) => Some(format_response(id, Some(&to_raw_json("null")), None)),
+            Self::JsonRpcChunks(id) => format_chunk(id, ChunkContent::End { result: (), complete: true }),
         }
     }
 
@@ -187,11 +234,15 @@ impl ResponseFormat {
         match self {
             Self::Notification => None,
             Self::Plain => Some(fault.to_message_object(request_id).to_string()),
-            Self::JsonRpc(id) | Self::JsonRpcPassthrough(id) => {
+            Self::JsonRpc(id) | Self::JsonRpcChunks(id) | Self::JsonRpcPassthrough(id) => {
                 Some(format_response(id, None, Some(fault.to_json_rpc_error(request_id))))
             }
         }
     }
+}
+
+fn format_chunk(id: &RawValue, content: ChunkContent<'_>) -> Option<String> {
+    serde_json::to_string(&JsonRpcChunk { jsonrpc: "2.0", id, content }).ok()
 }
 
 fn format_response(id: &RawValue, result: Option<&RawValue>, error: Option<serde_json::Value>) -> String {

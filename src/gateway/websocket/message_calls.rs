@@ -144,11 +144,11 @@ impl MessageCalls<'_> {
         let config = self.session.gateway.config.load_full();
         let route = self.session.gateway.catalogue.load().get(&self.session.agent).cloned();
         let message = match &route {
-            Some(route) => caller_message::parse(text, route),
+            Some(route) => caller_message::parse(text, route, self.session.version.as_deref()),
             // The subrequest refuses a call to an agent that does not exist.
             None => CallerMessage {
                 operation: None,
-                input: Bytes::from(text.to_owned()),
+                input: Ok(Bytes::from(text.to_owned())),
                 format: caller_message::refusal_format(text),
             },
         };
@@ -196,7 +196,7 @@ impl MessageCalls<'_> {
             exempt_from_shedding: false,
             agent: &self.session.agent,
             operation: message.operation.as_deref().or(self.session.operation.as_deref()),
-            input: message.input,
+            input: message.input?,
             instruction: None,
             deadline: None,
         };

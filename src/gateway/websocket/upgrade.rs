@@ -15,6 +15,7 @@ use crate::{
         call_parameters::headers_from_query,
         exchange::{Exchange, add_call_headers},
         header_names::AGENT_VERSION,
+        operation_path::upstream_path,
         path_router::CallTarget,
         response::ReplyValidator,
         upstream::gateway_headers,
@@ -23,7 +24,7 @@ use crate::{
     idempotency::IDEMPOTENCY_KEY,
     transport::{HeaderMutations, RequestBody, UpstreamCall, UpstreamReply, WebSocketOutcome},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
 use std::{num::NonZeroU32, sync::Arc};
 use tokio::time::Instant;
 
@@ -59,12 +60,17 @@ pub(in crate::gateway) async fn upgrade_websocket(
     let admission = exchange.admission();
     let authorized = admission.authorize(exchange.call, &request).await?;
     let requested_version = authorized.requested_version().cloned();
+    let names_operation = authorized.named_operation().is_some();
     let checked = admission.check_input(exchange.call, authorized, InputSource::None).await?;
     let client = checked.client();
     let counted = exchange.gateway.limits.count_websocket(client, config.websockets.max_connections)?;
     let AdmittedCall { admitted, .. } = admission.admit(checked).await?;
     let forwarded = exchange.forwarded_header();
-    let socket = open_agent_socket(exchange, &admitted, &handshake.headers, &forwarded).await?;
+    // The messages of a WebSocket that names no operation may be for any: it opens at the endpoint.
+    let operation_path = admitted.operation().path.as_ref().filter(|_| names_operation);
+    let path = upstream_path(admitted.version(), operation_path);
+    let target = AgentSocketTarget { path, headers: &handshake.headers, forwarded: &forwarded };
+    let socket = open_agent_socket(exchange, &admitted, target).await?;
     admitted.stop_latency_tracking();
     let protocol = handshake.select_protocol(match &socket {
         Some(WebSocketOutcome::Open(socket)) => socket.subprotocol.clone(),
@@ -94,6 +100,7 @@ pub(in crate::gateway) async fn upgrade_websocket(
         headers: message_headers(handshake.headers, requested_version),
         forwarded,
         agent,
+        version,
         operation,
         config: config.websockets.clone(),
         expires_at: Instant::now() + config.websockets.max_connection_age.get(),
@@ -105,12 +112,19 @@ pub(in crate::gateway) async fn upgrade_websocket(
     Ok(ServeOutcome::Upgraded(UpgradedConnection::new(move |io, read_ahead| Box::pin(runner.run(io, read_ahead)))))
 }
 
+/// The handshake with the agent.
+struct AgentSocketTarget<'a> {
+    /// Path and query, if they differ from the endpoint's.
+    path: Option<PathAndQuery>,
+    headers: &'a HeaderMap,
+    forwarded: &'a HeaderValue,
+}
+
 /// Opens the agent's own WebSocket, if the agent has one, while watching the caller.
 async fn open_agent_socket(
     exchange: &mut Exchange<'_>,
     admitted: &Admitted,
-    headers: &HeaderMap,
-    forwarded: &HeaderValue,
+    AgentSocketTarget { path, headers, forwarded }: AgentSocketTarget<'_>,
 ) -> CallResult<Option<WebSocketOutcome>> {
     let head = exchange.session.head();
     let from_query = headers_from_query(head.uri.query(), &head.headers);
@@ -125,7 +139,7 @@ async fn open_agent_socket(
         id: exchange.call.id(),
         operation: &admitted.operation().name,
         method: Method::GET,
-        path: admitted.version().and_then(|version| version.path.clone()),
+        path,
         query: None,
         headers,
         body: RequestBody::Empty,

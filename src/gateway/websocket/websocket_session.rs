@@ -29,6 +29,8 @@ pub(super) struct WebSocketSession {
     pub(super) headers: HeaderMap,
     pub(super) forwarded: HeaderValue,
     pub(super) agent: String,
+    /// The version in the path of the handshake, as written.
+    pub(super) version: Option<String>,
     pub(super) operation: Option<String>,
     pub(super) config: CallerWebSocketConfig,
     pub(super) expires_at: Instant,

@@ -35,10 +35,16 @@ pub(super) fn convert_descriptor(
     mut descriptor: Map<String, Value>,
     listed_name: Option<&str>,
     base: &Url,
+    addressing: OperationAddressing,
 ) -> Result<Value, String> {
     let name = text_member(&descriptor, "name").or(listed_name).ok_or("name: is required")?.to_owned();
     let endpoint = resolve_endpoint(&descriptor, base)?;
-    let (operations, capabilities) = convert_capabilities(&descriptor)?;
+    // The most explicit hint is the address of all operations; `url` and the descriptor's own place are where the agent
+    // is, and its capabilities are below (R47).
+    let is_base =
+        addressing == OperationAddressing::BelowEndpoint && !endpoint_hints::has_invocation_endpoint(&descriptor);
+    let addresses = OperationAddresses { base, endpoint: &endpoint, is_base };
+    let (operations, capabilities) = convert_capabilities(&descriptor, &addresses)?;
     let authentication = convert_authentication(&descriptor)?;
     let provider = get_member(&descriptor, "provider").and_then(Value::as_object);
     let publisher = provider.and_then(|provider| text_member(provider, "organization")).map(str::to_owned);
@@ -62,8 +68,12 @@ pub(super) fn convert_descriptor(
 
 /// Returns the endpoint that the descriptor hints at (R53), the plainest hint first. `agent://` is HTTPS (R54).
 fn resolve_endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<String, String> {
-    let hint = endpoint_hints::endpoint_hint(descriptor);
-    let hint = hint.ok_or("endpoint: is required (endpoint, transport.endpoint or url)")?;
+    let Some(hint) = endpoint_hints::endpoint_hint(descriptor) else {
+        // R57: the descriptor of an agent is at `<path-to-agent>/agent.json`.
+        return agent_folder(base)
+            .map(String::from)
+            .ok_or_else(|| "endpoint: is required (endpoint, transport.endpoint or url)".to_owned());
+    };
     match hint.split_once("://") {
         Some(("agent", rest)) => Ok(format!("https://{rest}")),
         // A URL that is not HTTP is rejected later, with the rest of the document.
@@ -72,8 +82,64 @@ fn resolve_endpoint(descriptor: &Map<String, Value>, base: &Url) -> Result<Strin
     }
 }
 
+/// Returns the place of the agent whose descriptor is at `descriptor`: the folder of `agent.json`, without
+/// `.well-known`.
+fn agent_folder(descriptor: &Url) -> Option<Url> {
+    let folder = descriptor.path().strip_suffix("/agent.json")?;
+    let mut place = descriptor.clone();
+    place.set_path(&format!("{}/", folder.strip_suffix("/.well-known").unwrap_or(folder)));
+    place.set_query(None);
+    Some(place)
+}
+
+/// Where the operations of a descriptor are called, unless a capability has an `endpoint`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OperationAddressing {
+    /// All at the agent's endpoint, by the name of the operation.
+    AtEndpoint,
+    /// Each below the agent's `url`, as the reference implementation serves them.
+    BelowEndpoint,
+}
+
+/// Determines the addresses of the operations of one descriptor.
+struct OperationAddresses<'a> {
+    /// Where the descriptor was read.
+    base: &'a Url,
+    endpoint: &'a str,
+    /// Whether operations are below the endpoint.
+    is_base: bool,
+}
+
+impl OperationAddresses<'_> {
+    /// Returns the address of the capability `name`: its own, made absolute, or the one below the agent's.
+    fn address_of(&self, capability: &Map<String, Value>, name: &str) -> Option<String> {
+        match text_member(capability, "endpoint") {
+            Some(own) if own.contains("://") => None,
+            Some(own) => self.base.join(own).ok().map(String::from),
+            None if self.is_base => self.below_endpoint(name),
+            None => None,
+        }
+    }
+
+    fn below_endpoint(&self, name: &str) -> Option<String> {
+        // Only HTTP and WebSocket endpoints have paths.
+        let address = self.endpoint.strip_prefix("agent+").unwrap_or(self.endpoint);
+        let mut url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "ws" | "wss"))?;
+        // A name may be a path.
+        let segments = name.split('/').filter(|segment| !segment.is_empty());
+        if segments.clone().any(|segment| matches!(segment, "." | "..")) {
+            return None;
+        }
+        url.path_segments_mut().ok()?.pop_if_empty().extend(segments);
+        Some(url.into())
+    }
+}
+
 /// Returns the operations, where capabilities are objects, and the names of the capabilities.
-fn convert_capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<Value>>, Vec<String>), String> {
+fn convert_capabilities(
+    descriptor: &Map<String, Value>,
+    addresses: &OperationAddresses<'_>,
+) -> Result<(Option<Vec<Value>>, Vec<String>), String> {
     let entries = match get_member(descriptor, "capabilities") {
         Some(Value::Array(entries)) if entries.iter().any(Value::is_object) => {
             object_array(descriptor, "capabilities")?
@@ -99,6 +165,7 @@ fn convert_capabilities(descriptor: &Map<String, Value>) -> Result<(Option<Vec<V
                 operation.entry(field).or_insert_with(|| schema.clone());
             }
         }
+        operation.extend(addresses.address_of(capability, id).map(|address| ("endpoint".to_owned(), address.into())));
         operation.insert("name".to_owned(), name.into());
         operations.push(Value::Object(operation));
     }

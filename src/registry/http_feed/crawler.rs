@@ -10,10 +10,14 @@ use super::{
 };
 use crate::{
     net::Url,
-    registry::{Feed, FeedPart, PartUpdate, PollResult, conditional_get::ConditionalClient},
+    registry::{
+        Feed, FeedPart, PartUpdate, PollResult,
+        conditional_get::{ConditionalClient, ConditionalResponse},
+    },
+    signing::TrustedKeys,
     values::sha256,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Maximum duration of reading one list with all its pages.
 const LIST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -51,7 +55,39 @@ impl RegistryCrawler {
         }
     }
 
+    /// Reads the keys that the source's host publishes, where they verify its documents. With other keys, every document
+    /// is verified again.
+    async fn update_domain_keys(&mut self) -> Result<(), String> {
+        if !self.classifier.signature_policy.reads_domain_keys {
+            return Ok(());
+        }
+        let mut url = self.client.url().clone();
+        url.set_path("/.well-known/jwks.json");
+        url.set_query(None);
+        let response = match self.client.get(&url).await? {
+            ConditionalResponse::NotModified if self.classifier.signature_policy.trusted_keys.is_some() => {
+                return Ok(());
+            }
+            ConditionalResponse::NotModified => self.client.get_unconditional(&url).await?,
+            ConditionalResponse::Modified(response) => response,
+        };
+        if response.url.origin() != url.origin() {
+            return Err(format!("{url}: redirects to another server, whose keys are not the domain's"));
+        }
+        let jwks = serde_json::from_slice(&response.body).map_err(|why| format!("{url}: is not JSON ({why})"))?;
+        let keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{url}: {why}"));
+        if keys.is_err() {
+            // The next poll reads it again.
+            self.client.clear_cache();
+        }
+        self.classifier.signature_policy.trusted_keys = Some(Arc::new(keys?));
+        self.pages.clear();
+        self.documents = LinkedDocuments::default();
+        Ok(())
+    }
+
     async fn crawl(&mut self) -> Result<PollResult, String> {
+        self.update_domain_keys().await?;
         let read = tokio::time::timeout(LIST_TIMEOUT, self.pages.read_all(&self.client, &self.classifier)).await;
         let entries =
             read.map_err(|_| format!("{}: reading the list takes longer than {LIST_TIMEOUT:?}", self.client.url()))??;

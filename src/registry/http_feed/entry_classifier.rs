@@ -3,7 +3,8 @@
 //! cards, and an agent:// domain AIDIP documents.
 
 use super::{
-    a2a_card, agent_framework, agent_uri_descriptor,
+    a2a_card, agent_framework,
+    agent_uri_descriptor::{self, OperationAddressing},
     document_shape::{is_agent_media_type, is_aidip_document, is_catalog_entry, unwrap_envelope},
     json_members::{quote_name, text_member},
     list_parser::{self, RawEntry},
@@ -85,6 +86,8 @@ pub(super) fn rejected_document(why: &str) -> RawDocument {
 pub(super) struct EntryClassifier {
     pub(super) kind: SourceKind,
     pub(super) signature_policy: SignaturePolicy,
+    /// Where the operations of descriptors are called.
+    pub(super) operation_addressing: OperationAddressing,
 }
 
 impl EntryClassifier {
@@ -194,7 +197,7 @@ impl EntryClassifier {
             reject_local_runtime(&members)?;
             return convert_aidip(members, original, listed_name, base);
         } else {
-            agent_uri_descriptor::convert_descriptor(members, listed_name, base)?
+            agent_uri_descriptor::convert_descriptor(members, listed_name, base, self.operation_addressing)?
         };
         document.as_object().map_or(Ok(()), reject_local_runtime)?;
         if let (Some(urn), Value::Object(members)) = (urn, &mut document) {

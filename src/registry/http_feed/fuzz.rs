@@ -1,6 +1,7 @@
 //! Entry points for fuzzing: lists and documents of registries.
 
 use super::{
+    agent_uri_descriptor::OperationAddressing,
     entry_classifier::{ClassifiedEntry, EntryClassifier},
     list_parser::parse_page,
 };
@@ -20,7 +21,8 @@ pub fn check_registry_page(data: &[u8]) {
     for kind in
         [SourceKind::Aidip, SourceKind::AgentFramework, SourceKind::AgentUri, SourceKind::Catalog, SourceKind::Ard]
     {
-        let classifier = EntryClassifier { kind, signature_policy: SignaturePolicy::default() };
+        let operation_addressing = OperationAddressing::BelowEndpoint;
+        let classifier = EntryClassifier { kind, signature_policy: SignaturePolicy::default(), operation_addressing };
         for entry in &page.entries {
             if let ClassifiedEntry::Document(document) = classifier.classify_entry(entry, &url) {
                 check_document(&document.to_raw_document().body);

@@ -125,7 +125,13 @@ fn parse_object(url: &Url, body: &Bytes) -> Result<ListPage, String> {
 /// Returns whether the object is a document. An object of strings that is not counts as a map of names to URLs.
 fn is_document(members: &MemberRanges) -> bool {
     let has = |member: &str| members.iter().any(|(name, _)| name == member);
-    DOCUMENT_MEMBERS.iter().any(|name| has(name)) || has("id") || (has("name") && has("url")) || has("apiVersion")
+    // R65: the least that a descriptor has.
+    let is_descriptor = || has("name") && has("version") && has("capabilities");
+    DOCUMENT_MEMBERS.iter().any(|name| has(name))
+        || has("id")
+        || (has("name") && has("url"))
+        || has("apiVersion")
+        || is_descriptor()
 }
 
 fn parse_map(text: &Bytes, members: MemberRanges) -> Vec<RawEntry> {

@@ -22,17 +22,25 @@ mod slug;
 
 use super::{Feed, SourceKind, conditional_get::ConditionalClient, signature_policy::SignaturePolicy};
 use crate::net::Url;
+use agent_uri_descriptor::OperationAddressing;
 
-/// Opens the feed of a registry of this kind, whose URL `client` has.
+/// Opens the feed of a registry of this kind, whose URL `client` has. `operation_paths` says whether the operations of
+/// the descriptors of an `agent://` domain have paths of their own.
 pub(super) fn open_feed(
     kind: SourceKind,
     client: ConditionalClient,
     signature_policy: SignaturePolicy,
+    operation_paths: bool,
 ) -> Box<dyn Feed> {
+    let operation_addressing = if operation_paths && kind == SourceKind::AgentUri {
+        OperationAddressing::BelowEndpoint
+    } else {
+        OperationAddressing::AtEndpoint
+    };
     let start_urls = list_urls(kind, client.url());
     Box::new(crawler::RegistryCrawler::new(
         client,
-        entry_classifier::EntryClassifier { kind, signature_policy },
+        entry_classifier::EntryClassifier { kind, signature_policy, operation_addressing },
         start_urls,
     ))
 }

@@ -48,6 +48,12 @@ impl ListReader {
         Self { start_urls, found_at: None, pages: HashMap::new(), entries: HashMap::new() }
     }
 
+    /// Discards the entries, so that the next poll classifies every one again.
+    pub(super) fn clear(&mut self) {
+        self.pages.clear();
+        self.entries.clear();
+    }
+
     /// Returns the classified entry.
     pub(super) fn entry(&self, key: &DigestKey) -> Option<&ClassifiedEntry> {
         self.entries.get(key)

@@ -292,6 +292,8 @@ fn every_invalid_setting_is_reported_by_its_path() {
         (|r| r.loss_guard.threshold = 1.5, "sources[0].loss_guard.threshold"),
         (|r| r.loss_guard.threshold = f64::NAN, "sources[0].loss_guard.threshold"),
         (|r| r.require_signature = true, "sources[0].require_signature"),
+        (|r| r.domain_jwks = true, "sources[0].domain_jwks"),
+        (|r| r.operation_paths = false, "sources[0].operation_paths"),
         (|r| r.publisher_jwks = Some("/nowhere".into()), "sources[0].publisher_jwks"),
         (|r| r.name = Some("a/b".to_owned()), "sources[0].name"),
         (|r| r.name = Some("../a".to_owned()), "sources[0].name"),

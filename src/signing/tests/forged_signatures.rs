@@ -204,3 +204,40 @@ fn r59_private_keys_of_other_kinds_are_refused() {
     let debug_output = format!("{:?}", SigningKey::from_pem(ED25519_PEM).unwrap());
     assert!(debug_output.contains("kid") && !debug_output.contains("pair"), "{debug_output}");
 }
+
+#[test]
+fn r100_a_document_with_many_signatures_and_keys_costs_few_checks() {
+    let [signer, other] = signers();
+    // Keys without an id are tried for every signature.
+    let mut jwk = other.jwks()["keys"][0].clone();
+    jwk.as_object_mut().unwrap().remove("kid");
+    let own = signer.jwks()["keys"][0].clone();
+    let keys = |others: usize| {
+        let keys: Vec<Value> = std::iter::repeat_n(jwk.clone(), others).chain([own.clone()]).collect();
+        TrustedKeys::from_jwks(&json!({"keys": keys})).unwrap()
+    };
+    let card = card_signed_with_header(&other, &json!({"alg": "ES256"}));
+    let mut many = card.clone();
+    many["name"] = json!("Changed");
+    many["signatures"] = json!(vec![card["signatures"][0].clone(); MAX_SIGNATURES]);
+    let why = keys(99).extract_verified_document(&many).unwrap_err();
+    assert!(why.is_undecided || why.reason.contains("was changed"), "{why:?}");
+    assert!(why.reason.contains("needs too many checks"), "{why:?}");
+    // The operator's own keys have no such bound.
+    assert!(!keys(99).verify_card(&many).unwrap_err().contains("too many checks"));
+    assert!(keys(3).extract_verified_document(&card).is_ok());
+}
+
+#[test]
+fn r100_a_signature_with_an_expiry_ends_at_that_time() {
+    let [signer, _] = signers();
+    let header = |exp: Value| json!({"alg": "EdDSA", "exp": exp});
+    assert!(
+        trusted_keys_of(&signer)
+            .verify_card(&card_signed_with_header(&signer, &header(json!(32_503_680_000_u64))))
+            .is_ok()
+    );
+    for (exp, reason) in [(json!(1_600_000_000), "has expired"), (json!("soon"), "exp"), (json!(-1), "exp")] {
+        assert_refused(&trusted_keys_of(&signer), &card_signed_with_header(&signer, &header(exp)), reason);
+    }
+}

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use bytes::BytesMut;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header, uri::PathAndQuery};
 use hyper::{
     body::{Body as _, Incoming},
     client::conn::http1,
@@ -35,6 +35,8 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// The parameters of an upgrade request.
 pub(in crate::transport) struct UpgradeRequest<'a> {
+    /// Path and query, if they differ from those of the agent's endpoint.
+    pub(in crate::transport) path: Option<PathAndQuery>,
     pub(in crate::transport) headers: &'a HeaderMap,
     pub(in crate::transport) header_mutations: HeaderMutations<'a>,
     /// The subprotocols that the agent may choose from.
@@ -100,8 +102,8 @@ fn build_handshake(
     deadline: Instant,
 ) -> Result<http::Request<HyperBody>, Fault> {
     let (headers, header_mutations) = (request.headers, request.header_mutations);
-    let exchange =
-        HttpExchange { target, method: Method::GET, path: None, query: None, headers, header_mutations, deadline };
+    let path = request.path.clone();
+    let exchange = HttpExchange { target, method: Method::GET, path, query: None, headers, header_mutations, deadline };
     let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11)?;
     let fields = handshake.headers_mut();
     // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.

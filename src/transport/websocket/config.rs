@@ -32,6 +32,11 @@ pub struct UpstreamWebSocketConfig {
     /// How long the agent has to answer a ping with a pong. Default: 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pong_timeout: Option<ConfigDuration>,
+    /// Whether a caller with a WebSocket is connected to the agent's WebSocket, and messages are relayed unchanged; `false`
+    /// makes a call of each message instead, for callers whose messages have another form than the agent's, such as the
+    /// reference client of agent://. Default: true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<bool>,
     /// Whether messages of callers that use a WebSocket are validated against the operation's input schema; `true`
     /// also validates the agent's messages to them against its output schema (`contract.output`). Default: callers'
     /// messages, where there is a schema.
@@ -73,6 +78,7 @@ impl UpstreamWebSocketConfig {
             max_messages: self.max_messages.or(base.max_messages),
             ping_interval: self.ping_interval.or(base.ping_interval),
             pong_timeout: self.pong_timeout.or(base.pong_timeout),
+            relay: self.relay.or(base.relay),
             validate_messages: self.validate_messages.or(base.validate_messages),
         }
     }
@@ -104,6 +110,7 @@ pub(super) struct WebSocketOptions {
     pub(super) max_messages: u32,
     pub(super) ping_interval: Duration,
     pub(super) pong_timeout: Duration,
+    pub(super) relay: bool,
     pub(super) validate: Option<bool>,
 }
 
@@ -117,6 +124,7 @@ impl From<&UpstreamWebSocketConfig> for WebSocketOptions {
             max_messages: config.max_messages.unwrap_or(1000),
             ping_interval: config.ping_interval.unwrap_or(ConfigDuration::from_secs(20)).get(),
             pong_timeout: config.pong_timeout.unwrap_or(ConfigDuration::from_secs(10)).get(),
+            relay: config.relay.unwrap_or(true),
             validate: config.validate_messages,
         }
     }

@@ -16,6 +16,7 @@ pub(super) fn allowed_agent_code(code: FaultCode) -> Option<FaultCode> {
         | FaultCode::PaymentRequired
         | FaultCode::Conflict
         | FaultCode::PreconditionFailed
+        | FaultCode::AmbiguousResponse
         | FaultCode::PayloadTooLarge => Some(code),
         FaultCode::UnsupportedMediaType | FaultCode::AgentUnavailable | FaultCode::AgentError | FaultCode::Timeout => {
             Some(code)
@@ -73,6 +74,7 @@ fn general_message(code: FaultCode) -> &'static str {
         FaultCode::PreconditionFailed => "The agent reports that a precondition of the request failed",
         FaultCode::PayloadTooLarge => "The input is too large for the agent",
         FaultCode::UnsupportedMediaType => "The agent does not support the media type",
+        FaultCode::AmbiguousResponse => "The agent found more than one answer to the request",
         FaultCode::RateLimited => "The agent accepts no more calls for now",
         FaultCode::AgentUnavailable => "The agent is not available",
         FaultCode::Timeout => "The agent did not finish in time",

@@ -26,7 +26,12 @@ fn planner() -> Value {
 }
 
 fn convert(descriptor: &Value) -> Result<Value, String> {
-    let document = agent_uri_descriptor::convert_descriptor(descriptor.as_object().unwrap().clone(), None, &base())?;
+    convert_from(descriptor, &base(), OperationAddressing::AtEndpoint)
+}
+
+fn convert_from(descriptor: &Value, base: &Url, addressing: OperationAddressing) -> Result<Value, String> {
+    let members = descriptor.as_object().unwrap().clone();
+    let document = agent_uri_descriptor::convert_descriptor(members, None, base, addressing)?;
     Agent::from_document(&document, [0; 32]).map(|_| document).map_err(|why| why.join("; "))
 }
 
@@ -96,6 +101,54 @@ fn r53_r54_the_endpoint_is_the_plainest_hint() {
     assert!(
         convert(&descriptor_with("url", json!(null))).unwrap_err().contains("(endpoint, transport.endpoint or url)")
     );
+}
+
+#[test]
+fn r47_the_capabilities_of_an_agent_at_its_url_are_called_below_it() {
+    let endpoints = |descriptor: &Value, addressing| {
+        let document = convert_from(descriptor, &base(), addressing).unwrap();
+        let operations = document["operations"].as_array().unwrap().iter();
+        operations.map(|operation| operation["endpoint"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let below = OperationAddressing::BelowEndpoint;
+    let mut descriptor = planner();
+    descriptor["capabilities"] = json!([
+        {"name": "gen-iti"}, {"name": "a/b c"}, {"name": "../x"}, {"name": "own", "endpoint": "https://planner.example.com/o"},
+        {"name": "relative", "endpoint": "/r"}
+    ]);
+    let https = |path: &str| Some(format!("https://{path}"));
+    let own = [https("planner.example.com/o"), https("registry.example/r")];
+    let appended = [https("planner.example.com/gen-iti"), https("planner.example.com/a/b%20c"), None];
+    assert_eq!(endpoints(&descriptor, below), [&appended[..], &own[..]].concat());
+    assert_eq!(endpoints(&descriptor, OperationAddressing::AtEndpoint), [&[None, None, None][..], &own[..]].concat());
+    // The address at which everything is invoked has no operations below it.
+    for member in ["endpoint", "transport"] {
+        let mut descriptor = descriptor.clone();
+        let address = json!("https://planner.example.com/invoke");
+        descriptor[member] = if member == "endpoint" { address } else { json!({"endpoint": address}) };
+        assert_eq!(endpoints(&descriptor, below), [&[None, None, None][..], &own[..]].concat(), "{member}");
+    }
+    descriptor["url"] = json!("agent+wss://planner.example.com/ws/");
+    assert_eq!(endpoints(&descriptor, below)[0], Some("wss://planner.example.com/ws/gen-iti".to_owned()));
+    descriptor["url"] = json!("agent+matrix://@bot:e.example");
+    assert_eq!(endpoints(&descriptor, below)[0], None);
+}
+
+#[test]
+fn r57_a_descriptor_without_an_address_is_at_its_agent() {
+    for (place, endpoint) in [
+        ("https://a.example/.well-known/agent.json", "https://a.example/"),
+        ("https://a.example/agent.json?x=1", "https://a.example/"),
+        ("https://a.example/tools/echo/agent.json", "https://a.example/tools/echo/"),
+    ] {
+        let descriptor = descriptor_with("url", json!(null));
+        let document = convert_from(&descriptor, &place.parse().unwrap(), OperationAddressing::BelowEndpoint).unwrap();
+        assert_eq!(document["endpoint"], endpoint);
+        assert_eq!(document["operations"][0]["endpoint"], format!("{endpoint}gen-iti"));
+    }
+    let elsewhere = "https://a.example/my-agent.json".parse().unwrap();
+    let descriptor = descriptor_with("url", json!(null));
+    assert!(convert_from(&descriptor, &elsewhere, OperationAddressing::BelowEndpoint).is_err());
 }
 
 #[test]

@@ -73,7 +73,8 @@ impl FakeRegistryServer {
     }
 
     fn feed(&self, kind: SourceKind, path: &str) -> Box<dyn Feed> {
-        open_feed(kind, ConditionalClient::for_test(&format!("{}{path}", self.url)), SignaturePolicy::default())
+        let client = ConditionalClient::for_test(&format!("{}{path}", self.url));
+        open_feed(kind, client, SignaturePolicy::default(), true)
     }
 
     /// Returns the requests since the last call.

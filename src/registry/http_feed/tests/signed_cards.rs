@@ -22,7 +22,7 @@ fn sign(signer: &SigningKey, mut card: Value) -> Value {
 
 async fn poll_cards(server: &FakeRegistryServer, signature_policy: SignaturePolicy, cards: Value) -> PollResult {
     server.json("/.well-known/agents.json", json!({"agents": cards}));
-    open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), signature_policy).poll().await
+    open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), signature_policy, true).poll().await
 }
 
 #[tokio::test]
@@ -39,13 +39,21 @@ async fn r59_only_cards_with_a_valid_signature_are_accepted() {
         "good": sign(&signer, card_1_0("good")), "forged": forged, "replayed": replayed, "odd": odd,
         "foreign": sign(&stranger, card_1_0("foreign")), "bare": card_1_0("bare")
     });
-    let result =
-        poll_cards(&server, SignaturePolicy { trusted_keys: trusted.clone(), require_signature: false }, cards.clone())
-            .await;
+    let result = poll_cards(
+        &server,
+        SignaturePolicy { trusted_keys: trusted.clone(), ..SignaturePolicy::default() },
+        cards.clone(),
+    )
+    .await;
     assert_eq!(ids(&result), ["bare", "good"]);
     let reasons = rejection_reasons(&result);
     assert!(reasons.iter().all(|why| why.contains("signatures")), "{reasons:?}");
-    let result = poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signature: true }, cards).await;
+    let result = poll_cards(
+        &server,
+        SignaturePolicy { trusted_keys: trusted, require_signature: true, ..SignaturePolicy::default() },
+        cards,
+    )
+    .await;
     assert_eq!(ids(&result), ["good"]);
     assert!(
         super::rejection_reasons(&result).iter().any(|why| why.contains("'bare'") && why.contains("require_signature"))
@@ -61,7 +69,7 @@ async fn r59_a_card_with_stripped_signatures_is_rejected_where_required() {
         card["signatures"] = signatures;
         let result = poll_cards(
             &server,
-            SignaturePolicy { trusted_keys: trusted.clone(), require_signature: true },
+            SignaturePolicy { trusted_keys: trusted.clone(), require_signature: true, ..SignaturePolicy::default() },
             json!({"a": card}),
         )
         .await;
@@ -76,9 +84,12 @@ async fn r59_members_outside_the_signature_are_dropped() {
     let mut card = sign(&signer, card_1_0("a"));
     card["authentication"] = json!({"schemes": ["none"]});
     card["url"] = json!("https://evil.example/");
-    let result =
-        poll_cards(&server, SignaturePolicy { trusted_keys: trusted, require_signature: true }, json!({"a": card}))
-            .await;
+    let result = poll_cards(
+        &server,
+        SignaturePolicy { trusted_keys: trusted, require_signature: true, ..SignaturePolicy::default() },
+        json!({"a": card}),
+    )
+    .await;
     let document = poll_documents(&result)[0].clone().unwrap();
     assert_eq!(document["endpoint"], "https://m.example/");
     assert_eq!(document["agent_card"].get("url"), None);
@@ -90,4 +101,35 @@ async fn r59_without_keys_signatures_are_kept_and_not_verified() {
     let card = sign(&signer(), card_1_0("a"));
     let result = poll_cards(&server, SignaturePolicy::default(), json!({"a": card.clone()})).await;
     assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["agent_card"], card);
+}
+
+#[tokio::test]
+async fn r100_the_descriptors_of_a_domain_are_verified_with_the_keys_that_it_publishes() {
+    let (signer, stranger, server) = (signer(), signer(), FakeRegistryServer::start().await);
+    let descriptor = |name: &str| json!({"name": name, "version": "1.0.0", "url": format!("https://{name}.example/"), "capabilities": [{"name": "do"}]});
+    let mut forged = sign(&signer, descriptor("forged"));
+    forged["url"] = json!("https://evil.example/");
+    server.json(
+        "/.well-known/agents.json",
+        json!({"agents": {
+            "good": sign(&signer, descriptor("good")), "foreign": sign(&stranger, descriptor("foreign")),
+            "forged": forged, "bare": descriptor("bare"), "linked": "/linked/agent.json"
+        }}),
+    );
+    server.json("/linked/agent.json", sign(&signer, descriptor("linked")));
+    let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
+    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    // Without keys the poll fails, and no agent is lost.
+    let failed = feed.poll().await;
+    assert!(failed.error.as_deref().is_some_and(|why| why.contains("jwks.json")), "{:?}", failed.error);
+    server.json("/.well-known/jwks.json", json!({"keys": "none"}));
+    assert!(feed.poll().await.error.is_some());
+    server.json("/.well-known/jwks.json", signer.jwks());
+    let result = feed.poll().await;
+    assert_eq!(ids(&result), ["good", "linked"]);
+    assert_eq!(rejection_reasons(&result).len(), 3);
+    feed.acknowledge();
+    // With other keys, every document is verified again.
+    server.json("/.well-known/jwks.json", stranger.jwks());
+    assert_eq!(ids(&feed.poll().await), ["foreign"]);
 }

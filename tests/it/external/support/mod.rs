@@ -1,9 +1,11 @@
 //! Servers and programs of others that the tests of this module run.
 
+pub mod agent_uri;
 pub mod mosquitto;
 pub mod mqtt_task_agent;
 pub mod npm;
 pub mod oidc;
 pub mod postgres;
+pub mod python_packages;
 pub mod reverse_proxy;
 pub mod synapse;

@@ -1,12 +1,13 @@
 //! A real Matrix homeserver (matrix-synapse) on a free port of loopback, which can be killed and restarted with its
 //! data, and its users: clients, and agents that answer by a script.
 
+use super::python_packages::PythonPackages;
 use crate::support::{TEST_TIMEOUT, ports::ReservedPort};
 use serde_json::{Value, json};
 use std::{
     fs::File,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::{Child, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -21,6 +22,7 @@ pub struct Synapse {
     pub port: u16,
     _reservation: ReservedPort,
     folder: TempDir,
+    packages: PythonPackages,
     process: Option<Child>,
     client: reqwest::Client,
 }
@@ -46,8 +48,8 @@ impl Synapse {
         let folder = TempDir::new().unwrap();
         let config = homeserver_config(folder.path(), port, config_lines);
         std::fs::write(folder.path().join("homeserver.yaml"), config).unwrap();
-        let mut server = Self { port, _reservation: reservation, folder, process: None, client };
-        tokio::task::spawn_blocking(install).await.unwrap();
+        let packages = tokio::task::spawn_blocking(|| PythonPackages::install("synapse")).await.unwrap();
+        let mut server = Self { port, _reservation: reservation, folder, packages, process: None, client };
         server.restart().await;
         server
     }
@@ -55,8 +57,11 @@ impl Synapse {
     /// Starts or restarts the homeserver, with its data.
     pub async fn restart(&mut self) {
         self.kill();
-        let mut command = python(&["-m", "synapse.app.homeserver", "-c"]);
-        command.arg(self.folder.path().join("homeserver.yaml")).current_dir(self.folder.path());
+        let mut command = self.packages.python();
+        command
+            .args(["-m", "synapse.app.homeserver", "-c"])
+            .arg(self.folder.path().join("homeserver.yaml"))
+            .current_dir(self.folder.path());
         let log = File::create(self.folder.path().join("log")).unwrap();
         command.stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().unwrap());
@@ -112,38 +117,6 @@ fn homeserver_config(folder: &Path, port: u16, config_lines: &str) -> String {
          rc_invites: {{per_room: {unlimited}, per_user: {unlimited}}}\nrc_room_creation: {unlimited}\n{config_lines}"
     )
 }
-
-fn packages() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("synapse")
-}
-
-fn python(args: &[&str]) -> Command {
-    let mut command = Command::new("python3");
-    command.env("PYTHONPATH", packages()).env("PYTHONDONTWRITEBYTECODE", "1").args(args);
-    command
-}
-
-/// Runs `pip install`, once even if several tests need it, and again when the required versions change.
-fn install() {
-    let requirements_file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/synapse/requirements.txt");
-    let requirements = std::fs::read_to_string(&requirements_file).unwrap();
-    let installed_file = packages().join("installed");
-    let lock = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("synapse.lock")).unwrap();
-    lock.lock().unwrap();
-    if std::fs::read_to_string(&installed_file).is_ok_and(|installed| installed == requirements) {
-        return;
-    }
-    let _ = std::fs::remove_dir_all(packages());
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    let output = pip.arg("--target").arg(packages()).arg("--requirement").arg(requirements_file).output();
-    let output = output.unwrap_or_else(|why| panic!("{NOT_INSTALLED} [{why}]"));
-    assert!(output.status.success(), "{NOT_INSTALLED}: {}", String::from_utf8_lossy(&output.stderr));
-    std::fs::write(installed_file, requirements).unwrap();
-}
-
-const NOT_INSTALLED: &str =
-    "matrix-synapse cannot be installed (it needs python3 with pip: sudo apt-get install python3-pip)";
 
 /// A user of the homeserver.
 #[derive(Clone)]
