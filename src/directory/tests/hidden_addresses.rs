@@ -156,7 +156,7 @@ async fn the_names_of_a_schemas_properties_are_data() {
     let fixture = test_directory(std::slice::from_ref(&document));
     let served = fixture.get_json("/agents/a").await;
     assert_eq!(served["operations"][0]["inputs"], schema);
-    for target in ["/agents/a", "/agents/a/openapi.json", "/agents/a/.well-known/agent.json"] {
+    for target in ["/agents/a", "/agents/a/openapi.json", "/agents/a/agent.json"] {
         let text = fixture.get_json(target).await.to_string();
         assert!(text.contains(&format!("\"url\":{page}")), "{target}: {text}");
         assert!(!text.contains("leak0") && !text.contains("leak1") && !text.contains("run.vendor"), "{target}: {text}");
