@@ -77,8 +77,17 @@ impl AddressPolicy {
     /// Whether this address and port may be reached.
     pub fn permits_address(&self, address: SocketAddr) -> bool {
         let is_listed = || self.allow.iter().any(|range| range.contains(address));
-        let is_denied = is_special(address.ip()) || self.denies_private && is_private(address.ip());
-        (!is_denied || is_listed()) && !self.own_listeners.load().iter().any(|own| is_own_listener(own, address))
+        (!self.denies_unlisted(address.ip()) || is_listed())
+            && !self.own_listeners.load().iter().any(|own| is_own_listener(own, address))
+    }
+
+    /// Whether this address may be reached at one port at least, its ports on this machine aside.
+    pub(super) fn permits_some_port(&self, ip: IpAddr) -> bool {
+        !self.denies_unlisted(ip) || self.allow.iter().any(|range| range.contains_ip(ip))
+    }
+
+    fn denies_unlisted(&self, ip: IpAddr) -> bool {
+        is_special(ip) || self.denies_private && is_private(ip)
     }
 
     /// Whether the unix socket at `path` may be reached. A path with `..` matches no pattern.

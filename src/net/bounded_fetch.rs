@@ -1,6 +1,6 @@
 //! One fetch with limits on size and time: what the HTTP clients of this module have in common.
 
-use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host};
+use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host_at_some_port};
 use crate::values::{ByteSize, ConfigDuration, is_loopback_host};
 use reqwest::{Url, dns, header, redirect};
 use std::sync::Arc;
@@ -89,15 +89,15 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// DNS resolver for reqwest that applies the address policy.
+/// DNS resolver for reqwest that applies the address policy as far as it does not depend on the port.
 pub(super) struct PolicyResolver(pub(super) Arc<AddressPolicy>);
 
 impl dns::Resolve for PolicyResolver {
     fn resolve(&self, name: dns::Name) -> dns::Resolving {
         let policy = Arc::clone(&self.0);
         Box::pin(async move {
-            // reqwest sets the port later; only the address is checked here.
-            let addresses = resolve_host(name.as_str(), 0, &policy).await?;
+            // reqwest sets the port later, so the caller has checked it.
+            let addresses = resolve_host_at_some_port(name.as_str(), &policy).await?;
             Ok(Box::new(addresses.into_iter()) as dns::Addrs)
         })
     }

@@ -58,31 +58,34 @@ pub enum ResolveError {
 /// # Errors
 /// There is no address, no response within five seconds, or the policy denies all addresses.
 pub async fn resolve_host(host: &str, port: u16, policy: &AddressPolicy) -> Result<Vec<SocketAddr>, ResolveError> {
-    match parse_ip_literal(host) {
-        Some(ip) => filter_permitted(host, port, &[ip], policy),
-        None => filter_permitted(host, port, &look_up_cached(host).await?, policy),
-    }
+    filter_addresses(host, port, |address| policy.permits_address(address)).await
 }
 
-fn filter_permitted(
+/// Returns the addresses of `host`, with port 0, that the policy permits at one port at least.
+///
+/// # Errors
+/// As [`resolve_host`].
+pub(super) async fn resolve_host_at_some_port(
     host: &str,
-    port: u16,
-    ips: &[IpAddr],
     policy: &AddressPolicy,
 ) -> Result<Vec<SocketAddr>, ResolveError> {
-    let mut denied = None;
-    let mut permitted = Vec::with_capacity(ips.len());
-    for ip in ips {
-        let address = SocketAddr::new(*ip, port);
-        if policy.permits_address(address) {
-            permitted.push(address);
-        } else {
-            denied = denied.or(Some(address));
-        }
-    }
-    match (permitted.is_empty(), denied) {
+    filter_addresses(host, 0, |address| policy.permits_some_port(address.ip())).await
+}
+
+async fn filter_addresses(
+    host: &str,
+    port: u16,
+    is_permitted: impl Fn(SocketAddr) -> bool,
+) -> Result<Vec<SocketAddr>, ResolveError> {
+    let ips = match parse_ip_literal(host) {
+        Some(ip) => Arc::from([ip]),
+        None => look_up_cached(host).await?,
+    };
+    let addresses = ips.iter().map(|ip| SocketAddr::new(*ip, port));
+    let (permitted, denied): (Vec<_>, Vec<_>) = addresses.partition(|address| is_permitted(*address));
+    match (permitted.is_empty(), denied.first()) {
         (false, _) => Ok(permitted),
-        (true, Some(address)) => Err(ResolveError::Denied { host: host.to_owned(), address }),
+        (true, Some(address)) => Err(ResolveError::Denied { host: host.to_owned(), address: *address }),
         (true, None) => Err(no_address(host, "no address")),
     }
 }

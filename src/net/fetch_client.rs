@@ -6,7 +6,7 @@ use super::{
     bounded_fetch::{
         FetchLimits, PolicyResolver, builder_with_authorities, error_chain, parse_allowed_url, send_and_read,
     },
-    dns::resolve_host,
+    dns::{ResolveError, resolve_host},
     install_crypto_provider,
     redirect::{self, FinalReply},
 };
@@ -107,9 +107,8 @@ impl FetchClient {
     /// # Errors
     /// The URL is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &str, trust: UrlTrust, limits: FetchLimits) -> Result<FetchReply, FetchError> {
-        let request =
-            self.client(trust).get(self.check_url_and_ip(url, trust)?).header(header::ACCEPT, "application/json");
-        fetch(url, request, limits).await
+        let permitted = self.check_url_and_address(url, trust).await?;
+        fetch(url, self.client(trust).get(permitted).header(header::ACCEPT, "application/json"), limits).await
     }
 
     /// Posts `form` to `url`, which the operator configured, and returns the response, regardless of its status.
@@ -118,8 +117,8 @@ impl FetchClient {
     /// The URL is denied, or there was no complete response within the limits.
     pub async fn post(&self, url: &str, form: &FormRequest<'_>, limits: FetchLimits) -> Result<FetchReply, FetchError> {
         let (user, password) = form.basic;
-        let request = self.client(UrlTrust::Operator).post(self.check_url_and_ip(url, UrlTrust::Operator)?);
-        let request = request.header(header::ACCEPT, "application/json");
+        let permitted = self.check_url_and_address(url, UrlTrust::Operator).await?;
+        let request = self.trusted.post(permitted).header(header::ACCEPT, "application/json");
         fetch(url, request.basic_auth(user, Some(password.expose())).form(form.fields), limits).await
     }
 
@@ -135,12 +134,8 @@ impl FetchClient {
         time: ConfigDuration,
     ) -> Result<u16, FetchError> {
         let failed = |reason: String| FetchError::Failed { url: url.to_owned(), reason };
-        let parsed = self.check_url_and_ip(url, UrlTrust::Untrusted)?;
-        let port = parsed.port_or_known_default().unwrap_or(443);
-        // The client's DNS resolver does not know the port, so it cannot detect the gateway's own listeners.
-        let host = parsed.host_str().unwrap_or_default().to_owned();
-        resolve_host(&host, port, &self.policy).await.map_err(|error| failed(error.to_string()))?;
-        let request = self.vetted.post(parsed).headers(headers).body(body).timeout(time.get());
+        let permitted = self.check_url_and_address(url, UrlTrust::Untrusted).await?;
+        let request = self.vetted.post(permitted).headers(headers).body(body).timeout(time.get());
         let response = request.send().await.map_err(|error| failed(error_chain(&error.without_url())))?;
         Ok(response.status().as_u16())
     }
@@ -150,10 +145,11 @@ impl FetchClient {
     /// # Errors
     /// Describes what is wrong.
     pub fn check_untrusted_url(&self, url: &str) -> Result<(), String> {
-        let parsed = self.check_url_and_ip(url, UrlTrust::Untrusted).map_err(|error| match error {
-            FetchError::Denied { reason, .. } => reason,
-            other => other.to_string(),
-        })?;
+        let parsed = self.check_url(url)?;
+        let literal = parsed.host_str().and_then(parse_ip_literal);
+        if literal.is_some_and(|ip| !self.permits(ip, &parsed)) {
+            return Err(ADDRESS_DENIED.to_owned());
+        }
         // `localhost` is the one name whose addresses are known without a lookup (RFC 6761 §6.3).
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let host = parsed.host_str().unwrap_or_default().trim_end_matches('.');
@@ -200,12 +196,7 @@ impl FetchClient {
     /// # Errors
     /// The URL or its addresses are denied, or it has no address.
     pub async fn check_address(&self, url: &Url) -> Result<(), FetchError> {
-        let denied = |reason| FetchError::Denied { url: url.to_string(), reason };
-        self.check_url(url.as_str()).map_err(denied)?;
-        // The client's DNS resolver does not know the port, so the gateway's own listeners are detected here.
-        let port = url.port_or_known_default().unwrap_or(443);
-        let addresses = resolve_host(url.host_str().unwrap_or_default(), port, &self.policy).await;
-        addresses.map(drop).map_err(|error| denied(error.to_string()))
+        self.check_url_and_address(url.as_str(), UrlTrust::Untrusted).await.map(drop)
     }
 
     /// Fetches once, without following a redirect.
@@ -216,13 +207,7 @@ impl FetchClient {
         limits: FetchLimits,
     ) -> Result<FinalReply, FetchError> {
         self.check_address(url).await?;
-        redirect::read_uncompressed(url, self.build_get(url, UrlTrust::Untrusted)?.headers(fields.clone()), limits)
-            .await
-    }
-
-    /// Builds a GET request to `url` after checking the URL.
-    pub(super) fn build_get(&self, url: &Url, trust: UrlTrust) -> Result<reqwest::RequestBuilder, FetchError> {
-        Ok(self.client(trust).get(self.check_url_and_ip(url.as_str(), trust)?))
+        redirect::read_uncompressed(url, self.vetted.get(url.clone()).headers(fields.clone()), limits).await
     }
 
     fn client(&self, trust: UrlTrust) -> &reqwest::Client {
@@ -232,17 +217,20 @@ impl FetchClient {
         }
     }
 
-    /// Checks a URL. An IP address in the URL never reaches the DNS resolver, so the policy is applied here.
-    fn check_url_and_ip(&self, url: &str, trust: UrlTrust) -> Result<Url, FetchError> {
-        let refuse = |reason| FetchError::Denied { url: url.to_owned(), reason };
-        let parsed = self.check_url(url).map_err(refuse)?;
-        let literal = parsed.host_str().and_then(parse_ip_literal);
-        match literal {
-            Some(ip) if trust == UrlTrust::Untrusted && !self.permits(ip, &parsed) => {
-                Err(refuse(ADDRESS_DENIED.to_owned()))
-            }
-            _ => Ok(parsed),
+    /// Checks a URL, and with [`UrlTrust::Untrusted`] the addresses of its host at its port. The client's own lookup, just
+    /// before it connects, knows no port.
+    async fn check_url_and_address(&self, url: &str, trust: UrlTrust) -> Result<Url, FetchError> {
+        let denied = |reason| FetchError::Denied { url: url.to_owned(), reason };
+        let parsed = self.check_url(url).map_err(denied)?;
+        if trust == UrlTrust::Untrusted {
+            let port = parsed.port_or_known_default().unwrap_or(443);
+            let addresses = resolve_host(parsed.host_str().unwrap_or_default(), port, &self.policy).await;
+            addresses.map_err(|error| match error {
+                ResolveError::NoAddress { .. } => FetchError::Failed { url: url.to_owned(), reason: error.to_string() },
+                ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => denied(error.to_string()),
+            })?;
         }
+        Ok(parsed)
     }
 
     fn permits(&self, ip: IpAddr, url: &Url) -> bool {

@@ -214,6 +214,24 @@ async fn untrusted_urls_are_subject_to_the_address_policy() {
     );
 }
 
+#[tokio::test]
+async fn a_listed_port_applies_to_names_as_it_does_to_addresses() {
+    let address = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
+    let other = server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_vec(), true).await;
+    let allowed = vec![format!("127.0.0.0/8:{}", address.port()).parse().unwrap()];
+    let client = client(&NetworkConfig { allowed_addresses: allowed, ..NetworkConfig::default() });
+    for host in ["localhost", "127.0.0.1"] {
+        let url = |port: u16| format!("http://{host}:{port}/");
+        let listed = client.get(&url(address.port()), UrlTrust::Untrusted, LIMITS).await;
+        assert_eq!(listed.unwrap().status, 200, "{host}");
+        let denied = client.get(&url(other.port()), UrlTrust::Untrusted, LIMITS).await;
+        assert!(matches!(denied, Err(FetchError::Denied { .. })), "{host}");
+    }
+    client.policy.set_own_listeners(vec![address]);
+    let own = format!("http://localhost:{}/", address.port());
+    assert!(matches!(client.get(&own, UrlTrust::Untrusted, LIMITS).await, Err(FetchError::Denied { .. })));
+}
+
 #[test]
 fn plain_http_to_another_machine_must_be_allowed_explicitly() {
     let strict = client(&NetworkConfig::default());
