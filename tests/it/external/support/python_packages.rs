@@ -16,6 +16,7 @@ impl PythonPackages {
         let requirements_file = packages.source().join("requirements.txt");
         let requirements = fs::read_to_string(&requirements_file).unwrap();
         let installed_file = packages.folder().join("installed");
+        fs::create_dir_all(packages.folder().parent().unwrap()).unwrap();
         let lock = File::create(packages.folder().with_extension("lock")).unwrap();
         lock.lock().unwrap();
         if fs::read_to_string(&installed_file).is_ok_and(|installed| installed == requirements) {
