@@ -23,6 +23,9 @@ pub trait AdminState: Send + Sync + 'static {
     /// Confirms the agent loss that the loss guard holds back for the source `name`. Returns whether there was one;
     /// `None` if there is no such source.
     fn confirm_agent_loss(&self, name: &str) -> Option<bool>;
+    /// Polls the source `name` at once, whatever pause its failures or its cache lifetime caused. Returns whether there
+    /// is such a source.
+    fn refresh_source(&self, name: &str) -> bool;
 
     /// Registers a runtime of this machine from the JSON text `_registration`. Returns how long the registration is
     /// valid, and whether it is new.

@@ -60,6 +60,7 @@ fn build_router(context: AdminContext, hosts: admin_listener::AllowedHosts) -> R
         .route("/agents", get(status_pages::list_agents))
         .route("/sources", get(source_pages::list_sources))
         .route("/sources/{name}/confirm", post(source_pages::confirm_agent_loss))
+        .route("/sources/{name}/refresh", post(source_pages::refresh_source))
         .route(
             "/local/{name}",
             put(local_registration::register_runtime).delete(local_registration::remove_registration),

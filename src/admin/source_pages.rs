@@ -1,4 +1,4 @@
-//! Page with the health of the sources of agents, and the confirmation of an agent loss.
+//! Page with the health of the sources of agents, the confirmation of an agent loss, and polls at once.
 
 use super::{
     admin_context::AdminContext,
@@ -9,7 +9,7 @@ use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     extract::{Path, State},
-    http::HeaderMap,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -43,10 +43,32 @@ pub(super) async fn confirm_agent_loss(
     }
     match run_blocking(move || context.state.confirm_agent_loss(&name)).await {
         Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
-        Some(None) => error_response(&Fault::new(
-            FaultCode::NotFound,
-            "There is no source with this name (GET /sources lists them)",
-        )),
+        Some(None) => error_response(&unknown_source()),
         None => error_response(&Fault::new(FaultCode::Internal, "Confirming the loss failed")),
     }
+}
+
+#[derive(Serialize)]
+struct RefreshResponse {
+    polling: bool,
+}
+
+/// Polls a source at once. The response does not wait for the poll, whose result `GET /sources` shows.
+pub(super) async fn refresh_source(
+    State(context): State<AdminContext>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refusal) = refuse_browser_page(&headers) {
+        return refusal;
+    }
+    match run_blocking(move || context.state.refresh_source(&name)).await {
+        Some(true) => (StatusCode::ACCEPTED, Json(RefreshResponse { polling: true })).into_response(),
+        Some(false) => error_response(&unknown_source()),
+        None => error_response(&Fault::new(FaultCode::Internal, "The poll could not be started")),
+    }
+}
+
+fn unknown_source() -> Fault {
+    Fault::new(FaultCode::NotFound, "There is no source with this name (GET /sources lists them)")
 }

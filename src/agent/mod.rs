@@ -17,6 +17,7 @@ mod metadata_document;
 mod metadata_schema;
 mod operation;
 mod owner_key;
+mod reported_failure;
 mod version_selection;
 
 pub use agent_id::AgentId;
@@ -34,6 +35,7 @@ pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
 pub use operation::{Operation, undeclared_schema};
 pub use owner_key::{caller_of_owner_key, user_owner_key};
+pub use reported_failure::{DeclaredMembers, MemberScan, reports_failure, scan_members};
 pub use version_selection::{AgentVersion, AgentVersions, VersionSelectionError};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Operations of an agent (R13, R14).
 
-use super::DeclaredFormats;
+use super::{DeclaredFormats, reported_failure::DeclaredMembers};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Operation {
         self.inputs.as_deref().and_then(|schema| schema.get("properties")?.get("version")).is_some()
     }
 
-    /// Returns whether the output has a property `error`, which then does not indicate a failure.
-    pub fn declares_error(&self) -> bool {
-        self.outputs.as_deref().and_then(|schema| schema.get("properties")?.get("error")).is_some()
+    /// Returns the members of the output that would otherwise report a failure (R40).
+    pub fn declared_members(&self) -> DeclaredMembers {
+        self.outputs.as_deref().map(DeclaredMembers::of_schema).unwrap_or_default()
     }
 }

@@ -56,7 +56,7 @@ impl GatewayAssembly {
         let metrics = Metrics::new().map_err(|why| vec![format!("the metrics cannot be created ({why})")])?;
         let mut problems = check_sections(file);
         metrics.configure(&file.metrics);
-        let log = AccessLog::new(file.access_log.output.clone(), Arc::clone(&metrics)).map_err(|why| vec![why]);
+        let log = AccessLog::new(&file.access_log, Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = collect_problems(log, "access_log", &mut problems);
         let limits = collect_problems(CallLimiter::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let policy = Arc::new(file.network.policy());

@@ -84,6 +84,10 @@ impl AdminState for GatewayAdminState {
         self.gateway.catalogue.confirm_withheld_update(name)
     }
 
+    fn refresh_source(&self, name: &str) -> bool {
+        self.gateway.catalogue.refresh_source(name)
+    }
+
     fn register_runtime(&self, name: &str, registration: &[u8]) -> Result<(Duration, bool), Fault> {
         self.gateway.transport.register_local_runtime(name, registration).map(|lease| (lease.ttl, lease.is_new))
     }

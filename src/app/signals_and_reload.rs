@@ -8,11 +8,13 @@ use crate::{config::LoadedConfig, http_server::listener_handover, values::FileSt
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::MissedTickBehavior,
+    time::{Instant, MissedTickBehavior},
 };
 
 /// Interval of file checks and of the removal of idle state.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often changes of documents that are older than their retention are deleted.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The signals that a running gateway obeys. Without handlers, each of them would end the process at once.
 pub struct ProcessSignals {
@@ -66,6 +68,13 @@ pub async fn run_until_stopped(
     running.shut_down(reason).await;
 }
 
+/// What makes the maintenance run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MaintenanceTrigger {
+    Hangup,
+    Tick,
+}
+
 /// Performs periodic maintenance, and reloads a changed configuration. Never returns.
 async fn run_maintenance(
     running: &RunningGateway,
@@ -76,24 +85,34 @@ async fn run_maintenance(
     let mut tick = tokio::time::interval(MAINTENANCE_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut loaded_stamp = running.startup_config_stamp;
+    let mut next_cleanup = Instant::now();
     loop {
-        let is_requested = tokio::select! {
-            _ = hangup.recv() => {
-                running.assembly.gateway.access_log.reopen();
-                true
-            }
-            _ = tick.tick() => {
-                run_periodic_tasks(running).await;
-                false
-            }
+        let trigger = tokio::select! {
+            _ = hangup.recv() => MaintenanceTrigger::Hangup,
+            _ = tick.tick() => MaintenanceTrigger::Tick,
         };
+        match trigger {
+            MaintenanceTrigger::Hangup => running.assembly.gateway.access_log.reopen(),
+            MaintenanceTrigger::Tick => {
+                run_periodic_tasks(running).await;
+                if next_cleanup <= Instant::now() {
+                    next_cleanup = Instant::now() + CLEANUP_INTERVAL;
+                    spawn_history_cleanup(running);
+                }
+            }
+        }
         let stamp = FileStamp::read(config);
         // A file that is absent for a moment is being replaced; a requested reload reports it.
-        if is_requested || (stamp.is_some() && stamp != loaded_stamp) {
+        if trigger == MaintenanceTrigger::Hangup || (stamp.is_some() && stamp != loaded_stamp) {
             loaded_stamp = stamp;
             service_manager.notify_reloading();
             let succeeded = reload(running, config).await;
             service_manager.notify_reloaded(succeeded);
+        }
+        if trigger == MaintenanceTrigger::Hangup {
+            // A reload begins to poll every source again; without one, this ends the pauses of sources that failed.
+            let catalogue = Arc::clone(&running.assembly.gateway.catalogue);
+            drop(tokio::task::spawn_blocking(move || catalogue.refresh_all_sources()));
         }
     }
 }
@@ -153,6 +172,16 @@ async fn reload(running: &RunningGateway, config: &Path) -> bool {
             false
         }
     }
+}
+
+/// Deletes old changes of published documents. Nothing waits for it, because the store may be slow.
+fn spawn_history_cleanup(running: &RunningGateway) {
+    let Some(registry) = running.assembly.gateway.config.load().directory.registry.clone() else { return };
+    tokio::spawn(async move {
+        if let Err(why) = registry.delete_old_history().await {
+            tracing::warn!(error = %why, "old changes of documents not deleted: trying again in an hour");
+        }
+    });
 }
 
 async fn run_periodic_tasks(running: &RunningGateway) {

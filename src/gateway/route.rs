@@ -5,7 +5,10 @@ use super::{
     content_negotiation, operation_path::OperationPath, requested_version::VersionTable, response::ErrorDetails,
 };
 use crate::{
-    agent::{Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, DeclaredFormats, EndpointOrigin},
+    agent::{
+        Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, DeclaredFormats, DeclaredMembers,
+        EndpointOrigin,
+    },
     auth::{Authorizer, GrantSet},
     contract::{self, AgentHeavyChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
@@ -59,8 +62,8 @@ pub(super) struct CompiledOperation {
     pub(super) path: Option<OperationPath>,
     /// Whether the input schema declares a member `operation`, which is then data.
     pub(super) declares_operation: bool,
-    /// Whether the output schema declares a member `error`, which is then data.
-    pub(super) declares_error: bool,
+    /// Members of the output that would otherwise report a failure, and are data.
+    pub(super) declared_members: DeclaredMembers,
     /// The formats that the operation declares.
     pub(super) formats: DeclaredFormats,
 }
@@ -186,7 +189,7 @@ impl CompileRoute for AgentRouteCompiler {
                     contract,
                     path,
                     declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
-                    declares_error: operation.declares_error(),
+                    declared_members: operation.declared_members(),
                     formats: operation.formats.clone(),
                 }),
                 Err(errors) => problems.extend(errors.into_iter().map(|why| format!("operations[{index}].{why}"))),

@@ -48,7 +48,8 @@ pub struct LimitConfig {
     /// one bucket until others are idle. 1 to 100000000. Default: 1000000, about 40 MB for each kind.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub max_tracked_keys: usize,
-    /// File that keeps the quota counts over a restart; read at startup only. Default: null, the counts restart from
+    /// File that keeps the quota counts over a restart: written about once a second while they change, so that a
+    /// killed gateway loses the counts of a second; read at startup only. Default: null, the counts restart from
     /// zero.
     pub quota_state_file: Option<ConfigPath>,
 }

@@ -209,6 +209,18 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         Some(was_withheld)
     }
 
+    /// Ends the delay before the next poll of the source called `name`; returns whether there is such a source.
+    pub fn refresh_source(&self, name: &str) -> bool {
+        let state = self.lock_state();
+        let source = state.sources.iter().find(|source| &*source.spec.name == name);
+        source.inspect(|source| source.spec.refresh.notify_one()).is_some()
+    }
+
+    /// Ends the delays before the next polls of all sources.
+    pub fn refresh_all_sources(&self) {
+        self.lock_state().sources.iter().for_each(|source| source.spec.refresh.notify_one());
+    }
+
     /// Replaces the compiler: every agent is kept, every route is compiled again.
     pub fn recompile(&self, compiler: Arc<dyn CompileRoute<Route = R>>) {
         let mut state = self.lock_state();

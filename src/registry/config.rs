@@ -140,6 +140,11 @@ pub struct RemoteSourceConfig {
     /// Default 30s.
     #[serde(default = "default_poll_interval")]
     pub poll_interval: ConfigDuration,
+    /// Longest pause after polls that fail; pauses double from `poll_interval` up to it, and Retry-After of the source
+    /// may make one longer. POST /sources/{name}/refresh on the admin listener, SIGHUP and a changed configuration end
+    /// the pause. 1s to 1d. Default 5m.
+    #[serde(default = "default_max_backoff")]
+    pub max_backoff: ConfigDuration,
     /// Whether agents are looked up individually when they are called, for a registry that is too large to copy.
     /// Results are cached for `poll_interval`, and for `max_staleness` while the registry is down. Such agents are in
     /// no list and no search, and every other source has precedence. Only for kind aidip. Default false.
@@ -229,6 +234,7 @@ impl RemoteSourceConfig {
         let (second, day, year) =
             (ConfigDuration::from_secs(1), ConfigDuration::from_secs(86_400), ConfigDuration::from_secs(366 * 86_400));
         check("poll_interval", self.poll_interval, second, day);
+        check("max_backoff", self.max_backoff, second, day);
         check("fetch_timeout", self.fetch_timeout, ConfigDuration::from_millis(100), ConfigDuration::from_secs(300));
         check("loss_guard.confirm_after", self.loss_guard.confirm_after, ConfigDuration::from_secs(0), day);
         check("max_staleness", self.max_staleness.unwrap_or(second), second, year);
@@ -324,6 +330,10 @@ impl Default for CacheBounds {
 
 fn default_poll_interval() -> ConfigDuration {
     ConfigDuration::from_secs(30)
+}
+
+pub(super) fn default_max_backoff() -> ConfigDuration {
+    ConfigDuration::from_secs(300)
 }
 
 fn default_required() -> bool {

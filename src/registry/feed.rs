@@ -22,6 +22,11 @@ pub trait Feed: Send + 'static {
     /// Discards the last poll result: the next poll reports everything again.
     fn reset(&mut self) {}
 
+    /// Prepares a poll that an operator wants: it reads everything again, whatever the feed has in a cache.
+    fn refresh(&mut self) {
+        self.reset();
+    }
+
     /// Returns the delay that the source asks for before the next poll; the poller applies its own bounds.
     fn requested_delay(&self) -> Option<Duration> {
         None

@@ -3,7 +3,9 @@
 use super::{
     MqttFeed,
     conditional_get::ConditionalClient,
-    config::{AgentSourcesConfig, REGISTRY_SOURCE_NAME, RemoteSourceConfig, SourceConfig, SourceKind},
+    config::{
+        AgentSourcesConfig, REGISTRY_SOURCE_NAME, RemoteSourceConfig, SourceConfig, SourceKind, default_max_backoff,
+    },
     feed::Feed,
     file_feed::FileFeed,
     http_feed,
@@ -37,6 +39,8 @@ pub(super) struct OpenedSource {
     pub(super) spec: SourceSpec,
     pub(super) feed: Box<dyn Feed>,
     pub(super) poll_interval: Duration,
+    /// Maximum delay between polls that fail.
+    pub(super) max_backoff: Duration,
     pub(super) last_known_good: Option<Arc<LastKnownGoodFile>>,
     /// Whether the source is local, so that startup waits for its first poll without a time limit.
     pub(super) is_local: bool,
@@ -89,6 +93,7 @@ impl SourceOpener<'_> {
             spec,
             feed,
             poll_interval: REGISTRY_POLL_INTERVAL,
+            max_backoff: default_max_backoff().get(),
             is_local: false,
         }
     }
@@ -99,6 +104,7 @@ impl SourceOpener<'_> {
             spec: SourceSpec::local(name, SourceSpec::FILES_KIND),
             feed: Box::new(FileFeed::new(path.to_path_buf())),
             poll_interval: self.config.poll_interval.get(),
+            max_backoff: default_max_backoff().get(),
             last_known_good: None,
             is_local: true,
         }
@@ -114,6 +120,7 @@ impl SourceOpener<'_> {
             spec,
             feed,
             poll_interval: remote.poll_interval.get(),
+            max_backoff: remote.max_backoff.get(),
             is_local: false,
         })
     }

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Delay before the next poll of a feed that is in the middle of a change.
 const SOON_DELAY: Duration = Duration::from_millis(100);
@@ -23,8 +23,6 @@ const LOCAL_DELAY_FACTOR: u32 = 20;
 const REMOTE_DELAY_FACTOR: u32 = 2;
 /// Maximum duration of one poll with all its fetches.
 const POLL_TIMEOUT: Duration = Duration::from_secs(600);
-/// Maximum delay that failures cause.
-const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// How much every delay varies in either direction, as a share of it: gateways that start together do not poll together.
 const POLL_JITTER: f64 = 0.1;
 
@@ -34,12 +32,23 @@ pub(super) struct QueuedPoll {
     pub(super) outcome: oneshot::Sender<IngestOutcome>,
 }
 
+/// Why a wait for the next poll ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PollWait {
+    Due,
+    Refreshed,
+}
+
 /// Polls one feed.
 pub(super) struct Poller {
     pub(super) source_index: usize,
     pub(super) name: Arc<str>,
     pub(super) feed: Box<dyn Feed>,
     pub(super) interval: Duration,
+    /// Maximum delay that failures cause.
+    pub(super) max_backoff: Duration,
+    /// Ends the delay before the next poll.
+    pub(super) refresh: Arc<Notify>,
     /// Whether part names are prefixed with the name of the source.
     pub(super) prefix_parts: bool,
     pub(super) queue: mpsc::Sender<QueuedPoll>,
@@ -48,7 +57,7 @@ pub(super) struct Poller {
 impl Poller {
     /// Polls until the receiver of poll results is dropped.
     pub(super) async fn run(mut self) {
-        let (mut backoff, mut last_error) = (Backoff::new(self.interval, MAX_BACKOFF), None);
+        let (mut backoff, mut last_error) = (Backoff::new(self.interval, self.max_backoff), None);
         loop {
             let began = Instant::now();
             let result = self.poll_once().await;
@@ -84,7 +93,11 @@ impl Poller {
                 }
             };
             let delay_factor = if self.prefix_parts { REMOTE_DELAY_FACTOR } else { LOCAL_DELAY_FACTOR };
-            self.wait_for_next_poll(delay.max(poll_duration * delay_factor), began.elapsed()).await;
+            let wait = self.wait_for_next_poll(delay.max(poll_duration * delay_factor), began.elapsed()).await;
+            if wait == PollWait::Refreshed {
+                backoff.reset();
+                self.call_feed(|feed| feed.refresh());
+            }
         }
     }
 
@@ -110,18 +123,26 @@ impl Poller {
     }
 
     /// Waits for the next poll: for `delay`; or until the feed has an update, and then for up to twice `elapsed`, the
-    /// duration of the last poll and its ingestion.
-    async fn wait_for_next_poll(&mut self, delay: Duration, elapsed: Duration) {
+    /// duration of the last poll and its ingestion; or until an operator wants a poll, which also counts if it was
+    /// during the last one.
+    async fn wait_for_next_poll(&mut self, delay: Duration, elapsed: Duration) -> PollWait {
         let update = AssertUnwindSafe(self.feed.wait_for_update()).catch_unwind();
         let update = async {
             if update.await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
+        let refresh = Arc::clone(&self.refresh);
+        let due = async {
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                // Frequent changes leave time for calls.
+                () = update => tokio::time::sleep((elapsed * 2).min(delay)).await,
+            }
+        };
         tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            // Frequent changes leave time for calls.
-            () = update => tokio::time::sleep((elapsed * 2).min(delay)).await,
+            () = due => PollWait::Due,
+            () = refresh.notified() => PollWait::Refreshed,
         }
     }
 

@@ -42,7 +42,7 @@ impl SourceManager {
         let mut tasks = JoinSet::new();
         let (mut specs, mut files, mut local_indexes) = (Vec::new(), Vec::new(), HashSet::new());
         for (index, opened) in sources.0.into_iter().enumerate() {
-            let OpenedSource { spec, feed, poll_interval, last_known_good: file, is_local } = opened;
+            let OpenedSource { spec, feed, poll_interval, max_backoff, last_known_good: file, is_local } = opened;
             let name = Arc::clone(&spec.name);
             tasks.spawn(
                 Poller {
@@ -50,6 +50,8 @@ impl SourceManager {
                     name,
                     feed,
                     interval: poll_interval,
+                    max_backoff,
+                    refresh: Arc::clone(&spec.refresh),
                     prefix_parts: !is_local,
                     queue: queue.clone(),
                 }

@@ -20,6 +20,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+use tokio::sync::Notify;
 
 /// Maximum number of documents whose warnings are kept for operators.
 const MAX_REPORTED_WARNINGS: usize = 20;
@@ -41,6 +42,8 @@ pub struct SourceSpec {
     pub max_agents: usize,
     /// Whether the gateway is not ready before the source was read once.
     pub is_required: bool,
+    /// Ends the delay before the next poll of the source.
+    pub refresh: Arc<Notify>,
 }
 
 impl SourceSpec {
@@ -58,6 +61,7 @@ impl SourceSpec {
             max_staleness: None,
             max_agents: usize::MAX,
             is_required: true,
+            refresh: Arc::default(),
         }
     }
 
@@ -74,6 +78,7 @@ impl SourceSpec {
             max_staleness: config.max_staleness.map(ConfigDuration::get),
             max_agents: config.max_agents,
             is_required: config.required,
+            refresh: Arc::default(),
         }
     }
 

@@ -73,6 +73,9 @@ const TRIM_HISTORY: &str = "delete from gatepost_history where id = $1 and revis
         select revision, row_number() over newest as place, sum(octet_length(document)) over newest as size
         from gatepost_history where id = $1 window newest as (order by revision desc)) as past
     where place > $2 or (place > 1 and size > $3))";
+/// The oldest entries only: revisions are in the order of time, so that no index of times is needed.
+pub(super) const DELETE_OLD_HISTORY: &str = "delete from gatepost_history where at < $1 and revision in (
+    select revision from gatepost_history order by revision limit 1000)";
 const INSERT_REMOVED: &str = "insert into gatepost_removed (id, revision) values ($1, $2)";
 const DELETE_REMOVED: &str = "delete from gatepost_removed where id = $1";
 const RAISE_FLOOR: &str = "update gatepost_state set floor = coalesce(

@@ -40,6 +40,13 @@ pub trait DocumentStore: fmt::Debug + Send + Sync {
     /// `Overloaded`.
     async fn history(&self, id: &str, limit: usize) -> Result<Vec<HistoryEntry>>;
 
+    /// Deletes the entries of all histories that were made before `limit`, the oldest first and a bounded number at
+    /// once. Returns how many were deleted.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn delete_history_before(&self, limit: OffsetDateTime) -> Result<u64>;
+
     /// Returns the last deletion of this id, unless the id has a document or the deletion was forgotten.
     ///
     /// # Errors

@@ -116,6 +116,13 @@ impl DocumentStore for SqliteDocumentStore {
         .await
     }
 
+    async fn delete_history_before(&self, limit: OffsetDateTime) -> Result<u64> {
+        let limit = document_sql::to_micros(limit);
+        // On the connection of reads, so that no write waits in the queue behind it.
+        let delete = to_sqlite_placeholders(document_sql::DELETE_OLD_HISTORY);
+        self.read(move |connection| connection.execute(&delete, [limit]).map(|count| count as u64)).await
+    }
+
     async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>> {
         let id = id.to_owned();
         self.read(move |connection| select_deleted_id(connection, &id)).await

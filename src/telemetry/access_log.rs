@@ -2,8 +2,11 @@
 //! writes the queued entries, at most a hundred times a second. If the queue is full, entries are dropped and counted:
 //! a slow disk loses entries but delays no call. The configuration names the target of the entries.
 
-use super::{AccessLogEntry, Metrics};
-use crate::values::ConfigPath;
+use super::{
+    AccessLogEntry, Metrics,
+    log_privacy::{LogPrivacy, LoggedAddresses, LoggedCallers},
+};
+use crate::values::{ConfigPath, SecretRef};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     cell::RefCell,
@@ -23,6 +26,14 @@ pub struct AccessLogConfig {
     /// SIGHUP opens again. Default stdout.
     #[schemars(with = "String")]
     pub output: AccessLogTarget,
+    /// How the log names callers: plain, or pseudonym (a keyed hash of the name). Default plain.
+    pub callers: LoggedCallers,
+    /// How the log gives the addresses of clients: full, truncated (to /24, or /48 with IPv6), pseudonym (a keyed hash)
+    /// or omitted. Default full.
+    pub addresses: LoggedAddresses,
+    /// Key of the pseudonyms, at least 16 bytes: gateways with one key give one pseudonym to a caller, and who has the
+    /// key can find the entries of a caller. Default: a random key for each process, which is stored nowhere.
+    pub pseudonym_key: Option<SecretRef>,
 }
 
 /// The target of the access log.
@@ -119,6 +130,7 @@ impl SharedQueue {
 /// The access log: one JSON line per call.
 pub struct AccessLog {
     target: AccessLogTarget,
+    privacy: LogPrivacy,
     shared: Arc<SharedQueue>,
 }
 
@@ -137,8 +149,10 @@ impl AccessLog {
     /// Opens the log and starts its writer thread.
     ///
     /// # Errors
-    /// The file cannot be opened, or the thread cannot be started.
-    pub fn new(target: AccessLogTarget, metrics: Arc<Metrics>) -> Result<Self, String> {
+    /// The file cannot be opened, the key of pseudonyms is not valid, or the thread cannot be started.
+    pub fn new(config: &AccessLogConfig, metrics: Arc<Metrics>) -> Result<Self, String> {
+        let target = config.output.clone();
+        let privacy = LogPrivacy::new(config.callers, config.addresses, config.pseudonym_key.as_ref())?;
         let writer = target
             .open()
             .map_err(|why| format!("output: {} cannot be opened ({why})", String::from(target.clone())))?;
@@ -152,7 +166,7 @@ impl AccessLog {
                 .spawn(|| log_writer.run())
                 .map_err(|why| format!("output: the thread of the access log cannot start ({why})"))?;
         }
-        Ok(Self { target, shared })
+        Ok(Self { target, privacy, shared })
     }
 
     /// Queues one call's entry for writing.
@@ -164,7 +178,7 @@ impl AccessLog {
         let enqueued = ENTRY_BUFFER.try_with(|buffer| {
             let mut buffer = buffer.borrow_mut();
             buffer.clear();
-            entry.write(&mut buffer);
+            entry.write(&mut buffer, &self.privacy);
             self.enqueue(&buffer)
         });
         if !enqueued.unwrap_or(false) {

@@ -1,7 +1,10 @@
 //! Access log entries: the fields of one call, their maximum lengths and their JSON encoding. Query strings are never
 //! logged, and text from a caller or an agent is redacted (R131).
 
-use super::redact;
+use super::{
+    log_privacy::{LogPrivacy, LoggedAddress},
+    redact,
+};
 use crate::{
     fault::{Fault, redact_personal_numbers},
     values::redact_known_secrets,
@@ -95,15 +98,17 @@ impl<'a> AccessLogEntry<'a> {
     }
 
     /// Appends the entry as one JSON line.
-    pub(super) fn write(&self, buffer: &mut Vec<u8>) {
+    pub(super) fn write(&self, buffer: &mut Vec<u8>, privacy: &LogPrivacy) {
         buffer.extend_from_slice(b"{\"time\":\"");
         write_timestamp(self.arrived_at, buffer);
         buffer.extend_from_slice(b"\"");
         let mut members = JsonMemberWriter(buffer);
         // The caller may have chosen the id, and may even have sent its API key as the id.
         members.write_redacted("request_id", self.request_id, MAX_FIELD_LEN);
-        if let Some(peer) = self.peer {
-            members.write_ip_address("peer", peer);
+        match self.peer.and_then(|peer| privacy.logged_address(peer)) {
+            Some(LoggedAddress::Address(peer)) => members.write_ip_address("peer", peer),
+            Some(LoggedAddress::Pseudonym(peer)) => members.write_string("peer", &peer, MAX_FIELD_LEN),
+            None => {}
         }
         members.write_redacted("method", self.method, MAX_FIELD_LEN);
         members.write_redacted("path", self.path, MAX_PATH_LEN);
@@ -111,7 +116,8 @@ impl<'a> AccessLogEntry<'a> {
         members.write_constant("protocol", self.protocol);
         members.write_string("agent", self.agent, MAX_FIELD_LEN);
         members.write_string("operation", self.operation, MAX_FIELD_LEN);
-        members.write_string("caller", self.caller, MAX_FIELD_LEN);
+        let pseudonym = privacy.caller_pseudonym(self.caller);
+        members.write_string("caller", pseudonym.as_deref().unwrap_or(self.caller), MAX_FIELD_LEN);
         members.write_constant("credential", self.credential);
         members.write_number("status", u64::from(self.status));
         let code_without_fault = if self.abort_reason.is_empty() { "ok" } else { "aborted" };

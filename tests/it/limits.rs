@@ -164,6 +164,39 @@ async fn r5_quotas_survive_a_restart() {
     assert_eq!(echo.call_count(), 3);
 }
 
+#[tokio::test]
+async fn r5_quotas_survive_a_kill_within_a_second_or_two() {
+    let echo = Agent::echo().await;
+    let gate = gateway()
+        .agent("echo", &echo)
+        .section("limits:\n  quota: {per_day: 4, per_month: 100}\n  quota_state_file: quotas.json\n")
+        .start()
+        .await;
+    let state_file = gate.folder().join("quotas.json");
+    for count in 1..=3 {
+        invoke_as(&gate, "team-a", "echo").await.expect_ok();
+        let began = Instant::now();
+        let row = format!(",{count}]");
+        eventually("the count is written", async || {
+            std::fs::read_to_string(&state_file)
+                .is_ok_and(|text| text.lines().any(|line| line.contains("key:team-a") && line.contains(&row)))
+        })
+        .await;
+        // One interval of the maintenance, and what a loaded machine adds.
+        assert!(began.elapsed() < Duration::from_secs(3), "count {count} was written after {:?}", began.elapsed());
+    }
+    gate.send_signal(Signal::KILL);
+    let keys = gate.keys.clone();
+    let (folder, mut child) = gate.into_folder_and_child();
+    let restart = tokio::task::spawn_blocking(move || {
+        assert!(!child.wait().unwrap().success());
+        Gateway::spawn(folder, keys, &[], &[])
+    });
+    let gate = restart.await.unwrap();
+    invoke_as(&gate, "team-a", "echo").await.expect_ok();
+    assert_limited(&invoke_as(&gate, "team-a", "echo").await, "day");
+}
+
 /// Sends a call without reading its response.
 async fn start_call(gate: &Gateway, id: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gate.address()).await.unwrap();

@@ -10,7 +10,7 @@ use gatepost::auth::{
 };
 use gatepost::contract::{self, OperationContract};
 use gatepost::limit::CallLimiter;
-use gatepost::telemetry::{AccessLog, Metrics};
+use gatepost::telemetry::{AccessLog, AccessLogConfig, Metrics};
 use gatepost::{app, net};
 use http::{HeaderMap, HeaderValue};
 use serde_json::json;
@@ -56,6 +56,7 @@ impl Fixture {
         };
         let api_key_agent = with_grants("keyed", "api_key");
         let operation = api_key_agent.agent.operations.first().unwrap();
+        let access_log = AccessLogConfig { output: "/dev/null".parse().unwrap(), ..AccessLogConfig::default() };
         let fixture = Self {
             api_key_head: request_head("keyed", &format!("x-api-key: {api_key}")),
             token_head: request_head("signed", &format!("authorization: Bearer {token}")),
@@ -66,7 +67,7 @@ impl Fixture {
                 &contract::DocumentBudget::unlimited(),
             )
             .unwrap(),
-            access_log: AccessLog::new("/dev/null".parse().unwrap(), Arc::clone(&metrics)).unwrap(),
+            access_log: AccessLog::new(&access_log, Arc::clone(&metrics)).unwrap(),
             token_agent: with_grants("signed", "oauth2_bearer"),
             api_key_agent,
             metrics,

@@ -48,6 +48,10 @@ impl AdminState for FakeState {
         self.sources.lock().iter().map(SourceRow::new).collect()
     }
 
+    fn refresh_source(&self, name: &str) -> bool {
+        name == "aidip:r.example"
+    }
+
     fn confirm_agent_loss(&self, name: &str) -> Option<bool> {
         let sources = self.sources.lock();
         let source = sources.iter().find(|source| &*source.name == name)?;

@@ -5,16 +5,20 @@ use crate::{
     net::{FetchClient, FetchLimits, UrlTrust},
     signing::{SignatureAlgorithm, VerificationKey},
     telemetry::{Event, Metrics},
-    values::{ByteSize, ConfigDuration},
+    values::{ByteSize, ConfigDuration, sha256},
 };
 use arc_swap::ArcSwapOption;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::Mutex;
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::{sleep_until, timeout},
+};
 
 const FETCH_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
 
@@ -23,6 +27,16 @@ const MAX_KEYS: usize = 100;
 
 /// Minimum time between two attempts while there are no keys or only stale keys.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a token with an unknown key waits for the time of the next fetch, and with the fetch itself.
+const MAX_KEY_DELAY: Duration = Duration::from_secs(5);
+const MAX_KEY_WAIT: Duration = Duration::from_secs(10);
+
+/// Maximum number of tokens of one issuer that wait for an unknown key.
+const MAX_WAITING_TOKENS: usize = 256;
+
+/// Maximum number of unknown key ids that are remembered.
+const MAX_ABSENT_KEYS: usize = 1_024;
 
 /// Location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +73,8 @@ struct FetchAttempts {
     last: Option<Instant>,
     /// Last attempt caused by an unknown key.
     last_for_unknown_key: Option<Instant>,
+    /// When the last attempt ended.
+    ended: Option<Instant>,
     succeeded: bool,
 }
 
@@ -69,6 +85,10 @@ pub(super) struct JwksCache {
     metrics: Arc<Metrics>,
     keys: ArcSwapOption<FetchedKeys>,
     attempts: Arc<Mutex<FetchAttempts>>,
+    /// Permits of the tokens that wait for an unknown key.
+    waiting_tokens: Semaphore,
+    /// Digests of the key ids that a fetch did not find, and when.
+    absent_keys: parking_lot::Mutex<HashMap<[u8; 32], Instant>>,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +113,24 @@ impl JwksCache {
         let previous = previous.filter(|previous| previous.location == location);
         let keys = ArcSwapOption::new(previous.and_then(|previous| previous.keys.load_full()));
         let attempts = previous.map(|previous| Arc::clone(&previous.attempts)).unwrap_or_default();
-        Self { location, client, metrics, keys, attempts }
+        let waiting_tokens = Semaphore::new(MAX_WAITING_TOKENS);
+        Self { location, client, metrics, keys, attempts, waiting_tokens, absent_keys: parking_lot::Mutex::default() }
+    }
+
+    /// Records that the keys have none with this id.
+    pub(super) fn record_absent_key(&self, key_id: Option<&str>) {
+        let mut absent = self.absent_keys.lock();
+        if absent.len() >= MAX_ABSENT_KEYS {
+            absent.clear();
+        }
+        absent.insert(sha256(key_id.unwrap_or_default().as_bytes()), Instant::now());
+    }
+
+    /// Returns whether a fetch did not find the key id within the last `interval`. A request may judge its token twice,
+    /// and then waits once.
+    pub(super) fn is_known_absent(&self, key_id: Option<&str>, interval: Duration) -> bool {
+        let digest = sha256(key_id.unwrap_or_default().as_bytes());
+        self.absent_keys.lock().get(&digest).is_some_and(|at| at.elapsed() < interval)
     }
 
     pub(super) fn keys(&self) -> Option<Arc<FetchedKeys>> {
@@ -103,7 +140,34 @@ impl JwksCache {
     /// Fetches the keys, joins a fetch in progress, or, soon after an attempt, fetches nothing. Returns whether the
     /// last attempt succeeded.
     pub(super) async fn refresh(self: &Arc<Self>, reason: FetchReason) -> bool {
+        self.refresh_requested_at(reason, Instant::now()).await
+    }
+
+    /// Fetches the keys for a token whose key is unknown, joins a fetch in progress, or waits for the time of the next
+    /// fetch, `interval` after the last one for this reason. So a rotated key is found however often other tokens name
+    /// unknown keys, and those cause one fetch in `interval`. Returns whether the last attempt succeeded; false also
+    /// where too many tokens wait already, or the fetch takes too long.
+    pub(super) async fn refresh_for_unknown_key(self: &Arc<Self>, interval: Duration) -> bool {
+        let Ok(_permit) = self.waiting_tokens.try_acquire() else { return false };
         let requested_at = Instant::now();
+        let refresh = async {
+            let next_fetch = {
+                // Waits for a fetch in progress.
+                let attempts = self.attempts.lock().await;
+                if attempts.ended.is_some_and(|ended| ended >= requested_at) {
+                    return attempts.succeeded;
+                }
+                attempts.last_for_unknown_key.map(|last| last + interval)
+            };
+            if let Some(next_fetch) = next_fetch.filter(|next| *next <= requested_at + MAX_KEY_DELAY) {
+                sleep_until(next_fetch.into()).await;
+            }
+            self.refresh_requested_at(FetchReason::UnknownKey(interval), requested_at).await
+        };
+        timeout(MAX_KEY_WAIT, refresh).await.unwrap_or(false)
+    }
+
+    async fn refresh_requested_at(self: &Arc<Self>, reason: FetchReason, requested_at: Instant) -> bool {
         if let Some(succeeded) =
             self.attempts.try_lock().ok().and_then(|attempts| attempts.recent_outcome(reason, requested_at))
         {
@@ -121,6 +185,7 @@ impl JwksCache {
                 attempts.last_for_unknown_key = attempts.last;
             }
             attempts.succeeded = this.fetch().await;
+            attempts.ended = Some(Instant::now());
             attempts.succeeded
         });
         fetch.await.unwrap_or(false)

@@ -126,9 +126,9 @@ impl TokenIssuer {
         let key_id = jws.header.key_id.as_deref();
         let is_key_known =
             key_id.is_some() && set.keys.iter().any(|key| key.has_key_id() && key.matches(algorithm, key_id));
-        if !is_key_known {
-            let succeeded =
-                self.jwks.refresh(FetchReason::UnknownKey(self.config.min_jwks_refetch_interval.get())).await;
+        let interval = self.config.min_jwks_refetch_interval.get();
+        if !is_key_known && !self.jwks.is_known_absent(key_id, interval) {
+            let succeeded = self.jwks.refresh_for_unknown_key(interval).await;
             if self.jwks.keys().is_some_and(|set| is_signed_by(&set, jws, algorithm)) {
                 return Ok(());
             }
@@ -138,6 +138,7 @@ impl TokenIssuer {
                     self.config.issuer
                 )));
             }
+            self.jwks.record_absent_key(key_id);
         }
         Err(InvalidCredential::new("the token's signature is not valid").into())
     }

@@ -63,7 +63,8 @@ pub struct IssuerConfig {
     /// How often the keys are fetched; 1s to 1d. Default: 10m.
     #[serde(default = "default_jwks_refresh_interval")]
     pub jwks_refresh_interval: ConfigDuration,
-    /// Minimum time between two fetches caused by unknown key ids; 1s to 1h. Default: 30s.
+    /// Minimum time between two fetches caused by unknown key ids; 1s to 1h. A token with such an id waits for the next
+    /// fetch, if that is at most 5s away. Default: 5s.
     #[serde(default = "default_min_jwks_refetch_interval")]
     pub min_jwks_refetch_interval: ConfigDuration,
     /// How long keys are used after the last successful fetch; afterwards calls with a token get 503. At least
@@ -146,7 +147,7 @@ fn default_jwks_refresh_interval() -> ConfigDuration {
 }
 
 fn default_min_jwks_refetch_interval() -> ConfigDuration {
-    ConfigDuration::from_secs(30)
+    ConfigDuration::from_secs(5)
 }
 
 fn default_max_jwks_staleness() -> ConfigDuration {

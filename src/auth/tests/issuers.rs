@@ -101,6 +101,57 @@ async fn many_unknown_keys_cause_one_fetch() {
 }
 
 #[tokio::test]
+async fn r97_a_rotated_key_counts_at_once_although_an_unknown_key_was_just_looked_for() {
+    let issuer = IssuerFixture::new().await;
+    let auth = authorizer_with(issuer.settings(), &json!({"min_jwks_refetch_interval": "1s"}));
+    assert_eq!(status(&auth, &issuer.token(&issuer.claims())).await, 200);
+    let forged = issuer.signer.token(&json!({"kid": "forged"}), &issuer.claims());
+    assert_eq!(status(&auth, &forged).await, 401);
+    let new = TestSigner::new("EdDSA", "two");
+    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), new.jwk()]}));
+    let began = std::time::Instant::now();
+    assert_eq!(status(&auth, &new.token(&json!({}), &issuer.claims())).await, 200);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(issuer.web.request_count("/jwks"), 3);
+}
+
+#[tokio::test]
+async fn r97_a_flood_of_forged_key_ids_causes_one_fetch_and_delays_no_honest_caller() {
+    let issuer = IssuerFixture::new().await;
+    let auth = Arc::new(authorizer_with(issuer.settings(), &json!({"min_jwks_refetch_interval": "5s"})));
+    assert_eq!(status(&auth, &issuer.token(&issuer.claims())).await, 200);
+    issuer.web.set_delayed(true);
+    let flood: Vec<_> = (0..600)
+        .map(|number| {
+            let forged = issuer.signer.token(&json!({"kid": format!("kid-{number}")}), &issuer.claims());
+            let auth = Arc::clone(&auth);
+            tokio::spawn(async move { status(&auth, &forged).await })
+        })
+        .collect();
+    wait_until("the keys are requested", || async { issuer.web.request_count("/jwks") == 2 }).await;
+    for number in 0..5 {
+        let token = issuer.token(&issuer.claims_with("jti", json!(number)));
+        let honest = tokio::time::timeout(Duration::from_millis(500), status(&auth, &token));
+        assert_eq!(honest.await.expect("an honest caller waits for no fetch"), 200);
+    }
+    issuer.web.set_delayed(false);
+    let mut statuses = std::collections::BTreeMap::new();
+    for call in flood {
+        *statuses.entry(call.await.unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(issuer.web.request_count("/jwks"), 2);
+    // Those beyond the bound on waiting tokens are 503, because their keys were not looked for.
+    assert_eq!(statuses, [(401, 256), (503, 344)].into());
+    let fetches_of = |number: u32| {
+        let (auth, forged) =
+            (Arc::clone(&auth), issuer.signer.token(&json!({"kid": number.to_string()}), &issuer.claims()));
+        async move { tokio::time::timeout(Duration::from_millis(300), status(&auth, &forged)).await.is_err() }
+    };
+    assert!(fetches_of(1).await && fetches_of(2).await, "the next fetch is not due");
+    assert_eq!(issuer.web.request_count("/jwks"), 2);
+}
+
+#[tokio::test]
 async fn a_caller_that_disconnects_does_not_cancel_the_fetch() {
     let issuer = IssuerFixture::new().await;
     let auth = issuer.auth();

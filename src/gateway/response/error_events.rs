@@ -1,24 +1,29 @@
-//! Errors that an agent reports within an event stream: `event: error`, and a JSON-RPC response with an error. The stream
-//! passes as it is; the call is recorded as a failure of the agent.
+//! Errors that an agent reports within an event stream: `event: error`, a JSON-RPC response with an error, and data that
+//! would be a failure as a body (R40). The stream passes as it is; the call is recorded as a failure of the agent.
 
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    agent::{DeclaredMembers, MemberScan, reports_failure, scan_members},
+    fault::{Fault, FaultCode},
+};
 use memchr::memmem::Finder;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// Both forms contain this word; most events do not, and are not parsed.
-static ERROR_WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("error"));
-/// Other protocols have members of this name too, and their events are not parsed.
-static JSON_RPC_MEMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"jsonrpc\""));
+/// Every form contains one of these words; most events do not, and are not parsed.
+static FAILURE_WORDS: LazyLock<[Finder<'static>; 3]> =
+    LazyLock::new(|| [Finder::new("error"), Finder::new("fail"), Finder::new("false")]);
 
-/// Returns the failure that one of these events reports. `events` are whole events.
-pub(in crate::gateway) fn find_error_event(events: &[u8]) -> Option<Fault> {
-    ERROR_WORD.find(events)?;
+/// Returns the failure that one of these events reports. `events` are whole events; `declared` are the members of the
+/// operation's output that are data.
+pub(in crate::gateway) fn find_error_event(events: &[u8], declared: DeclaredMembers) -> Option<Fault> {
+    if !FAILURE_WORDS.iter().any(|word| word.find(events).is_some()) {
+        return None;
+    }
     let (mut name, mut data) = (None, Vec::new());
     for line in events.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
-            if let Some(detail) = describe_error(name, &data) {
+            if let Some(detail) = describe_error(name, &data, declared) {
                 let fault = Fault::new(FaultCode::AgentError, "The agent reports an error in its stream");
                 return Some(fault.with_detail(detail));
             }
@@ -38,19 +43,21 @@ fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
-fn describe_error(name: Option<&[u8]>, data: &[u8]) -> Option<String> {
+fn describe_error(name: Option<&[u8]>, data: &[u8], declared: DeclaredMembers) -> Option<String> {
     if name == Some(b"error") {
         return Some(format!("the agent sent an error event, data: {} bytes", data.len()));
     }
-    ERROR_WORD.find(data)?;
-    JSON_RPC_MEMBER.find(data)?;
-    let message: Value = serde_json::from_slice(data).ok()?;
-    let error = message.get("error").filter(|error| error.is_object())?;
-    if message.get("jsonrpc")? != "2.0" {
+    if scan_members(data) != MemberScan::ErrorMember {
         return None;
     }
-    let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
-    Some(format!("the agent sent a JSON-RPC error in its stream, error: {code}"))
+    let message: Map<String, Value> = serde_json::from_slice(data).ok()?;
+    if message.get("jsonrpc").is_some_and(|version| version == "2.0") {
+        let error = message.get("error").filter(|error| error.is_object())?;
+        let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+        return Some(format!("the agent sent a JSON-RPC error in its stream, error: {code}"));
+    }
+    reports_failure(&message, declared)
+        .then(|| format!("the agent reported a failure in its stream, data: {} bytes", data.len()))
 }
 
 #[cfg(test)]
@@ -58,21 +65,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_event_and_a_json_rpc_error_are_failures() {
+    fn r40_an_error_event_a_json_rpc_error_and_a_reported_failure_are_failures() {
         for events in [
             "event: error\ndata: {\"message\":\"boom\"}\n\n",
             "data: a\n\nevent:error\ndata:x\n\ndata: b\n\n",
             "event: error\r\ndata: x\r\n\r\n",
             "id: 1\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32000,\"message\":\"m\"}}\n\n",
+            "data: {\"success\":false,\"message\":\"boom\"}\n\n",
+            "data: {\"n\":1}\n\ndata: {\"status\":\"failed\",\ndata: \"message\":\"boom\"}\n\n",
+            "data: {\"error\":{\"code\":\"x\",\"message\":\"boom\"}}\n\n",
         ] {
-            let fault = find_error_event(events.as_bytes()).unwrap_or_else(|| panic!("{events}"));
+            let fault =
+                find_error_event(events.as_bytes(), DeclaredMembers::default()).unwrap_or_else(|| panic!("{events}"));
             assert_eq!(fault.code(), FaultCode::AgentError);
             assert!(!fault.to_string().contains("boom"), "{fault}");
         }
     }
 
     #[test]
-    fn text_that_mentions_an_error_is_no_failure() {
+    fn r33_text_that_mentions_an_error_is_no_failure() {
         for events in [
             "data: an error occurred\n\n",
             "event: message\ndata: {\"error\":{\"code\":1}}\n\n",
@@ -81,9 +92,14 @@ mod tests {
             "event: errors\ndata: x\n\n",
             ": error\n\n",
             "event: error\ndata: cut off",
+            "data: {\"success\":false,\"score\":0.5}\n\n",
+            "data: {\"text\":\"it failed, an error\"}\n\n",
+            "data: [{\"success\":false}]\n\n",
             "",
         ] {
-            assert!(find_error_event(events.as_bytes()).is_none(), "{events}");
+            assert!(find_error_event(events.as_bytes(), DeclaredMembers::default()).is_none(), "{events}");
         }
+        let declared = DeclaredMembers::of_schema(&serde_json::json!({"properties": {"success": {}}}));
+        assert!(find_error_event(b"data: {\"success\":false}\n\n", declared).is_none());
     }
 }

@@ -16,5 +16,5 @@ pub fn check_event_boundaries(data: &[u8]) {
     }
     passed.extend_from_slice(&splitter.take_rest());
     assert_eq!(passed, stream, "the stream changed");
-    let _ = find_error_event(stream);
+    let _ = find_error_event(stream, crate::agent::DeclaredMembers::default());
 }

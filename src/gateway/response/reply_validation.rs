@@ -44,13 +44,12 @@ impl ReplyValidator<'_> {
         body: &[u8],
         complete: bool,
     ) -> Result<Option<Fault>> {
-        let declares_error = self.admitted.operation().declares_error;
         match classify_response(&AgentResponse {
             status: reply.status,
             headers: &reply.headers,
             body,
             complete,
-            declares_error,
+            declared_members: self.admitted.operation().declared_members,
             credential_sent: reply.credential_sent,
             has_session: self.admitted.session_hash().is_some(),
             error_details: &self.admitted.agent_route().error_details,

@@ -124,7 +124,8 @@ impl Responder<'_, '_> {
         if is_event_stream(&reply.headers) && pump.is_body_sent() {
             match detach_stream(exchange, admitted, &mut head, reply) {
                 Ok(follower) => {
-                    let response = FollowerResponse { exchange, follower, is_original_caller: true };
+                    let original_call = Some(admitted.operation().declared_members);
+                    let response = FollowerResponse { exchange, follower, original_call };
                     return Ok(response.run(head).await);
                 }
                 Err(returned) => reply = *returned,

@@ -78,7 +78,8 @@ impl StreamedResponse<'_, '_> {
                 StreamEvent::Failed(fault) => return self.exchange.end_response(status, fault).await,
             };
             if events.is_some() && !self.exchange.call.has_agent_error() {
-                self.exchange.call.record_agent_error(find_error_event(&bytes));
+                let declared = self.admitted.operation().declared_members;
+                self.exchange.call.record_agent_error(find_error_event(&bytes, declared));
             }
             // A part that is written by half must not be followed by an event.
             self.exchange.call.can_append_event = false;

@@ -3,6 +3,7 @@
 
 use super::event_publishing::publish_events;
 use crate::{
+    agent::DeclaredMembers,
     fault::{Fault, FaultCode},
     gateway::{
         admission::{Admitted, owner_key},
@@ -100,8 +101,8 @@ impl DetachedStream {
 pub(in crate::gateway) struct FollowerResponse<'r, 'a> {
     pub(in crate::gateway) exchange: &'r mut Exchange<'a>,
     pub(in crate::gateway) follower: EventReader,
-    /// Whether this is the original call, whose access-log entry records how the stream ended.
-    pub(in crate::gateway) is_original_caller: bool,
+    /// The output members that are data, for the original call, whose access-log entry records how the stream ended.
+    pub(in crate::gateway) original_call: Option<DeclaredMembers>,
 }
 
 impl FollowerResponse<'_, '_> {
@@ -133,8 +134,8 @@ impl FollowerResponse<'_, '_> {
                 // The follower was too slow.
                 Some(NextEvent::Evicted) => return self.exchange.end_response(status, events_expired()).await,
             };
-            if self.is_original_caller && !self.exchange.call.has_agent_error() {
-                self.exchange.call.record_agent_error(find_error_event(&bytes));
+            if let Some(declared) = self.original_call.filter(|_| !self.exchange.call.has_agent_error()) {
+                self.exchange.call.record_agent_error(find_error_event(&bytes, declared));
             }
             self.exchange.call.stats.bytes_out += bytes.len() as u64;
             // A part that is written by half must not be followed by an event.
@@ -171,7 +172,9 @@ impl FollowerResponse<'_, '_> {
 
     async fn finish(&mut self, status: u16, between_events: bool) -> ServeOutcome {
         self.exchange.call.state = match self.follower.task().outcome() {
-            Some(TaskOutcome::Failed(fault)) if self.is_original_caller => CallState::FailedMidResponse(status, fault),
+            Some(TaskOutcome::Failed(fault)) if self.original_call.is_some() => {
+                CallState::FailedMidResponse(status, fault)
+            }
             _ => CallState::Answered(status),
         };
         self.exchange.call.can_append_event = false;

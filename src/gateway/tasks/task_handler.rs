@@ -89,7 +89,7 @@ async fn respond_with_task_events(
     }
     let mut headers = event_stream_headers(&running);
     add_call_headers(&mut headers, exchange.call, rate_limit_status);
-    let response = FollowerResponse { exchange, follower, is_original_caller: false };
+    let response = FollowerResponse { exchange, follower, original_call: None };
     Ok(response.run(ResponseHead { status: StatusCode::OK, headers }).await)
 }
 

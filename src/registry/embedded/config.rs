@@ -43,6 +43,10 @@ pub struct PublishConfig {
     /// `any_owner`, may publish the id again. 0s to 365d; 0s disables it. Default 30d. As many ids are reserved as there
     /// may be documents; beyond, the one that was deleted first becomes free.
     pub deleted_id_retention: ConfigDuration,
+    /// How long a change of a document stays in the document's history, with the publisher's name; 1s to 3650d, null
+    /// for no bound by time. Default 365d. At most 100 changes and 8MiB of a document are kept.
+    #[serde(default = "default_history_retention")]
+    pub history_retention: Option<ConfigDuration>,
     /// Socket paths that published agents may name with agent+unix, because sockets are on this machine. Default: none.
     pub allowed_sockets: Vec<Glob>,
     /// Whether published agents may be reached over plain http beyond this machine; `agents` must allow this too.
@@ -72,6 +76,11 @@ pub struct PublisherRule {
     pub any_owner: bool,
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the default of an optional setting")]
+fn default_history_retention() -> Option<ConfigDuration> {
+    Some(ConfigDuration::from_secs(365 * 86_400))
+}
+
 fn default_agents() -> Vec<Glob> {
     "*".parse().into_iter().collect()
 }
@@ -89,6 +98,7 @@ impl Default for PublishConfig {
             max_documents_per_publisher: 10_000,
             max_documents: 100_000,
             deleted_id_retention: ConfigDuration::from_secs(30 * 86_400),
+            history_retention: default_history_retention(),
             allowed_sockets: Vec::new(),
             allow_plaintext: false,
         }
@@ -104,6 +114,10 @@ impl PublishConfig {
         }
         if self.deleted_id_retention > ConfigDuration::from_secs(365 * 86_400) {
             problems.push(format!("deleted_id_retention: must be 0s to 365d, not {}", self.deleted_id_retention));
+        }
+        let history_bounds = ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(3_650 * 86_400);
+        if let Some(retention) = self.history_retention.filter(|retention| !history_bounds.contains(retention)) {
+            problems.push(format!("history_retention: must be 1s to 3650d, not {retention}"));
         }
         let mut bounded = |path: &str, value: u32, max: u32| {
             if !(1..=max).contains(&value) {

@@ -31,6 +31,10 @@ use document_writes::ServerLocks;
 use publish_rules::PublishRules;
 use published_feed::RevisionTracker;
 use std::{fmt, sync::Arc};
+use time::OffsetDateTime;
+
+/// Maximum number of statements that delete old changes at a time; the rest waits for the next time.
+const MAX_CLEANUP_BATCHES: usize = 100;
 
 /// The embedded registry.
 pub struct EmbeddedRegistry {
@@ -130,7 +134,8 @@ impl EmbeddedRegistry {
             }
         };
         let changes = if allowed { self.store.history(id.as_str(), max_changes).await? } else { Vec::new() };
-        if changes.is_empty() {
+        // The changes of a document may be older than `history_retention`.
+        if changes.is_empty() && (is_removed || !allowed) {
             return Err(not_found());
         }
         // Before an earlier removal, the document may have been another publisher's.
@@ -148,6 +153,27 @@ impl EmbeddedRegistry {
     pub async fn full_history(&self, id: &AgentId) -> Result<Vec<DocumentRevision>> {
         let history = self.store.history(id.as_str(), store::MAX_HISTORY_CHANGES).await?;
         Ok(history.into_iter().map(DocumentRevision::from).collect())
+    }
+
+    /// Deletes the changes of all documents that are older than `history_retention`, if there are any.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    pub async fn delete_old_history(&self) -> Result<()> {
+        let Some(retention) = self.rules.history_retention() else { return Ok(()) };
+        let limit = OffsetDateTime::now_utc() - retention;
+        let mut deleted = 0;
+        for _ in 0..MAX_CLEANUP_BATCHES {
+            let count = self.store.delete_history_before(limit).await?;
+            deleted += count;
+            if count == 0 {
+                break;
+            }
+        }
+        if deleted > 0 {
+            tracing::info!(changes = deleted, "changes older than registry.history_retention deleted");
+        }
+        Ok(())
     }
 
     /// Returns whether `publisher` may publish at all.

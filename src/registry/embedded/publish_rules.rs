@@ -12,6 +12,7 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
     store::{DeletedId, StoredDocument},
+    values::ConfigDuration,
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::Value;
@@ -180,6 +181,10 @@ impl PublishRules {
 
     pub(super) fn deleted_id_retention(&self) -> Duration {
         self.config.load().deleted_id_retention.get()
+    }
+
+    pub(super) fn history_retention(&self) -> Option<Duration> {
+        self.config.load().history_retention.map(ConfigDuration::get)
     }
 
     pub(super) fn poll_interval(&self) -> Duration {

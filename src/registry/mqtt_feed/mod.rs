@@ -81,6 +81,14 @@ impl Feed for MqttFeed {
     fn reset(&mut self) {
         self.table.discard_report();
     }
+
+    fn refresh(&mut self) {
+        self.reset();
+        // The next poll connects at once, where the subscriber may wait some seconds before it tries again.
+        if self.table.is_disconnected() {
+            self.task = JoinSet::new();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -72,6 +72,11 @@ impl StatusTable {
         self.notify.notify_one();
     }
 
+    /// Whether there is no connection, nor an attempt that has not failed yet.
+    pub(super) fn is_disconnected(&self) -> bool {
+        matches!(self.lock_state().subscription, SubscriptionState::Disconnected(_))
+    }
+
     /// Records that the connection is lost. Known agents stay.
     pub(super) fn record_disconnected(&self, why: String) {
         self.lock_state().subscription = SubscriptionState::Disconnected(why);

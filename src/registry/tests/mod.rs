@@ -91,6 +91,7 @@ fn test_spec(name: &str) -> SourceSpec {
         max_staleness: None,
         max_agents: usize::MAX,
         is_required: true,
+        refresh: Arc::default(),
     }
 }
 

@@ -39,7 +39,14 @@ fn opened_source(name: &str, feed: Box<dyn Feed>, last_known_good: Option<Arc<La
         loss_guard: Some(LossGuardPolicy { threshold: 0.5, confirm_after: Duration::from_secs(60) }),
         ..test_spec(name)
     };
-    OpenedSource { spec, feed, poll_interval: Duration::from_millis(20), last_known_good, is_local: false }
+    OpenedSource {
+        spec,
+        feed,
+        poll_interval: Duration::from_millis(20),
+        max_backoff: Duration::from_secs(300),
+        last_known_good,
+        is_local: false,
+    }
 }
 
 async fn start(fixture: &TestCatalogue, sources: Vec<OpenedSource>) -> SourceManager {
@@ -355,5 +362,71 @@ async fn a_confirmed_loss_is_written_to_disk() {
     tokio::time::advance(Duration::from_secs(10)).await;
     tokio::time::resume();
     eventually("the confirmed loss is stored", || stored_count() == Some(1)).await;
+    drop(manager);
+}
+
+/// A feed that always fails, and counts its polls.
+#[derive(Clone, Default)]
+struct BrokenFeed(Arc<AtomicUsize>);
+
+impl BrokenFeed {
+    fn polls(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait::async_trait]
+impl Feed for BrokenFeed {
+    async fn poll(&mut self) -> PollResult {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        PollResult::failed("broken")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pauses_of_a_broken_source_end_at_max_backoff() {
+    for (max_backoff, polls) in [(Duration::from_secs(60), 50..70), (Duration::from_secs(600), 8..14)] {
+        let feed = BrokenFeed::default();
+        let opened = opened_source("reg", Box::new(feed.clone()), None);
+        let opened = OpenedSource { poll_interval: Duration::from_secs(30), max_backoff, ..opened };
+        let manager = start(&TestCatalogue::new(), vec![opened]).await;
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert!(polls.contains(&feed.polls()), "{} polls in an hour, not {polls:?}", feed.polls());
+        drop(manager);
+    }
+}
+
+#[tokio::test]
+async fn a_refresh_ends_the_pause_of_a_broken_source_and_of_no_other() {
+    let (broken, other, fixture) = (BrokenFeed::default(), BrokenFeed::default(), TestCatalogue::new());
+    let hourly = |name: &str, feed: &BrokenFeed| OpenedSource {
+        poll_interval: Duration::from_secs(3_600),
+        max_backoff: Duration::from_secs(3_600),
+        ..opened_source(name, Box::new(feed.clone()), None)
+    };
+    let manager = start(&fixture, vec![hourly("broken", &broken), hourly("other", &other)]).await;
+    for polls in 2..5 {
+        assert!(fixture.catalogue.refresh_source("broken"));
+        eventually("the source is polled", || broken.polls() == polls).await;
+    }
+    assert!(!fixture.catalogue.refresh_source("unknown"));
+    assert_eq!(other.polls(), 1);
+    fixture.catalogue.refresh_all_sources();
+    eventually("both sources are polled", || (broken.polls(), other.polls()) == (5, 2)).await;
+    drop(manager);
+}
+
+#[tokio::test]
+async fn a_refresh_fetches_although_the_source_declared_its_list_fresh() {
+    let server = ScriptedServer::new(|_| {
+        response("200 OK", "content-type: application/json\r\ncache-control: max-age=600\r\n", &list(1))
+    })
+    .await;
+    let fixture = TestCatalogue::new();
+    let manager = start(&fixture, vec![source("reg", &server.url("/"), None)]).await;
+    fixture.wait_for_agents(&["agent-00"]).await;
+    server.set_script(|_| ok(&list(2)));
+    fixture.catalogue.refresh_source("reg");
+    fixture.wait_for_agents(&["agent-00", "agent-01"]).await;
     drop(manager);
 }

@@ -169,6 +169,14 @@ impl DocumentStore for PostgresDocumentStore {
         Ok(self.pool.with_timeout(query).await?)
     }
 
+    async fn delete_history_before(&self, limit: OffsetDateTime) -> Result<u64> {
+        let query = async {
+            let connection = self.pool.get_migrated().await?;
+            Ok(connection.execute(document_sql::DELETE_OLD_HISTORY, &[&document_sql::to_micros(limit)]).await?)
+        };
+        Ok(self.pool.with_timeout(query).await?)
+    }
+
     async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>> {
         let query = async { Ok(select_deleted_id(&**self.pool.get_migrated().await?, id).await?) };
         Ok(self.pool.with_timeout(query).await?)

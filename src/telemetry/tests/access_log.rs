@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, FaultCode},
-    telemetry::{AccessLog, AccessLogConfig, AccessLogEntry, AccessLogTarget, Metrics},
+    telemetry::{AccessLog, AccessLogConfig, AccessLogEntry, AccessLogTarget, Metrics, log_privacy::LogPrivacy},
 };
 use serde_json::Value;
 use std::{
@@ -20,16 +20,20 @@ fn read_entries(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"))).collect()
 }
 
+fn log_to(path: &Path) -> AccessLogConfig {
+    AccessLogConfig { output: AccessLogTarget::File(path.into()), ..AccessLogConfig::default() }
+}
+
 fn write_entry(entry: &AccessLogEntry<'_>) -> Value {
     let mut line = Vec::new();
-    entry.write(&mut line);
+    entry.write(&mut line, &LogPrivacy::default());
     assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
     serde_json::from_slice(&line).unwrap()
 }
 
 fn open_log(path: &Path) -> (AccessLog, Arc<Metrics>) {
     let metrics = Metrics::new().unwrap();
-    (AccessLog::new(AccessLogTarget::File(path.into()), Arc::clone(&metrics)).unwrap(), metrics)
+    (AccessLog::new(&log_to(path), Arc::clone(&metrics)).unwrap(), metrics)
 }
 
 #[test]
@@ -202,7 +206,7 @@ fn a_blocked_target_fills_the_queue_and_further_entries_are_dropped() {
 #[test]
 fn a_file_that_cannot_be_opened_is_reported_with_its_path() {
     let why =
-        AccessLog::new(AccessLogTarget::File("/nonexistent/access.log".into()), Metrics::new().unwrap()).unwrap_err();
+        AccessLog::new(&log_to(std::path::Path::new("/nonexistent/access.log")), Metrics::new().unwrap()).unwrap_err();
     assert!(why.contains("/nonexistent/access.log"), "{why}");
 }
 

@@ -1,10 +1,13 @@
 //! Forwards the messages of an agent to a caller that reads a stream.
 
 use super::{
-    reply_message::{ReplyPart, ReplyReader, is_error_object},
+    reply_message::{ReplyPart, ReplyReader, reports_failure},
     request_message::ReplyFormat,
 };
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    agent::DeclaredMembers,
+    fault::{Fault, FaultCode},
+};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
@@ -12,8 +15,8 @@ use tokio::sync::mpsc;
 pub(super) struct MessagePump {
     pub(super) reader: ReplyReader,
     pub(super) format: ReplyFormat,
-    /// Whether a member `error` is data of the operation's output.
-    pub(super) declares_error: bool,
+    /// Members that are data of the operation's output.
+    pub(super) declared_members: DeclaredMembers,
     pub(super) chunks: ChunkSender,
 }
 
@@ -29,7 +32,7 @@ impl MessagePump {
                 Ok(ReplyPart::Failure(_, error)) => break send_fault(&self.chunks, agent_failed_fault(&error)).await,
                 Err(fault) => break send_fault(&self.chunks, fault).await,
             };
-            if !self.declares_error && is_error_object(&data) {
+            if reports_failure(&data, self.declared_members) {
                 break send_fault(&self.chunks, agent_failed_fault(&data)).await;
             }
             let chunk = encode_message(self.format, name.as_deref(), &data);

@@ -7,6 +7,7 @@ use super::{
     websocket_connection::{WebSocketConnection, WebSocketEvent},
 };
 use crate::{
+    agent::{self, DeclaredMembers, MemberScan},
     fault::{CallProgress, Fault, FaultCode, Result},
     transport::UpstreamTimeouts,
 };
@@ -207,11 +208,16 @@ fn json_rpc_failure(error: &Value) -> ReplyPart {
 }
 
 /// Whether a part of a stream is a failure; parts of streams are not inspected again later.
-pub(super) fn is_error_object(part: &[u8]) -> bool {
+pub(super) fn reports_failure(part: &[u8], declared: DeclaredMembers) -> bool {
+    if agent::scan_members(part) != MemberScan::ErrorMember {
+        return false;
+    }
     let Ok(members) = serde_json::from_slice::<Map<String, Value>>(part) else {
         return false;
     };
+    // Beside the forms of HTTP, `error` may be the error of a protocol that the framing does not know.
     let has_error =
         members.get("error").is_some_and(|error| error.is_object() || error.as_str().is_some_and(|e| !e.is_empty()));
-    has_error && members.keys().all(|name| ERROR_MEMBERS.contains(&name.as_str()))
+    let is_error_object = has_error && members.keys().all(|name| ERROR_MEMBERS.contains(&name.as_str()));
+    (is_error_object && !declared.has("error")) || agent::reports_failure(&members, declared)
 }

@@ -3,14 +3,18 @@
 use super::{
     close_reason::WebSocketPeer,
     config::{MessageFraming, UpstreamWebSocketConfig, WebSocketOptions},
-    reply_message::{ReplyPart, ReplyReader, is_error_object},
+    reply_message::{ReplyPart, ReplyReader, reports_failure},
     request_message::{ReplyFormat, build_message},
     websocket_connection::{WebSocketConnection, WebSocketLimits},
 };
-use crate::transport::{TimeoutConfig, UpstreamTimeouts};
+use crate::{
+    agent::DeclaredMembers,
+    transport::{TimeoutConfig, UpstreamTimeouts},
+};
 use ::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use futures_util::SinkExt;
+use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_tungstenite::{
@@ -64,9 +68,30 @@ fn r92_an_input_is_written_in_the_agents_framing() {
 
 #[test]
 fn r40_a_failure_in_a_stream_is_distinguished_from_a_result_that_mentions_errors() {
-    assert!(is_error_object(b"{\"error\":{\"message\":\"x\"},\"id\":1}") && is_error_object(b"{\"error\":\"x\"}"));
-    for result in ["{\"error\":null}", "{\"error\":\"x\",\"answer\":1}", "{\"error\":\"\"}", "[1]", "{\"n\":1}", "no"] {
-        assert!(!is_error_object(result.as_bytes()), "{result}");
+    let fails = |part: &str| reports_failure(part.as_bytes(), DeclaredMembers::default());
+    for failure in [
+        "{\"error\":{\"message\":\"x\"},\"id\":1}",
+        "{\"error\":\"x\"}",
+        "{\"success\":false,\"message\":\"x\"}",
+        "{\"status\":\"failed\",\"reason\":\"x\"}",
+        "{\"error\":\"x\",\"data\":{\"n\":1}}",
+    ] {
+        assert!(fails(failure), "{failure}");
+    }
+    for result in [
+        "{\"error\":null}",
+        "{\"error\":\"x\",\"answer\":1}",
+        "{\"error\":\"\"}",
+        "{\"success\":false,\"answer\":1}",
+        "[1]",
+        "{\"n\":1}",
+        "no",
+    ] {
+        assert!(!fails(result), "{result}");
+    }
+    let declared = DeclaredMembers::of_schema(&json!({"properties": {"error": {}, "success": {}}}));
+    for data in ["{\"error\":\"x\"}", "{\"success\":false}"] {
+        assert!(fails(data) && !reports_failure(data.as_bytes(), declared), "{data}");
     }
 }
 

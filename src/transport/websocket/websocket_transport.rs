@@ -4,13 +4,13 @@ use super::{
     close_reason::WebSocketPeer,
     config::{DocumentSelection, WebSocketOptions},
     message_pump::MessagePump,
-    reply_message::{ReplyPart, ReplyReader, is_error_object},
+    reply_message::{ReplyPart, ReplyReader, reports_failure},
     request_message::{self, ReplyFormat},
     upstream_websocket::{UpstreamWebSocket, WebSocketOutcome},
     websocket_connection::{WebSocketConnection, WebSocketIo, WebSocketLimits},
 };
 use crate::{
-    agent::Agent,
+    agent::{Agent, DeclaredMembers},
     fault::{Fault, FaultCode},
     transport::{
         config::{TransportConfig, UpstreamTimeouts},
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 use ::http::{HeaderMap, HeaderValue, StatusCode, header};
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
@@ -42,8 +42,8 @@ pub(in crate::transport) struct WebSocketTransports {
 struct WebSocketTransport {
     target: Arc<HttpTarget>,
     options: WebSocketOptions,
-    /// Operations whose output schema declares a member `error`: there it is data.
-    operations_with_error_output: HashSet<Box<str>>,
+    /// Members that are data of an operation's output, for operations that declare any.
+    declared_members: HashMap<Box<str>, DeclaredMembers>,
 }
 
 impl WebSocketTransports {
@@ -60,12 +60,13 @@ impl TransportKind for WebSocketTransports {
 
     fn build_transport(&self, agent: &Agent, settings: &TransportConfig) -> Result<EndpointTransport, Vec<String>> {
         let target = self.http.build_target(&agent.endpoint, settings)?;
-        let declaring = agent.operations.iter().filter(|operation| operation.declares_error());
-        let operations_with_error_output = declaring.map(|operation| (&*operation.name).into()).collect();
+        let declared =
+            agent.operations.iter().map(|operation| ((&*operation.name).into(), operation.declared_members()));
+        let declared_members = declared.filter(|(_, members)| *members != DeclaredMembers::default()).collect();
         Ok(EndpointTransport::Other(Arc::new(WebSocketTransport {
             target,
             options: WebSocketOptions::from(&settings.websocket),
-            operations_with_error_output,
+            declared_members,
         })))
     }
 }
@@ -168,17 +169,17 @@ impl WebSocketTransport {
         format: ReplyFormat,
         operation: &str,
     ) -> Result<UpstreamReply, Fault> {
-        let declares_error = self.operations_with_error_output.contains(operation);
+        let declared_members = self.declared_members.get(operation).copied().unwrap_or_default();
         let first = match reader.next_part().await? {
             ReplyPart::Failure(status, error) => return Ok(build_reply(status, ReplyFormat::Document, error.into())),
             ReplyPart::End => return Err(no_reply_fault()),
-            ReplyPart::Item(_, part) | ReplyPart::Last(part) if !declares_error && is_error_object(&part) => {
+            ReplyPart::Item(_, part) | ReplyPart::Last(part) if reports_failure(&part, declared_members) => {
                 return Ok(build_reply(StatusCode::OK, ReplyFormat::Document, part.into()));
             }
             first => first,
         };
         let (chunks, body) = mpsc::channel(MAX_QUEUED_CHUNKS);
-        let pump = MessagePump { reader, format, declares_error, chunks };
+        let pump = MessagePump { reader, format, declared_members, chunks };
         tokio::spawn(pump.run(first));
         Ok(build_reply(StatusCode::OK, format, ReplyBody::from_channel(body)))
     }

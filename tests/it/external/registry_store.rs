@@ -305,6 +305,22 @@ async fn r8_the_history_of_a_document_is_bounded() {
 }
 
 #[tokio::test]
+async fn r8_old_changes_are_deleted_by_age() {
+    on_both(async |location| {
+        let store = open(location).await;
+        for number in 0..3 {
+            store.write(put("a", &format!("{{\"n\":{number}}}"))).await.unwrap().into_result().unwrap();
+        }
+        let now = time::OffsetDateTime::now_utc();
+        assert_eq!(store.delete_history_before(now - Duration::from_secs(60)).await.unwrap(), 0);
+        assert_eq!(store.delete_history_before(now + Duration::from_secs(60)).await.unwrap(), 3);
+        assert!(store.history("a", 10).await.unwrap().is_empty());
+        assert!(store.get_document("a").await.unwrap().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn tables_of_a_newer_gateway_are_left_alone() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store.db");

@@ -1,7 +1,7 @@
 //! An agent's response, as far as it was read, and how to treat it.
 
 use super::{super::media_types::media_type_essence, ErrorDetails};
-use crate::fault::Fault;
+use crate::{agent::DeclaredMembers, fault::Fault};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
@@ -17,8 +17,8 @@ pub(in crate::gateway) struct AgentResponse<'a> {
     pub(in crate::gateway) body: &'a [u8],
     /// Whether `body` is the whole body.
     pub(in crate::gateway) complete: bool,
-    /// Whether the operation's output schema declares a property `error`: such a body is a result.
-    pub(in crate::gateway) declares_error: bool,
+    /// Members that the operation's output schema declares: they are data.
+    pub(in crate::gateway) declared_members: DeclaredMembers,
     /// Whether the request carried a credential of the gateway.
     pub(in crate::gateway) credential_sent: bool,
     /// Whether the caller named a session.

@@ -143,6 +143,12 @@ impl ParsedErrorBody {
     }
 }
 
+/// Returns the gateway's code that a body names beside its message (`{"success": false, "code": …, "message": …}`).
+pub(super) fn top_level_code(body: &Map<String, Value>) -> Option<FaultCode> {
+    let names = ["code", "error_code", "errorCode"];
+    names.iter().find_map(|name| body.get(*name)?.as_str()).and_then(parse_code)
+}
+
 /// Parses one of the gateway's codes, in any spelling: `InvalidInput`, `invalid_input`, `INVALID-INPUT`.
 fn parse_code(text: &str) -> Option<FaultCode> {
     let letters =

@@ -4,16 +4,16 @@
 use super::{
     agent_fault::{AgentError, allowed_agent_code},
     agent_response::{AgentResponse, JsonObjectBody, ResponseVerdict, is_json_rpc},
-    error_body::ParsedErrorBody,
+    error_body::{ParsedErrorBody, top_level_code},
     error_details::is_name,
     error_status::fault_from_error_status,
 };
 use crate::{
+    agent::{MemberScan, reports_failure, scan_members},
     fault::{Fault, FaultCode},
     values::{contains_known_secret, redact_known_secrets},
 };
 use http::{HeaderMap, header};
-use memchr::memchr2;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
@@ -89,40 +89,11 @@ fn agent_code(body: &Map<String, Value>) -> Option<String> {
     number.map(Value::to_string).or_else(name)
 }
 
-/// Members that may accompany an error; any other member may be a result.
-const ERROR_COMPANION_MEMBERS: &[&str] = &[
-    "code",
-    "conversation_id",
-    "detail",
-    "details",
-    "error",
-    "error_code",
-    "error_description",
-    "error_type",
-    "message",
-    "ok",
-    "path",
-    "request_id",
-    "requestId",
-    "session_id",
-    "status",
-    "status_code",
-    "statusCode",
-    "success",
-    "task_id",
-    "timestamp",
-    "trace",
-    "traceback",
-    "trace_id",
-    "traceId",
-    "type",
-];
-
 fn find_embedded_error(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) -> ResponseVerdict {
     if !has_json_content_type(response.headers) {
         return ResponseVerdict::Pass;
     }
-    let scan = scan_top_level_members(response.body);
+    let scan = scan_members(response.body);
     if response.complete && scan == MemberScan::Truncated {
         return ResponseVerdict::Fault(Fault::new(FaultCode::AgentError, "The agent's response is incomplete"));
     }
@@ -135,12 +106,13 @@ fn find_embedded_error(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) 
         return if has_error { passed_error() } else { ResponseVerdict::Pass };
     }
     let is_failure =
-        is_langgraph_error(body) || is_graphql_error(body) || (!response.declares_error && is_error_object(body));
+        is_langgraph_error(body) || is_graphql_error(body) || reports_failure(body, response.declared_members);
     if !is_failure {
         return ResponseVerdict::Pass;
     }
     let error = ParsedErrorBody::of_response(response, Some(body));
-    let code = error.code.and_then(allowed_agent_code).unwrap_or(FaultCode::AgentError);
+    let code = error.code.or_else(|| top_level_code(body)).and_then(allowed_agent_code);
+    let code = code.unwrap_or(FaultCode::AgentError);
     let agent_error = AgentError { error: &error, body: Some(body), details: response.error_details };
     ResponseVerdict::Fault(agent_error.build_fault(code))
 }
@@ -150,7 +122,7 @@ fn find_embedded_error(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) 
 pub(in crate::gateway) fn may_embed_error(beginning: &[u8]) -> bool {
     // Only an object has members; an array of objects is a list of results.
     let first = beginning.iter().find(|byte| !byte.is_ascii_whitespace());
-    first.is_none_or(|first| *first == b'{') && scan_top_level_members(beginning) != MemberScan::NoErrorMember
+    first.is_none_or(|first| *first == b'{') && scan_members(beginning) != MemberScan::NoErrorMember
 }
 
 /// Whether the content type is JSON or missing. Event streams are neither.
@@ -181,95 +153,4 @@ fn is_graphql_error(body: &Map<String, Value>) -> bool {
     let has_no_data =
         body.iter().all(|(name, value)| matches!(name.as_str(), "errors" | "extensions") || value.is_null());
     has_errors && has_no_data
-}
-
-/// Whether the body is an error object: a non-empty `error`, and either no member that could be a result or a member
-/// that states that the call failed.
-fn is_error_object(body: &Map<String, Value>) -> bool {
-    let has_error = match body.get("error") {
-        // A numeric code means A2A.
-        Some(Value::Object(error)) => {
-            let text =
-                |name: &str| error.get(name).is_some_and(|value| value.as_str().is_some_and(|text| !text.is_empty()));
-            !error.get("code").is_some_and(Value::is_number) && (text("code") || text("message") || text("type"))
-        }
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Bool(true)) => body.get("message").is_some_and(Value::is_string),
-        _ => false,
-    };
-    let flag = |name: &str| body.get(name).and_then(Value::as_bool);
-    let succeeded = flag("success") == Some(true) || flag("ok") == Some(true);
-    let status = body.get("status").and_then(Value::as_str).unwrap_or_default();
-    let has_failed =
-        flag("success") == Some(false) || flag("ok") == Some(false) || matches!(status, "error" | "failed" | "failure");
-    let has_no_result =
-        || body.iter().all(|(name, value)| ERROR_COMPANION_MEMBERS.contains(&name.as_str()) || value.is_null());
-    has_error && !succeeded && (has_failed || has_no_result())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemberScan {
-    /// Complete, without an error member.
-    NoErrorMember,
-    /// With an error member, or with a name that contains escapes.
-    ErrorMember,
-    /// Ends inside a value.
-    Truncated,
-}
-
-/// Scans the member names of the top level without parsing values. A body that is no object or array has no members.
-fn scan_top_level_members(body: &[u8]) -> MemberScan {
-    let Some(start) = body.iter().position(|b| !b.is_ascii_whitespace()) else {
-        return MemberScan::NoErrorMember;
-    };
-    let mut rest = body.get(start..).unwrap_or_default();
-    if !matches!(rest.first(), Some(b'{' | b'[')) {
-        return MemberScan::NoErrorMember;
-    }
-    let is_object = rest.first() == Some(&b'{');
-    let (mut depth, mut at_name) = (0_usize, false);
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        match byte {
-            b'{' | b'[' => {
-                depth += 1;
-                at_name = is_object && depth == 1;
-            }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 {
-                    return MemberScan::NoErrorMember;
-                }
-            }
-            b',' => at_name = is_object && depth == 1,
-            b'"' => {
-                let Some((text, after)) = split_string(rest) else {
-                    return MemberScan::Truncated;
-                };
-                if std::mem::take(&mut at_name) && is_error_member(text) {
-                    return MemberScan::ErrorMember;
-                }
-                rest = after;
-            }
-            _ => {}
-        }
-    }
-    MemberScan::Truncated
-}
-
-fn is_error_member(name: &[u8]) -> bool {
-    matches!(name, b"error" | b"errors" | b"__error__") || name.contains(&b'\\')
-}
-
-/// Splits `text` after the quote that ends a JSON string.
-fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut at = 0;
-    loop {
-        at += memchr2(b'"', b'\\', text.get(at..)?)?;
-        if text.get(at) == Some(&b'"') {
-            return Some((text.get(..at)?, text.get(at + 1..)?));
-        }
-        // Skips the escaped character, which never ends the string.
-        at += 2;
-    }
 }

@@ -1,7 +1,7 @@
 //! Tables of agent responses and what callers get for them; no response reveals an agent's internals.
 
 use super::*;
-use crate::fault::Fault;
+use crate::{agent::DeclaredMembers, fault::Fault};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ struct ResponseCase {
     headers: HeaderMap,
     body: Vec<u8>,
     complete: bool,
-    declares_error: bool,
+    declared_members: DeclaredMembers,
     credential_sent: bool,
     has_session: bool,
     error_details: ErrorDetails,
@@ -24,7 +24,7 @@ fn response(status: u16, body: impl AsRef<[u8]>) -> ResponseCase {
         headers: HeaderMap::new(),
         body: body.as_ref().to_vec(),
         complete: true,
-        declares_error: false,
+        declared_members: DeclaredMembers::default(),
         credential_sent: true,
         has_session: false,
         error_details: ErrorDetails::default(),
@@ -40,13 +40,13 @@ impl ResponseCase {
 
     fn verdict(&self) -> ResponseVerdict {
         let status = StatusCode::from_u16(self.status).unwrap();
-        let Self { headers, body, complete, declares_error, .. } = self;
+        let Self { headers, body, complete, declared_members, .. } = self;
         classify_response(&AgentResponse {
             status,
             headers,
             body,
             complete: *complete,
-            declares_error: *declares_error,
+            declared_members: *declared_members,
             credential_sent: self.credential_sent,
             has_session: self.has_session,
             error_details: &self.error_details,
@@ -447,6 +447,44 @@ fn r40_other_formats_of_embedded_errors_are_failures() {
 }
 
 #[test]
+fn r40_a_body_that_states_a_failure_is_one_whatever_its_form() {
+    assert_embedded_errors(&[
+        (json!({"success": false}), 502, "AgentError"),
+        (json!({"success": false, "message": "boom"}), 502, "AgentError"),
+        (json!({"success": false, "data": null, "message": "boom"}), 502, "AgentError"),
+        (json!({"success": false, "data": {}, "results": [], "output": "", "reason": "boom"}), 502, "AgentError"),
+        (json!({"success": false, "errors": [{"message": "boom"}]}), 502, "AgentError"),
+        (json!({"success": false, "code": "InvalidInput", "message": "m"}), 400, "InvalidInput"),
+        (json!({"success": false, "error_code": "timeout", "message": "boom"}), 504, "Timeout"),
+        (json!({"success": false, "code": "Unauthorized", "message": "boom"}), 502, "AgentError"),
+        (json!({"ok": false, "detail": "boom"}), 502, "AgentError"),
+        (json!({"status": "failed", "message": "boom"}), 502, "AgentError"),
+        (json!({"status": "failure", "result": null}), 502, "AgentError"),
+        (json!({"status": "error", "message": "boom", "request_id": "r"}), 502, "AgentError"),
+        (json!({"status": "failed", "error": {"code": "Conflict", "message": "m"}}), 409, "Conflict"),
+        (json!({"error": {"message": "boom"}, "data": {"step": 1}}), 502, "AgentError"),
+        (json!({"error": {"code": "InvalidInput"}, "result": [1], "meta": {}}), 400, "InvalidInput"),
+        (json!({"error": "boom", "data": {"rows": 3}}), 502, "AgentError"),
+        (json!({"error": "boom", "result": 3}), 502, "AgentError"),
+        (json!({"error": {"message": "boom"}, "data": null, "count": 0}), 502, "AgentError"),
+    ]);
+}
+
+#[test]
+fn r95_an_ambiguous_response_keeps_its_category() {
+    let body = json!({"error": {"code": "AmbiguousResponse", "message": "Two documents are meant"}});
+    for status in [200, 400, 409, 422] {
+        let fault = assert_fault(&response(status, body.to_string()), 422, "AmbiguousResponse");
+        assert_eq!(fault.message(), "Two documents are meant");
+    }
+    assert_fault(&response(500, body.to_string()), 500, "AgentError");
+    let flat = json!({"success": false, "code": "ambiguous_response", "message": "m"}).to_string();
+    assert_fault(&response(200, flat), 422, "AmbiguousResponse");
+    let coded = json!({"error": {"code": "AmbiguousResponse"}}).to_string();
+    assert_eq!(response(422, coded).fault().message(), "The agent found more than one answer to the request");
+}
+
+#[test]
 fn r33_a_result_that_mentions_an_error_passes() {
     let results = [
         json!({}),
@@ -470,12 +508,39 @@ fn r33_a_result_that_mentions_an_error_passes() {
         json!("error"),
         json!({"__error__": null}),
         json!({"a": "error", "b": "\"error\""}),
+        json!({"success": false, "score": 0.25}),
+        json!({"success": false, "matches": []}),
+        json!({"success": false, "data": {"rows": 3}, "message": "partial"}),
+        json!({"success": "false", "message": "m"}),
+        json!({"success": 0, "message": "m"}),
+        json!({"success": true, "message": "m"}),
+        json!({"success": true, "error": "old API", "data": {"a": 1}}),
+        json!({"ok": false, "valid_until": "2030-01-01"}),
+        json!({"ok": null}),
+        json!({"status": "failed", "job": "build-17", "message": "exit code 1"}),
+        json!({"status": "failed", "task_id": "t-1", "message": "exit code 1"}),
+        json!({"status": "failed", "run_id": "r-1"}),
+        json!({"status": "error", "http": {"code": 503}}),
+        json!({"status": {"state": "failed"}}),
+        json!({"status": "no error"}),
+        json!({"status": "completed", "error": {"message": "a warning"}, "result": [1]}),
+        json!({"error": {"code": 404, "message": "m"}, "data": null}),
+        json!({"error": null, "data": {"a": 1}}),
+        json!({"error": {}, "result": {"a": 1}}),
+        json!({"error": 0.25, "data": [1]}),
+        json!([{"success": false, "message": "m"}]),
+        json!({"result": {"success": false, "message": "m"}}),
     ];
     for body in results {
         response(200, body.to_string()).with_header("content-type", "application/json").assert_passes();
     }
-    let declared = ResponseCase { declares_error: true, ..response(200, "{\"error\":\"a grammar mistake\"}") };
-    declared.assert_passes();
+    let declared_members = DeclaredMembers::of_schema(&json!({"properties": {"error": {}, "success": {}, "ok": {}}}));
+    for body in ["{\"error\":\"a grammar mistake\"}", "{\"success\":false}", "{\"ok\":false,\"message\":\"m\"}"] {
+        response(200, body).fault();
+        ResponseCase { declared_members, ..response(200, body) }.assert_passes();
+    }
+    let undeclared_status = ResponseCase { declared_members, ..response(200, "{\"status\":\"failed\"}") };
+    undeclared_status.fault();
     for (media, body) in [
         ("text/event-stream", "{\"error\":\"x\"}"),
         ("text/plain", "{\"error\":\"x\"}"),
@@ -541,6 +606,8 @@ fn only_the_top_level_decides_whether_a_body_is_buffered() {
         "hello",
         "12",
         "data: {\"error\":1}",
+        "{\"success\":true,\"ok\":null,\"status\":\"completed\",\"a\":{\"success\":false}}",
+        "{\"status\":{\"state\":\"failed\"}}",
     ] {
         assert!(!may_embed_error(clean.as_bytes()), "{clean}");
     }
@@ -549,6 +616,12 @@ fn only_the_top_level_decides_whether_a_body_is_buffered() {
         " {\"a\":[{}],\n\"errors\" : 1}",
         "{\"a\":\"}\",\"__error__\":1}",
         "{\"\\u0065rror\":1}",
+        "{\"success\" : false}",
+        "{\"a\":1,\"ok\":f",
+        "{\"status\":",
+        "{\"status\":\"fai",
+        "{\"status\":\"\\u0066ailed\"}",
+        "{\"status\":\"failed\"}",
         "{\"a\":1,\"error\":{",
     ] {
         assert!(may_embed_error(suspect.as_bytes()), "{suspect}");
@@ -592,7 +665,12 @@ proptest! {
     #[test]
     fn the_scan_agrees_with_a_parser(body in json_object()) {
         let text = body.to_string();
-        let has_error_member = body.as_object().is_some_and(|body| body.keys().any(|name| matches!(name.as_str(), "error" | "errors" | "__error__")));
+        let has_error_member = body.as_object().is_some_and(|body| body.iter().any(|(name, value)| match name.as_str() {
+            "error" | "errors" | "__error__" => true,
+            "success" | "ok" => *value == false,
+            "status" => ["error", "failed", "failure"].iter().any(|status| value == status),
+            _ => false,
+        }));
         let escaped = text.contains('\\');
         prop_assert!(escaped || may_embed_error(text.as_bytes()) == has_error_member, "{}", text);
     }
@@ -603,9 +681,16 @@ fn json_object() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        "[a-z\"\\\\{},\\[\\]:]{0,8}".prop_map(Value::from)
+        "[a-z\"\\\\{},\\[\\]:]{0,8}".prop_map(Value::from),
+        Just(Value::from("failed"))
     ];
-    let name = prop_oneof![Just("error".to_owned()), Just("errors".to_owned()), "[a-z]{0,6}"];
+    let name = prop_oneof![
+        Just("error".to_owned()),
+        Just("errors".to_owned()),
+        Just("ok".to_owned()),
+        Just("status".to_owned()),
+        "[a-z]{0,6}"
+    ];
     leaf.prop_recursive(4, 32, 5, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),

@@ -95,6 +95,32 @@ async fn r3_any_owner_publishers_change_documents_without_becoming_the_owner() {
 }
 
 #[tokio::test]
+async fn r8_changes_older_than_history_retention_are_deleted_and_the_document_stays() {
+    let fixture = open_registry().await;
+    fixture.publish_new(ONE, document("a")).await;
+    fixture.registry.delete_old_history().await.unwrap();
+    assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap().len(), 1, "not old yet");
+    let with_retention = |retention| PublishConfig { history_retention: retention, ..fixture.config.clone() };
+    let policy = || Arc::new(AddressPolicy::new(Vec::new()));
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    fixture.registry.reconfigure(&with_retention(None), policy()).unwrap();
+    fixture.registry.delete_old_history().await.unwrap();
+    assert_eq!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap().len(), 1, "no bound by time");
+    let second = Some(ConfigDuration::from_secs(1));
+    fixture.registry.reconfigure(&with_retention(second), policy()).unwrap();
+    fixture.publish_new(ONE, document("b")).await;
+    fixture.registry.delete_old_history().await.unwrap();
+    assert!(fixture.registry.history(ONE, &id("a"), 10).await.unwrap().is_empty());
+    assert_eq!(fixture.registry.history(ONE, &id("b"), 10).await.unwrap().len(), 1);
+    assert!(fixture.registry.owned_document(ONE, &id("a")).await.unwrap().is_some());
+    assert_eq!(fixture.registry.history(TWO, &id("a"), 10).await.unwrap_err().code(), FaultCode::NotFound);
+    for retention in ["0s", "3651d"] {
+        let config = PublishConfig { history_retention: Some(retention.parse().unwrap()), ..fixture.config.clone() };
+        assert!(config.problems()[0].starts_with("history_retention: "), "{:?}", config.problems());
+    }
+}
+
+#[tokio::test]
 async fn r3_a_new_owner_of_an_id_cannot_read_the_history_before_it() {
     let fixture = open_registry_with(|config| config.deleted_id_retention = ConfigDuration::from_secs(0), &[]).await;
     let writers = async |publisher| {
