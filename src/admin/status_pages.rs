@@ -135,13 +135,17 @@ pub(super) async fn not_found() -> Response {
 
 /// Handles methods that a page does not allow.
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
-    if uri.path().ends_with("/confirm") {
-        let why = format!("Confirming is not possible with {method} (use POST)");
-        return error_response(&Fault::new(FaultCode::MethodNotAllowed, why).with_header("allow", "POST"));
-    }
-    error_response(
-        &Fault::new(FaultCode::MethodNotAllowed, "This page is read-only (use GET)").with_header("allow", "GET, HEAD"),
-    )
+    let path = uri.path();
+    let allow = if path.ends_with("/confirm") || path.ends_with("/refresh") || path == "/pairing" {
+        "POST"
+    } else if path.starts_with("/local/") {
+        "PUT, DELETE"
+    } else {
+        let fault = Fault::new(FaultCode::MethodNotAllowed, "This page is read-only (use GET)");
+        return error_response(&fault.with_header("allow", "GET, HEAD"));
+    };
+    let why = format!("The method {method} is not possible here (use {allow})");
+    error_response(&Fault::new(FaultCode::MethodNotAllowed, why).with_header("allow", allow))
 }
 
 /// Adds the headers that every response has.

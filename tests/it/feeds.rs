@@ -6,6 +6,7 @@ use crate::support::{
     eventually,
     gateway::{Gateway, gateway, send},
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 fn agents_section(registry: &Agent) -> String {
@@ -59,12 +60,54 @@ async fn agents_of_a_registry_stay_while_it_fails_and_over_a_restart() {
 
     *response.lock().unwrap() = json_response(&json!([echo.document("far-0"), echo.document("near")]));
     eventually("the smaller list is withheld", async || registry_row(&gate).await["withheld"] == 11).await;
-    let confirm_url = format!("http://{}/sources/reg/confirm", gate.admin_address);
-    let confirmation = reqwest::Client::builder().no_proxy().build().unwrap().post(confirm_url).send().await.unwrap();
-    assert_eq!(confirmation.status(), 200);
+    assert_eq!(post_admin_page(&gate, "/sources/reg/confirm").await, 200);
     gate.invoke("far-11", &json!({})).await.expect_fault(404, "NotFound");
     let rejected = gate.admin_page("/agents").await.json()["rejected"].clone();
     assert!(rejected[0]["reasons"][0].as_str().unwrap().contains("has precedence"), "{rejected}");
+}
+
+/// Posts to a page of the admin listener; returns the status.
+async fn post_admin_page(gate: &Gateway, path: &str) -> u16 {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    client.post(format!("http://{}{path}", gate.admin_address)).send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn the_pause_of_a_broken_source_ends_by_a_refresh_by_sighup_and_by_a_changed_configuration() {
+    let echo = Agent::echo().await;
+    let broken = http_response("500 Internal Server Error", "text/plain", "boom");
+    let (registry, response) = changeable_agent(broken.clone()).await;
+    let source = format!(
+        "agents:\n  sources:\n    - agents.json\n    - {{kind: aidip, url: '{}', name: reg, required: false, \
+         poll_interval: 1h, max_backoff: 1h, endpoints: ['http://127.0.0.1:*']}}\n",
+        registry.url()
+    );
+    let gate = gateway().agent("near", &echo).section(&source).start().await;
+    let has_failed = async || registry_row(&gate).await["error"].as_str().is_some_and(|why| why.contains("500"));
+    eventually("the poll fails", has_failed).await;
+    let polls = registry.call_count();
+    assert_eq!(post_admin_page(&gate, "/sources/unknown/refresh").await, 404);
+    *response.lock().unwrap() = json_response(&json!([echo.document("far-0")]));
+    assert_eq!(registry.call_count(), polls, "the next poll is in an hour");
+
+    assert_eq!(post_admin_page(&gate, "/sources/reg/refresh").await, 202);
+    eventually("the source is read", async || registry_row(&gate).await["agents"] == 1).await;
+    gate.invoke("far-0", &json!({})).await.expect_ok();
+
+    // No reload begins the polls again: the configuration is not valid.
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &format!("{config}surprise: 1\n"));
+    eventually("the rejection is reported", async || gate.admin_page("/readyz").await.text().contains("surprise"))
+        .await;
+    *response.lock().unwrap() = broken;
+    let polls = registry.call_count();
+    gate.send_signal(Signal::HUP);
+    eventually("SIGHUP polls", async || registry.call_count() > polls).await;
+    eventually("the poll fails", has_failed).await;
+
+    *response.lock().unwrap() = json_response(&json!([echo.document("far-0"), echo.document("far-1")]));
+    gate.write_file("gatepost.yaml", &config.replace("max_backoff: 1h", "max_backoff: 2h"));
+    eventually("a changed configuration polls", async || registry_row(&gate).await["agents"] == 2).await;
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ struct FakeState {
     rejected: Vec<RejectedDocument>,
     sources: Mutex<Vec<SourceHealth>>,
     confirmed: Mutex<Vec<String>>,
+    refreshed: Mutex<Vec<String>>,
 }
 
 impl AdminState for FakeState {
@@ -49,7 +50,11 @@ impl AdminState for FakeState {
     }
 
     fn refresh_source(&self, name: &str) -> bool {
-        name == "aidip:r.example"
+        let is_known = self.sources.lock().iter().any(|source| &*source.name == name);
+        if is_known {
+            self.refreshed.lock().push(name.to_owned());
+        }
+        is_known
     }
 
     fn confirm_agent_loss(&self, name: &str) -> Option<bool> {
@@ -206,6 +211,10 @@ async fn invalid_requests_get_json_errors() {
     let (status, head, _) = admin.request("POST", "/metrics", "localhost").await;
     assert!(status == 405 && head.contains("allow: get"), "{head}");
     assert_eq!(admin.request("DELETE", "/agents", "localhost").await.0, 405);
+    for (path, allow) in [("/pairing", "allow: post"), ("/local/runtime", "allow: put, delete")] {
+        let (status, head, _) = admin.request("GET", path, "localhost").await;
+        assert!(status == 405 && head.contains(allow), "{path}: {head}");
+    }
 }
 
 #[tokio::test]
@@ -378,4 +387,27 @@ async fn an_operator_confirms_a_loss_and_web_pages_are_refused() {
     assert!(admin.state.confirmed.lock().is_empty());
     assert_eq!(post("aidip:r.example", "").await, 200);
     assert_eq!(*admin.state.confirmed.lock(), ["aidip:r.example"]);
+}
+
+#[tokio::test]
+async fn an_operator_refreshes_a_source_and_web_pages_are_refused() {
+    let admin = start_on_loopback(&["a"]).await;
+    *admin.state.sources.lock() = vec![source_health("aidip:r.example", Some(1)), source_health("well", Some(1))];
+    let post = async |name: &str, host: &str, headers: &str| {
+        let head =
+            format!("POST /sources/{name}/refresh HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
+        admin.send(&head).await
+    };
+    for headers in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+        assert_eq!(post("well", "localhost", headers).await.0, 403, "{headers}");
+    }
+    assert_eq!(post("well", "evil.example", "").await.0, 403);
+    let (status, _, body) = post("unknown", "localhost", "").await;
+    assert!(status == 404 && body.contains("GET /sources lists them"), "{status}: {body}");
+    let (status, head, _) = admin.request("GET", "/sources/well/refresh", "localhost").await;
+    assert!(status == 405 && head.contains("allow: post"), "{head}");
+    assert!(admin.state.refreshed.lock().is_empty());
+    let (status, _, body) = post("aidip:r.example", "localhost", "").await;
+    assert_eq!((status, body.as_str()), (202, "{\"polling\":true}"));
+    assert_eq!(*admin.state.refreshed.lock(), ["aidip:r.example"]);
 }
