@@ -58,10 +58,12 @@ async fn r12_anonymous_callers_need_an_explicit_grant() {
         json!({"grants": [{"callers": ["anon*", "*:*"], "groups": ["*"], "agents": ["*"]}]}),
     ] {
         let auth = try_build(config.clone(), access).unwrap();
+        assert!(!auth.grants_anonymous_discovery());
         let (status, ..) = visible_refusal(call(&auth, &none, None, Some(&open)).await);
         assert_eq!(status, 401);
     }
     let auth = try_build(config, json!({"grants": [{"callers": ["anonymous"], "agents": ["*"]}]})).unwrap();
+    assert!(auth.grants_anonymous_discovery());
     let caller = call(&auth, &none, None, Some(&open)).await.unwrap();
     assert_eq!((&*caller.id, caller.method), (ANONYMOUS, AuthenticationMethod::Anonymous));
     for kind in ["api_key", "oauth2_bearer", "mtls"] {

@@ -141,6 +141,7 @@ fn r32_the_mode_decides_between_refusing_and_reporting() {
     assert!(enforced.check_input(&valid, &CheckWork::NONE).unwrap().is_empty());
     let fault = enforced.check_input(&invalid, &CheckWork::NONE).unwrap_err();
     assert_eq!((fault.http_status(), fault.violations()[0].pointer.as_str()), (400, "/a"));
+    assert!(enforced.enforces_output());
     let fault = enforced.check_output(&invalid, &CheckWork::NONE).unwrap_err();
     assert_eq!(
         (fault.http_status(), fault.violations().len()),
@@ -156,7 +157,9 @@ fn r32_the_mode_decides_between_refusing_and_reporting() {
         ),
         (1, 1)
     );
+    assert!(!reported.enforces_output());
     let off = contract_with(ContractMode::Off, ContractMode::Off);
+    assert!(!off.enforces_output());
     assert!(
         off.check_input(&invalid, &CheckWork::NONE).unwrap().is_empty() && off.input.is_none() && off.output.is_none()
     );
