@@ -1,11 +1,14 @@
 //! Observability: health, the admin page of agents, and one access-log entry for each call.
 
-use crate::support::{
-    agent::{Agent, Step},
-    certs::CertificateAuthority,
-    eventually,
-    gateway::{gateway, send, translator_document},
-    gateway_response::send_raw,
+use crate::{
+    directory::{PUBLISHERS, publish},
+    support::{
+        agent::{Agent, Step, http_response},
+        certs::CertificateAuthority,
+        eventually,
+        gateway::{gateway, send, translator_document},
+        gateway_response::send_raw,
+    },
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -131,6 +134,81 @@ async fn r131_a_call_has_one_access_log_entry_without_secrets() {
     for secret_text in [key.as_str(), secret, token, "c2lnbmF0dXJl", "in-the-query", "text=hi"] {
         assert!(!text.contains(secret_text), "'{secret_text}' is logged: {text}");
     }
+}
+
+/// Calls of a person that succeed, fail, are refused and are limited, and what the gateway then logged and counted.
+async fn records_of_a_person(settings: &str) -> (Vec<Value>, String) {
+    let echo = Agent::echo().await;
+    let failing = Agent::with_steps(http_response("500 Internal Server Error", "application/json", "{}")).await;
+    let build = gateway()
+        .agent("echo", &echo)
+        .agent("failing", &failing)
+        .document(translator_document(&echo))
+        .caller("alice-person", &[])
+        .section(&format!("access_log:\n  output: access.log\n{settings}"))
+        .section("limits:\n  quota: {per_day: 5}\n")
+        .section("tasks: {}\n");
+    std::fs::write(build.folder().join("log-key"), "0123456789abcdef\n").unwrap();
+    let gate = build.start().await;
+    let call = async |id: &str, prefer: &str| {
+        let request =
+            gate.request("POST", &format!("/agents/{id}/invoke")).header("x-api-key", gate.key("alice-person"));
+        send(request.header("prefer", prefer).json(&json!({"n": 1}))).await.status
+    };
+    let statuses = [
+        call("echo", "x=1").await,
+        call("failing", "x=1").await,
+        call("agent-12345", "x=1").await,
+        call("unknown", "x=1").await,
+        call("echo", "respond-async").await,
+        call("echo", "x=1").await,
+        call("echo", "x=1").await,
+        call("echo", "x=1").await,
+    ];
+    assert_eq!(statuses[..5], [200, 500, 400, 404, 202]);
+    assert_eq!(statuses[7], 429);
+    let list = send(gate.request("GET", "/agents").header("x-api-key", gate.key("alice-person"))).await;
+    assert!(list.status == 200 || list.status == 429, "{}", list.status);
+    let lines = gate.access_log(9).await;
+    let records = gate.read_file("access.log") + &gate.stderr() + &gate.admin_page("/metrics").await.text();
+    (lines, records)
+}
+
+#[tokio::test]
+async fn r8_r101_with_pseudonyms_the_logs_and_metrics_of_a_gateway_name_no_caller() {
+    let (lines, records) = records_of_a_person("").await;
+    assert!(records.contains("alice-person"), "the test finds names");
+    assert!(lines.iter().all(|line| line["peer"] == "127.0.0.1"), "{lines:?}");
+
+    let settings = "  callers: pseudonym\n  addresses: pseudonym\n  pseudonym_key: file:log-key\n";
+    let (lines, records) = records_of_a_person(settings).await;
+    assert!(!records.contains("alice-person"), "{records}");
+    // printf key:alice-person | openssl dgst -sha256 -hmac 0123456789abcdef, and so for 127.0.0.1
+    for line in &lines {
+        assert_eq!(line["caller"], "pseudonym:87d7bfbd785bb5c9", "{line}");
+        assert_eq!(line["peer"], "pseudonym:74f62cbb4502f682", "{line}");
+    }
+    let (lines, records) = records_of_a_person("  callers: pseudonym\n  addresses: omitted\n").await;
+    assert!(!records.contains("alice-person"), "{records}");
+    assert!(lines.iter().all(|line| line.get("peer").is_none()), "{lines:?}");
+    assert_ne!(
+        lines[0]["caller"], "pseudonym:87d7bfbd785bb5c9",
+        "without a key in the configuration the process has its own"
+    );
+    let (lines, _) = records_of_a_person("  addresses: truncated\n").await;
+    assert!(lines.iter().all(|line| line["peer"] == "127.0.0.0"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn r101_the_log_names_publishers_and_no_other_caller() {
+    let echo = Agent::echo().await;
+    let gate = gateway().section(PUBLISHERS).caller("reader", &[]).start().await;
+    assert_eq!(publish(&gate, "team-a", &echo.document("echo")).await.status, 201);
+    let call = gate.request("POST", "/agents/echo/invoke").header("x-api-key", gate.key("reader"));
+    send(call.json(&json!({}))).await.expect_ok();
+    assert_eq!(gate.access_log(2).await[1]["caller"], "key:reader");
+    let log = gate.stderr();
+    assert!(log.contains("key:team-a") && !log.contains("reader"), "{log}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `docs/threat-model.md` is true: every line of its tables of inputs names tests, and they exist.
+//! `docs/threat-model.md` and `docs/data-handling.md` are true: every line of their tables names tests, and they exist.
 
 use crate::requirements::all_tests;
 use std::path::Path;
@@ -25,30 +25,58 @@ fn rows_with_tests(document: &str) -> Vec<Vec<&str>> {
     rows
 }
 
-#[test]
-fn every_input_of_the_threat_model_names_tests_that_exist() {
+/// Returns what is wrong with the tables of a page: rows with an empty cell, or without tests that exist.
+fn find_violations(page: &str, min_rows: usize) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let document = std::fs::read_to_string(root.join("docs/threat-model.md")).unwrap();
+    let document = std::fs::read_to_string(root.join(page)).unwrap();
     let tests = all_tests();
     let rows = rows_with_tests(&document);
-    assert!(rows.len() > 40, "{} rows", rows.len());
+    assert!(rows.len() >= min_rows, "{} rows", rows.len());
     let mut violations = Vec::new();
     for row in rows {
-        let [input, cost, bound, named] = row[..] else {
+        let [subject, first, second, named] = row[..] else {
             violations.push(format!("{} cells instead of 4: {row:?}", row.len()));
             continue;
         };
-        if [input, cost, bound].contains(&"") {
+        if [subject, first, second].contains(&"") {
             violations.push(format!("an empty cell: {row:?}"));
         }
         let named: Vec<&str> = named.split('`').skip(1).step_by(2).collect();
         if named.is_empty() {
-            violations.push(format!("no test: {input}"));
+            violations.push(format!("no test: {subject}"));
         }
         let missing = named.iter().filter(|test| !tests.contains(**test));
-        violations.extend(missing.map(|test| format!("{input}: the test {test} does not exist")));
+        violations.extend(missing.map(|test| format!("{subject}: the test {test} does not exist")));
     }
+    violations
+}
+
+#[test]
+fn every_input_of_the_threat_model_names_tests_that_exist() {
+    let violations = find_violations("docs/threat-model.md", 40);
     assert!(violations.is_empty(), "{violations:#?}");
+}
+
+#[test]
+fn r101_r102_the_page_about_data_names_tests_and_settings_that_exist() {
+    let violations = find_violations("docs/data-handling.md", 20);
+    assert!(violations.is_empty(), "{violations:#?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/data-handling.md")).unwrap();
+    let config = std::fs::read_to_string(root.join("config/full.yaml")).unwrap();
+    let tests = all_tests();
+    let code: Vec<&str> = page.split("```").step_by(2).flat_map(|text| text.split('`').skip(1).step_by(2)).collect();
+    let is_name = |text: &str, more: char| {
+        text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == more)
+    };
+    for text in code {
+        if text.contains('.') && is_name(text, '.') {
+            let absent = text.split('.').find(|key| !config.contains(&format!("{key}:")));
+            assert!(absent.is_none(), "{text}: the setting {absent:?} does not exist");
+        } else if text.matches('_').count() > 2 && is_name(text, '_') {
+            assert!(tests.contains(text), "the test {text} does not exist");
+        }
+    }
 }
 
 #[test]

@@ -88,8 +88,10 @@ impl GatewayBuilder {
         let folder = self.folder.path().to_owned();
         std::fs::write(folder.join("agents.json"), serde_json::to_vec(&self.documents).unwrap()).unwrap();
         let (listeners, access) = (&self.listeners, &self.access);
-        let mut config =
-            format!("{listeners}{access}admin:\n  address: 127.0.0.1:0\naccess_log:\n  output: access.log\n");
+        let mut config = format!("{listeners}{access}admin:\n  address: 127.0.0.1:0\n");
+        if !self.sections.iter().any(|section| section.starts_with("access_log:")) {
+            config.push_str("access_log:\n  output: access.log\n");
+        }
         config.push_str("auth:\n  api_keys:\n    files: [keys.jsonl]\n");
         if !self.sections.iter().any(|section| section.starts_with("network:")) {
             config.push_str("network:\n  allowed_addresses: [127.0.0.0/8]\n  allowed_sockets: ['/*']\n");
