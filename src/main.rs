@@ -1,14 +1,13 @@
 //! The command line: arguments and subcommands.
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::{Parser, Subcommand};
-use gatepost::{app, auth, cli, config, demo};
+use gatepost::{app, cli, config, demo};
 use std::{
     io::{ErrorKind, Write as _},
     path::PathBuf,
     process::ExitCode,
 };
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -55,7 +54,7 @@ enum Command {
     /// Manage API keys
     Key {
         #[command(subcommand)]
-        command: KeyCommand,
+        command: cli::KeyCommand,
     },
     /// Manage the documents of the built-in registry
     Registry {
@@ -95,34 +94,6 @@ enum RegistryCommand {
     },
 }
 
-#[derive(Subcommand)]
-enum KeyCommand {
-    /// Create a key, print it once, and append its hash to the first configured key file
-    New(NewKeyArgs),
-}
-
-#[derive(clap::Args)]
-struct NewKeyArgs {
-    /// Configuration file that names the key file and the pepper [default: gatepost.yaml unless --file is given]
-    #[arg(short, long)]
-    config: Option<PathBuf>,
-    /// Key file to append to instead of the configured one; without --config, the key has no pepper
-    #[arg(long)]
-    file: Option<PathBuf>,
-    /// Caller of the key; grants refer to it as key:NAME
-    #[arg(long)]
-    caller: String,
-    /// Group of the caller; may be repeated
-    #[arg(long)]
-    group: Vec<String>,
-    /// Tier of the caller
-    #[arg(long)]
-    tier: Option<String>,
-    /// Expiry, as an RFC 3339 date-time
-    #[arg(long)]
-    expires: Option<String>,
-}
-
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     app::init_crypto_and_logging(if matches!(command, Command::Run { .. }) {
@@ -157,7 +128,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Schema => print_line(&format!("{:#}", config::json_schema())),
         Command::Demo => run_demo(),
-        Command::Key { command: KeyCommand::New(new) } => create_key(new),
+        Command::Key { command } => cli::manage_keys(command),
         Command::Registry { command } => match command {
             RegistryCommand::Export { config, folder } => cli::export(&config, &folder),
             RegistryCommand::Import { config, folder, owner } => cli::import(&config, &folder, owner.as_deref()),
@@ -182,25 +153,4 @@ fn print_line(text: &str) -> anyhow::Result<()> {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),
         _ => Ok(()),
     }
-}
-
-fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
-    let (file, pepper) = match (args.file, args.config) {
-        (Some(file), None) => (file, None),
-        (file, config) => {
-            let (configured, pepper) =
-                app::load_key_file_and_pepper(&config.unwrap_or_else(|| "gatepost.yaml".into()))?;
-            (file.or(configured).context("auth.api_keys.files is empty (name a file there, or use --file)")?, pepper)
-        }
-    };
-    let parse_time = |text: String| {
-        OffsetDateTime::parse(&text, &Rfc3339)
-            .map_err(|_| anyhow!("--expires {text:?} is not a date-time (write it as 2030-01-31T00:00:00Z)"))
-    };
-    let expires = args.expires.map(parse_time).transpose()?;
-    let key = auth::NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
-    let (secret, line) = auth::generate_api_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
-    auth::append_api_key(&file, &line).map_err(|why| anyhow!(why))?;
-    eprintln!("API key of {} (not shown again; its hash is in {}):", key.caller, file.display());
-    writeln!(std::io::stdout(), "{}", secret.expose()).context("the key cannot be printed (create another one)")
 }

@@ -21,9 +21,10 @@ pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
+    auth::StoredApiKey,
     config::{self, LoadedConfig},
     http_server, telemetry,
-    values::Secret,
+    values::{Secret, SecretRef},
 };
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
@@ -149,21 +150,35 @@ fn check_log_folder(log: &telemetry::AccessLogTarget) -> Option<String> {
     Some(format!("access_log.output: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
 }
 
-/// Returns the file to which `gatepost key new` appends, if one is configured, and the pepper for the hash.
-///
-/// # Errors
-/// The configuration cannot be read, or has no section for API keys.
-pub fn load_key_file_and_pepper(config: &Path) -> anyhow::Result<(Option<PathBuf>, Option<Secret>)> {
-    let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?;
-    let keys = loaded.config.auth.api_keys.as_ref();
-    let keys = keys.with_context(|| {
-        format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())
-    })?;
-    let pepper = keys
-        .pepper
-        .as_ref()
-        .map(|pepper| pepper.load())
-        .transpose()
-        .map_err(|why| anyhow!("auth.api_keys.pepper: {why}"))?;
-    Ok((keys.files.first().map(|file| file.to_path_buf()), pepper))
+/// The API keys of a configuration.
+pub struct ConfiguredKeys {
+    /// Key files. `gatepost key new` appends to the first.
+    pub files: Vec<PathBuf>,
+    /// Keys in the configuration itself, which commands do not change.
+    pub keys: Vec<StoredApiKey>,
+    pepper: Option<SecretRef>,
+}
+
+impl ConfiguredKeys {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// The configuration cannot be read, or has no section for API keys.
+    pub fn read(config: &Path) -> anyhow::Result<Self> {
+        let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?;
+        let keys = loaded.config.auth.api_keys.with_context(|| {
+            format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())
+        })?;
+        let files = keys.files.iter().map(|file| file.to_path_buf()).collect();
+        Ok(Self { files, keys: keys.keys, pepper: keys.pepper })
+    }
+
+    /// Loads the pepper of the hashes, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be loaded.
+    pub fn load_pepper(&self) -> anyhow::Result<Option<Secret>> {
+        let pepper = self.pepper.as_ref().map(|pepper| pepper.load()).transpose();
+        pepper.map_err(|why| anyhow!("auth.api_keys.pepper: {why}"))
+    }
 }

@@ -22,7 +22,10 @@ mod grants;
 mod header_name;
 mod mtls;
 
-pub use api_keys::{NewApiKey, append_api_key, generate_api_key};
+pub use api_keys::{
+    ApiKeyListing, ApiKeyState, KeyRotation, NewApiKey, append_api_key, disable_api_keys, generate_api_key,
+    list_api_keys, rotate_api_key,
+};
 pub use authorizer::Authorizer;
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings};
 pub use build_context::AuthServices;

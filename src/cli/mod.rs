@@ -1,10 +1,12 @@
-//! Commands that run without a gateway: export, import and history of the registry, and resolution and calls of agents
-//! by name. The registry commands access the store directly, also while gateways use it.
+//! Commands that run without a gateway: API keys, export, import and history of the registry, and resolution and calls of
+//! agents by name. The registry commands access the store directly, also while gateways use it.
 
 mod call_command;
+mod key_commands;
 mod resolve_command;
 
 pub use call_command::{CallArgs, call};
+pub use key_commands::{KeyCommand, manage_keys};
 pub use resolve_command::{ResolveArgs, resolve};
 
 use crate::{

@@ -4,6 +4,7 @@
 
 mod adversity;
 mod agents;
+mod api_key_commands;
 #[path = "../attacks/mod.rs"]
 mod attacks;
 mod browser_safety;

@@ -109,21 +109,32 @@ impl Authenticator for ApiKeyAuthenticator {
         let Some(value) = presented.headers.get(&self.header) else {
             return AuthenticationResult::NotPresented.into();
         };
-        let refuse = || InvalidCredential::new("the API key is not valid").into();
+        let refuse = || invalid_key().into();
         let Some((prefix, key)) = value.to_str().ok().and_then(split_key) else {
             return refuse();
         };
         let hash = self.hasher.hash(key);
-        let valid_caller = |table: &ApiKeyTable| {
+        let mut withdrawal = None;
+        let mut valid_caller = |table: &ApiKeyTable| {
             let entry = table.find(prefix);
             let expected_hash = entry.map_or(&[0; 32], |entry| &entry.hash);
             let is_equal = constant_time::verify_slices_are_equal(expected_hash, &hash).is_ok();
-            entry.filter(|entry| is_equal && entry.is_valid_at(unix_now())).map(|entry| Arc::clone(&entry.caller))
+            let entry = entry.filter(|_| is_equal)?;
+            if !entry.is_valid_at(unix_now()) {
+                withdrawal = Some(if entry.is_disabled() { "is disabled" } else { "has expired" });
+                return None;
+            }
+            Some(Arc::clone(&entry.caller))
         };
         // An empty table needs no constant-time comparison: whether the configuration has keys is not a secret.
-        let configured = Some(&self.configured).filter(|table| table.len() > 0).and_then(valid_caller);
+        let configured = Some(&self.configured).filter(|table| table.len() > 0).and_then(&mut valid_caller);
         let caller = configured.or_else(|| self.files.files.iter().find_map(|file| valid_caller(&file.table.load())));
-        caller.map_or_else(refuse, |caller| AuthenticationResult::Authenticated(caller).into())
+        match (caller, withdrawal) {
+            (Some(caller), _) => AuthenticationResult::Authenticated(caller).into(),
+            // The log has the reason, and the caller the response for every other invalid key.
+            (None, Some(reason)) => invalid_key().with_detail(withdrawal_detail(&prefix, reason)).into(),
+            (None, None) => refuse(),
+        }
     }
 
     fn maintain(&self) -> BoxFuture<'_, ()> {
@@ -131,6 +142,16 @@ impl Authenticator for ApiKeyAuthenticator {
         // The runtime reports a panic; the keys in force stay.
         Box::pin(async move { drop(tokio::task::spawn_blocking(move || files.reload_if_changed()).await) })
     }
+}
+
+fn invalid_key() -> InvalidCredential {
+    InvalidCredential::new("the API key is not valid")
+}
+
+/// Says why a key that was valid is refused. The prefix identifies the key and is public.
+#[cold]
+fn withdrawal_detail(prefix: &[u8], reason: &str) -> String {
+    format!("the key with the prefix {} {reason}", String::from_utf8_lossy(prefix))
 }
 
 /// Returns whether HTTP defines the header for another purpose.

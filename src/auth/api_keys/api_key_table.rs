@@ -30,6 +30,10 @@ impl ApiKeyEntry {
     pub(super) fn is_valid_at(&self, now: i64) -> bool {
         now < self.expires_at
     }
+
+    pub(super) fn is_disabled(&self) -> bool {
+        self.expires_at == i64::MIN
+    }
 }
 
 /// The keys of one file or of the configuration.

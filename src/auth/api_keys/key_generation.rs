@@ -6,12 +6,6 @@ use crate::{
     values::{Secret, encode_hex},
 };
 use aws_lc_rs::rand;
-use std::{
-    fs::OpenOptions,
-    io::{Read, Seek, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -40,43 +34,24 @@ pub fn generate_api_key(key: &NewApiKey, pepper: Option<&Secret>) -> Result<(Sec
     }
     let prefix = random_alphanumeric(PREFIX_LENGTH)?;
     let text = format!("gp_{prefix}_{}", random_alphanumeric(SECRET_LENGTH)?);
-    let format_time = |at: OffsetDateTime| {
-        at.replace_nanosecond(0)
-            .unwrap_or(at)
-            .format(&Rfc3339)
-            .map_err(|why| format!("the time cannot be formatted ({why})"))
-    };
     let stored = StoredApiKey {
         hash: encode_hex(&KeyHasher::new(pepper).hash(&text)),
         prefix,
         caller: key.caller.clone(),
         groups: key.groups.clone(),
         tier: key.tier.clone(),
-        expires: key.expires.map(format_time).transpose()?,
+        expires: key.expires.map(format_key_time).transpose()?,
         disabled: false,
-        created: Some(format_time(OffsetDateTime::now_utc())?),
+        created: Some(format_key_time(OffsetDateTime::now_utc())?),
     };
     let line = serde_json::to_string(&stored).map_err(|why| format!("the key cannot be serialized ({why})"))?;
     Ok((Secret::new(text), line))
 }
 
-/// Appends a line to an API key file; a new file is readable by its owner only.
-///
-/// # Errors
-/// The file cannot be written completely.
-pub fn append_api_key(path: &Path, line: &str) -> Result<(), String> {
-    let write_error = |why: std::io::Error| format!("{} cannot be written ({why})", path.display());
-    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
-    let mut file = file.map_err(write_error)?;
-    // One write with O_APPEND, so that concurrent commands do not interleave their lines. A file that was edited by
-    // hand may lack the final line feed.
-    let mut last = [b'\n'];
-    if file.seek(SeekFrom::End(-1)).is_ok() {
-        file.read_exact(&mut last).map_err(write_error)?;
-    }
-    let separator = if last == [b'\n'] { "" } else { "\n" };
-    file.write_all(format!("{separator}{line}\n").as_bytes()).map_err(write_error)?;
-    file.sync_all().map_err(write_error)
+/// Returns a time as key files have it: in RFC 3339, without fractions of a second.
+pub(super) fn format_key_time(at: OffsetDateTime) -> Result<String, String> {
+    let at = at.replace_nanosecond(0).unwrap_or(at);
+    at.format(&Rfc3339).map_err(|why| format!("the time cannot be formatted ({why})"))
 }
 
 /// Returns random letters and digits, evenly distributed: bytes beyond the last multiple of 62 are discarded.

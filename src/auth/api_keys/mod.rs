@@ -1,9 +1,13 @@
-//! API keys: the authenticator, the table of stored keys, key files, and the generation of new keys.
+//! API keys: the authenticator, the table of stored keys, key files, and the commands that create and change keys.
 
 mod api_key_authenticator;
 mod api_key_file;
 mod api_key_table;
+mod key_file_edits;
 mod key_generation;
 
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
-pub use key_generation::{NewApiKey, append_api_key, generate_api_key};
+pub use key_file_edits::{
+    ApiKeyListing, ApiKeyState, KeyRotation, append_api_key, disable_api_keys, list_api_keys, rotate_api_key,
+};
+pub use key_generation::{NewApiKey, generate_api_key};

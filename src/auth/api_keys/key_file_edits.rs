@@ -1,0 +1,248 @@
+//! Changes of key files by commands: keys are added, disabled and rotated. A changed file is replaced as a whole, so that a gateway never
+//! reads half of it; lines that are not concerned stay as they are. A lock keeps commands apart.
+
+use super::key_generation::{NewApiKey, format_key_time, generate_api_key};
+use crate::{auth::config::StoredApiKey, values::Secret};
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+    path::Path,
+    time::Duration,
+};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// Maximum size of a file, as for the gateway that reads it.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Whether a stored key is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiKeyState {
+    /// Accepted.
+    Valid,
+    /// Refused, because its time has passed.
+    Expired,
+    /// Refused, because an operator disabled it.
+    Disabled,
+    /// Refused, because `expires` is not a date-time.
+    Invalid,
+}
+
+impl ApiKeyState {
+    /// Returns the state of a key at a time.
+    pub fn of(key: &StoredApiKey, now: OffsetDateTime) -> Self {
+        if key.disabled {
+            return Self::Disabled;
+        }
+        match key.expires.as_deref().map(|text| OffsetDateTime::parse(text, &Rfc3339)) {
+            None => Self::Valid,
+            Some(Ok(at)) if now < at => Self::Valid,
+            Some(Ok(_)) => Self::Expired,
+            Some(Err(_)) => Self::Invalid,
+        }
+    }
+}
+
+/// How a key is rotated.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRotation {
+    /// How long the previous key stays valid, unless it expires before.
+    pub overlap: Duration,
+    /// When the new key expires.
+    pub expires: Option<OffsetDateTime>,
+}
+
+/// The keys of a file.
+#[derive(Debug, Default)]
+pub struct ApiKeyListing {
+    /// The keys in the order of the file.
+    pub keys: Vec<StoredApiKey>,
+    /// Numbers of the lines that are no keys, from 1.
+    pub invalid_lines: Vec<usize>,
+}
+
+/// What happens to a line of a key file.
+enum LineEdit {
+    Keep,
+    Change,
+    ChangeAndAdd(String),
+}
+
+/// Reads the keys of a file.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn list_api_keys(path: &Path) -> Result<ApiKeyListing, String> {
+    let file = File::open(path).map_err(|why| read_error(path, &why))?;
+    let text = read_text(path, &file)?;
+    let mut listing = ApiKeyListing::default();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        match serde_json::from_str(line.trim()) {
+            Ok(key) => listing.keys.push(key),
+            Err(_) => listing.invalid_lines.push(at + 1),
+        }
+    }
+    Ok(listing)
+}
+
+/// Disables the keys that `is_selected` selects; returns how many were enabled before.
+///
+/// # Errors
+/// The file cannot be read or replaced; it is unchanged then.
+pub fn disable_api_keys(path: &Path, is_selected: impl Fn(&StoredApiKey) -> bool) -> Result<usize, String> {
+    edit_keys(path, |key| {
+        if key.disabled || !is_selected(key) {
+            return Ok(LineEdit::Keep);
+        }
+        key.disabled = true;
+        Ok(LineEdit::Change)
+    })
+}
+
+/// Replaces the key with a prefix by a new one of the same caller, groups and tier. The previous key stays valid for a
+/// while. Returns the new key, or `None` if the file has no such key.
+///
+/// # Errors
+/// The previous key is not valid, or the file cannot be read or replaced; it is unchanged then.
+pub fn rotate_api_key(
+    path: &Path,
+    prefix: &str,
+    rotation: &KeyRotation,
+    pepper: Option<&Secret>,
+) -> Result<Option<Secret>, String> {
+    let (now, mut new_key) = (OffsetDateTime::now_utc(), None);
+    edit_keys(path, |key| {
+        if key.prefix != prefix {
+            return Ok(LineEdit::Keep);
+        }
+        if ApiKeyState::of(key, now) != ApiKeyState::Valid {
+            return Err(format!("the key {prefix} is disabled or has expired (create one with gatepost key new)"));
+        }
+        let attributes = NewApiKey {
+            caller: key.caller.clone(),
+            groups: key.groups.clone(),
+            tier: key.tier.clone(),
+            expires: rotation.expires,
+        };
+        let (secret, line) = generate_api_key(&attributes, pepper)?;
+        new_key = Some(secret);
+        let overlap_end = now.checked_add(rotation.overlap.try_into().unwrap_or(time::Duration::MAX));
+        let previous_end = key.expires.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+        let is_earlier = |end: &OffsetDateTime| previous_end.is_none_or(|previous| *end < previous);
+        if let Some(end) = overlap_end.filter(is_earlier) {
+            key.expires = Some(format_key_time(end)?);
+        }
+        Ok(LineEdit::ChangeAndAdd(line))
+    })?;
+    Ok(new_key)
+}
+
+/// Appends a line to an API key file; a new file is readable by its owner only.
+///
+/// # Errors
+/// The file cannot be written completely.
+pub fn append_api_key(path: &Path, line: &str) -> Result<(), String> {
+    let write_error = |why: std::io::Error| write_error(path, &why);
+    // Locked, so that no other command replaces the file meanwhile; one write, because gateways read it without a lock.
+    let mut file = open_locked(path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
+    // A file that was edited by hand may lack the final line feed.
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(-1)).is_ok() {
+        file.read_exact(&mut last).map_err(write_error)?;
+    }
+    let separator = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{separator}{line}\n").as_bytes()).map_err(write_error)?;
+    file.sync_all().map_err(write_error)
+}
+
+/// Applies `edit` to each key of a file, and replaces the file if a key changed. Returns the number of changed keys.
+fn edit_keys(
+    path: &Path,
+    mut edit: impl FnMut(&mut StoredApiKey) -> Result<LineEdit, String>,
+) -> Result<usize, String> {
+    let locked = open_locked(path, OpenOptions::new().read(true).write(true))?;
+    let text = read_text(path, &locked)?;
+    let (mut rewritten, mut added, mut changed) = (String::with_capacity(text.len() + 512), String::new(), 0);
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end();
+        let Ok(mut key) = serde_json::from_str::<StoredApiKey>(content.trim_start()) else {
+            rewritten.push_str(line);
+            continue;
+        };
+        match edit(&mut key)? {
+            LineEdit::Keep => {
+                rewritten.push_str(line);
+                continue;
+            }
+            LineEdit::Change => {}
+            LineEdit::ChangeAndAdd(new) => added = format!("{added}{new}\n"),
+        }
+        changed += 1;
+        rewritten.push_str(&serde_json::to_string(&key).map_err(|why| format!("a key cannot be serialized ({why})"))?);
+        rewritten.push_str(line.get(content.len()..).unwrap_or_default());
+    }
+    if changed > 0 {
+        let separator = if rewritten.ends_with('\n') || added.is_empty() { "" } else { "\n" };
+        let rewritten = [&*rewritten, separator, &added].concat();
+        replace(path, &locked, &rewritten).map_err(|why| write_error(path, &why))?;
+    }
+    Ok(changed)
+}
+
+/// Opens a file and locks it for this command. A file that another command replaced meanwhile is opened again.
+fn open_locked(path: &Path, options: &OpenOptions) -> Result<File, String> {
+    loop {
+        let file = options.open(path).map_err(|why| write_error(path, &why))?;
+        file.lock().map_err(|why| write_error(path, &why))?;
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let locked = file.metadata().map(identity).map_err(|why| write_error(path, &why))?;
+        if fs::metadata(path).map(identity).is_ok_and(|current| current == locked) {
+            return Ok(file);
+        }
+    }
+}
+
+fn read_text(path: &Path, file: &File) -> Result<String, String> {
+    let metadata = file.metadata().map_err(|why| read_error(path, &why))?;
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+        return Err(format!("{} must be a file of at most 1GiB", path.display()));
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|why| read_error(path, &why))?;
+    Ok(text)
+}
+
+/// Replaces a file atomically. The owner and the permissions stay, because the gateway may run as another user; others
+/// never get rights. Behind a symbolic link, the target is replaced.
+fn replace(path: &Path, previous: &File, text: &str) -> io::Result<()> {
+    let path = path.canonicalize()?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".editing");
+    let temporary = path.with_file_name(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        let (metadata, own) = (previous.metadata()?, file.metadata()?);
+        if (metadata.uid(), metadata.gid()) != (own.uid(), own.gid()) {
+            fchown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
+        }
+        file.set_permissions(Permissions::from_mode(metadata.mode() & 0o770))?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    // A command that was killed may have left its file; the lock shows that none is at work.
+    match fs::remove_file(&temporary) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        _ => {}
+    }
+    write().inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+fn read_error(path: &Path, why: &io::Error) -> String {
+    format!("{} cannot be read ({why})", path.display())
+}
+
+fn write_error(path: &Path, why: &io::Error) -> String {
+    format!("{} cannot be written ({why})", path.display())
+}
