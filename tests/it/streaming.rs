@@ -6,7 +6,7 @@ use crate::support::{
     certs::CertificateAuthority,
     eventually,
     gateway::{Gateway, gateway, send},
-    gateway_response::read_response,
+    gateway_response::{read_response, send_raw},
     servers::{self, EchoServer, tls_listener_section},
 };
 use serde_json::{Value, json};
@@ -290,11 +290,19 @@ async fn large_bodies_stream_both_ways_in_bounded_memory() {
     assert_eq!((&lines[1]["bytes_in"], &lines[2]["bytes_out"]), (&json!(UP), &json!(DOWN)));
     // Above max_streamed_body_size the declared length is refused before the agent is called.
     let calls = agent.call_count();
-    let oversized = gate
-        .post("/agents/bulk/invoke")
-        .header("content-type", "application/octet-stream")
-        .header("content-length", 65 << 20);
-    assert!(oversized.body(Vec::new()).send().await.is_err() || agent.call_count() == calls);
+    let oversized = format!(
+        "POST /agents/bulk/invoke HTTP/1.1\r\nHost: x\r\nX-API-Key: {}\r\nContent-Type: application/octet-stream\r\n\
+         Content-Length: {}\r\n\r\nx",
+        gate.key("team-a"),
+        65 << 20
+    );
+    let response =
+        send_raw(gate.address(), oversized.as_bytes()).await.expect("the declared length suffices for an answer");
+    response.expect_fault(413, "PayloadTooLarge");
+    assert_eq!(agent.call_count(), calls);
+    let within = oversized.replace(&(65 << 20).to_string(), "1");
+    assert_eq!(send_raw(gate.address(), within.as_bytes()).await.unwrap().status, 200, "the size alone was the reason");
+    assert_eq!(agent.call_count(), calls + 1);
 }
 
 #[tokio::test]
