@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    mqtt_bridge::merge_instruction,
     transport::{HeaderMutations, RequestBody, UpstreamReply},
 };
 use bytes::Bytes;
@@ -36,7 +35,8 @@ pub(super) struct Subrequest<'a> {
     pub(super) operation: Option<&'a str>,
     /// The input: one JSON value, not a batch.
     pub(super) input: Bytes,
-    /// The instruction to the agent in words; inserted into the input if the agent's transport has no field for it.
+    /// The instruction to the agent in words; a member of the input if the agent's transport has no field for it and its
+    /// schema accepts one.
     pub(super) instruction: Option<&'a str>,
     /// The deadline, if it is earlier than the agent's own.
     pub(super) deadline: Option<Instant>,
@@ -131,7 +131,10 @@ impl SubrequestSender<'_> {
         let is_object_or_string = matches!(input.trim_ascii_start().first(), Some(b'{' | b'"'));
         let is_separate = is_object_or_string && authorized.route().upstream.accepts_instructions();
         let (merged_instruction, instruction) = if is_separate { (None, instruction) } else { (instruction, None) };
-        let source = InputSource::Complete(merge_instruction(input, merged_instruction));
+        let source = match merged_instruction {
+            Some(instruction) => InputSource::Instructed { input, instruction },
+            None => InputSource::Complete(input),
+        };
         let checked = admission.check_input(call, authorized, source).await?;
         if matches!(checked.input, CallInput::Batch(_)) {
             return Err(Fault::new(FaultCode::InvalidInput, "A batch is not accepted here (send one input)"));

@@ -2,20 +2,24 @@
 //! last will belongs to one connection, and reconnects whenever the connection ends. Its task ids outlive connections.
 
 use super::{
-    AgentInvoker, StatusDetails,
+    AgentInvoker,
     agent_connection::AgentConnection,
     agent_health,
     agent_session::{AgentSession, AgentSessionEnd},
     config::ResolvedBridgeConfig,
     deduplication::RecentTaskIds,
+    exposure::Exposure,
     mqtt_topic, payload,
     task_envelope::TaskValidator,
+    task_id_file::{FinishedTask, Retention, TaskIdFile},
+    task_runner::FinishedTaskIds,
 };
 use crate::{
     mqtt_client::{ConnectOptions, WillMessage},
     values::{Backoff, encode_hex, jittered},
 };
 use aws_lc_rs::hmac;
+use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
@@ -26,6 +30,8 @@ const MIN_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(15);
 /// How much the delay varies in either direction, as a share of it.
 const RECONNECT_JITTER: f64 = 0.5;
+/// Pause between two attempts to open the file of task ids that another process has open.
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// An attempt and its connection that lasted at least this long reset the delay to the shortest one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -37,8 +43,8 @@ pub struct AgentPresence {
     pub bridge: Arc<ResolvedBridgeConfig>,
     /// Calls the agent.
     pub invoker: Arc<dyn AgentInvoker>,
-    /// Details for the status. `None`, or a dropped sender, withdraws the agent.
-    pub details: watch::Receiver<Option<Arc<StatusDetails>>>,
+    /// Whether the agent is offered. A dropped sender is the same as [`Exposure::Suspended`].
+    pub exposure: watch::Receiver<Exposure>,
     /// Time that running tasks have to finish after the agent is withdrawn.
     pub drain_timeout: watch::Receiver<Duration>,
 }
@@ -47,14 +53,18 @@ impl AgentPresence {
     /// Keeps the agent on the broker until it is withdrawn; then announces the withdrawal and finishes running tasks
     /// (R119).
     pub async fn run(mut self) {
+        let mut withdrawn = self.exposure.clone();
+        let (finished_ids, known_ids) = tokio::select! {
+            opened = self.open_finished_ids() => opened,
+            () = wait_for_withdrawal(&mut withdrawn) => return,
+        };
         let (config, agent) = (&self.bridge.config, self.agent.clone());
-        let recent_ids =
-            RecentTaskIds::new(config.max_deduplication_ids.get() as usize, config.deduplication_ttl.get());
+        let mut recent_ids = RecentTaskIds::new(config.max_deduplication_ids.get() as usize, config.id_ttl());
+        recent_ids.restore(known_ids, std::time::Instant::now());
+        let validator = TaskValidator::new(&agent, recent_ids, config.final_destinations.clone());
         let (health, _probe) = agent_health::spawn_health_probe(&self.invoker, &agent);
-        let mut session =
-            AgentSession::new(TaskValidator::new(&agent, recent_ids), &self.bridge, &self.invoker, health);
+        let mut session = AgentSession::new(validator, &self.bridge, &self.invoker, health, finished_ids);
         let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
-        let mut withdrawn = self.details.clone();
         while self.is_exposed() {
             let started = Instant::now();
             let connection = tokio::select! {
@@ -62,7 +72,7 @@ impl AgentPresence {
                 () = wait_for_withdrawal(&mut withdrawn) => break,
             };
             let reason = match connection {
-                Ok(connection) => match session.run(connection, &mut self.details, &self.drain_timeout).await {
+                Ok(connection) => match session.run(connection, &mut self.exposure, &self.drain_timeout).await {
                     AgentSessionEnd::Withdrawn => break,
                     AgentSessionEnd::Disconnected(reason) => reason,
                 },
@@ -86,12 +96,40 @@ impl AgentPresence {
             && let Ok(connection) = self.connect_anonymously().await
         {
             let drain_timeout = *self.drain_timeout.borrow();
-            session.drain_on(connection, drain_timeout).await;
+            session.drain_on(connection, &self.exposure, drain_timeout).await;
         }
     }
 
     fn is_exposed(&self) -> bool {
-        self.details.borrow().is_some() && self.details.has_changed().is_ok()
+        self.exposure.borrow().is_exposed() && self.exposure.has_changed().is_ok()
+    }
+
+    /// Opens the file with the ids of finished tasks, and returns the ids in it. Waits while another process serves the
+    /// agent, such as the previous one of a listener handover: the broker would deliver that process's unfinished tasks
+    /// to the next connection.
+    async fn open_finished_ids(&self) -> (FinishedTaskIds, Vec<FinishedTask>) {
+        let config = &self.bridge.config;
+        let Some(folder) = &config.state_folder else { return (None, Vec::new()) };
+        let retention = Retention { max_ids: config.max_deduplication_ids.get() as usize, ttl: config.id_ttl() };
+        let mut is_first_attempt = true;
+        loop {
+            let (folder, name) = (folder.clone(), self.client_id());
+            let opened = tokio::task::spawn_blocking(move || TaskIdFile::open(&folder, &name, retention)).await;
+            match opened.map_err(std::io::Error::other).flatten() {
+                Ok(Some((file, ids))) => return (Some(Arc::new(Mutex::new(file))), ids),
+                Ok(None) if is_first_attempt => {
+                    tracing::info!(agent = self.agent, "agent is not offered yet: another process serves it");
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let (agent, folder) = (&self.agent, config.state_folder.as_deref());
+                    tracing::warn!(agent, ?folder, %error, "ids of finished tasks are not stored: a task may run again after a restart (see mqtt_bridge.state_folder)");
+                    return (None, Vec::new());
+                }
+            }
+            is_first_attempt = false;
+            tokio::time::sleep(LOCK_RETRY_DELAY).await;
+        }
     }
 
     /// Connects with a last will that announces the agent as unavailable (R118).
@@ -101,7 +139,12 @@ impl AgentPresence {
             topic: mqtt_topic::status_topic(&self.agent),
             payload: payload::status_payload(&self.agent, None).into(),
         };
-        let options = ConnectOptions { will: Some(will), client_id: Some(self.client_id()), ..options };
+        let options = ConnectOptions {
+            will: Some(will),
+            client_id: Some(self.client_id()),
+            session_expiry: self.bridge.config.persistent_session(),
+            ..options
+        };
         AgentConnection::open(&options).await
     }
 
@@ -111,8 +154,8 @@ impl AgentPresence {
         AgentConnection::open(&options).await
     }
 
-    /// Derives the MQTT client id from the key. The id is stable, so that a gateway that takes over ends the connection
-    /// of its predecessor and no task is executed by both. Without the key it cannot be guessed.
+    /// Derives the MQTT client id from the key. The id is stable, so that a restarted gateway finds its session, and a
+    /// gateway that takes over ends the connection of its predecessor. Without the key it cannot be guessed.
     fn client_id(&self) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.bridge.key.expose().as_bytes());
         let tag = hmac::sign(&key, format!("{} {}", self.bridge.address.base_url(), self.agent).as_bytes());
@@ -121,7 +164,7 @@ impl AgentPresence {
 }
 
 /// Resolves when the agent is withdrawn.
-async fn wait_for_withdrawal(details: &mut watch::Receiver<Option<Arc<StatusDetails>>>) {
+async fn wait_for_withdrawal(exposure: &mut watch::Receiver<Exposure>) {
     // A dropped sender also withdraws the agent.
-    let _ = details.wait_for(Option::is_none).await;
+    let _ = exposure.wait_for(|exposure| !exposure.is_exposed()).await;
 }

@@ -1,12 +1,16 @@
 //! Configuration of the MQTT bridge: the brokers, and the agents that are exposed on them.
 
+use super::mqtt_topic::is_topic_filter;
 use crate::{
     mqtt_client::{BrokerAddress, BrokerSettings},
-    values::{ConfigDuration, Glob, Secret, SecretRef},
+    values::{ConfigDuration, ConfigPath, Glob, Secret, SecretRef},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::num::{NonZeroU16, NonZeroU32};
+use std::{
+    num::{NonZeroU16, NonZeroU32},
+    time::Duration,
+};
 
 /// An MQTT broker on which agents of the gateway are exposed as agents of the 2389 protocol. When several gateways
 /// expose an agent on a broker, one of them serves it: the last to connect takes it over.
@@ -34,7 +38,21 @@ pub struct MqttBridgeConfig {
     /// Maximum number of queued tasks of one agent; further tasks get an error. Default: 64.
     #[serde(default = "default_max_queued")]
     pub max_queued: u16,
-    /// How long the id of a task is remembered to discard duplicates; 1s to 7d. Default: 1h.
+    /// How long the broker keeps tasks for an agent while the gateway is not connected, such as during a restart; whole
+    /// seconds, 0s to 7d. With 0s it keeps none. Brokers with MQTT 3.1.1 have a setting of their own. Default: 1h.
+    #[serde(default = "default_session_expiry")]
+    pub session_expiry: ConfigDuration,
+    /// Folder for the ids of tasks that are done, so that a restart repeats none of them. The processes of one machine
+    /// share it; one of them serves an agent at a time. Null for none. Default: gatepost.state/mqtt_bridge.
+    #[serde(default = "default_state_folder")]
+    pub state_folder: Option<ConfigPath>,
+    /// Topic filters (with + and #) of the final destinations that a task may name in its last `next`, besides inputs of
+    /// agents and conversations. The protocol's own topics and those of the broker ($…) are never permitted. Default:
+    /// ['#'], every other topic.
+    #[serde(default = "default_final_destinations")]
+    pub final_destinations: Vec<String>,
+    /// How long the id of a task is remembered to discard duplicates; 1s to 7d, and at least `session_expiry`.
+    /// Default: 1h.
     #[serde(default = "default_deduplication_ttl")]
     pub deduplication_ttl: ConfigDuration,
     /// Maximum number of remembered ids of each agent; the oldest are forgotten first; 1 to 1000000. Default: 10000.
@@ -52,6 +70,18 @@ fn default_max_concurrency() -> NonZeroU16 {
 
 fn default_max_queued() -> u16 {
     64
+}
+
+fn default_session_expiry() -> ConfigDuration {
+    ConfigDuration::from_secs(3_600)
+}
+
+fn default_state_folder() -> Option<ConfigPath> {
+    "gatepost.state/mqtt_bridge".parse().ok()
+}
+
+fn default_final_destinations() -> Vec<String> {
+    vec!["#".to_owned()]
 }
 
 fn default_deduplication_ttl() -> ConfigDuration {
@@ -79,7 +109,25 @@ impl MqttBridgeConfig {
         if !(ConfigDuration::from_secs(1)..=ConfigDuration::from_secs(7 * 86_400)).contains(&self.deduplication_ttl) {
             problems.push(format!("deduplication_ttl: must be 1s to 7d, not {}", self.deduplication_ttl));
         }
+        let expiry = self.session_expiry.get();
+        if expiry > Duration::from_secs(7 * 86_400) || expiry.subsec_nanos() > 0 {
+            problems.push(format!("session_expiry: must be 0s to 7d in whole seconds, not {}", self.session_expiry));
+        }
+        let invalid = self.final_destinations.iter().enumerate().filter(|(_, filter)| !is_topic_filter(filter));
+        problems.extend(invalid.map(|(index, _)| {
+            format!("final_destinations[{index}]: is not a topic filter (write results/#, or '#' for every topic)")
+        }));
         problems
+    }
+
+    /// Returns how long the broker keeps a session; `None` where each connection has a session of its own.
+    pub(super) fn persistent_session(&self) -> Option<Duration> {
+        Some(self.session_expiry.get()).filter(|expiry| !expiry.is_zero())
+    }
+
+    /// Returns how long ids of tasks are remembered: at least as long as the broker may deliver a task again.
+    pub(super) fn id_ttl(&self) -> Duration {
+        self.deduplication_ttl.get().max(self.session_expiry.get())
     }
 }
 

@@ -20,6 +20,13 @@ impl RecentTaskIds {
         Self { capacity, ttl, ids: HashSet::new(), order: VecDeque::new() }
     }
 
+    /// Records ids of tasks that finished this long before `now`, oldest first.
+    pub(super) fn restore(&mut self, finished: impl IntoIterator<Item = (Uuid, Duration)>, now: Instant) {
+        for (id, age) in finished {
+            self.insert_if_new(id, now.checked_sub(age).unwrap_or(now));
+        }
+    }
+
     /// Records `id` and returns whether it is new.
     pub(super) fn insert_if_new(&mut self, id: Uuid, now: Instant) -> bool {
         while let Some((received_at, oldest)) = self.order.front()
@@ -53,6 +60,18 @@ mod tests {
         assert!(recent_ids.insert_if_new(id, start));
         assert!(!recent_ids.insert_if_new(id, start + Duration::from_secs(59)));
         assert!(recent_ids.insert_if_new(id, start + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn r125_restored_ids_expire_when_they_would_have_without_the_restart() {
+        let (mut recent_ids, now) = (RecentTaskIds::new(10, Duration::from_secs(60)), Instant::now());
+        let (older, newer) = (Uuid::new_v4(), Uuid::new_v4());
+        recent_ids.restore([(older, Duration::from_secs(50)), (newer, Duration::ZERO)], now);
+        assert!(!recent_ids.insert_if_new(older, now) && !recent_ids.insert_if_new(newer, now));
+        let later = now + Duration::from_secs(59);
+        // A machine that started less than 50 s ago cannot express the older time.
+        assert!(recent_ids.insert_if_new(older, later) || now.checked_sub(Duration::from_secs(50)).is_none());
+        assert!(!recent_ids.insert_if_new(newer, later));
     }
 
     proptest! {

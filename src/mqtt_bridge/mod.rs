@@ -8,6 +8,8 @@ mod agent_presence;
 mod agent_session;
 mod config;
 mod deduplication;
+mod delivery;
+mod exposure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod merge_instruction;
@@ -15,10 +17,12 @@ mod mqtt_topic;
 mod payload;
 mod running_tasks;
 mod task_envelope;
+mod task_id_file;
 mod task_runner;
 
 pub use agent_presence::AgentPresence;
 pub use config::{MqttBridgeConfig, ResolvedBridgeConfig};
+pub use exposure::Exposure;
 pub use merge_instruction::merge_instruction;
 pub use payload::StatusDetails;
 
@@ -48,6 +52,10 @@ pub struct TaskInvocation<'a> {
     pub agent: &'a str,
     /// Id of the task.
     pub task_id: &'a str,
+    /// The session that the sender's caller named (R78).
+    pub session_id: Option<&'a str>,
+    /// The task that the sender's caller named (R78); not the task of the protocol.
+    pub caller_task_id: Option<&'a str>,
     /// Instruction for the agent, if the task has one; see [`merge_instruction()`].
     pub instruction: Option<&'a str>,
     /// The input, one JSON text.

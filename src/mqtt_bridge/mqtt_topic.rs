@@ -1,10 +1,14 @@
-//! MQTT topics of the 2389 protocol: their canonical spelling, and the topics to which a task may be forwarded. The
+//! MQTT topics of the 2389 protocol: their canonical spelling, and the topics that a task may name for its result. The
 //! bridge publishes only to topics that this file builds or parses.
 
 use crate::{agent::AgentId, mqtt_client::canonical_topic};
 
 /// Maximum length of a conversation id, in bytes.
 const MAX_CONVERSATION_ID_BYTES: usize = 256;
+/// Maximum length of a destination, in bytes.
+const MAX_DESTINATION_BYTES: usize = 1_024;
+/// First levels of the protocol's own topics.
+const PROTOCOL_LEVELS: [&str; 2] = ["control", "conversations"];
 
 /// Returns the topic on which tasks for an agent arrive (R107).
 pub(super) fn input_topic(agent: &str) -> String {
@@ -32,14 +36,27 @@ pub(super) fn is_conversation_id(id: &str) -> bool {
 pub(super) enum NextTarget {
     /// Another agent, which receives a task.
     Agent(String),
-    /// A conversation, which receives the response.
+    /// A conversation, which receives the response, or the next task if steps follow.
     Conversation(String),
+    /// Any other topic (R154), in the sender's spelling. It receives the bare response.
+    Destination(String),
 }
 
 impl NextTarget {
-    /// Parses the topic of a `next` member; `None` for a topic to which no task is forwarded.
-    pub(super) fn parse(topic: &str) -> Option<Self> {
-        let topic = canonical_topic(topic);
+    /// Parses the topic of a `next` member. Returns `None` for a topic that must not receive a result: one of the
+    /// protocol's own topics besides agents' inputs and conversations, a topic of the broker itself (`$…`), a wildcard,
+    /// or a destination that no filter of `final_destinations` matches.
+    pub(super) fn parse(raw: &str, final_destinations: &[String]) -> Option<Self> {
+        let topic = canonical_topic(raw);
+        let first_level = topic.split('/').nth(1)?;
+        if !PROTOCOL_LEVELS.contains(&first_level) {
+            let is_allowed = |c: char| !matches!(c, '+' | '#') && !c.is_control();
+            let is_permitted = raw.len() <= MAX_DESTINATION_BYTES
+                && raw.chars().all(is_allowed)
+                && !first_level.starts_with('$')
+                && final_destinations.iter().any(|filter| filter_matches(filter, &topic));
+            return is_permitted.then(|| Self::Destination(raw.to_owned()));
+        }
         if let Some(agent) = topic.strip_prefix("/control/agents/").and_then(|rest| rest.strip_suffix("/input")) {
             return AgentId::is_valid(agent).then_some(Self::Agent(topic));
         }
@@ -52,12 +69,37 @@ impl NextTarget {
         is_valid.then_some(Self::Conversation(topic))
     }
 
-    /// The topic in its canonical spelling.
-    pub(super) fn topic(&self) -> &str {
+    /// The topic to publish to.
+    pub(super) fn topic(&self) -> &String {
         match self {
-            Self::Agent(topic) | Self::Conversation(topic) => topic,
+            Self::Agent(topic) | Self::Conversation(topic) | Self::Destination(topic) => topic,
         }
     }
+}
+
+/// Whether `filter` is a topic filter (MQTT 5 §4.7.1): `+` and `#` are whole levels, and `#` is the last one.
+pub(super) fn is_topic_filter(filter: &str) -> bool {
+    let levels: Vec<&str> = filter.split('/').filter(|level| !level.is_empty()).collect();
+    let is_level = |(index, level): (usize, &&str)| match *level {
+        "+" => true,
+        "#" => index + 1 == levels.len(),
+        level => !level.contains(['+', '#']) && !level.chars().any(char::is_control),
+    };
+    !levels.is_empty() && levels.iter().enumerate().all(is_level)
+}
+
+/// Whether a topic filter matches a topic in its canonical spelling; the spelling of the filter does not matter.
+fn filter_matches(filter: &str, topic: &str) -> bool {
+    let mut levels = topic.split('/').filter(|level| !level.is_empty());
+    for expected in filter.split('/').filter(|level| !level.is_empty()) {
+        match (expected, levels.next()) {
+            ("#", _) => return true,
+            ("+", Some(_)) => {}
+            (expected, Some(level)) if expected == level => {}
+            _ => return false,
+        }
+    }
+    levels.next().is_none()
 }
 
 #[cfg(test)]
@@ -78,12 +120,24 @@ mod tests {
         }
     }
 
+    /// Parses a topic where every destination is permitted.
+    fn parse(topic: &str) -> Option<NextTarget> {
+        NextTarget::parse(topic, &["#".to_owned()])
+    }
+
     #[test]
-    fn r112_tasks_are_forwarded_to_agents_and_conversations_only() {
-        assert_eq!(NextTarget::parse("control/agents//b/input/"), Some(NextTarget::Agent(input_topic("b"))));
+    fn r112_r154_results_go_to_agents_to_conversations_and_to_topics_beside_the_protocol() {
+        assert_eq!(parse("control/agents//b/input/"), Some(NextTarget::Agent(input_topic("b"))));
         for topic in ["/conversations/c/b", "/conversations/c"] {
-            assert_eq!(NextTarget::parse(topic), Some(NextTarget::Conversation(topic.to_owned())));
+            assert_eq!(parse(topic), Some(NextTarget::Conversation(topic.to_owned())));
         }
+        for topic in ["/elsewhere", "results/app 1", "a//b/", "/results/$x", "/Control/agents/a/status"] {
+            assert_eq!(parse(topic), Some(NextTarget::Destination(topic.to_owned())), "in the sender's spelling");
+        }
+    }
+
+    #[test]
+    fn r154_no_result_goes_to_the_control_plane_to_the_broker_or_to_a_wildcard() {
         for topic in [
             "",
             "/",
@@ -99,10 +153,37 @@ mod tests {
             "/conversations/c/a/b",
             "/conversations/c\u{0}/a",
             "$SYS/broker",
+            "/$SYS/broker",
             "$share/g/control/agents/b/input",
-            "/elsewhere",
+            "control//agents/b/status/",
+            "/control/agents/b/progress/x",
+            "control",
+            "/control/anything",
+            "results/+",
+            "results/#",
+            "results/\n",
+            &"x".repeat(1_025),
         ] {
-            assert_eq!(NextTarget::parse(topic), None, "{topic}");
+            assert_eq!(parse(topic), None, "{topic}");
+        }
+    }
+
+    #[test]
+    fn r154_filters_narrow_the_destinations_and_nothing_else() {
+        let filters = ["results/#".to_owned(), "/a/+/c".to_owned()];
+        let narrow = |topic: &str| NextTarget::parse(topic, &filters).is_some();
+        for topic in ["results", "/results/x/y", "a/b/c", "/a//b/c", "/conversations/c", "/control/agents/b/input"] {
+            assert!(narrow(topic), "{topic}");
+        }
+        for topic in ["result", "/a/c", "a/b/c/d", "/control/agents/b/status", "/conversations/a/b/c"] {
+            assert!(!narrow(topic), "{topic}");
+        }
+        assert!(NextTarget::parse("x", &[]).is_none());
+        for filter in ["#", "results/#", "/a/+/c", "+"] {
+            assert!(is_topic_filter(filter), "{filter}");
+        }
+        for filter in ["", "/", "a/#/b", "a+", "a/b#", "a\0"] {
+            assert!(!is_topic_filter(filter), "{filter}");
         }
     }
 
@@ -116,11 +197,13 @@ mod tests {
         }
 
         #[test]
-        fn no_task_is_forwarded_to_a_wildcard_topic(topic in "\\PC{0,60}") {
-            if let Some(target) = NextTarget::parse(&topic) {
-                let wild = target.topic().contains(['+', '#', '\0']);
-                prop_assert!(!wild);
-                prop_assert!(target.topic().starts_with("/control/agents/") || target.topic().starts_with("/conversations/"));
+        fn r154_no_spelling_of_a_topic_reaches_the_control_plane(
+            topic in "\\PC{0,60}|[/$]{0,3}(control|conversations|\\$SYS)?[/+#a]{0,9}(agents|status|input)?[/a]{0,3}"
+        ) {
+            if let Some(target) = parse(&topic) {
+                let canonical = canonical_topic(target.topic());
+                prop_assert!(!target.topic().contains(['+', '#', '\0']) && !canonical.starts_with("/$"));
+                prop_assert!(!canonical.starts_with("/control") || canonical.ends_with("/input") || !canonical.starts_with("/control/"));
             }
         }
     }

@@ -4,10 +4,11 @@
 use super::{
     AgentInvoker,
     config::ResolvedBridgeConfig,
+    delivery::{Delivery, UnfinishedDeliveries},
     mqtt_topic,
     payload::{TaskError, TaskErrorCode},
     task_envelope::{BridgeTask, OutgoingMessage},
-    task_runner::{TaskRunner, log_panic, publish_result},
+    task_runner::{FinishedTaskIds, ResultPublisher, TaskRunner, log_panic},
 };
 use crate::mqtt_client::{MqttReceiver, MqttSender};
 use std::{
@@ -19,6 +20,7 @@ use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant as TokioInstant, sleep_until},
 };
+use uuid::Uuid;
 
 /// Maximum number of concurrent publications besides tasks; further messages are dropped.
 const MAX_PUBLICATIONS: usize = 64;
@@ -26,6 +28,15 @@ const MAX_PUBLICATIONS: usize = 64;
 const ERROR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of discarded messages that are logged a second.
 const MAX_LOGGED: u32 = 10;
+
+/// What happens to tasks that do not finish in time when an agent is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LateTasks {
+    /// Their senders get an error.
+    Fail,
+    /// They are not acknowledged, so that the broker delivers them to the next connection.
+    StayWithBroker,
+}
 
 /// The running tasks of one agent.
 pub(super) struct RunningTasks {
@@ -39,11 +50,19 @@ pub(super) struct RunningTasks {
     drain_expired: watch::Sender<bool>,
     /// The sender of the current connection, for results.
     current_sender: watch::Sender<Option<MqttSender>>,
+    session_expiry: Option<Duration>,
+    unfinished: UnfinishedDeliveries,
+    finished_ids: FinishedTaskIds,
     discard_log: (Instant, u32),
 }
 
 impl RunningTasks {
-    pub(super) fn new(agent: &str, bridge: &ResolvedBridgeConfig, invoker: &Arc<dyn AgentInvoker>) -> Self {
+    pub(super) fn new(
+        agent: &str,
+        bridge: &ResolvedBridgeConfig,
+        invoker: &Arc<dyn AgentInvoker>,
+        finished_ids: FinishedTaskIds,
+    ) -> Self {
         let concurrency = usize::from(bridge.config.max_concurrency.get());
         Self {
             agent: agent.to_owned(),
@@ -54,6 +73,9 @@ impl RunningTasks {
             tasks: JoinSet::new(),
             drain_expired: watch::channel(false).0,
             current_sender: watch::channel(None).0,
+            session_expiry: bridge.config.persistent_session(),
+            unfinished: UnfinishedDeliveries::default(),
+            finished_ids,
             discard_log: (Instant::now(), 0),
         }
     }
@@ -72,29 +94,70 @@ impl RunningTasks {
         self.tasks.join_next().await
     }
 
+    /// Whether the broker keeps tasks until they are acknowledged.
+    pub(super) fn keeps_session(&self) -> bool {
+        self.session_expiry.is_some()
+    }
+
+    fn publisher(&self) -> ResultPublisher {
+        ResultPublisher { current_sender: self.current_sender.subscribe(), session_expiry: self.session_expiry }
+    }
+
     /// Executes a task, or publishes an error where too many tasks are queued.
-    pub(super) fn start(&mut self, task: Box<BridgeTask>) {
+    pub(super) fn start(&mut self, task: Box<BridgeTask>, delivery: Option<Delivery>) {
         if self.tasks.len() >= self.max_tasks {
             let error = TaskError::new(TaskErrorCode::InternalError, "Too many tasks; try again later");
-            return self.publish_in_background(task.result_message(Err(error)));
+            return self.refuse(task.result_message(Err(error)), delivery);
+        }
+        if let Some(delivery) = delivery {
+            self.unfinished.hold(task.uuid, delivery);
         }
         let runner = TaskRunner {
             agent: self.agent.clone(),
             invoker: Arc::clone(&self.invoker),
             permits: Arc::clone(&self.permits),
             drain_expired: self.drain_expired.subscribe(),
-            current_sender: self.current_sender.subscribe(),
+            publisher: self.publisher(),
+            unfinished: self.unfinished.clone(),
+            finished_ids: self.finished_ids.clone(),
         };
         self.tasks.spawn(runner.run(task));
     }
 
-    /// Publishes a message, unless too many publications are pending.
-    pub(super) fn publish_in_background(&mut self, outgoing: OutgoingMessage) {
-        if self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
-            self.tasks.spawn(publish_result(self.current_sender.subscribe(), outgoing));
-        } else {
-            self.log_discarded("too many pending publications");
+    /// Discards a further delivery of a task. If the broker repeats a task that is running, the end of the task
+    /// acknowledges it.
+    pub(super) fn discard_duplicate(&mut self, task: Uuid, delivery: Option<Delivery>) {
+        self.acknowledge(delivery.and_then(|delivery| self.unfinished.hold_if_repeated(task, delivery)));
+        self.log_discarded("duplicate task");
+    }
+
+    /// Acknowledges a message in the background; the broker bounds the number of messages that are not acknowledged.
+    pub(super) fn acknowledge(&self, delivery: Option<Delivery>) {
+        if let Some(delivery) = delivery {
+            tokio::spawn(delivery.acknowledge());
         }
+    }
+
+    /// Publishes the error of a refused task and acknowledges the task. The error is dropped where too many publications
+    /// are pending.
+    pub(super) fn refuse(&mut self, outgoing: OutgoingMessage, delivery: Option<Delivery>) {
+        if self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
+            let publisher = self.publisher();
+            self.tasks.spawn(async move {
+                publisher.publish(outgoing).await;
+                if let Some(delivery) = delivery {
+                    delivery.acknowledge().await;
+                }
+            });
+        } else {
+            self.discard("too many pending publications", delivery);
+        }
+    }
+
+    /// Acknowledges a message that is not processed, and logs why.
+    pub(super) fn discard(&mut self, reason: &str, delivery: Option<Delivery>) {
+        self.acknowledge(delivery);
+        self.log_discarded(reason);
     }
 
     /// Publishes the agent's status.
@@ -108,7 +171,7 @@ impl RunningTasks {
     }
 
     /// Logs a discarded message, with a rate limit.
-    pub(super) fn log_discarded(&mut self, reason: &str) {
+    fn log_discarded(&mut self, reason: &str) {
         if self.discard_log.0.elapsed() >= Duration::from_secs(1) {
             self.discard_log = (Instant::now(), 0);
         }
@@ -118,14 +181,26 @@ impl RunningTasks {
         }
     }
 
-    /// Waits for running tasks, publishes errors for those that exceed the time (R122), and disconnects.
-    pub(super) async fn drain(&mut self, sender: &MqttSender, receiver: &mut MqttReceiver, mut deadline: TokioInstant) {
+    /// Waits for running tasks, and disconnects. Tasks that exceed the time get an error (R122), or stay with the broker
+    /// for the next connection (R161).
+    pub(super) async fn drain(
+        &mut self,
+        sender: &MqttSender,
+        receiver: &mut MqttReceiver,
+        mut deadline: TokioInstant,
+        late_tasks: LateTasks,
+    ) {
         while !self.tasks.is_empty() {
             tokio::select! {
                 Some(result) = self.tasks.join_next() => log_panic(result),
                 // Further messages are ignored, but acknowledgements have to be received.
                 message = receiver.next() => if message.is_err() { break },
-                () = sleep_until(deadline) => {
+                () = sleep_until(deadline), if late_tasks == LateTasks::StayWithBroker => {
+                    let count = self.tasks.len();
+                    tracing::warn!(agent = self.agent, count, "unfinished tasks stay with the MQTT broker");
+                    self.tasks.shutdown().await;
+                }
+                () = sleep_until(deadline), if late_tasks == LateTasks::Fail => {
                     let had_expired = self.drain_expired.send_replace(true);
                     if had_expired {
                         self.tasks.shutdown().await;

@@ -1,10 +1,13 @@
 //! Execution of one bridged task: waits for a permit, calls the agent and publishes the result. Every task ends in a
-//! published message, even when the agent or the gateway fails (R122).
+//! published message, even when the agent fails (R122); then its id is stored and the broker gets its acknowledgement
+//! (R161).
 
 use super::{
     AgentInvoker, TaskInvocation,
+    delivery::UnfinishedDeliveries,
     payload::{TaskError, TaskErrorCode},
     task_envelope::{BridgeTask, OutgoingMessage},
+    task_id_file::TaskIdFile,
 };
 use crate::{
     fault::{Fault, FaultCode},
@@ -12,6 +15,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{
@@ -19,12 +23,24 @@ use tokio::{
     task::JoinError,
     time::{Instant, timeout_at},
 };
+use uuid::Uuid;
 
-/// How long a result waits for a connection to the broker.
+/// How long a result waits for a connection to the broker, if the broker keeps no session.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The sender of the current connection; `None` while there is no connection.
 pub(super) type CurrentSender = watch::Receiver<Option<MqttSender>>;
+
+/// Publishes results on the current connection.
+#[derive(Clone)]
+pub(super) struct ResultPublisher {
+    pub(super) current_sender: CurrentSender,
+    /// How long the broker keeps the session, if it does.
+    pub(super) session_expiry: Option<Duration>,
+}
+
+/// The finished tasks on disk; `None` where the bridge has no state folder.
+pub(super) type FinishedTaskIds = Option<Arc<Mutex<TaskIdFile>>>;
 
 /// The context in which one task is executed.
 pub(super) struct TaskRunner {
@@ -34,11 +50,13 @@ pub(super) struct TaskRunner {
     pub(super) permits: Arc<Semaphore>,
     /// Becomes true when the drain timeout has passed.
     pub(super) drain_expired: watch::Receiver<bool>,
-    pub(super) current_sender: CurrentSender,
+    pub(super) publisher: ResultPublisher,
+    pub(super) unfinished: UnfinishedDeliveries,
+    pub(super) finished_ids: FinishedTaskIds,
 }
 
 impl TaskRunner {
-    /// Executes the task and publishes its result.
+    /// Executes the task, publishes its result, and acknowledges the task.
     pub(super) async fn run(self, task: Box<BridgeTask>) {
         let mut drain_expired = self.drain_expired.clone();
         let result = tokio::select! {
@@ -55,7 +73,12 @@ impl TaskRunner {
             Ok(response) => task.result_message(Ok(response)),
             Err(error) => task.result_message(Err(error.clone())),
         };
-        publish_result(self.current_sender, outgoing).await;
+        if self.publisher.publish(outgoing).await {
+            store_finished_id(self.finished_ids.clone(), task.uuid).await;
+            if let Some(delivery) = self.unfinished.take(task.uuid) {
+                delivery.acknowledge().await;
+            }
+        }
     }
 
     async fn invoke_agent(&self, task: &BridgeTask) -> Result<Box<RawValue>, TaskError> {
@@ -65,7 +88,14 @@ impl TaskRunner {
             .await
             .map_err(|_| TaskError::new(TaskErrorCode::InternalError, "The task failed"))?;
         let (id, instruction) = (task.id.as_str(), task.instruction.as_deref());
-        let invocation = TaskInvocation { agent: &self.agent, task_id: id, instruction, input: task.input.clone() };
+        let invocation = TaskInvocation {
+            agent: &self.agent,
+            task_id: id,
+            session_id: task.call_ids.session.as_deref(),
+            caller_task_id: task.call_ids.task.as_deref(),
+            instruction,
+            input: task.input.clone(),
+        };
         let response = self.invoker.invoke(invocation).await.map_err(|fault| TaskError::from_fault(&fault))?;
         RawValue::from_string(response).map_err(|error| {
             TaskError::from_fault(
@@ -75,28 +105,50 @@ impl TaskRunner {
     }
 }
 
-/// Publishes the result of a task on the current connection. If the connection is lost before the broker acknowledges a
-/// response, the response is published again on the next connection (QoS 1, R105). A task for the next agent is not
-/// published again, because that agent could execute it twice.
-pub(super) async fn publish_result(mut current_sender: CurrentSender, outgoing: OutgoingMessage) {
-    let (deadline, is_response) = (Instant::now() + RECONNECT_TIMEOUT, outgoing.is_response());
-    let (topic, payload) = (outgoing.topic, Bytes::from(outgoing.payload));
-    let is_connected = |sender: &Option<MqttSender>| sender.as_ref().is_some_and(|sender| !sender.is_closed());
-    loop {
-        let sender = match timeout_at(deadline, current_sender.wait_for(is_connected)).await {
-            Ok(Ok(sender)) => sender.clone(),
-            _ => None,
-        };
-        let Some(sender) = sender else {
-            return tracing::warn!("result of a task is lost: no connection to the MQTT broker");
-        };
-        match sender.publish(&topic, payload.clone(), false).await {
-            Ok(_) => return,
-            Err(MqttSendError::ConnectionLost(_)) if is_response => {}
-            Err(error) => {
-                return tracing::warn!(%error, "result of a task may be lost: the MQTT broker did not accept it");
+impl ResultPublisher {
+    /// Publishes the result of a task on the current connection, and returns whether the task is done. It is not where
+    /// no connection was possible in time: a broker that keeps the session delivers the task again.
+    ///
+    /// If the connection is lost before the broker acknowledges a response, the response is published again on the next
+    /// connection (QoS 1, R105). A task for the next agent is published again only where the broker keeps the session:
+    /// otherwise a task may get lost, but does not run twice at an agent that does not recognise duplicates.
+    pub(super) async fn publish(mut self, outgoing: OutgoingMessage) -> bool {
+        let deadline = Instant::now() + RECONNECT_TIMEOUT.max(self.session_expiry.unwrap_or_default());
+        let may_repeat = !outgoing.is_task || self.session_expiry.is_some();
+        let OutgoingMessage { mut topic, payload, mut on_refusal, .. } = outgoing;
+        let mut payload = Bytes::from(payload);
+        let is_connected = |sender: &Option<MqttSender>| sender.as_ref().is_some_and(|sender| !sender.is_closed());
+        loop {
+            let sender = match timeout_at(deadline, self.current_sender.wait_for(is_connected)).await {
+                Ok(Ok(sender)) => sender.clone(),
+                _ => None,
+            };
+            let Some(sender) = sender else {
+                tracing::warn!("result of a task is lost: no connection to the MQTT broker");
+                return false;
+            };
+            match sender.publish(&topic, payload.clone(), false).await {
+                Ok(_) => return true,
+                Err(MqttSendError::ConnectionLost(_)) if may_repeat => {}
+                Err(error) => {
+                    tracing::warn!(%error, "result of a task may be lost: the MQTT broker did not accept it");
+                    let Some(refusal) = on_refusal.take() else { return true };
+                    (topic, payload) = (refusal.topic, refusal.payload.into());
+                }
             }
         }
+    }
+}
+
+/// Stores the id of a task that is done, so that a restarted gateway does not execute the task again.
+async fn store_finished_id(finished_ids: FinishedTaskIds, task: Uuid) {
+    let Some(file) = finished_ids else { return };
+    match tokio::task::spawn_blocking(move || file.lock().append(task)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "cannot store the id of a finished task (see mqtt_bridge.state_folder)")
+        }
+        Err(error) => log_panic(Err(error)),
     }
 }
 

@@ -38,8 +38,12 @@ pub struct ConnectOptions {
     /// The last will. Default: none.
     pub will: Option<WillMessage>,
     /// The client identifier: at most 23 letters and digits that others cannot guess. With a fixed identifier, a client
-    /// that reconnects ends its own previous session. Default: random.
+    /// that reconnects ends its own previous connection. Default: random.
     pub client_id: Option<String>,
+    /// How long the broker keeps the session after the connection; needs a client identifier. With MQTT 3.1.1, the
+    /// broker's own setting decides. The client then acknowledges each received message itself (see
+    /// [`MqttSender::acknowledge`](super::MqttSender::acknowledge)). Default: the session ends with the connection.
+    pub session_expiry: Option<Duration>,
 }
 
 impl ConnectOptions {
@@ -55,6 +59,7 @@ impl ConnectOptions {
             timeout,
             will: None,
             client_id: None,
+            session_expiry: None,
         }
     }
 }

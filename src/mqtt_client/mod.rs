@@ -9,6 +9,7 @@ mod mqtt_connect;
 mod mqtt_session;
 mod packet_limit;
 mod protocol_versions;
+mod session_checkpoint;
 
 pub use broker_address::BrokerAddress;
 pub use broker_settings::BrokerSettings;

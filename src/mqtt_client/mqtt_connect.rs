@@ -9,7 +9,8 @@ use super::{
 };
 use crate::net::{self, ByteStream};
 
-/// Connects to a broker with a clean session, under a client identifier that others cannot guess and take over.
+/// Connects to a broker under a client identifier that others cannot guess and take over; with a clean session, unless
+/// the options keep one.
 ///
 /// # Errors
 /// The broker cannot be reached in time, fails TLS verification, or refuses the credentials. The text is for operators,

@@ -145,6 +145,18 @@ impl MqttSender {
         self.await_ack(self.sender.unsubscribe(filters)).await
     }
 
+    /// Acknowledges a message that was received on this connection, once, where the session is kept (see
+    /// [`ConnectOptions::session_expiry`](super::ConnectOptions::session_expiry)). If the connection is lost before, the
+    /// broker delivers the message again.
+    ///
+    /// The order of acknowledgements is that in which the messages are handled, not that of their arrival, so that one
+    /// slow message does not stop the delivery of the others.
+    pub async fn acknowledge(&self, packet_id: u16) {
+        if let Err(error) = self.sender.acknowledge(packet_id).await {
+            tracing::debug!(error, "cannot acknowledge a message to the MQTT broker");
+        }
+    }
+
     /// Sends DISCONNECT after pending acknowledgements, and waits until the connection is closed, at most for the
     /// acknowledgement timeout. The broker then does not publish the last will.
     pub async fn disconnect(&self) {

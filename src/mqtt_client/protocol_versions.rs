@@ -1,11 +1,11 @@
 //! One MQTT connection, in MQTT 5 or 3.1.1 (R104): one interface over two crates with nearly the same API. It sends the
 //! packets that the protocol requires (such as PINGREQ and PUBACK), and does not reconnect.
 
-use super::{connect_options::ConnectOptions, packet_limit};
+use super::{connect_options::ConnectOptions, packet_limit, session_checkpoint};
 use crate::{net::ByteStream, values::json};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 /// Why connecting failed.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct IncomingMessage {
     pub retained: bool,
     /// Quality of service of the delivery, 0 to 2.
     pub qos: u8,
+    /// Identifier of the delivery, which its acknowledgement names; 0 with QoS 0.
+    pub packet_id: u16,
 }
 
 /// How the broker acknowledged a publication.
@@ -56,6 +58,9 @@ pub(super) trait PacketSender: Send + Sync {
 
     /// Unsubscribes from `filters`.
     async fn unsubscribe(&self, filters: &[&str]) -> Result<(), String>;
+
+    /// Sends the PUBACK of a received message, where the session is kept; the library sends all others.
+    async fn acknowledge(&self, packet_id: u16) -> Result<(), String>;
 
     /// Sends DISCONNECT, so that the broker does not publish the last will.
     async fn disconnect(&self) -> Result<(), String>;
@@ -95,11 +100,13 @@ fn error_text(error: &dyn std::error::Error) -> String {
 
 /// Implements the connection with the crate `$mqtt`; the other parameters are the differences between the two APIs.
 macro_rules! implement_version {
-    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_limits:expr, $packet_limit:expr, $acknowledged:expr) => {
+    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_session:expr, $packet_limit:expr, $acknowledged:expr, $puback:expr) => {
         pub(super) mod $name {
             use super::*;
-            use $mqtt::{AsyncClient, ConnAck, ConnectReturnCode, ConnectionError, Event, EventLoop, LastWill};
-            use $mqtt::{MqttOptions, Outgoing, Packet, PubAck, PublishOptions, PublishResult, QoS};
+            use $mqtt::{
+                AckMode, AsyncClient, ConnAck, ConnectReturnCode, ConnectionError, Event, EventLoop, LastWill,
+            };
+            use $mqtt::{ManualAck, MqttOptions, Outgoing, Packet, PubAck, PublishOptions, PublishResult, QoS};
             use $mqtt::{SubscribeFilterInput, SubscribeReasonCode};
 
             struct EventLoopReceiver(EventLoop);
@@ -148,8 +155,11 @@ macro_rules! implement_version {
                     let will_message: fn(&str, &[u8]) -> LastWill = $will;
                     options.set_last_will(will_message(&will.topic, &will.payload));
                 }
-                let set_limits: fn(&mut MqttOptions) = $set_limits;
-                set_limits(&mut options);
+                if connect_options.session_expiry.is_some() {
+                    options.set_ack_mode(AckMode::Manual);
+                }
+                let set_session: fn(&mut MqttOptions, Option<Duration>) = $set_session;
+                set_session(&mut options, connect_options.session_expiry);
                 options
             }
 
@@ -174,6 +184,7 @@ macro_rules! implement_version {
                             payload: message.payload,
                             retained: message.retain,
                             qos: message.qos as u8,
+                            packet_id: message.pkid,
                         })),
                         // The event arrives after DISCONNECT was written.
                         Ok(Event::Outgoing(Outgoing::Disconnect)) => Err("the gateway disconnected".to_owned()),
@@ -210,6 +221,12 @@ macro_rules! implement_version {
                     pending.wait_async().await.map(drop).map_err(|error| error_text(&error))
                 }
 
+                async fn acknowledge(&self, packet_id: u16) -> Result<(), String> {
+                    let puback: fn(u16) -> PubAck = $puback;
+                    let ack = ManualAck::PubAck(puback(packet_id));
+                    self.0.manual_ack(ack).await.map_err(|error| error_text(&error))
+                }
+
                 async fn disconnect(&self) -> Result<(), String> {
                     self.0.disconnect().await.map_err(|error| error_text(&error))
                 }
@@ -223,8 +240,13 @@ implement_version!(
     rumqttc_v5,
     ConnectReturnCode::UnsupportedProtocolVersion | ConnectReturnCode::RefusedProtocolVersion,
     |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true, None),
-    |options| {
-        options.set_clean_start(true);
+    |options, session_expiry| {
+        options.set_clean_start(session_expiry.is_none());
+        if let Some(expiry) = session_expiry {
+            options.set_session_expiry_interval(Some(u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX)));
+            let checkpoint = session_checkpoint::EmptyCheckpoint::new(options);
+            options.set_session_store(checkpoint);
+        }
         // The broker does not deliver longer messages.
         options.set_max_packet_size(Some((packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER) as u32));
     },
@@ -236,7 +258,8 @@ implement_version!(
         rumqttc_v5::PubAckReason::Success => Ok(PublishAck::Accepted),
         rumqttc_v5::PubAckReason::NoMatchingSubscribers => Ok(PublishAck::NoSubscribers),
         reason => Err(format!("the broker refuses the message ({reason:?})")),
-    }
+    },
+    |packet_id| PubAck::new(packet_id, None)
 );
 
 implement_version!(
@@ -244,13 +267,14 @@ implement_version!(
     rumqttc_v4,
     ConnectReturnCode::RefusedProtocolVersion,
     |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true),
-    |options| {
-        options.set_clean_session(true);
+    |options, session_expiry| {
+        options.set_clean_session(session_expiry.is_none());
         options.set_max_packet_size(
             packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER,
             packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER,
         );
     },
     |_| usize::MAX,
-    |_| Ok(PublishAck::Accepted)
+    |_| Ok(PublishAck::Accepted),
+    |packet_id| PubAck::new(packet_id)
 );

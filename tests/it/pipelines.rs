@@ -44,6 +44,26 @@ async fn r112_the_answer_of_one_step_is_the_input_of_the_next() {
 }
 
 #[tokio::test]
+async fn r111_the_instruction_of_a_step_breaks_no_strict_schema() {
+    let (first, strict) = (agent_appending("one").await, Agent::echo().await);
+    let mut document = strict.document("strict");
+    let inputs = json!({"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": false});
+    document["operations"] = json!([{"name": "work", "inputs": inputs, "outputs": {"type": "object"}}]);
+    for mode in ["enforce", "report"] {
+        let contract = format!("contract: {{input: {mode}}}\n");
+        let gate = gateway().agent("a", &first).document(document.clone()).section(&contract).start().await;
+        let steps = json!([{"agent": "a"}, {"agent": "strict", "instruction": "go on"}]);
+        let answer = run(&gate, steps, json!({"text": "zero"})).await;
+        assert_eq!(answer.expect_ok(), json!({"echo": {"text": "zero one"}}), "{mode}");
+        let violations = gate.metric("gatepost_contract_violations_total{agent=\"strict\",kind=\"input\"}").await;
+        assert!(
+            violations.is_none_or(|count| count == 0.0),
+            "{mode}: an instruction that is left out violates nothing"
+        );
+    }
+}
+
+#[tokio::test]
 async fn text_and_empty_answers_become_json_between_steps() {
     let text = Agent::with_steps(http_response("200 OK", "text/plain", "plain \"text\"")).await;
     let nothing = Agent::with_steps(vec![write("HTTP/1.1 204 No Content\r\n\r\n")]).await;

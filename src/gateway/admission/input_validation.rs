@@ -11,6 +11,7 @@ use crate::{
         header_names,
         route::{CompiledOperation, Route, is_json_content},
     },
+    mqtt_bridge::merge_instruction,
     values::ClientKey,
 };
 use bytes::Bytes;
@@ -79,6 +80,21 @@ pub(in crate::gateway) struct InputReader<'a> {
     pub(in crate::gateway) buffered_input: &'a OnceLock<Bytes>,
 }
 
+/// An input with what its schema says of it.
+struct ExaminedInput {
+    operation: usize,
+    is_json_rpc: bool,
+    /// The violations: as a fault where the contract refuses them, as a list where it only reports them.
+    violations: Result<Vec<Violation>>,
+}
+
+impl ExaminedInput {
+    /// Whether the schema accepts the input; also where the contract only reports violations.
+    fn is_accepted(&self) -> bool {
+        self.violations.as_ref().is_ok_and(Vec::is_empty)
+    }
+}
+
 impl InputReader<'_> {
     /// Reads and validates the body; returns the operation and the input.
     pub(in crate::gateway) async fn read_body(&self, incoming: &mut IncomingBody<'_>) -> Result<(usize, CallInput)> {
@@ -138,6 +154,52 @@ impl InputReader<'_> {
                 Ok((index, CallInput::Complete(bytes)))
             }
         }
+    }
+
+    /// Validates an input with an instruction. The instruction becomes a member of the input where the schema accepts that,
+    /// and is left out elsewhere (R111): a task or a step that is valid without its instruction is valid with it.
+    pub(in crate::gateway) async fn check_instructed(
+        &self,
+        input: Bytes,
+        instruction: &str,
+    ) -> Result<(usize, CallInput)> {
+        let merged = merge_instruction(input.clone(), Some(instruction));
+        if merged == input {
+            return self.check_complete(input).await;
+        }
+        let examined = self.examine(&merged).await?;
+        if examined.is_accepted() || (self.declares_instruction() && !self.examine(&input).await?.is_accepted()) {
+            if examined.is_json_rpc {
+                let _ = self.buffered_input.set(merged.clone());
+            }
+            self.report(examined.violations)?;
+            return Ok((examined.operation, CallInput::Complete(merged)));
+        }
+        tracing::debug!(agent = %self.route.agent.id, "instruction left out: the agent's schema refuses it");
+        self.check_complete(input).await
+    }
+
+    /// Validates one input without reporting its violations.
+    async fn examine(&self, input: &Bytes) -> Result<ExaminedInput> {
+        let value = contract::parse_json(input, &JsonBounds { max_depth: self.contract_config.max_depth })?;
+        let operation = self.select_operation(&value)?;
+        let is_json_rpc = value.get("jsonrpc").is_some();
+        let violations = match self.route.operations.get(operation) {
+            Some(compiled) => self.find_violations(compiled, value, input.len()).await,
+            None => Ok(Vec::new()),
+        };
+        match violations {
+            Err(fault) if fault.violations().is_empty() => Err(fault),
+            violations => Ok(ExaminedInput { operation, is_json_rpc, violations }),
+        }
+    }
+
+    /// Whether the schema of the operation names a member `instruction`.
+    fn declares_instruction(&self) -> bool {
+        let operation = self.named_operation.or(self.route.agent.default_operation);
+        let operation = operation.and_then(|index| self.route.agent.operations.get(index));
+        let schema = operation.and_then(|operation| operation.inputs.as_deref());
+        schema.and_then(|schema| schema.get("properties")?.get("instruction")).is_some()
     }
 
     /// Validates an array for an agent that accepts batches itself; returns the operation of the items.
@@ -207,15 +269,25 @@ impl InputReader<'_> {
     }
 
     /// Validates an input, a body of this length.
-    async fn check_input(&self, operation: usize, mut value: Value, body_bytes: usize) -> Result<()> {
+    async fn check_input(&self, operation: usize, value: Value, body_bytes: usize) -> Result<()> {
         let Some(operation) = self.route.operations.get(operation) else { return Ok(()) };
+        self.report(self.find_violations(operation, value, body_bytes).await)
+    }
+
+    /// Returns the violations of an input that is not refused for them.
+    async fn find_violations(
+        &self,
+        operation: &CompiledOperation,
+        mut value: Value,
+        body_bytes: usize,
+    ) -> Result<Vec<Violation>> {
         remove_operation_selector(operation, &mut value);
         let work = operation.contract.input_work(&value, body_bytes);
         if CheckWork::are_heavy(std::slice::from_ref(&work)) {
             let mut results = Box::pin(self.check_apart(operation, vec![value], vec![work])).await?;
-            return results.pop().unwrap_or(Ok(()));
+            return results.pop().unwrap_or(Ok(Vec::new()));
         }
-        self.report(operation.contract.check_input(&value, &work))
+        operation.contract.check_input(&value, &work)
     }
 
     /// Validates the items of a batch, a body of this length.
@@ -227,7 +299,8 @@ impl InputReader<'_> {
         let contract = &operation.contract;
         let works: Vec<CheckWork> = items.iter().map(|item| contract.input_work(item, body_bytes)).collect();
         if CheckWork::are_heavy(&works) {
-            return Box::pin(self.check_apart(operation, items, works)).await;
+            let results = Box::pin(self.check_apart(operation, items, works)).await?;
+            return Ok(results.into_iter().map(|result| self.report(result)).collect());
         }
         Ok(items.iter().zip(&works).map(|(item, work)| self.report(contract.check_input(item, work))).collect())
     }
@@ -238,7 +311,7 @@ impl InputReader<'_> {
         operation: &CompiledOperation,
         items: Vec<Value>,
         works: Vec<CheckWork>,
-    ) -> Result<Vec<Result<()>>> {
+    ) -> Result<Vec<Result<Vec<Violation>>>> {
         let contract = operation.contract.clone();
         let check = move || items.iter().zip(&works).map(|(item, work)| contract.check_input(item, work)).collect();
         let request = HeavyCheckRequest {
@@ -249,9 +322,7 @@ impl InputReader<'_> {
             deadline: self.deadline,
         };
         let results = self.gateway.heavy_checks.run(request, check).await;
-        let results: Vec<Result<Vec<Violation>>> =
-            results.inspect_err(|fault| self.gateway.record_refused_check(fault))?;
-        Ok(results.into_iter().map(|result| self.report(result)).collect())
+        results.inspect_err(|fault| self.gateway.record_refused_check(fault))
     }
 
     /// Reports the violations of an input that is not refused.

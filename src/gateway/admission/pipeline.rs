@@ -70,6 +70,8 @@ pub(in crate::gateway) enum InputSource<'a> {
     Query(&'a str),
     /// An input that is complete.
     Complete(Bytes),
+    /// An input that is complete, with an instruction that belongs to it.
+    Instructed { input: Bytes, instruction: &'a str },
     /// No input: a WebSocket handshake.
     None,
 }
@@ -226,6 +228,7 @@ impl AdmissionPipeline<'_> {
                 reader.check_complete(input).await?
             }
             InputSource::Complete(input) => reader.check_complete(input).await?,
+            InputSource::Instructed { input, instruction } => reader.check_instructed(input, instruction).await?,
             InputSource::None => {
                 // The messages name their operations; the handshake is recorded with the one that it names.
                 authorized.named_operation.into_iter().for_each(|operation| record.record_operation(operation));

@@ -10,7 +10,7 @@ use crate::{
         gateway_state::{ConfigSnapshot, Gateway},
         route::Route,
     },
-    mqtt_bridge::{AgentPresence, ResolvedBridgeConfig, StatusDetails},
+    mqtt_bridge::{AgentPresence, Exposure, ResolvedBridgeConfig, StatusDetails},
     values::json,
 };
 use parking_lot::Mutex;
@@ -101,8 +101,43 @@ struct AgentAnnouncer {
 
 struct AnnouncedAgent {
     bridge: Arc<ResolvedBridgeConfig>,
-    details: watch::Sender<Option<Arc<StatusDetails>>>,
+    exposure: watch::Sender<Exposure>,
     task: Id,
+}
+
+impl AnnouncedAgent {
+    /// Changes the details in the agent's status. An agent that is being withdrawn is announced again by a later
+    /// reconciliation.
+    fn update(&self, details: Arc<StatusDetails>) {
+        let exposed = Exposure::Exposed(details);
+        self.exposure.send_if_modified(|current| {
+            let is_changed = current.is_exposed() && *current != exposed;
+            if is_changed {
+                *current = exposed;
+            }
+            is_changed
+        });
+    }
+
+    /// Ends the offer; the broker keeps the agent's tasks for the next one.
+    fn suspend(&self) {
+        self.end_offer(Exposure::Suspended);
+    }
+
+    /// Ends the offer for good.
+    fn withdraw(&self) {
+        self.end_offer(Exposure::Withdrawn);
+    }
+
+    fn end_offer(&self, end: Exposure) {
+        self.exposure.send_if_modified(|current| {
+            let was_exposed = current.is_exposed();
+            if was_exposed {
+                *current = end;
+            }
+            was_exposed
+        });
+    }
 }
 
 impl AgentAnnouncer {
@@ -121,7 +156,7 @@ impl AgentAnnouncer {
                 () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
             }
         }
-        self.announced.values().for_each(|announced| drop(announced.details.send_replace(None)));
+        self.announced.values().for_each(|announced| announced.suspend());
         while let Some(finished) = self.tasks.join_next_with_id().await {
             self.remove_finished(finished);
         }
@@ -148,32 +183,25 @@ impl AgentAnnouncer {
         }
         for (broker_agent, announced) in &self.announced {
             match wanted.remove(broker_agent) {
-                Some((bridge, details)) if Arc::ptr_eq(&bridge, &announced.bridge) => {
-                    announced.details.send_if_modified(|current| {
-                        // An agent that is being withdrawn (`None`) is announced again by a later reconciliation.
-                        let is_changed = current.as_ref().is_some_and(|current| *current != details);
-                        if is_changed {
-                            *current = Some(details);
-                        }
-                        is_changed
-                    });
-                }
-                _ => drop(announced.details.send_if_modified(|details| details.take().is_some())),
+                Some((bridge, details)) if Arc::ptr_eq(&bridge, &announced.bridge) => announced.update(details),
+                // Another configuration of the bridge offers it again: the broker keeps its tasks meanwhile.
+                Some(_) => announced.suspend(),
+                None => announced.withdraw(),
             }
         }
         for ((broker, agent), (bridge, details)) in wanted {
-            let (details, details_receiver) = watch::channel(Some(details));
+            let (exposure, exposure_receiver) = watch::channel(Exposure::Exposed(details));
             let invoker = Arc::new(BridgeInvoker { gateway: Arc::clone(&self.gateway), key: bridge.key.clone() });
             let drain_timeout = self.drain_timeout.clone();
             let presence = AgentPresence {
                 agent: agent.clone(),
                 bridge: Arc::clone(&bridge),
                 invoker,
-                details: details_receiver,
+                exposure: exposure_receiver,
                 drain_timeout,
             };
             let task = self.tasks.spawn(presence.run()).id();
-            self.announced.insert((broker, agent), AnnouncedAgent { bridge, details, task });
+            self.announced.insert((broker, agent), AnnouncedAgent { bridge, exposure, task });
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{
     gateway::{
         admission::CallerContext,
         gateway_state::{ConfigSnapshot, Gateway},
+        header_names::{SESSION_ID, TASK_ID},
         subrequest::{Subrequest, SubrequestSender},
     },
     mqtt_bridge::{self, AgentInvoker},
@@ -38,9 +39,11 @@ pub(super) struct BridgeInvoker {
 #[async_trait::async_trait]
 impl AgentInvoker for BridgeInvoker {
     async fn invoke(&self, invocation: mqtt_bridge::TaskInvocation<'_>) -> Result<String> {
-        let mqtt_bridge::TaskInvocation { agent, task_id, instruction, input } = invocation;
+        let mqtt_bridge::TaskInvocation { agent, task_id, session_id, caller_task_id, instruction, input } = invocation;
         let config = self.gateway.config.load_full();
-        let headers = bridge_credentials(&config, &self.key);
+        let mut headers = bridge_credentials(&config, &self.key);
+        let call_ids = [(SESSION_ID, session_id), (TASK_ID, caller_task_id)];
+        headers.extend(call_ids.into_iter().filter_map(|(name, id)| Some((name, HeaderValue::from_str(id?).ok()?))));
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let forwarding =
             HeaderMutations { credential_headers: config.auth.credential_headers(), ..HeaderMutations::default() };

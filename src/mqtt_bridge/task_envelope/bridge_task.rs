@@ -9,18 +9,23 @@ use crate::{
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 /// A message to publish with QoS 1, not retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct OutgoingMessage {
     pub(in super::super) topic: String,
     pub(in super::super) payload: Vec<u8>,
+    /// Whether this is a task for another agent, as opposed to a response.
+    pub(in super::super) is_task: bool,
+    /// The error to publish if the broker refuses this message.
+    pub(in super::super) on_refusal: Option<Box<OutgoingMessage>>,
 }
 
 impl OutgoingMessage {
-    /// Whether this is a response to a conversation, as opposed to a task for another agent.
-    pub(in super::super) fn is_response(&self) -> bool {
-        self.topic.starts_with("/conversations/")
+    /// A response or an error.
+    pub(in super::super) fn response(topic: String, payload: Vec<u8>) -> Self {
+        Self { topic, payload, is_task: false, on_refusal: None }
     }
 }
 
@@ -29,6 +34,10 @@ impl OutgoingMessage {
 pub(in super::super) struct BridgeTask {
     /// A UUID of version 4, in the sender's spelling.
     pub(in super::super) id: String,
+    /// The same id, by which duplicates are recognised.
+    pub(in super::super) uuid: Uuid,
+    /// The session and the task of the call that the sender names (R78).
+    pub(in super::super) call_ids: CallIds,
     /// Topic of the response if the task has no next step.
     pub(super) response_topic: String,
     pub(super) conversation: String,
@@ -37,6 +46,13 @@ pub(in super::super) struct BridgeTask {
     /// The input: one JSON text, byte for byte.
     pub(in super::super) input: Bytes,
     pub(super) next: Option<NextStep>,
+}
+
+/// Ids that a caller gave its call (R78), under the names that Matrix messages use. They are not those of the protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct CallIds {
+    pub(in super::super) session: Option<String>,
+    pub(in super::super) task: Option<String>,
 }
 
 /// Next step of a task: its destination and instruction.
@@ -53,21 +69,35 @@ impl BridgeTask {
     pub(in super::super) fn result_message(&self, response: Result<&RawValue, TaskError>) -> OutgoingMessage {
         let outgoing = response.and_then(|response| {
             let (topic, payload) = match &self.next {
-                Some(NextStep { target: NextTarget::Agent(topic), instruction, next }) => {
-                    (topic.clone(), self.next_task_payload(topic, instruction.as_deref(), response, next.as_deref()))
+                Some(NextStep { target: NextTarget::Destination(topic), .. }) => {
+                    (topic, Some(response.get().as_bytes().to_vec()))
                 }
-                Some(NextStep { target, .. }) => (target.topic().to_owned(), self.response_payload(response)),
-                None => (self.response_topic.clone(), self.response_payload(response)),
+                Some(NextStep { target: NextTarget::Conversation(topic), next: None, .. }) => {
+                    (topic, self.response_payload(response))
+                }
+                Some(next) => (next.target.topic(), self.next_task_payload(next, response)),
+                None => (&self.response_topic, self.response_payload(response)),
             };
-            match payload {
-                Some(payload) if payload.len() <= MAX_MESSAGE_BYTES => Ok(OutgoingMessage { topic, payload }),
-                _ => Err(TaskError::new(TaskErrorCode::ToolExecutionFailed, "The agent's response is too large")),
-            }
+            let payload = payload.filter(|payload| payload.len() <= MAX_MESSAGE_BYTES).ok_or_else(|| {
+                TaskError::new(TaskErrorCode::ToolExecutionFailed, "The agent's response is too large")
+            })?;
+            Ok(OutgoingMessage {
+                is_task: self.next.as_ref().is_some_and(|next| matches!(next.target, NextTarget::Agent(_))),
+                on_refusal: self.next.is_some().then(|| Box::new(self.refusal_message())),
+                ..OutgoingMessage::response(topic.clone(), payload)
+            })
         });
-        outgoing.unwrap_or_else(|error| OutgoingMessage {
-            topic: self.response_topic.clone(),
-            payload: error.payload(Some(&self.id)),
-        })
+        outgoing.unwrap_or_else(|error| self.error_message(&error))
+    }
+
+    /// The error of a result that the broker does not accept on the topic that the task names.
+    fn refusal_message(&self) -> OutgoingMessage {
+        let text = "The result could not be published on the topic of the next step";
+        self.error_message(&TaskError::new(TaskErrorCode::InternalError, text))
+    }
+
+    fn error_message(&self, error: &TaskError) -> OutgoingMessage {
+        OutgoingMessage::response(self.response_topic.clone(), error.payload(Some(&self.id)))
     }
 
     fn response_payload(&self, response: &RawValue) -> Option<Vec<u8>> {
@@ -79,14 +109,9 @@ impl BridgeTask {
         serde_json::to_vec(&Response { response, task_id: &self.id }).ok()
     }
 
-    /// Builds the task for the next agent: this task, with this agent's response as its input (R112).
-    fn next_task_payload(
-        &self,
-        topic: &str,
-        instruction: Option<&str>,
-        input: &RawValue,
-        next: Option<&str>,
-    ) -> Option<Vec<u8>> {
+    /// Builds the next task: this task, with this agent's response as its input (R112). An agent executes it; a reader
+    /// of a conversation goes on with it.
+    fn next_task_payload(&self, step: &NextStep, input: &RawValue) -> Option<Vec<u8>> {
         #[derive(serde::Serialize)]
         struct NextTask<'a> {
             task_id: &'a str,
@@ -95,9 +120,21 @@ impl BridgeTask {
             instruction: Option<&'a str>,
             input: &'a RawValue,
             next: Option<&'a RawValue>,
+            #[serde(rename = "sessionId", skip_serializing_if = "Option::is_none")]
+            session_id: Option<&'a str>,
+            #[serde(rename = "taskId", skip_serializing_if = "Option::is_none")]
+            caller_task_id: Option<&'a str>,
         }
-        let conversation_id = &self.conversation;
-        let next: Option<&RawValue> = next.map(serde_json::from_str).transpose().ok()?;
-        serde_json::to_vec(&NextTask { task_id: &self.id, conversation_id, topic, instruction, input, next }).ok()
+        let next_task = NextTask {
+            task_id: &self.id,
+            conversation_id: &self.conversation,
+            topic: step.target.topic(),
+            instruction: step.instruction.as_deref(),
+            input,
+            next: step.next.as_deref().map(serde_json::from_str).transpose().ok()?,
+            session_id: self.call_ids.session.as_deref(),
+            caller_task_id: self.call_ids.task.as_deref(),
+        };
+        serde_json::to_vec(&next_task).ok()
     }
 }

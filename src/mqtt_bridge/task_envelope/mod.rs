@@ -5,7 +5,7 @@
 mod bridge_task;
 
 use bridge_task::NextStep;
-pub(super) use bridge_task::{BridgeTask, OutgoingMessage};
+pub(super) use bridge_task::{BridgeTask, CallIds, OutgoingMessage};
 
 use super::{
     MAX_PIPELINE_STEPS,
@@ -24,12 +24,16 @@ use uuid::Uuid;
 
 /// Maximum nesting of arrays and objects in an input; the agent's contract may demand less.
 const MAX_INPUT_DEPTH: u16 = json::MAX_DEPTH - 10;
+/// Maximum length of a session id and of a task id that a caller gave its call, as in the header fields of HTTP calls.
+const MAX_CALL_ID_BYTES: usize = 256;
 
 /// Result of validating a message.
 #[derive(Debug, PartialEq)]
 pub(super) enum TaskVerdict {
     /// Publish nothing; the reason goes to the log.
     Discard(&'static str),
+    /// Publish nothing: a task with this id was received before.
+    Duplicate(Uuid),
     /// Publish an error.
     Refuse(OutgoingMessage),
     /// Call the agent.
@@ -51,6 +55,10 @@ struct ReceivedEnvelope<'a> {
     input: Option<&'a RawValue>,
     #[serde(borrow, default)]
     next: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "sessionId")]
+    session_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskId")]
+    caller_task_id: Option<&'a RawValue>,
 }
 
 /// Validates the messages to one agent, and discards duplicates.
@@ -59,11 +67,13 @@ pub(super) struct TaskValidator {
     agent: String,
     topic: String,
     recent_ids: RecentTaskIds,
+    /// Topic filters of the destinations that a task may name.
+    final_destinations: Vec<String>,
 }
 
 impl TaskValidator {
-    pub(super) fn new(agent: &str, recent_ids: RecentTaskIds) -> Self {
-        Self { agent: agent.to_owned(), topic: mqtt_topic::input_topic(agent), recent_ids }
+    pub(super) fn new(agent: &str, recent_ids: RecentTaskIds, final_destinations: Vec<String>) -> Self {
+        Self { agent: agent.to_owned(), topic: mqtt_topic::input_topic(agent), recent_ids, final_destinations }
     }
 
     /// Id of the agent.
@@ -90,10 +100,11 @@ impl TaskValidator {
             return TaskVerdict::Discard("its topic differs from the topic it was received on");
         }
         let id = parse_string(envelope.task_id).filter(|id| is_task_id(id));
-        if let Some(id) = id.as_deref().and_then(|id| Uuid::parse_str(id).ok())
-            && !self.recent_ids.insert_if_new(id, now)
+        let id = id.and_then(|id| Some((Uuid::parse_str(&id).ok()?, id)));
+        if let Some((uuid, _)) = &id
+            && !self.recent_ids.insert_if_new(*uuid, now)
         {
-            return TaskVerdict::Discard("duplicate task");
+            return TaskVerdict::Duplicate(*uuid);
         }
         let conversation = parse_string(envelope.conversation_id).filter(|id| mqtt_topic::is_conversation_id(id));
         let step_count = envelope.count_steps();
@@ -102,15 +113,15 @@ impl TaskValidator {
                 let message = format!("The pipeline has more than {MAX_PIPELINE_STEPS} further steps");
                 Err(TaskError::new(TaskErrorCode::PipelineDepthExceeded, message))
             }
-            Ok(_) => self.parse_task(&envelope, id.as_deref(), conversation.as_deref()),
+            Ok(_) => self.parse_task(&envelope, id.as_ref(), conversation.as_deref()),
             Err(error) => Err(error),
         };
         match (task, conversation) {
             (Ok(task), _) => TaskVerdict::Process(Box::new(task)),
-            (Err(error), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage {
-                topic: mqtt_topic::conversation_topic(&conversation, &self.agent),
-                payload: error.payload(id.as_deref()),
-            }),
+            (Err(error), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage::response(
+                mqtt_topic::conversation_topic(&conversation, &self.agent),
+                error.payload(id.as_ref().map(|(_, id)| id.as_str())),
+            )),
             // R123: without a conversation, no error is published.
             (Err(_), None) => TaskVerdict::Discard("invalid, and without a conversation for the error"),
         }
@@ -120,10 +131,10 @@ impl TaskValidator {
     fn parse_task(
         &self,
         envelope: &ReceivedEnvelope<'_>,
-        id: Option<&str>,
+        id: Option<&(Uuid, String)>,
         conversation: Option<&str>,
     ) -> Result<BridgeTask, TaskError> {
-        let id = id.ok_or_else(|| invalid_input("task_id must be a UUID of version 4"))?;
+        let (uuid, id) = id.ok_or_else(|| invalid_input("task_id must be a UUID of version 4"))?;
         let conversation = conversation.ok_or_else(|| invalid_input("conversation_id must name a conversation"))?;
         let instruction = parse_instruction(envelope.instruction, "instruction")?;
         let raw = envelope.input.ok_or_else(|| invalid_input("input is required"))?.get();
@@ -132,9 +143,15 @@ impl TaskValidator {
         if !matches!(input, Value::String(_) | Value::Object(_)) {
             return Err(invalid_input("input must be a string or an object"));
         }
-        let next = non_null(envelope.next).map(parse_next).transpose()?;
+        let call_ids = CallIds {
+            session: parse_call_id(envelope.session_id, "sessionId")?,
+            task: parse_call_id(envelope.caller_task_id, "taskId")?,
+        };
+        let next = non_null(envelope.next).map(|next| parse_next(next, &self.final_destinations)).transpose()?;
         Ok(BridgeTask {
-            id: id.to_owned(),
+            id: id.clone(),
+            uuid: *uuid,
+            call_ids,
             response_topic: mqtt_topic::conversation_topic(conversation, &self.agent),
             conversation: conversation.to_owned(),
             instruction,
@@ -171,13 +188,16 @@ impl<'a> ReceivedEnvelope<'a> {
     }
 }
 
-fn parse_next(raw: &RawValue) -> Result<NextStep, TaskError> {
+fn parse_next(raw: &RawValue, final_destinations: &[String]) -> Result<NextStep, TaskError> {
     let envelope = ReceivedEnvelope::parse(raw.get()).ok_or_else(|| invalid_input("next must be an object or null"))?;
-    let target = parse_string(envelope.topic).as_deref().and_then(NextTarget::parse);
-    let target = target.ok_or_else(|| invalid_input("next.topic must be an agent's input topic or a conversation"))?;
+    let topic = parse_string(envelope.topic);
+    let target = topic.as_deref().and_then(|topic| NextTarget::parse(topic, final_destinations));
+    let target = target.ok_or_else(|| {
+        invalid_input("next.topic must be an agent's input topic, a conversation or a permitted destination")
+    })?;
     let later_steps = non_null(envelope.next);
-    if later_steps.is_some() && matches!(target, NextTarget::Conversation(_)) {
-        return Err(invalid_input("next.next cannot follow a conversation"));
+    if later_steps.is_some() && matches!(target, NextTarget::Destination(_)) {
+        return Err(invalid_input("next.next can only follow an agent's input topic or a conversation"));
     }
     Ok(NextStep {
         target,
@@ -202,6 +222,16 @@ fn parse_string(raw: Option<&RawValue>) -> Option<String> {
 fn parse_instruction(raw: Option<&RawValue>, name: &str) -> Result<Option<String>, TaskError> {
     let invalid = |_| invalid_input(&format!("{name} must be a string or null"));
     non_null(raw).map(|raw| serde_json::from_str(raw.get()).map_err(invalid)).transpose()
+}
+
+/// Parses an id that the sender's caller gave its call; null is the same as none.
+fn parse_call_id(raw: Option<&RawValue>, name: &str) -> Result<Option<String>, TaskError> {
+    let Some(raw) = non_null(raw) else { return Ok(None) };
+    let is_call_id =
+        |id: &String| (1..=MAX_CALL_ID_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    parse_string(Some(raw)).filter(is_call_id).map(Some).ok_or_else(|| {
+        invalid_input(&format!("{name} must be a string of 1 to {MAX_CALL_ID_BYTES} visible ASCII characters"))
+    })
 }
 
 /// Whether `id` is a UUID of version 4 in its usual spelling.

@@ -42,6 +42,8 @@ pub(super) struct BrokerSession {
 struct CleanupQueue {
     conversations: Vec<String>,
     agents: Vec<String>,
+    /// Agents whose status is to be subscribed to.
+    unwatched: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn conversation_filter(id: &str) -> String {
     format!("/conversations/{id}/+")
+}
+
+/// The filters of an agent's status, in both spellings of its topic (R109).
+fn status_filters(agent: &str) -> [String; 2] {
+    [format!("/control/agents/{agent}/status"), format!("control/agents/{agent}/status")]
 }
 
 fn progress_filter(agent: &str) -> String {
@@ -157,6 +164,11 @@ impl BrokerSession {
     }
 
     async fn run_maintenance_once(&self) -> Result<(), MqttSendError> {
+        let unwatched = std::mem::take(&mut lock(&self.cleanup).unwatched);
+        for agent in unwatched {
+            // Without this subscription, a call to an agent that died ends with its timeout.
+            self.sender.subscribe(&as_strs(&status_filters(&agent))).await?;
+        }
         self.prepare_conversations().await?;
         loop {
             let (conversations, agents) = {
@@ -254,10 +266,15 @@ impl Conversation {
     /// Registers the task whose reply is awaited, before it is published. `false` where the connection is lost.
     pub(super) fn register(&self, task: PendingTask) -> bool {
         let mut pending = lock(&self.session.pending);
-        if !pending.closed {
-            pending.waiting.insert(self.id.clone(), task);
+        if pending.closed {
+            return false;
         }
-        !pending.closed
+        if pending.statuses.watch(&task.agent_id) {
+            lock(&self.session.cleanup).unwatched.push(task.agent_id.clone());
+            self.session.maintenance.notify_one();
+        }
+        pending.waiting.insert(self.id.clone(), task);
+        true
     }
 }
 

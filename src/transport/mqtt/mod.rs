@@ -2,6 +2,7 @@
 //! arrives on a conversation topic with an unguessable name (R110–R112, R115). Agents of one broker share a connection.
 //! A task is published once: if the connection is lost, the task's outcome is unknown, and the call is not retried.
 
+mod agent_statuses;
 mod broker_connection;
 mod broker_key;
 mod broker_session;

@@ -7,7 +7,7 @@ use super::{
     pending_tasks::{MAX_QUEUED_PROGRESS, PendingTask},
     progress_events,
     published_task::{PublishedTask, TaskEvent},
-    task_envelope::TaskInput,
+    task_envelope::{CallIds, TaskInput},
 };
 use crate::{
     agent::Agent,
@@ -154,10 +154,11 @@ impl Transport for MqttTransport {
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
-        let UpstreamCall { operation, headers, body, instruction, .. } = request;
+        let UpstreamCall { operation, headers, body, instruction, header_mutations, .. } = request;
         let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
         let body = timeout_at(deadline, body.collect(MAX_MESSAGE_BYTES)).await.map_err(late)??;
-        let input = TaskInput::parse(&body, operation, instruction)?;
+        let mut input = TaskInput::parse(&body, operation, instruction)?;
+        input.call_ids = CallIds::from_fields(&header_mutations, headers);
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
         let reply = timeout_at(
             until,

@@ -1,8 +1,14 @@
 //! The conversations of one broker connection: those that are ready for a call, and those that await a reply. Each
 //! message goes to the call that it belongs to, or is dropped. This module uses neither sockets nor timers.
 
-use super::reply_message::{self, ReplyMessage};
-use crate::{fault::Fault, mqtt_client::IncomingMessage};
+use super::{
+    agent_statuses::AgentStatuses,
+    reply_message::{self, ReplyMessage},
+};
+use crate::{
+    fault::{CallProgress, Fault, FaultCode},
+    mqtt_client::IncomingMessage,
+};
 use bytes::Bytes;
 use std::collections::HashMap;
 use tokio::sync::{mpsc, oneshot};
@@ -41,6 +47,8 @@ pub(super) struct PendingTasks {
     pub(super) waiting: HashMap<String, PendingTask>,
     /// Conversations that are subscribed to and not in use.
     pub(super) spare_conversations: Vec<String>,
+    /// The agents that have been called over this connection.
+    pub(super) statuses: AgentStatuses,
     /// Whether the connection is lost, so that no task can be added.
     pub(super) closed: bool,
 }
@@ -48,13 +56,18 @@ pub(super) struct PendingTasks {
 impl PendingTasks {
     /// Delivers `message` to the call that it belongs to.
     pub(super) fn deliver(&mut self, message: &IncomingMessage) -> MessageOutcome {
-        if message.retained {
-            return MessageOutcome::Retained;
-        }
         let Ok(topic) = std::str::from_utf8(&message.topic) else { return MessageOutcome::Unreadable };
         let topic = crate::mqtt_client::canonical_topic(topic);
         let levels: Vec<&str> = topic.split('/').skip(1).collect();
         match levels.as_slice() {
+            ["control", "agents", agent, "status"] => {
+                if !self.statuses.record_status(agent, &message.payload, message.retained) {
+                    return MessageOutcome::Unmatched;
+                }
+                self.end_calls(agent);
+                MessageOutcome::Delivered
+            }
+            _ if message.retained => MessageOutcome::Retained,
             ["conversations", conversation, agent] => self.deliver_reply(conversation, agent, &message.payload),
             ["control", "agents", agent, "progress", ..] => self.deliver_progress(agent, &message.payload),
             _ => MessageOutcome::Unmatched,
@@ -77,6 +90,17 @@ impl PendingTasks {
             let _ = pending.reply.send(result);
         }
         MessageOutcome::Delivered
+    }
+
+    /// Ends the calls of an agent whose connection broke.
+    fn end_calls(&mut self, agent: &str) {
+        for (_, pending) in self.waiting.extract_if(|_, pending| pending.agent_id == agent) {
+            let fault = Fault::new(FaultCode::AgentError, "The agent disconnected before it replied")
+                .with_detail("the MQTT broker published the agent's last will")
+                .with_progress(CallProgress::PossiblySent);
+            // The caller may have left.
+            let _ = pending.reply.send(Err(fault));
+        }
     }
 
     fn deliver_progress(&mut self, agent: &str, payload: &[u8]) -> MessageOutcome {

@@ -1,14 +1,17 @@
 //! The task envelope (R110–R112). It is written once, with ids that belong to this call alone.
 //!
 //! `instruction` is the first of these: the instruction of the request (a pipeline step), a string member `instruction`
-//! of the input, the operation's name, null. The input is forwarded unchanged.
+//! of the input, the operation's name, null. The input is forwarded unchanged. The ids that the caller gave its call have
+//! the names that Matrix messages use (R78); `task_id` is the protocol's own.
 
 use crate::{
     fault::{Fault, FaultCode},
     mqtt_client::MAX_MESSAGE_BYTES,
+    transport::HeaderMutations,
     values::json,
 };
 use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
@@ -20,6 +23,25 @@ const MAX_DEPTH: u16 = 100;
 pub(super) struct TaskInput {
     input: Box<RawValue>,
     instruction: Option<String>,
+    pub(super) call_ids: CallIds,
+}
+
+/// The session and the task that the caller named, if it did (R78).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct CallIds {
+    session: Option<String>,
+    task: Option<String>,
+}
+
+impl CallIds {
+    /// Reads the ids from the fields that the gateway sets, which include those of the query, and from the caller's.
+    pub(super) fn from_fields(mutations: &HeaderMutations<'_>, headers: &HeaderMap) -> Self {
+        let read = |name: &str| {
+            let set = mutations.set.iter().find_map(|(set, value)| (set == name).then_some(value));
+            set.or_else(|| headers.get(name)).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::to_owned)
+        };
+        Self { session: read("x-session-id"), task: read("x-task-id") }
+    }
 }
 
 #[derive(Serialize)]
@@ -30,6 +52,10 @@ struct TaskEnvelope<'a> {
     instruction: Option<&'a str>,
     input: &'a RawValue,
     next: Option<()>,
+    #[serde(rename = "sessionId", skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(rename = "taskId", skip_serializing_if = "Option::is_none")]
+    caller_task_id: Option<&'a str>,
 }
 
 impl TaskInput {
@@ -52,7 +78,7 @@ impl TaskInput {
         let input_instruction = || value.get("instruction").and_then(Value::as_str);
         let instruction =
             request_instruction.or_else(input_instruction).or(Some(operation).filter(|name| !name.is_empty()));
-        Ok(Self { input, instruction: instruction.map(str::to_owned) })
+        Ok(Self { input, instruction: instruction.map(str::to_owned), call_ids: CallIds::default() })
     }
 
     /// Serializes the envelope for the agent at `topic`.
@@ -68,6 +94,8 @@ impl TaskInput {
             input: &self.input,
             // The gateway calls the next step itself, so that it checks and counts every step.
             next: None,
+            session_id: self.call_ids.session.as_deref(),
+            caller_task_id: self.call_ids.task.as_deref(),
         };
         let text =
             serde_json::to_vec(&envelope).map_err(|error| Fault::from(FaultCode::Internal).with_detail(error))?;

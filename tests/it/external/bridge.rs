@@ -2,152 +2,17 @@
 //! speaks only the protocol.
 
 use super::support::{
+    bridge_peer::{Peer, bridged, bridged_at, latched_agent, reply_topic, task},
     mosquitto::{Mosquitto, status_payload, status_topic},
     mqtt_task_agent::{ProxyFault, SubackHoldingProxy, start_broker_proxy},
 };
 use crate::support::{
-    agent::{Agent, Latch, Step, http_response, json_response, latch},
+    agent::{Agent, Step, http_response, json_response},
     closed_port::ClosedPort,
     eventually,
-    gateway::{Gateway, GatewayBuilder, gateway, new_key, translator_document},
+    gateway::{Gateway, new_key, translator_document},
 };
-use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS, SubscribeFilter};
 use serde_json::{Value, json};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering::SeqCst},
-};
-use uuid::Uuid;
-
-/// A message that a client received.
-#[derive(Clone, Debug)]
-struct ReceivedMessage {
-    topic: String,
-    payload: Value,
-    retained: bool,
-}
-
-/// A client of the protocol, with the messages that it received.
-struct Peer {
-    client: AsyncClient,
-    received: Arc<Mutex<Vec<ReceivedMessage>>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Peer {
-    /// Connects a client that subscribes to all conversations and statuses.
-    async fn connect(broker: &Mosquitto) -> Self {
-        Self::subscribe(broker, &["/conversations/#", "/control/agents/+/status"]).await
-    }
-
-    async fn subscribe(broker: &Mosquitto, filters: &[&str]) -> Self {
-        let mut options = MqttOptions::new(format!("peer-{}", Uuid::new_v4()), ("127.0.0.1", broker.port));
-        options.set_max_packet_size(Some(8 << 20));
-        let mut network = options.network_options();
-        network.set_tcp_nodelay(true);
-        options.set_network_options(network);
-        let (client, mut events) = AsyncClient::builder(options).capacity(100).build();
-        let (received, subscribed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (messages, acknowledged) = (Arc::clone(&received), Arc::clone(&subscribed));
-        let task = tokio::spawn(async move {
-            while let Ok(event) = events.poll().await {
-                match event {
-                    Event::Incoming(Packet::SubAck(_)) => acknowledged.store(true, SeqCst),
-                    Event::Incoming(Packet::Publish(message)) => messages.lock().unwrap().push(ReceivedMessage {
-                        topic: String::from_utf8(message.topic.to_vec()).unwrap(),
-                        payload: serde_json::from_slice(&message.payload).unwrap_or_default(),
-                        retained: message.retain,
-                    }),
-                    _ => {}
-                }
-            }
-        });
-        let filters = filters.iter().map(|filter| SubscribeFilter::new(*filter, QoS::AtLeastOnce));
-        client.subscribe_many(filters.collect::<Vec<_>>()).await.unwrap();
-        eventually("the client has subscribed", async || subscribed.load(SeqCst)).await;
-        Self { client, received, task }
-    }
-
-    async fn publish(&self, topic: &str, payload: impl Into<Vec<u8>>, retain: bool) {
-        let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
-        self.client.publish(topic, payload.into(), options).await.unwrap();
-    }
-
-    async fn send_task(&self, agent: &str, envelope: &Value) {
-        self.publish(&format!("/control/agents/{agent}/input"), envelope.to_string(), false).await;
-    }
-
-    /// The messages received on `topic`.
-    fn all_on(&self, topic: &str) -> Vec<ReceivedMessage> {
-        self.received.lock().unwrap().iter().filter(|message| message.topic == topic).cloned().collect()
-    }
-
-    /// Waits for the first message on `topic`, and returns it.
-    async fn first_on(&self, topic: &str) -> ReceivedMessage {
-        eventually(&format!("a message on {topic}"), async || !self.all_on(topic).is_empty()).await;
-        self.all_on(topic).remove(0)
-    }
-
-    /// Waits until this is the last status of the agent, and returns the message.
-    async fn wait_for_status(&self, agent: &str, status: &str) -> ReceivedMessage {
-        let last_status = || self.all_on(&status_topic(agent)).pop();
-        eventually(&format!("{agent} is {status}"), async || {
-            last_status().is_some_and(|message| message.payload["status"] == status)
-        })
-        .await;
-        last_status().unwrap()
-    }
-
-    /// Sends a task, and waits for the first message of the agent in its conversation.
-    async fn call(&self, agent: &str, envelope: &Value) -> Value {
-        self.send_task(agent, envelope).await;
-        let conversation = envelope["conversation_id"].as_str().unwrap();
-        self.first_on(&format!("/conversations/{conversation}/{agent}")).await.payload
-    }
-}
-
-fn task(agent: &str, input: Value) -> Value {
-    json!({
-        "task_id": Uuid::new_v4().to_string(), "conversation_id": Uuid::new_v4().to_string(),
-        "topic": format!("/control/agents/{agent}/input"), "instruction": null, "input": input, "next": null,
-    })
-}
-
-/// An agent that answers "done" once the latch is closed.
-async fn latched_agent() -> (Agent, Latch) {
-    let agent_latch = latch();
-    let script_latch = agent_latch.clone();
-    let agent = Agent::scripted(move |_| {
-        [vec![Step::WaitForLatch(script_latch.clone())], json_response(&json!("done"))].concat()
-    })
-    .await;
-    (agent, agent_latch)
-}
-
-/// The topic on which the agent answers the task.
-fn reply_topic(task: &Value, agent: &str) -> String {
-    format!("/conversations/{}/{agent}", task["conversation_id"].as_str().unwrap())
-}
-
-/// A gateway that offers its agents at the broker. The bridge has its own API key.
-fn bridged(broker: &Mosquitto, bridge_settings: &str) -> GatewayBuilder {
-    bridged_at(&broker.url(), bridge_settings)
-}
-
-fn bridged_at(url: &str, bridge_settings: &str) -> GatewayBuilder {
-    let build = gateway();
-    let key = new_key(build.folder(), "bridge", &[]);
-    std::fs::write(build.folder().join("bridge.key"), key).unwrap();
-    build.section(&format!(
-        "mqtt_bridge:\n  - url: {url}\n    api_key: file:bridge.key\n    agents: ['*']\n{bridge_settings}"
-    ))
-}
 
 #[tokio::test]
 async fn r118_r124_a_protocol_client_calls_an_http_agent_over_mqtt() {
@@ -256,7 +121,8 @@ async fn r119_a_graceful_stop_announces_unavailable_first_and_finishes_running_t
 async fn r119_r122_a_task_that_outlasts_the_drain_timeout_fails() {
     let (broker, agent) = (Mosquitto::start().await, Agent::with_steps(vec![Step::Hang]).await);
     let peer = Peer::connect(&broker).await;
-    let build = bridged(&broker, "    max_concurrency: 1\n").section("shutdown:\n  drain_timeout: 1s\n");
+    let build = bridged(&broker, "    max_concurrency: 1\n    session_expiry: 0s\n")
+        .section("shutdown:\n  drain_timeout: 1s\n");
     let mut gate = build.agent("slow", &agent).start().await;
     peer.wait_for_status("slow", "available").await;
     let tasks = [task("slow", json!({})), task("slow", json!({}))];
@@ -337,6 +203,97 @@ async fn r112_a_pipeline_passes_each_result_on_and_only_the_last_agent_answers()
     invalid_next["next"] = json!({"topic": "/control/agents/+/input"});
     assert_eq!(peer.call("first", &invalid_next).await["error"]["code"], "invalid_input");
     assert_eq!((first.call_count(), second.call_count()), (1, 1), "a pipeline with an invalid step is not started");
+}
+
+#[tokio::test]
+async fn r111_r124_an_instruction_breaks_no_strict_schema_and_reaches_agents_that_declare_it() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let strict = |id: &str, properties: Value| {
+        let mut document = agent.document(id);
+        let inputs =
+            json!({"type": "object", "properties": properties, "required": ["text"], "additionalProperties": false});
+        document["operations"] = json!([{"name": "work", "inputs": inputs, "outputs": {"type": "object"}}]);
+        document
+    };
+    let text = json!({"type": "string"});
+    let peer = Peer::connect(&broker).await;
+    let build = bridged(&broker, "").document(strict("strict", json!({"text": text})));
+    let build = build.document(strict("declaring", json!({"text": text, "instruction": text})));
+    let _gate = build.document(strict("short", json!({"text": text, "instruction": {"maxLength": 3}}))).start().await;
+    let (plain, instructed) = (json!({"text": "hi"}), json!({"text": "hi", "instruction": "summarise"}));
+    for (id, expected) in [("strict", &plain), ("declaring", &instructed), ("short", &plain)] {
+        peer.wait_for_status(id, "available").await;
+        let mut sent_task = task(id, plain.clone());
+        sent_task["instruction"] = json!("summarise");
+        assert_eq!(&peer.call(id, &sent_task).await["response"]["echo"], expected, "{id}");
+        let mut invalid = task(id, json!({"text": 1}));
+        invalid["instruction"] = json!("summarise");
+        let refused = peer.call(id, &invalid).await;
+        assert_eq!(refused["error"]["code"], "invalid_input", "{id}: {refused}");
+    }
+    assert_eq!(agent.call_count(), 3);
+}
+
+#[tokio::test]
+async fn r112_r154_a_final_destination_receives_the_result_and_no_topic_of_others_does() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer =
+        Peer::subscribe(&broker, &["/conversations/#", "/control/agents/+/status", "results/#", "elsewhere/#"]).await;
+    let _gate = bridged(&broker, "    final_destinations: ['results/#']\n").agent("echo", &agent).start().await;
+    peer.wait_for_status("echo", "available").await;
+    let with_next = |next: Value| {
+        let mut sent_task = task("echo", json!({"n": 1}));
+        sent_task["next"] = next;
+        sent_task
+    };
+    let to_destination = with_next(json!({"topic": "results/app"}));
+    peer.send_task("echo", &to_destination).await;
+    let result = peer.first_on("results/app").await;
+    assert_eq!(result.payload, json!({"echo": {"n": 1}}), "the bare result");
+    assert!(!result.retained && peer.all_on(&reply_topic(&to_destination, "echo")).is_empty());
+    let further = json!({"topic": "/control/agents/later/input", "instruction": "go on"});
+    let to_conversation = with_next(json!({"topic": "/conversations/other", "instruction": "read", "next": further}));
+    peer.send_task("echo", &to_conversation).await;
+    let passed_on = peer.first_on("/conversations/other").await.payload;
+    assert_eq!((&passed_on["input"], &passed_on["next"]), (&json!({"echo": {"n": 1}}), &further));
+    assert_eq!((&passed_on["instruction"], &passed_on["task_id"]), (&json!("read"), &to_conversation["task_id"]));
+    for topic in ["elsewhere/app", "/control/agents/echo/status", "$SYS/broker/x", "/$SYS/x", "results/+", "results/#"]
+    {
+        let refused = peer.call("echo", &with_next(json!({"topic": topic}))).await;
+        assert_eq!(refused["error"]["code"], "invalid_input", "{topic}: {refused}");
+    }
+    assert_eq!(agent.call_count(), 2, "a task with a destination that is not permitted is not started");
+    assert!(peer.all_on("elsewhere/app").is_empty() && peer.all_on(&status_topic("echo")).len() == 1);
+}
+
+#[tokio::test]
+async fn r78_the_session_and_task_of_an_envelope_reach_the_agent_in_its_header() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::connect(&broker).await;
+    let _gate = bridged(&broker, "").agent("echo", &agent).agent("next", &agent).start().await;
+    peer.wait_for_status("echo", "available").await;
+    peer.wait_for_status("next", "available").await;
+    let mut named = task("echo", json!({}));
+    (named["sessionId"], named["taskId"]) = (json!("session-1"), json!("task-1"));
+    named["next"] = json!({"topic": "/control/agents/next/input"});
+    peer.send_task("echo", &named).await;
+    peer.first_on(&reply_topic(&named, "next")).await;
+    let mut unnamed = task("echo", json!({}));
+    unnamed["sessionId"] = Value::Null;
+    peer.call("echo", &unnamed).await;
+    let ids: Vec<[Option<String>; 2]> = agent
+        .requests()
+        .iter()
+        .map(|request| ["x-session-id", "x-task-id"].map(|name| request.header(name).map(str::to_owned)))
+        .collect();
+    let named_ids = ["session-1", "task-1"].map(|id| Some(id.to_owned()));
+    assert_eq!(ids, [named_ids.clone(), named_ids, [None, None]], "also the next step's");
+    for invalid_id in [json!(""), json!("a b"), json!("a\r\nx: y"), json!(1), json!("x".repeat(257))] {
+        let mut invalid = task("echo", json!({}));
+        invalid["sessionId"] = invalid_id.clone();
+        assert_eq!(peer.call("echo", &invalid).await["error"]["code"], "invalid_input", "{invalid_id}");
+    }
+    assert_eq!(agent.call_count(), 3);
 }
 
 #[tokio::test]
@@ -557,9 +514,9 @@ async fn r129_r130_problems_of_the_bridge_name_the_configuration_key() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let stderr = check(
-        "mqtt_bridge:\n  - {url: 'mqtt://broker.example', api_key: 'env:NO_SUCH_KEY', agents: ['*'], deduplication_ttl: 0s}\n",
+        "mqtt_bridge:\n  - {url: 'mqtt://broker.example', api_key: 'env:NO_SUCH_KEY', agents: ['*'], deduplication_ttl: 0s, session_expiry: 1500ms, final_destinations: [ok, 'a#']}\n",
     );
-    let problems = ["url: is plain text", "api_key", "deduplication_ttl"];
+    let problems = ["url: is plain text", "api_key", "deduplication_ttl", "session_expiry", "final_destinations[1]"];
     for problem in problems.map(|problem| format!("mqtt_bridge[0].{problem}")) {
         assert!(stderr.contains(&problem), "{problem} is not reported: {stderr}");
     }

@@ -1,5 +1,5 @@
 //! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver, an OpenID
-//! provider, the reference implementation of `agent://`, the SDKs of A2A, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
+//! provider, the reference implementation of `agent://`, the SDKs of A2A, MQTT libraries of Python, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
 //!
 //! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
 //! this module, so that a test outside of it cannot start one; `test_groups` checks the unit tests.
@@ -8,6 +8,7 @@ mod a2a_cards;
 mod agent_uri_reference;
 mod bearer_tokens;
 mod bridge;
+mod bridge_sessions;
 mod counts;
 mod json_schema_suite;
 mod matrix_agents;
@@ -15,6 +16,7 @@ mod metrics_page;
 mod mqtt_agents;
 mod mqtt_failover;
 mod mqtt_feed;
+mod mqtt_peers;
 mod registry_store;
 mod reverse_proxies;
 mod shared_directory;

@@ -109,6 +109,44 @@ async fn answers_of_every_form_are_read_and_error_messages_are_redacted() {
 }
 
 #[tokio::test]
+async fn r78_the_callers_session_and_task_are_members_of_the_envelope() {
+    let broker = Mosquitto::start().await;
+    let worker = TaskAgent::echo(broker.port, "a").await;
+    let gate = start_gateway(&broker).await;
+    let call = gate.post("/agents/a/invoke").json(&json!({}));
+    send(call.header("x-session-id", "session-1").header("x-task-id", "task-1")).await.expect_ok();
+    send(gate.post("/agents/a/invoke?sessionId=session-2").json(&json!({}))).await.expect_ok();
+    let ids = |index: usize| ["sessionId", "taskId"].map(|name| worker.tasks()[index].task.get(name).cloned());
+    assert_eq!(ids(0), [Some(json!("session-1")), Some(json!("task-1"))]);
+    assert_eq!(ids(1), [Some(json!("session-2")), None]);
+    assert_ne!(worker.tasks()[0].task["task_id"], "task-1", "the task of the protocol has an id of its own");
+}
+
+#[tokio::test]
+async fn r119_an_agents_last_will_ends_its_calls_in_flight_and_no_others() {
+    let broker = Mosquitto::start().await;
+    let dying = TaskAgent::start(broker.port, "a", |_| Vec::new()).await;
+    let slow = TaskAgent::start(broker.port, "b", |task| {
+        vec![Publication::in_conversation(task, "b", response_payload(task, json!("done"))).after_millis(1_000)]
+    })
+    .await;
+    let presence = broker.connect_agent("a").await;
+    let documents = ["a", "b"].map(|id| document(&broker.url(), id));
+    let build = documents.into_iter().fold(gateway(), |build, document| build.document(document));
+    let gate = build.start().await;
+    let input = json!({});
+    let started = Instant::now();
+    let death = async {
+        eventually("the agents have their tasks", async || dying.tasks().len() + slow.tasks().len() == 2).await;
+        presence.kill();
+    };
+    let (lost, other, ()) = tokio::join!(gate.invoke("a", &input), gate.invoke("b", &input), death);
+    lost.expect_fault(502, "AgentError");
+    assert_eq!(other.expect_ok(), json!("done"));
+    assert!(started.elapsed() < TEST_TIMEOUT, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
 async fn messages_for_other_tasks_are_never_taken_as_the_answer() {
     let broker = Mosquitto::start().await;
     let previous_task = Arc::new(std::sync::Mutex::new(None));

@@ -1,7 +1,9 @@
 //! Servers and programs of others that the tests of this module run.
 
 pub mod agent_uri;
+pub mod bridge_peer;
 pub mod mosquitto;
+pub mod mqtt_peers;
 pub mod mqtt_task_agent;
 pub mod npm;
 pub mod oidc;

@@ -55,6 +55,13 @@ impl Mosquitto {
         broker
     }
 
+    /// Starts a broker that keeps sessions and retained messages on disk; see [`stop`](Self::stop).
+    pub async fn start_with_persistence() -> Self {
+        let mut broker = Self::stopped("allow_anonymous true\npersistence true\npersistence_location FOLDER/\n");
+        broker.restart().await;
+        broker
+    }
+
     /// A broker with this configuration that is not running yet; `FOLDER` stands for its folder.
     pub fn stopped(config_lines: &str) -> Self {
         let reservation = ReservedPort::new();
@@ -67,12 +74,16 @@ impl Mosquitto {
         }
     }
 
-    /// Starts or restarts the broker on its port, without retained messages.
+    /// Starts or restarts the broker on its port, with what it has on disk.
     pub async fn restart(&mut self) {
         self.kill();
         let lines = self.config_lines.replace("FOLDER", &self.folder.path().display().to_string());
         // Started by root, mosquitto would switch to a user that cannot read this folder.
-        let config = format!("user root\nset_tcp_nodelay true\nlistener {} 127.0.0.1\n{lines}", self.port);
+        let config = format!(
+            "user root\nset_tcp_nodelay true\nlog_dest file {}\nlog_type notice\nlistener {} 127.0.0.1\n{lines}",
+            self.log_path().display(),
+            self.port
+        );
         let path = self.folder.path().join("mosquitto.conf");
         std::fs::write(&path, config).unwrap();
         let mut command = Command::new("mosquitto");
@@ -83,12 +94,32 @@ impl Mosquitto {
         eventually("mosquitto listens", async || TcpStream::connect(("127.0.0.1", self.port)).is_ok()).await;
     }
 
+    /// Lets the broker write its state and end.
+    pub async fn stop(&mut self) {
+        let mut process = self.process.take().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&process), rustix::process::Signal::TERM)
+            .unwrap();
+        eventually("mosquitto ends", async || process.try_wait().unwrap().is_some()).await;
+    }
+
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             // An error means that the process has ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
+    }
+
+    /// How the gateway connected for its bridged agents: the version of MQTT (`p5`, or `p2` for 3.1.1) and whether the
+    /// session began clean (`c1`), of each connection.
+    pub fn bridge_connections(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.log_path()).unwrap();
+        let connections = log.lines().filter(|line| line.contains("New client connected") && line.contains(" as gp"));
+        connections.map(|line| line.split_once('(').unwrap().1.split(", k").next().unwrap().to_owned()).collect()
+    }
+
+    fn log_path(&self) -> std::path::PathBuf {
+        self.folder.path().join("mosquitto.log")
     }
 
     pub fn url(&self) -> String {

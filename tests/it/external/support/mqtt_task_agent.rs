@@ -139,6 +139,8 @@ pub enum ProxyFault {
     RejectsMqtt5,
     /// Drops every PUBACK of the broker.
     DropsPuback,
+    /// Drops every PUBACK of the clients.
+    DropsClientPuback,
     /// Closes the connection instead of forwarding the first message in a conversation.
     ClosesOnce,
 }
@@ -260,7 +262,9 @@ async fn forward(
             if in_conversation && breaks.swap(false, Ordering::SeqCst) {
                 return Ok(());
             }
-            to_broker.write_all(&packet).await?;
+            if !(fault == Some(ProxyFault::DropsClientPuback) && packet[0] >> 4 == 4) {
+                to_broker.write_all(&packet).await?;
+            }
         }
     };
     tokio::select! {

@@ -1,0 +1,211 @@
+//! The sessions of bridged agents at a real broker: tasks that meet a restart of the broker or of the gateway, a kill or
+//! a listener handover (R104, R125, R161).
+
+use super::support::{
+    bridge_peer::{Peer, bridged, bridged_at, latched_agent, reply_topic, task},
+    mosquitto::Mosquitto,
+    mqtt_task_agent::{ProxyFault, start_broker_proxy},
+};
+use crate::support::{
+    agent::Agent,
+    eventually,
+    gateway::{Gateway, GatewayBuilder},
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// How long a gateway waits for its tasks when it stops.
+const SHORT_DRAIN: &str = "shutdown:\n  drain_timeout: 1s\n";
+
+/// The URL of the broker for clients of each version of MQTT.
+async fn url_of_each_version(broker: &Mosquitto) -> [(&'static str, String); 2] {
+    let old = start_broker_proxy(broker.port, ProxyFault::RejectsMqtt5).await;
+    [("MQTT 5", broker.url()), ("MQTT 3.1.1", format!("mqtt://{old}"))]
+}
+
+/// Starts the gateway again, in the folder of a process that has ended.
+async fn start_again(mut gate: Gateway) -> Gateway {
+    gate.wait_for_exit().await;
+    let keys = gate.keys.clone();
+    let (folder, _) = gate.into_folder_and_child();
+    tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap()
+}
+
+async fn stop_and_start_again(gate: Gateway) -> Gateway {
+    gate.send_signal(Signal::TERM);
+    start_again(gate).await
+}
+
+async fn kill_and_start_again(mut gate: Gateway) -> Gateway {
+    gate.child.kill().unwrap();
+    start_again(gate).await
+}
+
+/// Publishes a task, and waits until the broker has it.
+async fn hand_to_broker(broker: &Mosquitto, agent: &str, envelope: &Value) {
+    broker.publish(&format!("/control/agents/{agent}/input"), envelope.to_string(), false).await;
+}
+
+/// A gateway that offers the agent `slow`, and stores no task ids: a task that it did not acknowledge runs again.
+fn forgetful(url: &str, agent: &Agent) -> GatewayBuilder {
+    bridged_at(url, "    state_folder: null\n").agent("slow", agent).section(SHORT_DRAIN)
+}
+
+#[tokio::test]
+async fn r104_r161_a_task_that_is_published_while_the_gateway_restarts_is_done_afterwards() {
+    let broker = Mosquitto::start().await;
+    for (version, url) in url_of_each_version(&broker).await {
+        let (agent, peer) = (Agent::echo().await, Peer::connect(&broker).await);
+        let mut gate = bridged_at(&url, "").agent("echo", &agent).start().await;
+        peer.wait_for_status("echo", "available").await;
+        gate.send_signal(Signal::TERM);
+        gate.wait_for_exit().await;
+        let meanwhile = task("echo", json!({"sent": version}));
+        hand_to_broker(&broker, "echo", &meanwhile).await;
+        let _gate = start_again(gate).await;
+        let response = peer.first_on(&reply_topic(&meanwhile, "echo")).await.payload;
+        assert_eq!(response["response"]["echo"]["sent"], version, "{response}");
+        assert_eq!(agent.call_count(), 1, "{version}");
+    }
+    assert_eq!(broker.bridge_connections(), ["p5, c0", "p5, c0", "p2, c0", "p2, c0"], "none in the other version");
+}
+
+#[tokio::test]
+async fn r161_a_task_that_a_stop_or_a_kill_interrupts_is_done_afterwards_and_not_again() {
+    let broker = Mosquitto::start().await;
+    for (version, url) in url_of_each_version(&broker).await {
+        let ((agent, agent_latch), peer) = (latched_agent().await, Peer::connect(&broker).await);
+        let gate = forgetful(&url, &agent).start().await;
+        peer.wait_for_status("slow", "available").await;
+        let interrupted = task("slow", json!({}));
+        peer.send_task("slow", &interrupted).await;
+        eventually("the agent is called", async || agent.call_count() == 1).await;
+        let gate = stop_and_start_again(gate).await;
+        eventually("the agent is called after the stop", async || agent.call_count() == 2).await;
+        let gate = kill_and_start_again(gate).await;
+        eventually("the agent is called after the kill", async || agent.call_count() == 3).await;
+        let topic = reply_topic(&interrupted, "slow");
+        assert!(peer.all_on(&topic).is_empty(), "{version}: an interrupted task has no result");
+        agent_latch.close();
+        assert_eq!(peer.first_on(&topic).await.payload["response"], "done", "{version}");
+        // An acknowledgement that was lost with a kill would not be a defect, so this process stops in order.
+        let _gate = stop_and_start_again(gate).await;
+        let last = task("slow", json!({}));
+        assert_eq!(peer.call("slow", &last).await["response"], "done", "{version}");
+        assert_eq!((agent.call_count(), peer.all_on(&topic).len()), (4, 1), "{version}: it was acknowledged");
+    }
+}
+
+#[tokio::test]
+async fn r125_r161_a_kill_before_the_acknowledgement_repeats_no_task_whose_id_is_stored() {
+    for (settings, call_count) in [("", 1), ("    state_folder: null\n", 2)] {
+        let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+        let peer = Peer::connect(&broker).await;
+        let url = format!("mqtt://{}", start_broker_proxy(broker.port, ProxyFault::DropsClientPuback).await);
+        let gate = bridged_at(&url, settings).agent("echo", &agent).start().await;
+        peer.wait_for_status("echo", "available").await;
+        let finished = task("echo", json!({"n": 1}));
+        peer.call("echo", &finished).await;
+        if settings.is_empty() {
+            eventually("the id is stored", async || stored_ids(&gate).contains(finished["task_id"].as_str().unwrap()))
+                .await;
+        }
+        let _gate = kill_and_start_again(gate).await;
+        // The broker delivers in the order in which the tasks were published.
+        peer.call("echo", &task("echo", json!({"n": 2}))).await;
+        let topic = reply_topic(&finished, "echo");
+        eventually("the tasks are done", async || peer.all_on(&topic).len() == call_count).await;
+        assert_eq!(agent.call_count(), call_count + 1, "{settings}");
+    }
+}
+
+/// The ids of finished tasks in the default folder.
+fn stored_ids(gate: &Gateway) -> String {
+    let folder = gate.folder().join("gatepost.state/mqtt_bridge");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn r161_a_task_that_meets_a_restart_of_the_broker_is_done_once_and_acknowledged() {
+    let mut broker = Mosquitto::start_with_persistence().await;
+    for (version, url) in url_of_each_version(&broker).await {
+        let ((agent, agent_latch), peer) = (latched_agent().await, Peer::connect(&broker).await);
+        let gate = forgetful(&url, &agent).start().await;
+        peer.wait_for_status("slow", "available").await;
+        let running = task("slow", json!({}));
+        peer.send_task("slow", &running).await;
+        eventually("the agent is called", async || agent.call_count() == 1).await;
+        broker.stop().await;
+        drop(peer);
+        broker.restart().await;
+        let peer = Peer::connect(&broker).await;
+        peer.wait_for_status("slow", "available").await;
+        let waiting = task("slow", json!({}));
+        peer.send_task("slow", &waiting).await;
+        agent_latch.close();
+        for task in [&running, &waiting] {
+            assert_eq!(peer.first_on(&reply_topic(task, "slow")).await.payload["response"], "done", "{version}");
+        }
+        let gate = stop_and_start_again(gate).await;
+        peer.call("slow", &task("slow", json!({}))).await;
+        assert_eq!(agent.call_count(), 3, "{version}: the broker repeated a task that was acknowledged");
+        assert_eq!(peer.all_on(&reply_topic(&running, "slow")).len(), 1, "{version}");
+        drop(gate);
+    }
+}
+
+#[tokio::test]
+async fn r161_a_handover_runs_a_task_in_flight_once_and_tasks_that_follow_reach_the_successor() {
+    let broker = Mosquitto::start().await;
+    let ((agent, agent_latch), peer) = (latched_agent().await, Peer::connect(&broker).await);
+    let build = bridged(&broker, "").agent("slow", &agent).section("shutdown:\n  handover_socket: handover.sock\n");
+    let mut predecessor = build.start().await;
+    peer.wait_for_status("slow", "available").await;
+    let in_flight = task("slow", json!({}));
+    peer.send_task("slow", &in_flight).await;
+    eventually("the agent is called", async || agent.call_count() == 1).await;
+    let _successor = predecessor.start_successor().await;
+    peer.wait_for_status("slow", "unavailable").await;
+    let following = task("slow", json!({}));
+    hand_to_broker(&broker, "slow", &following).await;
+    agent_latch.close();
+    assert!(predecessor.wait_for_exit().await.success());
+    peer.wait_for_status("slow", "available").await;
+    for task in [&in_flight, &following] {
+        assert_eq!(peer.first_on(&reply_topic(task, "slow")).await.payload["response"], "done");
+    }
+    peer.call("slow", &task("slow", json!({}))).await;
+    assert_eq!(agent.call_count(), 3);
+}
+
+#[tokio::test]
+async fn r161_the_broker_keeps_nothing_for_a_withdrawn_agent_or_without_a_session_expiry() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::connect(&broker).await;
+    let gate = bridged(&broker, "").agent("echo", &agent).start().await;
+    peer.wait_for_status("echo", "available").await;
+    gate.write_file("agents.json", "[]");
+    peer.wait_for_status("echo", "unavailable").await;
+    eventually("the session is closed", async || gate.stderr().contains("agent withdrawn from the MQTT broker")).await;
+    hand_to_broker(&broker, "echo", &task("echo", json!({"lost": 1}))).await;
+    gate.write_file("agents.json", &json!([agent.document("echo")]).to_string());
+    peer.wait_for_status("echo", "available").await;
+    peer.call("echo", &task("echo", json!({}))).await;
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &config.replace("agents: ['*']\n", "agents: ['*']\n    session_expiry: 0s\n"));
+    eventually("the agent connects anew", async || {
+        peer.all_on(&super::support::mosquitto::status_topic("echo")).len() >= 5
+    })
+    .await;
+    gate.send_signal(Signal::TERM);
+    peer.wait_for_status("echo", "unavailable").await;
+    let mut gate = gate;
+    gate.wait_for_exit().await;
+    hand_to_broker(&broker, "echo", &task("echo", json!({"lost": 2}))).await;
+    let _gate = start_again(gate).await;
+    peer.wait_for_status("echo", "available").await;
+    peer.call("echo", &task("echo", json!({}))).await;
+    let inputs: Vec<Value> = agent.requests().iter().map(|request| request.json()).collect();
+    assert_eq!(inputs, [json!({}), json!({})]);
+}

@@ -1,0 +1,104 @@
+//! The 2389 protocol with software of others (R104, R124): agents and clients with paho-mqtt and amqtt, and the broker of
+//! amqtt, which knows only MQTT 3.1.1.
+
+use super::support::{
+    bridge_peer::{bridged, bridged_at, task},
+    mosquitto::Mosquitto,
+    mqtt_peers::{AmqttBroker, LIBRARIES, MqttPeer},
+};
+use crate::support::{
+    TEST_TIMEOUT,
+    agent::Agent,
+    eventually,
+    gateway::{Gateway, gateway, send},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+fn document(port: u16, id: &str) -> Value {
+    json!({"id": id, "name": id, "endpoint": format!("mqtt://127.0.0.1:{port}/control/agents/{id}/input")})
+}
+
+/// Waits until the bridge has announced these agents.
+async fn announced(gate: &Gateway, agents: &[&str]) {
+    eventually("the agents are announced", async || {
+        let log = gate.stderr();
+        let is_announced =
+            |agent: &&str| log.lines().any(|line| line.contains("announced as available") && line.contains(*agent));
+        agents.iter().all(is_announced)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn r104_r124_agents_of_other_libraries_answer_calls_and_their_last_will_ends_them() {
+    let broker = Mosquitto::start().await;
+    let agents = join_all(LIBRARIES.map(|library| MqttPeer::agent(library, broker.port, library))).await;
+    let build = LIBRARIES.iter().fold(gateway(), |build, id| build.document(document(broker.port, id)));
+    let gate = build.start().await;
+    for (id, mut agent) in LIBRARIES.into_iter().zip(agents) {
+        let call = gate.post(&format!("/agents/{id}/invoke")).json(&json!({"n": 1, "instruction": "count"}));
+        let answer = send(call.header("x-session-id", "session-1")).await.expect_ok();
+        assert_eq!(answer["agent"], id);
+        let received = &answer["task"];
+        assert_eq!((&received["input"]["n"], &received["instruction"]), (&json!(1), &json!("count")), "{received}");
+        assert_eq!(received["sessionId"], "session-1", "{received}");
+        agent.expect_line("task").await;
+        let started = Instant::now();
+        let input = json!("never");
+        let death = async {
+            agent.expect_line("task").await;
+            drop(agent);
+        };
+        let (lost, ()) = tokio::join!(gate.invoke(id, &input), death);
+        lost.expect_fault(502, "AgentError");
+        assert!(started.elapsed() < TEST_TIMEOUT, "{id}: {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn r112_r124_r154_clients_of_other_libraries_use_agents_and_pipelines_of_the_bridge() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let _foreign = MqttPeer::agent("paho-3.1.1", broker.port, "foreign").await;
+    let gate = bridged(&broker, "").agent("first", &agent).agent("last", &agent).start().await;
+    announced(&gate, &["first", "last"]).await;
+    for library in LIBRARIES {
+        let (plain, mut pipeline) = (task("first", json!({"n": 1})), task("first", json!({"n": 2})));
+        let destination = format!("results/{library}");
+        let last = json!({"topic": "/control/agents/last/input", "next": {"topic": destination}});
+        pipeline["next"] = json!({"topic": "/control/agents/foreign/input", "instruction": "go on", "next": last});
+        let reply = format!("/conversations/{}/first", plain["conversation_id"].as_str().unwrap());
+        let mut client = MqttPeer::client(library, broker.port, &[&reply, &destination], &[&plain, &pipeline]).await;
+        for _ in 0..2 {
+            let (topic, message) = client.next_message().await;
+            if topic == reply {
+                assert_eq!(message, json!({"response": {"echo": {"n": 1}}, "task_id": plain["task_id"]}), "{library}");
+                continue;
+            }
+            assert_eq!(topic, destination);
+            let foreign_result = &message["echo"];
+            assert_eq!(foreign_result["agent"], "foreign", "{library}: {message}");
+            let task_of_foreign = &foreign_result["task"];
+            assert_eq!(task_of_foreign["input"], json!({"echo": {"n": 2}}), "{library}: {message}");
+            assert_eq!(task_of_foreign["instruction"], "go on", "{library}: {message}");
+        }
+    }
+}
+
+/// The tasks of a restart are no part of this test: this broker marks the messages that it kept as retained, and agents
+/// ignore retained tasks (R106).
+#[tokio::test]
+async fn r104_r124_a_broker_of_amqtt_serves_calls_and_the_bridge() {
+    let (broker, agent) = (AmqttBroker::start().await, Agent::echo().await);
+    let port = broker.port();
+    let _foreign = MqttPeer::agent("amqtt", port, "foreign").await;
+    let build = bridged_at(&format!("mqtt://127.0.0.1:{port}"), "").agent("echo", &agent);
+    let gate = build.document(document(port, "foreign")).start().await;
+    assert_eq!(gate.invoke("foreign", &json!({"n": 1})).await.expect_ok()["task"]["input"], json!({"n": 1}));
+    announced(&gate, &["echo"]).await;
+    let sent_task = task("echo", json!({"n": 2}));
+    let reply = format!("/conversations/{}/echo", sent_task["conversation_id"].as_str().unwrap());
+    let mut client = MqttPeer::client("paho-3.1.1", port, &[&reply], &[&sent_task]).await;
+    assert_eq!(client.next_message().await.1["response"], json!({"echo": {"n": 2}}));
+}
