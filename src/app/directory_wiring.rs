@@ -6,8 +6,8 @@ use crate::{
     auth::Authorizer,
     config::GatewayConfig,
     directory::{
-        AcceptedCredentials, AgentDirectory, CallConventions, IndexProgress, LastModifiedTable, TaskConventions,
-        VisibilityMaskCache,
+        AcceptedCredentials, AgentDirectory, CallConventions, GetRule, IndexProgress, LastModifiedTable,
+        TaskConventions, VisibilityMaskCache,
     },
     gateway::{DelegationPolicy, Route},
     registry::{Catalogue, EmbeddedRegistry},
@@ -83,7 +83,7 @@ pub(super) fn build_directory(
         registry,
         signing_key: signer,
         credentials,
-        conventions: call_conventions(file),
+        conventions: call_conventions(file, auth),
         metadata_schema: Some(Arc::new(metadata_schema().clone())),
         resolver: Some(Arc::clone(resolver)),
         config,
@@ -91,16 +91,27 @@ pub(super) fn build_directory(
 }
 
 /// Returns the settings of other sections that documents tell callers.
-fn call_conventions(file: &GatewayConfig) -> CallConventions {
+fn call_conventions(file: &GatewayConfig, auth: Option<&Authorizer>) -> CallConventions {
     let tasks = file.tasks.as_ref().map(|tasks| TaskConventions {
         result_ttl: tasks.result_ttl.get(),
         poll_interval: tasks.poll_interval.get(),
         resume_window: tasks.resume.as_ref().map(|resume| resume.window.get()),
+        has_callbacks: tasks.callbacks.is_some(),
     });
+    let get_rules = file
+        .agents
+        .rules
+        .iter()
+        .filter_map(|rule| rule.get.map(|is_allowed| GetRule { agents: rule.agents.clone(), is_allowed }));
     CallConventions {
         tasks,
         idempotency_ttl: file.idempotency.ttl.get(),
         bridged_agents: file.mqtt_bridge.iter().flat_map(|bridge| bridge.agents.clone()).collect(),
+        max_batch_items: file.contract.batch.max_items,
+        get_rules: get_rules.collect(),
+        has_registry: file.registry.is_some(),
+        has_pairing: file.cors.as_ref().is_some_and(|cors| cors.pairing.is_some()),
+        allows_anonymous_calls: auth.is_some_and(Authorizer::grants_anonymous_discovery),
     }
 }
 

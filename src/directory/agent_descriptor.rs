@@ -23,7 +23,8 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 /// Media types of a descriptor; the first is the default.
-const DESCRIPTOR_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/ld+json", "application/agent+json"];
+pub(super) const DESCRIPTOR_MEDIA_TYPES: &[&str] =
+    &[media_types::JSON, "application/ld+json", "application/agent+json"];
 /// The media type that only a card has.
 const A2A_CARD: &str = "application/a2a+json";
 

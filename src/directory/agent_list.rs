@@ -21,9 +21,9 @@ use serde::ser::{SerializeMap, Serializer};
 
 /// Default and maximum number of agents on one page of `GET /agents`.
 const DEFAULT_PER_PAGE: usize = 100;
-const MAX_PER_PAGE: usize = 1_000;
+pub(super) const MAX_PER_PAGE: usize = 1_000;
 /// Maximum number of agents on one page of the map.
-const MAX_MAP_ENTRIES_PER_PAGE: usize = 10_000;
+pub(super) const MAX_MAP_ENTRIES_PER_PAGE: usize = 10_000;
 
 /// Serves lists of agents.
 pub(super) struct AgentListHandler<'a> {

@@ -18,6 +18,25 @@ pub struct CallConventions {
     pub idempotency_ttl: Duration,
     /// Agents that an MQTT bridge offers on a broker.
     pub bridged_agents: Vec<Glob>,
+    /// Maximum number of inputs in one batch.
+    pub max_batch_items: u16,
+    /// Which agents can be called with `GET`, besides the agents that no rule names; a later rule takes precedence.
+    pub get_rules: Vec<GetRule>,
+    /// Whether callers publish agents in the gateway's own registry.
+    pub has_registry: bool,
+    /// Whether web pages exchange a pairing code for an API key.
+    pub has_pairing: bool,
+    /// Whether callers without a credential may call some agents.
+    pub allows_anonymous_calls: bool,
+}
+
+/// Whether some agents can be called with `GET`.
+#[derive(Clone, Debug)]
+pub struct GetRule {
+    /// The agents.
+    pub agents: Vec<Glob>,
+    /// Whether they can be called with `GET`.
+    pub is_allowed: bool,
 }
 
 /// Settings of tasks on which callers rely.
@@ -29,6 +48,8 @@ pub struct TaskConventions {
     pub poll_interval: Duration,
     /// For how long a stream is kept for callers that resume it; `None` if streams cannot be resumed.
     pub resume_window: Option<Duration>,
+    /// Whether callers are notified at a URL of theirs when a task ends.
+    pub has_callbacks: bool,
 }
 
 /// The header field and the query parameter of sessions, with their lifecycle.
@@ -37,6 +58,19 @@ pub(super) const SESSION_LIFECYCLE: &str = "Chosen by the caller, or by the agen
     agent keeps the session, and for its caller only.";
 
 impl CallConventions {
+    /// Returns whether the agent can be called with `GET`.
+    pub(super) fn allows_get(&self, agent: &Agent) -> bool {
+        let rules = self.get_rules.iter().rev();
+        let mut matching = rules.filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str())));
+        matching.next().is_none_or(|rule| rule.is_allowed)
+    }
+
+    /// Returns whether some agent may be called with `GET`: no rule for all agents refuses it, or a later one allows it.
+    pub(super) fn may_allow_get(&self) -> bool {
+        let is_final = |rule: &&GetRule| rule.is_allowed || rule.agents.iter().any(|glob| glob.as_str() == "*");
+        self.get_rules.iter().rev().find(is_final).is_none_or(|rule| rule.is_allowed)
+    }
+
     /// Builds `stateManagement` of a descriptor: the practices that the agent declares, and the identifiers that the
     /// gateway understands.
     pub(super) fn state_management(&self, base: &str, declared: Option<&Value>) -> Value {

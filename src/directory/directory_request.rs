@@ -106,6 +106,9 @@ pub const MESSAGE_PATHS: &[(&str, bool)] =
 /// Path that invokes several agents in sequence. The directory only describes it.
 pub const PIPELINE_PATH: &str = "/pipelines/invoke";
 
+/// The path at which a web page is paired. The directory only describes it.
+pub const PAIR_PATH: &str = "/pair";
+
 /// Paths of tasks, and their methods. The directory only describes them.
 pub const TASK_PATHS: &[(&str, &[Method])] = &[
     ("/tasks/{task}", &[Method::GET, Method::HEAD, Method::DELETE]),

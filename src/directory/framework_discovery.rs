@@ -24,7 +24,8 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 const DEFAULT_PER_PAGE: usize = 100;
-const MAX_PER_PAGE: usize = 1_000;
+/// Maximum number of agents on one page.
+pub(super) const MAX_PER_PAGE: usize = 1_000;
 /// Maximum number of full documents on one page.
 const MAX_FULL_PER_PAGE: usize = 50;
 

@@ -10,6 +10,12 @@ use http::{HeaderMap, HeaderName, header};
 pub(super) const JSON: &str = "application/json";
 /// Documents of Agent Framework.
 pub(super) const AGENT_METADATA: &str = "application/agent-metadata+json;version=1";
+/// Sets of public keys.
+pub(super) const JWK_SET_MEDIA_TYPES: &[&str] = &["application/jwk-set+json", JSON];
+/// JSON Schemas.
+pub(super) const SCHEMA_MEDIA_TYPES: &[&str] = &["application/schema+json", JSON];
+/// OpenAPI documents.
+pub(super) const OPENAPI_MEDIA_TYPES: &[&str] = &[JSON, "application/vnd.oai.openapi+json;version=3.1"];
 /// Merge patches of a document (RFC 7396).
 pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 /// The header in which an A2A client states its version, which selects the format of a card.

@@ -32,11 +32,11 @@ mod visibility_mask_cache;
 mod visible_agent_search;
 
 pub use accepted_credentials::AcceptedCredentials;
-pub use call_conventions::{CallConventions, TaskConventions};
+pub use call_conventions::{CallConventions, GetRule, TaskConventions};
 pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionFloorConfig};
 pub use directory_call::{AgentVisibility, DirectoryCall, DirectoryResponse};
 pub use directory_request::{
-    DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PIPELINE_PATH, TASK_PATHS,
+    DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS,
 };
 pub use index_progress::IndexProgress;
 pub use last_modified_table::LastModifiedTable;
@@ -227,7 +227,12 @@ impl AgentDirectory {
     }
 
     fn openapi_documents(&self) -> OpenApiHandler<'_> {
-        OpenApiHandler { credentials: &self.credentials, conventions: &self.conventions, config: &self.config }
+        OpenApiHandler {
+            credentials: &self.credentials,
+            conventions: &self.conventions,
+            config: &self.config,
+            metadata_schema: self.metadata_schema.as_deref(),
+        }
     }
 
     fn framework_discovery(&self) -> FrameworkDiscoveryHandler<'_> {
@@ -248,14 +253,14 @@ impl AgentDirectory {
 
     /// Returns the keys that sign cards; an empty set if cards are unsigned.
     fn jwks(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
-        let media = media_types::negotiate(call.headers, &["application/jwk-set+json", media_types::JSON])?;
+        let media = media_types::negotiate(call.headers, media_types::JWK_SET_MEDIA_TYPES)?;
         let keys = self.signing_key.as_ref().map_or_else(|| serde_json::json!({"keys": []}), |signer| signer.jwks());
         Representation::json(media, &keys)
     }
 
     /// Returns the JSON Schema of agents' documents.
     fn metadata_schema(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
-        let media = media_types::negotiate(call.headers, &["application/schema+json", media_types::JSON])?;
+        let media = media_types::negotiate(call.headers, media_types::SCHEMA_MEDIA_TYPES)?;
         let not_published = || Fault::new(FaultCode::NotFound, "The schema of agent documents is not published here");
         Representation::json(media, &**self.metadata_schema.as_ref().ok_or_else(not_published)?)
     }

@@ -18,7 +18,11 @@ use time::format_description::well_known::Rfc3339;
 /// Maximum size of a document in bytes.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 /// Media types of a document in a request.
-const WRITE_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/agent-metadata+json"];
+pub(super) const WRITE_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/agent-metadata+json"];
+/// Media types of a change of a document in a request.
+pub(super) const PATCH_MEDIA_TYPES: &[&str] = &[media_types::MERGE_PATCH, media_types::JSON];
+/// Maximum number of changes in one response.
+pub(super) const MAX_HISTORY: usize = 100;
 /// Maximum number of entity tags in one precondition.
 const MAX_ENTITY_TAGS: usize = 20;
 
@@ -53,7 +57,7 @@ impl PublishingHandler<'_> {
                 Ok(saved_response(call.base_url, writes.put(publisher, &id, document, &precondition).await?))
             }
             Method::PATCH => {
-                let patch = read_document(call, &[media_types::MERGE_PATCH, media_types::JSON]);
+                let patch = read_document(call, PATCH_MEDIA_TYPES);
                 let patch = patch.map_err(|fault| fault.with_header("Accept-Patch", media_types::MERGE_PATCH))?;
                 let patched = writes.patch(publisher, &id, patch, &precondition).await;
                 Ok(stored_response(StatusCode::OK, &patched.map_err(|fault| hide_invisible_agent(call, fault))?))
@@ -71,7 +75,7 @@ impl PublishingHandler<'_> {
     /// `GET /agents/{id}/history`.
     pub(super) async fn document_history(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
         let media = media_types::negotiate(call.headers, &[media_types::JSON])?;
-        let limit = QueryParams::parse(call.query)?.number(&["top", "limit"], 1..=100)?.unwrap_or(20);
+        let limit = QueryParams::parse(call.query)?.number(&["top", "limit"], 1..=MAX_HISTORY)?.unwrap_or(20);
         let (Some(registry), Ok(id)) = (self.registry, call.id.parse::<AgentId>()) else {
             return Err(no_agent_fault());
         };

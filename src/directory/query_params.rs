@@ -9,7 +9,9 @@ use std::{fmt::Write, ops::RangeInclusive};
 /// Maximum size of a query in bytes.
 const MAX_QUERY_BYTES: usize = 8 << 10;
 /// Maximum number of parameters in a query.
-const MAX_PARAMS: usize = 64;
+const MAX_PARAMS: usize = 4 * MAX_LIST_VALUES + 16;
+/// Maximum number of a page.
+pub(super) const MAX_PAGE: usize = 1_000_000;
 /// Maximum number of values in a list.
 pub(super) const MAX_LIST_VALUES: usize = 64;
 /// Maximum number of characters of a value in a list.
@@ -64,21 +66,25 @@ impl QueryParams {
         }
     }
 
-    /// Returns all values of a parameter with any of `names`, which may be repeated or a comma-separated list.
+    /// Returns all values of a parameter with any of `names`, which may be repeated or a comma-separated list; empty ones
+    /// count and are left out.
     ///
     /// # Errors
     /// `InvalidInput` if there are too many values, or one is too long.
     pub(super) fn list(&self, names: &[&str]) -> Result<Vec<String>> {
-        let mut list = Vec::new();
+        let (mut list, mut count) = (Vec::new(), 0);
         for (name, value) in self.0.iter().filter(|(name, _)| names.contains(&name.as_str())) {
-            for value in value.split(',').map(str::trim).filter(|value| !value.is_empty()) {
-                if list.len() == MAX_LIST_VALUES || value.chars().count() > MAX_VALUE_CHARS {
+            for value in value.split(',').map(str::trim) {
+                count += 1;
+                if count > MAX_LIST_VALUES || value.chars().count() > MAX_VALUE_CHARS {
                     return Err(invalid_input(format!(
                         "The parameter '{name}' is too long (at most {MAX_LIST_VALUES} values of {MAX_VALUE_CHARS} \
                          characters)"
                     )));
                 }
-                list.push(value.to_owned());
+                if !value.is_empty() {
+                    list.push(value.to_owned());
+                }
             }
         }
         Ok(list)
@@ -128,7 +134,7 @@ impl Pagination {
     /// # Errors
     /// `InvalidInput` if one is not a whole number within its bounds.
     pub(super) fn from_params(params: &QueryParams, default_per_page: usize, max_per_page: usize) -> Result<Self> {
-        let page = params.number(&["page"], 1..=1_000_000)?.unwrap_or(1);
+        let page = params.number(&["page"], 1..=MAX_PAGE)?.unwrap_or(1);
         let per_page = params.number(&["per_page"], 1..=max_per_page)?.unwrap_or(default_per_page);
         Ok(Self { page, per_page })
     }

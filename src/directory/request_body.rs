@@ -130,7 +130,9 @@ impl<'a> BodyMembers<'a> {
         violations: &mut Violations,
     ) -> Option<usize> {
         let (pointer, value) = self.member(names)?;
-        let number = value.as_u64().filter(|number| bounds.contains(number));
+        // As in JSON Schema, 10.0 is a whole number.
+        let integral = || value.as_f64().and_then(|number| number.to_string().parse().ok());
+        let number = value.as_u64().or_else(integral).filter(|number| bounds.contains(number));
         if number.is_none() {
             violations.add(pointer, format!("must be a whole number from {} to {}", bounds.start(), bounds.end()));
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::AgentId,
-    directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PIPELINE_PATH, TASK_PATHS},
+    directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS},
     fault::{Fault, FaultCode, Result},
 };
 use http::Method;
@@ -81,9 +81,6 @@ const DESCRIPTOR_SEGMENT: &str = "agent.json";
 fn is_agent_itself(segment: &str, id: &str) -> bool {
     segment == id || segment == "invoke"
 }
-
-/// The path at which a web page is paired.
-pub(super) const PAIR_PATH: &str = "/pair";
 
 static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     let mut router = Router::new();

@@ -30,7 +30,8 @@ use agent_card_builder::AgentCardBuilder;
 use gateway_card::GatewayCardBuilder;
 use serde_json::{Map, Value};
 
-const CARD_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/a2a+json"];
+/// Media types of a card; the first is the default.
+pub(super) const CARD_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/a2a+json"];
 
 /// The card version of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

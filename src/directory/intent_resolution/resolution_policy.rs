@@ -170,7 +170,11 @@ pub(super) fn parse_cost(value: &Value) -> Option<(f64, Option<String>)> {
             }
             let names = ["amount", "per_call", "price_per_call", "cost_per_call", "price", "cost"];
             let amount = names.iter().find_map(|name| members.get(*name)?.as_f64()).filter(|number| *number >= 0.0)?;
-            Some((amount, text("currency").map(str::to_ascii_uppercase)))
+            let currency = match members.get("currency") {
+                None | Some(Value::Null) => None,
+                Some(currency) => Some(currency.as_str()?.to_ascii_uppercase()),
+            };
+            Some((amount, currency))
         }
         _ => None,
     }

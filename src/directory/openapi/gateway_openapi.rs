@@ -1,28 +1,31 @@
-//! OpenAPI document of the gateway, built from the table of its paths: it describes exactly what is routed. The schemas
-//! that it references are in `schemas.json`.
+//! OpenAPI document of the gateway, built from the table of its paths: it describes exactly what is routed and on. The
+//! schemas that it references are in `schemas.json`.
 
 use super::{
     super::{
-        AcceptedCredentials, DIRECTORY_PATHS, DirectoryConfig, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS,
-        PIPELINE_PATH, TASK_PATHS, json_object_builder::JsonObjectBuilder,
+        AcceptedCredentials, CallConventions, DIRECTORY_PATHS, DirectoryConfig, DirectoryRequest, INVOKE_PATHS,
+        MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS, json_object_builder::JsonObjectBuilder,
     },
-    operation_info::{operation_id, operation_info},
-    shared_components,
+    gateway_calls::GatewayCalls,
+    operation_info::{BodyInfo, operation_id, operation_info},
+    schema_relocation, shared_components,
 };
-use crate::fault::{Fault, FaultCode, Result};
+use crate::fault::Result;
 use http::Method;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-const SHARED_COMPONENTS: &str = include_str!("schemas.json");
-/// Header parameters of calls that invoke agents.
-const INVOKE_PARAMETERS: &[&str] = &["Prefer", "Idempotency-Key", "X-Callback-Url"];
+/// Headers of a representation.
+const VALIDATORS: &[&str] = &["X-Request-ID", "ETag", "Last-Modified", "Cache-Control", "Vary"];
 
 /// Builder of the gateway's document.
 pub(super) struct GatewayOpenApi<'a> {
     pub(super) base_url: &'a str,
     pub(super) credentials: &'a AcceptedCredentials,
+    pub(super) conventions: &'a CallConventions,
     pub(super) config: &'a DirectoryConfig,
+    /// JSON Schema of agents' documents; `None` if it is not published.
+    pub(super) metadata_schema: Option<&'a Value>,
 }
 
 impl GatewayOpenApi<'_> {
@@ -31,12 +34,12 @@ impl GatewayOpenApi<'_> {
     /// # Errors
     /// `Internal` if the shared components are not JSON; they are.
     pub(super) fn build(&self) -> Result<Value> {
-        let mut shared: Map<String, Value> = serde_json::from_str(SHARED_COMPONENTS)
-            .map_err(|why| Fault::new(FaultCode::Internal, "The response could not be serialized").with_detail(why))?;
-        if let Some(schemas) = shared.get_mut("schemas").and_then(Value::as_object_mut) {
-            schemas.extend(shared_components::failure_schemas());
+        let mut components = shared_components::shared_components()?;
+        if let Some(schemas) = components.get_mut("schemas").and_then(Value::as_object_mut) {
+            let any_document = || json!({"$ref": "#/components/schemas/Document"});
+            let metadata = self.metadata_schema.map_or_else(any_document, relocate_metadata_schema);
+            schemas.insert("AgentMetadata".to_owned(), metadata);
         }
-        shared.insert("responses".to_owned(), shared_components::failure_responses().into());
         let methods = self.credentials.accepted_methods(None);
         let mut document = JsonObjectBuilder::default();
         document.set("openapi", "3.1.0".into());
@@ -49,162 +52,164 @@ impl GatewayOpenApi<'_> {
             }),
         );
         document.set("servers", json!([{"url": self.base_url}]));
-        document.set("paths", paths().into());
+        let (schemes, security) = shared_components::security_components(self.credentials, &methods, &[]);
+        let paths = self.paths(&security);
         if !methods.is_empty() {
-            let (schemes, security) = shared_components::security_components(self.credentials, &methods, &[]);
-            shared.insert("securitySchemes".to_owned(), schemes);
-            // Discovery may be open to anonymous callers: a credential is optional.
-            let requirements = security.as_array().into_iter().flatten().cloned();
-            document.set("security", requirements.chain([json!({})]).collect());
+            components.insert("securitySchemes".to_owned(), schemes);
+            document.set("security", security);
         }
-        document.set("components", shared.into());
+        shared_components::remove_unreferenced(&mut components, &paths);
+        document.set("paths", paths.into());
+        document.set("components", components.into());
         Ok(document.into_value())
     }
-}
 
-fn paths() -> Map<String, Value> {
-    let mut paths = Map::new();
-    let mut occurrences: HashMap<(DirectoryRequest, &Method), usize> = HashMap::new();
-    for (path, request) in DIRECTORY_PATHS {
-        let mut methods = path_parameters(path);
-        for method in request.allowed_methods() {
-            let alias = occurrences.entry((*request, method)).and_modify(|count| *count += 1).or_insert(1);
-            methods.insert(method.as_str().to_ascii_lowercase(), directory_operation(*request, method, *alias));
+    fn paths(&self, security: &Value) -> Map<String, Value> {
+        let mut paths = Map::new();
+        let mut occurrences: HashMap<(DirectoryRequest, &Method), usize> = HashMap::new();
+        for (path, request) in DIRECTORY_PATHS {
+            let mut methods = path_parameters(path);
+            for method in request.allowed_methods().iter().filter(|method| self.is_served(*request, method)) {
+                let alias = occurrences.entry((*request, method)).and_modify(|count| *count += 1).or_insert(1);
+                let operation = self.directory_operation(*request, method, *alias, security);
+                methods.insert(method.as_str().to_ascii_lowercase(), operation);
+            }
+            if methods.keys().any(|name| name != "parameters") {
+                paths.insert((*path).to_owned(), methods.into());
+            }
         }
-        paths.insert((*path).to_owned(), methods.into());
-    }
-    let message_paths = MESSAGE_PATHS.iter().map(|(path, streams)| (*path, *streams));
-    let invoke_paths = INVOKE_PATHS.iter().map(|path| (*path, false)).chain(message_paths);
-    for (number, (path, streams)) in (1..).zip(invoke_paths) {
-        let mut methods = path_parameters(path);
-        methods.insert("post".to_owned(), invoke_operation(number, streams));
-        paths.insert((*path).to_owned(), methods.into());
-    }
-    paths.insert(PIPELINE_PATH.to_owned(), json!({"post": pipeline_operation()}));
-    for (path, allowed) in TASK_PATHS {
-        let mut methods = path_parameters(path);
-        for method in *allowed {
-            methods.insert(method.as_str().to_ascii_lowercase(), task_operation(path, method));
+        let calls = GatewayCalls { conventions: self.conventions, security };
+        let message_paths = MESSAGE_PATHS.iter().map(|(path, _)| *path);
+        for (number, path) in (1..).zip(INVOKE_PATHS.iter().copied().chain(message_paths)) {
+            let mut methods = path_parameters(&path.replace("{id}", "{called_agent}"));
+            methods.insert("post".to_owned(), calls.invoke_with_body(number));
+            if INVOKE_PATHS.contains(&path) && self.conventions.may_allow_get() {
+                methods.insert("get".to_owned(), calls.invoke_with_query(number));
+            }
+            paths.insert(path.to_owned(), methods.into());
         }
-        paths.insert((*path).to_owned(), methods.into());
+        paths.insert(PIPELINE_PATH.to_owned(), json!({"post": calls.pipeline()}));
+        if self.conventions.has_pairing {
+            paths.insert(PAIR_PATH.to_owned(), json!({"post": calls.pairing()}));
+        }
+        for (path, allowed) in TASK_PATHS.iter().filter(|_| self.conventions.tasks.is_some()) {
+            let mut methods = path_parameters(path);
+            for method in *allowed {
+                methods.insert(method.as_str().to_ascii_lowercase(), calls.task(path, method));
+            }
+            paths.insert((*path).to_owned(), methods.into());
+        }
+        paths
     }
-    paths
-}
 
-/// References the parameters of a path.
-fn path_parameters(path: &str) -> Map<String, Value> {
-    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let references = parameter_references(names);
-    if references.is_empty() { Map::new() } else { Map::from_iter([("parameters".to_owned(), references.into())]) }
-}
-
-fn parameter_references<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Value> {
-    names.map(|name| json!({"$ref": format!("#/components/parameters/{name}")})).collect()
-}
-
-fn invoke_operation(number: usize, streams: bool) -> Value {
-    let any_json = json!({"application/json": {"schema": {}}});
-    let answer =
-        if streams { json!({"application/json": {"schema": {}}, "text/event-stream": {}}) } else { any_json.clone() };
-    let success = json!({"description": "The agent's response.", "content": answer});
-    let task_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
-    let accepted = json!({"description": "A task; Location has its URL.", "content": task_content});
-    json!({
-        "operationId": format!("invoke{}", if number > 1 { number.to_string() } else { String::new() }),
-        "summary": "Invokes an agent; /agents/{id}/openapi.json describes its operations.",
-        "parameters": parameter_references(INVOKE_PARAMETERS.iter().copied()),
-        "requestBody": {"content": any_json},
-        "responses": shared_components::with_failures(
-            Map::from_iter([("200".to_owned(), success), ("202".to_owned(), accepted)]),
-            &[400, 401, 403, 404, 406, 409, 413, 415, 422, 429, 500, 502, 503, 504],
-        ),
-    })
-}
-
-fn pipeline_operation() -> Value {
-    let request_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Pipeline"}}});
-    let success = json!({
-        "description": "The response of the last step's agent.",
-        "content": {"application/json": {"schema": {}}},
-    });
-    json!({
-        "operationId": "pipeline",
-        "summary": "Invokes several agents; the output of each is the input of the next.",
-        "requestBody": {"required": true, "content": request_content},
-        "responses": shared_components::with_failures(
-            Map::from_iter([("200".to_owned(), success)]),
-            &[400, 401, 403, 404, 405, 406, 409, 413, 415, 429, 500, 502, 503, 504],
-        ),
-    })
-}
-
-/// Describes a method of a task, or of its events.
-fn task_operation(path: &str, method: &Method) -> Value {
-    let task_content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}});
-    let is_of_agent = path.starts_with("/agents");
-    let (id, summary, content) = match (path.ends_with("/events"), method.as_str()) {
-        (true, _) => (
-            "taskEvents",
-            "The events of a task or stream; Last-Event-ID selects those after an event.",
-            json!({"text/event-stream": {}}),
-        ),
-        (_, "DELETE") => ("cancelTask", "Cancels a task; a task that has ended is unchanged.", task_content),
-        (_, "HEAD") => ("headTask", "The state of a task.", json!({})),
-        _ => ("getTask", "The state of a task, and its result once it has ended.", task_content),
-    };
-    let id = format!("{id}{}", if is_of_agent { "OfAgent" } else { "" });
-    let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The task.", "content": content}))]);
-    let mut operation = Map::from_iter([("operationId".to_owned(), json!(id)), ("summary".to_owned(), json!(summary))]);
-    let mut failures = vec![400, 401, 404, 429, 500, 503];
-    if path.ends_with("/events") {
-        let parameters = json!([{"$ref": "#/components/parameters/Last-Event-ID"}]);
-        operation.insert("parameters".to_owned(), parameters);
-        responses.insert("204".to_owned(), json!({"description": "The caller has the last event already."}));
-        failures.push(410);
+    /// Returns whether the gateway serves this method of the request under its configuration.
+    fn is_served(&self, request: DirectoryRequest, method: &Method) -> bool {
+        match request {
+            DirectoryRequest::MetadataSchema => self.metadata_schema.is_some(),
+            DirectoryRequest::History => self.conventions.has_registry,
+            _ => !request.is_write(method) || self.conventions.has_registry,
+        }
     }
-    operation.insert("responses".to_owned(), shared_components::with_failures(responses, &failures));
-    Value::Object(operation)
+
+    fn directory_operation(&self, request: DirectoryRequest, method: &Method, alias: usize, security: &Value) -> Value {
+        let info = operation_info(request, method);
+        let mut id = format!("{}{}", method.as_str().to_ascii_lowercase(), operation_id(request));
+        if alias > 1 {
+            id.push_str(&alias.to_string());
+        }
+        let mut operation = JsonObjectBuilder::default();
+        operation.set("operationId", id.into());
+        operation.set("summary", info.title.into());
+        let body = info.request_body.map(|body| json!({"required": true, "content": body_content(&body)}));
+        operation.set_optional("requestBody", body);
+        if !info.parameters.is_empty() {
+            operation.set("parameters", info.parameters.iter().map(|parameter| parameter.to_json()).collect());
+        }
+        // Every caller reads the keys that verify signatures; discovery may be open to callers without a credential.
+        let is_open = !self.config.public_agents.is_empty() || self.conventions.allows_anonymous_calls;
+        if request == DirectoryRequest::Jwks {
+            operation.set("security", json!([]));
+        } else if is_open && !request.is_write(method) && !request.may_fetch_remotely() {
+            operation.set("security", shared_components::with_anonymous(security));
+        }
+        operation.set("responses", directory_responses(request, method));
+        operation.into_value()
+    }
 }
 
-fn directory_operation(request: DirectoryRequest, method: &Method, alias: usize) -> Value {
+fn directory_responses(request: DirectoryRequest, method: &Method) -> Value {
     let info = operation_info(request, method);
-    let schema = |name: &str| json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let is_list = matches!(
+        request,
+        DirectoryRequest::Agents | DirectoryRequest::FrameworkList | DirectoryRequest::WellKnownAgents
+    );
+    let headers: &[&str] = match info.success_status {
+        308 => &["X-Request-ID", "Location"],
+        _ if is_read && is_list => &["X-Request-ID", "ETag", "Last-Modified", "Cache-Control", "Vary", "Link"],
+        _ if is_read => VALIDATORS,
+        _ if request.is_write(method) && *method != Method::DELETE => &["X-Request-ID", "ETag"],
+        _ => &["X-Request-ID"],
+    };
     let mut success = JsonObjectBuilder::default();
     success.set("description", "Success.".into());
-    success.set_optional("content", info.response_schema.filter(|_| method != Method::HEAD).map(schema));
-    let success = success.into_value();
-    let mut failures = vec![400, 401, 403, 404, 406, 429, 500, 503];
-    let mut responses = Map::from_iter([(info.success_status.to_string(), success.clone())]);
-    match *method {
-        Method::GET | Method::HEAD if info.success_status == 200 => {
-            responses.insert("304".to_owned(), json!({"description": "Not modified."}));
+    success.set("headers", shared_components::header_references(headers));
+    success
+        .set_optional("content", info.response_body.filter(|_| method != Method::HEAD).map(|body| body_content(&body)));
+    let mut responses = Map::from_iter([(info.success_status.to_string(), success.into_value())]);
+    let mut failures = vec![401, 403, 404, 406, 429, 500, 503];
+    if is_read {
+        failures.push(414);
+        if info.success_status == 200 {
+            let headers = shared_components::header_references(VALIDATORS);
+            responses.insert("304".to_owned(), json!({"description": "Not modified.", "headers": headers}));
         }
-        Method::POST | Method::PUT | Method::PATCH => failures.extend([413, 415]),
-        _ => {}
+    } else if *method != Method::DELETE {
+        failures.extend([408, 413, 415]);
     }
-    if matches!(request, DirectoryRequest::Agents | DirectoryRequest::Agent)
-        && !matches!(*method, Method::GET | Method::HEAD)
-    {
+    if request.is_write(method) {
         failures.extend([405, 409, 412]);
         if matches!(*method, Method::POST | Method::PUT) {
-            responses.insert("201".to_owned(), success);
+            let headers = shared_components::header_references(&["X-Request-ID", "ETag", "Location"]);
+            let content = info.response_body.map(|body| body_content(&body));
+            let created = json!({"description": "The document is published.", "headers": headers, "content": content});
+            responses.insert("201".to_owned(), created);
         }
     }
     if request == DirectoryRequest::ResolveName {
         failures.extend([502, 504]);
     }
-    let mut id = format!("{}{}", method.as_str().to_ascii_lowercase(), operation_id(request));
-    if alias > 1 {
-        id.push_str(&alias.to_string());
+    shared_components::with_failures(responses, &failures)
+}
+
+/// Returns the media types of a body, each with the schema.
+fn body_content(body: &BodyInfo) -> Value {
+    let media = json!({"schema": {"$ref": format!("#/components/schemas/{}", body.schema)}});
+    body.media_types
+        .iter()
+        .copied()
+        .flatten()
+        .map(|name| ((*name).to_owned(), media.clone()))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+/// References the parameters of a path.
+fn path_parameters(path: &str) -> Map<String, Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let references: Vec<Value> = names.map(shared_components::parameter_reference).collect();
+    if references.is_empty() { Map::new() } else { Map::from_iter([("parameters".to_owned(), references.into())]) }
+}
+
+/// Relocates the schema of agents' documents into the components. `$schema` may stand only at the root of a resource.
+fn relocate_metadata_schema(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(members) = &mut schema {
+        members.remove("$schema");
     }
-    let mut operation = JsonObjectBuilder::default();
-    operation.set("operationId", id.into());
-    operation.set("summary", info.title.into());
-    operation.set("responses", shared_components::with_failures(responses, &failures));
-    let body = info.request_schema.map(|name| json!({"required": true, "content": schema(name)}));
-    operation.set_optional("requestBody", body);
-    if !info.parameters.is_empty() {
-        operation.set("parameters", parameter_references(info.parameters.iter().copied()).into());
-    }
-    operation.into_value()
+    schema_relocation::relocate_schema(
+        schema,
+        "#/components/schemas/AgentMetadata",
+        "urn:gatepost:schema:agent-metadata",
+    )
 }

@@ -2,6 +2,7 @@
 //! its paths. Both describe failures by the one table of codes.
 
 mod agent_openapi;
+mod gateway_calls;
 mod gateway_openapi;
 mod operation_info;
 mod schema_relocation;
@@ -16,32 +17,38 @@ use super::{
 use crate::fault::Result;
 use agent_openapi::AgentOpenApi;
 use gateway_openapi::GatewayOpenApi;
-
-/// Media types of OpenAPI documents.
-const OPENAPI_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/vnd.oai.openapi+json;version=3.1"];
+use serde_json::Value;
 
 /// Serves OpenAPI documents.
 pub(super) struct OpenApiHandler<'a> {
     pub(super) credentials: &'a AcceptedCredentials,
     pub(super) conventions: &'a CallConventions,
     pub(super) config: &'a DirectoryConfig,
+    /// JSON Schema of agents' documents; `None` if it is not published.
+    pub(super) metadata_schema: Option<&'a Value>,
 }
 
 impl OpenApiHandler<'_> {
     /// `/agents/{id}/openapi.json`.
     pub(super) fn agent_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
-        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
+        let media = media_types::negotiate(call.headers, media_types::OPENAPI_MEDIA_TYPES)?;
         let agent = call.requested_agent()?;
         let endpoints = self.config.advertised_endpoints;
-        let document = AgentOpenApi::new(&agent, call.base_url, endpoints, self.credentials, self.conventions).build();
+        let document =
+            AgentOpenApi::new(&agent, call.base_url, endpoints, self.credentials, self.conventions).build()?;
         Representation::json(media, &document)
     }
 
     /// `/openapi.json`.
     pub(super) fn gateway_openapi(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
-        let media = media_types::negotiate(call.headers, OPENAPI_MEDIA_TYPES)?;
-        let document =
-            GatewayOpenApi { base_url: call.base_url, credentials: self.credentials, config: self.config }.build()?;
-        Representation::json(media, &document)
+        let media = media_types::negotiate(call.headers, media_types::OPENAPI_MEDIA_TYPES)?;
+        let builder = GatewayOpenApi {
+            base_url: call.base_url,
+            credentials: self.credentials,
+            conventions: self.conventions,
+            config: self.config,
+            metadata_schema: self.metadata_schema,
+        };
+        Representation::json(media, &builder.build()?)
     }
 }

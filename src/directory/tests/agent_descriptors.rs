@@ -258,6 +258,7 @@ async fn r70_declared_formats_appear_in_the_descriptor_and_json_stands_for_undec
 
 fn conventions() -> CallConventions {
     let tasks = TaskConventions {
+        has_callbacks: false,
         result_ttl: Duration::from_secs(3_600),
         poll_interval: Duration::from_secs(2),
         resume_window: Some(Duration::from_secs(30)),
@@ -266,6 +267,7 @@ fn conventions() -> CallConventions {
         tasks: Some(tasks),
         idempotency_ttl: Duration::from_secs(600),
         bridged_agents: vec!["trans*".parse().unwrap()],
+        ..CallConventions::default()
     }
 }
 

@@ -2,9 +2,67 @@
 
 use super::*;
 
+/// The conventions of a gateway on which everything is on.
+pub(super) fn everything_on() -> CallConventions {
+    let tasks = TaskConventions {
+        result_ttl: Duration::from_secs(3_600),
+        poll_interval: Duration::from_secs(2),
+        resume_window: Some(Duration::from_secs(30)),
+        has_callbacks: true,
+    };
+    CallConventions {
+        tasks: Some(tasks),
+        idempotency_ttl: Duration::from_secs(600),
+        bridged_agents: Vec::new(),
+        max_batch_items: 100,
+        get_rules: Vec::new(),
+        has_registry: true,
+        has_pairing: true,
+        allows_anonymous_calls: true,
+    }
+}
+
+/// Returns the names of the parameters of an operation, with those that it references.
+fn parameter_names(document: &Value, path: &str, method: &str) -> Vec<String> {
+    let parameters = document["paths"][path][method]["parameters"].as_array().into_iter().flatten();
+    let name = |parameter: &Value| match parameter["$ref"].as_str() {
+        Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap()["name"].clone(),
+        None => parameter["name"].clone(),
+    };
+    parameters.map(|parameter| name(parameter).as_str().unwrap().to_owned()).collect()
+}
+
+/// Asserts that every reference of the document leads to something, and that every shared parameter and schema is used.
+fn assert_references_resolve(document: &Value) {
+    fn references<'a>(value: &'a Value, to: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(members) => {
+                to.extend(members.get("$ref").and_then(Value::as_str));
+                members.values().for_each(|member| references(member, to));
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, to)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    references(document, &mut found);
+    for reference in &found {
+        assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference} leads nowhere");
+    }
+    for section in ["parameters", "schemas"] {
+        for name in document["components"][section].as_object().into_iter().flat_map(serde_json::Map::keys) {
+            let location = format!("#/components/{section}/{name}");
+            assert!(found.iter().any(|reference| reference.starts_with(&location)), "{location} is not used");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() {
-    let document = test_directory(&[]).get_json("/openapi.json").await;
+    let mut fixture = test_directory(&[]);
+    fixture.directory.conventions = everything_on();
+    fixture.directory.metadata_schema = Some(Arc::new(crate::agent::metadata_schema().clone()));
+    let document = fixture.get_json("/openapi.json").await;
     let paths = document["paths"].as_object().unwrap();
     for (path, request) in DIRECTORY_PATHS {
         for method in request.allowed_methods() {
@@ -20,8 +78,8 @@ async fn the_gateways_document_describes_exactly_the_routed_paths_and_methods() 
     assert!(paths[PIPELINE_PATH]["post"]["responses"].is_object());
     assert_eq!(
         calls,
-        INVOKE_PATHS.len() + MESSAGE_PATHS.len() + TASK_PATHS.len() + 1,
-        "paths that invoke agents, tasks, and pipelines"
+        INVOKE_PATHS.len() + MESSAGE_PATHS.len() + TASK_PATHS.len() + 2,
+        "paths that invoke agents, tasks, pipelines and pairing"
     );
     let mut ids: Vec<&str> = paths
         .values()
@@ -154,5 +212,255 @@ async fn responses_match_the_schemas_of_the_gateways_document() {
     for (name, format) in [("Error", crate::fault::ErrorFormat::Error), ("Problem", crate::fault::ErrorFormat::Problem)]
     {
         assert_valid(name, &serde_json::from_slice(&fault.to_body(format, "id")).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn r10_the_documents_describe_only_what_the_configuration_turns_on() {
+    let tasks_without = |resume_window, has_callbacks| {
+        let tasks = everything_on().tasks.map(|tasks| TaskConventions { resume_window, has_callbacks, ..tasks });
+        CallConventions { tasks, ..everything_on() }
+    };
+    let get_rule = |agents: &str, is_allowed| GetRule { agents: vec![agents.parse().unwrap()], is_allowed };
+    let invoke = "/agents/{id}/invoke";
+    for (what, conventions, path, method, parameters) in [
+        ("all", everything_on(), invoke, "post", &["Prefer", "Idempotency-Key", "X-Callback-Url", "callbackUrl"][..]),
+        ("callbacks", tasks_without(None, false), invoke, "post", &["Prefer", "Idempotency-Key"]),
+        ("tasks", CallConventions { tasks: None, ..everything_on() }, invoke, "post", &["Idempotency-Key"]),
+        (
+            "idempotency",
+            CallConventions { idempotency_ttl: Duration::ZERO, ..tasks_without(None, false) },
+            invoke,
+            "post",
+            &["Prefer"],
+        ),
+        ("idempotency", CallConventions::default(), "/pipelines/invoke", "post", &[]),
+        ("pipelines", everything_on(), "/pipelines/invoke", "post", &["Idempotency-Key"]),
+        ("get", CallConventions::default(), invoke, "get", &["input"]),
+        (
+            "get",
+            everything_on(),
+            "/agents/{id}/v1/message:send",
+            "post",
+            &["Prefer", "Idempotency-Key", "X-Callback-Url", "callbackUrl"],
+        ),
+    ] {
+        let mut fixture = test_directory(&[translator()]);
+        fixture.directory.conventions = conventions;
+        let document = fixture.get_json("/openapi.json").await;
+        assert_references_resolve(&document);
+        assert!(document["paths"][path][method].is_object(), "{what}: {path} {method}");
+        assert_eq!(parameter_names(&document, path, method), parameters, "{what}: {path} {method}");
+    }
+    for (what, conventions, path, method, is_described) in [
+        ("registry", everything_on(), "/agents", "post", true),
+        ("registry", everything_on(), "/agents/{id}", "patch", true),
+        ("registry", everything_on(), "/agents/{id}/history", "get", true),
+        ("registry", CallConventions::default(), "/agents", "post", false),
+        ("registry", CallConventions::default(), "/agents/{id}", "delete", false),
+        ("registry", CallConventions::default(), "/agents/{id}/history", "get", false),
+        ("registry", CallConventions::default(), "/agents", "get", true),
+        ("pairing", everything_on(), "/pair", "post", true),
+        ("pairing", CallConventions::default(), "/pair", "post", false),
+        ("tasks", everything_on(), "/tasks/{task}", "delete", true),
+        ("tasks", everything_on(), "/tasks/{task}/events", "get", true),
+        ("tasks", CallConventions::default(), "/tasks/{task}", "get", false),
+        ("tasks", CallConventions::default(), "/tasks/{task}/events", "get", false),
+        ("tasks", CallConventions::default(), "/agents/{id}/v1/tasks/{task}", "get", false),
+        ("get", everything_on(), invoke, "get", true),
+        ("get", everything_on(), "/agents/{id}/v1/message:send", "get", false),
+        ("get", CallConventions { get_rules: vec![get_rule("*", false)], ..everything_on() }, invoke, "get", false),
+        ("get", CallConventions { get_rules: vec![get_rule("a*", false)], ..everything_on() }, invoke, "get", true),
+        (
+            "get",
+            CallConventions { get_rules: vec![get_rule("*", false), get_rule("a", true)], ..everything_on() },
+            invoke,
+            "get",
+            true,
+        ),
+        (
+            "get",
+            CallConventions { get_rules: vec![get_rule("a", true), get_rule("*", false)], ..everything_on() },
+            invoke,
+            "get",
+            false,
+        ),
+        ("the schema of documents", everything_on(), "/schemas/agent-metadata.json", "get", false),
+    ] {
+        let mut fixture = test_directory(&[translator()]);
+        fixture.directory.conventions = conventions;
+        let document = fixture.get_json("/openapi.json").await;
+        assert_eq!(document["paths"][path].get(method).is_some(), is_described, "{what}: {method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn r10_an_agents_document_describes_only_what_the_configuration_turns_on() {
+    let path = "/agents/translator/invoke/translateText";
+    let get_rules = |rules: &[(&str, bool)]| {
+        rules
+            .iter()
+            .map(|(agents, is_allowed)| GetRule { agents: vec![agents.parse().unwrap()], is_allowed: *is_allowed })
+            .collect()
+    };
+    for (rules, allows_get) in [
+        (vec![], true),
+        (vec![("other", false)], true),
+        (vec![("trans*", false)], false),
+        (vec![("trans*", false), ("*", true)], true),
+        (vec![("*", true), ("translator", false)], false),
+    ] {
+        let mut fixture = test_directory(&[translator()]);
+        fixture.directory.conventions = CallConventions { get_rules: get_rules(&rules), ..everything_on() };
+        let document = fixture.get_json("/agents/translator/openapi.json").await;
+        assert_references_resolve(&document);
+        assert_eq!(document["paths"][path].get("get").is_some(), allows_get, "{rules:?}");
+        let names = parameter_names(&document, path, "post");
+        assert_eq!(
+            names,
+            ["X-Session-ID", "X-Task-ID", "Prefer", "Idempotency-Key", "X-Callback-Url", "callbackUrl"],
+            "{rules:?}"
+        );
+        assert!(document["paths"][path]["post"]["responses"].get("202").is_some());
+    }
+    let mut fixture = test_directory(&[translator()]);
+    fixture.directory.conventions.max_batch_items = 7;
+    let document = fixture.get_json("/agents/translator/openapi.json").await;
+    assert_references_resolve(&document);
+    assert_eq!(parameter_names(&document, path, "post"), ["X-Session-ID", "X-Task-ID"]);
+    assert_eq!(parameter_names(&document, path, "get"), ["X-Session-ID", "X-Task-ID", "input"]);
+    let post = &document["paths"][path]["post"];
+    assert!(post["responses"].get("202").is_none() && document["components"]["schemas"].get("Task").is_none());
+    let batch = &post["requestBody"]["content"]["application/json"]["schema"]["anyOf"][1];
+    assert_eq!((&batch["type"], &batch["maxItems"]), (&json!("array"), &json!(7)));
+}
+
+#[tokio::test]
+async fn r12_the_documents_say_where_a_credential_is_needed() {
+    let key = json!({"api_key": []});
+    let bearer = json!({"oauth2_bearer": []});
+    for (is_open, is_public) in [(false, false), (true, false), (false, true)] {
+        let mut fixture = test_directory(&[translator(), minimal_agent("free")]);
+        fixture.directory.conventions = CallConventions { allows_anonymous_calls: is_open, ..everything_on() };
+        if is_public {
+            fixture.directory.config.public_agents = vec!["*".parse().unwrap()];
+        }
+        let document = fixture.get_json("/openapi.json").await;
+        assert_eq!(document["security"], json!([key, bearer]));
+        let security = |path: &str, method: &str| document["paths"][path][method].get("security").cloned();
+        let optional = Some(json!([key, bearer, {}]));
+        let reads = if is_open || is_public { optional.clone() } else { None };
+        let calls = if is_open { optional } else { None };
+        assert_eq!(security("/agents", "get"), reads, "{is_open} {is_public}");
+        assert_eq!(security("/agents/search", "post"), reads, "{is_open} {is_public}");
+        assert_eq!(security("/agents/{id}/invoke", "post"), calls, "{is_open} {is_public}");
+        assert_eq!(security("/pipelines/invoke", "post"), calls, "{is_open} {is_public}");
+        assert_eq!(security("/tasks/{task}", "get"), calls, "{is_open} {is_public}");
+        for (path, method) in [("/agents", "post"), ("/agents/{id}", "delete"), ("/resolve", "post")] {
+            assert_eq!(security(path, method), None, "{method} {path} needs a credential");
+        }
+        assert_eq!(security("/.well-known/jwks.json", "get"), Some(json!([])));
+        assert_eq!(security("/pair", "post"), Some(json!([])));
+        let strict = fixture.get_json("/agents/translator/openapi.json").await;
+        assert_eq!(strict["security"], json!([key]));
+        let free = fixture.get_json("/agents/free/openapi.json").await;
+        let expected = if is_open { json!([key, bearer, {}]) } else { json!([key, bearer]) };
+        assert_eq!(free["security"], expected, "{is_open}");
+    }
+}
+
+#[tokio::test]
+async fn r75_every_read_request_describes_the_media_types_and_headers_of_its_responses() {
+    let mut fixture = test_directory(&[translator()]);
+    fixture.directory.conventions = everything_on();
+    fixture.directory.metadata_schema = Some(Arc::new(crate::agent::metadata_schema().clone()));
+    let document = fixture.get_json("/openapi.json").await;
+    for (path, directory_request) in DIRECTORY_PATHS {
+        let is_read = directory_request.allowed_methods().contains(&Method::GET);
+        if !is_read || *directory_request == DirectoryRequest::History || path.starts_with("/v1/agents") {
+            continue;
+        }
+        let described = &document["paths"][*path]["get"]["responses"]["200"];
+        let target = path.replace("{id}", "translator");
+        for media in described["content"].as_object().unwrap().keys() {
+            let mut request = get(&target).header("accept", media);
+            if media == "application/a2a+json" {
+                request = request.header("a2a-version", "1.0");
+            }
+            let response = fixture.expect_response(request).await;
+            assert_eq!(response.header("content-type"), media, "{path}");
+            for header in described["headers"].as_object().unwrap().keys().filter(|name| *name != "X-Request-ID") {
+                let is_optional = header == "Link";
+                assert!(is_optional || response.headers.contains_key(header), "{path}: {header}");
+            }
+        }
+        let plain = fixture.expect_response(get(&target)).await;
+        assert!(described["content"].get(plain.header("content-type")).is_some(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_bounds_in_the_document_are_those_of_the_gateway() {
+    let fixture = test_directory(&[translator()]);
+    let document = fixture.get_json("/openapi.json").await;
+    let mut checked = 0;
+    for (path, _) in DIRECTORY_PATHS {
+        let parameters = document["paths"][*path]["get"]["parameters"].as_array().into_iter().flatten();
+        for parameter in parameters.filter(|parameter| parameter["schema"]["type"] == "integer") {
+            let name = parameter["name"].as_str().unwrap();
+            let max = parameter["schema"]["maximum"].as_u64().unwrap();
+            for (value, is_accepted) in [
+                (max.to_string(), true),
+                ((max + 1).to_string(), false),
+                ("1".to_owned(), true),
+                ("0".to_owned(), false),
+                (String::new(), true),
+            ] {
+                let target = format!("{path}?{name}={value}");
+                assert_eq!(fixture.respond(get(&target)).await.is_ok(), is_accepted, "{target}");
+            }
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 3 + 2 * 2 + 2, "the lists of agents, of Agent Framework twice, and the map");
+    for (body, is_accepted) in [
+        (json!({"top": 100, "skip": 10_000}), true),
+        (json!({"top": 1.0, "query": null, "filters": null}), true),
+        (json!({"top": 101}), false),
+        (json!({"top": 1.5}), false),
+        (json!({"top": -1}), false),
+        (json!({"skip": 10_001}), false),
+        (json!({"filters": {"status": "any"}}), true),
+        (json!({"filters": {"status": "other"}}), false),
+        (json!({"query": "x".repeat(2_001)}), false),
+    ] {
+        let schema = json!({"$ref": "#/components/schemas/Search", "components": document["components"]});
+        assert_eq!(jsonschema::validator_for(&schema).unwrap().is_valid(&body), is_accepted, "{body}");
+        let response = fixture.respond(send(Method::POST, "/agents/search", &body)).await;
+        assert_eq!(response.is_ok(), is_accepted, "{body}");
+    }
+    let policy = |name: &str, value: Value| json!({"intent": "x", "policy": {name: value}});
+    for (body, is_accepted) in [
+        (policy("versions", json!(">=1.2, <3")), true),
+        (policy("versions", json!("1.x")), true),
+        (policy("versions", json!("^1.2.3-beta.1+build")), true),
+        (policy("versions", json!("*")), true),
+        (policy("versions", json!("newest")), false),
+        (policy("versions", json!("1.2.3.4")), false),
+        (policy("trust", json!("high")), true),
+        (policy("trust", json!(1.1)), false),
+        (policy("max_latency", json!("500ms")), true),
+        (policy("max_latency", json!(-1)), false),
+        (policy("max_cost", json!({"amount": 1, "currency": null})), true),
+        (policy("max_cost", json!({"amount": 1, "currency": 7})), false),
+        (policy("max_cost", json!("free")), true),
+        (policy("unknown", json!(1)), false),
+        (json!({"intent": "  "}), false),
+        (json!({"intent": "x", "policy": null, "top": null, "context": 3}), true),
+    ] {
+        let schema = json!({"$ref": "#/components/schemas/Intent", "components": document["components"]});
+        assert_eq!(jsonschema::validator_for(&schema).unwrap().is_valid(&body), is_accepted, "{body}");
+        let response = fixture.respond(send(Method::POST, "/agents/resolve", &body)).await;
+        assert_eq!(response.is_ok(), is_accepted, "{body}");
     }
 }

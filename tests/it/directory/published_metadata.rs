@@ -244,5 +244,5 @@ async fn r75_a_call_reaches_an_agent_that_declares_the_accepted_format_and_406_l
     let openapi = send_as(&gate, "team-a", ("GET", "/agents/formats/openapi.json"), None).await.expect_ok();
     let content = &openapi["paths"]["/agents/formats/invoke/run"]["post"]["responses"]["200"]["content"];
     let types: Vec<&String> = content.as_object().unwrap().keys().collect();
-    assert_eq!(types, ["application/json", "application/xml"], "{content}");
+    assert_eq!(types, ["application/json", "application/xml", "text/event-stream"], "{content}");
 }

@@ -10,4 +10,5 @@ pub mod oidc;
 pub mod postgres;
 pub mod python_packages;
 pub mod reverse_proxy;
+pub mod schemathesis;
 pub mod synapse;
