@@ -51,6 +51,8 @@ enum Command {
     Resolve(cli::ResolveArgs),
     /// Call an agent by its agent:// name or URL and print its response as it arrives
     Call(Box<cli::CallArgs>),
+    /// Ask a running gateway whether it is ready for calls
+    Health(cli::HealthArgs),
     /// Manage API keys
     Key {
         #[command(subcommand)]
@@ -104,6 +106,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Resolve(args) => return cli::resolve(&args),
         Command::Call(args) => return cli::call(&args),
+        Command::Health(args) => return cli::health(&args),
         command => run(command),
     };
     match result {
@@ -118,7 +121,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         // `main` handles these commands, which have their own exit codes.
-        Command::Resolve(_) | Command::Call(_) => Ok(()),
+        Command::Resolve(_) | Command::Call(_) | Command::Health(_) => Ok(()),
         Command::Run { config, take_over } => app::run(&config, take_over),
         Command::Check { config, migrate, strict } => {
             if migrate {

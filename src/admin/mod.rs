@@ -1,17 +1,21 @@
-//! The admin listener: `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can also confirm an agent
+//! The listeners for operators. The health listener serves probes, and metrics where the configuration says so. The admin
+//! listener has `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can also confirm an agent
 //! loss that the loss guard holds back, register a runtime of this machine, and create a pairing code for a web page.
 //! The listener has no authentication: it refuses requests that change state from web pages, and requests under a host
 //! name that is not its own; its address belongs on loopback. This module accesses the gateway only through [`AdminState`].
 
 mod admin_context;
-mod admin_listener;
 mod admin_state;
+mod bounded_listener;
+mod health_pages;
 mod local_registration;
+mod own_hosts;
 mod page_response;
 mod source_pages;
 mod status_pages;
 
 pub use admin_state::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page};
+pub use health_pages::HealthService;
 
 use crate::telemetry::Metrics;
 use admin_context::AdminContext;
@@ -20,8 +24,18 @@ use axum::{
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post, put},
 };
-use std::{net::SocketAddr, sync::Arc};
-use tokio::{net::TcpListener, sync::watch};
+use bounded_listener::{BoundedListener, ConnectionLimits};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch};
+
+/// Limits of the admin listener, which serves few and trusted clients.
+const ADMIN_LIMITS: ConnectionLimits =
+    ConnectionLimits { max_connections: 64, max_per_address: 64, max_age: Duration::from_secs(3600) };
+
+/// Limits of the health listener. A probe that finds no place ends the gateway, so that one address cannot take all
+/// places, and none for long.
+const HEALTH_LIMITS: ConnectionLimits =
+    ConnectionLimits { max_connections: 256, max_per_address: 16, max_age: Duration::from_secs(15) };
 
 /// What the admin listener serves, and for which hosts.
 pub struct AdminService {
@@ -31,28 +45,36 @@ pub struct AdminService {
     pub metrics: Arc<Metrics>,
     /// The host names of the listener, besides loopback names.
     pub allowed_hosts: Vec<String>,
+    /// The runtime of calls, whose progress the liveness probe tests.
+    pub calls: Handle,
 }
 
 /// Serves the admin pages until `shutdown` becomes true, and completes the responses in progress.
 pub async fn serve(listener: TcpListener, service: AdminService, shutdown: watch::Receiver<bool>) {
-    let AdminService { state, metrics, allowed_hosts } = service;
+    let AdminService { state, metrics, allowed_hosts, calls } = service;
     let is_on_loopback = listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
-    let hosts = admin_listener::AllowedHosts { is_on_loopback, names: allowed_hosts };
-    let router = build_router(AdminContext { state, metrics }, hosts);
+    let hosts = own_hosts::AllowedHosts { is_on_loopback, names: allowed_hosts };
+    let router = build_router(AdminContext { state, metrics, calls }, hosts);
+    serve_pages(BoundedListener::new(listener, ADMIN_LIMITS), router, shutdown).await;
+}
+
+/// Serves the health pages until `shutdown` becomes true, and completes the responses in progress.
+pub async fn serve_health(listener: TcpListener, service: HealthService, shutdown: watch::Receiver<bool>) {
+    let router = health_pages::build_health_router(service);
+    serve_pages(BoundedListener::new(listener, HEALTH_LIMITS), router, shutdown).await;
+}
+
+async fn serve_pages(listener: BoundedListener, router: Router, mut shutdown: watch::Receiver<bool>) {
     let shutdown_requested = async move {
-        let mut shutdown = shutdown;
         // An error means that the sender was dropped: shutdown as well.
         let _ = shutdown.wait_for(|requested| *requested).await;
     };
-    let result = axum::serve(admin_listener::AdminListener::new(listener), router)
-        .with_graceful_shutdown(shutdown_requested)
-        .await;
-    if let Err(why) = result {
-        tracing::error!(error = %why, "admin listener failed");
+    if let Err(why) = axum::serve(listener, router).with_graceful_shutdown(shutdown_requested).await {
+        tracing::error!(error = %why, "admin or health listener failed");
     }
 }
 
-fn build_router(context: AdminContext, hosts: admin_listener::AllowedHosts) -> Router {
+fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router {
     Router::new()
         .route("/metrics", get(status_pages::metrics))
         .route("/healthz", get(status_pages::healthz))
@@ -69,7 +91,7 @@ fn build_router(context: AdminContext, hosts: admin_listener::AllowedHosts) -> R
         .fallback(status_pages::not_found)
         .method_not_allowed_fallback(status_pages::method_not_allowed)
         .layer(from_fn(status_pages::add_common_headers))
-        .layer(from_fn_with_state(Arc::new(hosts), admin_listener::require_own_host))
+        .layer(from_fn_with_state(Arc::new(hosts), own_hosts::require_own_host))
         .with_state(context)
 }
 

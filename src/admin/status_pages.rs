@@ -6,7 +6,10 @@ use super::{
     admin_state::{AgentRow, GatewayHealth, RejectedDocument, SourceRow},
     page_response::{error_response, run_blocking},
 };
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    fault::{Fault, FaultCode},
+    telemetry::Metrics,
+};
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
@@ -15,25 +18,53 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
+use std::{sync::Arc, time::Duration};
+use tokio::runtime::Handle;
 
 /// Maximum number of agents on a page.
 const MAX_PAGE_SIZE: usize = 1_000;
 const DEFAULT_PAGE_SIZE: usize = 100;
 
+/// How long the runtime of calls may take to run a task before the gateway counts as dead.
+const LIVENESS_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Serves the metrics in the Prometheus text format.
 pub(super) async fn metrics(State(context): State<AdminContext>) -> Response {
-    match run_blocking(move || context.metrics.render()).await {
-        Some(Ok(page)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
-        Some(Err(why)) => {
-            error_response(&Fault::new(FaultCode::Internal, "Writing the metrics failed").with_detail(why))
-        }
-        None => error_response(&Fault::new(FaultCode::Internal, "Writing the metrics failed")),
+    match render_metrics(context.metrics).await {
+        Ok(page) => metrics_response(page),
+        Err(fault) => error_response(&fault),
     }
 }
 
+/// Writes the metrics.
+///
+/// # Errors
+/// A metric cannot be encoded, which is a defect.
+pub(super) async fn render_metrics(metrics: Arc<Metrics>) -> Result<String, Fault> {
+    let failed = || Fault::new(FaultCode::Internal, "Writing the metrics failed");
+    let page = run_blocking(move || metrics.render()).await.ok_or_else(failed)?;
+    page.map_err(|why| failed().with_detail(why))
+}
+
+pub(super) fn metrics_response(page: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+}
+
 /// Answers the liveness probe.
-pub(super) async fn healthz() -> &'static str {
-    "ok\n"
+pub(super) async fn healthz(State(context): State<AdminContext>) -> Response {
+    liveness(&context.calls).await
+}
+
+/// Returns 200 if the runtime of calls runs tasks. This page has a thread of its own, which says nothing about it.
+pub(super) async fn liveness(calls: &Handle) -> Response {
+    let ran = tokio::time::timeout(LIVENESS_TIMEOUT, calls.spawn(async {})).await;
+    if ran.is_ok() {
+        return "ok\n".into_response();
+    }
+    let seconds = LIVENESS_TIMEOUT.as_secs();
+    tracing::error!("liveness: the runtime of calls did not run a task within {seconds}s");
+    let text = format!("the gateway does not respond: no task ran within {seconds}s\n");
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
 #[derive(Serialize)]

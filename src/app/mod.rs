@@ -7,6 +7,7 @@ mod config_warnings;
 mod directory_wiring;
 mod gateway_admin_state;
 mod mqtt_bridge_wiring;
+mod operator_listeners;
 mod problem_paths;
 mod registry_wiring;
 mod resolver_wiring;

@@ -1,8 +1,7 @@
-//! A running gateway: its listeners, its admin listener, and shutdown.
+//! A running gateway: its listeners, and shutdown.
 
-use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState};
+use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState, operator_listeners::OperatorListeners};
 use crate::{
-    admin,
     config::{GatewayConfig, LoadedConfig},
     http_server::{self, HttpServer, listener_handover},
     values::FileStamp,
@@ -11,13 +10,12 @@ use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
 use std::{
     io::{self, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::fd::OwnedFd,
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::watch;
 
 /// How long a shutdown may take beside the drain: for faults to calls that are cut off, and files to be written.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
@@ -33,16 +31,8 @@ pub struct RunningGateway {
     pub(super) startup_config_stamp: Option<FileStamp>,
     /// The drain timeout, which follows the timeouts of agents unless it is set.
     drain_timeout: Mutex<Duration>,
-    admin: AdminSocket,
+    operator_listeners: OperatorListeners,
     listener_uses_tls: Vec<bool>,
-}
-
-/// The admin listener. It is part of the handover, because a new process cannot bind the address while this one drains.
-struct AdminSocket {
-    label: String,
-    address: SocketAddr,
-    socket: TcpListener,
-    stop: watch::Sender<bool>,
 }
 
 /// Why a gateway stops.
@@ -84,7 +74,7 @@ impl RunningGateway {
         // Everything that can fail precedes the first accepted connection; on failure the old process keeps serving.
         let listeners = http_server::bind_listeners(&file.listeners, inherited.as_mut())
             .map_err(|problems| loaded.locate_problems(problems))?;
-        let admin = AdminSocket::open(file.admin.address, inherited.as_mut())?;
+        let operator_listeners = OperatorListeners::open(file, &mut inherited)?;
         let gateway = &assembly.gateway;
         if inherited.is_some() {
             let limits = Arc::clone(&gateway.limits);
@@ -92,10 +82,13 @@ impl RunningGateway {
             read.map_err(|why| anyhow!("quota handover failed: limits.{why}"))?;
         }
         let server = HttpServer::start(listeners, file.connection_limits(), gateway, &gateway.metrics)?;
-        // Documents must not make the gateway call itself or its admin listener.
-        assembly.policy.load().set_own_listeners([server.addresses(), &[admin.address]].concat());
+        // Documents must not make the gateway call itself or its listeners for operators.
+        let own_listeners = server.addresses().iter().copied();
+        let own_listeners = own_listeners.chain([operator_listeners.admin_address()]);
+        let own_listeners = own_listeners.chain(operator_listeners.health_address());
+        assembly.policy.load().set_own_listeners(own_listeners.collect());
         let admin_state = Arc::new(GatewayAdminState::new(gateway));
-        admin.serve(&admin_state, &assembly, file.admin.allowed_hosts.clone())?;
+        operator_listeners.serve(&admin_state, &assembly, file)?;
         gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
         if let Some(inherited) = inherited
             && let Err(why) = tokio::task::spawn_blocking(move || inherited.signal_ready()).await?
@@ -118,7 +111,7 @@ impl RunningGateway {
             startup_config_stamp: loaded.file_stamp,
             startup_config: loaded.config,
             drain_timeout,
-            admin,
+            operator_listeners,
             listener_uses_tls,
             assembly,
         })
@@ -138,7 +131,7 @@ impl RunningGateway {
 
     /// Returns the address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
-        self.admin.address
+        self.operator_listeners.admin_address()
     }
 
     /// Prints the listening addresses on stdout, for people and for programs that configured port 0.
@@ -147,7 +140,10 @@ impl RunningGateway {
         for (address, uses_tls) in self.addresses().iter().zip(&self.listener_uses_tls) {
             lines.push_str(&format!("listening on {}://{address}\n", if *uses_tls { "https" } else { "http" }));
         }
-        lines.push_str(&format!("admin on http://{}\n", self.admin.address));
+        if let Some(address) = self.operator_listeners.health_address() {
+            lines.push_str(&format!("health on http://{address}\n"));
+        }
+        lines.push_str(&format!("admin on http://{}\n", self.admin_address()));
         // A closed stdout must not stop the gateway.
         let _ = std::io::stdout().write_all(lines.as_bytes());
     }
@@ -166,7 +162,7 @@ impl RunningGateway {
     /// Returns the sockets for a listener handover, with their labels.
     pub(super) fn handover_sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut sockets = self.server.clone_listening_sockets()?;
-        sockets.push((self.admin.label.clone(), self.admin.socket.try_clone()?.into()));
+        sockets.extend(self.operator_listeners.clone_sockets()?);
         Ok(sockets)
     }
 
@@ -175,16 +171,17 @@ impl RunningGateway {
         self.shut_down(StopReason::Requested).await;
     }
 
-    /// Stops the gateway. After a handover, the admin listener closes at once, because the new process serves it, and
-    /// the listeners do not stay open.
+    /// Stops the gateway. After a handover, the listeners for operators close at once, because the new process serves
+    /// them, and the listeners do not stay open.
     pub(super) async fn shut_down(self, reason: StopReason) {
-        let Self { assembly, server, admin_state, startup_config: config, drain_timeout, admin, .. } = self;
+        let Self { assembly, server, admin_state, startup_config: config, drain_timeout, operator_listeners, .. } =
+            self;
         admin_state.set_draining();
         let drain_timeout = drain_timeout.into_inner();
         let server_drain = async {
             match reason {
                 StopReason::Requested => tokio::time::sleep(config.shutdown.listener_close_delay.get()).await,
-                StopReason::HandedOver => drop(admin.stop.send_replace(true)),
+                StopReason::HandedOver => operator_listeners.stop(),
             }
             server.drain(drain_timeout).await
         };
@@ -222,50 +219,6 @@ impl RunningGateway {
         });
         // The runtime reports a panic.
         drop(cleanup.await);
-        admin.stop.send_replace(true);
-    }
-}
-
-impl AdminSocket {
-    /// Takes over the previous process's socket of this address, or binds a new one.
-    fn open(
-        address: SocketAddr,
-        inherited: Option<&mut listener_handover::InheritedListeners>,
-    ) -> anyhow::Result<Self> {
-        let label = format!("admin {address}");
-        let socket = match inherited.and_then(|inherited| inherited.take_listener(&label)) {
-            Some(socket) => Ok(socket),
-            None => TcpListener::bind(address),
-        };
-        let socket = socket.with_context(|| format!("admin.address: cannot listen on {address}"))?;
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Self { label, address, socket, stop: watch::channel(false).0 })
-    }
-
-    /// Serves the admin pages on a thread of their own, where no call can delay them.
-    fn serve(
-        &self,
-        admin_state: &Arc<GatewayAdminState>,
-        assembly: &GatewayAssembly,
-        allowed_hosts: Vec<String>,
-    ) -> anyhow::Result<()> {
-        let socket = self.socket.try_clone()?;
-        let state: Arc<dyn admin::AdminState> = Arc::clone(admin_state) as _;
-        let (metrics, stop) = (Arc::clone(&assembly.gateway.metrics), self.stop.subscribe());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("the async runtime of the admin listener cannot start")?;
-        let serve = move || {
-            runtime.block_on(async move {
-                match tokio::net::TcpListener::from_std(socket) {
-                    Ok(listener) => {
-                        admin::serve(listener, admin::AdminService { state, metrics, allowed_hosts }, stop).await
-                    }
-                    Err(why) => tracing::error!(error = %why, "admin listener failed"),
-                }
-            });
-        };
-        std::thread::Builder::new().name("admin".to_owned()).spawn(serve).context("the admin thread cannot start")?;
-        Ok(())
+        operator_listeners.stop();
     }
 }

@@ -1,11 +1,13 @@
-//! Commands that run without a gateway: API keys, export, import and history of the registry, and resolution and calls of
-//! agents by name. The registry commands access the store directly, also while gateways use it.
+//! Commands beside the gateway: the probe of a running one, API keys, export, import and history of the registry, and
+//! resolution and calls of agents by name. The registry commands access the store directly, also while gateways use it.
 
 mod call_command;
+mod health_command;
 mod key_commands;
 mod resolve_command;
 
 pub use call_command::{CallArgs, call};
+pub use health_command::{HealthArgs, health};
 pub use key_commands::{KeyCommand, manage_keys};
 pub use resolve_command::{ResolveArgs, resolve};
 

@@ -29,6 +29,9 @@ pub struct GatewayConfig {
     /// Address for operators: metrics, health, agents and sources.
     #[serde(default)]
     pub admin: AdminConfig,
+    /// Address for probes of an orchestrator, and for metrics. Default: none; the admin listener has both.
+    #[serde(default)]
+    pub health: Option<HealthConfig>,
     /// WebSocket connections of callers, at /agents/{id}/invoke.
     #[serde(default)]
     pub websocket: websocket::CallerWebSocketConfig,
@@ -127,6 +130,7 @@ impl GatewayConfig {
             ("listeners", self.listeners == startup.listeners),
             ("connections", self.connection_limits() == startup.connection_limits()),
             ("admin", self.admin == startup.admin),
+            ("health", self.health == startup.health),
             ("access_log", self.access_log == startup.access_log),
             ("shutdown", self.shutdown == startup.shutdown),
             ("tasks", task_startup_settings(&self.tasks) == task_startup_settings(&startup.tasks)),
@@ -167,6 +171,19 @@ impl Default for AdminConfig {
     fn default() -> Self {
         Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)), allowed_hosts: Vec::new() }
     }
+}
+
+/// The health listener: `/livez`, `/healthz`, `/readyz` and `/startupz`. It speaks plain HTTP without authentication, and
+/// changes nothing, so that it may be reachable in a cluster.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HealthConfig {
+    /// Address and port of the health listener, such as 0.0.0.0:9902. With port 0 the system chooses a port. Required.
+    #[schemars(with = "String")]
+    pub address: SocketAddr,
+    /// Whether /metrics is served there too. Metrics name agents and sources, and no callers. Default false.
+    #[serde(default)]
+    pub metrics: bool,
 }
 
 /// The agents, and how the gateway reaches them.

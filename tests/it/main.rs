@@ -28,6 +28,7 @@ mod external;
 mod failures;
 mod feeds;
 mod front_ends;
+mod health_listener;
 mod idempotency;
 mod key_migration;
 mod lifecycle;

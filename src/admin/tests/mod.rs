@@ -1,5 +1,7 @@
 //! The admin pages over a real socket: content, status, and which requests are refused.
 
+mod health;
+
 use super::{AdminService, AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
 use crate::{
     agent::{Agent, AgentId},
@@ -16,6 +18,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::watch,
 };
 
@@ -83,7 +86,12 @@ async fn start_admin(bind: &str, fake: FakeState) -> TestAdmin {
     let (stop, shutdown) = watch::channel(false);
     let state = Arc::new(fake);
     let allowed_hosts = vec!["metrics.example".to_owned()];
-    let service = AdminService { state: Arc::clone(&state) as _, metrics: Metrics::new().unwrap(), allowed_hosts };
+    let service = AdminService {
+        state: Arc::clone(&state) as _,
+        metrics: Metrics::new().unwrap(),
+        allowed_hosts,
+        calls: Handle::current(),
+    };
     let server = tokio::spawn(serve(listener, service, shutdown));
     TestAdmin { address, state, stop, server }
 }

@@ -1,0 +1,116 @@
+//! The pages of the health listener, for the probes of an orchestrator and for Prometheus. Whoever reaches the address
+//! reads them: they change nothing, and each is cheap however often it is read.
+
+use super::{
+    admin_state::{AdminState, GatewayHealth},
+    page_response::error_response,
+    status_pages::{add_common_headers, liveness, method_not_allowed, metrics_response, render_metrics},
+};
+use crate::{
+    fault::{Fault, FaultCode},
+    telemetry::Metrics,
+};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::StatusCode,
+    middleware::from_fn,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Serialize;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{runtime::Handle, sync::Mutex};
+
+/// How long a rendered page of metrics is served again.
+const METRICS_TTL: Duration = Duration::from_secs(1);
+
+/// What the health listener serves.
+pub struct HealthService {
+    /// The state that the probes read.
+    pub state: Arc<dyn AdminState>,
+    /// The metrics, if they are served.
+    pub metrics: Option<Arc<Metrics>>,
+    /// The runtime of calls, whose progress the liveness probe tests.
+    pub calls: Handle,
+}
+
+#[derive(Clone)]
+struct HealthContext {
+    state: Arc<dyn AdminState>,
+    calls: Handle,
+}
+
+#[derive(Clone)]
+struct CachedMetrics {
+    metrics: Arc<Metrics>,
+    page: Arc<Mutex<Option<(Instant, String)>>>,
+}
+
+pub(super) fn build_health_router(service: HealthService) -> Router {
+    let HealthService { state, metrics, calls } = service;
+    let probes = Router::new()
+        .route("/livez", get(livez))
+        .route("/healthz", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/startupz", get(startupz))
+        .with_state(HealthContext { state, calls });
+    let metrics = metrics.map(|metrics| {
+        Router::new().route("/metrics", get(cached_metrics)).with_state(CachedMetrics { metrics, page: Arc::default() })
+    });
+    probes
+        .merge(metrics.unwrap_or_default())
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn(add_common_headers))
+}
+
+async fn livez(State(context): State<HealthContext>) -> Response {
+    liveness(&context.calls).await
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    reasons: Vec<String>,
+}
+
+fn readiness_response(reasons: Vec<String>) -> Response {
+    let ready = reasons.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, reasons })).into_response()
+}
+
+/// Answers the readiness probe: 200 if the gateway accepts calls, 503 with the reasons if not.
+async fn readyz(State(context): State<HealthContext>) -> Response {
+    readiness_response(context.state.health().not_ready_reasons())
+}
+
+/// Answers the startup probe: 503 until the gateway is ready for the first time. It is not ready again while it drains,
+/// but it has started.
+async fn startupz(State(context): State<HealthContext>) -> Response {
+    let health = context.state.health();
+    readiness_response(GatewayHealth { draining: false, ..health }.not_ready_reasons())
+}
+
+async fn cached_metrics(State(cached): State<CachedMetrics>) -> Response {
+    let mut page = cached.page.lock().await;
+    if let Some((_, text)) = page.as_ref().filter(|(rendered_at, _)| rendered_at.elapsed() < METRICS_TTL) {
+        return metrics_response(text.clone());
+    }
+    match render_metrics(Arc::clone(&cached.metrics)).await {
+        Ok(text) => {
+            *page = Some((Instant::now(), text.clone()));
+            metrics_response(text)
+        }
+        Err(fault) => error_response(&fault),
+    }
+}
+
+async fn not_found() -> Response {
+    let why = "There are only /livez, /healthz, /readyz, /startupz and, with health.metrics, /metrics here";
+    error_response(&Fault::new(FaultCode::NotFound, why))
+}

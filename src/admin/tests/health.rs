@@ -1,0 +1,100 @@
+//! The health listener over a real socket: probes, metrics, and the limits on its connections.
+
+use super::*;
+use crate::admin::{HealthService, serve_health};
+
+async fn start_health(metrics: Option<Arc<Metrics>>, calls: Handle) -> TestAdmin {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, shutdown) = watch::channel(false);
+    let state = Arc::new(FakeState::default());
+    let service = HealthService { state: Arc::clone(&state) as _, metrics, calls };
+    let server = tokio::spawn(serve_health(listener, service, shutdown));
+    TestAdmin { address, state, stop, server }
+}
+
+async fn get(health: &TestAdmin, path: &str) -> (u16, Value) {
+    let (status, _, body) = health.request("GET", path, "10.0.0.7:9902").await;
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+#[tokio::test]
+async fn the_probes_tell_start_readiness_and_drain_apart() {
+    let health = start_health(None, Handle::current()).await;
+    let (status, report) = get(&health, "/startupz").await;
+    assert_eq!((status, &report["ready"]), (503, &json!(false)), "no agents were published yet");
+    assert_eq!(get(&health, "/readyz").await, (status, report));
+    *health.state.health.lock() =
+        GatewayHealth { agents: Some(0), awaited_sources: vec!["team-a".to_owned()], ..GatewayHealth::default() };
+    for path in ["/readyz", "/startupz"] {
+        let (status, report) = get(&health, path).await;
+        assert!(status == 503 && report["reasons"].to_string().contains("team-a"), "{path}: {report}");
+    }
+    *health.state.health.lock() = GatewayHealth { agents: Some(0), ..GatewayHealth::default() };
+    assert_eq!(get(&health, "/readyz").await, (200, json!({"ready": true, "reasons": []})));
+    *health.state.health.lock() = GatewayHealth { agents: Some(0), draining: true, ..GatewayHealth::default() };
+    assert_eq!(get(&health, "/readyz").await.0, 503);
+    assert_eq!(get(&health, "/startupz").await.0, 200, "it has started");
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(get(&health, path).await, (200, json!("ok\n")));
+    }
+}
+
+#[tokio::test]
+async fn the_listener_has_nothing_of_the_admin_listener() {
+    let health = start_health(None, Handle::current()).await;
+    for path in ["/agents", "/sources", "/metrics", "/pairing", "/local/a", "/"] {
+        assert_eq!(get(&health, path).await.0, 404, "{path}");
+    }
+    let (status, head, _) = health.request("POST", "/readyz", "localhost").await;
+    assert!(status == 405 && head.contains("allow: get"), "{head}");
+}
+
+#[tokio::test]
+async fn metrics_are_served_if_configured_and_rendered_once_a_second() {
+    let metrics = Metrics::new().unwrap();
+    let health = start_health(Some(Arc::clone(&metrics)), Handle::current()).await;
+    let loaded = |body: &Value| {
+        let line = "gatepost_config_last_reload_success_timestamp_seconds ";
+        body.as_str().unwrap().lines().find_map(|text| text.strip_prefix(line)).unwrap().parse::<f64>().unwrap()
+    };
+    let (status, first) = get(&health, "/metrics").await;
+    assert_eq!((status, loaded(&first)), (200, 0.0));
+    metrics.record_config_loaded(7);
+    assert_eq!(loaded(&get(&health, "/metrics").await.1), 0.0, "the same page");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(loaded(&get(&health, "/metrics").await.1), 7.0);
+}
+
+#[tokio::test]
+async fn a_runtime_of_calls_that_runs_no_task_is_not_alive() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    // Nothing drives this runtime.
+    let health = start_health(None, runtime.handle().clone()).await;
+    let (status, why) = get(&health, "/livez").await;
+    assert!(status == 503 && why.as_str().unwrap().contains("no task ran within 10s"), "{why}");
+    runtime.shutdown_background();
+}
+
+#[tokio::test]
+async fn one_address_does_not_take_the_probes_places_and_none_keeps_one() {
+    let health = start_health(None, Handle::current()).await;
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let mut stream = TcpStream::connect(health.address).await.unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
+        held.push(stream);
+    }
+    let mut beyond = TcpStream::connect(health.address).await.unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(5), beyond.read(&mut [0; 1])).await.unwrap();
+    assert!(matches!(closed, Ok(0) | Err(_)), "the seventeenth connection of an address is closed");
+    // Each byte keeps a connection from being idle, and none from its end.
+    let started = std::time::Instant::now();
+    let mut slow = held.pop().unwrap();
+    while slow.write_all(b"x").await.is_ok() && started.elapsed() < Duration::from_secs(25) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(25), "the connection outlives its time");
+    drop(held);
+    assert_eq!(get(&health, "/livez").await.0, 200);
+}
