@@ -1,7 +1,7 @@
 //! Step 8: the input. Selects the operation, validates the input against its schema, and splits batches. The agent
 //! receives the original bytes, never a re-serialisation.
 
-use super::incoming_body::{BodyAccount, IncomingBody};
+use super::incoming_body::{BodyAccount, IncomingBody, body_too_large};
 use crate::{
     contract::{self, CheckWork, HeavyCheckRequest, JsonBounds},
     fault::{Fault, FaultCode, Result, Violation},
@@ -70,6 +70,8 @@ pub(in crate::gateway) struct InputReader<'a> {
     pub(in crate::gateway) gateway: &'a Gateway,
     pub(in crate::gateway) route: &'a Route,
     pub(in crate::gateway) contract_config: &'a contract::ContractConfig,
+    /// The largest body that passes unvalidated.
+    pub(in crate::gateway) max_streamed_body_size: usize,
     /// The client whose share of the memory for bodies the body uses.
     pub(in crate::gateway) client: ClientKey,
     pub(in crate::gateway) named_operation: Option<usize>,
@@ -105,6 +107,11 @@ impl InputReader<'_> {
         } else if incoming.detect_empty() {
             return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(Bytes::new())));
         } else {
+            // A caller that waits for `100 Continue` sends no byte of a body that is too large.
+            let max_bytes = self.max_streamed_body_size;
+            if incoming.content_length().is_some_and(|length| length > max_bytes as u64) {
+                return Err(body_too_large(max_bytes));
+            }
             // Read before the call takes its concurrency permit, which a caller that sends nothing would hold.
             let first = incoming.first_chunk().await?;
             if !may_be_batch(incoming.headers(), self.route) {

@@ -317,6 +317,7 @@ impl AdmissionPipeline<'_> {
             gateway: self.gateway,
             route: &authorized.route,
             contract_config: &self.config.contract,
+            max_streamed_body_size: self.config.max_streamed_body_size.get(),
             client: authorized.client,
             named_operation: authorized.named_operation,
             deadline: authorized.deadline,
