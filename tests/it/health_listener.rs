@@ -114,7 +114,7 @@ async fn the_health_listener_is_handed_over_and_answers_while_calls_drain() {
     let gate = with_health(build, &port, "").start().await;
     let successor = gate.start_successor().await;
     assert_eq!(read(&port, "/readyz").await.0, 200);
-    let request = successor.post("/agents/slow/invoke").header("x-api-key", gate.key("team-a"));
+    let request = successor.post("/agents/slow/invoke");
     let call = tokio::spawn(send(request.json(&json!({}))));
     eventually("the call is in flight", async || slow.call_count() == 1).await;
     successor.send_signal(Signal::TERM);
