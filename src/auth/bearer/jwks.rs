@@ -35,8 +35,8 @@ const MAX_KEY_WAIT: Duration = Duration::from_secs(10);
 /// Maximum number of tokens of one issuer that wait for an unknown key.
 const MAX_WAITING_TOKENS: usize = 256;
 
-/// Maximum number of unknown key ids that are remembered.
-const MAX_ABSENT_KEYS: usize = 1_024;
+/// Maximum number of missing key ids that are remembered.
+const MAX_MISSING_KEY_IDS: usize = 1_024;
 
 /// Location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,15 @@ pub(super) enum FetchReason {
     Scheduled,
 }
 
+/// Outcome of a refresh for a token with an unknown key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RefreshOutcome {
+    /// Whether the last attempt succeeded.
+    pub(super) succeeded: bool,
+    /// When the last fetch for an unknown key began, if it began after the token arrived.
+    pub(super) fetch_began: Option<Instant>,
+}
+
 /// Times of the last fetch attempts, and the last outcome.
 #[derive(Debug, Default)]
 struct FetchAttempts {
@@ -87,8 +96,8 @@ pub(super) struct JwksCache {
     attempts: Arc<Mutex<FetchAttempts>>,
     /// Permits of the tokens that wait for an unknown key.
     waiting_tokens: Semaphore,
-    /// Digests of the key ids that a fetch did not find, and when.
-    absent_keys: parking_lot::Mutex<HashMap<[u8; 32], Instant>>,
+    /// Digests of the key ids that a fetch did not find, and when that fetch began.
+    missing_key_ids: parking_lot::Mutex<HashMap<[u8; 32], Instant>>,
 }
 
 #[derive(Deserialize)]
@@ -114,48 +123,48 @@ impl JwksCache {
         let keys = ArcSwapOption::new(previous.and_then(|previous| previous.keys.load_full()));
         let attempts = previous.map(|previous| Arc::clone(&previous.attempts)).unwrap_or_default();
         let waiting_tokens = Semaphore::new(MAX_WAITING_TOKENS);
-        Self { location, client, metrics, keys, attempts, waiting_tokens, absent_keys: parking_lot::Mutex::default() }
+        let missing_key_ids = parking_lot::Mutex::default();
+        Self { location, client, metrics, keys, attempts, waiting_tokens, missing_key_ids }
     }
 
-    /// Records that the keys have none with this id.
-    pub(super) fn record_absent_key(&self, key_id: Option<&str>) {
-        let mut absent = self.absent_keys.lock();
-        if absent.len() >= MAX_ABSENT_KEYS {
-            absent.clear();
+    /// Records that the fetch for an unknown key that began at `fetch_began` found no key with this id.
+    pub(super) fn record_missing_key_id(&self, key_id: &str, fetch_began: Instant) {
+        let mut missing = self.missing_key_ids.lock();
+        if missing.len() >= MAX_MISSING_KEY_IDS {
+            missing.clear();
         }
-        absent.insert(sha256(key_id.unwrap_or_default().as_bytes()), Instant::now());
+        missing.insert(sha256(key_id.as_bytes()), fetch_began);
     }
 
-    /// Returns whether a fetch did not find the key id within the last `interval`. A request may judge its token twice,
-    /// and then waits once.
-    pub(super) fn is_known_absent(&self, key_id: Option<&str>, interval: Duration) -> bool {
-        let digest = sha256(key_id.unwrap_or_default().as_bytes());
-        self.absent_keys.lock().get(&digest).is_some_and(|at| at.elapsed() < interval)
+    /// Returns whether a fetch that began within the last `interval` did not find the key id: until then there is no
+    /// other fetch for unknown keys. A request may judge its token twice, and then waits once.
+    pub(super) fn is_missing(&self, key_id: &str, interval: Duration) -> bool {
+        let digest = sha256(key_id.as_bytes());
+        self.missing_key_ids.lock().get(&digest).is_some_and(|fetch_began| fetch_began.elapsed() < interval)
     }
 
     pub(super) fn keys(&self) -> Option<Arc<FetchedKeys>> {
         self.keys.load_full()
     }
 
-    /// Fetches the keys, joins a fetch in progress, or, soon after an attempt, fetches nothing. Returns whether the
-    /// last attempt succeeded.
-    pub(super) async fn refresh(self: &Arc<Self>, reason: FetchReason) -> bool {
-        self.refresh_requested_at(reason, Instant::now()).await
+    /// Fetches the keys, joins a fetch in progress, or, soon after an attempt, fetches nothing.
+    pub(super) async fn refresh(self: &Arc<Self>, reason: FetchReason) {
+        self.refresh_requested_at(reason, Instant::now()).await;
     }
 
     /// Fetches the keys for a token whose key is unknown, joins a fetch in progress, or waits for the time of the next
-    /// fetch, `interval` after the last one for this reason. So a rotated key is found however often other tokens name
-    /// unknown keys, and those cause one fetch in `interval`. Returns whether the last attempt succeeded; false also
-    /// where too many tokens wait already, or the fetch takes too long.
-    pub(super) async fn refresh_for_unknown_key(self: &Arc<Self>, interval: Duration) -> bool {
-        let Ok(_permit) = self.waiting_tokens.try_acquire() else { return false };
+    /// fetch, `interval` after the last one for this reason; fetches nothing if that time is too far away. So a rotated
+    /// key is found however often other tokens name unknown keys, and those cause one fetch in `interval`. It counts as
+    /// a failure if too many tokens wait already, or the fetch takes too long.
+    pub(super) async fn refresh_for_unknown_key(self: &Arc<Self>, interval: Duration) -> RefreshOutcome {
+        let Ok(_permit) = self.waiting_tokens.try_acquire() else { return RefreshOutcome::default() };
         let requested_at = Instant::now();
         let refresh = async {
             let next_fetch = {
                 // Waits for a fetch in progress.
                 let attempts = self.attempts.lock().await;
                 if attempts.ended.is_some_and(|ended| ended >= requested_at) {
-                    return attempts.succeeded;
+                    return attempts.outcome_since(requested_at);
                 }
                 attempts.last_for_unknown_key.map(|last| last + interval)
             };
@@ -164,21 +173,21 @@ impl JwksCache {
             }
             self.refresh_requested_at(FetchReason::UnknownKey(interval), requested_at).await
         };
-        timeout(MAX_KEY_WAIT, refresh).await.unwrap_or(false)
+        timeout(MAX_KEY_WAIT, refresh).await.unwrap_or_default()
     }
 
-    async fn refresh_requested_at(self: &Arc<Self>, reason: FetchReason, requested_at: Instant) -> bool {
-        if let Some(succeeded) =
+    async fn refresh_requested_at(self: &Arc<Self>, reason: FetchReason, requested_at: Instant) -> RefreshOutcome {
+        if let Some(outcome) =
             self.attempts.try_lock().ok().and_then(|attempts| attempts.recent_outcome(reason, requested_at))
         {
-            return succeeded;
+            return outcome;
         }
         let this = Arc::clone(self);
         // A separate task: a caller that disconnects must not cancel, and thereby repeat, a fetch.
         let fetch = tokio::spawn(async move {
             let mut attempts = this.attempts.lock().await;
-            if let Some(succeeded) = attempts.recent_outcome(reason, requested_at) {
-                return succeeded;
+            if let Some(outcome) = attempts.recent_outcome(reason, requested_at) {
+                return outcome;
             }
             attempts.last = Some(Instant::now());
             if let FetchReason::UnknownKey(_) = reason {
@@ -186,9 +195,9 @@ impl JwksCache {
             }
             attempts.succeeded = this.fetch().await;
             attempts.ended = Some(Instant::now());
-            attempts.succeeded
+            attempts.outcome_since(requested_at)
         });
-        fetch.await.unwrap_or(false)
+        fetch.await.unwrap_or_default()
     }
 
     /// Starts a background fetch if the last successful one is older than `refresh` and the last attempt is older than
@@ -262,8 +271,15 @@ impl FetchedKeys {
 }
 
 impl FetchAttempts {
+    /// Returns the outcome of the last attempt, for a token that arrived at `requested_at`.
+    fn outcome_since(&self, requested_at: Instant) -> RefreshOutcome {
+        // A scheduled fetch delays no fetch for an unknown key, so the key is looked for again at once.
+        let fetch_began = self.last_for_unknown_key.filter(|began| *began >= requested_at);
+        RefreshOutcome { succeeded: self.succeeded, fetch_began }
+    }
+
     /// Returns the outcome of the last attempt, if another attempt would be too soon.
-    fn recent_outcome(&self, reason: FetchReason, requested_at: Instant) -> Option<bool> {
+    fn recent_outcome(&self, reason: FetchReason, requested_at: Instant) -> Option<RefreshOutcome> {
         let is_within = |last: Option<Instant>, interval: Duration| last.is_some_and(|at| at.elapsed() < interval);
         let is_joined = self.last.is_some_and(|last| last >= requested_at);
         let is_too_soon = match reason {
@@ -271,6 +287,6 @@ impl FetchAttempts {
             FetchReason::UnknownKey(interval) => is_within(self.last_for_unknown_key, interval),
             FetchReason::Scheduled => false,
         };
-        (is_joined || is_too_soon).then_some(self.succeeded)
+        (is_joined || is_too_soon).then(|| self.outcome_since(requested_at))
     }
 }

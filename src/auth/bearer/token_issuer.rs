@@ -127,18 +127,22 @@ impl TokenIssuer {
         let is_key_known =
             key_id.is_some() && set.keys.iter().any(|key| key.has_key_id() && key.matches(algorithm, key_id));
         let interval = self.config.min_jwks_refetch_interval.get();
-        if !is_key_known && !self.jwks.is_known_absent(key_id, interval) {
-            let succeeded = self.jwks.refresh_for_unknown_key(interval).await;
+        let is_missing = key_id.is_some_and(|key_id| self.jwks.is_missing(key_id, interval));
+        if !is_key_known && !is_missing {
+            let outcome = self.jwks.refresh_for_unknown_key(interval).await;
             if self.jwks.keys().is_some_and(|set| is_signed_by(&set, jws, algorithm)) {
                 return Ok(());
             }
-            if !succeeded {
+            if !outcome.succeeded {
                 return Err(token_check_unavailable(format!(
                     "the keys of {} cannot be fetched, and the token's key is unknown",
                     self.config.issuer
                 )));
             }
-            self.jwks.record_absent_key(key_id);
+            // Tokens without a key id may have different keys, so nothing is recorded of them.
+            if let (Some(key_id), Some(fetch_began)) = (key_id, outcome.fetch_began) {
+                self.jwks.record_missing_key_id(key_id, fetch_began);
+            }
         }
         Err(InvalidCredential::new("the token's signature is not valid").into())
     }

@@ -116,6 +116,60 @@ async fn r97_a_rotated_key_counts_at_once_although_an_unknown_key_was_just_looke
 }
 
 #[tokio::test]
+async fn r97_a_key_id_that_no_fetch_looked_for_is_not_known_as_missing() {
+    let issuer = IssuerFixture::new().await;
+    let auth = authorizer_with(issuer.settings(), &json!({"min_jwks_refetch_interval": "6s"}));
+    assert_eq!(status(&auth, &issuer.token(&issuer.claims())).await, 200);
+    let forged = issuer.signer.token(&json!({"kid": "forged"}), &issuer.claims());
+    assert_eq!(status(&auth, &forged).await, 401);
+    let new = TestSigner::new("EdDSA", "two");
+    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), new.jwk()]}));
+    let token = |number: u64| new.token(&json!({}), &issuer.claims_with("jti", json!(number)));
+    assert_eq!(status(&auth, &token(0)).await, 401, "the next fetch is too far away to wait for it");
+    assert_eq!(issuer.web.request_count("/jwks"), 2);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(status(&auth, &token(1)).await, 200, "the token waits for the next fetch");
+    assert_eq!(issuer.web.request_count("/jwks"), 3);
+}
+
+#[tokio::test]
+async fn r97_a_missing_key_id_is_looked_for_again_once_a_fetch_is_allowed() {
+    let issuer = IssuerFixture::new().await;
+    let auth = authorizer_with(issuer.settings(), &json!({"min_jwks_refetch_interval": "4s"}));
+    assert_eq!(status(&auth, &issuer.token(&issuer.claims())).await, 200);
+    issuer.web.set_delayed(true);
+    let new = TestSigner::new("EdDSA", "two");
+    let token = |number: u64| new.token(&json!({}), &issuer.claims_with("jti", json!(number)));
+    let (first, arrived_at) = (token(0), Instant::now());
+    let ((), refused) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            issuer.web.set_delayed(false);
+        },
+        status(&auth, &first)
+    );
+    assert_eq!(refused, 401);
+    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), new.jwk()]}));
+    assert_eq!(status(&auth, &token(1)).await, 401, "a fetch was just made");
+    tokio::time::sleep_until((arrived_at + Duration::from_millis(4_100)).into()).await;
+    assert_eq!(status(&auth, &token(2)).await, 200, "the interval counts from the start of the fetch");
+    assert_eq!(issuer.web.request_count("/jwks"), 3);
+}
+
+#[tokio::test]
+async fn r97_tokens_without_a_key_id_are_not_taken_for_each_other() {
+    let issuer = IssuerFixture::new().await;
+    let auth = authorizer_with(issuer.settings(), &json!({"min_jwks_refetch_interval": "1s"}));
+    assert_eq!(status(&auth, &issuer.token(&issuer.claims())).await, 200);
+    let forger = TestSigner::new("ES256", "forger");
+    let without_key_id = |signer: &TestSigner| signer.token(&json!({"kid": null}), &issuer.claims());
+    assert_eq!(status(&auth, &without_key_id(&forger)).await, 401);
+    let new = TestSigner::new("EdDSA", "two");
+    issuer.web.serve("/jwks", 200, &json!({"keys": [issuer.signer.jwk(), new.jwk()]}));
+    assert_eq!(status(&auth, &without_key_id(&new)).await, 200);
+}
+
+#[tokio::test]
 async fn r97_a_flood_of_forged_key_ids_causes_one_fetch_and_delays_no_honest_caller() {
     let issuer = IssuerFixture::new().await;
     let auth = Arc::new(authorizer_with(issuer.settings(), &json!({"min_jwks_refetch_interval": "5s"})));
