@@ -12,7 +12,7 @@ use crate::{
     net::Url,
     registry::{
         Feed, FeedPart, PartUpdate, PollResult,
-        conditional_get::{ConditionalClient, ConditionalResponse},
+        conditional_get::{ConditionalClient, ConditionalResponse, FetchedDocument},
     },
     signing::TrustedKeys,
     values::sha256,
@@ -71,16 +71,10 @@ impl RegistryCrawler {
             ConditionalResponse::NotModified => self.client.get_unconditional(&url).await?,
             ConditionalResponse::Modified(response) => response,
         };
-        if response.url.origin() != url.origin() {
-            return Err(format!("{url}: redirects to another server, whose keys are not the domain's"));
-        }
-        let jwks = serde_json::from_slice(&response.body).map_err(|why| format!("{url}: is not JSON ({why})"))?;
-        let keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{url}: {why}"));
-        if keys.is_err() {
-            // The next poll reads it again.
-            self.client.clear_cache();
-        }
-        self.classifier.signature_policy.trusted_keys = Some(Arc::new(keys?));
+        // The client cached the digest of an unreadable response too. Without it, the next poll reads the response
+        // again, and fails again.
+        let keys = parse_domain_keys(&url, &response).inspect_err(|_| self.client.clear_cache())?;
+        self.classifier.signature_policy.trusted_keys = Some(Arc::new(keys));
         self.pages.clear();
         self.documents = LinkedDocuments::default();
         Ok(())
@@ -160,6 +154,14 @@ impl RegistryCrawler {
         let name = format!("{} (documents)", self.client.url()).into();
         Some(FeedPart { name, update: summary.map_or(PartUpdate::Removed, PartUpdate::Unreadable) })
     }
+}
+
+fn parse_domain_keys(url: &Url, response: &FetchedDocument) -> Result<TrustedKeys, String> {
+    if response.url.origin() != url.origin() {
+        return Err(format!("{url}: redirects to another server, whose keys are not the domain's"));
+    }
+    let jwks = serde_json::from_slice(&response.body).map_err(|why| format!("{url}: is not JSON ({why})"))?;
+    TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{url}: {why}"))
 }
 
 fn prefix_reason(listed_name: &Option<String>, url: &Url, why: &str) -> String {

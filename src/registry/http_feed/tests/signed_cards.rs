@@ -133,3 +133,25 @@ async fn r100_the_descriptors_of_a_domain_are_verified_with_the_keys_that_it_pub
     server.json("/.well-known/jwks.json", stranger.jwks());
     assert_eq!(ids(&feed.poll().await), ["foreign"]);
 }
+
+#[tokio::test]
+async fn r100_keys_of_a_domain_that_became_unreadable_fail_every_poll() {
+    let (signer, server, other) = (signer(), FakeRegistryServer::start().await, FakeRegistryServer::start().await);
+    server.json("/.well-known/agents.json", json!({"agents": {"good": sign(&signer, card_1_0("good"))}}));
+    other.json("/jwks.json", signer.jwks());
+    let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
+    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    for (unreadable, reason) in [
+        (Text("no JSON".to_owned()), "is not JSON"),
+        (Json(json!({"keys": "none"})), "jwks.json"),
+        (Moved(format!("{}/jwks.json", other.url)), "redirects to another server"),
+    ] {
+        server.json("/.well-known/jwks.json", signer.jwks());
+        assert_eq!(poll_and_acknowledge(&mut feed).await.error, None);
+        server.put("/.well-known/jwks.json", unreadable);
+        for poll in 1..=3 {
+            let error = feed.poll().await.error;
+            assert!(error.as_deref().is_some_and(|why| why.contains(reason)), "{reason}, poll {poll}: {error:?}");
+        }
+    }
+}
