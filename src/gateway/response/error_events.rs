@@ -1,40 +1,86 @@
-//! Errors that an agent reports within an event stream: `event: error`, a JSON-RPC response with an error, and data that
-//! would be a failure as a body (R40). The stream passes as it is; the call is recorded as a failure of the agent.
+//! Failures that an agent reports within an event stream (R40): `event: error` and a JSON-RPC response with an error
+//! anywhere, and a last event whose data would be a failure as a body. Earlier events may be reports on the way to a
+//! result. The stream passes as it is; the call is recorded as a failure of the agent.
 
 use crate::{
     agent::{DeclaredMembers, MemberScan, reports_failure, scan_members},
     fault::{Fault, FaultCode},
 };
+use bytes::Bytes;
 use memchr::memmem::Finder;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// Every form contains one of these words; most events do not, and are not parsed.
-static FAILURE_WORDS: LazyLock<[Finder<'static>; 3]> =
-    LazyLock::new(|| [Finder::new("error"), Finder::new("fail"), Finder::new("false")]);
+/// Both forms of an earlier event contain this word; most events do not, and are not parsed.
+static ERROR_WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("error"));
+/// Other protocols have members named `error` too, and their events are not parsed.
+static JSON_RPC_MEMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"jsonrpc\""));
 
-/// Returns the failure that one of these events reports. `events` are whole events; `declared` are the members of the
-/// operation's output that are data.
-pub(in crate::gateway) fn find_error_event(events: &[u8], declared: DeclaredMembers) -> Option<Fault> {
-    if !FAILURE_WORDS.iter().any(|word| word.find(events).is_some()) {
-        return None;
+/// The data with which many agents end a stream.
+const END_MARKER: &[u8] = b"[DONE]";
+
+/// Detects the failures that an agent reports in one event stream.
+#[derive(Debug, Default)]
+pub(in crate::gateway) struct ErrorEventDetector {
+    /// The members of the operation's output that are data.
+    declared: DeclaredMembers,
+    /// The last chunk with an event.
+    last_events: Bytes,
+}
+
+/// A complete event.
+#[derive(Default)]
+struct Event<'b> {
+    name: Option<&'b [u8]>,
+    data: Vec<u8>,
+}
+
+impl ErrorEventDetector {
+    pub(in crate::gateway) fn new(declared: DeclaredMembers) -> Self {
+        Self { declared, last_events: Bytes::new() }
     }
-    let (mut name, mut data) = (None, Vec::new());
-    for line in events.split(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() {
-            if let Some(detail) = describe_error(name, &data, declared) {
-                let fault = Fault::new(FaultCode::AgentError, "The agent reports an error in its stream");
-                return Some(fault.with_detail(detail));
-            }
-            (name, data) = (None, Vec::new());
-        } else if let Some(value) = field(line, b"event") {
-            name = Some(value);
-        } else if let Some(value) = field(line, b"data") {
-            data.extend_from_slice(value);
+
+    /// Returns the failure that one of these events reports as an error event or as a JSON-RPC error. `events` are whole
+    /// events.
+    pub(in crate::gateway) fn push(&mut self, events: &Bytes) -> Option<Fault> {
+        if has_event(events) {
+            self.last_events = events.clone();
         }
+        ERROR_WORD.find(events)?;
+        complete_events(events).find_map(|event| describe_error(&event)).map(agent_error)
     }
-    None
+
+    /// Returns the failure that the last event of the stream reports.
+    pub(in crate::gateway) fn finish(&self) -> Option<Fault> {
+        let events = complete_events(&self.last_events);
+        let event = events.filter(|event| !event.data.is_empty() && event.data != END_MARKER).last()?;
+        describe_failure(&event, self.declared).map(agent_error)
+    }
+}
+
+/// Returns whether a chunk has an event other than an end marker or a comment of one line.
+fn has_event(chunk: &[u8]) -> bool {
+    let text = chunk.trim_ascii();
+    let is_comment = text.starts_with(b":") && !text.contains(&b'\n');
+    !text.is_empty() && !is_comment && field(text, b"data") != Some(END_MARKER)
+}
+
+fn complete_events(bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    std::iter::from_fn(move || {
+        let mut event = Event::default();
+        loop {
+            let line = lines.next()?;
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                return Some(event);
+            } else if let Some(value) = field(line, b"event") {
+                event.name = Some(value);
+            } else if let Some(value) = field(line, b"data") {
+                event.data.extend_from_slice(value);
+            }
+        }
+    })
 }
 
 /// Returns the value of a line with the field `name`, without the space before it.
@@ -43,26 +89,46 @@ fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
-fn describe_error(name: Option<&[u8]>, data: &[u8], declared: DeclaredMembers) -> Option<String> {
-    if name == Some(b"error") {
+fn describe_error(event: &Event<'_>) -> Option<String> {
+    let data = &event.data;
+    if event.name == Some(b"error") {
         return Some(format!("the agent sent an error event, data: {} bytes", data.len()));
     }
-    if scan_members(data) != MemberScan::ErrorMember {
+    ERROR_WORD.find(data)?;
+    JSON_RPC_MEMBER.find(data)?;
+    let message: Value = serde_json::from_slice(data).ok()?;
+    let error = message.get("error").filter(|error| error.is_object())?;
+    if message.get("jsonrpc")? != "2.0" {
         return None;
     }
-    let message: Map<String, Value> = serde_json::from_slice(data).ok()?;
-    if message.get("jsonrpc").is_some_and(|version| version == "2.0") {
-        let error = message.get("error").filter(|error| error.is_object())?;
-        let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
-        return Some(format!("the agent sent a JSON-RPC error in its stream, error: {code}"));
+    let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
+    Some(format!("the agent sent a JSON-RPC error in its stream, error: {code}"))
+}
+
+fn describe_failure(event: &Event<'_>, declared: DeclaredMembers) -> Option<String> {
+    if scan_members(&event.data) != MemberScan::ErrorMember {
+        return None;
     }
-    reports_failure(&message, declared)
-        .then(|| format!("the agent reported a failure in its stream, data: {} bytes", data.len()))
+    let message: Map<String, Value> = serde_json::from_slice(&event.data).ok()?;
+    let is_json_rpc = message.get("jsonrpc").is_some_and(|version| version == "2.0");
+    (!is_json_rpc && reports_failure(&message, declared))
+        .then(|| format!("the agent reported a failure in its stream, data: {} bytes", event.data.len()))
+}
+
+fn agent_error(detail: String) -> Fault {
+    Fault::new(FaultCode::AgentError, "The agent reports an error in its stream").with_detail(detail)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the failure that a stream of these chunks reports.
+    fn find_failure(chunks: &[&str], declared: DeclaredMembers) -> Option<Fault> {
+        let mut detector = ErrorEventDetector::new(declared);
+        let found = chunks.iter().find_map(|chunk| detector.push(&Bytes::copy_from_slice(chunk.as_bytes())));
+        found.or_else(|| detector.finish())
+    }
 
     #[test]
     fn r40_an_error_event_a_json_rpc_error_and_a_reported_failure_are_failures() {
@@ -74,9 +140,10 @@ mod tests {
             "data: {\"success\":false,\"message\":\"boom\"}\n\n",
             "data: {\"n\":1}\n\ndata: {\"status\":\"failed\",\ndata: \"message\":\"boom\"}\n\n",
             "data: {\"error\":{\"code\":\"x\",\"message\":\"boom\"}}\n\n",
+            "data: {\"success\":false}\n\ndata: [DONE]\n\n",
+            "data: {\"success\":false}\n\n: ping\n\n",
         ] {
-            let fault =
-                find_error_event(events.as_bytes(), DeclaredMembers::default()).unwrap_or_else(|| panic!("{events}"));
+            let fault = find_failure(&[events], DeclaredMembers::default()).unwrap_or_else(|| panic!("{events}"));
             assert_eq!(fault.code(), FaultCode::AgentError);
             assert!(!fault.to_string().contains("boom"), "{fault}");
         }
@@ -97,9 +164,25 @@ mod tests {
             "data: [{\"success\":false}]\n\n",
             "",
         ] {
-            assert!(find_error_event(events.as_bytes(), DeclaredMembers::default()).is_none(), "{events}");
+            assert!(find_failure(&[events], DeclaredMembers::default()).is_none(), "{events}");
         }
         let declared = DeclaredMembers::of_schema(&serde_json::json!({"properties": {"success": {}}}));
-        assert!(find_error_event(b"data: {\"success\":false}\n\n", declared).is_none());
+        assert!(find_failure(&["data: {\"success\":false}\n\n"], declared).is_none());
+    }
+
+    #[test]
+    fn r40_a_failure_in_an_earlier_event_is_none_if_the_stream_goes_on() {
+        let retried =
+            "data: {\"type\":\"tool_result\",\"status\":\"error\",\"message\":\"search timed out, retrying\"}\n\n";
+        let result = "data: {\"result\":{\"answer\":42}}\n\n";
+        let find = |chunks: &[&str]| find_failure(chunks, DeclaredMembers::default());
+        assert!(find(&[retried, result]).is_none());
+        assert!(find(&[&format!("{retried}{result}")]).is_none());
+        assert!(find(&[retried, result, "data: [DONE]\n\n"]).is_none());
+        for rest in [&[][..], &["data: [DONE]\n\n"], &[": keep-alive\n\n", ": keep-alive\n\n"], &["", "data: cut off"]]
+        {
+            let chunks = [&[result, retried], rest].concat();
+            assert!(find(&chunks).is_some(), "{rest:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Entry points for fuzzing: event streams of agents.
 
-use super::{error_events::find_error_event, event_boundaries::EventSplitter};
+use super::{error_events::ErrorEventDetector, event_boundaries::EventSplitter};
 use bytes::Bytes;
 
 /// Splits a stream at event boundaries. The first byte is the length of the chunks: no byte is lost, added or moved.
@@ -16,5 +16,7 @@ pub fn check_event_boundaries(data: &[u8]) {
     }
     passed.extend_from_slice(&splitter.take_rest());
     assert_eq!(passed, stream, "the stream changed");
-    let _ = find_error_event(stream, crate::agent::DeclaredMembers::default());
+    let mut detector = ErrorEventDetector::default();
+    let _ = detector.push(&Bytes::copy_from_slice(stream));
+    let _ = detector.finish();
 }

@@ -2,7 +2,7 @@
 //! (R43).
 
 use super::{
-    error_events::find_error_event, event_boundaries::EventSplitter, media_types::is_event_stream,
+    error_events::ErrorEventDetector, event_boundaries::EventSplitter, media_types::is_event_stream,
     reply_validation::ReplyValidator,
 };
 use crate::{
@@ -62,6 +62,7 @@ impl StreamedResponse<'_, '_> {
         }
         self.exchange.call.can_append_event = events.is_some();
         let mut recorder = self.output_recorder();
+        let mut detector = ErrorEventDetector::new(self.admitted.operation().declared_members);
         loop {
             let event = self.next_event(events.as_ref()).await;
             let (bytes, is_last) = match event {
@@ -78,8 +79,9 @@ impl StreamedResponse<'_, '_> {
                 StreamEvent::Failed(fault) => return self.exchange.end_response(status, fault).await,
             };
             if events.is_some() && !self.exchange.call.has_agent_error() {
-                let declared = self.admitted.operation().declared_members;
-                self.exchange.call.record_agent_error(find_error_event(&bytes, declared));
+                // What is left at the end is not a complete event.
+                let found = if is_last { detector.finish() } else { detector.push(&bytes) };
+                self.exchange.call.record_agent_error(found);
             }
             // A part that is written by half must not be followed by an event.
             self.exchange.call.can_append_event = false;

@@ -10,7 +10,7 @@ use crate::{
         call::{CallResult, CallState},
         exchange::Exchange,
         header_names::TASK_ID,
-        response::find_error_event,
+        response::ErrorEventDetector,
         upstream::BodyPump,
     },
     http_server::{ResponseHead, ServeOutcome},
@@ -118,6 +118,7 @@ impl FollowerResponse<'_, '_> {
         }
         self.exchange.call.can_append_event = true;
         let (mut between_events, mut pump) = (true, BodyPump::without_body());
+        let mut detector = self.original_call.map(ErrorEventDetector::new);
         loop {
             let Ok(next) = self.next_event(&mut pump, between_events).await else {
                 self.exchange.call.state = CallState::CallerGone(status);
@@ -130,12 +131,16 @@ impl FollowerResponse<'_, '_> {
                     bytes
                 }
                 None => Bytes::from_static(b": keep-alive\n\n"),
-                Some(NextEvent::End) => return self.finish(status, between_events).await,
+                Some(NextEvent::End) => {
+                    let found = detector.and_then(|detector| detector.finish());
+                    self.exchange.call.record_agent_error(found);
+                    return self.finish(status, between_events).await;
+                }
                 // The follower was too slow.
                 Some(NextEvent::Evicted) => return self.exchange.end_response(status, events_expired()).await,
             };
-            if let Some(declared) = self.original_call.filter(|_| !self.exchange.call.has_agent_error()) {
-                self.exchange.call.record_agent_error(find_error_event(&bytes, declared));
+            if let Some(detector) = detector.as_mut().filter(|_| !self.exchange.call.has_agent_error()) {
+                self.exchange.call.record_agent_error(detector.push(&bytes));
             }
             self.exchange.call.stats.bytes_out += bytes.len() as u64;
             // A part that is written by half must not be followed by an event.
