@@ -33,8 +33,9 @@ pub(super) struct Subrequest<'a> {
     pub(super) agent: &'a str,
     /// The operation; `None` leaves the choice to the input.
     pub(super) operation: Option<&'a str>,
-    /// The input: one JSON value, not a batch.
-    pub(super) input: Bytes,
+    /// The input: one JSON value, not a batch. A fault refuses the subrequest once its caller is authorised and within its
+    /// rate limits.
+    pub(super) input: Result<Bytes>,
     /// The instruction to the agent in words; a member of the input if the agent's transport has no field for it and its
     /// schema accepts one.
     pub(super) instruction: Option<&'a str>,
@@ -114,7 +115,7 @@ impl SubrequestSender<'_> {
         accept: HeaderValue,
     ) -> Result<SentSubrequest> {
         let Subrequest { context, forwarding, agent, operation, input, instruction, deadline, .. } = subrequest;
-        call.stats.bytes_in = input.len() as u64;
+        call.stats.bytes_in = input.as_ref().map_or(0, |input| input.len() as u64);
         let admission = AdmissionPipeline { gateway: self.gateway, config: self.config };
         let (agent, version) = agent.split_once('@').map_or((agent, None), |(agent, version)| (agent, Some(version)));
         let request = AdmissionRequest {
@@ -125,6 +126,7 @@ impl SubrequestSender<'_> {
             calls: NonZeroU32::MIN,
         };
         let mut authorized = admission.authorize(call, &request).await?;
+        let input = input?;
         deadline.into_iter().for_each(|deadline| authorized.shorten_deadline(deadline));
         // R111: a transport with a field for the instruction takes objects and strings unchanged; to any other value,
         // the instruction is added in an object around it.

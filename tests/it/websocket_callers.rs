@@ -639,13 +639,13 @@ async fn r48_a_method_that_is_a_path_calls_the_agent_of_the_websocket_only() {
         let answer = receive_json(&mut socket).await;
         assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id, "result": {"echo": {"n": id}}}), "{method}");
     }
-    for method in ["agents/b/invoke", "agents/nobody/invoke", "agents/a@1.0.0/one"] {
+    for method in ["agents/b/invoke", "agents/unknown/invoke", "agents/a@1.0.0/one", "agents/b/one"] {
         send_text(&mut socket, request(9, method)).await;
         let answer = receive_json(&mut socket).await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(9), &json!(-32602)), "{method}: {answer}");
     }
     // What is no path of a call is input, because an agent may speak JSON-RPC itself.
-    for method in ["agents/a", "agents", "tasks/agents/a/invoke"] {
+    for method in ["agents/a", "agents", "tasks/agents/a/invoke", "agents/tasks/create", "agents/card/get"] {
         send_text(&mut socket, request(10, method)).await;
         let answer = receive_json(&mut socket).await;
         assert_eq!(answer["result"]["echo"]["method"], method, "{answer}");
@@ -653,6 +653,40 @@ async fn r48_a_method_that_is_a_path_calls_the_agent_of_the_websocket_only() {
     let operations: Vec<_> =
         agent.requests().iter().take(4).map(|request| request.header("x-operation").map(str::to_owned)).collect();
     assert_eq!(operations, ["one", "two", "one", "two"].map(|name| Some(name.to_owned())));
+}
+
+#[tokio::test]
+async fn r48_a_refused_path_of_another_agent_is_logged_and_counts_for_the_rate_of_the_caller() {
+    let agent = Agent::echo().await;
+    let gate = gateway().agent("a", &agent).agent("b", &agent).section("limits:\n  per_caller: 3/h\n").start().await;
+    // The handshake counts as one request.
+    let mut socket = connect(&gate, INVOKE).await;
+    for code in ["InvalidInput", "InvalidInput", "RateLimited"] {
+        send_text(&mut socket, json!({"jsonrpc": "2.0", "id": 1, "method": "agents/b/invoke"}).to_string()).await;
+        assert_eq!(receive_json(&mut socket).await["error"]["data"]["code"], code);
+    }
+    socket.close(None).await.unwrap();
+    let lines = gate.access_log(4).await;
+    let refused = lines.iter().filter(|line| line["code"] == "InvalidInput" && line["agent"] == "a").count();
+    assert_eq!((refused, agent.call_count()), (2, 0), "{lines:?}");
+}
+
+#[tokio::test]
+async fn r48_a_method_that_names_an_agent_which_the_caller_may_not_discover_reaches_the_agent() {
+    let agent = Agent::echo().await;
+    let gate = gateway()
+        .agent("a", &agent)
+        .agent("secret", &agent)
+        .access("access:\n  grants:\n    - {callers: ['key:team-a'], agents: [a]}\n")
+        .start()
+        .await;
+    let mut socket = connect(&gate, INVOKE).await;
+    for name in ["secret", "missing"] {
+        let method = format!("agents/{name}/status");
+        send_text(&mut socket, json!({"jsonrpc": "2.0", "id": 1, "method": method}).to_string()).await;
+        let answer = receive_json(&mut socket).await;
+        assert_eq!(answer["result"]["echo"]["method"], method, "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -132,6 +132,12 @@ impl AgentAuthorization<'_> {
 }
 
 impl AgentAuthorization<'_> {
+    /// Returns whether an agent of the catalogue is public, or the caller may read its documents.
+    pub(in crate::gateway) fn is_discoverable(&self, caller: &Caller, agent: &str) -> bool {
+        let snapshot = self.gateway.catalogue.load();
+        snapshot.get(agent).is_some_and(|route| self.is_public(route) || may_discover(&self.config.auth, caller, route))
+    }
+
     fn is_public(&self, route: &Route) -> bool {
         let public_agents = self.config.directory.public_agents();
         public_agents.iter().any(|glob| glob.matches(route.agent.id.as_str()))

@@ -67,7 +67,7 @@ impl AgentInvoker for BridgeInvoker {
             exempt_from_shedding: false,
             agent,
             operation,
-            input,
+            input: Ok(input),
             instruction,
             deadline: None,
         };

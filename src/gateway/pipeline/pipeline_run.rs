@@ -73,7 +73,7 @@ impl PipelineRun {
             exempt_from_shedding: true,
             agent: &step.agent,
             operation: step.operation.as_deref(),
-            input,
+            input: Ok(input),
             instruction: step.instruction.as_deref(),
             deadline: Some(self.deadline),
         };

@@ -95,9 +95,15 @@ struct JsonRpcEventParams<'a> {
 }
 
 /// Parses a message to the agent of `route` in the version that the WebSocket was opened for. A JSON-RPC request is
-/// unwrapped if its method is an operation of the agent, `invoke`, or the path of a call; any other passes whole, because
-/// the agent may speak JSON-RPC itself (A2A, MCP).
-pub(super) fn parse(text: &str, route: &Route, version: Option<&str>) -> CallerMessage {
+/// unwrapped if its method is an operation of the agent, `invoke`, or the path of a call to it, and refused if its method
+/// is the path of a call to another agent; any other passes whole, because the agent may speak JSON-RPC itself (A2A,
+/// MCP). `is_discoverable` returns whether the caller may discover the agent with an id.
+pub(super) fn parse(
+    text: &str,
+    route: &Route,
+    version: Option<&str>,
+    is_discoverable: impl Fn(&str) -> bool,
+) -> CallerMessage {
     let input = || Ok(Bytes::from(text.to_owned()));
     let Some(envelope) = parse_envelope(text) else {
         return CallerMessage { operation: None, input: input(), format: ResponseFormat::Plain };
@@ -110,11 +116,14 @@ pub(super) fn parse(text: &str, route: &Route, version: Option<&str>) -> CallerM
     let request = path.as_deref().and_then(|path| match_request(&Method::POST, path).ok());
     if let Some(RequestKind::Invoke(InvokeTarget { call: target, .. })) = request {
         let is_own = target.agent == route.agent.id.as_str() && target.version == version;
-        return CallerMessage {
-            operation: target.operation.filter(|_| is_own).map(str::to_owned),
-            input: if is_own { Ok(unwrapped_input()) } else { Err(other_agent_fault()) },
-            format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpcChunks),
-        };
+        // A method of the agent itself may begin with `agents/`, such as `agents/tasks/create`.
+        if is_own || method.ends_with("/invoke") || is_discoverable(target.agent) {
+            return CallerMessage {
+                operation: target.operation.filter(|_| is_own).map(str::to_owned),
+                input: if is_own { Ok(unwrapped_input()) } else { Err(other_agent_fault()) },
+                format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpcChunks),
+            };
+        }
     }
     if method != INVOKE_METHOD && route.operation_index(method).is_none() {
         return CallerMessage {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::AdmissionPipeline,
+        admission::{AdmissionPipeline, AgentAuthorization},
         gateway_state::ConfigSnapshot,
         response::{ReplyValidator, is_message_sequence},
         subrequest::{Subrequest, SubrequestReply, SubrequestSender},
@@ -144,7 +144,10 @@ impl MessageCalls<'_> {
         let config = self.session.gateway.config.load_full();
         let route = self.session.gateway.catalogue.load().get(&self.session.agent).cloned();
         let message = match &route {
-            Some(route) => caller_message::parse(text, route, self.session.version.as_deref()),
+            Some(route) => {
+                let is_discoverable = |agent: &str| self.is_discoverable(&config, agent);
+                caller_message::parse(text, route, self.session.version.as_deref(), is_discoverable)
+            }
             // The subrequest refuses a call to an agent that does not exist.
             None => CallerMessage {
                 operation: None,
@@ -180,6 +183,12 @@ impl MessageCalls<'_> {
         Ok(None)
     }
 
+    /// Returns whether the caller of the handshake may discover an agent.
+    fn is_discoverable(&self, config: &ConfigSnapshot, agent: &str) -> bool {
+        let authorization = AgentAuthorization { gateway: &self.session.gateway, config };
+        self.session.call.caller().is_some_and(|caller| authorization.is_discoverable(caller, agent))
+    }
+
     async fn send_call(&self, config: &ConfigSnapshot, message: CallerMessage) -> Result<SubrequestReply> {
         let session = self.session;
         // A message counts as a request for the limit by address.
@@ -196,7 +205,7 @@ impl MessageCalls<'_> {
             exempt_from_shedding: false,
             agent: &self.session.agent,
             operation: message.operation.as_deref().or(self.session.operation.as_deref()),
-            input: message.input?,
+            input: message.input,
             instruction: None,
             deadline: None,
         };
