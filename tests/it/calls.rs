@@ -168,6 +168,24 @@ async fn r44_the_items_of_a_batch_are_called_separately_and_answered_in_order() 
 }
 
 #[tokio::test]
+async fn r40_r44_an_item_of_a_batch_whose_reply_states_a_failure_is_an_error() {
+    let agent = Agent::scripted(|request| match request.json()["text"].as_str() {
+        Some("stated") => json_response(&json!({"success": false, "message": "boom at /srv/app.py"})),
+        Some("beside data") => json_response(&json!({"error": "boom at /srv/app.py", "data": {"n": 1}})),
+        _ => json_response(&json!({"success": false, "translated_text": "kept"})),
+    })
+    .await;
+    let gate = gateway().document(translator_document(&agent)).start().await;
+    let item = |text: &str| json!({"text": text, "source_language": "en", "target_language": "zh"});
+    let response = gate.invoke("agent-12345", &json!([item("stated"), item("beside data"), item("a result")])).await;
+    let results = response.expect_ok();
+    assert_eq!(results[0]["error"]["code"], "AgentError");
+    assert_eq!(results[1]["error"]["code"], "AgentError");
+    assert_eq!(results[2]["translated_text"], "kept");
+    response.assert_hides(&["boom", "app.py"]);
+}
+
+#[tokio::test]
 async fn r44_an_agent_that_accepts_batches_gets_the_array_unchanged() {
     let echo = Agent::echo().await;
     let mut document = translator_document(&echo);

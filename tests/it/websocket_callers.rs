@@ -526,13 +526,15 @@ async fn r80_each_message_is_a_call_to_an_agent_over_http() {
 }
 
 #[tokio::test]
-async fn r41_errors_of_agents_over_http_are_messages() {
+async fn r40_r41_errors_of_agents_over_http_are_messages() {
     let cases = [
         ("boom", http_response("500 X", "application/json", "{\"error\":\"Traceback /srv\"}"), "AgentError"),
         ("down", http_response("503 X", "text/plain", ""), "AgentUnavailable"),
         ("gone", vec![Step::Close], "AgentError"),
         ("mute", vec![Step::Hang], "Timeout"),
         ("hidden", json_response(&json!({"error": {"code": "X", "message": "Traceback /srv"}})), "AgentError"),
+        ("stated", json_response(&json!({"success": false, "message": "Traceback /srv"})), "AgentError"),
+        ("beside-data", json_response(&json!({"error": "Traceback /srv", "data": {"n": 1}})), "AgentError"),
     ];
     let (mut build, mut agents) = (gateway(), Vec::new());
     for (id, steps, _) in &cases {

@@ -109,6 +109,26 @@ async fn answers_of_every_form_are_read_and_error_messages_are_redacted() {
 }
 
 #[tokio::test]
+async fn r40_an_answer_that_states_a_failure_is_one_over_mqtt_too() {
+    let broker = Mosquitto::start().await;
+    let _worker = TaskAgent::start(broker.port, "a", |task| {
+        vec![Publication::in_conversation(task, "a", json!({"response": task["input"]["say"]}).to_string())]
+    })
+    .await;
+    let gate = start_gateway(&broker).await;
+    for say in [
+        json!({"success": false, "message": "boom at /srv/agent.py"}),
+        json!({"error": "boom at /srv/agent.py", "data": {"n": 1}}),
+    ] {
+        let answer = invoke(&gate, json!({"say": say})).await;
+        answer.expect_fault(502, "AgentError");
+        answer.assert_hides(&["boom", "agent.py"]);
+    }
+    let result = json!({"success": false, "score": 0.5});
+    assert_eq!(invoke(&gate, json!({"say": result})).await.expect_ok(), result);
+}
+
+#[tokio::test]
 async fn r78_the_callers_session_and_task_are_members_of_the_envelope() {
     let broker = Mosquitto::start().await;
     let worker = TaskAgent::echo(broker.port, "a").await;
