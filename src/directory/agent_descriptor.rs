@@ -32,8 +32,8 @@ const A2A_CARD: &str = "application/a2a+json";
 const LINKED_DATA_MEDIA_TYPES: &[&str] = &["application/ld+json", "application/agent+json"];
 
 /// Returns whether a caller requests the descriptor, and not the card, at a path that both share (R58): it accepts one of
-/// the descriptor's own media types, at least as gladly as plain JSON. A client of A2A 0.2 states neither its version nor
-/// a media type that tells it apart.
+/// the descriptor's own media types, with at least the quality of plain JSON. A client of A2A 0.2 states neither its
+/// version nor a media type that tells it apart.
 pub(super) fn is_requested(headers: &HeaderMap) -> bool {
     let accept = AcceptHeader::from_headers(headers);
     let quality_of = |media: &&str| accept.exact_quality_of(media).unwrap_or_default();

@@ -37,14 +37,14 @@ pub struct DirectoryConfig {
     /// Search over agents.
     pub search: search::SearchConfig,
     /// What every candidate of `POST /agents/resolve` must satisfy, besides the policy of the caller.
-    pub resolution: ResolutionFloorConfig,
+    pub resolution: ResolutionMinimums,
 }
 
 /// What every candidate of a resolution must satisfy. An agent that does not declare a required property is excluded.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "DirectoryResolution")]
 #[serde(deny_unknown_fields, default)]
-pub struct ResolutionFloorConfig {
+pub struct ResolutionMinimums {
     /// Minimum of `trust` in the agent's document, 0 to 1. Default: none.
     pub min_trust: Option<f64>,
     /// Minimum of `quality_score` in the agent's document, 0 to 1. Default: none.
@@ -87,7 +87,7 @@ impl Default for DirectoryConfig {
             provider: None,
             signing_key: None,
             search: search::SearchConfig::default(),
-            resolution: ResolutionFloorConfig::default(),
+            resolution: ResolutionMinimums::default(),
         }
     }
 }

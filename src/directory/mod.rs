@@ -33,7 +33,7 @@ mod visible_agent_search;
 
 pub use accepted_credentials::AcceptedCredentials;
 pub use call_conventions::{CallConventions, GetRule, TaskConventions};
-pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionFloorConfig};
+pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionMinimums};
 pub use directory_call::{AgentVisibility, DirectoryCall, DirectoryResponse};
 pub use directory_request::{
     DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS,

@@ -63,7 +63,7 @@ impl IntentResolutionHandler<'_> {
         media_types::negotiate(call.headers, &[media_types::JSON])?;
         let mut request =
             parse_intent_request(&request_body::parse_json_body(call, &[media_types::JSON], 64 << 10, 16)?)?;
-        request.policy.require_floor(&self.config.resolution);
+        request.policy.require_minimums(&self.config.resolution);
         let (mut candidates, mut excluded) = (Vec::new(), Vec::new());
         let mut evaluated = 0;
         while evaluated < MAX_EVALUATED {

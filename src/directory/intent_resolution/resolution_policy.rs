@@ -2,7 +2,7 @@
 //! agents that it should exclude.
 
 use super::super::{
-    config::ResolutionFloorConfig,
+    config::ResolutionMinimums,
     request_body::{BodyMembers, Violations},
     search_filters,
 };
@@ -101,11 +101,11 @@ impl ResolutionPolicy {
 
 impl ResolutionPolicy {
     /// Adds what the operator requires of every candidate (R9). Of two minimums the higher one counts.
-    pub(super) fn require_floor(&mut self, floor: &ResolutionFloorConfig) {
-        let higher = |own: Option<f64>, floor: Option<f64>| own.into_iter().chain(floor).reduce(f64::max);
-        self.min_trust = higher(self.min_trust, floor.min_trust);
-        self.min_quality = higher(self.min_quality, floor.min_quality);
-        for required in &floor.certifications {
+    pub(super) fn require_minimums(&mut self, minimums: &ResolutionMinimums) {
+        let higher = |own: Option<f64>, minimum: Option<f64>| own.into_iter().chain(minimum).reduce(f64::max);
+        self.min_trust = higher(self.min_trust, minimums.min_trust);
+        self.min_quality = higher(self.min_quality, minimums.min_quality);
+        for required in &minimums.certifications {
             if !self.certifications.iter().any(|own| own.eq_ignore_ascii_case(required)) {
                 self.certifications.push(required.clone());
             }

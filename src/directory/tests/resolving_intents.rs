@@ -226,10 +226,10 @@ async fn hostile_documents_satisfy_no_condition_and_cause_no_error() {
 }
 
 #[tokio::test]
-async fn r9_the_operators_floor_excludes_agents_whatever_the_policy_of_the_caller() {
+async fn r9_the_operators_minimums_exclude_agents_whatever_the_policy_of_the_caller() {
     let mut fixture = test_directory(&rated_agents());
     fixture.directory.config.resolution =
-        ResolutionFloorConfig { min_trust: Some(0.5), min_quality: Some(0.9), certifications: vec!["SOC2".to_owned()] };
+        ResolutionMinimums { min_trust: Some(0.5), min_quality: Some(0.9), certifications: vec!["SOC2".to_owned()] };
     for policy in [json!({}), json!({"trust": 0.1, "min_quality": 0.0}), json!({"certification": "iso-27001"})] {
         let body = json!({"intent": "translate", "policy": policy});
         let response = fixture.expect_response(resolve_request(&body)).await.json();
@@ -242,7 +242,7 @@ async fn r9_the_operators_floor_excludes_agents_whatever_the_policy_of_the_calle
     let response = fixture.expect_response(resolve_request(&stricter)).await.json();
     assert_eq!(response["candidates"], json!([]), "of two minimums the higher one counts");
     for invalid in [Some(1.5), Some(-0.1), Some(f64::NAN)] {
-        let resolution = ResolutionFloorConfig { min_trust: invalid, ..ResolutionFloorConfig::default() };
+        let resolution = ResolutionMinimums { min_trust: invalid, ..ResolutionMinimums::default() };
         let config = DirectoryConfig { resolution, ..DirectoryConfig::default() };
         assert_eq!(config.problems(), ["resolution.min_trust: must be 0 to 1"], "{invalid:?}");
     }
