@@ -11,6 +11,9 @@ const MAX_SUBSCHEMAS: usize = 256;
 /// Members that may report a failure.
 const FAILURE_MEMBERS: [&str; 4] = ["error", "success", "ok", "status"];
 
+/// The codes with which some agents say in `error` that there was none.
+const SUCCESS_CODES: [&str; 4] = ["0", "ok", "success", "none"];
+
 /// The values of `status` that state a failure.
 const FAILED_STATUSES: [&str; 3] = ["error", "failed", "failure"];
 
@@ -87,24 +90,36 @@ impl<'s> MemberSearch<'s> {
             return;
         }
         self.remaining -= 1;
-        if let Some(properties) = schema.get("properties") {
-            for (bit, name) in FAILURE_MEMBERS.iter().enumerate() {
-                self.found.0 |= u8::from(properties.get(name).is_some()) << bit;
-            }
+        let required = schema.get("required").and_then(Value::as_array);
+        for (bit, name) in FAILURE_MEMBERS.iter().enumerate() {
+            let is_property = schema.get("properties").is_some_and(|properties| properties.get(name).is_some());
+            let is_required = required.is_some_and(|names| names.iter().any(|each| each == name));
+            self.found.0 |= u8::from(is_property || is_required) << bit;
+        }
+        // Patterns are not matched here: any of them may mean these members.
+        if schema.get("patternProperties").and_then(Value::as_object).is_some_and(|patterns| !patterns.is_empty()) {
+            self.found = DeclaredMembers(u8::MAX);
+        }
+        for subschema in schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flat_map(Map::values) {
+            self.visit(subschema, depth + 1);
         }
         for keyword in ["allOf", "anyOf", "oneOf"] {
             for subschema in schema.get(keyword).and_then(Value::as_array).into_iter().flatten() {
                 self.visit(subschema, depth + 1);
             }
         }
-        for keyword in ["then", "else"] {
+        for keyword in ["if", "then", "else"] {
             if let Some(subschema) = schema.get(keyword) {
                 self.visit(subschema, depth + 1);
             }
         }
-        let reference = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
-        if let Some(subschema) = reference.and_then(|pointer| self.root.pointer(pointer)) {
-            self.visit(subschema, depth + 1);
+        if let Some(reference) = ["$ref", "$dynamicRef"].iter().find_map(|keyword| schema.get(keyword)?.as_str()) {
+            let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+            match target {
+                Some(subschema) => self.visit(subschema, depth + 1),
+                // An anchor or an embedded schema, which may declare any of them.
+                None => self.found = DeclaredMembers(u8::MAX),
+            }
         }
     }
 }
@@ -141,7 +156,11 @@ fn has_error(body: &Map<String, Value>) -> bool {
         Some(Value::Object(error)) => {
             let text =
                 |name: &str| error.get(name).is_some_and(|value| value.as_str().is_some_and(|text| !text.is_empty()));
-            !error.get("code").is_some_and(Value::is_number) && (text("code") || text("message") || text("type"))
+            let code = error.get("code").and_then(Value::as_str).unwrap_or_default();
+            let is_success = SUCCESS_CODES.iter().any(|success| code.eq_ignore_ascii_case(success));
+            !is_success
+                && !error.get("code").is_some_and(Value::is_number)
+                && (text("code") || text("message") || text("type"))
         }
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Bool(true)) => body.get("message").is_some_and(Value::is_string),
@@ -281,6 +300,34 @@ mod tests {
         let nested = json!({"properties": {"result": {"properties": {"error": {}, "ok": {}}}}, "not": property("ok")});
         assert!(declared(&nested).is_empty());
         assert!(declared(&json!(true)).is_empty());
+        for schema in [
+            json!({"required": ["status"], "if": {}}),
+            json!({"dependentSchemas": {"reason": property("status")}}),
+            json!({"if": property("status")}),
+        ] {
+            assert_eq!(declared(&schema), ["status"], "{schema}");
+        }
+        // What the search does not follow may declare any member.
+        for schema in [
+            json!({"patternProperties": {"^st": {}}}),
+            json!({"$ref": "#out", "$defs": {"out": {"$anchor": "out"}}}),
+            json!({"$ref": "other.json"}),
+        ] {
+            assert_eq!(declared(&schema), FAILURE_MEMBERS, "{schema}");
+        }
+    }
+
+    #[test]
+    fn r40_an_error_beside_a_result_is_a_failure_unless_it_says_that_there_was_none() {
+        let fails = |body: Value| reports_failure(body.as_object().unwrap(), DeclaredMembers::default());
+        assert!(fails(json!({"error": {"code": "E17", "message": "no card"}, "data": {"n": 1}})));
+        assert!(fails(json!({"error": "no card", "result": null})));
+        for code in ["0", "ok", "OK", "Success", "NONE"] {
+            assert!(!fails(json!({"error": {"code": code, "message": "success"}, "data": {"n": 1}})), "{code}");
+        }
+        for error in [json!(null), json!(""), json!({}), json!(false), json!([])] {
+            assert!(!fails(json!({"error": error, "data": {"n": 1}})), "{error}");
+        }
     }
 
     #[test]

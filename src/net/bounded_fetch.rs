@@ -96,7 +96,7 @@ impl dns::Resolve for PolicyResolver {
     fn resolve(&self, name: dns::Name) -> dns::Resolving {
         let policy = Arc::clone(&self.0);
         Box::pin(async move {
-            // reqwest sets the port later, so the caller has checked it.
+            // reqwest sets the port later: `check_host` has checked the same addresses with it.
             let addresses = resolve_host_at_some_port(name.as_str(), &policy).await?;
             Ok(Box::new(addresses.into_iter()) as dns::Addrs)
         })

@@ -6,7 +6,7 @@ use crate::values::parse_ip_literal;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, LazyLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Lifetime of a cached result; short, because addresses change.
@@ -18,7 +18,12 @@ const MAX_CACHED_NAMES: u64 = 10_000;
 /// Timeout of a lookup. The system's resolver may try for half a minute, which is too long for a caller.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-type DnsCache = moka::future::Cache<Box<str>, Arc<[IpAddr]>>;
+/// How long before a connection its addresses may be looked up, if the connection makes a lookup of its own: well below
+/// the lifetime of a cached result, so that both see the same addresses.
+const CHECK_TTL: Duration = Duration::from_secs(2);
+
+/// A result, and when it was looked up.
+type DnsCache = moka::future::Cache<Box<str>, (Instant, Arc<[IpAddr]>)>;
 
 /// Shared by all configurations of the process, because it holds only results of the resolver.
 static DNS_CACHE: LazyLock<DnsCache> =
@@ -61,6 +66,24 @@ pub async fn resolve_host(host: &str, port: u16, policy: &AddressPolicy) -> Resu
     filter_addresses(host, port, |address| policy.permits_address(address)).await
 }
 
+/// Checks that the policy permits all addresses of `host` at this port, for a client that looks the host up once more
+/// and does not know the port: with [`resolve_host_at_some_port`], which then has the result of this lookup.
+///
+/// # Errors
+/// There is no address, no response within five seconds, or the policy denies one of the addresses.
+pub(super) async fn check_host(host: &str, port: u16, policy: &AddressPolicy) -> Result<(), ResolveError> {
+    if let Some((looked_up_at, _)) = DNS_CACHE.get(host).await
+        && looked_up_at.elapsed() > CHECK_TTL
+    {
+        DNS_CACHE.invalidate(host).await;
+    }
+    let addresses = addresses_of(host, port).await?;
+    match addresses.iter().find(|address| !policy.permits_address(**address)) {
+        Some(address) => Err(ResolveError::Denied { host: host.to_owned(), address: *address }),
+        None => Ok(()),
+    }
+}
+
 /// Returns the addresses of `host`, with port 0, that the policy permits at one port at least.
 ///
 /// # Errors
@@ -77,21 +100,28 @@ async fn filter_addresses(
     port: u16,
     is_permitted: impl Fn(SocketAddr) -> bool,
 ) -> Result<Vec<SocketAddr>, ResolveError> {
+    let addresses = addresses_of(host, port).await?;
+    let (permitted, denied): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| is_permitted(*address));
+    match denied.first().filter(|_| permitted.is_empty()) {
+        Some(address) => Err(ResolveError::Denied { host: host.to_owned(), address: *address }),
+        None => Ok(permitted),
+    }
+}
+
+/// Returns the addresses of `host`, at least one.
+async fn addresses_of(host: &str, port: u16) -> Result<Vec<SocketAddr>, ResolveError> {
     let ips = match parse_ip_literal(host) {
         Some(ip) => Arc::from([ip]),
         None => look_up_cached(host).await?,
     };
-    let addresses = ips.iter().map(|ip| SocketAddr::new(*ip, port));
-    let (permitted, denied): (Vec<_>, Vec<_>) = addresses.partition(|address| is_permitted(*address));
-    match (permitted.is_empty(), denied.first()) {
-        (false, _) => Ok(permitted),
-        (true, Some(address)) => Err(ResolveError::Denied { host: host.to_owned(), address: *address }),
-        (true, None) => Err(no_address(host, "no address")),
+    if ips.is_empty() {
+        return Err(no_address(host, "no address"));
     }
+    Ok(ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect())
 }
 
 pub(super) async fn look_up_cached(host: &str) -> Result<Arc<[IpAddr]>, ResolveError> {
-    if let Some(cached) = DNS_CACHE.get(host).await {
+    if let Some((_, cached)) = DNS_CACHE.get(host).await {
         return Ok(cached);
     }
     let lookup = async {
@@ -103,11 +133,45 @@ pub(super) async fn look_up_cached(host: &str) -> Result<Arc<[IpAddr]>, ResolveE
                 ips.push(address.ip());
             }
         }
-        Ok::<Arc<[IpAddr]>, String>(ips.into())
+        Ok::<_, String>((Instant::now(), ips.into()))
     };
-    DNS_CACHE.try_get_with(host.into(), lookup).await.map_err(|error| no_address(host, &error))
+    let found = DNS_CACHE.try_get_with(host.into(), lookup).await;
+    found.map(|(_, ips)| ips).map_err(|error| no_address(host, &error))
 }
 
 fn no_address(host: &str, reason: &str) -> ResolveError {
     ResolveError::NoAddress { host: host.to_owned(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes `host` have these addresses, looked up `age` ago.
+    async fn set_addresses(host: &str, ips: &[&str], age: Duration) {
+        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        DNS_CACHE.insert(host.into(), (Instant::now().checked_sub(age).unwrap(), ips)).await;
+    }
+
+    #[tokio::test]
+    async fn r41_a_name_with_a_denied_address_is_not_fetched_from() {
+        let policy = AddressPolicy::new(vec!["127.0.0.2:443".parse().unwrap(), "127.0.0.1:1".parse().unwrap()]);
+        set_addresses("two.invalid", &["127.0.0.2", "127.0.0.1"], Duration::ZERO).await;
+        assert!(matches!(check_host("two.invalid", 443, &policy).await, Err(ResolveError::Denied { .. })));
+        // A connection of the gateway's own uses the permitted ones only.
+        let addresses = resolve_host("two.invalid", 443, &policy).await.unwrap();
+        assert_eq!(addresses, ["127.0.0.2:443".parse().unwrap()]);
+        set_addresses("one.invalid", &["127.0.0.2"], Duration::ZERO).await;
+        assert!(check_host("one.invalid", 443, &policy).await.is_ok());
+        policy.set_own_listeners(vec!["127.0.0.2:443".parse().unwrap()]);
+        assert!(check_host("one.invalid", 443, &policy).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn r41_the_check_and_the_connection_see_the_same_addresses() {
+        let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+        // This result could expire between the check and the connection.
+        set_addresses("old.invalid", &["127.0.0.1"], CHECK_TTL + Duration::from_millis(1)).await;
+        assert!(matches!(check_host("old.invalid", 443, &policy).await, Err(ResolveError::NoAddress { .. })));
+    }
 }

@@ -6,7 +6,7 @@ use super::{
     bounded_fetch::{
         FetchLimits, PolicyResolver, builder_with_authorities, error_chain, parse_allowed_url, send_and_read,
     },
-    dns::{ResolveError, resolve_host},
+    dns::{ResolveError, check_host},
     install_crypto_provider,
     redirect::{self, FinalReply},
 };
@@ -217,15 +217,15 @@ impl FetchClient {
         }
     }
 
-    /// Checks a URL, and with [`UrlTrust::Untrusted`] the addresses of its host at its port. The client's own lookup, just
-    /// before it connects, knows no port.
+    /// Checks a URL, and with [`UrlTrust::Untrusted`] the addresses of its host at its port: all of them, because the
+    /// client connects to any.
     async fn check_url_and_address(&self, url: &str, trust: UrlTrust) -> Result<Url, FetchError> {
         let denied = |reason| FetchError::Denied { url: url.to_owned(), reason };
         let parsed = self.check_url(url).map_err(denied)?;
         if trust == UrlTrust::Untrusted {
             let port = parsed.port_or_known_default().unwrap_or(443);
-            let addresses = resolve_host(parsed.host_str().unwrap_or_default(), port, &self.policy).await;
-            addresses.map_err(|error| match error {
+            let checked = check_host(parsed.host_str().unwrap_or_default(), port, &self.policy).await;
+            checked.map_err(|error| match error {
                 ResolveError::NoAddress { .. } => FetchError::Failed { url: url.to_owned(), reason: error.to_string() },
                 ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => denied(error.to_string()),
             })?;

@@ -5,15 +5,17 @@
 use super::{
     did_web,
     document_cache::{DocumentCache, ResolverDocument},
+    resolution_limiter::ResolutionPermit,
     resolution_step::ResolutionRequest,
     resolution_trace::{ResolutionTrace, StepOutcome},
-    signature_status::{SignaturePolicy, SignatureStatus},
+    signature_status::{CheckResult, SignaturePolicy, SignatureStatus},
 };
 use crate::{
     agent::AgentUriAuthority,
     fault::{Fault, FaultCode},
     net::Url,
-    signing::TrustedKeys,
+    signing::{SignatureFinding, TrustedKeys},
+    values::sha256,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ const JWKS_PATH: &str = "/.well-known/jwks.json";
 /// The keys of an authority.
 struct AuthorityKeys {
     keys: Arc<TrustedKeys>,
+    /// Digest of the text of the keys; that of the operator's keys never changes.
+    digest: [u8; 32],
     /// Whether a signature by another key is invalid: these are all keys that may sign.
     are_complete: bool,
 }
@@ -33,14 +37,14 @@ struct AuthorityKeys {
 ///
 /// # Errors
 /// `AgentError` for a signature that the policy refuses, `AgentUnavailable` if it requires one that cannot be checked
-/// now.
+/// now, `Overloaded` if the caller has another check in progress for too long.
 pub(super) async fn check_signatures(
     documents: &DocumentCache,
     document: &mut ResolverDocument,
     request: &ResolutionRequest,
     trace: &mut ResolutionTrace,
 ) -> Result<SignatureStatus, Fault> {
-    let status = verify_document(documents, document, request, trace).await;
+    let status = verify_document(documents, document, request, trace).await?;
     let Some((code, message)) = refusal(&status, documents.signatures().policy) else { return Ok(status) };
     let reason = format!("not accepted, {}", status.reason().unwrap_or("it is not signed"));
     trace.record_with_reason("agent.json", &document.url, StepOutcome::Unusable, Some(reason));
@@ -69,46 +73,70 @@ async fn verify_document(
     document: &mut ResolverDocument,
     request: &ResolutionRequest,
     trace: &mut ResolutionTrace,
-) -> SignatureStatus {
+) -> Result<SignatureStatus, Fault> {
     // Some writers have a list without signatures.
     let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     let is_present = |name: &str| document.value.get(name).is_some_and(|value| !is_empty(value));
     if !is_present("signatures") {
-        return if is_present("proof") || is_present("signature") {
-            SignatureStatus::NotVerified("the signature is not a JSON Web Signature in 'signatures'".to_owned())
-        } else {
-            SignatureStatus::Unsigned
-        };
+        let is_other_kind = is_present("proof") || is_present("signature");
+        let reason = "the signature is not a JSON Web Signature in 'signatures'";
+        return Ok(match is_other_kind.then(|| SignatureStatus::NotVerified(reason.to_owned())) {
+            Some(status) => status,
+            None => SignatureStatus::Unsigned,
+        });
     }
-    let AuthorityKeys { keys, are_complete } = match authority_keys(documents, request, trace).await {
+    let keys = match authority_keys(documents, request, trace).await {
         Ok(keys) => keys,
-        Err(status) => return status,
+        Err(status) => return Ok(status),
     };
-    // The permit ends with the check, also if the caller leaves.
-    let Ok(permit) = Arc::clone(&documents.signatures().checks).acquire_owned().await else {
-        return SignatureStatus::NotVerified("the check was interrupted".to_owned());
+    let settings = documents.signatures();
+    let digest = sha256(&[&sha256(&document.body)[..], &keys.digest, &[u8::from(keys.are_complete)]].concat());
+    let result = match settings.results.get(&digest) {
+        Some(result) => result,
+        None => {
+            // The permit ends with the check, also if the caller leaves.
+            let permit = settings.checks.acquire(trace.caller()).await?;
+            // Another request may have checked the same document meanwhile.
+            match settings.results.get(&digest) {
+                Some(result) => result,
+                None => {
+                    let result = verify_on_blocking_thread(document, keys, permit).await;
+                    settings.results.insert(digest, result.clone());
+                    result
+                }
+            }
+        }
     };
+    match result {
+        Ok(part) => {
+            document.value = part.select(std::mem::take(&mut document.value));
+            Ok(SignatureStatus::Verified)
+        }
+        Err(status) => Ok(status),
+    }
+}
+
+/// Verifies the signatures. Public keys are slow to compute with, and other servers chose how many there are.
+async fn verify_on_blocking_thread(
+    document: &mut ResolverDocument,
+    AuthorityKeys { keys, are_complete, .. }: AuthorityKeys,
+    permit: ResolutionPermit,
+) -> CheckResult {
     let value = std::mem::take(&mut document.value);
-    // Public keys are slow to compute with, and other servers chose how many there are.
     let verification = tokio::task::spawn_blocking(move || {
-        let result = keys.extract_verified_document(&value);
+        let result = keys.verify_document(&value);
         drop(permit);
         (value, result)
     });
     let Ok((value, result)) = verification.await else {
-        return SignatureStatus::NotVerified("the check was interrupted".to_owned());
+        return Err(SignatureStatus::NotVerified("the check was interrupted".to_owned()));
     };
-    match result {
-        Ok(verified) => {
-            document.value = verified;
-            SignatureStatus::Verified
-        }
-        Err(why) => {
-            document.value = value;
-            let is_undecided = why.is_undecided && !are_complete;
-            if is_undecided { SignatureStatus::NotVerified(why.reason) } else { SignatureStatus::Invalid(why.reason) }
-        }
-    }
+    document.value = value;
+    result.map_err(|why| match why.finding {
+        SignatureFinding::NotChecked => SignatureStatus::NotVerified(why.reason),
+        SignatureFinding::OtherKey if !are_complete => SignatureStatus::NotVerified(why.reason),
+        SignatureFinding::OtherKey | SignatureFinding::Invalid => SignatureStatus::Invalid(why.reason),
+    })
 }
 
 /// Returns the keys of the name's authority, or the status without them.
@@ -123,33 +151,34 @@ async fn authority_keys(
         let url = url.ok_or_else(|| not_verified("only did:web is supported"))?;
         let document = fetch_keys(documents, &url, trace).await;
         let document = document.ok_or_else(|| not_verified("the DID document could not be read"))?;
-        if !did_web::is_document_of(did, &document) {
+        if !did_web::is_document_of(did, &document.value) {
             return Err(not_verified("the DID document is that of another DID"));
         }
-        let keys = TrustedKeys::from_jwks(&did_web::assertion_keys(did, &document));
+        let keys = TrustedKeys::from_jwks(&did_web::assertion_keys(did, &document.value));
         let no_key = |_| SignatureStatus::Invalid("the DID document has no usable key for assertions".to_owned());
-        return Ok(AuthorityKeys { keys: Arc::new(keys.map_err(no_key)?), are_complete: true });
+        let keys = Arc::new(keys.map_err(no_key)?);
+        return Ok(AuthorityKeys { keys, digest: sha256(&document.body), are_complete: true });
     }
     if let Some(keys) = &documents.signatures().publisher_keys {
-        return Ok(AuthorityKeys { keys: Arc::clone(keys), are_complete: true });
+        return Ok(AuthorityKeys { keys: Arc::clone(keys), digest: [0; 32], are_complete: true });
     }
     let host = request.uri.authority().host_and_port();
     let url = host.and_then(|host| Url::parse(&format!("https://{host}{JWKS_PATH}")).ok());
     let url = url.ok_or_else(|| not_verified("the name has no host that could publish keys"))?;
     let jwks = fetch_keys(documents, &url, trace).await;
     let jwks = jwks.ok_or_else(|| not_verified("the host publishes no keys at /.well-known/jwks.json"))?;
-    let keys = TrustedKeys::from_jwks(&jwks).map_err(|_| not_verified("the host publishes no usable key"))?;
+    let keys = TrustedKeys::from_jwks(&jwks.value).map_err(|_| not_verified("the host publishes no usable key"))?;
     // The keys of a host may be for other purposes: the signer may have another one.
-    Ok(AuthorityKeys { keys: Arc::new(keys), are_complete: false })
+    Ok(AuthorityKeys { keys: Arc::new(keys), digest: sha256(&jwks.body), are_complete: false })
 }
 
 /// Fetches a document with keys. The steps of the resolution stay as they are; its result is valid as long as the keys.
-async fn fetch_keys(documents: &DocumentCache, url: &Url, trace: &mut ResolutionTrace) -> Option<Value> {
-    let mut key_trace = ResolutionTrace::default();
+async fn fetch_keys(documents: &DocumentCache, url: &Url, trace: &mut ResolutionTrace) -> Option<ResolverDocument> {
+    let mut key_trace = ResolutionTrace::for_caller(trace.caller());
     let document = documents.get_document(url, "keys", &mut key_trace).await;
     if let Some(expiry) = key_trace.expires() {
         trace.limit_expiry(expiry);
     }
     // The origin of the keys decides: a host that redirects elsewhere does not publish them itself.
-    document.filter(|document| document.url.origin() == url.origin()).map(|document| document.value)
+    document.filter(|document| document.url.origin() == url.origin())
 }

@@ -48,6 +48,8 @@ enum EntryContent {
 pub(super) struct ResolverDocument {
     pub(super) url: Url,
     pub(super) value: Value,
+    /// The text of which `value` was parsed.
+    pub(super) body: Bytes,
 }
 
 /// Cache of recently fetched documents.
@@ -119,7 +121,7 @@ impl DocumentCache {
                 None
             }
             EntryContent::Document { url: final_url, body, .. } => match json::parse(body, MAX_NESTING) {
-                Ok(value) => Some(ResolverDocument { url: final_url.clone(), value }),
+                Ok(value) => Some(ResolverDocument { url: final_url.clone(), value, body: body.clone() }),
                 Err(why) => {
                     trace.record_with_reason(kind, url, StepOutcome::Unusable, Some(format!("invalid JSON: {why}")));
                     None

@@ -1,4 +1,4 @@
-//! Concurrency limit of the resolver, of which one caller may use half, so that no caller starves the others.
+//! Concurrency limits of the resolver, of which one caller may use a part, so that no caller starves the others.
 
 use crate::fault::{Fault, FaultCode, Result};
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a request waits for a permit.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -15,34 +15,41 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 /// The limiter: permits in total and for each caller.
 #[derive(Debug)]
 pub(super) struct ResolutionLimiter {
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     max_per_caller: usize,
+    max_wait: Duration,
     callers: Mutex<HashMap<Box<str>, Weak<Semaphore>>>,
 }
 
 /// A permit, released when dropped.
 #[derive(Debug)]
-pub(super) struct ResolutionPermit<'a> {
+pub(super) struct ResolutionPermit {
     _share: OwnedSemaphorePermit,
-    _permit: SemaphorePermit<'a>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ResolutionLimiter {
+    /// Creates a limiter of resolutions: one caller may have half of them in progress.
     pub(super) fn new(permits: usize) -> Self {
-        Self { permits: Semaphore::new(permits), max_per_caller: permits.div_ceil(2), callers: Mutex::default() }
+        Self::with_share(permits, permits.div_ceil(2), MAX_WAIT)
     }
 
-    /// Waits briefly for a permit.
+    /// Creates a limiter with a maximum for each caller, whose requests wait for `max_wait`.
+    pub(super) fn with_share(permits: usize, max_per_caller: usize, max_wait: Duration) -> Self {
+        Self { permits: Arc::new(Semaphore::new(permits)), max_per_caller, max_wait, callers: Mutex::default() }
+    }
+
+    /// Waits for a permit: within the caller's share first, and only then beside others.
     ///
     /// # Errors
     /// `Overloaded`: no permit is free, or the caller has its share.
-    pub(super) async fn acquire(&self, caller: &str) -> Result<ResolutionPermit<'_>> {
+    pub(super) async fn acquire(&self, caller: &str) -> Result<ResolutionPermit> {
         let share = self.caller_semaphore(caller);
         let permit = async {
             let share = share.acquire_owned().await.ok()?;
-            Some(ResolutionPermit { _share: share, _permit: self.permits.acquire().await.ok()? })
+            Some(ResolutionPermit { _share: share, _permit: Arc::clone(&self.permits).acquire_owned().await.ok()? })
         };
-        tokio::time::timeout(MAX_WAIT, permit).await.ok().flatten().ok_or_else(overloaded_fault)
+        tokio::time::timeout(self.max_wait, permit).await.ok().flatten().ok_or_else(overloaded_fault)
     }
 
     fn caller_semaphore(&self, caller: &str) -> Arc<Semaphore> {

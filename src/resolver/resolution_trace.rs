@@ -61,6 +61,8 @@ impl TraceStep {
 /// The steps so far, and how long their result is valid.
 #[derive(Debug, Default)]
 pub(super) struct ResolutionTrace {
+    /// For whom the name is resolved.
+    caller: Box<str>,
     steps: Vec<TraceStep>,
     expires: Option<Instant>,
     unreachable_origins: Vec<String>,
@@ -68,9 +70,22 @@ pub(super) struct ResolutionTrace {
     candidates: Vec<String>,
     /// The worst status of the descriptors that were used; `None` without one.
     signature: Option<SignatureStatus>,
+    /// That of the descriptor of the current name.
+    signature_of_name: Option<SignatureStatus>,
+    /// Whether the current name was looked up in documents of others.
+    reads_documents: bool,
 }
 
 impl ResolutionTrace {
+    pub(super) fn for_caller(caller: &str) -> Self {
+        Self { caller: caller.into(), ..Self::default() }
+    }
+
+    /// Returns for whom the name is resolved: what it costs counts as theirs.
+    pub(super) fn caller(&self) -> &str {
+        &self.caller
+    }
+
     pub(super) fn record(&mut self, kind: &'static str, location: impl ToString, outcome: StepOutcome) {
         self.record_with_reason(kind, location, outcome, None);
     }
@@ -82,6 +97,7 @@ impl ResolutionTrace {
         outcome: StepOutcome,
         reason: Option<String>,
     ) {
+        self.reads_documents |= !matches!(kind, "map" | "explicit" | "name");
         if self.steps.len() < MAX_STEPS {
             self.steps.push(TraceStep { kind, location: location.to_string(), outcome, reason });
         }
@@ -99,7 +115,20 @@ impl ResolutionTrace {
 
     /// Records the signature of a descriptor that was used.
     pub(super) fn record_signature(&mut self, status: SignatureStatus) {
+        self.signature_of_name = self.signature_of_name.take().max(Some(status.clone()));
         self.signature = self.signature.take().max(Some(status));
+    }
+
+    /// Returns whether a verified descriptor leads from the current name to its result, or no document of others does.
+    pub(super) fn is_name_verified(&self) -> bool {
+        !self.reads_documents || self.signature_of_name == Some(SignatureStatus::Verified)
+    }
+
+    /// Starts with another name, to which the current one leads.
+    pub(super) fn begin_next_name(&mut self) {
+        self.candidates.clear();
+        self.signature_of_name = None;
+        self.reads_documents = false;
     }
 
     pub(super) fn signature(&self) -> Option<&SignatureStatus> {

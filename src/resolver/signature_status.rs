@@ -1,10 +1,10 @@
 //! What is known of the signatures of the descriptors that a resolution used (R100), and what follows from it.
 
-use crate::signing::TrustedKeys;
+use super::resolution_limiter::ResolutionLimiter;
+use crate::signing::{TrustedKeys, VerifiedPart};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::{sync::Arc, time::Duration};
 
 /// What the resolver does with the signatures of descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -53,9 +53,21 @@ impl SignatureStatus {
     }
 }
 
-/// Maximum number of documents whose signatures are verified at once: each takes many times its size in memory, and
-/// processor time.
+/// Maximum number of documents whose signatures are verified at once, and of those for one caller: each takes many times
+/// its size in memory, and processor time.
 const MAX_CONCURRENT_CHECKS: usize = 4;
+const MAX_CHECKS_PER_CALLER: usize = 1;
+/// How long a resolution waits for the checks of others.
+const MAX_CHECK_WAIT: Duration = Duration::from_secs(5);
+
+/// How long the result of a check is used again for the same document and keys. An expiry of the signature is noticed at
+/// the latest then.
+const RESULT_TTL: Duration = Duration::from_secs(60);
+/// Maximum number of results that are kept.
+const MAX_RESULTS: u64 = 10_000;
+
+/// The result of a check, without the document.
+pub(super) type CheckResult = Result<VerifiedPart, SignatureStatus>;
 
 /// The policy, and the operator's keys, which replace those that hosts publish.
 #[derive(Debug)]
@@ -63,11 +75,15 @@ pub(super) struct SignatureSettings {
     pub(super) policy: SignaturePolicy,
     pub(super) publisher_keys: Option<Arc<TrustedKeys>>,
     /// A permit for each document that is being verified.
-    pub(super) checks: Arc<Semaphore>,
+    pub(super) checks: ResolutionLimiter,
+    /// Results by the digest of document and keys.
+    pub(super) results: moka::sync::Cache<[u8; 32], CheckResult>,
 }
 
 impl SignatureSettings {
     pub(super) fn new(policy: SignaturePolicy, publisher_keys: Option<Arc<TrustedKeys>>) -> Self {
-        Self { policy, publisher_keys, checks: Arc::new(Semaphore::new(MAX_CONCURRENT_CHECKS)) }
+        let checks = ResolutionLimiter::with_share(MAX_CONCURRENT_CHECKS, MAX_CHECKS_PER_CALLER, MAX_CHECK_WAIT);
+        let results = moka::sync::Cache::builder().max_capacity(MAX_RESULTS).time_to_live(RESULT_TTL).build();
+        Self { policy, publisher_keys, checks, results }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     fault::FaultCode,
     net::{self, AddressPolicy, Url},
 };
+use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -26,7 +27,8 @@ fn url(text: &str) -> Url {
 
 /// Resolves `uri` through a descriptor at `https://a.example/p/agent.json`; its first segment is the agent's own name.
 fn resolve_hint(descriptor: Value, uri: &str) -> Result<String, String> {
-    let document = ResolverDocument { url: url("https://a.example/p/agent.json"), value: descriptor };
+    let document =
+        ResolverDocument { url: url("https://a.example/p/agent.json"), value: descriptor, body: Bytes::new() };
     let describe = |error| match error {
         DescriptorError::Unusable(reason) => reason,
         DescriptorError::Refused(fault) => fault.to_string(),
@@ -202,6 +204,7 @@ proptest! {
         let document = ResolverDocument {
             url: url("https://a.example/p/agent.json"),
             value: json!({"endpoint": format!("{scheme}{rest}"), "version": "1.0.0"}),
+            body: Bytes::new(),
         };
         match step_from_descriptor(&document, &ResolutionRequest::new(&uri, None), 1) {
             Ok(ResolutionStep::Location(location)) => {

@@ -11,7 +11,7 @@ use super::{
     resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep},
     resolution_trace::{ResolutionTrace, StepOutcome},
     resolved_agent::ResolvedAgent,
-    signature_status::{SignaturePolicy, SignatureStatus},
+    signature_status::SignaturePolicy,
     webfinger,
 };
 use crate::{
@@ -91,7 +91,7 @@ impl UriResolver {
         uri: &AgentUri,
         version: Option<&str>,
     ) -> Result<ResolvedAgent> {
-        let mut trace = ResolutionTrace::default();
+        let mut trace = ResolutionTrace::for_caller(caller);
         let resolution = async {
             let _permit = limiter.acquire(caller).await?;
             self.follow_aliases(uri, version, &mut trace).await
@@ -121,10 +121,13 @@ impl UriResolver {
         let mut request = ResolutionRequest::new(uri, version);
         let has_earlier_steps = |trace: &ResolutionTrace| trace.steps().len() > 1;
         loop {
-            let next = match self.resolve_step(&request, trace).await? {
-                ResolutionStep::Location(location) => return self.check_signature_required(*location, trace),
+            let step = self.resolve_step(&request, trace).await?;
+            self.check_signature_required(trace)?;
+            let next = match step {
+                ResolutionStep::Location(location) => return Ok(*location),
                 ResolutionStep::Alias(next) => next,
             };
+            trace.begin_next_name();
             let name = next.without_query_and_fragment();
             if visited.contains(&name) || visited.len() > MAX_ALIASES {
                 let why = if visited.contains(&name) { "the names form a loop" } else { "more than 5 names in a row" };
@@ -151,13 +154,12 @@ impl UriResolver {
         }
     }
 
-    /// Refuses a location to which no verified descriptor leads, where signatures are required. Neither the operator's
-    /// map nor an explicit transport needs one.
-    fn check_signature_required(&self, location: AgentLocation, trace: &ResolutionTrace) -> Result<AgentLocation> {
+    /// Refuses the result of a name to which no verified descriptor leads, where signatures are required. Neither the
+    /// operator's map nor an explicit transport needs one.
+    fn check_signature_required(&self, trace: &ResolutionTrace) -> Result<()> {
         let is_required = self.documents.signatures().policy == SignaturePolicy::Require;
-        let needs_none = trace.steps().iter().all(|step| matches!(step.kind, "map" | "explicit" | "name"));
-        if !is_required || needs_none || trace.signature() == Some(&SignatureStatus::Verified) {
-            return Ok(location);
+        if !is_required || trace.is_name_verified() {
+            return Ok(());
         }
         let message = "The name leads to no signed descriptor, and a signature is required here";
         Err(Fault::new(FaultCode::AgentError, message))

@@ -39,8 +39,8 @@ pub struct JwsHeader {
     pub key_id: Option<String>,
     /// `typ`.
     pub typ: Option<String>,
-    /// `exp`, the Unix time at which the signer withdraws the signature of a document.
-    pub(super) expires_at: Option<u64>,
+    /// `exp`, the time at which the signer withdraws the signature of a document; not checked yet.
+    pub(super) expires_at: Option<Value>,
 }
 
 impl JwsHeader {
@@ -67,13 +67,7 @@ impl JwsHeader {
             }
         };
         let (algorithm, key_id, typ) = (text("alg")?, text("kid")?, text("typ")?);
-        let expires_at = match members.get("exp") {
-            None => None,
-            Some(time) => {
-                Some(time.as_u64().ok_or(JwsError::Malformed("exp of the header must be a time in seconds"))?)
-            }
-        };
-        Ok(Self { algorithm, key_id, typ, expires_at })
+        Ok(Self { algorithm, key_id, typ, expires_at: members.remove("exp") })
     }
 
     /// Returns the algorithm, if the header names a supported one.

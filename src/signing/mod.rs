@@ -16,7 +16,7 @@ mod verification_key;
 pub use jws::{CompactJws, JwsError, JwsHeader};
 pub use signature_algorithm::SignatureAlgorithm;
 pub use signing_key::SigningKey;
-pub use trusted_keys::{ClaimsError, DocumentSignatureError, TrustedKeys};
+pub use trusted_keys::{ClaimsError, DocumentSignatureError, SignatureFinding, TrustedKeys, VerifiedPart};
 pub use verification_key::VerificationKey;
 
 #[cfg(test)]

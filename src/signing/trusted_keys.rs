@@ -36,8 +36,38 @@ pub enum ClaimsError {
 pub struct DocumentSignatureError {
     /// The reason, by the signature.
     pub reason: String,
-    /// Whether the keys say nothing about the signatures: each is by another key, or of an unsupported kind.
-    pub is_undecided: bool,
+    /// What the keys say about the signatures.
+    pub finding: SignatureFinding,
+}
+
+/// What the keys say about signatures of which none is valid. The order is from the least to the most decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SignatureFinding {
+    /// Each is by another key.
+    OtherKey,
+    /// One could not be checked: it is of an unsupported kind, or needs too many checks.
+    NotChecked,
+    /// One is forged, expired or malformed.
+    Invalid,
+}
+
+/// The part of a document that a valid signature covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifiedPart {
+    /// All of it.
+    Whole,
+    /// The fields of A2A 1.0.
+    KnownFields,
+}
+
+impl VerifiedPart {
+    /// Removes what the signature does not cover.
+    pub fn select(self, document: Value) -> Value {
+        match (self, document) {
+            (Self::KnownFields, Value::Object(members)) => Value::Object(canonical_forms::known_fields(&members)),
+            (_, document) => document,
+        }
+    }
 }
 
 /// Maximum number of signature checks for one document whose keys are not the operator's.
@@ -87,20 +117,20 @@ impl TrustedKeys {
     /// # Errors
     /// As [`TrustedKeys::verify_card`].
     pub fn extract_verified_card(&self, card: &Value) -> Result<Value, String> {
-        self.verify(card, usize::MAX).map_err(|why| why.reason)
+        self.verify(card, usize::MAX).map(|part| part.select(card.clone())).map_err(|why| why.reason)
     }
 
-    /// As [`TrustedKeys::extract_verified_card`], with few signature checks: the author of the document, or another
-    /// server, chose the keys.
+    /// As [`TrustedKeys::verify_card`], with few signature checks: the author of the document, or another server, chose
+    /// the keys. Returns the part of the document that the signature covers.
     ///
     /// # Errors
     /// Why no signature is valid.
-    pub fn extract_verified_document(&self, document: &Value) -> Result<Value, DocumentSignatureError> {
+    pub fn verify_document(&self, document: &Value) -> Result<VerifiedPart, DocumentSignatureError> {
         self.verify(document, MAX_CHECKS)
     }
 
-    fn verify(&self, card: &Value, max_checks: usize) -> Result<Value, DocumentSignatureError> {
-        let invalid = |reason: String| Err(DocumentSignatureError { reason, is_undecided: false });
+    fn verify(&self, card: &Value, max_checks: usize) -> Result<VerifiedPart, DocumentSignatureError> {
+        let invalid = |reason: String| Err(DocumentSignatureError { reason, finding: SignatureFinding::Invalid });
         let Some(members) = card.as_object() else {
             return invalid("signatures: only an object can be signed".to_owned());
         };
@@ -113,18 +143,18 @@ impl TrustedKeys {
             Some(_) => return invalid("signatures: must be an array".to_owned()),
         };
         let forms = canonical_forms::acceptable_forms(members);
-        let (mut checks_left, mut reasons, mut is_undecided) = (max_checks, Vec::new(), true);
+        let (mut checks_left, mut reasons, mut finding) = (max_checks, Vec::new(), SignatureFinding::OtherKey);
         for (at, signature) in signatures.iter().enumerate() {
             match self.verify_card_signature(signature, &forms, &mut checks_left) {
-                Ok(form) if form.covers_unknown_fields => return Ok(card.clone()),
-                Ok(_) => return Ok(Value::Object(canonical_forms::known_fields(members))),
+                Ok(form) if form.covers_unknown_fields => return Ok(VerifiedPart::Whole),
+                Ok(_) => return Ok(VerifiedPart::KnownFields),
                 Err(why) => {
                     reasons.push(format!("signatures[{at}]: {}", why.reason));
-                    is_undecided &= why.is_undecided;
+                    finding = finding.max(why.finding);
                 }
             }
         }
-        Err(DocumentSignatureError { reason: reasons.join("; "), is_undecided })
+        Err(DocumentSignatureError { reason: reasons.join("; "), finding })
     }
 
     /// Returns the form that the signature covers. The signature is detached: its payload is not part of it.
@@ -134,15 +164,19 @@ impl TrustedKeys {
         forms: &'a [CanonicalForm],
         checks_left: &mut usize,
     ) -> Result<&'a CanonicalForm, DocumentSignatureError> {
-        let error = |reason: String, is_undecided| DocumentSignatureError { reason, is_undecided };
-        let invalid = |reason: String| error(reason, false);
+        let error = |reason: String, finding| DocumentSignatureError { reason, finding };
+        let invalid = |reason: String| error(reason, SignatureFinding::Invalid);
         let member = |name: &str| {
             let text = signature.get(name).and_then(Value::as_str).filter(|text| text.len() <= MAX_MEMBER_CHARS);
             text.ok_or_else(|| format!("{name}: must be a string of at most {MAX_MEMBER_CHARS} characters"))
         };
         let protected = member("protected").map_err(invalid)?;
         let header = JwsHeader::decode(protected).map_err(|why| {
-            error(format!("protected: {}", why.reason()), matches!(why, JwsError::UnsupportedHeader(_)))
+            let finding = match why {
+                JwsError::UnsupportedHeader(_) => SignatureFinding::NotChecked,
+                JwsError::Malformed(_) => SignatureFinding::Invalid,
+            };
+            error(format!("protected: {}", why.reason()), finding)
         })?;
         let signature = URL_SAFE_NO_PAD
             .decode(member("signature").map_err(invalid)?)
@@ -152,16 +186,20 @@ impl TrustedKeys {
         let Some((algorithm, keys)) = algorithm.zip(keys).filter(|(_, keys)| !keys.is_empty()) else {
             // An algorithm that proves nothing makes the signature a forgery, and not one by another key.
             let proves_nothing = header.algorithm.is_none_or(|name| name == "none" || name.starts_with("HS"));
-            return Err(error("is by no trusted key (alg and kid must match the key)".to_owned(), !proves_nothing));
+            let finding = if proves_nothing { SignatureFinding::Invalid } else { SignatureFinding::OtherKey };
+            return Err(error("is by no trusted key (alg and kid must match the key)".to_owned(), finding));
         };
-        if header.expires_at.is_some_and(|time| time <= unix_time()) {
-            return Err(invalid("has expired".to_owned()));
+        match header.expires_at.as_ref().map(Value::as_f64) {
+            Some(None) => return Err(invalid("exp of the header must be a time in seconds".to_owned())),
+            Some(Some(time)) if time <= unix_time() as f64 => return Err(invalid("has expired".to_owned())),
+            _ => {}
         }
         for form in forms {
             let input = signing_input(protected, &form.bytes);
             for key in &keys {
-                *checks_left =
-                    checks_left.checked_sub(1).ok_or_else(|| error("needs too many checks".to_owned(), true))?;
+                *checks_left = checks_left
+                    .checked_sub(1)
+                    .ok_or_else(|| error("needs too many checks".to_owned(), SignatureFinding::NotChecked))?;
                 if key.verifies(algorithm, input.as_bytes(), &signature) {
                     return Ok(form);
                 }
@@ -194,7 +232,14 @@ impl TrustedKeys {
     }
 
     fn matching_keys(&self, algorithm: SignatureAlgorithm, key_id: Option<&str>) -> Vec<&VerificationKey> {
-        self.keys.iter().filter(|key| key.matches(algorithm, key_id)).collect()
+        let mut keys: Vec<&VerificationKey> = Vec::new();
+        for key in self.keys.iter().filter(|key| key.matches(algorithm, key_id)) {
+            // A key may be listed under several ids, which all match a signature without one.
+            if !keys.iter().any(|other| other.has_same_material(key)) {
+                keys.push(key);
+            }
+        }
+        keys
     }
 }
 

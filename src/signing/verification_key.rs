@@ -59,6 +59,11 @@ impl VerificationKey {
         self.key_id.is_some()
     }
 
+    /// Returns whether both are the same key, whatever their ids are.
+    pub(super) fn has_same_material(&self, other: &Self) -> bool {
+        self.thumbprint == other.thumbprint && self.algorithms == other.algorithms
+    }
+
     /// Returns whether a signature with this algorithm and key id may be by this key. A key is also named by its
     /// thumbprint, and a key without an id by any id.
     pub fn matches(&self, algorithm: SignatureAlgorithm, key_id: Option<&str>) -> bool {

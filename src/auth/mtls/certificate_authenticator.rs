@@ -14,6 +14,7 @@ use crate::{
         config::{CertificateName, MtlsConfig},
         grants::GrantIndex,
     },
+    values::encode_hex,
 };
 use std::sync::Arc;
 
@@ -93,7 +94,10 @@ impl Authenticator for CertificateAuthenticator {
         match self.caller_cache.get(peer.fingerprint()).or_else(|| self.read_and_cache_caller(peer)) {
             Some(caller) => AuthenticationResult::Authenticated(caller).into(),
             None => {
-                InvalidCredential::new("the client certificate has no caller name").with_detail(peer.subject()).into()
+                // Not the subject, which may be the name of a person.
+                let fingerprint = encode_hex(peer.fingerprint());
+                let detail = format!("its SHA-256 fingerprint is {fingerprint}");
+                InvalidCredential::new("the client certificate has no caller name").with_detail(detail).into()
             }
         }
     }

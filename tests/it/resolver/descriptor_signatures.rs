@@ -269,6 +269,19 @@ async fn r100_where_signatures_are_required_only_verified_descriptors_lead_to_ag
     // https without a descriptor.
     resolve_uri(&gate, &site.agent_uri("/unpublished")).await.expect_fault(502, "AgentError");
     assert_eq!(resolve_uri(&gate, "agent://mapped").await.expect_ok()["endpoint"], site.url("/agent/mapped"));
+    // A signed descriptor that leads to another name proves nothing about that name.
+    let other_host = format!("agent://127.0.0.1:{}/plain", site.address.port());
+    for (path, next) in [("/chain", &*site.agent_uri("/plain")), ("/away", &*other_host)] {
+        let chain = json!({"name": "C", "version": "1.0.0", "url": next});
+        site.json(&format!("{path}/agent.json"), signer.sign(chain, json!({"kid": "k1"})));
+        resolve_uri(&gate, &site.agent_uri(path)).await.expect_fault(502, "AgentError");
+    }
+    // Nor does an unsigned one that leads to a signed one.
+    site.json("/unsigned/agent.json", json!({"name": "U", "url": site.agent_uri("/good")}));
+    resolve_uri(&gate, &site.agent_uri("/unsigned")).await.expect_fault(502, "AgentError");
+    let chain = json!({"name": "C", "version": "1.0.0", "url": site.agent_uri("/good")});
+    site.json("/good-chain/agent.json", signer.sign(chain, json!({"kid": "k1"})));
+    assert_eq!(resolve_uri(&gate, &site.agent_uri("/good-chain")).await.expect_ok()["signature"], "verified");
     // Calls by name obey too.
     assert_eq!(gate.invoke("a", &json!({})).await.expect_ok()["target"], "/agent/planner");
     gate.invoke("b", &json!({})).await.expect_fault(502, "AgentError");
