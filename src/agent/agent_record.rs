@@ -41,6 +41,8 @@ pub struct Agent {
     pub accepts_batch: bool,
     /// The operation of a call that names no operation, for agents with several operations.
     pub default_operation: Option<usize>,
+    /// Members of the document that the gateway ignores, each with the reason.
+    pub ignored_members: Vec<String>,
     /// SHA-256 of the document; equal digests mean equal documents.
     pub digest: [u8; 32],
     /// The whole published document, as compact JSON.
@@ -95,6 +97,7 @@ impl Agent {
             rate_limits: rates,
             accepts_batch: batch,
             default_operation,
+            ignored_members: reader.ignored_members,
             digest,
             document: document.to_string().into(),
             source: Arc::default(),

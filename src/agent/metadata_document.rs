@@ -2,7 +2,7 @@
 //! R103).
 
 use super::{
-    AgentId, AgentStatus, Authentication, AuthenticationMethod, DeclaredFormats, Deprecation, Operation,
+    AgentId, AgentStatus, Authentication, AuthenticationMethod, DeclaredFormats, Deprecation, MAX_URI_LEN, Operation,
     operation::is_undeclared_schema,
 };
 use crate::values::{Rate, json};
@@ -20,11 +20,13 @@ const RESERVED_OPERATION_NAMES: &[&str] =
 pub(super) struct DocumentReader<'a> {
     fields: &'a Map<String, Value>,
     pub(super) problems: Vec<String>,
+    /// Members that are ignored, each with the reason: no specification defines what they mean.
+    pub(super) ignored_members: Vec<String>,
 }
 
 impl<'a> DocumentReader<'a> {
     pub(super) fn new(fields: &'a Map<String, Value>) -> Self {
-        Self { fields, problems: Vec::new() }
+        Self { fields, problems: Vec::new(), ignored_members: Vec::new() }
     }
 
     fn add_problem(&mut self, text: impl Into<String>) {
@@ -177,6 +179,9 @@ impl<'a> DocumentReader<'a> {
             let (inputs, outputs) = (reader.parse_schema("inputs"), reader.parse_schema("outputs"));
             let description = reader.parse_string("description", false).unwrap_or_default().into();
             let endpoint = reader.parse_string("endpoint", false).map(Box::from);
+            reader.check_template_length();
+            let ignored_members = reader.ignored_members.into_iter().map(|member| format!("operations[{at}].{member}"));
+            self.ignored_members.extend(ignored_members);
             self.problems.extend(reader.problems.into_iter().map(|problem| format!("operations[{at}].{problem}")));
             let formats = DeclaredFormats::from_members(fields, self.fields);
             let name = name.unwrap_or_default().into();
@@ -202,6 +207,14 @@ impl<'a> DocumentReader<'a> {
             );
         }
         Some(name)
+    }
+
+    /// Ignores a template (R157) that is longer than the name that it stands for may be.
+    fn check_template_length(&mut self) {
+        let template = self.fields.get("uriTemplate").and_then(Value::as_str);
+        if template.is_some_and(|template| template.len() > MAX_URI_LEN) {
+            self.ignored_members.push(format!("uriTemplate: is longer than {MAX_URI_LEN} bytes, and may be ignored"));
+        }
     }
 
     fn parse_schema(&mut self, field: &str) -> Option<Arc<Value>> {

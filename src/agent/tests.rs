@@ -59,6 +59,17 @@ fn r74_a_numeric_version_is_refused_with_the_quoted_form_to_write() {
 }
 
 #[test]
+fn r157_a_template_that_is_longer_than_a_name_may_be_is_ignored_by_name() {
+    let document = |len: usize| {
+        let operations = json!([{"name": "one"}, {"name": "two", "uriTemplate": "x".repeat(len)}]);
+        json!({"id": "a", "name": "A", "endpoint": "https://a.example/", "operations": operations})
+    };
+    let ignored = |len| Agent::from_document(&document(len), [0; 32]).unwrap().ignored_members;
+    assert_eq!(ignored(MAX_URI_LEN), Vec::<String>::new());
+    assert_eq!(ignored(MAX_URI_LEN + 1), ["operations[1].uriTemplate: is longer than 8192 bytes, and may be ignored"]);
+}
+
+#[test]
 fn r15_rate_limits_are_parsed_in_the_common_forms_and_never_ignored() {
     for form in [
         json!("60/min"),

@@ -13,7 +13,7 @@ use super::{
     visible_agent_search::VisibleAgentSearch,
 };
 use crate::{
-    agent::{Agent, Operation, query_expression, undeclared_schema},
+    agent::{Agent, MAX_URI_LEN, Operation, query_expression, undeclared_schema},
     fault::Result,
     resolver::operation_url,
     search::SearchResults,
@@ -258,7 +258,7 @@ fn operation_template(
     operation: &Operation,
     declared: Option<&Value>,
 ) -> Option<String> {
-    let template = declared?.get("uriTemplate")?.as_str()?;
+    let template = declared?.get("uriTemplate")?.as_str().filter(|template| template.len() <= MAX_URI_LEN)?;
     if redactor.exposes_endpoint() {
         return Some(template.to_owned());
     }

@@ -21,6 +21,9 @@ use crate::{
 use http::{HeaderName, HeaderValue};
 use std::{num::NonZeroU32, sync::Arc};
 
+/// Maximum number of warnings about one document.
+const MAX_DOCUMENT_WARNINGS: usize = 20;
+
 /// An agent, compiled for calls.
 #[derive(Debug)]
 pub struct Route {
@@ -176,6 +179,7 @@ impl CompileRoute for AgentRouteCompiler {
     fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
         let mut operations = Vec::with_capacity(agent.operations.len());
+        let mut document_warnings = agent.ignored_members.clone();
         for (index, operation) in agent.operations.iter().enumerate() {
             let path = operation.endpoint.as_deref().map(|address| OperationPath::compile(&agent.endpoint, address));
             let path = path.transpose().unwrap_or_else(|why| {
@@ -199,6 +203,8 @@ impl CompileRoute for AgentRouteCompiler {
             operations.get(index).map(|operation| operation.contract.schemas()).unwrap_or_default()
         });
         problems.extend(findings.refusals);
+        document_warnings.extend(findings.warnings);
+        document_warnings.truncate(MAX_DOCUMENT_WARNINGS);
         let mut settings = self.defaults.clone();
         let (mut rate, mut concurrency, mut adaptive, mut runs_as_task) = (None, None, None, None);
         let mut allows_get = true;
@@ -246,7 +252,7 @@ impl CompileRoute for AgentRouteCompiler {
             response_headers: deprecation_headers(&agent),
             versions: VersionTable::from_agent(&agent),
             endpoint_trust,
-            document_warnings: findings.warnings,
+            document_warnings,
             heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             allows_get,

@@ -139,13 +139,18 @@ pub(super) fn parse_value(body: DocumentBody) -> Result<Value, String> {
     }
 }
 
+/// Maximum length of a version without quotes that the reason shows.
+const MAX_SHOWN_VERSION_LEN: usize = 64;
+
 /// Finds a version without quotes. R74: the drafts' own examples contain `"version": 3.1.4`.
 fn find_unquoted_version(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     text.match_indices("\"version\"").find_map(|(at, name)| {
         let rest = text.get(at + name.len()..)?.trim_start().strip_prefix(':')?.trim_start();
-        let end = rest.find(|c: char| c == ',' || c == '}' || c.is_whitespace()).unwrap_or(rest.len());
-        let version = rest.get(..end).filter(|version| version.len() <= 64)?;
+        // A publisher writes the text: no search goes further than a version is long.
+        let version = rest.get(..rest.ceil_char_boundary(MAX_SHOWN_VERSION_LEN + 1)).unwrap_or(rest);
+        let end = version.find(|c: char| c == ',' || c == '}' || c.is_whitespace()).unwrap_or(version.len());
+        let version = version.get(..end).filter(|version| version.len() <= MAX_SHOWN_VERSION_LEN)?;
         let number = version.starts_with(|c: char| c.is_ascii_digit()) && version.matches('.').count() > 1;
         number.then_some(version)
     })

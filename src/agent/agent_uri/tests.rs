@@ -165,6 +165,19 @@ fn r157_the_expression_for_the_query_is_the_last_and_only_one_of_a_template() {
 }
 
 #[test]
+fn r157_the_search_for_an_expression_takes_linear_time() {
+    for hostile in ["{", "{a,", "{}", "{a b}", "}", "{?a,{"] {
+        let text = hostile.repeat(1_000_000) + "}";
+        let began = std::time::Instant::now();
+        uri_template::find_expression(&text);
+        // A quadratic search takes minutes.
+        assert!(began.elapsed().as_secs() < 5, "{hostile}: {:?}", began.elapsed());
+    }
+    assert_eq!(uri_template::find_expression("{{a}"), Some(1));
+    assert_eq!(uri_template::find_expression("{}{a b}x{a}"), Some(8));
+}
+
+#[test]
 fn r158_a_transport_in_brackets_is_refused() {
     for text in ["agent:[+https]://a.example/x", "agent:[+]://a.example", "agent[+https]://a.example/x"] {
         let why = AgentUri::parse(text).expect_err(text);

@@ -355,6 +355,23 @@ async fn r157_a_template_of_a_document_is_shown_with_the_gateways_address() {
 }
 
 #[tokio::test]
+async fn r157_a_template_that_is_longer_than_a_name_may_be_is_not_shown_and_costs_no_time() {
+    let mut document = translator();
+    document["operations"][0]["uriTemplate"] = json!("{".repeat(900_000) + "}");
+    document["operations"][1]["uriTemplate"] = json!(format!("{}{{?text}}", "x".repeat(8_192)));
+    let mut fixture = test_directory(&[document]);
+    for exposure in [EndpointExposure::Gateway, EndpointExposure::Direct] {
+        fixture.directory.config.advertised_endpoints = exposure;
+        let began = std::time::Instant::now();
+        let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        for capability in descriptor["capabilities"].as_array().unwrap() {
+            assert!(capability.get("uriTemplate").is_none());
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_operation_with_an_address_of_its_own_is_shown_at_the_gateways() {
     let mut document = translator();
     let endpoint = document["endpoint"].as_str().unwrap().to_owned();

@@ -261,6 +261,10 @@ fn validate_structure(document: &Value, budget: impl FnOnce(&AgentId) -> Publish
         }
     };
     if let Some(agent) = &agent {
+        // The schema may have refused the same member.
+        let ignored = agent.ignored_members.iter().map(|member| violation_from_problem(member));
+        let ignored = ignored.filter(|ignored| !violations.iter().any(|other| is_same_location(other, ignored)));
+        violations.extend(ignored.collect::<Vec<_>>());
         violations.extend(check_operation_schemas(agent, &budget(&agent.id)));
     }
     match agent {

@@ -4,6 +4,17 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
+fn r127_the_search_for_a_version_without_quotes_takes_linear_time() {
+    let fixture = TestCatalogue::new();
+    let bad = format!(r#"{{"id": "bad", {}}}"#, r#""version":"#.repeat(100_000));
+    let began = std::time::Instant::now();
+    fixture.put("a.json", format!("[{bad}, {}]", agent("a"))).unwrap();
+    // A quadratic search takes minutes.
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert_eq!((fixture.ids(), fixture.rejections().len()), (vec!["a".to_owned()], 1));
+}
+
+#[test]
 fn one_invalid_document_is_reported_and_the_others_stay() {
     for (bad, reason) in [
         (

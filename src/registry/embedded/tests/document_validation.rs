@@ -103,6 +103,15 @@ async fn r74_a_numeric_version_is_rejected_with_a_hint() {
 }
 
 #[tokio::test]
+async fn r157_a_template_that_is_longer_than_a_name_may_be_is_refused_to_publishers() {
+    let fixture = open_registry().await;
+    let operations = json!([{"name": "one", "uriTemplate": "{".repeat(8_193)}]);
+    let reasons = fixture.rejection_reasons(document_with("operations", operations)).await;
+    assert_eq!(reasons.len(), 1, "{reasons:?}");
+    assert!(reasons[0].starts_with("/operations/0/uriTemplate: "), "{reasons:?}");
+}
+
+#[tokio::test]
 async fn r13_r18_invalid_operation_schemas_are_rejected_with_their_pointer() {
     let fixture = open_registry().await;
     let remote = json!({"$ref": "https://example.com/schema.json"});
