@@ -7,7 +7,7 @@ use super::{
 use crate::{
     agent::{
         Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, DeclaredFormats, DeclaredMembers,
-        EndpointOrigin,
+        EndpointOrigin, media_types,
     },
     auth::{Authorizer, GrantSet},
     contract::{self, AgentHeavyChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
@@ -72,10 +72,12 @@ pub(super) struct CompiledOperation {
 }
 
 impl CompiledOperation {
-    /// Returns whether callers can know the format of the output: it has a schema, and so is JSON, or its formats are
-    /// declared.
+    /// Returns whether callers can know the media types of the output: it has a schema, and so is JSON, or its media
+    /// types are declared. A format that is a word, such as `text`, may be any of several.
     pub(super) fn declares_output(&self) -> bool {
-        self.contract.output.is_some() || !self.formats.outputs.is_empty()
+        let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
+        (self.contract.output.is_some() || media_types(&self.formats.outputs).next().is_some())
+            && !self.formats.outputs.iter().any(|format| is_ambiguous(format))
     }
 
     /// Returns whether a reply with this media type is in a declared format that is not JSON, to which the output schema

@@ -215,7 +215,16 @@ async fn r75_a_call_reaches_an_agent_that_declares_the_accepted_format_and_406_l
     };
     let mut without_schema = agent.document("without-schema");
     without_schema["outputFormats"] = json!(["text/csv"]);
+    let in_words = |id: &str, formats: Value| {
+        let mut document = agent.document(id);
+        document["outputFormats"] = formats;
+        document
+    };
     let gate = gateway()
+        .document(in_words("word", json!(["text"])))
+        .document(in_words("words", json!(["text", "application/yaml"])))
+        .document(in_words("json", json!(["json"])))
+        .document(declaring("word-and-schema", json!({"outputFormats": "text"})))
         .section("contract: {output: enforce}\n")
         .document(declaring("formats", json!({"outputFormats": ["application/xml"]})))
         .document(declaring("types", json!({"contentTypes": {"outputFormat": ["application/xml"]}})))
@@ -231,6 +240,11 @@ async fn r75_a_call_reaches_an_agent_that_declares_the_accepted_format_and_406_l
         assert_eq!((answer.status, &*answer.text()), (200, "<a/>"), "{id}");
         assert_eq!(call(id, "application/json").await.expect_ok(), json!({"a": 1}), "{id}");
     }
+    // The agent knows what its words mean.
+    for id in ["word", "word-and-schema", "words"] {
+        assert_eq!(call(id, "application/xml").await.status, 200, "{id}");
+    }
+    assert_eq!(call("json", "text/csv").await.status, 200, "the word `json` alone declares no media type");
     let calls_so_far = agent.call_count();
     for (id, accept, offered) in [
         ("formats", "text/csv", "this agent answers application/xml, application/json"),
