@@ -71,6 +71,14 @@ impl<'a> FailoverCall<'a> {
         let is_repeatable = request.method.is_idempotent() || headers.contains_key("idempotency-key");
         let (mut body, mut last_fault, mut min_wait) = (Some(request.body), None, None::<Duration>);
         for endpoint in self.upstream.order_endpoints(self.session, tag) {
+            let path = match &request.path {
+                None => None,
+                Some(path) => match endpoint.path_of_call(&self.upstream.0.primary, path) {
+                    Some(path) => Some(path),
+                    // The operation or version has no path at this endpoint.
+                    None => continue,
+                },
+            };
             if let Err(wait) = endpoint.breaker.admit_call(breaker_policy) {
                 min_wait = Some(min_wait.map_or(wait, |min_wait| min_wait.min(wait)));
                 continue;
@@ -78,7 +86,7 @@ impl<'a> FailoverCall<'a> {
             let Some(attempt_body) = body.take() else { break };
             body = attempt_body.try_clone();
             let in_flight = InFlightGuard::new(&endpoint.breaker);
-            let (method, path) = (request.method.clone(), request.path.clone());
+            let method = request.method.clone();
             let attempt = UpstreamCall { method, path, headers, body: attempt_body, ..request };
             let fault = match self.call_endpoint(endpoint, attempt).await {
                 Ok(mut reply) => {

@@ -7,7 +7,8 @@ use super::{
     transport_kind::TransportBuilder,
     upstream_set::{UpstreamEndpoint, UpstreamSet},
 };
-use crate::agent::{Agent, AgentEndpoint, EndpointAccess};
+use crate::agent::{AddressSyntax, Agent, AgentEndpoint, EndpointAccess};
+use http::uri::PathAndQuery;
 use std::collections::BTreeSet;
 
 /// The maximum number of additional endpoints of an agent.
@@ -59,7 +60,22 @@ impl UpstreamCompiler<'_> {
             breaker: self.breakers.get_or_create(&agent.id, &address),
             is_local: agent.endpoint.scheme().access() == EndpointAccess::ThisMachine,
             address,
+            path: http_path(&agent.endpoint),
         })
+    }
+}
+
+/// Returns the HTTP path of an endpoint; that of a name is known when it is resolved.
+fn http_path(endpoint: &AgentEndpoint) -> Option<PathAndQuery> {
+    match endpoint {
+        AgentEndpoint::Url(url) => match url.scheme().syntax() {
+            AddressSyntax::HttpUrl | AddressSyntax::WebSocketUrl => {
+                Some(url.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")))
+            }
+            _ => None,
+        },
+        AgentEndpoint::Unix { path, .. } => path.parse().ok(),
+        AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => None,
     }
 }
 

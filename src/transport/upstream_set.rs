@@ -9,6 +9,7 @@ use super::{
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
 };
 use crate::{agent::AgentId, fault::Fault, telemetry::AgentMetrics};
+use http::uri::PathAndQuery;
 use std::{
     cmp::Reverse,
     num::NonZeroU32,
@@ -40,6 +41,8 @@ pub(super) struct UpstreamEndpoint {
     pub(super) breaker: Arc<CircuitBreaker>,
     /// The endpoint's URL, as text.
     pub(super) address: Box<str>,
+    /// The HTTP path, where calls have one and it is known before a call.
+    pub(super) path: Option<PathAndQuery>,
     /// Whether the endpoint is a socket on this machine.
     pub(super) is_local: bool,
 }
@@ -47,6 +50,27 @@ pub(super) struct UpstreamEndpoint {
 impl UpstreamEndpoint {
     pub(super) fn affinity_hash(&self) -> u64 {
         stable_hash(&[self.address.as_bytes()])
+    }
+
+    /// Returns the path at this endpoint of a call that has the path `call_path` at the endpoint `primary`: the same
+    /// where both have one path, else the part below `primary`, joined to this endpoint's path. `None` if this endpoint
+    /// has no such path.
+    pub(super) fn path_of_call(&self, primary: &Self, call_path: &PathAndQuery) -> Option<PathAndQuery> {
+        if std::ptr::eq(self, primary) {
+            return Some(call_path.clone());
+        }
+        let (own, primary) = (self.path.as_ref()?, primary.path.as_ref()?);
+        if own.path() == primary.path() {
+            return Some(call_path.clone());
+        }
+        let rest = call_path.path().strip_prefix(primary.path().trim_end_matches('/'))?;
+        let query = call_path.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let joined = match rest {
+            "" => format!("{}{query}", own.path()),
+            rest if rest.starts_with('/') => format!("{}{rest}{query}", own.path().trim_end_matches('/')),
+            _ => return None,
+        };
+        joined.parse().ok()
     }
 }
 

@@ -206,3 +206,43 @@ async fn r65_an_operation_with_an_address_of_its_own_is_called_there() {
     assert_eq!(rejected.matches("operations[0].endpoint: must be a path").count(), 2, "{rejected}");
     send(gate.post("/agents/elsewhere/x").json(&json!({}))).await.expect_fault(404, "NotFound");
 }
+
+#[tokio::test]
+async fn r76_operations_and_versions_are_below_the_path_of_each_endpoint_and_go_to_no_other_path() {
+    let answering = |name: &'static str| {
+        Agent::scripted(move |request| {
+            let target = request.head.split(' ').nth(1).unwrap_or_default().to_owned();
+            json_response(&json!({ "target": format!("{name} {target}") }))
+        })
+    };
+    let (first, second, copy) = (answering("first").await, answering("second").await, answering("copy").await);
+    let mut document = first.document("twin");
+    document["endpoint"] = json!(format!("http://{}/primary/base", first.address));
+    document["version"] = json!("2.0.0");
+    document["supportedVersions"] = json!({"1.0.0": "/old", "1.1.0": "/primary/base/v1?api=old"});
+    document["operations"] =
+        json!([{"name": "go", "endpoint": "/primary/base/go"}, {"name": "beside", "endpoint": "/beside"}]);
+    let endpoints =
+        [format!("http://{}/second/{{id}}/invoke", second.address), format!("http://{}/primary/base", copy.address)];
+    let gate = gateway().document(document).section(&twin_rule(&endpoints, "")).start().await;
+    for (path, expected) in [
+        ("/agents/twin/go", &["copy /primary/base/go", "first /primary/base/go", "second /second/twin/invoke/go"][..]),
+        ("/agents/twin/beside", &["copy /beside", "first /beside"]),
+        (
+            "/agents/twin@1.1.0/go",
+            &[
+                "copy /primary/base/v1/go?api=old",
+                "first /primary/base/v1/go?api=old",
+                "second /second/twin/invoke/v1/go?api=old",
+            ],
+        ),
+        ("/agents/twin@1.0.0/go", &["copy /old/go", "first /old/go"]),
+    ] {
+        let mut targets = BTreeSet::new();
+        for _ in 0..9 {
+            let answer = send(gate.post(path).json(&json!({}))).await.expect_ok();
+            targets.insert(answer["target"].as_str().unwrap().to_owned());
+        }
+        assert_eq!(targets.into_iter().collect::<Vec<_>>(), expected, "{path}");
+    }
+}
