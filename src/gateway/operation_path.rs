@@ -46,7 +46,8 @@ pub(super) fn upstream_path(
         (Some(version_path), Some(operation)) => {
             // A path beside the endpoint's is that of the agent's own version only.
             let rest = operation.below_endpoint.as_deref();
-            let joined = rest.map(|rest| format!("{}/{rest}", version_path.path().trim_end_matches('/')));
+            let query = version_path.query().map(|query| format!("?{query}")).unwrap_or_default();
+            let joined = rest.map(|rest| format!("{}/{rest}{query}", version_path.path().trim_end_matches('/')));
             Some(joined.and_then(|joined| joined.parse().ok()).unwrap_or_else(|| version_path.clone()))
         }
     }
@@ -102,6 +103,7 @@ mod tests {
     fn r67_an_operation_of_another_version_is_below_the_path_of_the_version() {
         let below = compile("https://a.example/base", "https://a.example/base/echo").unwrap();
         assert_eq!(upstream_path(Some(&version("/v3/")), Some(&below)).unwrap(), "/v3/echo");
+        assert_eq!(upstream_path(Some(&version("/v1?api=old")), Some(&below)).unwrap(), "/v1/echo?api=old");
         let beside = compile("https://a.example/base", "/other/echo").unwrap();
         assert_eq!(upstream_path(Some(&version("/v3/")), Some(&beside)).unwrap(), "/v3/");
         assert_eq!(upstream_path(Some(&version("/v3/")), None).unwrap(), "/v3/");

@@ -168,7 +168,7 @@ async fn r65_an_operation_with_an_address_of_its_own_is_called_there() {
     let mut document = agent.document("a");
     document["endpoint"] = json!(format!("http://{}/base", agent.address));
     document["version"] = json!("2.0.0");
-    document["supportedVersions"] = json!({"1.0.0": "/v1"});
+    document["supportedVersions"] = json!({"1.0.0": "/v1", "1.1.0": "/v1?api=old"});
     document["operations"] = json!([
         {"name": "below", "endpoint": format!("http://{}/base/below", agent.address)},
         {"name": "beside", "endpoint": "/beside?fixed=1"}, {"name": "plain"}
@@ -192,6 +192,9 @@ async fn r65_an_operation_with_an_address_of_its_own_is_called_there() {
         ("/agents/a/plain", "/base"),
         ("/agents/a@1.0.0/below", "/v1/below"),
         ("/agents/a@1.0.0/plain", "/v1"),
+        ("/agents/a@1.1.0/below", "/v1/below?api=old"),
+        ("/agents/a@1.1.0/below?more=2", "/v1/below?api=old&more=2"),
+        ("/agents/a@1.1.0/plain", "/v1?api=old"),
         ("/agents/a@2.0.0/below", "/base/below"),
     ] {
         assert_eq!(send(gate.post(path).json(&json!({}))).await.expect_ok()["target"], target, "{path}");
