@@ -178,7 +178,7 @@ impl<'a> DocumentReader<'a> {
             }
             let (inputs, outputs) = (reader.parse_schema("inputs"), reader.parse_schema("outputs"));
             let description = reader.parse_string("description", false).unwrap_or_default().into();
-            let endpoint = reader.parse_string("endpoint", false).map(Box::from);
+            let endpoint = reader.parse_operation_endpoint();
             reader.check_template_length();
             let ignored_members = reader.ignored_members.into_iter().map(|member| format!("operations[{at}].{member}"));
             self.ignored_members.extend(ignored_members);
@@ -207,6 +207,19 @@ impl<'a> DocumentReader<'a> {
             );
         }
         Some(name)
+    }
+
+    /// Parses the address of an operation, which no specification defines: one that is not a string is ignored.
+    fn parse_operation_endpoint(&mut self) -> Option<Box<str>> {
+        match self.fields.get("endpoint") {
+            Some(Value::String(endpoint)) => return Some(endpoint.as_str().into()),
+            None | Some(Value::Null) => {}
+            Some(other) => {
+                let why = format!("endpoint: must be a string, not {}, and is ignored", json::type_name(other));
+                self.ignored_members.push(why);
+            }
+        }
+        None
     }
 
     /// Ignores a template (R157) that is longer than the name that it stands for may be.

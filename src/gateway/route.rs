@@ -63,6 +63,8 @@ pub(super) struct CompiledOperation {
     pub(super) contract: OperationContract,
     /// The operation's own path, if it has one.
     pub(super) path: Option<OperationPath>,
+    /// Whether the document says that the operation is at another server than the agent. It is not called.
+    is_at_other_server: bool,
     /// Whether the input schema declares a member `operation`, which is then data.
     pub(super) declares_operation: bool,
     /// Members of the output that would otherwise report a failure, and are data.
@@ -184,8 +186,14 @@ impl CompileRoute for AgentRouteCompiler {
         let mut document_warnings = agent.ignored_members.clone();
         for (index, operation) in agent.operations.iter().enumerate() {
             let path = operation.endpoint.as_deref().map(|address| OperationPath::compile(&agent.endpoint, address));
-            let path = path.transpose().unwrap_or_else(|why| {
-                problems.push(format!("operations[{index}].{why}"));
+            let path = path.transpose().map_err(|why| format!("operations[{index}].{why}"));
+            let is_at_other_server = path.is_err();
+            let path = path.unwrap_or_else(|why| {
+                // Publishers are told at once. A source may have the member for a purpose of its own.
+                match agent.source.publisher() {
+                    Some(_) => problems.push(why),
+                    None => document_warnings.push(format!("{why}; the operation cannot be called")),
+                }
                 None
             });
             match OperationContract::compile(operation, &self.contract, budget) {
@@ -194,6 +202,7 @@ impl CompileRoute for AgentRouteCompiler {
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
                     contract,
                     path,
+                    is_at_other_server,
                     declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
                     declared_members: operation.declared_members(),
                     formats: operation.formats.clone(),
@@ -342,14 +351,28 @@ impl Route {
         }
     }
 
-    /// Returns the index of the operation called `name`.
+    /// Returns the index of the operation called `name`, if it can be called.
     pub(super) fn operation_index(&self, name: &str) -> Option<usize> {
-        self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name)
+        let index = self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name);
+        index.filter(|index| self.ensure_callable(*index).is_ok())
+    }
+
+    /// Checks that the operation at `index` is at the agent's server.
+    ///
+    /// # Errors
+    /// The document says that the operation is elsewhere.
+    pub(super) fn ensure_callable(&self, index: usize) -> Result<(), Fault> {
+        if self.operations.get(index).is_some_and(|operation| operation.is_at_other_server) {
+            let message = "The operation is at another server than the agent, and cannot be called";
+            return Err(Fault::new(FaultCode::CapabilityNotFound, message));
+        }
+        Ok(())
     }
 
     /// Returns the names of the operations, for a caller that may call the agent.
     pub(super) fn operation_names(&self) -> String {
-        let names: Vec<&str> = self.operations.iter().map(|operation| &*operation.name).take(20).collect();
+        let callable = self.operations.iter().filter(|operation| !operation.is_at_other_server);
+        let names: Vec<&str> = callable.map(|operation| &*operation.name).take(20).collect();
         names.join(", ")
     }
 }

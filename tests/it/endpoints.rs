@@ -173,17 +173,7 @@ async fn r65_an_operation_with_an_address_of_its_own_is_called_there() {
         {"name": "below", "endpoint": format!("http://{}/base/below", agent.address)},
         {"name": "beside", "endpoint": "/beside?fixed=1"}, {"name": "plain"}
     ]);
-    let with_endpoint = |id: &str, endpoint: &str| {
-        let mut other = agent.document(id);
-        other["operations"] = json!([{"name": "x", "endpoint": endpoint}]);
-        other
-    };
-    let gate = gateway()
-        .document(document)
-        .document(with_endpoint("elsewhere", "https://elsewhere.example/x"))
-        .document(with_endpoint("script", "javascript:alert(1)"))
-        .start()
-        .await;
+    let gate = gateway().document(document).start().await;
     for (path, target) in [
         ("/agents/a/below", "/base/below"),
         ("/agents/a/invoke/beside", "/beside?fixed=1"),
@@ -204,10 +194,46 @@ async fn r65_an_operation_with_an_address_of_its_own_is_called_there() {
     assert_eq!(by_body["target"], "/base/below");
     let steps = json!({"steps": [{"agent": "a", "operation": "beside"}], "input": {}});
     assert_eq!(send(gate.post("/pipelines/invoke").json(&steps)).await.expect_ok()["target"], "/beside?fixed=1");
-    // An operation at another server makes the document unusable.
-    let rejected = gate.admin_page("/agents").await.json()["rejected"].to_string();
-    assert_eq!(rejected.matches("operations[0].endpoint: must be a path").count(), 2, "{rejected}");
-    send(gate.post("/agents/elsewhere/x").json(&json!({}))).await.expect_fault(404, "NotFound");
+}
+
+#[tokio::test]
+async fn r65_an_operation_at_another_server_is_reported_and_not_called_and_its_agent_stays() {
+    let agent = Agent::echo().await;
+    let with_endpoints = |id: &str, endpoints: &[(&str, Value)]| {
+        let mut document = agent.document(id);
+        let operation = |(name, endpoint): &(&str, Value)| json!({"name": name, "endpoint": endpoint});
+        document["operations"] = endpoints.iter().map(operation).collect();
+        document
+    };
+    let elsewhere = json!("https://elsewhere.example/x");
+    let gate = gateway()
+        .document(with_endpoints("two", &[("there", elsewhere.clone()), ("here", json!(7))]))
+        .document(with_endpoints("one", &[("there", elsewhere)]))
+        .document(with_endpoints("script", &[("there", json!("javascript:alert(1)")), ("here", json!({"a": 1}))]))
+        .start()
+        .await;
+    for id in ["two", "script"] {
+        assert_eq!(send(gate.post(&format!("/agents/{id}/here")).json(&json!({}))).await.status, 200, "{id}");
+    }
+    let calls = agent.call_count();
+    for (path, body) in [
+        ("/agents/two/there", json!({})),
+        ("/agents/two/invoke", json!({"operation": "there"})),
+        ("/agents/one/invoke", json!({})),
+        ("/agents/one/there", json!({})),
+        ("/agents/script/there", json!({})),
+    ] {
+        let error = send(gate.post(path).json(&body)).await.expect_fault(404, "CapabilityNotFound");
+        assert!(error["message"].as_str().unwrap().contains("is at another server than the agent"), "{path}: {error}");
+    }
+    assert_eq!(agent.call_count(), calls);
+    let findings = gate.admin_page("/sources").await.json()["sources"][0]["document_findings"].to_string();
+    for finding in [
+        "two: operations[1].endpoint: must be a string, not a number, and is ignored",
+        "operations[0].endpoint: must be a path, or a URL at the server of the agent's endpoint; the operation cannot",
+    ] {
+        assert!(findings.contains(finding), "{finding}: {findings}");
+    }
 }
 
 #[tokio::test]

@@ -54,6 +54,10 @@ pub(in crate::gateway) fn named_operation(
 }
 
 fn unknown_operation(route: &Route, name: &str) -> Fault {
+    let named = route.agent.operation(name);
+    if let Some(Err(fault)) = named.map(|(index, _)| route.ensure_callable(index)) {
+        return fault;
+    }
     let name: String = name.chars().take(60).collect();
     match route.operation_names() {
         names if names.is_empty() => {
@@ -263,16 +267,22 @@ impl InputReader<'_> {
             }
             (Some(index), None) => Ok(index),
             (None, Some(name)) => self.route.operation_index(name).ok_or_else(|| unknown_operation(self.route, name)),
-            (None, None) => self.route.agent.default_operation.ok_or_else(|| {
-                Fault::new(
-                    FaultCode::InvalidInput,
-                    format!(
-                        "The agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
-                        self.route.operation_names()
-                    ),
-                )
-            }),
+            (None, None) => self.default_operation(),
         }
+    }
+
+    /// Returns the operation of a call that names none.
+    fn default_operation(&self) -> Result<usize> {
+        let index = self.route.agent.default_operation.ok_or_else(|| {
+            Fault::new(
+                FaultCode::InvalidInput,
+                format!(
+                    "The agent has several operations: name one in the path, in X-Operation or in the body's 'operation' ({})",
+                    self.route.operation_names()
+                ),
+            )
+        })?;
+        self.route.ensure_callable(index).map(|()| index)
     }
 
     /// Validates an input, a body of this length.

@@ -16,6 +16,7 @@ use crate::{
     contract::{CompiledSchema, DocumentBudget, OperationSchemas},
     fault::{Fault, FaultCode, Result, Violation},
     net::{AddressPolicy, ResolveError, resolve_host},
+    resolver::operation_url,
     values::{
         is_loopback_host,
         json::{is_deeper_than, push_pointer_segment, truncate},
@@ -265,6 +266,7 @@ fn validate_structure(document: &Value, budget: impl FnOnce(&AgentId) -> Publish
         let ignored = agent.ignored_members.iter().map(|member| violation_from_problem(member));
         let ignored = ignored.filter(|ignored| !violations.iter().any(|other| is_same_location(other, ignored)));
         violations.extend(ignored.collect::<Vec<_>>());
+        violations.extend(check_operation_endpoints(agent));
         violations.extend(check_operation_schemas(agent, &budget(&agent.id)));
     }
     match agent {
@@ -300,6 +302,17 @@ fn violation_from_problem(problem: &str) -> Violation {
         push_pointer_segment(&mut pointer, step.trim_end_matches(']'));
     }
     violation(&pointer, why)
+}
+
+/// Returns a violation for each operation at another server than its agent.
+fn check_operation_endpoints(agent: &Agent) -> impl Iterator<Item = Violation> {
+    let is_elsewhere = |reference: &str| operation_url(&agent.endpoint, reference).is_none();
+    let operations = agent.operations.iter().enumerate();
+    let elsewhere = operations.filter(move |(_, operation)| operation.endpoint.as_deref().is_some_and(is_elsewhere));
+    elsewhere.map(|(index, _)| {
+        let message = "must be a path, or a URL at the server of the agent's endpoint";
+        violation(&format!("/operations/{index}/endpoint"), message)
+    })
 }
 
 /// Returns why the operations' schemas cannot be used, and why the document may not be published with them.

@@ -112,6 +112,17 @@ async fn r157_a_template_that_is_longer_than_a_name_may_be_is_refused_to_publish
 }
 
 #[tokio::test]
+async fn r65_an_operation_at_another_server_is_refused_to_publishers() {
+    let fixture = open_registry().await;
+    for endpoint in [json!("https://elsewhere.example/x"), json!("javascript:alert(1)"), json!(7), json!({})] {
+        let operations = json!([{"name": "one", "endpoint": endpoint}]);
+        let reasons = fixture.rejection_reasons(document_with("operations", operations)).await;
+        assert_eq!(reasons.len(), 1, "{endpoint}: {reasons:?}");
+        assert!(reasons[0].starts_with("/operations/0/endpoint: "), "{endpoint}: {reasons:?}");
+    }
+}
+
+#[tokio::test]
 async fn r13_r18_invalid_operation_schemas_are_rejected_with_their_pointer() {
     let fixture = open_registry().await;
     let remote = json!({"$ref": "https://example.com/schema.json"});
