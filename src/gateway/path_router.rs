@@ -1,7 +1,7 @@
 //! The path router: the kind of a request, by its method and path alone (R11, R30). It looks up no agent.
 
 use crate::{
-    agent::AgentId,
+    agent::{Agent, AgentId},
     directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS},
     fault::{Fault, FaultCode, Result},
 };
@@ -61,6 +61,15 @@ pub(super) struct CallTarget<'a> {
     pub(super) version: Option<&'a str>,
     /// The operation; `None` leaves the choice to the headers and the input.
     pub(super) operation: Option<&'a str>,
+    /// Whether `operation` stands for the agent itself where the agent has no operation of this name.
+    pub(super) may_be_agent: bool,
+}
+
+impl<'a> CallTarget<'a> {
+    /// Returns the operation that the path names, now that the agent is known.
+    pub(super) fn operation_of(&self, agent: &Agent) -> Option<&'a str> {
+        self.operation.filter(|name| !self.may_be_agent || agent.operation(name).is_some())
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,11 +85,8 @@ enum PathEntry {
 /// The segment after the id in the paths to which clients append the path of a name.
 const DESCRIPTOR_SEGMENT: &str = "agent.json";
 
-/// Returns whether the last segment of a name's path names no operation: `agent://host/{id}` and
-/// `agent://host/{id}/invoke`.
-fn is_agent_itself(segment: &str, id: &str) -> bool {
-    segment == id || segment == "invoke"
-}
+/// The last segment of a name's path that is no operation: `agent://host/{id}/invoke`. No operation has this name.
+const INVOKE_SEGMENT: &str = "invoke";
 
 static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     let mut router = Router::new();
@@ -126,14 +132,16 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         return Err(path_not_found());
     }
     let is_name_path = || path.split('/').nth(3) == Some(DESCRIPTOR_SEGMENT);
-    let operation = operation.filter(|operation| !(is_agent_itself(operation, id) && is_name_path()));
+    let operation = operation.filter(|operation| *operation != INVOKE_SEGMENT || !is_name_path());
+    // `agent://host/{id}` is the agent, unless it has an operation of its own name.
+    let may_be_agent = operation == Some(id) && matched.params.get("name").is_none() && is_name_path();
     match matched.value {
         PathEntry::Invoke => Ok(RequestKind::Invoke(InvokeTarget {
-            call: CallTarget { agent: id, version, operation },
+            call: CallTarget { agent: id, version, operation, may_be_agent },
             from_query: input_comes_from_query(method)?,
         })),
         PathEntry::Message if *method == Method::POST => {
-            let call = CallTarget { agent: id, version, operation };
+            let call = CallTarget { agent: id, version, operation, may_be_agent };
             Ok(RequestKind::Invoke(InvokeTarget { call, from_query: false }))
         }
         PathEntry::Message => {
@@ -219,14 +227,17 @@ mod tests {
             ("/agents/a/op", Some("op")),
             ("/agents/a/agent.json/op", Some("op")),
             ("/agents/a/agent.json/a/op", Some("op")),
-            ("/agents/a/agent.json/a/a", None),
-            ("/agents/a/agent.json/a", None),
-            ("/agents/a/agent.json/a/", None),
+            ("/agents/a/agent.json/a/a", Some("a")),
+            ("/agents/a/agent.json/a", Some("a")),
+            ("/agents/a/agent.json/a/", Some("a")),
+            ("/agents/a/a", Some("a")),
+            ("/agents/a/agent.json/invoke", None),
             ("/agents/a/agent.json/a/invoke", None),
             ("/agents/a@1.x/agent.json/a/op", Some("op")),
         ] {
             let version = path.contains('@').then_some("1.x");
-            let call = CallTarget { agent: "a", version, operation };
+            let may_be_agent = path.starts_with("/agents/a/agent.json/a") && path.matches('a').count() == 5;
+            let call = CallTarget { agent: "a", version, operation, may_be_agent };
             let invoke = InvokeTarget { call, from_query: false };
             assert_eq!(match_request(&Method::POST, path).unwrap(), RequestKind::Invoke(invoke), "{path}");
         }
@@ -237,8 +248,10 @@ mod tests {
         for (path, streams) in MESSAGE_PATHS {
             for (id, version) in [("a", None), ("a@1.x", Some("1.x"))] {
                 let path = path.replace("{id}", id);
-                let invoke =
-                    InvokeTarget { call: CallTarget { agent: "a", version, operation: None }, from_query: false };
+                let invoke = InvokeTarget {
+                    call: CallTarget { agent: "a", version, operation: None, may_be_agent: false },
+                    from_query: false,
+                };
                 assert_eq!(match_request(&Method::POST, &path).unwrap(), RequestKind::Invoke(invoke), "{path}");
                 assert_eq!(requests_event_stream(&path), *streams, "{path}");
                 let fault = match_request(&Method::GET, &path).unwrap_err();

@@ -121,7 +121,7 @@ impl SubrequestSender<'_> {
         let request = AdmissionRequest {
             source: CallSource::Subrequest,
             caller: context,
-            target: CallTarget { agent, version, operation },
+            target: CallTarget { agent, version, operation, may_be_agent: false },
             query: None,
             calls: NonZeroU32::MIN,
         };

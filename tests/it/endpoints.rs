@@ -275,3 +275,27 @@ async fn r76_operations_and_versions_are_below_the_path_of_each_endpoint_and_go_
         assert_eq!(targets.into_iter().collect::<Vec<_>>(), expected, "{path}");
     }
 }
+
+#[tokio::test]
+async fn r47_an_operation_with_the_name_of_its_agent_is_called_by_the_paths_of_its_name() {
+    let agent = Agent::scripted(|request| {
+        json_response(&json!({ "operation": request.header("x-operation").unwrap_or_default() }))
+    })
+    .await;
+    let mut document = agent.document("echo");
+    document["operations"] = json!([{"name": "delete-all"}, {"name": "echo"}]);
+    let gate = gateway().document(document).agent("plain", &agent).start().await;
+    for (path, operation) in [
+        ("/agents/echo/agent.json/echo/echo", "echo"),
+        ("/agents/echo/agent.json/echo", "echo"),
+        ("/agents/echo/agent.json/echo/delete-all", "delete-all"),
+        ("/agents/plain/agent.json/plain", ""),
+        ("/agents/plain/agent.json/plain/invoke", ""),
+    ] {
+        assert_eq!(send(gate.post(path).json(&json!({}))).await.expect_ok()["operation"], operation, "{path}");
+    }
+    for path in ["/agents/plain/agent.json/plain/plain", "/agents/plain/plain"] {
+        send(gate.post(path).json(&json!({}))).await.expect_fault(404, "CapabilityNotFound");
+    }
+    send(gate.post("/agents/echo/agent.json/echo/invoke").json(&json!({}))).await.expect_fault(400, "InvalidInput");
+}

@@ -176,7 +176,7 @@ impl AdmissionPipeline<'_> {
         let session_hash = session_hash(headers, request.query, &caller)?;
         let delegation_chain = self.extend_delegation_chain(record, request, &route, &caller)?;
         let idempotency_key = self.idempotency_key(request)?;
-        let named_operation = named_operation(&route, target.operation, headers)?;
+        let named_operation = named_operation(&route, target.operation_of(&route.agent), headers)?;
         // Schemas are only read if there is a query.
         let declares_version = request.query.is_some() && declares_version_input(&route.agent, named_operation);
         let requested = RequestedVersion::from_request(target.version, request.query, headers, declares_version)?;

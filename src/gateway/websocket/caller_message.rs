@@ -119,7 +119,7 @@ pub(super) fn parse(
         // A method of the agent itself may begin with `agents/`, such as `agents/tasks/create`.
         if is_own || method.ends_with("/invoke") || is_discoverable(target.agent) {
             return CallerMessage {
-                operation: target.operation.filter(|_| is_own).map(str::to_owned),
+                operation: target.operation_of(&route.agent).filter(|_| is_own).map(str::to_owned),
                 input: if is_own { Ok(unwrapped_input()) } else { Err(other_agent_fault()) },
                 format: id.map_or(ResponseFormat::Notification, ResponseFormat::JsonRpcChunks),
             };

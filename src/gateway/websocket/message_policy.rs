@@ -111,7 +111,12 @@ impl MessagePolicy<'_> {
         let request = AdmissionRequest {
             source: CallSource::RelayedMessage,
             caller: session.caller_context(),
-            target: CallTarget { agent: &session.agent, version: None, operation: session.operation.as_deref() },
+            target: CallTarget {
+                agent: &session.agent,
+                version: None,
+                operation: session.operation.as_deref(),
+                may_be_agent: false,
+            },
             query: None,
             calls: text.map_or(NonZeroU32::MIN, |text| count_calls(text, self.rules.framing)),
         };

@@ -33,19 +33,25 @@ pub(in crate::gateway) struct WebSocketTarget {
     agent: String,
     version: Option<String>,
     operation: Option<String>,
+    may_be_agent: bool,
 }
 
 impl From<CallTarget<'_>> for WebSocketTarget {
     fn from(invoke: CallTarget<'_>) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Self { agent: invoke.agent.to_owned(), version: owned(invoke.version), operation: owned(invoke.operation) }
+        Self {
+            agent: invoke.agent.to_owned(),
+            version: owned(invoke.version),
+            operation: owned(invoke.operation),
+            may_be_agent: invoke.may_be_agent,
+        }
     }
 }
 
 /// Handles an upgrade request (steps 5 to 11), and upgrades the connection.
 pub(in crate::gateway) async fn upgrade_websocket(
     exchange: &mut Exchange<'_>,
-    WebSocketTarget { agent, version, operation }: WebSocketTarget,
+    WebSocketTarget { agent, version, operation, may_be_agent }: WebSocketTarget,
 ) -> CallResult<ServeOutcome> {
     let Exchange { config, connection, .. } = *exchange;
     let head = exchange.session.head();
@@ -53,7 +59,12 @@ pub(in crate::gateway) async fn upgrade_websocket(
     let request = AdmissionRequest {
         source: CallSource::WebSocketHandshake,
         caller: connection.caller_context(&handshake.headers),
-        target: CallTarget { agent: &agent, version: version.as_deref(), operation: operation.as_deref() },
+        target: CallTarget {
+            agent: &agent,
+            version: version.as_deref(),
+            operation: operation.as_deref(),
+            may_be_agent,
+        },
         query: head.uri.query(),
         calls: NonZeroU32::MIN,
     };
@@ -61,6 +72,7 @@ pub(in crate::gateway) async fn upgrade_websocket(
     let authorized = admission.authorize(exchange.call, &request).await?;
     let requested_version = authorized.requested_version().cloned();
     let names_operation = authorized.named_operation().is_some();
+    let operation = request.target.operation_of(&authorized.route().agent).map(str::to_owned);
     let checked = admission.check_input(exchange.call, authorized, InputSource::None).await?;
     let client = checked.client();
     let counted = exchange.gateway.limits.count_websocket(client, config.websockets.max_connections)?;
