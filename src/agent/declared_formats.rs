@@ -22,16 +22,14 @@ impl DeclaredFormats {
     /// Reads the formats from the members of an operation and of its document. Formats that are not valid are ignored,
     /// as unknown members are (R103).
     pub(super) fn from_members(operation: &Map<String, Value>, document: &Map<String, Value>) -> Self {
-        let formats = |plain: [&str; 2], nested: [&str; 2]| {
-            let declared = [operation, document].into_iter().find_map(|members| {
-                let plain = plain.iter().find_map(|name| members.get(*name));
-                let content_types = || ["contentTypes", "content_types"].iter().find_map(|name| members.get(*name));
-                let formats = parse_formats(plain.or_else(|| {
-                    let content_types = content_types()?;
-                    nested.iter().find_map(|name| content_types.get(*name))
-                })?);
-                (!formats.is_empty()).then_some(formats)
+        let formats = |plain: [&str; 2], nested: [&str; 2]| -> Arc<[Box<str>]> {
+            let declared = [operation, document].into_iter().flat_map(|members| {
+                let content_types = ["contentTypes", "content_types"].into_iter().filter_map(|name| members.get(name));
+                let nested = content_types.flat_map(move |types| nested.into_iter().filter_map(|name| types.get(name)));
+                plain.into_iter().filter_map(|name| members.get(name)).chain(nested)
             });
+            // A member without a valid format hides no other one.
+            let declared = declared.map(parse_formats).find(|formats| !formats.is_empty());
             declared.unwrap_or_default().into()
         };
         Self {
@@ -95,6 +93,18 @@ mod tests {
             assert_eq!(outputs(&declared, &none), ["application/xml", "text/csv"], "{declared}");
             assert_eq!(outputs(&none, &declared), ["application/xml", "text/csv"], "{declared}");
             assert_eq!(outputs(&json!({"outputFormats": "text/plain"}), &declared), ["text/plain"]);
+        }
+        for invalid in [json!(null), json!(["a b"]), json!({}), json!([])] {
+            for declared in [
+                json!({"outputFormats": invalid, "contentTypes": {"outputFormat": "text/csv"}}),
+                json!({"outputFormats": invalid, "output_formats": "text/csv"}),
+                json!({"contentTypes": invalid, "content_types": {"outputFormat": "text/csv"}}),
+                json!({"contentTypes": {"outputFormat": invalid, "outputFormats": ["text/csv"]}}),
+            ] {
+                assert_eq!(outputs(&declared, &none), ["text/csv"], "{declared}");
+            }
+            let document = json!({"outputFormats": "text/csv"});
+            assert_eq!(outputs(&json!({"outputFormats": invalid}), &document), ["text/csv"], "{invalid}");
         }
         for nothing in [json!({"outputFormats": null}), json!({"outputFormats": {"a": 1}}), json!({"contentTypes": 5})]
         {
