@@ -116,10 +116,12 @@ impl AgentDescriptorHandler<'_> {
         fields.set("authentication", self.descriptor_authentication(agent, &document));
         fields.set("endpoints", json!({"https": redactor.public_endpoint()}));
         fields.set("transport", json!({"protocol": "https", "method": "POST", "endpoint": redactor.public_endpoint()}));
-        if !redactor.exposes_endpoint() {
-            // Calls to an agent's own endpoint follow the agent's conventions, which the gateway does not know.
+        let declared = STATE_MEMBERS.iter().find_map(|name| document.member(name));
+        if redactor.exposes_endpoint() {
+            // Calls to an agent's own endpoint follow the agent's conventions, which only its document knows.
+            fields.set_optional("stateManagement", declared.filter(|value| !value.is_null()).cloned());
+        } else {
             fields.set("bindings", self.conventions.bindings(base, agent, self.credentials));
-            let declared = STATE_MEMBERS.iter().find_map(|name| document.member(name));
             fields.set("stateManagement", self.conventions.state_management(base, declared));
         }
         fields.set("versionNegotiation", version_negotiation());

@@ -126,8 +126,11 @@ impl AgentCardHandler<'_> {
         let document = RedactedDocument::new(agent, &redactor);
         let builder = AgentCardBuilder { agent, redactor: &redactor, credentials: self.credentials };
         match document.member("agent_card").filter(|card| card.is_object()) {
-            // A card shown unchanged keeps its publisher's signature.
-            Some(published) if redactor.exposes_endpoint() => published.clone(),
+            // A card shown unchanged keeps its publisher's signature, which does not cover further members.
+            Some(published) if redactor.exposes_endpoint() => match framework {
+                None => published.clone(),
+                Some(framework) => unsigned_with_members(published, framework),
+            },
             Some(published) => {
                 self.render_card(base, &with_members(builder.build_from_published_card(published), framework), version)
             }
@@ -159,6 +162,18 @@ fn with_members(mut card: AgentCard, document: Option<Value>) -> AgentCard {
     if let Some(Value::Object(members)) = document {
         for (name, value) in members {
             card.extra_members.entry(name).or_insert(value);
+        }
+    }
+    card
+}
+
+/// Returns a published card without its signatures, with the members of `document` that it does not have.
+fn unsigned_with_members(published: &Value, document: Value) -> Value {
+    let mut card = published.clone();
+    if let (Value::Object(card), Value::Object(members)) = (&mut card, document) {
+        card.remove("signatures");
+        for (name, value) in members {
+            card.entry(name).or_insert(value);
         }
     }
     card

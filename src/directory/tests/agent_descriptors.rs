@@ -272,6 +272,17 @@ fn conventions() -> CallConventions {
 }
 
 #[tokio::test]
+async fn r73_with_direct_endpoints_a_descriptor_has_the_agents_own_state_management() {
+    let mut document = translator();
+    document["stateManagement"] = json!({"practice": "one conversation per session"});
+    let mut fixture = test_directory(&[document, minimal_agent("b")]);
+    fixture.directory.config.advertised_endpoints = EndpointExposure::Direct;
+    let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
+    assert_eq!(descriptor["stateManagement"], json!({"practice": "one conversation per session"}));
+    assert!(fixture.get_json("/agents/b/agent.json").await.get("stateManagement").is_none());
+}
+
+#[tokio::test]
 async fn r73_r76_a_descriptor_tells_state_management_and_the_lifecycle_of_session_and_task_ids() {
     let mut document = translator();
     let declared = json!({"@context": "https://evil.example/", "practice": "one conversation per session"});

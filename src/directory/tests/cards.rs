@@ -155,6 +155,20 @@ async fn r4_with_direct_endpoints_a_card_keeps_its_publishers_signature() {
 }
 
 #[tokio::test]
+async fn r151_with_direct_endpoints_the_card_without_a_suffix_has_the_members_of_both_formats_and_no_signature() {
+    let mut fixture = test_directory(&[agent_with_card()]);
+    fixture.directory.config.advertised_endpoints = EndpointExposure::Direct;
+    let both = fixture.get_json("/.well-known/agent-card").await;
+    let mut published = agent_with_card()["agent_card"].clone();
+    published.as_object_mut().unwrap().remove("signatures");
+    assert_eq!(missing_members(&both, &published), Vec::<String>::new(), "{both}");
+    for name in ["id", "summary", "endpoints", "metadata"] {
+        assert!(both.get(name).is_some(), "{name}: {both}");
+    }
+    assert!(both.get("signatures").is_none(), "they do not cover the further members: {both}");
+}
+
+#[tokio::test]
 async fn a_card_that_is_not_an_object_is_ignored() {
     for card_value in [json!(null), json!("https://planner.inside.example/card"), json!([])] {
         let mut document = agent_with_card();
