@@ -31,7 +31,7 @@ pub struct ContractConfig {
     /// Validation of outputs: enforce, report or off. Default: report.
     pub output: ContractMode,
     /// Documents whose operations lack a schema of inputs or outputs: allow, report (in the log and on the admin page
-    /// `/sources`) or refuse. Default: report.
+    /// `/sources`) or refuse, which also refuses every A2A card, because cards have no schemas. Default: allow.
     pub missing_schemas: FindingMode,
     /// Documents with an example that does not match the operation's schemas: allow, report or refuse. The first 10
     /// examples of each operation are checked. Default: report.
@@ -60,7 +60,7 @@ impl Default for ContractConfig {
         Self {
             input: ContractMode::Enforce,
             output: ContractMode::Report,
-            missing_schemas: FindingMode::Report,
+            missing_schemas: FindingMode::Allow,
             invalid_examples: FindingMode::Report,
             max_body_size: ByteSize::from_kib(1024),
             max_depth: 64,

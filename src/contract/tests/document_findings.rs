@@ -21,7 +21,7 @@ fn r13_each_finding_names_its_place_and_the_mode_decides_what_it_means() {
     let operations = json!([
         {"name": "one", "inputs": {"type": "object"}, "outputs": true},
         {"name": "two", "inputs": {"type": "string"}, "examples": [
-            {"input": "fine"}, {"input": 7, "output": "unchecked"}, {"output": 1}, {"in": 1}, 5,
+            {"input": "fine"}, {"input": 7, "output": "unchecked"}, {"output": 1}, {"in": 1}, 5, "in words", [{"input": 7}],
         ]},
     ]);
     let found = findings(REPORT, &operations);
@@ -29,12 +29,12 @@ fn r13_each_finding_names_its_place_and_the_mode_decides_what_it_means() {
     let places: Vec<&str> = found.warnings.iter().map(|finding| finding.split(": ").next().unwrap()).collect();
     assert_eq!(
         places,
-        [
-            "operations[1].outputs",
-            "operations[1].examples[1].input",
-            "operations[1].examples[3]",
-            "operations[1].examples[4]"
-        ]
+        ["operations[1].outputs", "operations[1].examples[1].input"],
+        "examples of another form are ignored"
+    );
+    assert_eq!(
+        findings(ContractConfig::default().document_checks(), &json!([{"name": "one"}])),
+        DocumentFindings::default()
     );
     let refusing = DocumentChecks { missing_schemas: FindingMode::Refuse, invalid_examples: FindingMode::Allow };
     let refused = findings(refusing, &operations);
