@@ -112,14 +112,17 @@ impl BrokerConnectionInner {
         let mut policy = self.policy.changed.subscribe();
         let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
         let mut tasks = JoinSet::new();
+        let mut reads_statuses = true;
         self.demand.notified().await;
         loop {
             policy.mark_unchanged();
             self.state.send_replace(ConnectionState::Connecting);
+            let mut must_retry_at_once = false;
             let (reason, was_up) = match self.connect().await {
                 Err(reason) => (reason, false),
                 Ok((sender, receiver)) => {
-                    let (session, connected_at) = (Arc::new(BrokerSession::new(sender)), Instant::now());
+                    let session = Arc::new(BrokerSession::new(sender, reads_statuses));
+                    let connected_at = Instant::now();
                     self.spawn_session(&session, receiver, &mut tasks);
                     self.state.send_replace(ConnectionState::Up(Arc::clone(&session)));
                     let reason = tokio::select! {
@@ -136,12 +139,16 @@ impl BrokerConnectionInner {
                     if connected_at.elapsed() >= STABLE_AFTER {
                         backoff.reset();
                     }
+                    if session.is_requesting_statuses() {
+                        (reads_statuses, must_retry_at_once) = (false, true);
+                        self.log_unreadable_statuses();
+                    }
                     (reason, true)
                 }
             };
             tracing::warn!(broker = %self.key.address.base_url(), reason, "not connected to an agent's MQTT broker");
             // After a connection that was stable, calls wait for the first attempt to reconnect.
-            let retry_at_once = was_up && backoff.is_reset();
+            let retry_at_once = was_up && (must_retry_at_once || backoff.is_reset());
             self.state.send_replace(if retry_at_once {
                 ConnectionState::Connecting
             } else {
@@ -153,6 +160,11 @@ impl BrokerConnectionInner {
                 self.demand.notified().await;
             }
         }
+    }
+
+    fn log_unreadable_statuses(&self) {
+        let broker = self.key.address.base_url();
+        tracing::warn!(%broker, "statuses of agents are not read until the gateway restarts: the MQTT connection ended during the subscription to /control/agents/ID/status (check the broker's ACL)");
     }
 
     fn spawn_session(&self, session: &Arc<BrokerSession>, receiver: MqttReceiver, tasks: &mut JoinSet<()>) {

@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The number of conversations that are subscribed to in advance.
 const SPARE_CONVERSATIONS: usize = 8;
@@ -30,6 +30,10 @@ pub(super) struct BrokerSession {
     /// The clean-up after calls: finished conversations, and agents with one progress watcher less.
     cleanup: Mutex<CleanupQueue>,
     maintenance: Notify,
+    /// Whether calls subscribe to the statuses of their agents.
+    reads_statuses: bool,
+    /// Whether a subscription to statuses awaits the broker's answer; notifies the calls that wait for it.
+    is_requesting_statuses: watch::Sender<bool>,
     /// The agents whose progress is subscribed to; locked during the request to the broker.
     progress_subscriptions: tokio::sync::Mutex<HashMap<String, ProgressSubscription>>,
     retired: AtomicBool,
@@ -42,8 +46,6 @@ pub(super) struct BrokerSession {
 struct CleanupQueue {
     conversations: Vec<String>,
     agents: Vec<String>,
-    /// Agents whose status is to be subscribed to.
-    unwatched: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -103,9 +105,11 @@ pub(super) fn connection_lost_fault(reason: impl std::fmt::Display) -> Fault {
 }
 
 impl BrokerSession {
-    pub(super) fn new(sender: MqttSender) -> Self {
+    pub(super) fn new(sender: MqttSender, reads_statuses: bool) -> Self {
         Self {
             sender,
+            reads_statuses,
+            is_requesting_statuses: watch::Sender::new(false),
             pending: Mutex::default(),
             cleanup: Mutex::default(),
             maintenance: Notify::new(),
@@ -164,13 +168,11 @@ impl BrokerSession {
     }
 
     async fn run_maintenance_once(&self) -> Result<(), MqttSendError> {
-        let unwatched = std::mem::take(&mut lock(&self.cleanup).unwatched);
-        for agent in unwatched {
-            // Without this subscription, a call to an agent that died ends with its timeout.
-            self.sender.subscribe(&as_strs(&status_filters(&agent))).await?;
-        }
-        self.prepare_conversations().await?;
         loop {
+            let prepared = self.prepare_conversations().await;
+            // Calls wait for this request, even where the broker refuses the other one.
+            self.request_statuses().await?;
+            prepared?;
             let (conversations, agents) = {
                 let mut cleanup = lock(&self.cleanup);
                 let start = cleanup.conversations.len().saturating_sub(UNSUBSCRIBE_BATCH);
@@ -185,6 +187,50 @@ impl BrokerSession {
             let filters: Vec<String> = conversations.iter().map(|name| conversation_filter(name)).collect();
             self.sender.unsubscribe(&as_strs(&filters)).await?;
         }
+    }
+
+    /// Subscribes to the statuses of the agents that were called since the last request.
+    async fn request_statuses(&self) -> Result<(), MqttSendError> {
+        loop {
+            let agents = lock(&self.pending).statuses.take_unrequested();
+            if agents.is_empty() || self.sender.is_closed() {
+                return Ok(());
+            }
+            let filters: Vec<String> = agents.iter().flat_map(|agent| status_filters(agent)).collect();
+            self.is_requesting_statuses.send_replace(true);
+            // Without this subscription, a call to an agent that died ends with its timeout.
+            let granted = self.sender.subscribe(&as_strs(&filters)).await;
+            if let Err(error @ MqttSendError::ConnectionLost(_)) = granted {
+                return Err(error);
+            }
+            lock(&self.pending).statuses.record_answer(&agents);
+            self.is_requesting_statuses.send_replace(false);
+        }
+    }
+
+    /// Whether a subscription to statuses awaits the broker's answer, or the connection ended during one.
+    pub(super) fn is_requesting_statuses(&self) -> bool {
+        *self.is_requesting_statuses.borrow()
+    }
+
+    /// Waits until the broker has answered the subscription to the status of `agent`. A refused one is not an error.
+    ///
+    /// # Errors
+    /// The connection is lost. Some brokers close it where they do not permit a subscription, so no task is published
+    /// before.
+    pub(super) async fn watch_status(&self, agent: &str) -> Result<(), MqttSendError> {
+        if !self.reads_statuses || lock(&self.pending).statuses.watch(agent) {
+            return Ok(());
+        }
+        let mut answers = self.is_requesting_statuses.subscribe();
+        while !lock(&self.pending).statuses.watch(agent) {
+            self.maintenance.notify_one();
+            tokio::select! {
+                _ = answers.changed() => {}
+                reason = self.sender.closed() => return Err(MqttSendError::ConnectionLost(reason)),
+            }
+        }
+        Ok(())
     }
 
     /// Subscribes to spare conversations.
@@ -268,10 +314,6 @@ impl Conversation {
         let mut pending = lock(&self.session.pending);
         if pending.closed {
             return false;
-        }
-        if pending.statuses.watch(&task.agent_id) {
-            lock(&self.session.cleanup).unwatched.push(task.agent_id.clone());
-            self.session.maintenance.notify_one();
         }
         pending.waiting.insert(self.id.clone(), task);
         true

@@ -71,7 +71,9 @@ impl MqttTransport {
         // A connection that is lost before publishing has carried nothing: the task may use the next connection.
         for _ in 0..2 {
             let session = self.session().await?;
-            let Some(conversation) = session.acquire_conversation().await? else { continue };
+            let (watched, conversation) =
+                tokio::join!(session.watch_status(&self.agent_id), session.acquire_conversation());
+            let (Ok(()), Some(conversation)) = (watched, conversation?) else { continue };
             let mut progress_guard = None;
             if wants_progress {
                 match session.subscribe_progress(&self.agent_id).await {

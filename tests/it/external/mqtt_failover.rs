@@ -3,7 +3,7 @@
 
 use super::support::{
     mosquitto::Mosquitto,
-    mqtt_task_agent::{Publication, TaskAgent, response_payload},
+    mqtt_task_agent::{ProxyFault, Publication, TaskAgent, response_payload, start_broker_proxy},
 };
 use crate::support::{
     TEST_TIMEOUT,
@@ -44,6 +44,23 @@ async fn r45_a_call_fails_over_when_the_broker_is_unreachable_or_the_agent_is_no
         }
     }
     assert_eq!(other.call_count(), 8);
+}
+
+#[tokio::test]
+async fn r119_a_broker_that_closes_connections_for_subscriptions_to_statuses_serves_every_call() {
+    let broker = Mosquitto::start().await;
+    let agents = [TaskAgent::echo(broker.port, "a").await, TaskAgent::echo(broker.port, "b").await];
+    let port = start_broker_proxy(broker.port, ProxyFault::ClosesOnStatusSubscription).await.port();
+    let of = |id: &str| json!({"id": id, "name": id, "endpoint": format!("mqtt://127.0.0.1:{port}/control/agents/{id}/input")});
+    let gate = gateway().document(of("a")).document(of("b")).start().await;
+    let input = json!({"n": 1});
+    let calls = ["a", "a", "b", "a"].map(|id| gate.invoke(id, &input));
+    for answer in join_all(calls).await {
+        assert_eq!(answer.expect_ok(), json!({"echo": {"n": 1}}));
+    }
+    assert_eq!(gate.invoke("b", &input).await.expect_ok(), json!({"echo": {"n": 1}}));
+    assert_eq!(agents.each_ref().map(|agent| agent.tasks().len()), [3, 2], "each task once");
+    assert_eq!(gate.stderr().matches("statuses of agents are not read").count(), 1);
 }
 
 #[tokio::test]

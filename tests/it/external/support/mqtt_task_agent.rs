@@ -143,6 +143,8 @@ pub enum ProxyFault {
     DropsClientPuback,
     /// Closes the connection instead of forwarding the first message in a conversation.
     ClosesOnce,
+    /// Closes the connection of a client that subscribes to a status, as some brokers do where it is not permitted.
+    ClosesOnStatusSubscription,
 }
 
 /// Starts a proxy to the broker at `port`. It forwards whole packets, and lasts as long as the runtime.
@@ -260,6 +262,10 @@ async fn forward(
             let packet = read_packet(&mut from_client).await?;
             let in_conversation = packet[0] >> 4 == 3 && packet.windows(15).any(|part| part == b"/conversations/");
             if in_conversation && breaks.swap(false, Ordering::SeqCst) {
+                return Ok(());
+            }
+            let is_status_subscription = packet[0] >> 4 == 8 && packet.windows(7).any(|part| part == b"/status");
+            if fault == Some(ProxyFault::ClosesOnStatusSubscription) && is_status_subscription {
                 return Ok(());
             }
             if !(fault == Some(ProxyFault::DropsClientPuback) && packet[0] >> 4 == 4) {
