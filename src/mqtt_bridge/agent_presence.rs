@@ -143,6 +143,7 @@ impl AgentPresence {
             will: Some(will),
             client_id: Some(self.client_id()),
             session_expiry: self.bridge.config.persistent_session(),
+            receive_maximum: Some(self.bridge.config.max_tasks()),
             ..options
         };
         AgentConnection::open(&options).await

@@ -125,6 +125,11 @@ impl MqttBridgeConfig {
         Some(self.session_expiry.get()).filter(|expiry| !expiry.is_zero())
     }
 
+    /// Returns the maximum number of tasks of one agent that run or are queued, at most 65535.
+    pub(super) fn max_tasks(&self) -> NonZeroU16 {
+        self.max_concurrency.saturating_add(self.max_queued)
+    }
+
     /// Returns how long ids of tasks are remembered: at least as long as the broker may deliver a task again.
     pub(super) fn id_ttl(&self) -> Duration {
         self.deduplication_ttl.get().max(self.session_expiry.get())

@@ -22,7 +22,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// Maximum number of concurrent publications besides tasks; further messages are dropped.
+/// Maximum number of concurrent publications for messages that the broker does not keep; further ones are dropped.
 const MAX_PUBLICATIONS: usize = 64;
 /// Time for publishing the errors of tasks that did not finish.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(1);
@@ -44,6 +44,8 @@ pub(super) struct RunningTasks {
     broker: String,
     invoker: Arc<dyn AgentInvoker>,
     permits: Arc<Semaphore>,
+    /// Slots of the tasks that run or are queued.
+    slots: Arc<Semaphore>,
     max_tasks: usize,
     tasks: JoinSet<()>,
     /// Becomes true when the drain timeout has passed.
@@ -64,12 +66,14 @@ impl RunningTasks {
         finished_ids: FinishedTaskIds,
     ) -> Self {
         let concurrency = usize::from(bridge.config.max_concurrency.get());
+        let max_tasks = usize::from(bridge.config.max_tasks().get());
         Self {
             agent: agent.to_owned(),
             broker: bridge.address.base_url(),
             invoker: Arc::clone(invoker),
             permits: Arc::new(Semaphore::new(concurrency)),
-            max_tasks: concurrency + usize::from(bridge.config.max_queued),
+            slots: Arc::new(Semaphore::new(max_tasks)),
+            max_tasks,
             tasks: JoinSet::new(),
             drain_expired: watch::channel(false).0,
             current_sender: watch::channel(None).0,
@@ -105,10 +109,11 @@ impl RunningTasks {
 
     /// Executes a task, or publishes an error where too many tasks are queued.
     pub(super) fn start(&mut self, task: Box<BridgeTask>, delivery: Option<Delivery>) {
-        if self.tasks.len() >= self.max_tasks {
+        // A broker with MQTT 5 keeps the tasks beyond this bound, because it knows it as the Receive Maximum.
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             let error = TaskError::new(TaskErrorCode::InternalError, "Too many tasks; try again later");
             return self.refuse(task.result_message(Err(error)), delivery);
-        }
+        };
         if let Some(delivery) = delivery {
             self.unfinished.hold(task.uuid, delivery);
         }
@@ -116,6 +121,7 @@ impl RunningTasks {
             agent: self.agent.clone(),
             invoker: Arc::clone(&self.invoker),
             permits: Arc::clone(&self.permits),
+            slot,
             drain_expired: self.drain_expired.subscribe(),
             publisher: self.publisher(),
             unfinished: self.unfinished.clone(),
@@ -138,10 +144,10 @@ impl RunningTasks {
         }
     }
 
-    /// Publishes the error of a refused task and acknowledges the task. The error is dropped where too many publications
-    /// are pending.
+    /// Publishes the error of a refused task and acknowledges the task. Without a session, the error is dropped where too
+    /// many publications are pending; with one, the broker bounds the number of tasks that are not acknowledged.
     pub(super) fn refuse(&mut self, outgoing: OutgoingMessage, delivery: Option<Delivery>) {
-        if self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
+        if delivery.is_some() || self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
             let publisher = self.publisher();
             self.tasks.spawn(async move {
                 publisher.publish(outgoing).await;

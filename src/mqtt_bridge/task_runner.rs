@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinError,
     time::{Instant, timeout_at},
 };
@@ -48,6 +48,8 @@ pub(super) struct TaskRunner {
     pub(super) invoker: Arc<dyn AgentInvoker>,
     /// Permits for concurrent tasks of this agent.
     pub(super) permits: Arc<Semaphore>,
+    /// The slot of this task among those that run or are queued.
+    pub(super) slot: OwnedSemaphorePermit,
     /// Becomes true when the drain timeout has passed.
     pub(super) drain_expired: watch::Receiver<bool>,
     pub(super) publisher: ResultPublisher,
@@ -75,6 +77,8 @@ impl TaskRunner {
         };
         if self.publisher.publish(outgoing).await {
             store_finished_id(self.finished_ids.clone(), task.uuid).await;
+            // The broker may deliver the next task as soon as this one is acknowledged.
+            drop(self.slot);
             if let Some(delivery) = self.unfinished.take(task.uuid) {
                 delivery.acknowledge().await;
             }

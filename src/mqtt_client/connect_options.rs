@@ -6,7 +6,7 @@ use crate::{
     values::Secret,
 };
 use bytes::Bytes;
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 /// Last will: the message that the broker publishes when the connection ends without DISCONNECT; retained, QoS 1.
 #[derive(Clone, Debug)]
@@ -44,6 +44,9 @@ pub struct ConnectOptions {
     /// broker's own setting decides. The client then acknowledges each received message itself (see
     /// [`MqttSender::acknowledge`](super::MqttSender::acknowledge)). Default: the session ends with the connection.
     pub session_expiry: Option<Duration>,
+    /// Maximum number of unacknowledged messages that the broker sends, where the session is kept. MQTT 3.1.1 has no such
+    /// bound; the broker's own setting decides. Default: 65535.
+    pub receive_maximum: Option<NonZeroU16>,
 }
 
 impl ConnectOptions {
@@ -60,6 +63,7 @@ impl ConnectOptions {
             will: None,
             client_id: None,
             session_expiry: None,
+            receive_maximum: None,
         }
     }
 }

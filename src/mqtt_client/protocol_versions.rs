@@ -5,7 +5,7 @@ use super::{connect_options::ConnectOptions, packet_limit, session_checkpoint};
 use crate::{net::ByteStream, values::json};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{io, sync::Arc, time::Duration};
+use std::{io, num::NonZeroU16, sync::Arc};
 
 /// Why connecting failed.
 #[derive(Debug)]
@@ -158,8 +158,8 @@ macro_rules! implement_version {
                 if connect_options.session_expiry.is_some() {
                     options.set_ack_mode(AckMode::Manual);
                 }
-                let set_session: fn(&mut MqttOptions, Option<Duration>) = $set_session;
-                set_session(&mut options, connect_options.session_expiry);
+                let set_session: fn(&mut MqttOptions, &ConnectOptions) = $set_session;
+                set_session(&mut options, connect_options);
                 options
             }
 
@@ -240,9 +240,10 @@ implement_version!(
     rumqttc_v5,
     ConnectReturnCode::UnsupportedProtocolVersion | ConnectReturnCode::RefusedProtocolVersion,
     |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true, None),
-    |options, session_expiry| {
-        options.set_clean_start(session_expiry.is_none());
-        if let Some(expiry) = session_expiry {
+    |options, connect_options| {
+        options.set_clean_start(connect_options.session_expiry.is_none());
+        if let Some(expiry) = connect_options.session_expiry {
+            options.set_receive_maximum(connect_options.receive_maximum.map(NonZeroU16::get));
             options.set_session_expiry_interval(Some(u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX)));
             let checkpoint = session_checkpoint::EmptyCheckpoint::new(options);
             options.set_session_store(checkpoint);
@@ -267,8 +268,8 @@ implement_version!(
     rumqttc_v4,
     ConnectReturnCode::RefusedProtocolVersion,
     |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true),
-    |options, session_expiry| {
-        options.set_clean_session(session_expiry.is_none());
+    |options, connect_options| {
+        options.set_clean_session(connect_options.session_expiry.is_none());
         options.set_max_packet_size(
             packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER,
             packet_limit::MAX_PACKET_BODY + packet_limit::MAX_FIXED_HEADER,

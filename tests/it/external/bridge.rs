@@ -419,7 +419,8 @@ async fn tasks_beyond_the_queue_limit_fail_at_once() {
     let broker = Mosquitto::start().await;
     let (agent, agent_latch) = latched_agent().await;
     let peer = Peer::connect(&broker).await;
-    let _gate = bridged(&broker, "    max_concurrency: 1\n    max_queued: 1\n").agent("slow", &agent).start().await;
+    let settings = "    max_concurrency: 1\n    max_queued: 1\n    session_expiry: 0s\n";
+    let _gate = bridged(&broker, settings).agent("slow", &agent).start().await;
     peer.wait_for_status("slow", "available").await;
     let tasks: Vec<Value> = (0..3).map(|_| task("slow", json!({}))).collect();
     for task in &tasks {

@@ -2,7 +2,7 @@
 //! a listener handover (R104, R125, R161).
 
 use super::support::{
-    bridge_peer::{Peer, bridged, bridged_at, latched_agent, reply_topic, task},
+    bridge_peer::{Peer, bridged, bridged_at, latched_agent, partly_latched_agent, reply_topic, task},
     mosquitto::Mosquitto,
     mqtt_task_agent::{ProxyFault, start_broker_proxy},
 };
@@ -93,6 +93,56 @@ async fn r161_a_task_that_a_stop_or_a_kill_interrupts_is_done_afterwards_and_not
         let last = task("slow", json!({}));
         assert_eq!(peer.call("slow", &last).await["response"], "done", "{version}");
         assert_eq!((agent.call_count(), peer.all_on(&topic).len()), (4, 1), "{version}: it was acknowledged");
+    }
+}
+
+#[tokio::test]
+async fn r161_each_task_that_the_broker_kept_is_answered_whatever_their_number() {
+    const KEPT: usize = 100;
+    let mut broker = Mosquitto::stopped("allow_anonymous true\nmax_inflight_messages 0\n");
+    broker.restart().await;
+    for (version, url) in url_of_each_version(&broker).await {
+        let (agent, peer) = (Agent::echo().await, Peer::connect(&broker).await);
+        let settings = "    max_concurrency: 4\n    max_queued: 0\n";
+        let mut gate = bridged_at(&url, settings).agent("echo", &agent).start().await;
+        peer.wait_for_status("echo", "available").await;
+        gate.send_signal(Signal::TERM);
+        gate.wait_for_exit().await;
+        let kept: Vec<Value> = (0..KEPT).map(|n| task("echo", json!({"n": n}))).collect();
+        for envelope in &kept {
+            hand_to_broker(&broker, "echo", envelope).await;
+        }
+        let _gate = start_again(gate).await;
+        let mut done = 0;
+        for envelope in &kept {
+            let answer = peer.first_on(&reply_topic(envelope, "echo")).await.payload;
+            assert!(
+                answer["response"].is_object() || answer["error"]["code"] == "internal_error",
+                "{version}: {answer}"
+            );
+            done += usize::from(answer["response"].is_object());
+        }
+        assert_eq!(agent.call_count(), done, "{version}");
+        assert!(done == KEPT || version != "MQTT 5", "{done} tasks are done: the others did not stay with the broker");
+    }
+}
+
+#[tokio::test]
+async fn r161_a_slow_task_does_not_hold_back_acknowledgements_of_later_tasks() {
+    let mut broker = Mosquitto::stopped("allow_anonymous true\nmax_inflight_messages 2\n");
+    broker.restart().await;
+    for (version, url) in url_of_each_version(&broker).await {
+        let ((agent, agent_latch), peer) = (partly_latched_agent().await, Peer::connect(&broker).await);
+        let _gate = bridged_at(&url, "").agent("mixed", &agent).start().await;
+        peer.wait_for_status("mixed", "available").await;
+        let first = task("mixed", json!({"is_slow": true}));
+        peer.send_task("mixed", &first).await;
+        for n in 0..5 {
+            assert_eq!(peer.call("mixed", &task("mixed", json!({"n": n}))).await["response"], "done", "{version}");
+        }
+        agent_latch.close();
+        assert_eq!(peer.first_on(&reply_topic(&first, "mixed")).await.payload["response"], "done", "{version}");
+        assert_eq!(agent.call_count(), 6, "{version}: the connection lasts");
     }
 }
 

@@ -125,6 +125,18 @@ pub async fn latched_agent() -> (Agent, Latch) {
     (agent, agent_latch)
 }
 
+/// An agent that answers "done": an input with the member `is_slow` once the latch is closed, others at once.
+pub async fn partly_latched_agent() -> (Agent, Latch) {
+    let agent_latch = latch();
+    let script_latch = agent_latch.clone();
+    let agent = Agent::scripted(move |request| match request.json().get("is_slow") {
+        Some(_) => [vec![Step::WaitForLatch(script_latch.clone())], json_response(&json!("done"))].concat(),
+        None => json_response(&json!("done")),
+    })
+    .await;
+    (agent, agent_latch)
+}
+
 /// The topic on which the agent answers the task.
 pub fn reply_topic(task: &Value, agent: &str) -> String {
     format!("/conversations/{}/{agent}", task["conversation_id"].as_str().unwrap())
