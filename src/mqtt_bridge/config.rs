@@ -35,7 +35,8 @@ pub struct MqttBridgeConfig {
     /// Maximum number of concurrent tasks of one agent; at least 1. Default: 16.
     #[serde(default = "default_max_concurrency")]
     pub max_concurrency: NonZeroU16,
-    /// Maximum number of queued tasks of one agent; further tasks get an error. Default: 64.
+    /// Maximum number of queued tasks of one agent. Further tasks stay with the broker; with MQTT 3.1.1 or without a
+    /// session they get an error. Default: 64.
     #[serde(default = "default_max_queued")]
     pub max_queued: u16,
     /// How long the broker keeps tasks for an agent while the gateway is not connected, such as during a restart; whole
@@ -47,9 +48,9 @@ pub struct MqttBridgeConfig {
     #[serde(default = "default_state_folder")]
     pub state_folder: Option<ConfigPath>,
     /// Topic filters (with + and #) of the final destinations that a task may name in its last `next`, besides inputs of
-    /// agents and conversations. The protocol's own topics and those of the broker ($…) are never permitted. Default:
-    /// ['#'], every other topic.
-    #[serde(default = "default_final_destinations")]
+    /// agents and conversations. The gateway publishes there with its own login. The protocol's own topics and those of
+    /// the broker ($…) are never permitted. Default: none.
+    #[serde(default)]
     pub final_destinations: Vec<String>,
     /// How long the id of a task is remembered to discard duplicates; 1s to 7d, and at least `session_expiry`.
     /// Default: 1h.
@@ -78,10 +79,6 @@ fn default_session_expiry() -> ConfigDuration {
 
 fn default_state_folder() -> Option<ConfigPath> {
     "gatepost.state/mqtt_bridge".parse().ok()
-}
-
-fn default_final_destinations() -> Vec<String> {
-    vec!["#".to_owned()]
 }
 
 fn default_deduplication_ttl() -> ConfigDuration {

@@ -267,6 +267,19 @@ async fn r112_r154_a_final_destination_receives_the_result_and_no_topic_of_other
 }
 
 #[tokio::test]
+async fn r154_without_final_destinations_a_task_reaches_no_other_topic() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::subscribe(&broker, &["/conversations/#", "/control/agents/+/status", "results/#"]).await;
+    let _gate = bridged(&broker, "").agent("echo", &agent).start().await;
+    peer.wait_for_status("echo", "available").await;
+    let mut sent_task = task("echo", json!({"n": 1}));
+    sent_task["next"] = json!({"topic": "results/app"});
+    let refused = peer.call("echo", &sent_task).await;
+    assert_eq!(refused["error"]["code"], "invalid_input", "{refused}");
+    assert!(agent.call_count() == 0 && peer.all_on("results/app").is_empty());
+}
+
+#[tokio::test]
 async fn r78_the_session_and_task_of_an_envelope_reach_the_agent_in_its_header() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::connect(&broker).await;

@@ -61,7 +61,8 @@ async fn r104_r124_agents_of_other_libraries_answer_calls_and_their_last_will_en
 async fn r112_r124_r154_clients_of_other_libraries_use_agents_and_pipelines_of_the_bridge() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let _foreign = MqttPeer::agent("paho-3.1.1", broker.port, "foreign").await;
-    let gate = bridged(&broker, "").agent("first", &agent).agent("last", &agent).start().await;
+    let settings = "    final_destinations: ['results/+']\n";
+    let gate = bridged(&broker, settings).agent("first", &agent).agent("last", &agent).start().await;
     announced(&gate, &["first", "last"]).await;
     for library in LIBRARIES {
         let (plain, mut pipeline) = (task("first", json!({"n": 1})), task("first", json!({"n": 2})));
