@@ -16,8 +16,12 @@ use crate::{
 };
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
 use serde_json::{Value, value::RawValue};
-use std::{sync::OnceLock, time::Instant};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 /// The input, validated as far as the contract requires.
 #[derive(Debug)]
@@ -94,13 +98,6 @@ struct ExaminedInput {
     violations: Result<Vec<Violation>>,
 }
 
-impl ExaminedInput {
-    /// Whether the schema accepts the input; also where the contract only reports violations.
-    fn is_accepted(&self) -> bool {
-        self.violations.as_ref().is_ok_and(Vec::is_empty)
-    }
-}
-
 impl InputReader<'_> {
     /// Reads and validates the body; returns the operation and the input.
     pub(in crate::gateway) async fn read_body(&self, incoming: &mut IncomingBody<'_>) -> Result<(usize, CallInput)> {
@@ -167,8 +164,8 @@ impl InputReader<'_> {
         }
     }
 
-    /// Validates an input with an instruction. The instruction becomes a member of the input where the schema accepts that,
-    /// and is left out elsewhere (R111): a task or a step that is valid without its instruction is valid with it.
+    /// Validates an input with an instruction. The instruction becomes a member of the input, and is left out where the
+    /// contract refuses that (R111): a task or a step that is valid without its instruction is valid with it.
     pub(in crate::gateway) async fn check_instructed(
         &self,
         input: Bytes,
@@ -178,16 +175,27 @@ impl InputReader<'_> {
         if merged == input {
             return self.check_complete(input).await;
         }
-        let examined = self.examine(&merged).await?;
-        if examined.is_accepted() || (self.declares_instruction() && !self.examine(&input).await?.is_accepted()) {
-            if examined.is_json_rpc {
-                let _ = self.buffered_input.set(merged.clone());
-            }
-            self.report(examined.violations)?;
-            return Ok((examined.operation, CallInput::Complete(merged)));
+        let instructed = self.examine(&merged).await?;
+        if instructed.violations.is_ok() {
+            return self.accept_examined(instructed, merged);
         }
-        tracing::debug!(agent = %self.route.agent.id, "instruction left out: the agent's schema refuses it");
-        self.check_complete(input).await
+        let plain = self.examine(&input).await?;
+        if plain.violations.is_err() && self.declares_instruction() {
+            return self.accept_examined(instructed, merged);
+        }
+        if plain.violations.is_ok() && may_log_now() {
+            tracing::info!(agent = %self.route.agent.id, "instruction left out: the agent's schema refuses it (at most one such line a second)");
+        }
+        self.accept_examined(plain, input)
+    }
+
+    /// Reports or refuses the violations of an examined input.
+    fn accept_examined(&self, examined: ExaminedInput, input: Bytes) -> Result<(usize, CallInput)> {
+        if examined.is_json_rpc {
+            let _ = self.buffered_input.set(input.clone());
+        }
+        self.report(examined.violations)?;
+        Ok((examined.operation, CallInput::Complete(input)))
     }
 
     /// Validates one input without reporting its violations.
@@ -347,6 +355,17 @@ impl InputReader<'_> {
         self.gateway.report_contract_violations(&self.route.agent, "input", &result?);
         Ok(())
     }
+}
+
+/// Whether no instruction that was left out was logged during the last second.
+fn may_log_now() -> bool {
+    static LAST_LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
+    let (mut last_logged, now) = (LAST_LOGGED.lock(), Instant::now());
+    let is_due = last_logged.is_none_or(|last| now.duration_since(last) >= Duration::from_secs(1));
+    if is_due {
+        *last_logged = Some(now);
+    }
+    is_due
 }
 
 /// Removes the member `operation` of an input where it only selects the operation, and so is not validated.

@@ -235,6 +235,21 @@ async fn r111_r124_an_instruction_breaks_no_strict_schema_and_reaches_agents_tha
 }
 
 #[tokio::test]
+async fn r111_an_instruction_reaches_an_agent_whose_contract_only_reports() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let mut document = agent.document("strict");
+    let inputs = json!({"type": "object", "properties": {"text": {}}, "additionalProperties": false});
+    document["operations"] = json!([{"name": "work", "inputs": inputs, "outputs": {"type": "object"}}]);
+    let peer = Peer::connect(&broker).await;
+    let _gate = bridged(&broker, "").document(document).section("contract: {input: report}\n").start().await;
+    peer.wait_for_status("strict", "available").await;
+    let mut sent_task = task("strict", json!({"text": "hi"}));
+    sent_task["instruction"] = json!("summarise");
+    let echoed = json!({"text": "hi", "instruction": "summarise"});
+    assert_eq!(peer.call("strict", &sent_task).await["response"]["echo"], echoed);
+}
+
+#[tokio::test]
 async fn r112_r154_a_final_destination_receives_the_result_and_no_topic_of_others_does() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer =
