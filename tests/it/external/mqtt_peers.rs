@@ -2,7 +2,7 @@
 //! amqtt, which knows only MQTT 3.1.1.
 
 use super::support::{
-    bridge_peer::{bridged, bridged_at, task},
+    bridge_peer::{bridged, bridged_at, partly_latched_agent, reply_topic, task},
     mosquitto::Mosquitto,
     mqtt_peers::{AmqttBroker, LIBRARIES, MqttPeer},
 };
@@ -94,7 +94,8 @@ async fn r104_r124_a_broker_of_amqtt_serves_calls_and_the_bridge() {
     let (broker, agent) = (AmqttBroker::start().await, Agent::echo().await);
     let port = broker.port();
     let _foreign = MqttPeer::agent("amqtt", port, "foreign").await;
-    let build = bridged_at(&format!("mqtt://127.0.0.1:{port}"), "").agent("echo", &agent);
+    let (mixed, mixed_latch) = partly_latched_agent().await;
+    let build = bridged_at(&format!("mqtt://127.0.0.1:{port}"), "").agent("echo", &agent).agent("mixed", &mixed);
     let gate = build.document(document(port, "foreign")).start().await;
     assert_eq!(gate.invoke("foreign", &json!({"n": 1})).await.expect_ok()["task"]["input"], json!({"n": 1}));
     announced(&gate, &["echo"]).await;
@@ -102,4 +103,19 @@ async fn r104_r124_a_broker_of_amqtt_serves_calls_and_the_bridge() {
     let reply = format!("/conversations/{}/echo", sent_task["conversation_id"].as_str().unwrap());
     let mut client = MqttPeer::client("paho-3.1.1", port, &[&reply], &[&sent_task]).await;
     assert_eq!(client.next_message().await.1["response"], json!({"echo": {"n": 2}}));
+    announced(&gate, &["mixed"]).await;
+    // A slow task is acknowledged after later ones.
+    let tasks = [task("mixed", json!({"is_slow": true})), task("mixed", json!({})), task("mixed", json!({}))];
+    let replies = tasks.each_ref().map(|task| reply_topic(task, "mixed"));
+    let topics = replies.each_ref().map(String::as_str);
+    let mut client = MqttPeer::client("paho-3.1.1", port, &topics, &tasks.each_ref()).await;
+    for _ in 0..2 {
+        assert_ne!(client.next_message().await.0, replies[0]);
+    }
+    mixed_latch.close();
+    assert_eq!(client.next_message().await.0, replies[0]);
+    let last = task("mixed", json!({}));
+    let mut client = MqttPeer::client("paho-3.1.1", port, &[&reply_topic(&last, "mixed")], &[&last]).await;
+    assert_eq!(client.next_message().await.1["response"], "done");
+    assert!(!gate.stderr().contains("no MQTT connection for the agent"), "{}", gate.stderr());
 }
