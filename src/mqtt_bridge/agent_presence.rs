@@ -30,8 +30,9 @@ const MIN_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(15);
 /// How much the delay varies in either direction, as a share of it.
 const RECONNECT_JITTER: f64 = 0.5;
-/// Pause between two attempts to open the file of task ids that another process has open.
-const LOCK_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Shortest and longest delay between two attempts to open the file of task ids that another process has open.
+const MIN_LOCK_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_LOCK_RETRY_DELAY: Duration = Duration::from_secs(3);
 /// An attempt and its connection that lasted at least this long reset the delay to the shortest one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
@@ -63,7 +64,7 @@ impl AgentPresence {
         recent_ids.restore(known_ids, std::time::Instant::now());
         let validator = TaskValidator::new(&agent, recent_ids, config.final_destinations.clone());
         let (health, _probe) = agent_health::spawn_health_probe(&self.invoker, &agent);
-        let mut session = AgentSession::new(validator, &self.bridge, &self.invoker, health, finished_ids);
+        let mut session = AgentSession::new(validator, &self.bridge, &self.invoker, health, finished_ids.clone());
         let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
         while self.is_exposed() {
             let started = Instant::now();
@@ -98,6 +99,20 @@ impl AgentPresence {
             let drain_timeout = *self.drain_timeout.borrow();
             session.drain_on(connection, &self.exposure, drain_timeout).await;
         }
+        drop(session);
+        if *self.exposure.borrow() == Exposure::Withdrawn
+            && let Some(file) = finished_ids
+        {
+            self.delete_finished_ids(file).await;
+        }
+    }
+
+    /// Deletes the ids of an agent that is not offered any more: the broker keeps no tasks for it.
+    async fn delete_finished_ids(&self, file: Arc<Mutex<TaskIdFile>>) {
+        let deleted = tokio::task::spawn_blocking(move || file.lock().delete()).await;
+        if let Err(error) = deleted.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(agent = self.agent, %error, "cannot delete the ids of finished tasks (see mqtt_bridge.state_folder)");
+        }
     }
 
     fn is_exposed(&self) -> bool {
@@ -112,6 +127,7 @@ impl AgentPresence {
         let Some(folder) = &config.state_folder else { return (None, Vec::new()) };
         let retention = Retention { max_ids: config.max_deduplication_ids.get() as usize, ttl: config.id_ttl() };
         let mut is_first_attempt = true;
+        let mut backoff = Backoff::new(MIN_LOCK_RETRY_DELAY, MAX_LOCK_RETRY_DELAY);
         loop {
             let (folder, name) = (folder.clone(), self.client_id());
             let opened = tokio::task::spawn_blocking(move || TaskIdFile::open(&folder, &name, retention)).await;
@@ -128,7 +144,7 @@ impl AgentPresence {
                 }
             }
             is_first_attempt = false;
-            tokio::time::sleep(LOCK_RETRY_DELAY).await;
+            tokio::time::sleep(jittered(backoff.next_delay(), RECONNECT_JITTER)).await;
         }
     }
 

@@ -5,7 +5,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, BufRead as _, BufReader, BufWriter, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -29,6 +29,7 @@ pub(super) struct TaskIdFile {
     file: File,
     /// Number of lines in the file.
     lines: usize,
+    lock_path: PathBuf,
     /// Held until this value is dropped.
     _lock: File,
 }
@@ -48,16 +49,28 @@ impl TaskIdFile {
         retention: Retention,
     ) -> io::Result<Option<(Self, Vec<FinishedTask>)>> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let lock = open_options().append(true).open(folder.join(format!("{name}.lock")))?;
+        let lock_path = folder.join(format!("{name}.lock"));
+        let lock = open_options().append(true).open(&lock_path)?;
         match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
+            Ok(()) if is_file_at(&lock, &lock_path)? => {}
+            // A process that deleted the file had the lock before.
+            Ok(()) | Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
         let path = folder.join(format!("{name}.tasks"));
         let ids = read_ids(&path, retention)?;
         let file = rewrite(&path, &ids)?;
-        Ok(Some((Self { path, retention, file, lines: ids.len(), _lock: lock }, ids)))
+        Ok(Some((Self { path, retention, file, lines: ids.len(), lock_path, _lock: lock }, ids)))
+    }
+
+    /// Deletes the ids and the lock file. Blocks.
+    ///
+    /// # Errors
+    /// A file cannot be deleted.
+    pub(super) fn delete(&self) -> io::Result<()> {
+        fs::remove_file(&self.path)?;
+        // The lock is held until this value is dropped, so no other process writes ids meanwhile.
+        fs::remove_file(&self.lock_path)
     }
 
     /// Adds the id of a task that is done. Blocks.
@@ -74,6 +87,16 @@ impl TaskIdFile {
             self.lines = ids.len();
         }
         Ok(())
+    }
+}
+
+/// Whether `file` is the one at `path`.
+fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
+    let opened = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(present) => Ok((opened.dev(), opened.ino()) == (present.dev(), present.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -175,5 +198,19 @@ mod tests {
         assert!(TaskIdFile::open(folder.path(), "b", RETENTION).unwrap().is_some());
         drop(first);
         open(folder.path());
+    }
+
+    #[test]
+    fn r161_a_deleted_file_leaves_nothing_and_a_lock_on_it_counts_for_nobody() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (mut file, _) = open(folder.path());
+        file.append(Uuid::new_v4()).unwrap();
+        let lock_path = folder.path().join("a.lock");
+        let stale = open_options().append(true).open(&lock_path).unwrap();
+        file.delete().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(!is_file_at(&stale, &lock_path).unwrap());
+        let (_successor, known) = open(folder.path());
+        assert!(known.is_empty() && !is_file_at(&stale, &lock_path).unwrap());
     }
 }

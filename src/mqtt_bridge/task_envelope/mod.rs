@@ -61,6 +61,13 @@ struct ReceivedEnvelope<'a> {
     caller_task_id: Option<&'a RawValue>,
 }
 
+/// The id of a task.
+struct TaskId {
+    uuid: Uuid,
+    /// The id in the sender's spelling.
+    text: String,
+}
+
 /// Validates the messages to one agent, and discards duplicates.
 #[derive(Debug)]
 pub(super) struct TaskValidator {
@@ -100,8 +107,8 @@ impl TaskValidator {
             return TaskVerdict::Discard("its topic differs from the topic it was received on");
         }
         let id = parse_string(envelope.task_id).filter(|id| is_task_id(id));
-        let id = id.and_then(|id| Some((Uuid::parse_str(&id).ok()?, id)));
-        if let Some((uuid, _)) = &id
+        let id = id.and_then(|text| Some(TaskId { uuid: Uuid::parse_str(&text).ok()?, text }));
+        if let Some(TaskId { uuid, .. }) = &id
             && !self.recent_ids.insert_if_new(*uuid, now)
         {
             return TaskVerdict::Duplicate(*uuid);
@@ -120,7 +127,7 @@ impl TaskValidator {
             (Ok(task), _) => TaskVerdict::Process(Box::new(task)),
             (Err(error), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage::response(
                 mqtt_topic::conversation_topic(&conversation, &self.agent),
-                error.payload(id.as_ref().map(|(_, id)| id.as_str())),
+                error.payload(id.as_ref().map(|id| id.text.as_str())),
             )),
             // R123: without a conversation, no error is published.
             (Err(_), None) => TaskVerdict::Discard("invalid, and without a conversation for the error"),
@@ -131,10 +138,10 @@ impl TaskValidator {
     fn parse_task(
         &self,
         envelope: &ReceivedEnvelope<'_>,
-        id: Option<&(Uuid, String)>,
+        id: Option<&TaskId>,
         conversation: Option<&str>,
     ) -> Result<BridgeTask, TaskError> {
-        let (uuid, id) = id.ok_or_else(|| invalid_input("task_id must be a UUID of version 4"))?;
+        let TaskId { uuid, text: id } = id.ok_or_else(|| invalid_input("task_id must be a UUID of version 4"))?;
         let conversation = conversation.ok_or_else(|| invalid_input("conversation_id must name a conversation"))?;
         let instruction = parse_instruction(envelope.instruction, "instruction")?;
         let raw = envelope.input.ok_or_else(|| invalid_input("input is required"))?.get();

@@ -238,6 +238,8 @@ async fn r161_the_broker_keeps_nothing_for_a_withdrawn_agent_or_without_a_sessio
     gate.write_file("agents.json", "[]");
     peer.wait_for_status("echo", "unavailable").await;
     eventually("the session is closed", async || gate.stderr().contains("agent withdrawn from the MQTT broker")).await;
+    let folder = gate.folder().join("gatepost.state/mqtt_bridge");
+    eventually("no ids are left", async || std::fs::read_dir(&folder).unwrap().next().is_none()).await;
     hand_to_broker(&broker, "echo", &task("echo", json!({"lost": 1}))).await;
     gate.write_file("agents.json", &json!([agent.document("echo")]).to_string());
     peer.wait_for_status("echo", "available").await;
