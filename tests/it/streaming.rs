@@ -73,6 +73,25 @@ async fn r43_a_comment_is_never_inserted_into_an_event() {
 }
 
 #[tokio::test]
+async fn r40_a_stream_is_logged_as_a_failure_if_its_last_event_states_one() {
+    let retried = "data: {\"type\":\"tool_result\",\"status\":\"error\",\"message\":\"timed out, retrying\"}\n\n";
+    let result = "data: {\"result\":{\"answer\":42}}\n\n";
+    let done = "data: [DONE]\n\n";
+    // Streams that can be resumed are written by another part of the gateway.
+    for section in ["", "tasks:\n  sqlite_file: tasks.db\n"] {
+        for (events, code) in [(vec![retried, result, done], "ok"), (vec![result, retried, done], "AgentError")] {
+            let steps = events.iter().flat_map(|event| [chunk(event), pause(150)]);
+            let agent = Agent::with_steps([write(EVENTS)].into_iter().chain(steps).chain([end()]).collect()).await;
+            let gate = gateway().agent("stream", &agent).section(section).start().await;
+            let text = streamed_text(&gate).await;
+            assert!(events.iter().all(|event| text.contains(event)), "{text}");
+            let line = gate.access_log(1).await.remove(0);
+            assert_eq!((&line["status"], &line["code"]), (&json!(200), &json!(code)), "{section:?} {line}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn r43_an_interval_of_zero_sends_no_comments() {
     let (gate, _agent) =
         start_streaming(vec![chunk("data: 1\n\n"), pause(300), chunk("data: 2\n\n"), end()], "0s").await;

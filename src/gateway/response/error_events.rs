@@ -7,7 +7,7 @@ use crate::{
     fault::{Fault, FaultCode},
 };
 use bytes::Bytes;
-use memchr::memmem::Finder;
+use memchr::{memchr, memmem::Finder};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -61,6 +61,9 @@ impl ErrorEventDetector {
 /// Returns whether a chunk has an event other than an end marker or a comment of one line.
 fn has_event(chunk: &[u8]) -> bool {
     let text = chunk.trim_ascii();
+    // In a stream that can be resumed, each event begins with its id.
+    let id_end = text.starts_with(b"id:").then(|| memchr(b'\n', text)).flatten();
+    let text = id_end.and_then(|end| text.get(end + 1..)).unwrap_or(text);
     let is_comment = text.starts_with(b":") && !text.contains(&b'\n');
     !text.is_empty() && !is_comment && field(text, b"data") != Some(END_MARKER)
 }
@@ -179,8 +182,12 @@ mod tests {
         assert!(find(&[retried, result]).is_none());
         assert!(find(&[&format!("{retried}{result}")]).is_none());
         assert!(find(&[retried, result, "data: [DONE]\n\n"]).is_none());
-        for rest in [&[][..], &["data: [DONE]\n\n"], &[": keep-alive\n\n", ": keep-alive\n\n"], &["", "data: cut off"]]
-        {
+        for rest in [
+            &[][..],
+            &["data: [DONE]\n\n"],
+            &[": keep-alive\n\n", ": keep-alive\n\n"],
+            &["id: 3\ndata: [DONE]\n\n", ""],
+        ] {
             let chunks = [&[result, retried], rest].concat();
             assert!(find(&chunks).is_some(), "{rest:?}");
         }

@@ -136,9 +136,10 @@ async fn r100_the_descriptors_of_a_domain_are_verified_with_the_keys_that_it_pub
 
 #[tokio::test]
 async fn r100_keys_of_a_domain_that_became_unreadable_fail_every_poll() {
-    let (signer, server, other) = (signer(), FakeRegistryServer::start().await, FakeRegistryServer::start().await);
+    let (signer, stranger) = (signer(), signer());
+    let (server, other) = (FakeRegistryServer::start().await, FakeRegistryServer::start().await);
     server.json("/.well-known/agents.json", json!({"agents": {"good": sign(&signer, card_1_0("good"))}}));
-    other.json("/jwks.json", signer.jwks());
+    other.json("/jwks.json", stranger.jwks());
     let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
     let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
     for (unreadable, reason) in [
