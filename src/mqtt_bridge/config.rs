@@ -35,8 +35,8 @@ pub struct MqttBridgeConfig {
     /// Maximum number of concurrent tasks of one agent; at least 1. Default: 16.
     #[serde(default = "default_max_concurrency")]
     pub max_concurrency: NonZeroU16,
-    /// Maximum number of queued tasks of one agent. Further tasks stay with the broker; with MQTT 3.1.1 or without a
-    /// session they get an error. Default: 64.
+    /// Maximum number of queued tasks of one agent. With a session, at most 64 more wait. Further tasks get an error.
+    /// Default: 64.
     #[serde(default = "default_max_queued")]
     pub max_queued: u16,
     /// How long the broker keeps tasks for an agent while the gateway is not connected, such as during a restart; whole

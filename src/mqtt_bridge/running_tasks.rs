@@ -24,6 +24,8 @@ use uuid::Uuid;
 
 /// Maximum number of concurrent publications for messages that the broker does not keep; further ones are dropped.
 const MAX_PUBLICATIONS: usize = 64;
+/// Maximum number of tasks of a session that wait beyond `max_queued`.
+const MAX_KEPT_TASKS: usize = 64;
 /// Time for publishing the errors of tasks that did not finish.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of discarded messages that are logged a second.
@@ -46,6 +48,8 @@ pub(super) struct RunningTasks {
     permits: Arc<Semaphore>,
     /// Slots of the tasks that run or are queued.
     slots: Arc<Semaphore>,
+    /// Slots of further tasks that wait, where the broker keeps them until they are acknowledged.
+    kept_slots: Arc<Semaphore>,
     max_tasks: usize,
     tasks: JoinSet<()>,
     /// Becomes true when the drain timeout has passed.
@@ -73,6 +77,7 @@ impl RunningTasks {
             invoker: Arc::clone(invoker),
             permits: Arc::new(Semaphore::new(concurrency)),
             slots: Arc::new(Semaphore::new(max_tasks)),
+            kept_slots: Arc::new(Semaphore::new(MAX_KEPT_TASKS)),
             max_tasks,
             tasks: JoinSet::new(),
             drain_expired: watch::channel(false).0,
@@ -109,8 +114,12 @@ impl RunningTasks {
 
     /// Executes a task, or publishes an error where too many tasks are queued.
     pub(super) fn start(&mut self, task: Box<BridgeTask>, delivery: Option<Delivery>) {
-        // A broker with MQTT 5 keeps the tasks beyond this bound, because it knows it as the Receive Maximum.
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+        // A broker with MQTT 5 knows this bound as the Receive Maximum. One that delivers more tasks keeps them meanwhile.
+        let mut slot = Arc::clone(&self.slots).try_acquire_owned();
+        if slot.is_err() && delivery.is_some() {
+            slot = Arc::clone(&self.kept_slots).try_acquire_owned();
+        }
+        let Ok(slot) = slot else {
             let error = TaskError::new(TaskErrorCode::InternalError, "Too many tasks; try again later");
             return self.refuse(task.result_message(Err(error)), delivery);
         };

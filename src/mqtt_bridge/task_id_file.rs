@@ -52,7 +52,7 @@ impl TaskIdFile {
         let lock_path = folder.join(format!("{name}.lock"));
         let lock = open_options().append(true).open(&lock_path)?;
         match lock.try_lock() {
-            Ok(()) if is_file_at(&lock, &lock_path)? => {}
+            Ok(()) if is_file_at(&lock, &lock_path) => {}
             // A process that deleted the file had the lock before.
             Ok(()) | Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
@@ -91,13 +91,9 @@ impl TaskIdFile {
 }
 
 /// Whether `file` is the one at `path`.
-fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
-    let opened = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(present) => Ok((opened.dev(), opened.ino()) == (present.dev(), present.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+fn is_file_at(file: &File, path: &Path) -> bool {
+    let (Ok(opened), Ok(present)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (opened.dev(), opened.ino()) == (present.dev(), present.ino())
 }
 
 fn open_options() -> OpenOptions {
@@ -209,8 +205,8 @@ mod tests {
         let stale = open_options().append(true).open(&lock_path).unwrap();
         file.delete().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(!is_file_at(&stale, &lock_path).unwrap());
+        assert!(!is_file_at(&stale, &lock_path));
         let (_successor, known) = open(folder.path());
-        assert!(known.is_empty() && !is_file_at(&stale, &lock_path).unwrap());
+        assert!(known.is_empty() && !is_file_at(&stale, &lock_path));
     }
 }
