@@ -24,7 +24,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Limits on the connections of a listener.
 #[derive(Clone, Copy)]
-pub(super) struct ConnectionLimits {
+pub(super) struct ConnectionBounds {
     /// Connections in total.
     pub(super) max_connections: usize,
     /// Connections of one address.
@@ -36,13 +36,13 @@ pub(super) struct ConnectionLimits {
 /// A TCP listener with limits on its connections.
 pub(super) struct BoundedListener {
     listener: TcpListener,
-    limits: ConnectionLimits,
+    limits: ConnectionBounds,
     permits: Arc<Semaphore>,
     by_address: Arc<KeyedCounts<IpAddr>>,
 }
 
 impl BoundedListener {
-    pub(super) fn new(listener: TcpListener, limits: ConnectionLimits) -> Self {
+    pub(super) fn new(listener: TcpListener, limits: ConnectionBounds) -> Self {
         let permits = Arc::new(Semaphore::new(limits.max_connections));
         Self { listener, limits, permits, by_address: Arc::default() }
     }

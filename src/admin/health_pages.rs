@@ -1,5 +1,5 @@
-//! The pages of the health listener, for the probes of an orchestrator and for Prometheus. Whoever reaches the address
-//! reads them: they change nothing, and each is cheap however often it is read.
+//! The pages of the health listener, for the probes of an orchestrator and for Prometheus. They have no
+//! authentication: they change nothing, and each is cheap however often it is read.
 
 use super::{
     admin_state::{AdminState, GatewayHealth},

@@ -24,18 +24,18 @@ use axum::{
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post, put},
 };
-use bounded_listener::{BoundedListener, ConnectionLimits};
+use bounded_listener::{BoundedListener, ConnectionBounds};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 /// Limits of the admin listener, which serves few and trusted clients.
-const ADMIN_LIMITS: ConnectionLimits =
-    ConnectionLimits { max_connections: 64, max_per_address: 64, max_age: Duration::from_secs(3600) };
+const ADMIN_LIMITS: ConnectionBounds =
+    ConnectionBounds { max_connections: 64, max_per_address: 64, max_age: Duration::from_secs(3600) };
 
 /// Limits of the health listener. A probe that finds no place ends the gateway, so that one address cannot take all
 /// places, and none for long.
-const HEALTH_LIMITS: ConnectionLimits =
-    ConnectionLimits { max_connections: 256, max_per_address: 16, max_age: Duration::from_secs(15) };
+const HEALTH_LIMITS: ConnectionBounds =
+    ConnectionBounds { max_connections: 256, max_per_address: 16, max_age: Duration::from_secs(15) };
 
 /// What the admin listener serves, and for which hosts.
 pub struct AdminService {

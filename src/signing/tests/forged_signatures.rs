@@ -280,7 +280,7 @@ fn r100_a_signature_with_an_expiry_ends_at_that_time() {
     ] {
         assert_refused(&trusted_keys_of(&signer), &card_signed_with_header(&signer, &header(exp)), reason);
     }
-    // RFC 7519 §5.3: claims in the header of a token concern nobody here.
+    // RFC 7519 §5.3: claims in the header of a token are not read here.
     let (header, claims) = (json!({"typ": "t", "alg": "EdDSA", "exp": 1.5}), json!({}));
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let token = format!("{}.{}.AAAA", encode(&header), encode(&claims));
