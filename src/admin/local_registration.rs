@@ -3,14 +3,14 @@
 
 use super::{
     admin_context::AdminContext,
-    page_response::{error_response, refuse_browser_page, run_blocking},
+    page_response::{error_response, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde_json::json;
@@ -22,12 +22,8 @@ const MAX_REGISTRATION_BYTES: usize = 16 << 10;
 pub(super) async fn register_runtime(
     State(context): State<AdminContext>,
     Path(name): Path<String>,
-    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(refusal) = refuse_browser_page(&headers) {
-        return refusal;
-    }
     if body.len() > MAX_REGISTRATION_BYTES {
         return error_response(&Fault::new(FaultCode::PayloadTooLarge, "A registration may have at most 16KiB"));
     }
@@ -43,14 +39,7 @@ pub(super) async fn register_runtime(
 }
 
 /// Removes a registration.
-pub(super) async fn remove_registration(
-    State(context): State<AdminContext>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    if let Some(refusal) = refuse_browser_page(&headers) {
-        return refusal;
-    }
+pub(super) async fn remove_registration(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
     if context.state.remove_registration(&name) {
         StatusCode::NO_CONTENT.into_response()
     } else {
@@ -59,10 +48,7 @@ pub(super) async fn remove_registration(
 }
 
 /// Creates a code that pairs one web page, and invalidates the previous code.
-pub(super) async fn create_pairing_code(State(context): State<AdminContext>, headers: HeaderMap) -> Response {
-    if let Some(refusal) = refuse_browser_page(&headers) {
-        return refusal;
-    }
+pub(super) async fn create_pairing_code(State(context): State<AdminContext>) -> Response {
     match context.state.create_pairing_code() {
         Some((code, lifetime)) => Json(json!({"code": code, "expires_in": lifetime.as_secs()})).into_response(),
         None => error_response(&Fault::new(

@@ -75,19 +75,21 @@ async fn serve_pages(listener: BoundedListener, router: Router, mut shutdown: wa
 }
 
 fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router {
+    let no_web_pages = from_fn(page_response::refuse_web_pages);
+    let confirm = post(source_pages::confirm_agent_loss).route_layer(no_web_pages.clone());
+    let refresh = post(source_pages::refresh_source).route_layer(no_web_pages.clone());
+    let local = put(local_registration::register_runtime).delete(local_registration::remove_registration);
+    let pairing = post(local_registration::create_pairing_code).route_layer(no_web_pages.clone());
     Router::new()
         .route("/metrics", get(status_pages::metrics))
         .route("/healthz", get(status_pages::healthz))
         .route("/readyz", get(status_pages::readyz))
         .route("/agents", get(status_pages::list_agents))
         .route("/sources", get(source_pages::list_sources))
-        .route("/sources/{name}/confirm", post(source_pages::confirm_agent_loss))
-        .route("/sources/{name}/refresh", post(source_pages::refresh_source))
-        .route(
-            "/local/{name}",
-            put(local_registration::register_runtime).delete(local_registration::remove_registration),
-        )
-        .route("/pairing", post(local_registration::create_pairing_code))
+        .route("/sources/{name}/confirm", confirm)
+        .route("/sources/{name}/refresh", refresh)
+        .route("/local/{name}", local.route_layer(no_web_pages))
+        .route("/pairing", pairing)
         .fallback(status_pages::not_found)
         .method_not_allowed_fallback(status_pages::method_not_allowed)
         .layer(from_fn(status_pages::add_common_headers))

@@ -2,7 +2,9 @@
 
 use crate::fault::{ErrorFormat, Fault, FaultCode};
 use axum::{
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    extract::Request,
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    middleware::Next,
     response::{IntoResponse, Response},
 };
 
@@ -27,9 +29,12 @@ pub(super) async fn run_blocking<T: Send + 'static>(build: impl FnOnce() -> T + 
     tokio::task::spawn_blocking(build).await.ok()
 }
 
-/// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`.
-pub(super) fn refuse_browser_page(headers: &HeaderMap) -> Option<Response> {
-    let is_from_page = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    is_from_page
-        .then(|| error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint")))
+/// Refuses requests from web pages, which browsers mark with `Origin` (Fetch, "Origin header") or `Sec-Fetch-Site`. A
+/// layer of every route that changes state.
+pub(super) async fn refuse_web_pages(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
+        return error_response(&Fault::new(FaultCode::PermissionDenied, "Web pages may not use this endpoint"));
+    }
+    next.run(request).await
 }

@@ -3,13 +3,13 @@
 use super::{
     admin_context::AdminContext,
     admin_state::SourceRow,
-    page_response::{error_response, refuse_browser_page, run_blocking},
+    page_response::{error_response, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
 use axum::{
     Json,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -33,14 +33,7 @@ struct ConfirmResponse {
 }
 
 /// Confirms an agent loss that the loss guard holds back, which then takes effect.
-pub(super) async fn confirm_agent_loss(
-    State(context): State<AdminContext>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    if let Some(refusal) = refuse_browser_page(&headers) {
-        return refusal;
-    }
+pub(super) async fn confirm_agent_loss(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
     match run_blocking(move || context.state.confirm_agent_loss(&name)).await {
         Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
         Some(None) => error_response(&unknown_source()),
@@ -54,14 +47,7 @@ struct RefreshResponse {
 }
 
 /// Polls a source at once. The response does not wait for the poll, whose result `GET /sources` shows.
-pub(super) async fn refresh_source(
-    State(context): State<AdminContext>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    if let Some(refusal) = refuse_browser_page(&headers) {
-        return refusal;
-    }
+pub(super) async fn refresh_source(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
     match run_blocking(move || context.state.refresh_source(&name)).await {
         Some(true) => (StatusCode::ACCEPTED, Json(RefreshResponse { polling: true })).into_response(),
         Some(false) => error_response(&unknown_source()),
