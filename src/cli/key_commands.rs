@@ -76,6 +76,7 @@ pub struct DisableKeyArgs {
     #[arg(long, conflicts_with = "prefixes", required_unless_present = "prefixes")]
     caller: Option<String>,
     /// Prefixes of the keys: the 12 characters after gp_, as `gatepost key list` shows them
+    #[arg(required_unless_present = "caller")]
     prefixes: Vec<KeyPrefix>,
 }
 

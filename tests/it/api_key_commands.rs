@@ -236,7 +236,7 @@ fn r28_commands_for_keys_that_are_not_there_change_nothing_and_say_why() {
         (&["disable", prefix(&key), "AAAAAAAAAAAA"], "there is no key with the prefix AAAAAAAAAAAA"),
         (&["disable", "--caller", "team-b"], "the caller team-b has no key"),
         (&["disable", "--caller", "team-a", prefix(&key)], "cannot be used with"),
-        (&["disable"], "required"),
+        (&["disable"], "--caller <CALLER>\n  <PREFIXES>..."),
         (&["disable", &key], "a whole key does not belong on a command line"),
         (&["rotate", &key], "a whole key does not belong on a command line"),
         (&["rotate", "AAAAAAAAAAAA"], "there is no key with the prefix"),

@@ -52,6 +52,9 @@ fn passed_error() -> ResponseVerdict {
 /// has it only if the operator asks for it; the code of the error is the agent's own.
 fn log_detail(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) -> String {
     let mut text = format!("the agent responded with status {}", response.status.as_u16());
+    if response.status.is_success() && body.object().is_some() {
+        text.push_str(" and reported a failure in the body");
+    }
     for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
         if let Some(value) = response.headers.get(&name) {
             let value = String::from_utf8_lossy(value.as_bytes());

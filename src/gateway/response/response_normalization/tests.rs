@@ -277,7 +277,11 @@ fn r131_the_log_has_no_body_of_an_agents_error_unless_the_operator_asks_for_it()
     assert_eq!(silent.log_message(), "The agent refused the input");
     let detail = silent.detail().unwrap();
     assert_eq!(detail, format!("the agent responded with status 422, error: too_long, body: {} bytes", body.len()));
-    assert!(!silent.to_string().contains("medical"));
+    let reported = json!({"success": false, "message": "'my medical record' is too long"}).to_string();
+    let reported = ResponseCase { logs_body: false, ..response(200, &reported) }.fault();
+    let detail = reported.detail().unwrap();
+    assert!(detail.starts_with("the agent responded with status 200 and reported a failure in the body"), "{detail}");
+    assert!(!reported.to_string().contains("medical") && !silent.to_string().contains("medical"));
     assert!(response(422, &body).fault().detail().unwrap().contains("medical"));
 }
 
