@@ -3,7 +3,7 @@
 
 use crate::support::{
     agent::{Agent, json_response},
-    gateway::{Gateway, gatepost_command, new_key},
+    gateway::{Gateway, gatepost_command},
 };
 use gatepost::fault::FaultCode;
 use serde_json::json;
@@ -54,10 +54,21 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
     let config = with_address(readme_block("file: gatepost.yaml"));
     assert!(config.lines().count() <= 25);
     fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
-    let key = new_key(folder.path(), "team-a", &[]);
+    let run_block = readme_block("run");
+    let documented: Vec<&str> = run_block.lines().collect();
+    let new_key = gatepost_command().args(["key", "new", "--caller", "team-a"]).current_dir(folder.path()).output();
+    let new_key = new_key.unwrap();
+    let expiry = time::OffsetDateTime::now_utc() + time::Duration::days(90);
+    let printed = String::from_utf8_lossy(&new_key.stderr).replace(folder.path().to_str().unwrap(), "…");
+    let printed = printed.replace(&expiry.date().to_string(), "2027-02-21");
+    assert_eq!([documented[0], documented[1]], ["$ gatepost key new --caller team-a", printed.trim_end()]);
+    let key = String::from_utf8(new_key.stdout).unwrap().trim().to_owned();
+    assert_eq!((documented[2].len(), key.get(..3), documented[2].get(..3)), (23, Some("gp_"), Some("gp_")));
     let check = gatepost_command().args(["check", "--strict"]).current_dir(folder.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&check.stdout), "gatepost.yaml: valid, 1 agent\n", "{check:?}");
     assert!(check.status.success(), "{check:?}");
+    assert_eq!(documented[3..6], ["$ gatepost check", "gatepost.yaml: valid, 1 agent", "$ gatepost run"]);
+    assert!(documented[6].starts_with("listening on http://") && documented[7].starts_with("admin on http://"));
     let addresses = ["GATEPOST__LISTENERS__0__ADDRESS", "GATEPOST__ADMIN__ADDRESS"];
     let environment = addresses.map(|name| (name.to_owned(), "127.0.0.1:0".to_owned()));
     let gate =
