@@ -17,6 +17,7 @@ use crate::{
     signing::TrustedKeys,
     values::sha256,
 };
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// Maximum duration of reading one list with all its pages.
@@ -38,6 +39,8 @@ pub(super) struct RegistryCrawler {
     /// Polls before the first accepted result that had no time for all documents.
     incomplete_polls: u8,
     error: Option<String>,
+    /// The list of keys that the source's host published last; null before that.
+    domain_keys: Value,
 }
 
 impl RegistryCrawler {
@@ -52,11 +55,12 @@ impl RegistryCrawler {
             had_agents: false,
             incomplete_polls: 0,
             error: None,
+            domain_keys: Value::Null,
         }
     }
 
     /// Reads the keys that the source's host publishes, where they verify its documents. With other keys, every document
-    /// is verified again.
+    /// is verified again, those too that cannot be fetched now.
     async fn update_domain_keys(&mut self) -> Result<(), String> {
         if !self.classifier.signature_policy.reads_domain_keys {
             return Ok(());
@@ -65,18 +69,22 @@ impl RegistryCrawler {
         url.set_path("/.well-known/jwks.json");
         url.set_query(None);
         let response = match self.client.get(&url).await? {
-            ConditionalResponse::NotModified if self.classifier.signature_policy.trusted_keys.is_some() => {
-                return Ok(());
-            }
+            ConditionalResponse::NotModified if !self.domain_keys.is_null() => return Ok(()),
             ConditionalResponse::NotModified => self.client.get_unconditional(&url).await?,
             ConditionalResponse::Modified(response) => response,
         };
         // The client cached the digest of an unreadable response too. Without it, the next poll reads the response
         // again, and fails again.
-        let keys = parse_domain_keys(&url, &response).inspect_err(|_| self.client.clear_cache())?;
+        let (keys, listed_keys) = parse_domain_keys(&url, &response).inspect_err(|_| self.client.clear_cache())?;
+        if self.domain_keys == listed_keys {
+            return Ok(());
+        }
         self.classifier.signature_policy.trusted_keys = Some(Arc::new(keys));
         self.pages.clear();
-        self.documents = LinkedDocuments::default();
+        // Recorded at last: after a poll that is cancelled here, the next one converts again.
+        self.domain_keys = Value::Null;
+        self.documents.convert_again(&self.classifier).await?;
+        self.domain_keys = listed_keys;
         Ok(())
     }
 
@@ -156,12 +164,15 @@ impl RegistryCrawler {
     }
 }
 
-fn parse_domain_keys(url: &Url, response: &FetchedDocument) -> Result<TrustedKeys, String> {
+/// Returns the keys of a domain, and its list of them.
+fn parse_domain_keys(url: &Url, response: &FetchedDocument) -> Result<(TrustedKeys, Value), String> {
     if response.url.origin() != url.origin() {
         return Err(format!("{url}: redirects to another server, whose keys are not the domain's"));
     }
-    let jwks = serde_json::from_slice(&response.body).map_err(|why| format!("{url}: is not JSON ({why})"))?;
-    TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{url}: {why}"))
+    let mut jwks: Value =
+        serde_json::from_slice(&response.body).map_err(|why| format!("{url}: is not JSON ({why})"))?;
+    let keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{url}: {why}"))?;
+    Ok((keys, jwks.get_mut("keys").map(Value::take).unwrap_or_default()))
 }
 
 fn prefix_reason(listed_name: &Option<String>, url: &Url, why: &str) -> String {

@@ -13,12 +13,16 @@ use super::{
 use crate::{
     agent::{EndpointScheme, SchemeSplit},
     net::Url,
-    registry::{DocumentBody, RawDocument, SourceKind, document_parser, signature_policy::SignaturePolicy},
+    registry::{
+        DocumentBody, RawDocument, SourceKind, conditional_get::FetchedDocument, document_parser,
+        signature_policy::SignaturePolicy,
+    },
     resolver::endpoint_hints,
     values::{json::type_name, sha256},
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
 
 /// Maximum length in bytes of an id that becomes part of a document's URL.
 const MAX_ID_LENGTH: usize = 256;
@@ -76,13 +80,28 @@ impl ConvertedDocument {
     }
 }
 
+/// A document that a list links to, as its server sent it.
+#[derive(Clone, Debug)]
+pub(super) struct LinkedDocument {
+    pub(super) response: FetchedDocument,
+    /// The name by which the list knows it.
+    pub(super) listed_name: Option<String>,
+}
+
+/// The converted document, or why it is rejected.
+pub(super) type ConversionResult = Result<ConvertedDocument, String>;
+
 /// Returns an invalid entry in the form that the catalogue rejects with this reason.
 pub(super) fn rejected_document(why: &str) -> RawDocument {
     RawDocument::new(sha256(format!("refused: {why}").as_bytes()), DocumentBody::Invalid(why.to_owned()))
 }
 
+/// Permits of the threads that classify. There is one, whatever the number of sources: the authors of documents and the
+/// servers with the keys decide how long each takes.
+static CLASSIFIERS: Semaphore = Semaphore::const_new(1);
+
 /// Classifies the entries of one feed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct EntryClassifier {
     pub(super) kind: SourceKind,
     pub(super) signature_policy: SignaturePolicy,
@@ -91,6 +110,47 @@ pub(super) struct EntryClassifier {
 }
 
 impl EntryClassifier {
+    /// Classifies entries of the list that was read from `base`, on a blocking thread.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub(super) async fn classify_entries(
+        &self,
+        entries: Vec<RawEntry>,
+        base: &Url,
+    ) -> Result<Vec<ClassifiedEntry>, String> {
+        let base = base.clone();
+        let classify = move |this: &Self| entries.iter().map(|raw| this.classify_entry(raw, &base)).collect();
+        self.run_on_blocking_thread(classify).await
+    }
+
+    /// Converts a document that its list links to, on a blocking thread.
+    ///
+    /// # Errors
+    /// The content is no agent document, such as half of one: it says nothing about the agent.
+    pub(super) async fn convert_linked(&self, linked: LinkedDocument) -> Result<ConversionResult, String> {
+        let convert = move |this: &Self| {
+            let LinkedDocument { response, listed_name } = linked;
+            let value = this.parse_document(&response.body)?;
+            Ok(this.convert(value, &response.body, listed_name.as_deref(), &response.url))
+        };
+        self.run_on_blocking_thread(convert).await?
+    }
+
+    async fn run_on_blocking_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let interrupted = "the check of documents was interrupted";
+        let (permit, this) = (CLASSIFIERS.acquire().await.map_err(|_| interrupted)?, self.clone());
+        let result = tokio::task::spawn_blocking(move || {
+            // The permit ends with the work, also if the poll is cancelled.
+            let _permit = permit;
+            work(&this)
+        });
+        Ok(result.await.map_err(|_| interrupted)?)
+    }
+
     /// Classifies an entry of the list that was read from `base`.
     pub(super) fn classify_entry(&self, raw: &RawEntry, base: &Url) -> ClassifiedEntry {
         let classified = match &raw.error {
@@ -104,7 +164,7 @@ impl EntryClassifier {
     ///
     /// # Errors
     /// The content is no agent document, such as half of one: it says nothing about the agent.
-    pub(super) fn parse_document(&self, text: &Bytes) -> Result<Value, String> {
+    fn parse_document(&self, text: &Bytes) -> Result<Value, String> {
         let value = self.parse(text)?;
         let names_agent =
             ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
@@ -218,7 +278,13 @@ impl EntryClassifier {
                 Ok(members)
             };
         }
-        match trusted_keys.extract_verified_card(&Value::Object(members))? {
+        let document = Value::Object(members);
+        let verified = if self.signature_policy.reads_domain_keys {
+            trusted_keys.verify_document(&document).map_err(|why| why.reason)?.select(document)
+        } else {
+            trusted_keys.extract_verified_card(&document)?
+        };
+        match verified {
             Value::Object(verified) => Ok(verified),
             other => Err(format!("signatures: cover {} instead of an object", type_name(&other))),
         }

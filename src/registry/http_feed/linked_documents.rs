@@ -2,12 +2,12 @@
 //! A document that cannot be fetched keeps its previous content.
 
 use super::{
-    entry_classifier::{ConvertedDocument, EntryClassifier},
+    entry_classifier::{ConversionResult, ConvertedDocument, EntryClassifier, LinkedDocument},
     pagination::{DigestKey, digest_key},
 };
 use crate::{
     net::Url,
-    registry::conditional_get::{ConditionalClient, ConditionalResponse, FetchedDocument},
+    registry::conditional_get::{ConditionalClient, ConditionalResponse},
     values::json::truncate,
 };
 use futures_util::StreamExt;
@@ -48,9 +48,28 @@ pub(super) struct DocumentLink<'a> {
 struct CachedDocument {
     /// Digest of the list entry at that time.
     entry: DigestKey,
-    document: Result<ConvertedDocument, String>,
+    received: ReceivedDocument,
     /// Why the last fetch failed.
     error: Option<String>,
+}
+
+/// A document that was converted or rejected.
+struct ReceivedDocument {
+    document: ConversionResult,
+    /// What the server sent, where its signatures have to be verified again when the keys change.
+    original: Option<LinkedDocument>,
+}
+
+impl ReceivedDocument {
+    /// Whether this says something about the agent, also after a fetch that failed.
+    fn is_current(&self) -> bool {
+        self.document.is_ok() || self.original.is_some()
+    }
+
+    fn size(&self) -> usize {
+        let original = self.original.as_ref().map_or(0, |original| original.response.body.len());
+        self.document.as_ref().map_or(0, ConvertedDocument::size) + original
+    }
 }
 
 /// A document to fetch.
@@ -65,13 +84,26 @@ pub(super) struct DueFetch {
 
 impl LinkedDocuments {
     /// Returns the document as it was last fetched; `None` where it was not fetched yet.
-    pub(super) fn get(&self, url: &Url, listed_name: Option<&str>) -> Option<&Result<ConvertedDocument, String>> {
-        self.cache.get(&cache_key(url, listed_name)).map(|cached| &cached.document)
+    pub(super) fn get(&self, url: &Url, listed_name: Option<&str>) -> Option<&ConversionResult> {
+        self.cache.get(&cache_key(url, listed_name)).map(|cached| &cached.received.document)
+    }
+
+    /// Converts every document again, with the keys that `classifier` has now.
+    ///
+    /// # Errors
+    /// A conversion was interrupted.
+    pub(super) async fn convert_again(&mut self, classifier: &EntryClassifier) -> Result<(), String> {
+        for received in self.cache.values_mut().map(|cached| &mut cached.received) {
+            if let Some(original) = received.original.clone() {
+                received.document = classifier.convert_linked(original).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns how many documents keep their previous content because they cannot be fetched, with one reason.
     pub(super) fn error_summary(&self) -> Option<String> {
-        let stale = self.cache.values().filter(|cached| cached.document.is_ok());
+        let stale = self.cache.values().filter(|cached| cached.received.document.is_ok());
         let mut reasons: Vec<&String> = stale.filter_map(|cached| cached.error.as_ref()).collect();
         reasons.sort_unstable();
         reasons.first().map(|why| format!("{} documents cannot be fetched: {}", reasons.len(), truncate(why, 300)))
@@ -119,8 +151,7 @@ impl LinkedDocuments {
         classifier: &EntryClassifier,
     ) -> Result<bool, String> {
         let began = Instant::now();
-        let mut bytes: usize =
-            self.cache.values().filter_map(|cached| Some(cached.document.as_ref().ok()?.size())).sum();
+        let mut bytes: usize = self.cache.values().map(|cached| cached.received.size()).sum();
         let timed_out = AtomicBool::new(false);
         // A fetch that was started is awaited: its validators are cached already.
         let fetches = fetches.into_iter().take_while(|_| {
@@ -135,24 +166,22 @@ impl LinkedDocuments {
                 (Ok(None), Some(cached)) => cached.error = None,
                 // Nothing is cached and nothing was received: the next poll fetches again.
                 (Ok(None), None) => {}
-                (Ok(Some(result)), cached) => {
-                    let size = result.as_ref().map_or(0, ConvertedDocument::size);
-                    let previous_size =
-                        cached.and_then(|cached| Some(cached.document.as_ref().ok()?.size())).unwrap_or_default();
-                    bytes = bytes + size - previous_size;
+                (Ok(Some(received)), cached) => {
+                    let previous_size = cached.map_or(0, |cached| cached.received.size());
+                    bytes = bytes + received.size() - previous_size;
                     if bytes > MAX_TOTAL_SIZE {
                         if let Some(cached) = self.cache.get_mut(&fetch.key) {
                             cached.error = Some("all documents together are too large".to_owned());
                         }
                         return Err(format!("{}: all documents have more than {MAX_TOTAL_SIZE} bytes", fetch.url));
                     }
-                    self.cache.insert(fetch.key, CachedDocument { entry: fetch.entry, document: result, error: None });
+                    self.cache.insert(fetch.key, CachedDocument { entry: fetch.entry, received, error: None });
                 }
-                (Err(why), Some(cached)) if cached.document.is_ok() => cached.error = Some(why),
+                (Err(why), Some(cached)) if cached.received.is_current() => cached.error = Some(why),
                 (Err(why), _) => {
-                    let result = Err(format!("the document cannot be fetched: {why}"));
-                    self.cache
-                        .insert(fetch.key, CachedDocument { entry: fetch.entry, document: result, error: Some(why) });
+                    let document = Err(format!("the document cannot be fetched: {why}"));
+                    let received = ReceivedDocument { document, original: None };
+                    self.cache.insert(fetch.key, CachedDocument { entry: fetch.entry, received, error: Some(why) });
                 }
             }
         }
@@ -161,29 +190,30 @@ impl LinkedDocuments {
 }
 
 /// Result of a fetch: `None` where the document is unchanged, an error where no document was received.
-type FetchResult = Result<Option<Result<ConvertedDocument, String>>, String>;
+type FetchResult = Result<Option<ReceivedDocument>, String>;
 
 async fn fetch_one(
     client: &ConditionalClient,
     classifier: &EntryClassifier,
     fetch: DueFetch,
 ) -> (DueFetch, FetchResult) {
-    let response: Result<Option<FetchedDocument>, String> = if fetch.conditional {
-        client.get(&fetch.url).await.map(|fetched| match fetched {
-            ConditionalResponse::NotModified => None,
-            ConditionalResponse::Modified(response) => Some(response),
-        })
-    } else {
-        client.get_unconditional(&fetch.url).await.map(Some)
-    };
-    let result = response.and_then(|response| {
-        let converted = response.map(|response| {
-            let value = classifier.parse_document(&response.body)?;
-            Ok(classifier.convert(value, &response.body, fetch.listed_name.as_deref(), &response.url))
-        });
-        converted.transpose().map_err(|why: String| format!("{}: {why}", fetch.url))
-    });
+    let result = receive(client, classifier, &fetch).await;
     (fetch, result)
+}
+
+async fn receive(client: &ConditionalClient, classifier: &EntryClassifier, fetch: &DueFetch) -> FetchResult {
+    let response = if fetch.conditional {
+        match client.get(&fetch.url).await? {
+            ConditionalResponse::NotModified => return Ok(None),
+            ConditionalResponse::Modified(response) => response,
+        }
+    } else {
+        client.get_unconditional(&fetch.url).await?
+    };
+    let linked = LinkedDocument { response, listed_name: fetch.listed_name.clone() };
+    let original = classifier.signature_policy.reads_domain_keys.then(|| linked.clone());
+    let document = classifier.convert_linked(linked).await.map_err(|why| format!("{}: {why}", fetch.url))?;
+    Ok(Some(ReceivedDocument { document, original }))
 }
 
 /// Returns the cache key of a document: URL and listed name, because one card under two names is two agents.

@@ -38,7 +38,7 @@ pub(super) struct ListPage {
 }
 
 /// One entry, not parsed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RawEntry {
     /// Key of the entry in a map.
     pub(super) name: Option<String>,

@@ -20,8 +20,9 @@ const MAX_PAGES: usize = 1_000;
 /// Maximum size in bytes of all pages of one poll.
 const MAX_LIST_SIZE: usize = 256 << 20;
 
-/// Number of entries after which the task yields: classifying a long list takes as long as thousands of calls.
-const YIELD_INTERVAL: usize = 32;
+/// Number of entries that are classified together, between those of other sources. The digests of a long list take long
+/// too, so that the task yields after as many.
+const BATCH_SIZE: usize = 16;
 
 /// SHA-256 of an entry and of everything that its classification depends on.
 pub(super) type DigestKey = [u8; 32];
@@ -139,15 +140,24 @@ impl ListReader {
         self.pages.remove(url);
         let list = list_parser::parse_page(&response.url, &response.body).map_err(|why| format!("{url}: {why}"))?;
         let mut entries = Vec::with_capacity(list.entries.len());
-        for (at, raw) in list.entries.iter().enumerate() {
-            if at % YIELD_INTERVAL == YIELD_INTERVAL - 1 {
-                tokio::task::yield_now().await;
+        for batch in list.entries.chunks(BATCH_SIZE) {
+            let (mut new_keys, mut new_entries) = (Vec::new(), Vec::new());
+            for raw in batch {
+                let name = raw.name.as_deref().unwrap_or_default();
+                let why = raw.error.as_deref().unwrap_or_default();
+                let key = digest_key(&[response.url.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
+                if !self.entries.contains_key(&key) {
+                    new_keys.push(key);
+                    new_entries.push(raw.clone());
+                }
+                entries.push(key);
             }
-            let name = raw.name.as_deref().unwrap_or_default();
-            let why = raw.error.as_deref().unwrap_or_default();
-            let key = digest_key(&[response.url.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
-            self.entries.entry(key).or_insert_with(|| classifier.classify_entry(raw, &response.url));
-            entries.push(key);
+            if new_entries.is_empty() {
+                tokio::task::yield_now().await;
+            } else {
+                let classified = classifier.classify_entries(new_entries, &response.url).await;
+                self.entries.extend(new_keys.into_iter().zip(classified.map_err(|why| format!("{url}: {why}"))?));
+            }
         }
         self.pages.insert(url.clone(), CachedPage { entries, next: list.next, size: response.body.len() });
         Ok(())

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::signing::{SigningKey, TrustedKeys};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use std::time::{Duration, Instant};
 
 fn signer() -> SigningKey {
     let pem = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap().serialize_pem();
@@ -155,4 +157,80 @@ async fn r100_keys_of_a_domain_that_became_unreadable_fail_every_poll() {
             assert!(error.as_deref().is_some_and(|why| why.contains(reason)), "{reason}, poll {poll}: {error:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn r100_with_other_keys_documents_that_cannot_be_fetched_are_verified_again_and_not_lost() {
+    let (signer, stranger, server) = (signer(), signer(), FakeRegistryServer::start().await);
+    let inline = sign(&stranger, card_1_0("inline"));
+    server.json("/.well-known/agents.json", json!({"agents": {"linked": "/linked/agent.json", "inline": inline}}));
+    server.json("/linked/agent.json", sign(&signer, card_1_0("linked")));
+    server.json("/.well-known/jwks.json", signer.jwks());
+    let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
+    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["linked"]);
+    server.put("/linked/agent.json", Status(500));
+    // Another member beside the same keys, then one key more: the document stays as it is.
+    let (mut renamed, mut more) = (signer.jwks(), signer.jwks());
+    renamed["issued_at"] = json!(1);
+    more["keys"].as_array_mut().unwrap().extend(stranger.jwks()["keys"].as_array().unwrap().clone());
+    server.json("/.well-known/jwks.json", renamed);
+    let result = feed.poll().await;
+    assert!(result.parts.iter().all(|part| !matches!(part.update, PartUpdate::Replaced(_))), "{result:?}");
+    server.json("/.well-known/jwks.json", more);
+    assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["inline", "linked"]);
+    // Its key is withdrawn: it is rejected although its server does not answer.
+    server.json("/.well-known/jwks.json", stranger.jwks());
+    let result = poll_and_acknowledge(&mut feed).await;
+    assert_eq!(ids(&result), ["inline"]);
+    let reasons = rejection_reasons(&result);
+    assert!(reasons.len() == 1 && reasons[0].contains("is by no trusted key"), "{reasons:?}");
+    server.json("/.well-known/jwks.json", signer.jwks());
+    assert_eq!(ids(&feed.poll().await), ["linked"], "the key is back");
+}
+
+#[tokio::test]
+async fn r100_a_domain_that_chooses_keys_and_signatures_buys_few_checks_and_none_on_the_threads_of_calls() {
+    let (signer, server) = (signer(), FakeRegistryServer::start().await);
+    // Keys without ids match every signature.
+    let keys: Vec<Value> = (0..98)
+        .map(|_| {
+            let mut key = self::signer().jwks()["keys"][0].take();
+            key.as_object_mut().unwrap().remove("kid");
+            key
+        })
+        .collect();
+    server.json("/.well-known/jwks.json", json!({"keys": keys}));
+    let mut heavy = sign(&signer, card_1_0("heavy"));
+    let signatures = heavy["signatures"].as_array().unwrap().clone();
+    heavy["signatures"] = signatures.iter().cycle().take(8).cloned().collect();
+    for signature in heavy["signatures"].as_array_mut().unwrap() {
+        let header = json!({"alg": "Ed25519", "typ": "JOSE"}).to_string();
+        signature["protected"] = json!(URL_SAFE_NO_PAD.encode(header));
+    }
+    let cards: serde_json::Map<_, _> = (0..64).map(|at| (format!("a{at}"), heavy.clone())).collect();
+    server.json("/.well-known/agents.json", json!({"agents": cards}));
+    let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
+    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    // This runtime has one thread, and it stays free while the documents are checked.
+    let longest_pause = Arc::new(Mutex::new(Duration::ZERO));
+    let ticks = tokio::spawn({
+        let longest_pause = Arc::clone(&longest_pause);
+        async move {
+            loop {
+                let began = Instant::now();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let pause = began.elapsed();
+                let mut longest = longest_pause.lock();
+                *longest = pause.max(*longest);
+            }
+        }
+    });
+    let began = Instant::now();
+    let result = feed.poll().await;
+    ticks.abort();
+    let (longest_pause, total) = (*longest_pause.lock(), began.elapsed());
+    assert!(longest_pause * 4 < total, "{longest_pause:?} of {total:?}");
+    let reasons = rejection_reasons(&result);
+    assert!(reasons.len() == 64 && reasons.iter().all(|why| why.contains("too many checks")), "{reasons:?}");
 }
