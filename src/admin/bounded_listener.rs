@@ -1,73 +1,63 @@
-//! Sockets of the admin and health listeners: limits on connections, and an idle timeout.
+//! The admin and health listeners: HTTP/1 with limits on connections. At the limit a new connection ends an old one,
+//! so that nobody keeps a probe out by holding connections.
 
-use crate::values::{CountedHold, KeyedCounts, counted_address};
-use axum::serve::Listener;
+use crate::values::counted_address;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use parking_lot::Mutex;
 use std::{
-    future::Future as _,
-    io,
-    net::{IpAddr, SocketAddr},
-    pin::Pin,
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    net::IpAddr,
+    pin::pin,
     sync::Arc,
-    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Sleep, sleep},
+    sync::oneshot,
+    time::sleep,
 };
 
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept, for example with too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Limits on the connections of a listener.
 #[derive(Clone, Copy)]
-pub(super) struct ConnectionBounds {
+pub(super) struct ConnectionLimits {
     /// Connections in total.
     pub(super) max_connections: usize,
-    /// Connections of one address.
-    pub(super) max_per_address: usize,
+    /// How long a connection may wait for the next complete request head.
+    pub(super) head_timeout: Duration,
     /// How long a connection may exist, whatever it sends.
     pub(super) max_age: Duration,
 }
 
 /// A TCP listener with limits on its connections.
 pub(super) struct BoundedListener {
-    listener: TcpListener,
-    limits: ConnectionBounds,
-    permits: Arc<Semaphore>,
-    by_address: Arc<KeyedCounts<IpAddr>>,
+    pub(super) listener: TcpListener,
+    pub(super) limits: ConnectionLimits,
 }
 
 impl BoundedListener {
-    pub(super) fn new(listener: TcpListener, limits: ConnectionBounds) -> Self {
-        let permits = Arc::new(Semaphore::new(limits.max_connections));
-        Self { listener, limits, permits, by_address: Arc::default() }
-    }
-
-    /// Returns the connection with its places, or `None` beyond a limit.
-    fn admit(&self, stream: TcpStream, peer: IpAddr) -> Option<BoundedStream> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        let hold = self.by_address.try_hold(counted_address(peer), 1, self.limits.max_per_address)?;
-        let end = Box::pin(sleep(self.limits.max_age));
-        Some(BoundedStream { stream, idle_timer: None, end, _places: (permit, hold) })
-    }
-}
-
-impl Listener for BoundedListener {
-    type Io = BoundedStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (BoundedStream, SocketAddr) {
+    /// Serves `router` until `shutdown` ends, and completes the responses in progress.
+    pub(super) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
+        let (connections, responses) = (Arc::<OpenConnections>::default(), GracefulShutdown::new());
+        let mut shutdown = pin!(shutdown);
         loop {
-            match self.listener.accept().await {
-                // Beyond a limit the connection is closed at once, so that its client does not wait.
+            let accepted = tokio::select! {
+                () = &mut shutdown => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
                 Ok((stream, peer)) => {
-                    if let Some(stream) = self.admit(stream, peer.ip()) {
-                        return (stream, peer);
-                    }
+                    let place = connections.admit(peer.ip(), self.limits.max_connections);
+                    self.spawn_connection(stream, place, router.clone(), &responses);
                 }
                 Err(why) => {
                     tracing::warn!(error = %why, "admin or health listener: accepting a connection failed");
@@ -75,61 +65,77 @@ impl Listener for BoundedListener {
                 }
             }
         }
+        drop(self.listener);
+        responses.shutdown().await;
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    fn spawn_connection(&self, stream: TcpStream, place: Place, router: Router, responses: &GracefulShutdown) {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_timeout)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        let (connection, max_age) = (responses.watch(connection), self.limits.max_age);
+        tokio::spawn(async move {
+            let Place { ended, _registration } = place;
+            // How a connection ends concerns its client only.
+            tokio::select! {
+                _ = connection => {}
+                _ = ended => {}
+                () = sleep(max_age) => {}
+            }
+        });
     }
 }
 
-/// A connection that fails with a timeout error after `IDLE_TIMEOUT` without a byte in either direction, and at the end
-/// of its life.
-pub(super) struct BoundedStream {
-    stream: TcpStream,
-    idle_timer: Option<Pin<Box<Sleep>>>,
-    end: Pin<Box<Sleep>>,
-    _places: (OwnedSemaphorePermit, CountedHold<IpAddr>),
+/// The open connections in the order of their acceptance.
+#[derive(Default)]
+struct OpenConnections {
+    by_number: Mutex<BTreeMap<u64, OpenConnection>>,
 }
 
-impl BoundedStream {
-    /// Returns `result`, or a timeout error if the connection is over, or waits and was idle for too long.
-    fn check_time<T>(&mut self, result: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let timed_out = || Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        if self.end.as_mut().poll(context).is_ready() {
-            return timed_out();
+struct OpenConnection {
+    address: IpAddr,
+    /// Ends the connection when dropped.
+    _end: oneshot::Sender<Infallible>,
+}
+
+/// The place of a connection.
+struct Place {
+    /// Completes when the connection has to end.
+    ended: oneshot::Receiver<Infallible>,
+    _registration: Registration,
+}
+
+/// Removes the connection from the open ones when dropped.
+struct Registration {
+    number: u64,
+    connections: Arc<OpenConnections>,
+}
+
+impl OpenConnections {
+    /// Returns a place. At the limit, the oldest connection of the address that has most of them ends.
+    fn admit(self: &Arc<Self>, peer: IpAddr, max_connections: usize) -> Place {
+        let (end, ended) = oneshot::channel();
+        let mut open = self.by_number.lock();
+        if open.len() >= max_connections {
+            let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+            for connection in open.values() {
+                *counts.entry(connection.address).or_default() += 1;
+            }
+            let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(address, _)| address);
+            let oldest = open.iter().find(|(_, connection)| Some(connection.address) == most);
+            if let Some(number) = oldest.map(|(number, _)| *number) {
+                open.remove(&number);
+            }
         }
-        if result.is_ready() {
-            self.idle_timer = None;
-            return result;
-        }
-        let timer = self.idle_timer.get_or_insert_with(|| Box::pin(sleep(IDLE_TIMEOUT)));
-        ready!(timer.as_mut().poll(context));
-        timed_out()
+        let number = open.last_key_value().map_or(0, |(number, _)| number + 1);
+        open.insert(number, OpenConnection { address: counted_address(peer), _end: end });
+        Place { ended, _registration: Registration { number, connections: Arc::clone(self) } }
     }
 }
 
-impl AsyncRead for BoundedStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.check_time(result, context)
-    }
-}
-
-impl AsyncWrite for BoundedStream {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.check_time(result, context)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.connections.by_number.lock().remove(&self.number);
     }
 }

@@ -12,6 +12,7 @@ use crate::{
 };
 use axum::{
     Json, Router,
+    body::Bytes,
     extract::State,
     http::StatusCode,
     middleware::from_fn,
@@ -34,6 +35,8 @@ pub struct HealthService {
     pub state: Arc<dyn AdminState>,
     /// The metrics, if they are served.
     pub metrics: Option<Arc<Metrics>>,
+    /// The host names of a listener on loopback, besides loopback names.
+    pub allowed_hosts: Vec<String>,
     /// The runtime of calls, whose progress the liveness probe tests.
     pub calls: Handle,
 }
@@ -47,11 +50,11 @@ struct HealthContext {
 #[derive(Clone)]
 struct CachedMetrics {
     metrics: Arc<Metrics>,
-    page: Arc<Mutex<Option<(Instant, String)>>>,
+    page: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
 
 pub(super) fn build_health_router(service: HealthService) -> Router {
-    let HealthService { state, metrics, calls } = service;
+    let HealthService { state, metrics, calls, allowed_hosts: _ } = service;
     let probes = Router::new()
         .route("/livez", get(livez))
         .route("/healthz", get(livez))
@@ -103,6 +106,7 @@ async fn cached_metrics(State(cached): State<CachedMetrics>) -> Response {
     }
     match render_metrics(Arc::clone(&cached.metrics)).await {
         Ok(text) => {
+            let text = Bytes::from(text);
             *page = Some((Instant::now(), text.clone()));
             metrics_response(text)
         }

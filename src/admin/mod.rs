@@ -24,18 +24,17 @@ use axum::{
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post, put},
 };
-use bounded_listener::{BoundedListener, ConnectionBounds};
+use bounded_listener::{BoundedListener, ConnectionLimits};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 /// Limits of the admin listener, which serves few and trusted clients.
-const ADMIN_LIMITS: ConnectionBounds =
-    ConnectionBounds { max_connections: 64, max_per_address: 64, max_age: Duration::from_secs(3600) };
+const ADMIN_LIMITS: ConnectionLimits =
+    ConnectionLimits { max_connections: 64, head_timeout: Duration::from_secs(30), max_age: Duration::from_secs(3600) };
 
-/// Limits of the health listener. A probe that finds no place ends the gateway, so that one address cannot take all
-/// places, and none for long.
-const HEALTH_LIMITS: ConnectionBounds =
-    ConnectionBounds { max_connections: 256, max_per_address: 16, max_age: Duration::from_secs(15) };
+/// Limits of the health listener. A probe that finds no place ends the gateway, so that no client keeps one for long.
+const HEALTH_LIMITS: ConnectionLimits =
+    ConnectionLimits { max_connections: 256, head_timeout: Duration::from_secs(2), max_age: Duration::from_secs(15) };
 
 /// What the admin listener serves, and for which hosts.
 pub struct AdminService {
@@ -52,26 +51,30 @@ pub struct AdminService {
 /// Serves the admin pages until `shutdown` becomes true, and completes the responses in progress.
 pub async fn serve(listener: TcpListener, service: AdminService, shutdown: watch::Receiver<bool>) {
     let AdminService { state, metrics, allowed_hosts, calls } = service;
-    let is_on_loopback = listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback());
-    let hosts = own_hosts::AllowedHosts { is_on_loopback, names: allowed_hosts };
+    let hosts = own_hosts::AllowedHosts { is_on_loopback: is_on_loopback(&listener), names: allowed_hosts };
     let router = build_router(AdminContext { state, metrics, calls }, hosts);
-    serve_pages(BoundedListener::new(listener, ADMIN_LIMITS), router, shutdown).await;
+    BoundedListener { listener, limits: ADMIN_LIMITS }.serve(router, shutdown_request(shutdown)).await;
 }
 
 /// Serves the health pages until `shutdown` becomes true, and completes the responses in progress.
 pub async fn serve_health(listener: TcpListener, service: HealthService, shutdown: watch::Receiver<bool>) {
-    let router = health_pages::build_health_router(service);
-    serve_pages(BoundedListener::new(listener, HEALTH_LIMITS), router, shutdown).await;
+    let allowed_hosts = service.allowed_hosts.clone();
+    let mut router = health_pages::build_health_router(service);
+    // Elsewhere probes come under any name, and a page in a browser reaches nothing that others do not reach too.
+    if is_on_loopback(&listener) {
+        let hosts = own_hosts::AllowedHosts { is_on_loopback: true, names: allowed_hosts };
+        router = router.layer(from_fn_with_state(Arc::new(hosts), own_hosts::require_own_host));
+    }
+    BoundedListener { listener, limits: HEALTH_LIMITS }.serve(router, shutdown_request(shutdown)).await;
 }
 
-async fn serve_pages(listener: BoundedListener, router: Router, mut shutdown: watch::Receiver<bool>) {
-    let shutdown_requested = async move {
-        // An error means that the sender was dropped: shutdown as well.
-        let _ = shutdown.wait_for(|requested| *requested).await;
-    };
-    if let Err(why) = axum::serve(listener, router).with_graceful_shutdown(shutdown_requested).await {
-        tracing::error!(error = %why, "admin or health listener failed");
-    }
+fn is_on_loopback(listener: &TcpListener) -> bool {
+    listener.local_addr().is_ok_and(|address: SocketAddr| address.ip().is_loopback())
+}
+
+async fn shutdown_request(mut shutdown: watch::Receiver<bool>) {
+    // An error means that the sender was dropped: shutdown as well.
+    let _ = shutdown.wait_for(|requested| *requested).await;
 }
 
 fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router {

@@ -46,7 +46,7 @@ pub(super) async fn render_metrics(metrics: Arc<Metrics>) -> Result<String, Faul
     page.map_err(|why| failed().with_detail(why))
 }
 
-pub(super) fn metrics_response(page: String) -> Response {
+pub(super) fn metrics_response(page: impl IntoResponse) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
 

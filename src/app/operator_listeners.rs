@@ -71,8 +71,14 @@ impl OperatorListeners {
         let (calls, metrics) = (Handle::current(), Arc::clone(&assembly.gateway.metrics));
         let state: Arc<dyn AdminState> = Arc::clone(state) as _;
         let health_metrics = file.health.as_ref().is_some_and(|health| health.metrics).then(|| Arc::clone(&metrics));
-        let health = HealthService { state: Arc::clone(&state), metrics: health_metrics, calls: calls.clone() };
-        let admin = AdminService { state, metrics, allowed_hosts: file.admin.allowed_hosts.clone(), calls };
+        let allowed_hosts = file.admin.allowed_hosts.clone();
+        let health = HealthService {
+            state: Arc::clone(&state),
+            metrics: health_metrics,
+            allowed_hosts: allowed_hosts.clone(),
+            calls: calls.clone(),
+        };
+        let admin = AdminService { state, metrics, allowed_hosts, calls };
         let admin_socket = self.admin.socket.try_clone()?;
         let health_socket = self.health.as_ref().map(|health| health.socket.try_clone()).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -89,8 +89,8 @@ const MODULES: &[(&str, AllowedImports)] = &[
 const CRATES: &[(&str, &[&str])] = &[
     ("pingora_core", &["http_server"]),
     ("pingora_http", &["http_server"]),
-    ("hyper", &["transport", "app", "demo"]),
-    ("hyper_util", &["transport", "app", "demo"]),
+    ("hyper", &["admin", "transport", "app", "demo"]),
+    ("hyper_util", &["admin", "transport", "app", "demo"]),
     ("rustls", &["http_server", "app", "auth", "transport", "net", "store"]),
     ("tokio_rustls", &["http_server", "app", "auth", "transport", "net"]),
     ("reqwest", &["net"]),

@@ -8,13 +8,14 @@ async fn start_health(metrics: Option<Arc<Metrics>>, calls: Handle) -> TestAdmin
     let address = listener.local_addr().unwrap();
     let (stop, shutdown) = watch::channel(false);
     let state = Arc::new(FakeState::default());
-    let service = HealthService { state: Arc::clone(&state) as _, metrics, calls };
+    let allowed_hosts = vec!["gate.example".to_owned()];
+    let service = HealthService { state: Arc::clone(&state) as _, metrics, allowed_hosts, calls };
     let server = tokio::spawn(serve_health(listener, service, shutdown));
     TestAdmin { address, state, stop, server }
 }
 
 async fn get(health: &TestAdmin, path: &str) -> (u16, Value) {
-    let (status, _, body) = health.request("GET", path, "10.0.0.7:9902").await;
+    let (status, _, body) = health.request("GET", path, "localhost:9902").await;
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }
 
@@ -77,24 +78,62 @@ async fn a_runtime_of_calls_that_runs_no_task_is_not_alive() {
 }
 
 #[tokio::test]
-async fn one_address_does_not_take_the_probes_places_and_none_keeps_one() {
+async fn no_number_of_connections_keeps_a_probe_out() {
     let health = start_health(None, Handle::current()).await;
     let mut held = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..300 {
         let mut stream = TcpStream::connect(health.address).await.unwrap();
         stream.write_all(b"GET /livez HTTP/1.1\r\n").await.unwrap();
         held.push(stream);
     }
-    let mut beyond = TcpStream::connect(health.address).await.unwrap();
-    let closed = tokio::time::timeout(Duration::from_secs(5), beyond.read(&mut [0; 1])).await.unwrap();
-    assert!(matches!(closed, Ok(0) | Err(_)), "the seventeenth connection of an address is closed");
-    // Each byte keeps a connection from being idle, and none from its end.
-    let started = std::time::Instant::now();
-    let mut slow = held.pop().unwrap();
-    while slow.write_all(b"x").await.is_ok() && started.elapsed() < Duration::from_secs(25) {
+    assert_eq!(get(&health, "/livez").await.0, 200, "the oldest connection ends");
+    let end = tokio::time::timeout(Duration::from_secs(1), held[0].read(&mut [0; 1])).await.unwrap();
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_no_request_is_closed_after_two_seconds() {
+    let health = start_health(None, Handle::current()).await;
+    for start in ["", "GET /livez HTTP/1.1\r\n"] {
+        let mut silent = TcpStream::connect(health.address).await.unwrap();
+        silent.write_all(start.as_bytes()).await.unwrap();
+        let started = std::time::Instant::now();
+        tokio::time::timeout(Duration::from_secs(8), silent.read_to_end(&mut Vec::new())).await.unwrap().ok();
+        assert!(started.elapsed() > Duration::from_millis(1_500), "{start:?}: {:?}", started.elapsed());
+    }
+    // Requests keep a connection open, and none beyond its life.
+    let (started, mut busy) = (std::time::Instant::now(), TcpStream::connect(health.address).await.unwrap());
+    let mut answers = 0;
+    while busy.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok()
+        && matches!(busy.read(&mut [0; 512]).await, Ok(1..))
+        && started.elapsed() < Duration::from_secs(25)
+    {
+        answers += 1;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(25), "the connection outlives its time");
-    drop(held);
-    assert_eq!(get(&health, "/livez").await.0, 200);
+    let lived = started.elapsed();
+    assert!(answers > 20 && lived > Duration::from_secs(10) && lived < Duration::from_secs(25), "{answers} {lived:?}");
+}
+
+#[tokio::test]
+async fn the_listener_speaks_http_1_only() {
+    let health = start_health(Some(Metrics::new().unwrap()), Handle::current()).await;
+    let mut stream = TcpStream::connect(health.address).await.unwrap();
+    // The preface of HTTP/2 with an empty frame of settings.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(8), stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_page_whose_name_leads_to_loopback_reads_nothing() {
+    let health = start_health(Some(Metrics::new().unwrap()), Handle::current()).await;
+    for path in ["/metrics", "/readyz"] {
+        assert_eq!(health.request("GET", path, "evil.example:9902").await.0, 403, "{path}");
+        assert_eq!(
+            health.request("GET", path, "gate.example:9902").await.0,
+            health.request("GET", path, "[::1]").await.0
+        );
+    }
 }
