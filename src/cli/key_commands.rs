@@ -77,7 +77,7 @@ pub struct DisableKeyArgs {
     caller: Option<String>,
     /// Prefixes of the keys: the 12 characters after gp_, as `gatepost key list` shows them
     #[arg(required_unless_present = "caller")]
-    prefixes: Vec<KeyPrefix>,
+    prefixes: Vec<String>,
 }
 
 /// Arguments of `gatepost key rotate`.
@@ -86,7 +86,7 @@ pub struct RotateKeyArgs {
     #[command(flatten)]
     files: KeyFileArgs,
     /// Prefix of the key: the 12 characters after gp_, as `gatepost key list` shows it
-    prefix: KeyPrefix,
+    prefix: String,
     /// How long the previous key stays valid
     #[arg(long, default_value = "1d")]
     overlap: ConfigDuration,
@@ -122,20 +122,13 @@ impl FromStr for KeyLifetime {
     }
 }
 
-/// The public prefix of a key.
-#[derive(Clone, Debug)]
-struct KeyPrefix(String);
-
-impl FromStr for KeyPrefix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let prefix = text.strip_prefix("gp_").unwrap_or(text);
-        if prefix.contains('_') {
-            return Err("a whole key does not belong on a command line (write the 12 characters after gp_)".to_owned());
-        }
-        Ok(Self(prefix.to_owned()))
+/// Returns the public prefix of a key. The error does not repeat the text, which may be the key; clap's errors would.
+fn parse_prefix(text: &str) -> anyhow::Result<String> {
+    let prefix = text.strip_prefix("gp_").unwrap_or(text);
+    if prefix.contains('_') {
+        return Err(anyhow!("a whole key does not belong on a command line (write the 12 characters after gp_)"));
     }
+    Ok(prefix.to_owned())
 }
 
 /// The key files that a command concerns.
@@ -162,6 +155,15 @@ impl KeyFiles {
 
     fn load_pepper(&self) -> anyhow::Result<Option<Secret>> {
         self.configured.as_ref().map_or(Ok(None), ConfiguredKeys::load_pepper)
+    }
+
+    /// Returns the prefixes of the selected keys that the configuration itself has and that are valid: no command
+    /// changes the configuration.
+    fn enabled_in_config(&self, is_selected: impl Fn(&StoredApiKey) -> bool) -> Vec<&str> {
+        let now = OffsetDateTime::now_utc();
+        let keys = self.configured.iter().flat_map(|configured| &configured.keys);
+        let enabled = keys.filter(|key| is_selected(key) && ApiKeyState::of(key, now) == ApiKeyState::Valid);
+        enabled.map(|key| &*key.prefix).collect()
     }
 
     /// The problem that no file has the key, with the reason where it is in the configuration itself.
@@ -204,7 +206,7 @@ fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
 }
 
 fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
-    let (files, prefix) = (KeyFiles::find(args.files)?, args.prefix.0);
+    let (files, prefix) = (KeyFiles::find(args.files)?, parse_prefix(&args.prefix)?);
     let pepper = files.load_pepper()?;
     let rotation = KeyRotation { overlap: args.overlap.get(), expires: expiry(args.expiry)? };
     for file in &files.files {
@@ -225,25 +227,32 @@ fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
 
 fn disable_keys(args: DisableKeyArgs) -> anyhow::Result<()> {
     let files = KeyFiles::find(args.files)?;
-    let is_selected = |key: &StoredApiKey| {
-        args.caller.as_ref() == Some(&key.caller) || args.prefixes.iter().any(|prefix| prefix.0 == key.prefix)
-    };
+    let prefixes = args.prefixes.iter().map(|text| parse_prefix(text)).collect::<anyhow::Result<Vec<String>>>()?;
+    let is_selected = |key: &StoredApiKey| args.caller.as_ref() == Some(&key.caller) || prefixes.contains(&key.prefix);
     let (mut found, mut disabled) = (Vec::new(), 0);
     for file in &files.files {
         let listing = auth::list_api_keys(file).map_err(|why| anyhow!(why))?;
         found.extend(listing.keys.into_iter().filter(is_selected));
     }
     // Nothing changes where a key is misspelt.
-    if let Some(absent) = args.prefixes.iter().find(|prefix| !found.iter().any(|key| key.prefix == prefix.0)) {
-        return Err(files.absence_of(&absent.0));
+    if let Some(absent) = prefixes.iter().find(|prefix| !found.iter().any(|key| key.prefix == **prefix)) {
+        return Err(files.absence_of(absent));
     }
-    if let (Some(caller), []) = (&args.caller, &*found) {
+    let enabled_in_config = files.enabled_in_config(is_selected);
+    if let (Some(caller), [], []) = (&args.caller, &*found, &*enabled_in_config) {
         return Err(anyhow!("the caller {caller} has no key in a file (gatepost key list shows the keys)"));
     }
     for file in &files.files {
         disabled += auth::disable_api_keys(file, is_selected).map_err(|why| anyhow!(why))?;
     }
-    print_line(&format!("{disabled} {} disabled", if disabled == 1 { "key" } else { "keys" }))
+    print_line(&format!("{disabled} {} disabled", if disabled == 1 { "key" } else { "keys" }))?;
+    if enabled_in_config.is_empty() {
+        return Ok(());
+    }
+    let prefixes = enabled_in_config.join(", ");
+    Err(anyhow!(
+        "auth.api_keys.keys of the configuration has other keys that stay valid: {prefixes} (remove them there)"
+    ))
 }
 
 fn list_keys(files: &KeyFiles) -> anyhow::Result<()> {

@@ -245,6 +245,8 @@ fn r28_commands_for_keys_that_are_not_there_change_nothing_and_say_why() {
     ] {
         let message = expect_failure(folder.path(), &[args, &file].concat());
         assert!(message.contains(reason), "{args:?}: {message}");
+        // The terminal's log and the shell's history would keep the secret half.
+        assert!(!message.contains(key.rsplit('_').next().unwrap()), "{message}");
     }
     assert!(expect_failure(folder.path(), &["list", "--file", "absent"]).contains("absent cannot be read"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
@@ -256,6 +258,10 @@ fn r28_commands_for_keys_that_are_not_there_change_nothing_and_say_why() {
     .unwrap();
     let message = expect_failure(folder.path(), &["disable", prefix(&key)]);
     assert!(message.contains("in auth.api_keys.keys of the configuration"), "{message}");
+    let output = run(folder.path(), &["disable", "--caller", "team-a"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    let named = format!("keys that stay valid: {}", prefix(&key));
+    assert!(!output.status.success() && message.contains(&named), "{message}");
     assert!(expect_output(folder.path(), &["list"]).contains("team-a"));
 }
 

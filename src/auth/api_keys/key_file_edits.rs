@@ -1,12 +1,14 @@
-//! Changes of key files by commands: keys are added, disabled and rotated. A changed file is replaced as a whole, so that a gateway never
-//! reads half of it; lines that are not concerned stay as they are. A lock keeps commands apart.
+//! Changes of key files by commands: keys are added, disabled and rotated. A changed file is replaced as a whole, so
+//! that a gateway never reads half of it; lines that are not concerned stay as they are. A lock keeps commands apart.
 
-use super::key_generation::{NewApiKey, format_key_time, generate_api_key};
+use super::{
+    key_generation::{NewApiKey, format_key_time, generate_api_key},
+    locked_key_file::LockedKeyFile,
+};
 use crate::{auth::config::StoredApiKey, values::Secret};
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::Path,
     time::Duration,
 };
@@ -144,7 +146,7 @@ pub fn rotate_api_key(
 pub fn append_api_key(path: &Path, line: &str) -> Result<(), String> {
     let write_error = |why: std::io::Error| write_error(path, &why);
     // Locked, so that no other command replaces the file meanwhile; one write, because gateways read it without a lock.
-    let mut file = open_locked(path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
+    let mut file = LockedKeyFile::open_to_append(path).map_err(write_error)?.file;
     // A file that was edited by hand may lack the final line feed.
     let mut last = [b'\n'];
     if file.seek(SeekFrom::End(-1)).is_ok() {
@@ -160,8 +162,8 @@ fn edit_keys(
     path: &Path,
     mut edit: impl FnMut(&mut StoredApiKey) -> Result<LineEdit, String>,
 ) -> Result<usize, String> {
-    let locked = open_locked(path, OpenOptions::new().read(true).write(true))?;
-    let text = read_text(path, &locked)?;
+    let locked = LockedKeyFile::open_to_replace(path).map_err(|why| write_error(path, &why))?;
+    let text = read_text(path, &locked.file)?;
     let (mut rewritten, mut added, mut changed) = (String::with_capacity(text.len() + 512), String::new(), 0);
     for line in text.split_inclusive('\n') {
         let content = line.trim_end();
@@ -184,22 +186,9 @@ fn edit_keys(
     if changed > 0 {
         let separator = if rewritten.ends_with('\n') || added.is_empty() { "" } else { "\n" };
         let rewritten = [&*rewritten, separator, &added].concat();
-        replace(path, &locked, &rewritten).map_err(|why| write_error(path, &why))?;
+        locked.replace(&rewritten).map_err(|why| write_error(path, &why))?;
     }
     Ok(changed)
-}
-
-/// Opens a file and locks it for this command. A file that another command replaced meanwhile is opened again.
-fn open_locked(path: &Path, options: &OpenOptions) -> Result<File, String> {
-    loop {
-        let file = options.open(path).map_err(|why| write_error(path, &why))?;
-        file.lock().map_err(|why| write_error(path, &why))?;
-        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        let locked = file.metadata().map(identity).map_err(|why| write_error(path, &why))?;
-        if fs::metadata(path).map(identity).is_ok_and(|current| current == locked) {
-            return Ok(file);
-        }
-    }
 }
 
 fn read_text(path: &Path, file: &File) -> Result<String, String> {
@@ -210,33 +199,6 @@ fn read_text(path: &Path, file: &File) -> Result<String, String> {
     let mut text = String::new();
     file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|why| read_error(path, &why))?;
     Ok(text)
-}
-
-/// Replaces a file atomically. The owner and the permissions stay, because the gateway may run as another user; others
-/// never get rights. Behind a symbolic link, the target is replaced.
-fn replace(path: &Path, previous: &File, text: &str) -> io::Result<()> {
-    let path = path.canonicalize()?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".editing");
-    let temporary = path.with_file_name(name);
-    let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        let (metadata, own) = (previous.metadata()?, file.metadata()?);
-        if (metadata.uid(), metadata.gid()) != (own.uid(), own.gid()) {
-            fchown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
-        }
-        file.set_permissions(Permissions::from_mode(metadata.mode() & 0o770))?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-    };
-    // A command that was killed may have left its file; the lock shows that none is at work.
-    match fs::remove_file(&temporary) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-        _ => {}
-    }
-    write().inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
 fn read_error(path: &Path, why: &io::Error) -> String {

@@ -5,6 +5,7 @@ mod api_key_file;
 mod api_key_table;
 mod key_file_edits;
 mod key_generation;
+mod locked_key_file;
 
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
 pub use key_file_edits::{
