@@ -6,7 +6,7 @@ use crate::values::parse_ip_literal;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, LazyLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Lifetime of a cached result; short, because addresses change.
@@ -18,16 +18,18 @@ const MAX_CACHED_NAMES: u64 = 10_000;
 /// Timeout of a lookup. The system's resolver may try for half a minute, which is too long for a caller.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long before a connection its addresses may be looked up, if the connection makes a lookup of its own: well below
-/// the lifetime of a cached result, so that both see the same addresses.
+/// Lifetime of a result that is checked before a connection, which then makes a lookup of its own.
 const CHECK_TTL: Duration = Duration::from_secs(2);
 
-/// A result, and when it was looked up.
-type DnsCache = moka::future::Cache<Box<str>, (Instant, Arc<[IpAddr]>)>;
+type DnsCache = moka::future::Cache<Box<str>, Arc<[IpAddr]>>;
 
-/// Shared by all configurations of the process, because it holds only results of the resolver.
+/// Results for connections. Shared by all configurations of the process, because it holds only results of the resolver.
 static DNS_CACHE: LazyLock<DnsCache> =
     LazyLock::new(|| DnsCache::builder().max_capacity(MAX_CACHED_NAMES).time_to_live(CACHE_TTL).build());
+
+/// Results to check. A permitted one becomes the result for connections, for all of its lifetime there.
+static CHECKED_RESULTS: LazyLock<DnsCache> =
+    LazyLock::new(|| DnsCache::builder().max_capacity(MAX_CACHED_NAMES).time_to_live(CHECK_TTL).build());
 
 /// Why a host cannot be reached. The text names addresses and is for the log.
 #[derive(Debug, thiserror::Error)]
@@ -67,21 +69,25 @@ pub async fn resolve_host(host: &str, port: u16, policy: &AddressPolicy) -> Resu
 }
 
 /// Checks that the policy permits all addresses of `host` at this port, for a client that looks the host up once more
-/// and does not know the port: with [`resolve_host_at_some_port`], which then has the result of this lookup.
+/// and does not know the port: with [`resolve_host_at_some_port`], which then has a result that was checked.
 ///
 /// # Errors
 /// There is no address, no response within five seconds, or the policy denies one of the addresses.
 pub(super) async fn check_host(host: &str, port: u16, policy: &AddressPolicy) -> Result<(), ResolveError> {
-    if let Some((looked_up_at, _)) = DNS_CACHE.get(host).await
-        && looked_up_at.elapsed() > CHECK_TTL
+    let literal = parse_ip_literal(host);
+    let ips = match literal {
+        Some(ip) => Arc::from([ip]),
+        None => look_up_cached(&CHECKED_RESULTS, host).await?,
+    };
+    if let Some(address) =
+        ips.iter().map(|ip| SocketAddr::new(*ip, port)).find(|address| !policy.permits_address(*address))
     {
-        DNS_CACHE.invalidate(host).await;
+        return Err(ResolveError::Denied { host: host.to_owned(), address });
     }
-    let addresses = addresses_of(host, port).await?;
-    match addresses.iter().find(|address| !policy.permits_address(**address)) {
-        Some(address) => Err(ResolveError::Denied { host: host.to_owned(), address: *address }),
-        None => Ok(()),
+    if literal.is_none() {
+        DNS_CACHE.insert(host.into(), ips).await;
     }
+    Ok(())
 }
 
 /// Returns the addresses of `host`, with port 0, that the policy permits at one port at least.
@@ -112,16 +118,18 @@ async fn filter_addresses(
 async fn addresses_of(host: &str, port: u16) -> Result<Vec<SocketAddr>, ResolveError> {
     let ips = match parse_ip_literal(host) {
         Some(ip) => Arc::from([ip]),
-        None => look_up_cached(host).await?,
+        None => look_up(host).await?,
     };
-    if ips.is_empty() {
-        return Err(no_address(host, "no address"));
-    }
     Ok(ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect())
 }
 
-pub(super) async fn look_up_cached(host: &str) -> Result<Arc<[IpAddr]>, ResolveError> {
-    if let Some((_, cached)) = DNS_CACHE.get(host).await {
+/// Returns the addresses of a name, at least one.
+pub(super) async fn look_up(host: &str) -> Result<Arc<[IpAddr]>, ResolveError> {
+    look_up_cached(&DNS_CACHE, host).await
+}
+
+async fn look_up_cached(cache: &DnsCache, host: &str) -> Result<Arc<[IpAddr]>, ResolveError> {
+    if let Some(cached) = cache.get(host).await {
         return Ok(cached);
     }
     let lookup = async {
@@ -133,10 +141,9 @@ pub(super) async fn look_up_cached(host: &str) -> Result<Arc<[IpAddr]>, ResolveE
                 ips.push(address.ip());
             }
         }
-        Ok::<_, String>((Instant::now(), ips.into()))
+        if ips.is_empty() { Err("no address".to_owned()) } else { Ok(ips.into()) }
     };
-    let found = DNS_CACHE.try_get_with(host.into(), lookup).await;
-    found.map(|(_, ips)| ips).map_err(|error| no_address(host, &error))
+    cache.try_get_with(host.into(), lookup).await.map_err(|error| no_address(host, &error))
 }
 
 fn no_address(host: &str, reason: &str) -> ResolveError {
@@ -147,31 +154,36 @@ fn no_address(host: &str, reason: &str) -> ResolveError {
 mod tests {
     use super::*;
 
-    /// Makes `host` have these addresses, looked up `age` ago.
-    async fn set_addresses(host: &str, ips: &[&str], age: Duration) {
-        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        DNS_CACHE.insert(host.into(), (Instant::now().checked_sub(age).unwrap(), ips)).await;
+    /// Makes the next check of `host` see these addresses.
+    async fn set_addresses(host: &str, ips: &[&str]) {
+        CHECKED_RESULTS.insert(host.into(), ips.iter().map(|ip| ip.parse().unwrap()).collect()).await;
     }
 
     #[tokio::test]
     async fn r41_a_name_with_a_denied_address_is_not_fetched_from() {
         let policy = AddressPolicy::new(vec!["127.0.0.2:443".parse().unwrap(), "127.0.0.1:1".parse().unwrap()]);
-        set_addresses("two.invalid", &["127.0.0.2", "127.0.0.1"], Duration::ZERO).await;
+        set_addresses("two.invalid", &["127.0.0.2", "127.0.0.1"]).await;
         assert!(matches!(check_host("two.invalid", 443, &policy).await, Err(ResolveError::Denied { .. })));
         // A connection of the gateway's own uses the permitted ones only.
+        DNS_CACHE.insert("two.invalid".into(), CHECKED_RESULTS.get("two.invalid").await.unwrap()).await;
         let addresses = resolve_host("two.invalid", 443, &policy).await.unwrap();
         assert_eq!(addresses, ["127.0.0.2:443".parse().unwrap()]);
-        set_addresses("one.invalid", &["127.0.0.2"], Duration::ZERO).await;
+        set_addresses("one.invalid", &["127.0.0.2"]).await;
         assert!(check_host("one.invalid", 443, &policy).await.is_ok());
         policy.set_own_listeners(vec!["127.0.0.2:443".parse().unwrap()]);
         assert!(check_host("one.invalid", 443, &policy).await.is_err());
     }
 
     #[tokio::test]
-    async fn r41_the_check_and_the_connection_see_the_same_addresses() {
-        let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-        // This result could expire between the check and the connection.
-        set_addresses("old.invalid", &["127.0.0.1"], CHECK_TTL + Duration::from_millis(1)).await;
-        assert!(matches!(check_host("old.invalid", 443, &policy).await, Err(ResolveError::NoAddress { .. })));
+    async fn r41_a_connection_sees_only_addresses_that_were_checked() {
+        let policy = AddressPolicy::new(vec!["127.0.0.2:443".parse().unwrap(), "127.0.0.3:1".parse().unwrap()]);
+        let connection_addresses = || resolve_host_at_some_port("rebound.invalid", &policy);
+        let checked = ["127.0.0.2:0".parse().unwrap()];
+        set_addresses("rebound.invalid", &["127.0.0.2"]).await;
+        assert!(check_host("rebound.invalid", 443, &policy).await.is_ok());
+        // The name changes between the check of one request and its connection, and another request looks it up.
+        set_addresses("rebound.invalid", &["127.0.0.3"]).await;
+        assert!(check_host("rebound.invalid", 443, &policy).await.is_err());
+        assert_eq!(connection_addresses().await.unwrap(), checked);
     }
 }

@@ -107,8 +107,11 @@ impl FetchClient {
     /// # Errors
     /// The URL is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &str, trust: UrlTrust, limits: FetchLimits) -> Result<FetchReply, FetchError> {
-        let permitted = self.check_url_and_address(url, trust).await?;
-        fetch(url, self.client(trust).get(permitted).header(header::ACCEPT, "application/json"), limits).await
+        let fetched = async {
+            let permitted = self.check_url_and_address(url, trust).await?;
+            fetch(url, self.client(trust).get(permitted).header(header::ACCEPT, "application/json"), limits).await
+        };
+        within(limits.time, url, fetched).await
     }
 
     /// Posts `form` to `url`, which the operator configured, and returns the response, regardless of its status.
@@ -134,10 +137,13 @@ impl FetchClient {
         time: ConfigDuration,
     ) -> Result<u16, FetchError> {
         let failed = |reason: String| FetchError::Failed { url: url.to_owned(), reason };
-        let permitted = self.check_url_and_address(url, UrlTrust::Untrusted).await?;
-        let request = self.vetted.post(permitted).headers(headers).body(body).timeout(time.get());
-        let response = request.send().await.map_err(|error| failed(error_chain(&error.without_url())))?;
-        Ok(response.status().as_u16())
+        let posted = async {
+            let permitted = self.check_url_and_address(url, UrlTrust::Untrusted).await?;
+            let request = self.vetted.post(permitted).headers(headers).body(body);
+            let response = request.send().await.map_err(|error| failed(error_chain(&error.without_url())))?;
+            Ok(response.status().as_u16())
+        };
+        within(time, url, posted).await
     }
 
     /// Checks the text of a URL that another party chose.
@@ -171,9 +177,7 @@ impl FetchClient {
         fields: &header::HeaderMap,
         limits: FetchLimits,
     ) -> Result<FinalReply, FetchError> {
-        let late =
-            |_| FetchError::Failed { url: url.to_string(), reason: format!("takes longer than {}", limits.time) };
-        tokio::time::timeout(limits.time.get(), self.follow_redirects(url, fields, limits)).await.map_err(late)?
+        within(limits.time, url.as_str(), self.follow_redirects(url, fields, limits)).await
     }
 
     async fn follow_redirects(
@@ -236,6 +240,16 @@ impl FetchClient {
     fn permits(&self, ip: IpAddr, url: &Url) -> bool {
         self.policy.permits_address((ip, url.port_or_known_default().unwrap_or(443)).into())
     }
+}
+
+/// Ends `fetched`, with its lookups, after `time`.
+async fn within<T>(
+    time: ConfigDuration,
+    url: &str,
+    fetched: impl Future<Output = Result<T, FetchError>>,
+) -> Result<T, FetchError> {
+    let late = |_| FetchError::Failed { url: url.to_owned(), reason: format!("takes longer than {time}") };
+    tokio::time::timeout(time.get(), fetched).await.map_err(late)?
 }
 
 async fn fetch(url: &str, request: reqwest::RequestBuilder, limits: FetchLimits) -> Result<FetchReply, FetchError> {

@@ -124,7 +124,7 @@ impl ConnectTarget<'_> {
         }
         let ips = match parse_ip_literal(self.host) {
             Some(ip) => Arc::from([ip]),
-            None => dns::look_up_cached(self.host).await.map_err(|error| error.to_string())?,
+            None => dns::look_up(self.host).await.map_err(|error| error.to_string())?,
         };
         Ok(ips.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect())
     }
