@@ -306,7 +306,8 @@ fn build_auth(
         .map_err(|problems| prefix_problems("network", problems))?;
     let cors = file.cors.as_ref().filter(|cors| cors.pairing.is_some());
     let browser_pairing = cors.map(|cors| BrowserPairingAccess::new(pairings, &cors.allowed_origins));
-    let services = AuthServices { client, metrics: Arc::clone(metrics), browser_pairing };
+    let (metrics, logged_callers) = (Arc::clone(metrics), file.access_log.callers);
+    let services = AuthServices { client, metrics, browser_pairing, logged_callers };
     Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
 }
 

@@ -6,7 +6,10 @@ use super::{
     config::AuthConfig,
     grants::GrantIndex,
 };
-use crate::{net::FetchClient, telemetry::Metrics};
+use crate::{
+    net::FetchClient,
+    telemetry::{LoggedCallers, Metrics},
+};
 use std::{any::Any, sync::Arc};
 
 /// What authentication needs from other modules.
@@ -18,6 +21,8 @@ pub struct AuthServices {
     pub metrics: Arc<Metrics>,
     /// Paired browser pages. `None` if the configuration allows no pairing.
     pub browser_pairing: Option<BrowserPairingAccess>,
+    /// How the log names callers. The prefix of a key names one too.
+    pub logged_callers: LoggedCallers,
 }
 
 /// What the authenticators of one configuration are built from.

@@ -6,7 +6,7 @@ use crate::{
     fault::Fault,
 };
 use http::HeaderName;
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// An authenticated caller, shared between its calls.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct PresentedCredentials<'a> {
     pub headers: &'a http::HeaderMap,
     /// Client certificate of the connection, verified by the listener.
     pub client_certificate: Option<&'a ClientCertificate>,
+    /// Address of the client, which has a share of what waits.
+    pub client_address: IpAddr,
 }
 
 /// What an agent requires of callers.

@@ -10,7 +10,7 @@ use gatepost::auth::{
 };
 use gatepost::contract::{self, OperationContract};
 use gatepost::limit::CallLimiter;
-use gatepost::telemetry::{AccessLog, AccessLogConfig, Metrics};
+use gatepost::telemetry::{AccessLog, AccessLogConfig, LoggedCallers, Metrics};
 use gatepost::{app, net};
 use http::{HeaderMap, HeaderValue};
 use serde_json::json;
@@ -97,7 +97,12 @@ impl Fixture {
         agent: &AgentWithGrants,
     ) -> Result<Arc<Caller>, AuthRefusal> {
         let requirements = AgentAuthRequirements { authentication: &agent.agent.authentication, grants: &agent.grants };
-        self.authorizer.authorize(&PresentedCredentials { headers, client_certificate: None }, Some(requirements)).await
+        self.authorizer
+            .authorize(
+                &PresentedCredentials { headers, client_certificate: None, client_address: [127, 0, 0, 1].into() },
+                Some(requirements),
+            )
+            .await
     }
 }
 
@@ -158,7 +163,7 @@ fn authorizer_and_key(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, Strin
     let grants = json!({ "grants": [{ "callers": ["*"], "agents": ["*"] }] });
     let network: net::NetworkConfig = serde_json::from_value(json!({ "allowed_addresses": ["127.0.0.0/8"] })).unwrap();
     let client = net::FetchClient::build(&network, Arc::new(network.policy())).unwrap();
-    let services = AuthServices { client, metrics, browser_pairing: None };
+    let services = AuthServices { client, metrics, browser_pairing: None, logged_callers: LoggedCallers::Plain };
     let config = serde_json::from_value(config).unwrap();
     let grants = serde_json::from_value(grants).unwrap();
     (Authorizer::build(&config, &grants, &services, None).unwrap(), secret.expose().to_owned())

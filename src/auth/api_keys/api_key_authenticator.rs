@@ -17,7 +17,7 @@ use crate::{
         grants::GrantIndex,
         header_name::display_header_name,
     },
-    telemetry::{Event, Metrics},
+    telemetry::{Event, LoggedCallers, Metrics},
     values::SecretRef,
 };
 use aws_lc_rs::constant_time;
@@ -35,6 +35,7 @@ pub(in crate::auth) struct ApiKeyAuthenticator {
     hasher: KeyHasher,
     configured: ApiKeyTable,
     files: Arc<ApiKeyFiles>,
+    logged_callers: LoggedCallers,
 }
 
 /// The key files, shared with the thread that reloads them.
@@ -82,7 +83,16 @@ impl ApiKeyAuthenticator {
         };
         metrics.record_event(Event::ApiKeysLoaded);
         let files = Arc::new(ApiKeyFiles { files, grants, metrics });
-        Ok(vec![Box::new(Self { header, hasher: KeyHasher::new(pepper.as_ref()), configured, files })])
+        let (hasher, logged_callers) = (KeyHasher::new(pepper.as_ref()), context.services.logged_callers);
+        Ok(vec![Box::new(Self { header, hasher, configured, files, logged_callers })])
+    }
+
+    /// Returns what the log says about a key that was valid once.
+    fn withdrawal_detail(&self, prefix: &[u8], reason: &str) -> String {
+        match self.logged_callers {
+            LoggedCallers::Plain => format!("the key with the prefix {} {reason}", String::from_utf8_lossy(prefix)),
+            LoggedCallers::Pseudonym => format!("the key {reason}"),
+        }
     }
 
     /// Returns the number of keys.
@@ -132,7 +142,7 @@ impl Authenticator for ApiKeyAuthenticator {
         match (caller, withdrawal) {
             (Some(caller), _) => AuthenticationResult::Authenticated(caller).into(),
             // The log has the reason, and the caller the response for every other invalid key.
-            (None, Some(reason)) => invalid_key().with_detail(withdrawal_detail(&prefix, reason)).into(),
+            (None, Some(reason)) => invalid_key().with_detail(self.withdrawal_detail(&prefix, reason)).into(),
             (None, None) => refuse(),
         }
     }
@@ -150,10 +160,6 @@ fn invalid_key() -> InvalidCredential {
 
 /// Says why a key that was valid is refused. The prefix identifies the key and is public.
 #[cold]
-fn withdrawal_detail(prefix: &[u8], reason: &str) -> String {
-    format!("the key with the prefix {} {reason}", String::from_utf8_lossy(prefix))
-}
-
 /// Returns whether HTTP defines the header for another purpose.
 fn is_reserved_header(name: &HeaderName) -> bool {
     [

@@ -5,13 +5,14 @@ use crate::{
     net::{FetchClient, FetchLimits, UrlTrust},
     signing::{SignatureAlgorithm, VerificationKey},
     telemetry::{Event, Metrics},
-    values::{ByteSize, ConfigDuration, sha256},
+    values::{ByteSize, ConfigDuration, KeyedCounts, counted_address},
 };
 use arc_swap::ArcSwapOption;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -32,11 +33,20 @@ const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_KEY_DELAY: Duration = Duration::from_secs(5);
 const MAX_KEY_WAIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of tokens of one issuer that wait for an unknown key.
-const MAX_WAITING_TOKENS: usize = 256;
+/// Maximum number of tokens of one issuer that wait for an unknown key, in total and of one client address.
+const MAX_WAITING_TOKENS: usize = 1_024;
+const MAX_WAITING_TOKENS_PER_ADDRESS: usize = 64;
 
-/// Maximum number of missing key ids that are remembered.
-const MAX_MISSING_KEY_IDS: usize = 1_024;
+/// Maximum number of tokens without a key that are remembered.
+const MAX_TOKENS_WITHOUT_KEY: usize = 1_024;
+
+/// Where a token that is not verified yet comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TokenSource {
+    /// SHA-256 of the token.
+    pub(super) digest: [u8; 32],
+    pub(super) client_address: IpAddr,
+}
 
 /// Location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,10 +104,12 @@ pub(super) struct JwksCache {
     metrics: Arc<Metrics>,
     keys: ArcSwapOption<FetchedKeys>,
     attempts: Arc<Mutex<FetchAttempts>>,
-    /// Permits of the tokens that wait for an unknown key.
+    /// Permits of the tokens that wait for an unknown key, and how many each client address has.
     waiting_tokens: Semaphore,
-    /// Digests of the key ids that a fetch did not find, and when that fetch began.
-    missing_key_ids: parking_lot::Mutex<HashMap<[u8; 32], Instant>>,
+    waiting_by_address: Arc<KeyedCounts<IpAddr>>,
+    /// Digests of the tokens whose key a fetch did not find, and when that fetch began. Not the key ids: a forger could
+    /// have the id of the next key refused.
+    tokens_without_key: parking_lot::Mutex<HashMap<[u8; 32], Instant>>,
 }
 
 #[derive(Deserialize)]
@@ -122,25 +134,25 @@ impl JwksCache {
         let previous = previous.filter(|previous| previous.location == location);
         let keys = ArcSwapOption::new(previous.and_then(|previous| previous.keys.load_full()));
         let attempts = previous.map(|previous| Arc::clone(&previous.attempts)).unwrap_or_default();
-        let waiting_tokens = Semaphore::new(MAX_WAITING_TOKENS);
-        let missing_key_ids = parking_lot::Mutex::default();
-        Self { location, client, metrics, keys, attempts, waiting_tokens, missing_key_ids }
+        let (waiting_tokens, waiting_by_address) = (Semaphore::new(MAX_WAITING_TOKENS), Arc::default());
+        let tokens_without_key = parking_lot::Mutex::default();
+        Self { location, client, metrics, keys, attempts, waiting_tokens, waiting_by_address, tokens_without_key }
     }
 
-    /// Records that the fetch for an unknown key that began at `fetch_began` found no key with this id.
-    pub(super) fn record_missing_key_id(&self, key_id: &str, fetch_began: Instant) {
-        let mut missing = self.missing_key_ids.lock();
-        if missing.len() >= MAX_MISSING_KEY_IDS {
-            missing.clear();
+    /// Records that the fetch for an unknown key that began at `fetch_began` found no key of this token.
+    pub(super) fn record_token_without_key(&self, source: TokenSource, fetch_began: Instant) {
+        let mut tokens = self.tokens_without_key.lock();
+        if tokens.len() >= MAX_TOKENS_WITHOUT_KEY {
+            tokens.clear();
         }
-        missing.insert(sha256(key_id.as_bytes()), fetch_began);
+        tokens.insert(source.digest, fetch_began);
     }
 
-    /// Returns whether a fetch that began within the last `interval` did not find the key id: until then there is no
-    /// other fetch for unknown keys. A request may judge its token twice, and then waits once.
-    pub(super) fn is_missing(&self, key_id: &str, interval: Duration) -> bool {
-        let digest = sha256(key_id.as_bytes());
-        self.missing_key_ids.lock().get(&digest).is_some_and(|fetch_began| fetch_began.elapsed() < interval)
+    /// Returns whether a fetch that began within the last `interval` did not find the token's key: until then there is
+    /// no other fetch for unknown keys. A request may judge its token twice, and then waits once.
+    pub(super) fn has_no_key_for(&self, source: TokenSource, interval: Duration) -> bool {
+        let tokens = self.tokens_without_key.lock();
+        tokens.get(&source.digest).is_some_and(|fetch_began| fetch_began.elapsed() < interval)
     }
 
     pub(super) fn keys(&self) -> Option<Arc<FetchedKeys>> {
@@ -155,9 +167,17 @@ impl JwksCache {
     /// Fetches the keys for a token whose key is unknown, joins a fetch in progress, or waits for the time of the next
     /// fetch, `interval` after the last one for this reason; fetches nothing if that time is too far away. So a rotated
     /// key is found however often other tokens name unknown keys, and those cause one fetch in `interval`. It counts as
-    /// a failure if too many tokens wait already, or the fetch takes too long.
-    pub(super) async fn refresh_for_unknown_key(self: &Arc<Self>, interval: Duration) -> RefreshOutcome {
-        let Ok(_permit) = self.waiting_tokens.try_acquire() else { return RefreshOutcome::default() };
+    /// a failure if too many tokens wait already, in total or of the client's address, or the fetch takes too long.
+    pub(super) async fn refresh_for_unknown_key(
+        self: &Arc<Self>,
+        source: TokenSource,
+        interval: Duration,
+    ) -> RefreshOutcome {
+        let address = counted_address(source.client_address);
+        let share = self.waiting_by_address.try_hold(address, 1, MAX_WAITING_TOKENS_PER_ADDRESS);
+        let (Some(_share), Ok(_permit)) = (share, self.waiting_tokens.try_acquire()) else {
+            return RefreshOutcome::default();
+        };
         let requested_at = Instant::now();
         let refresh = async {
             let next_fetch = {

@@ -3,6 +3,7 @@
 use super::{
     bearer_token::{bearer_token, begins_like_jwt, describe_bearer_token, is_jwt},
     claims::TokenClaims,
+    jwks::TokenSource,
     token_issuer::TokenIssuer,
     verified_token::{VerifiedToken, VerifiedTokenCache},
 };
@@ -61,7 +62,8 @@ impl JwtAuthenticator {
         hash: [u8; 32],
         presented: PresentedCredentials<'_>,
     ) -> AuthenticationResult {
-        match self.verify(token).await {
+        let source = TokenSource { digest: hash, client_address: presented.client_address };
+        match self.verify(token, source).await {
             Ok(verified) => {
                 let verified = Arc::new(verified);
                 self.cache.insert(hash, Arc::clone(&verified));
@@ -71,12 +73,12 @@ impl JwtAuthenticator {
         }
     }
 
-    async fn verify(&self, token: &str) -> Result<VerifiedToken, AuthenticationFailure> {
+    async fn verify(&self, token: &str, source: TokenSource) -> Result<VerifiedToken, AuthenticationFailure> {
         let jws = CompactJws::parse(token).map_err(invalid_jws)?;
         let claims = TokenClaims(jws.claims(json::MAX_DEPTH).map_err(invalid_jws)?);
         let issuer = claims.text("iss").and_then(|name| self.issuers.iter().find(|issuer| issuer.has_name(name)));
         let issuer = issuer.ok_or_else(|| InvalidCredential::new("the token's issuer is not accepted"))?;
-        let mut verified = issuer.verify(&jws, &claims).await?;
+        let mut verified = issuer.verify(&jws, &claims, source).await?;
         verified.valid_until = verified.valid_until.min(unix_now() + self.max_cache_seconds);
         Ok(verified)
     }

@@ -3,7 +3,7 @@
 use super::{
     caller_mapper::CallerMapper,
     claims::{TokenClaims, as_seconds},
-    jwks::{FetchReason, FetchedKeys, JwksCache, JwksLocation},
+    jwks::{FetchReason, FetchedKeys, JwksCache, JwksLocation, TokenSource},
     verified_token::{VerifiedToken, token_check_unavailable},
 };
 use crate::{
@@ -80,6 +80,7 @@ impl TokenIssuer {
         &self,
         jws: &CompactJws<'_>,
         claims: &TokenClaims,
+        source: TokenSource,
     ) -> Result<VerifiedToken, AuthenticationFailure> {
         if jws.header.algorithm.is_none() {
             return Err(InvalidCredential::new("the token's header is not accepted").into());
@@ -89,7 +90,7 @@ impl TokenIssuer {
         if !self.accepts_type(jws.header.typ.as_deref()) {
             return Err(InvalidCredential::new("the token's type is not accepted").into());
         }
-        self.check_signature(jws, algorithm).await?;
+        self.check_signature(jws, algorithm, source).await?;
         let expires_at = claims.check_lifetime(unix_now(), self.leeway)?;
         let expires_at = expires_at.ok_or_else(|| InvalidCredential::new("the token has no expiration time"))?;
         claims.check_audience(&self.config.audience)?;
@@ -117,6 +118,7 @@ impl TokenIssuer {
         &self,
         jws: &CompactJws<'_>,
         algorithm: SignatureAlgorithm,
+        source: TokenSource,
     ) -> Result<(), AuthenticationFailure> {
         let set = self.fresh_keys().await?;
         if is_signed_by(&set, jws, algorithm) {
@@ -127,9 +129,8 @@ impl TokenIssuer {
         let is_key_known =
             key_id.is_some() && set.keys.iter().any(|key| key.has_key_id() && key.matches(algorithm, key_id));
         let interval = self.config.min_jwks_refetch_interval.get();
-        let is_missing = key_id.is_some_and(|key_id| self.jwks.is_missing(key_id, interval));
-        if !is_key_known && !is_missing {
-            let outcome = self.jwks.refresh_for_unknown_key(interval).await;
+        if !is_key_known && !self.jwks.has_no_key_for(source, interval) {
+            let outcome = self.jwks.refresh_for_unknown_key(source, interval).await;
             if self.jwks.keys().is_some_and(|set| is_signed_by(&set, jws, algorithm)) {
                 return Ok(());
             }
@@ -139,9 +140,8 @@ impl TokenIssuer {
                     self.config.issuer
                 )));
             }
-            // Tokens without a key id may have different keys, so nothing is recorded of them.
-            if let (Some(key_id), Some(fetch_began)) = (key_id, outcome.fetch_began) {
-                self.jwks.record_missing_key_id(key_id, fetch_began);
+            if let Some(fetch_began) = outcome.fetch_began {
+                self.jwks.record_token_without_key(source, fetch_began);
             }
         }
         Err(InvalidCredential::new("the token's signature is not valid").into())

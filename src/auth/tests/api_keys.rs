@@ -263,3 +263,21 @@ async fn r28_lookup_time_does_not_depend_on_the_number_of_keys() {
         "{load_time:?} {time_per_call:?}"
     );
 }
+
+#[tokio::test]
+async fn r8_the_log_names_no_key_where_it_names_no_caller() {
+    let (key, line) = generate_key("team-a");
+    let mut line: Value = serde_json::from_str(&line).unwrap();
+    line["disabled"] = true.into();
+    let config = serde_json::from_value(json!({"api_keys": {"keys": [line]}})).unwrap();
+    let access = serde_json::from_value(grant_everything()).unwrap();
+    let prefix = key.split('_').nth(1).unwrap();
+    for (logged_callers, is_named) in [(LoggedCallers::Plain, true), (LoggedCallers::Pseudonym, false)] {
+        let services = AuthServices { logged_callers, ..services() };
+        let auth = Authorizer::build(&config, &access, &services, None).unwrap();
+        let headers = headers(&[("x-api-key", &key)]);
+        let refusal = call(&auth, &headers, None, Some(&agent_with_auth("api_key"))).await.unwrap_err();
+        let detail = refusal.fault.detail().unwrap();
+        assert!(detail.contains("is disabled") && detail.contains(prefix) == is_named, "{detail}");
+    }
+}

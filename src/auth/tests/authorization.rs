@@ -216,10 +216,13 @@ async fn common_calls_are_authorised_without_waiting() {
         let (agent, client_certificate) = (agent_with_auth(kind), None);
         let (authentication, grants) = (&agent.authentication, &auth.grants_for_agent(&agent));
         let requirements = AgentAuthRequirements { authentication, grants };
-        let caller = auth.try_authorize_cached(&PresentedCredentials { headers, client_certificate }, &requirements);
+        let caller = auth.try_authorize_cached(
+            &PresentedCredentials { headers, client_certificate, client_address: LOCALHOST },
+            &requirements,
+        );
         assert!(caller.is_some(), "{kind}");
     }
-    let bad = PresentedCredentials { headers: &bearer("bad"), client_certificate: None };
+    let bad = PresentedCredentials { headers: &bearer("bad"), client_certificate: None, client_address: LOCALHOST };
     let open = agent_with_auth("none");
     let grants = &auth.grants_for_agent(&open);
     let requirements = AgentAuthRequirements { authentication: &open.authentication, grants };

@@ -18,21 +18,30 @@ use crate::{
     agent::{Agent, AuthenticationMethod},
     fault::FaultCode,
     net,
-    telemetry::Metrics,
+    telemetry::{LoggedCallers, Metrics},
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use std::{
     future::Future,
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::{Duration, Instant},
 };
 use test_signer::TestSigner;
 use test_web_server::TestWebServer;
 
+/// The address of every client.
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 fn services() -> AuthServices {
     let client = net::FetchClient::build(&net::NetworkConfig::default(), Arc::default()).unwrap();
-    AuthServices { client, metrics: Metrics::new().unwrap(), browser_pairing: None }
+    AuthServices {
+        client,
+        metrics: Metrics::new().unwrap(),
+        browser_pairing: None,
+        logged_callers: LoggedCallers::Plain,
+    }
 }
 
 fn try_build(config: Value, access: Value) -> Result<Authorizer, Vec<String>> {
@@ -81,7 +90,8 @@ async fn call(
     let grants = agent.map(|agent| auth.grants_for_agent(agent)).unwrap_or_default();
     let requirements =
         agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
-    auth.authorize(&PresentedCredentials { headers, client_certificate: peer }, requirements).await
+    let presented = PresentedCredentials { headers, client_certificate: peer, client_address: LOCALHOST };
+    auth.authorize(&presented, requirements).await
 }
 
 /// Returns the parts of a refusal that the caller sees.

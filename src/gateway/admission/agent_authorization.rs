@@ -32,7 +32,11 @@ pub(in crate::gateway) struct CallerContext<'a> {
 impl<'a> CallerContext<'a> {
     /// Returns the credentials of the request.
     pub(in crate::gateway) fn presented_credentials(&self) -> PresentedCredentials<'a> {
-        PresentedCredentials { headers: self.headers, client_certificate: self.client_certificate }
+        PresentedCredentials {
+            headers: self.headers,
+            client_certificate: self.client_certificate,
+            client_address: self.address,
+        }
     }
 }
 

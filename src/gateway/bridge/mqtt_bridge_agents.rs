@@ -14,7 +14,12 @@ use crate::{
     values::json,
 };
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     task::{Id, JoinHandle, JoinSet},
@@ -225,7 +230,8 @@ impl AgentAnnouncer {
         bridge: &ResolvedBridgeConfig,
     ) -> (Vec<(String, Arc<StatusDetails>)>, Option<String>) {
         let headers = bridge_credentials(config, &bridge.key);
-        let presented = PresentedCredentials { headers: &headers, client_certificate: None };
+        let client_address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let presented = PresentedCredentials { headers: &headers, client_certificate: None, client_address };
         let caller = match config.auth.authenticate_or_anonymous(&presented, false).await {
             Ok(caller) => caller,
             Err(fault) => {

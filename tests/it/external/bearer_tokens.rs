@@ -9,7 +9,7 @@ use gatepost::{
     agent::Agent,
     auth::{AgentAuthRequirements, AuthServices, Authorizer, PresentedCredentials},
     net::{self, FetchClient},
-    telemetry::Metrics,
+    telemetry::{LoggedCallers, Metrics},
 };
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
@@ -29,7 +29,12 @@ fn build_authorizer(provider: &OpenIdProvider, changes: &Value) -> Authorizer {
     let config = json!({"bearer": {"issuers": [issuer], "introspection": introspection, "token_cache_ttl": "1s"}});
     let access = json!({"grants": [{"callers": ["oauth:app-1"], "agents": ["echo"]}]});
     let client = FetchClient::build(&net::NetworkConfig::default(), Default::default()).unwrap();
-    let services = AuthServices { client, metrics: Metrics::new().unwrap(), browser_pairing: None };
+    let services = AuthServices {
+        client,
+        metrics: Metrics::new().unwrap(),
+        browser_pairing: None,
+        logged_callers: LoggedCallers::Plain,
+    };
     Authorizer::build(
         &serde_json::from_value(config).unwrap(),
         &serde_json::from_value(access).unwrap(),
@@ -47,7 +52,14 @@ async fn authorization_status(auth: &Authorizer, token: &str) -> u16 {
     let requirements =
         AgentAuthRequirements { authentication: &agent.authentication, grants: &auth.grants_for_agent(&agent) };
     match auth
-        .authorize(&PresentedCredentials { headers: &headers, client_certificate: None }, Some(requirements))
+        .authorize(
+            &PresentedCredentials {
+                headers: &headers,
+                client_certificate: None,
+                client_address: [127, 0, 0, 1].into(),
+            },
+            Some(requirements),
+        )
         .await
     {
         Ok(caller) => {
