@@ -14,81 +14,112 @@ const NAMED_SCHEMA_KEYWORDS: &[&str] =
 /// Keywords of dynamic references, which cannot become paths.
 const DYNAMIC_KEYWORDS: &[&str] = &["$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"];
 
+/// What a relocated schema may be larger than the schema itself: as many times, but at least `MIN_ADDED_SIZE`. A document
+/// may name one long location in many short references.
+const MAX_ADDED_RATIO: usize = 4;
+const MIN_ADDED_SIZE: usize = 64 << 10;
+
 /// Relocates `schema` to `location` (such as `#/components/schemas/Name`). A schema whose references cannot become
-/// paths stays a resource of its own (JSON Schema 2020-12 §8.2.1), with the `$id` `identity` if it has none.
+/// paths, or only with paths that take too much space, stays a resource of its own (JSON Schema 2020-12 §8.2.1), with
+/// the `$id` `identity` if it has none.
 pub(super) fn relocate_schema(mut schema: Value, location: &str, identity: &str) -> Value {
     let Value::Object(members) = &mut schema else { return schema };
     let own_id = members.remove("$id");
-    let mut relocation = SchemaRelocation {
-        location,
-        own_id: own_id.as_ref().and_then(Value::as_str),
-        anchors: HashMap::new(),
-        is_relocatable: true,
-    };
-    relocation.collect_anchors(&schema, location);
-    match (relocation.is_relocatable, &mut schema) {
-        (true, schema) => relocation.rewrite_references(schema),
-        (false, Value::Object(members)) => {
-            members.insert("$id".to_owned(), own_id.unwrap_or_else(|| identity.into()));
-        }
-        _ => {}
+    if let Ok(relocated) = SchemaRelocation::relocate(&schema, location, own_id.as_ref().and_then(Value::as_str)) {
+        return relocated;
+    }
+    if let Value::Object(members) = &mut schema {
+        members.insert("$id".to_owned(), own_id.unwrap_or_else(|| identity.into()));
     }
     schema
 }
+
+/// The references of a schema cannot become paths.
+struct NotRelocatable;
 
 struct SchemaRelocation<'a> {
     location: &'a str,
     /// `$id` of the schema, by which it may reference itself.
     own_id: Option<&'a str>,
     /// New location of each anchor.
-    anchors: HashMap<String, String>,
-    /// Whether every reference can become a path.
-    is_relocatable: bool,
+    anchors: HashMap<&'a str, String>,
+    /// Number of bytes that locations may still take.
+    remaining: usize,
 }
 
-impl SchemaRelocation<'_> {
-    /// Collects the anchors, and detects schemas that cannot be relocated.
-    fn collect_anchors(&mut self, schema: &Value, location: &str) {
-        let members = match schema {
-            Value::Object(members) => members,
-            Value::Array(items) => {
-                return items
-                    .iter()
-                    .enumerate()
-                    .for_each(|(number, item)| self.collect_anchors(item, &format!("{location}/{number}")));
+impl<'a> SchemaRelocation<'a> {
+    fn relocate(schema: &'a Value, location: &'a str, own_id: Option<&'a str>) -> Result<Value, NotRelocatable> {
+        let remaining = MIN_ADDED_SIZE.max(schema.to_string().len().saturating_mul(MAX_ADDED_RATIO));
+        let mut relocation = Self { location, own_id, anchors: HashMap::new(), remaining };
+        relocation.collect_anchors(schema, &mut location.to_owned())?;
+        let mut relocated = schema.clone();
+        relocation.rewrite_references(&mut relocated)?;
+        Ok(relocated)
+    }
+
+    /// Collects the anchors of the schema at `location`, which is unchanged afterwards, and detects schemas that cannot
+    /// be relocated.
+    fn collect_anchors(&mut self, schema: &'a Value, location: &mut String) -> Result<(), NotRelocatable> {
+        match schema {
+            Value::Object(members) => {
+                members.iter().try_for_each(|(name, value)| self.collect_anchors_of_member(name, value, location))
             }
-            _ => return,
-        };
-        for (name, value) in members {
-            match (name.as_str(), value) {
-                ("$anchor", Value::String(anchor)) => {
-                    self.anchors.insert(anchor.clone(), location.to_owned());
-                }
-                ("$id", Value::String(_)) => self.is_relocatable = false,
-                (name, _) if DYNAMIC_KEYWORDS.contains(&name) => self.is_relocatable = false,
-                (name, Value::Object(schemas)) if NAMED_SCHEMA_KEYWORDS.contains(&name) => {
-                    let location = append_segment(location, name);
-                    schemas
-                        .iter()
-                        .for_each(|(name, schema)| self.collect_anchors(schema, &append_segment(&location, name)));
-                }
-                (name, value) if !DATA_KEYWORDS.contains(&name) => {
-                    self.collect_anchors(value, &append_segment(location, name))
-                }
-                _ => {}
-            }
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .try_for_each(|(number, item)| self.collect_anchors_below(&number.to_string(), item, location)),
+            _ => Ok(()),
         }
     }
 
-    fn rewrite_references(&self, schema: &mut Value) {
+    fn collect_anchors_of_member(
+        &mut self,
+        name: &str,
+        value: &'a Value,
+        location: &mut String,
+    ) -> Result<(), NotRelocatable> {
+        match (name, value) {
+            ("$anchor", Value::String(anchor)) => {
+                self.spend(location.len())?;
+                self.anchors.insert(anchor, location.clone());
+                Ok(())
+            }
+            ("$id", Value::String(_)) => Err(NotRelocatable),
+            (name, _) if DYNAMIC_KEYWORDS.contains(&name) => Err(NotRelocatable),
+            (name, Value::Object(schemas)) if NAMED_SCHEMA_KEYWORDS.contains(&name) => {
+                let length = location.len();
+                push_segment(location, name);
+                schemas.iter().try_for_each(|(name, schema)| self.collect_anchors_below(name, schema, location))?;
+                location.truncate(length);
+                Ok(())
+            }
+            (name, value) if !DATA_KEYWORDS.contains(&name) => self.collect_anchors_below(name, value, location),
+            _ => Ok(()),
+        }
+    }
+
+    fn collect_anchors_below(
+        &mut self,
+        segment: &str,
+        schema: &'a Value,
+        location: &mut String,
+    ) -> Result<(), NotRelocatable> {
+        let length = location.len();
+        push_segment(location, segment);
+        self.collect_anchors(schema, location)?;
+        location.truncate(length);
+        Ok(())
+    }
+
+    fn rewrite_references(&mut self, schema: &mut Value) -> Result<(), NotRelocatable> {
         match schema {
             Value::Object(members) => self.rewrite_members(members),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.rewrite_references(item)),
-            _ => {}
+            Value::Array(items) => items.iter_mut().try_for_each(|item| self.rewrite_references(item)),
+            _ => Ok(()),
         }
     }
 
-    fn rewrite_members(&self, members: &mut Map<String, Value>) {
+    fn rewrite_members(&mut self, members: &mut Map<String, Value>) -> Result<(), NotRelocatable> {
         if members.get("$anchor").is_some_and(Value::is_string) {
             members.remove("$anchor");
         }
@@ -96,16 +127,18 @@ impl SchemaRelocation<'_> {
             match value {
                 Value::String(reference) if name == "$ref" => {
                     if let Some(relocated) = self.relocated_reference(reference) {
+                        self.spend(relocated.len())?;
                         *reference = relocated;
                     }
                 }
                 Value::Object(schemas) if NAMED_SCHEMA_KEYWORDS.contains(&name.as_str()) => {
-                    schemas.values_mut().for_each(|schema| self.rewrite_references(schema));
+                    schemas.values_mut().try_for_each(|schema| self.rewrite_references(schema))?;
                 }
-                value if !DATA_KEYWORDS.contains(&name.as_str()) => self.rewrite_references(value),
+                value if !DATA_KEYWORDS.contains(&name.as_str()) => self.rewrite_references(value)?,
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// Returns the new location of a reference; `None` if it leaves the schema.
@@ -117,11 +150,16 @@ impl SchemaRelocation<'_> {
             None => local.is_empty().then(|| self.location.to_owned()),
         }
     }
+
+    fn spend(&mut self, size: usize) -> Result<(), NotRelocatable> {
+        self.remaining = self.remaining.checked_sub(size).ok_or(NotRelocatable)?;
+        Ok(())
+    }
 }
 
 /// Appends a segment to a JSON Pointer in a URI fragment (RFC 6901 §6).
-fn append_segment(location: &str, name: &str) -> String {
+fn push_segment(location: &mut String, name: &str) {
     let mut pointer = String::new();
     push_pointer_segment(&mut pointer, name);
-    format!("{location}{}", percent_encode_fragment(&pointer))
+    location.push_str(&percent_encode_fragment(&pointer).to_string());
 }

@@ -190,6 +190,42 @@ async fn data_in_a_schema_is_not_a_reference_and_anchors_become_paths() {
 }
 
 #[tokio::test]
+async fn r127_references_to_long_locations_make_an_agents_document_no_multiple_of_its_schemas() {
+    let long_name = "x".repeat(50_000);
+    let numbers = || 0..2_000;
+    let anchors: serde_json::Map<_, _> =
+        numbers().map(|n| (format!("d{n}"), json!({"$anchor": format!("a{n}")}))).collect();
+    let document = json!({
+        "id": "long", "name": "Long", "endpoint": "https://long.example/",
+        "operations": [
+            {"name": "many", "inputs": {
+                "allOf": numbers().map(|n| json!({"$ref": format!("#a{n}")})).collect::<Vec<_>>(),
+                "$defs": {&long_name: {"$defs": anchors}},
+            }},
+            {"name": "one", "inputs": {
+                "allOf": numbers().map(|_| json!({"$ref": "#a"})).collect::<Vec<_>>(),
+                "$defs": {&long_name: {"$anchor": "a"}},
+            }},
+            {"name": "short", "inputs": {
+                "allOf": numbers().map(|_| json!({"$ref": "#a"})).collect::<Vec<_>>(),
+                "$defs": {"x": {"$anchor": "a"}},
+            }},
+        ],
+    });
+    let served =
+        test_directory(std::slice::from_ref(&document)).expect_response(get("/agents/long/openapi.json")).await;
+    let (size, served) = (served.body.len(), served.json());
+    let largest = 5 * document.to_string().len();
+    assert!(size < largest, "{size} bytes, {largest} expected at most");
+    let schema = |name: &str| &served["components"]["schemas"][format!("{name}.Input")];
+    for (name, reference) in [("many", "#a0"), ("one", "#a")] {
+        let identity = format!("urn:agent:long:{name}.Input");
+        assert_eq!((&schema(name)["$id"], &schema(name)["allOf"][0]["$ref"]), (&json!(identity), &json!(reference)));
+    }
+    assert_eq!(schema("short")["allOf"][0]["$ref"], "#/components/schemas/short.Input/$defs/x");
+}
+
+#[tokio::test]
 async fn responses_match_the_schemas_of_the_gateways_document() {
     let fixture = test_directory(&[translator(), minimal_agent("b")]);
     let document = fixture.get_json("/openapi.json").await;
