@@ -7,7 +7,7 @@ use crate::{
     fault::{Fault, FaultCode},
 };
 use bytes::Bytes;
-use memchr::{memchr, memmem::Finder};
+use memchr::memmem::Finder;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ const END_MARKER: &[u8] = b"[DONE]";
 pub(in crate::gateway) struct ErrorEventDetector {
     /// The members of the operation's output that are data.
     declared: DeclaredMembers,
-    /// The last chunk with an event.
+    /// The last chunk with an event whose data may be a failure.
     last_events: Bytes,
 }
 
@@ -43,7 +43,7 @@ impl ErrorEventDetector {
     /// Returns the failure that one of these events reports as an error event or as a JSON-RPC error. `events` are whole
     /// events.
     pub(in crate::gateway) fn push(&mut self, events: &Bytes) -> Option<Fault> {
-        if has_event(events) {
+        if has_data(events) {
             self.last_events = events.clone();
         }
         ERROR_WORD.find(events)?;
@@ -53,28 +53,30 @@ impl ErrorEventDetector {
     /// Returns the failure that the last event of the stream reports.
     pub(in crate::gateway) fn finish(&self) -> Option<Fault> {
         let events = complete_events(&self.last_events);
-        let event = events.filter(|event| !event.data.is_empty() && event.data != END_MARKER).last()?;
+        let event = events.filter(|event| !event.data.is_empty() && !is_end_marker(&event.data)).last()?;
         describe_failure(&event, self.declared).map(agent_error)
     }
 }
 
-/// Returns whether a chunk has an event other than an end marker or a comment of one line.
-fn has_event(chunk: &[u8]) -> bool {
-    let text = chunk.trim_ascii();
-    // In a stream that can be resumed, each event begins with its id.
-    let id_end = text.starts_with(b"id:").then(|| memchr(b'\n', text)).flatten();
-    let text = id_end.and_then(|end| text.get(end + 1..)).unwrap_or(text);
-    let is_comment = text.starts_with(b":") && !text.contains(&b'\n');
-    !text.is_empty() && !is_comment && field(text, b"data") != Some(END_MARKER)
+/// Returns whether a chunk has an event with data other than an end marker.
+fn has_data(chunk: &[u8]) -> bool {
+    lines(chunk).filter_map(|line| field(line, b"data")).any(|data| !data.is_empty() && !is_end_marker(data))
+}
+
+fn is_end_marker(data: &[u8]) -> bool {
+    data.trim_ascii_end() == END_MARKER
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 fn complete_events(bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
-    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let mut lines = lines(bytes);
     std::iter::from_fn(move || {
         let mut event = Event::default();
         loop {
             let line = lines.next()?;
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
                 return Some(event);
             } else if let Some(value) = field(line, b"event") {
@@ -187,6 +189,12 @@ mod tests {
             &["data: [DONE]\n\n"],
             &[": keep-alive\n\n", ": keep-alive\n\n"],
             &["id: 3\ndata: [DONE]\n\n", ""],
+            &[": a\n: b\n\n"],
+            &["retry: 3000\n\n"],
+            &["id: 4\nretry: 3000\n\n: keep-alive\n\n"],
+            &["event: done\ndata: [DONE]\n\n"],
+            &["event: done\r\ndata:[DONE] \r\n\r\n"],
+            &["data: [DONE]\n\n: keep-alive\n\n", "event: done\ndata:\n\n"],
         ] {
             let chunks = [&[result, retried], rest].concat();
             assert!(find(&chunks).is_some(), "{rest:?}");
