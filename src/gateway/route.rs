@@ -188,12 +188,10 @@ impl CompileRoute for AgentRouteCompiler {
             let path = operation.endpoint.as_deref().map(|address| OperationPath::compile(&agent.endpoint, address));
             let path = path.transpose().map_err(|why| format!("operations[{index}].{why}"));
             let is_at_other_server = path.is_err();
+            // Publishers are told at once. A source may have the member for a purpose of its own, and documents of an
+            // earlier version may be stored.
             let path = path.unwrap_or_else(|why| {
-                // Publishers are told at once. A source may have the member for a purpose of its own.
-                match agent.source.publisher() {
-                    Some(_) => problems.push(why),
-                    None => document_warnings.push(format!("{why}; the operation cannot be called")),
-                }
+                document_warnings.push(format!("{why}; the operation cannot be called"));
                 None
             });
             match OperationContract::compile(operation, &self.contract, budget) {

@@ -261,3 +261,26 @@ async fn r75_a_call_reaches_an_agent_that_declares_the_accepted_format_and_406_l
     let types: Vec<&String> = content.as_object().unwrap().keys().collect();
     assert_eq!(types, ["application/json", "application/xml", "text/event-stream"], "{content}");
 }
+
+#[tokio::test]
+async fn r65_a_stored_document_with_an_operation_at_another_server_keeps_its_agent() {
+    let agent = Agent::echo().await;
+    let gate = gateway().section(&format!("{PUBLISHERS}  poll_interval: 500ms\n")).start().await;
+    let mut document = agent.document("stored");
+    document["operations"] = json!([{"name": "there", "endpoint": "/there"}, {"name": "here"}]);
+    let created = publish(&gate, "team-a", &document).await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    let call = |operation: &str| send(gate.post(&format!("/agents/stored/{operation}")).json(&json!({})));
+    assert_eq!(call("there").await.status, 200);
+    // Publishing refuses such an operation; an earlier version stored it.
+    let store = rusqlite::Connection::open(gate.folder().join("gatepost.db")).unwrap();
+    let change = "update gatepost_state set revision = revision + 1;
+        update gatepost_documents set revision = (select revision from gatepost_state),
+            document = replace(document, '\"/there\"', '\"https://elsewhere.example/x\"')";
+    store.execute_batch(change).unwrap();
+    eventually("the changed document is read", async || call("there").await.status == 404).await;
+    call("there").await.expect_fault(404, "CapabilityNotFound");
+    assert_eq!(call("here").await.status, 200);
+    let findings = gate.admin_page("/sources").await.text();
+    assert!(findings.contains("the operation cannot be called"), "{findings}");
+}
