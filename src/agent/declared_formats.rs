@@ -37,11 +37,6 @@ impl DeclaredFormats {
             outputs: formats(["outputFormats", "output_formats"], ["outputFormat", "outputFormats"]),
         }
     }
-
-    /// Returns the media types of the output that are not JSON.
-    pub fn other_outputs(&self) -> impl Iterator<Item = &str> {
-        media_types(&self.outputs).filter(|media| *media != "application/json" && !media.ends_with("+json"))
-    }
 }
 
 /// Returns the formats that are media types.

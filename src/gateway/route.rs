@@ -85,10 +85,12 @@ impl CompiledOperation {
     /// Returns whether a reply with this media type is in a declared format that is not JSON, to which the output schema
     /// does not apply.
     pub(super) fn is_other_output(&self, media: Option<&HeaderValue>) -> bool {
-        let essence = || Some(media?.to_str().ok()?.split(';').next().unwrap_or_default().trim());
-        !self.formats.outputs.is_empty()
-            && essence()
-                .is_some_and(|media| self.formats.other_outputs().any(|format| format.eq_ignore_ascii_case(media)))
+        let Some(media) = media.and_then(|media| media.to_str().ok()) else { return false };
+        if self.formats.outputs.is_empty() || content_negotiation::is_json_media_type(media) {
+            return false;
+        }
+        let essence = media.split(';').next().unwrap_or_default().trim();
+        media_types(&self.formats.outputs).any(|format| format.eq_ignore_ascii_case(essence))
     }
 }
 

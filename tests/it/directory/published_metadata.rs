@@ -263,6 +263,21 @@ async fn r75_a_call_reaches_an_agent_that_declares_the_accepted_format_and_406_l
 }
 
 #[tokio::test]
+async fn r70_a_reply_in_any_media_type_of_json_keeps_to_the_output_schema() {
+    let agent = Agent::with_steps(http_response("200 OK", "text/json", "{\"b\":1}")).await;
+    let mut document = agent.document("a");
+    document["operations"] = json!([{
+        "name": "run", "outputs": {"type": "object", "required": ["a"]}, "outputFormats": ["text/json", "text/csv"],
+    }]);
+    let gate = gateway().document(document).section("contract: {output: enforce}\n").start().await;
+    let call = || gate.post("/agents/a/invoke").json(&json!({}));
+    let steps = json!({"steps": [{"agent": "a"}], "input": {}});
+    for request in [call(), call().header("idempotency-key", "k1"), gate.post("/pipelines/invoke").json(&steps)] {
+        send(request).await.expect_fault(502, "AgentError");
+    }
+}
+
+#[tokio::test]
 async fn r65_a_stored_document_with_an_operation_at_another_server_keeps_its_agent() {
     let agent = Agent::echo().await;
     let gate = gateway().section(&format!("{PUBLISHERS}  poll_interval: 500ms\n")).start().await;
