@@ -354,19 +354,19 @@ impl Route {
     /// Returns the index of the operation called `name`, if it can be called.
     pub(super) fn operation_index(&self, name: &str) -> Option<usize> {
         let index = self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name);
-        index.filter(|index| self.ensure_callable(*index).is_ok())
+        index.filter(|index| self.callable_operation(*index).is_ok())
     }
 
-    /// Checks that the operation at `index` is at the agent's server.
+    /// Returns `index` if the operation there is at the agent's server.
     ///
     /// # Errors
     /// The document says that the operation is elsewhere.
-    pub(super) fn ensure_callable(&self, index: usize) -> Result<(), Fault> {
+    pub(super) fn callable_operation(&self, index: usize) -> Result<usize, Fault> {
         if self.operations.get(index).is_some_and(|operation| operation.is_at_other_server) {
             let message = "The operation is at another server than the agent, and cannot be called";
             return Err(Fault::new(FaultCode::CapabilityNotFound, message));
         }
-        Ok(())
+        Ok(index)
     }
 
     /// Returns the names of the operations, for a caller that may call the agent.

@@ -5,6 +5,7 @@ use crate::support::{
     closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, gateway, send},
+    gateway_response::send_raw,
 };
 use serde_json::{Value, json};
 use std::{
@@ -13,6 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 /// An agent that answers with its name.
@@ -234,6 +236,25 @@ async fn r65_an_operation_at_another_server_is_reported_and_not_called_and_its_a
     ] {
         assert!(findings.contains(finding), "{finding}: {findings}");
     }
+}
+
+#[tokio::test]
+async fn r65_a_call_of_an_operation_at_another_server_is_refused_before_its_body() {
+    let agent = Agent::echo().await;
+    let operation = json!({"name": "there", "endpoint": "https://elsewhere.example/x", "inputs": {"type": "object"}});
+    let mut document = agent.document("one");
+    document["operations"] = json!([operation]);
+    let gate = gateway().document(document).start().await;
+    for path in ["/agents/one/invoke", "/agents/one/there"] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: gw\r\nX-API-Key: {}\r\nContent-Type: application/json\r\nContent-Length: 900000\r\n\r\n",
+            gate.key("team-a")
+        );
+        let answer = tokio::time::timeout(Duration::from_secs(5), send_raw(gate.address(), head.as_bytes())).await;
+        answer.expect("an answer before the body").unwrap().expect_fault(404, "CapabilityNotFound");
+    }
+    let steps = json!({"steps": [{"agent": "one"}], "input": {}});
+    send(gate.post("/pipelines/invoke").json(&steps)).await.expect_fault(404, "CapabilityNotFound");
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ impl CallInput {
     }
 }
 
-/// Returns the operation that the path or the headers name, or the only one.
+/// Returns the operation that the path or the headers name, or the only one; it can be called.
 pub(in crate::gateway) fn named_operation(
     route: &Route,
     path: Option<&str>,
@@ -52,14 +52,14 @@ pub(in crate::gateway) fn named_operation(
 ) -> Result<Option<usize>> {
     let header = headers.get(header_names::OPERATION).map(|name| name.to_str().unwrap_or("?"));
     let Some(name) = path.or(header) else {
-        return Ok(route.only_operation().map(|_| 0));
+        return route.only_operation().map(|_| route.callable_operation(0)).transpose();
     };
     route.operation_index(name).map(Some).ok_or_else(|| unknown_operation(route, name))
 }
 
 fn unknown_operation(route: &Route, name: &str) -> Fault {
     let named = route.agent.operation(name);
-    if let Some(Err(fault)) = named.map(|(index, _)| route.ensure_callable(index)) {
+    if let Some(Err(fault)) = named.map(|(index, _)| route.callable_operation(index)) {
         return fault;
     }
     let name: String = name.chars().take(60).collect();
@@ -259,7 +259,8 @@ impl InputReader<'_> {
                 return Err(mixed_operations());
             }
         }
-        Ok(operation.or(self.named_operation).unwrap_or_default())
+        // An empty batch names no operation.
+        self.route.callable_operation(operation.or(self.named_operation).unwrap_or_default())
     }
 
     /// Selects the operation: named by the path or a header, else by the body's member `operation` (R30).
@@ -290,7 +291,7 @@ impl InputReader<'_> {
                 ),
             )
         })?;
-        self.route.ensure_callable(index).map(|()| index)
+        self.route.callable_operation(index)
     }
 
     /// Validates an input, a body of this length.

@@ -232,15 +232,12 @@ impl AdmissionPipeline<'_> {
             InputSource::None => {
                 // The messages name their operations; the handshake is recorded with the one that it names.
                 if let Some(operation) = authorized.named_operation {
-                    authorized.route.ensure_callable(operation)?;
                     record.record_operation(operation);
                 }
                 let operation = authorized.named_operation.unwrap_or_default();
                 return Ok(CheckedCall { authorized, operation, input: CallInput::Complete(Bytes::new()) });
             }
         };
-        // The only operation and the default one are chosen without their names.
-        authorized.route.ensure_callable(operation)?;
         record.record_operation(operation);
         Ok(CheckedCall { authorized, operation, input })
     }
