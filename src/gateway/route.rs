@@ -67,6 +67,10 @@ pub(super) struct CompiledOperation {
     is_at_other_server: bool,
     /// Whether the input schema declares a member `operation`, which is then data.
     pub(super) declares_operation: bool,
+    /// Whether the input schema declares a member `instruction`.
+    pub(super) declares_instruction: bool,
+    /// Whether callers can know the media types of the output.
+    pub(super) declares_output: bool,
     /// Members of the output that would otherwise report a failure, and are data.
     pub(super) declared_members: DeclaredMembers,
     /// The formats that the operation declares.
@@ -74,14 +78,6 @@ pub(super) struct CompiledOperation {
 }
 
 impl CompiledOperation {
-    /// Returns whether callers can know the media types of the output: it has a schema, and so is JSON, or its media
-    /// types are declared. A format that is a word, such as `text`, may be any of several.
-    pub(super) fn declares_output(&self) -> bool {
-        let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
-        (self.contract.output.is_some() || media_types(&self.formats.outputs).next().is_some())
-            && !self.formats.outputs.iter().any(|format| is_ambiguous(format))
-    }
-
     /// Returns whether a reply with this media type is in a declared format that is not JSON, to which the output schema
     /// does not apply.
     pub(super) fn is_other_output(&self, media: Option<&HeaderValue>) -> bool {
@@ -200,10 +196,12 @@ impl CompileRoute for AgentRouteCompiler {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
+                    declares_output: declares_output(&contract, &operation.formats),
                     contract,
                     path,
                     is_at_other_server,
                     declares_operation: declares_property(operation.inputs.as_deref(), "operation"),
+                    declares_instruction: declares_property(operation.inputs.as_deref(), "instruction"),
                     declared_members: operation.declared_members(),
                     formats: operation.formats.clone(),
                 }),
@@ -375,6 +373,14 @@ impl Route {
         let names: Vec<&str> = callable.map(|operation| &*operation.name).take(20).collect();
         names.join(", ")
     }
+}
+
+/// Returns whether callers can know the media types of the output: it has a schema, and so is JSON, or its media types
+/// are declared. A format that is a word, such as `text`, may be any of several.
+fn declares_output(contract: &OperationContract, formats: &DeclaredFormats) -> bool {
+    let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
+    (contract.output.is_some() || media_types(&formats.outputs).next().is_some())
+        && !formats.outputs.iter().any(|format| is_ambiguous(format))
 }
 
 fn declares_property(schema: Option<&serde_json::Value>, name: &str) -> bool {

@@ -216,9 +216,7 @@ impl InputReader<'_> {
     /// Whether the schema of the operation names a member `instruction`.
     fn declares_instruction(&self) -> bool {
         let operation = self.named_operation.or(self.route.agent.default_operation);
-        let operation = operation.and_then(|index| self.route.agent.operations.get(index));
-        let schema = operation.and_then(|operation| operation.inputs.as_deref());
-        schema.and_then(|schema| schema.get("properties")?.get("instruction")).is_some()
+        operation.and_then(|index| self.route.operations.get(index)).is_some_and(|operation| operation.declares_instruction)
     }
 
     /// Validates an array for an agent that accepts batches itself; returns the operation of the items.

@@ -185,7 +185,7 @@ impl AdmissionPipeline<'_> {
             version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
         if request.source == CallSource::HttpRequest
             && let Some(operation) = named_operation.and_then(|at| route.operations.get(at))
-            && operation.declares_output()
+            && operation.declares_output
         {
             content_negotiation::check_accept(headers, &operation.formats)?;
         }
