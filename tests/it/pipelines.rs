@@ -64,6 +64,29 @@ async fn r111_the_instruction_of_a_step_breaks_no_strict_schema() {
 }
 
 #[tokio::test]
+async fn r111_an_instruction_is_judged_by_the_schema_of_the_operation_that_the_input_names() {
+    let agent = Agent::echo().await;
+    let mut document = agent.document("two");
+    let inputs = |members: Value| json!({"type": "object", "properties": members, "required": ["text"]});
+    document["operations"] = json!([
+        {"name": "a", "inputs": inputs(json!({"text": {"type": "string"}}))},
+        {"name": "b", "inputs": inputs(json!({"text": {"type": "string"}, "instruction": {"maxLength": 3}}))},
+    ]);
+    let gate = gateway().document(document).start().await;
+    let steps = json!([{"agent": "two", "instruction": "go on"}]);
+    for (operation, pointers) in [("a", &["/text"][..]), ("b", &["/instruction", "/text"])] {
+        let answer = run(&gate, steps.clone(), json!({"operation": operation, "text": 1})).await;
+        let error = answer.expect_fault(400, "InvalidInput");
+        let details = error["details"].as_array().unwrap().iter();
+        let mut found: Vec<&str> = details.map(|detail| detail["pointer"].as_str().unwrap()).collect();
+        found.sort_unstable();
+        assert_eq!(found, pointers, "{operation}: {error}");
+    }
+    let answer = run(&gate, steps, json!({"operation": "b", "text": "x"})).await;
+    assert_eq!(answer.expect_ok(), json!({"echo": {"operation": "b", "text": "x"}}), "left out, as it is too long");
+}
+
+#[tokio::test]
 async fn text_and_empty_answers_become_json_between_steps() {
     let text = Agent::with_steps(http_response("200 OK", "text/plain", "plain \"text\"")).await;
     let nothing = Agent::with_steps(vec![write("HTTP/1.1 204 No Content\r\n\r\n")]).await;

@@ -90,14 +90,6 @@ pub(in crate::gateway) struct InputReader<'a> {
     pub(in crate::gateway) buffered_input: &'a OnceLock<Bytes>,
 }
 
-/// An input with what its schema says of it.
-struct ExaminedInput {
-    operation: usize,
-    is_json_rpc: bool,
-    /// The violations: as a fault where the contract refuses them, as a list where it only reports them.
-    violations: Result<Vec<Violation>>,
-}
-
 impl InputReader<'_> {
     /// Reads and validates the body; returns the operation and the input.
     pub(in crate::gateway) async fn read_body(&self, incoming: &mut IncomingBody<'_>) -> Result<(usize, CallInput)> {
@@ -175,48 +167,29 @@ impl InputReader<'_> {
         if merged == input {
             return self.check_complete(input).await;
         }
-        let instructed = self.examine(&merged).await?;
-        if instructed.violations.is_ok() {
-            return self.accept_examined(instructed, merged);
-        }
-        let plain = self.examine(&input).await?;
-        if plain.violations.is_err() && self.declares_instruction() {
-            return self.accept_examined(instructed, merged);
-        }
-        if plain.violations.is_ok() && may_log_now() {
-            tracing::info!(agent = %self.route.agent.id, "instruction left out: the agent's schema refuses it (at most one such line a second)");
-        }
-        self.accept_examined(plain, input)
-    }
-
-    /// Reports or refuses the violations of an examined input.
-    fn accept_examined(&self, examined: ExaminedInput, input: Bytes) -> Result<(usize, CallInput)> {
-        if examined.is_json_rpc {
-            let _ = self.buffered_input.set(input.clone());
-        }
-        self.report(examined.violations)?;
-        Ok((examined.operation, CallInput::Complete(input)))
-    }
-
-    /// Validates one input without reporting its violations.
-    async fn examine(&self, input: &Bytes) -> Result<ExaminedInput> {
-        let value = contract::parse_json(input, &JsonBounds { max_depth: self.contract_config.max_depth })?;
-        let operation = self.select_operation(&value)?;
-        let is_json_rpc = value.get("jsonrpc").is_some();
-        let violations = match self.route.operations.get(operation) {
-            Some(compiled) => self.find_violations(compiled, value, input.len()).await,
-            None => Ok(Vec::new()),
+        let instructed_fault = match self.check_complete(merged).await {
+            Err(fault) if !fault.violations().is_empty() => fault,
+            result => return result,
         };
-        match violations {
-            Err(fault) if fault.violations().is_empty() => Err(fault),
-            violations => Ok(ExaminedInput { operation, is_json_rpc, violations }),
+        let result = self.check_complete(input.clone()).await;
+        match &result {
+            Ok(_) if may_log_now() => {
+                tracing::info!(agent = %self.route.agent.id, "instruction left out: the agent's schema refuses it (at most one such line a second)");
+            }
+            // The instruction is a member of the schema, so its violations are the caller's too.
+            Err(fault) if !fault.violations().is_empty() && self.declares_instruction(&input) => {
+                return Err(instructed_fault);
+            }
+            _ => {}
         }
+        result
     }
 
-    /// Whether the schema of the operation names a member `instruction`.
-    fn declares_instruction(&self) -> bool {
-        let operation = self.named_operation.or(self.route.agent.default_operation);
-        operation.and_then(|index| self.route.operations.get(index)).is_some_and(|operation| operation.declares_instruction)
+    /// Returns whether the schema of the operation that this input selects declares a member `instruction`.
+    fn declares_instruction(&self, input: &[u8]) -> bool {
+        let parsed = contract::parse_json(input, &JsonBounds { max_depth: self.contract_config.max_depth });
+        let operation = parsed.and_then(|value| self.select_operation(&value));
+        operation.is_ok_and(|index| self.route.operation(index).declares_instruction)
     }
 
     /// Validates an array for an agent that accepts batches itself; returns the operation of the items.
