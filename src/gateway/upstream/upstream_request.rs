@@ -5,7 +5,7 @@ use super::body_pump::BodyPump;
 use crate::{
     fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
-        admission::{Admitted, CallInput, IncomingBody, body_too_large},
+        admission::{Admitted, CallInput, IncomingBody},
         call::{Call, CallResult},
         delegation::DELEGATION_CHAIN,
         gateway_state::Gateway,
@@ -113,9 +113,6 @@ pub(in crate::gateway) async fn send_with_body(
         }
         CallInput::Streamed(first) => {
             let length = IncomingBody::new(session, deadline).content_length();
-            if length.is_some_and(|length| length > max_body as u64) {
-                return Err(body_too_large(max_body).into());
-            }
             let (sender, body) = RequestBody::channel(length);
             (body, BodyPump::streaming(sender, first, max_body, deadline)?)
         }
