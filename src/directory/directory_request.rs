@@ -98,10 +98,8 @@ pub const INVOKE_PATHS: &[&str] = &[
     "/agents/{id}/agent.json/{name}/{operation}",
 ];
 
-/// Paths of Agent Framework that invoke an agent (R144), and whether the answer is an event stream. The directory only
-/// describes them.
-pub const MESSAGE_PATHS: &[(&str, bool)] =
-    &[("/agents/{id}/v1/message:send", false), ("/agents/{id}/v1/message:stream", true)];
+/// Paths of Agent Framework that invoke an agent (R144). The directory only describes them.
+pub const MESSAGE_PATHS: &[&str] = &["/agents/{id}/v1/message:send", "/agents/{id}/v1/message:stream"];
 
 /// Path that invokes several agents in sequence. The directory only describes it.
 pub const PIPELINE_PATH: &str = "/pipelines/invoke";

@@ -79,14 +79,13 @@ impl GatewayOpenApi<'_> {
             }
         }
         let calls = GatewayCalls { conventions: self.conventions, security };
-        let message_paths = MESSAGE_PATHS.iter().map(|(path, _)| *path);
-        for (number, path) in (1..).zip(INVOKE_PATHS.iter().copied().chain(message_paths)) {
+        for (number, path) in (1..).zip(INVOKE_PATHS.iter().chain(MESSAGE_PATHS)) {
             let mut methods = path_parameters(&path.replace("{id}", "{called_agent}"));
             methods.insert("post".to_owned(), calls.invoke_with_body(number));
-            if INVOKE_PATHS.contains(&path) && self.conventions.may_allow_get() {
+            if INVOKE_PATHS.contains(path) && self.conventions.may_allow_get() {
                 methods.insert("get".to_owned(), calls.invoke_with_query(number));
             }
-            paths.insert(path.to_owned(), methods.into());
+            paths.insert((*path).to_owned(), methods.into());
         }
         paths.insert(PIPELINE_PATH.to_owned(), json!({"post": calls.pipeline()}));
         if self.conventions.has_pairing {
