@@ -2,19 +2,19 @@
 //! of calls.
 
 use super::{
-    admission::{LocalAccess, LocalCaller, may_discover, sources_not_read},
+    admission::{LocalAccess, LocalCaller, may_see, may_see_with_grants, sources_not_read},
     call::CallResult,
     exchange::Exchange,
+    gateway_state::ConfigSnapshot,
     route::Route,
 };
 use crate::{
     agent::Agent,
-    auth::{AgentAuthRequirements, Authorizer, Caller},
+    auth::Caller,
     directory::{AgentVisibility, DirectoryCall, DirectoryRequest},
     fault::{Fault, FaultCode},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
-    values::Glob,
 };
 use bytes::Bytes;
 use http::Method;
@@ -33,7 +33,6 @@ pub(super) async fn handle_directory_request(
 ) -> CallResult<ServeOutcome> {
     let Exchange { gateway, config, connection, .. } = *exchange;
     exchange.call.mark_directory_request();
-    let public_agents = config.directory.public_agents();
     // Cloned, because the session is still read from.
     let (method, uri, headers) = {
         let head = exchange.session.head();
@@ -44,7 +43,7 @@ pub(super) async fn handle_directory_request(
     // documents need.
     let is_read = !request.is_write(&method) && !request.may_fetch_remotely();
     let allow_anonymous = matches!(request, DirectoryRequest::Jwks)
-        || (!public_agents.is_empty() || config.auth.grants_anonymous_discovery()) && is_read;
+        || (!config.directory.public_agents().is_empty() || config.auth.grants_anonymous_discovery()) && is_read;
     let access =
         LocalAccess { allow_anonymous, is_search: request.is_search(uri.query()), changes_state: !method.is_safe() };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
@@ -63,8 +62,7 @@ pub(super) async fn handle_directory_request(
         }
         _ => None,
     };
-    let auth = &config.auth;
-    let view = CallerView { snapshot, is_incomplete, on_demand_route, auth, caller: &caller, public_agents };
+    let view = CallerView { snapshot, is_incomplete, on_demand_route, config, caller: &caller };
     let base_url = exchange.base_url();
     let directory_call = DirectoryCall {
         request,
@@ -88,20 +86,11 @@ struct CallerView<'a> {
     is_incomplete: bool,
     /// The requested agent, if only an on-demand registry has it.
     on_demand_route: Option<Arc<Route>>,
-    auth: &'a Authorizer,
+    config: &'a ConfigSnapshot,
     caller: &'a Caller,
-    public_agents: &'a [Glob],
 }
 
 impl CallerView<'_> {
-    fn is_route_visible(&self, route: &Route) -> bool {
-        self.is_public(&route.agent) || may_discover(self.auth, self.caller, route)
-    }
-
-    fn is_public(&self, agent: &Agent) -> bool {
-        self.public_agents.iter().any(|glob| glob.matches(agent.id.as_str()))
-    }
-
     fn find_route(&self, id: &str) -> Option<&Arc<Route>> {
         self.snapshot.get(id).or(self.on_demand_route.as_ref().filter(|route| route.agent.id.as_str() == id))
     }
@@ -110,27 +99,23 @@ impl CallerView<'_> {
 impl AgentVisibility for CallerView<'_> {
     fn visible_agent(&self, id: &str) -> Option<Arc<Agent>> {
         let route = self.find_route(id)?;
-        self.is_route_visible(route).then(|| Arc::clone(&route.agent))
+        may_see(self.config, self.caller, route).then(|| Arc::clone(&route.agent))
     }
 
     /// The faults of `AgentAuthorization::find_and_authorize`.
     fn missing_agent_fault(&self, id: &str) -> Fault {
         let fault = match self.find_route(id) {
-            Some(_) => self.auth.ungranted_agent_fault(self.caller),
-            None => self.auth.missing_agent_fault(self.caller),
+            Some(_) => self.config.auth.ungranted_agent_fault(self.caller),
+            None => self.config.auth.missing_agent_fault(self.caller),
         };
         if self.is_incomplete && fault.code() == FaultCode::NotFound { sources_not_read() } else { fault }
     }
 
     fn is_visible(&self, agent: &Agent) -> bool {
         match self.snapshot.get(agent.id.as_str()) {
-            Some(route) if route.agent.digest == agent.digest => self.is_route_visible(route),
+            Some(route) if route.agent.digest == agent.digest => may_see(self.config, self.caller, route),
             // The search index has another version of the agent than this snapshot.
-            _ => {
-                let grants = self.auth.grants_for_agent(agent);
-                let requirements = AgentAuthRequirements { authentication: &agent.authentication, grants: &grants };
-                self.is_public(agent) || self.auth.is_discovery_allowed(self.caller, &requirements)
-            }
+            _ => may_see_with_grants(self.config, self.caller, agent, &self.config.auth.grants_for_agent(agent)),
         }
     }
 }

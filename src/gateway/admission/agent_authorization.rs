@@ -2,6 +2,7 @@
 //! the account that rate limits charge, and the owner of its tasks and idempotency keys.
 
 use crate::{
+    agent::Agent,
     auth::{AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, GrantSet, PresentedCredentials},
     fault::{Fault, FaultCode, Result},
     gateway::{
@@ -97,7 +98,7 @@ impl AgentAuthorization<'_> {
         let caller = config.auth.authorize(&presented, requirements).await.map_err(|refusal| {
             // An agent that the caller may not call is answered like a missing one, unless its document is public.
             let fault = match refusal.fault.code() {
-                FaultCode::NotFound if route.as_deref().is_some_and(|route| self.is_public(route)) => {
+                FaultCode::NotFound if route.as_deref().is_some_and(|route| is_public(self.config, &route.agent)) => {
                     config.auth.forbidden_agent_fault()
                 }
                 FaultCode::NotFound if is_incomplete => sources_not_read(),
@@ -136,15 +137,9 @@ impl AgentAuthorization<'_> {
 }
 
 impl AgentAuthorization<'_> {
-    /// Returns whether an agent of the catalogue is public, or the caller may read its documents.
+    /// Returns whether the caller may see an agent of the catalogue.
     pub(in crate::gateway) fn is_discoverable(&self, caller: &Caller, agent: &str) -> bool {
-        let snapshot = self.gateway.catalogue.load();
-        snapshot.get(agent).is_some_and(|route| self.is_public(route) || may_discover(&self.config.auth, caller, route))
-    }
-
-    fn is_public(&self, route: &Route) -> bool {
-        let public_agents = self.config.directory.public_agents();
-        public_agents.iter().any(|glob| glob.matches(route.agent.id.as_str()))
+        self.gateway.catalogue.load().get(agent).is_some_and(|route| may_see(self.config, caller, route))
     }
 
     /// Refuses a request that a page of another origin makes with what its visitor's browser brings by itself.
@@ -187,10 +182,24 @@ pub(in crate::gateway) fn may_call(auth: &Authorizer, caller: &Caller, route: &R
     auth.is_call_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
 }
 
-/// Returns whether the caller may read the agent's documents.
-pub(in crate::gateway) fn may_discover(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
-    let grants = &*current_grants(auth, route);
-    auth.is_discovery_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
+/// Returns whether the agent is public, or the caller may read its documents.
+pub(in crate::gateway) fn may_see(config: &ConfigSnapshot, caller: &Caller, route: &Route) -> bool {
+    may_see_with_grants(config, caller, &route.agent, &current_grants(&config.auth, route))
+}
+
+/// As [`may_see`], for an agent that these grants name.
+pub(in crate::gateway) fn may_see_with_grants(
+    config: &ConfigSnapshot,
+    caller: &Caller,
+    agent: &Agent,
+    grants: &GrantSet,
+) -> bool {
+    let requirements = AgentAuthRequirements { authentication: &agent.authentication, grants };
+    is_public(config, agent) || config.auth.is_discovery_allowed(caller, &requirements)
+}
+
+fn is_public(config: &ConfigSnapshot, agent: &Agent) -> bool {
+    config.directory.public_agents().iter().any(|glob| glob.matches(agent.id.as_str()))
 }
 
 /// Returns the grants that name the agent. After a reload a route may still carry those of the previous configuration.

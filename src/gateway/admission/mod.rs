@@ -10,8 +10,8 @@ mod pipeline;
 
 pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use agent_authorization::{
-    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, may_call, may_discover, owner_key, rate_limit_account,
-    sources_not_read,
+    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, may_call, may_see, may_see_with_grants, owner_key,
+    rate_limit_account, sources_not_read,
 };
 pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
