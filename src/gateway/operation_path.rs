@@ -3,7 +3,11 @@
 //! route; it never leads to another server than the agent's.
 
 use super::requested_version::CompiledVersion;
-use crate::{agent::AgentEndpoint, resolver::operation_url};
+use crate::{
+    agent::AgentEndpoint,
+    resolver::operation_url,
+    values::{join_path, path_below},
+};
 use http::uri::PathAndQuery;
 
 /// The path at which an operation is called, instead of the endpoint's.
@@ -25,12 +29,10 @@ impl OperationPath {
         let agent = operation_url(endpoint, "").or_else(|| operation_url(endpoint, "/"));
         let urls = agent.zip(operation_url(endpoint, reference));
         let (agent, operation) = urls.ok_or_else(other_server)?;
-        let query = operation.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let path = format!("{}{query}", operation.path()).parse().map_err(|_| other_server())?;
-        let base = agent.path().trim_end_matches('/');
-        let below_endpoint = operation.path().strip_prefix(base).and_then(|rest| rest.strip_prefix('/'));
-        let below_endpoint = below_endpoint.filter(|rest| !rest.is_empty() && query.is_empty()).map(Box::from);
-        Ok(Self { path, below_endpoint })
+        let path = join_path(operation.path(), "", operation.query()).ok_or_else(other_server)?;
+        let below_endpoint = path_below(operation.path(), agent.path());
+        let below_endpoint = below_endpoint.filter(|below| below.len() > 1 && operation.query().is_none());
+        Ok(Self { path, below_endpoint: below_endpoint.map(Box::from) })
     }
 }
 
@@ -45,10 +47,9 @@ pub(super) fn upstream_path(
         (Some(version_path), None) => Some(version_path.clone()),
         (Some(version_path), Some(operation)) => {
             // A path beside the endpoint's is that of the agent's own version only.
-            let rest = operation.below_endpoint.as_deref();
-            let query = version_path.query().map(|query| format!("?{query}")).unwrap_or_default();
-            let joined = rest.map(|rest| format!("{}/{rest}{query}", version_path.path().trim_end_matches('/')));
-            Some(joined.and_then(|joined| joined.parse().ok()).unwrap_or_else(|| version_path.clone()))
+            let below = operation.below_endpoint.as_deref();
+            let joined = below.and_then(|below| join_path(version_path.path(), below, version_path.query()));
+            Some(joined.unwrap_or_else(|| version_path.clone()))
         }
     }
 }

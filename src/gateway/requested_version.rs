@@ -7,7 +7,7 @@ use crate::{
     agent::{Agent, AgentVersions, Operation, VersionSelectionError},
     fault::{Fault, FaultCode, Result},
     resolver::version_url,
-    values::{form_decode, json::truncate, percent_decode},
+    values::{form_decode, join_path, json::truncate, percent_decode},
 };
 use http::{HeaderMap, HeaderValue, uri::PathAndQuery};
 use std::sync::Arc;
@@ -34,8 +34,7 @@ impl VersionTable {
     pub(super) fn from_agent(agent: &Agent) -> Self {
         let path_of = |reference: &str| {
             let url = version_url(&agent.endpoint, reference)?;
-            let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
-            format!("{}{query}", url.path()).parse::<PathAndQuery>().ok()
+            join_path(url.path(), "", url.query())
         };
         let versions = agent
             .versions

@@ -8,7 +8,12 @@ use super::{
     endpoint_transport::EndpointTransport,
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
 };
-use crate::{agent::AgentId, fault::Fault, telemetry::AgentMetrics};
+use crate::{
+    agent::AgentId,
+    fault::Fault,
+    telemetry::AgentMetrics,
+    values::{join_path, path_below},
+};
 use http::uri::PathAndQuery;
 use std::{
     cmp::Reverse,
@@ -63,14 +68,7 @@ impl UpstreamEndpoint {
         if own.path() == primary.path() {
             return Some(call_path.clone());
         }
-        let rest = call_path.path().strip_prefix(primary.path().trim_end_matches('/'))?;
-        let query = call_path.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let joined = match rest {
-            "" => format!("{}{query}", own.path()),
-            rest if rest.starts_with('/') => format!("{}{rest}{query}", own.path().trim_end_matches('/')),
-            _ => return None,
-        };
-        joined.parse().ok()
+        join_path(own.path(), path_below(call_path.path(), primary.path())?, call_path.query())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
-//! `Accept`, HTTP dates, hosts, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what
+//! `Accept`, HTTP dates, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what
 //! clients hold. And the secrets that the gateway holds, which are removed from logs and answers. Only
 //! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
 
@@ -27,6 +27,7 @@ mod rate;
 mod secret_ref;
 mod sha256;
 mod store_answer;
+mod url_path;
 
 pub use accept_header::AcceptHeader;
 pub use address_range::AddressRange;
@@ -50,6 +51,7 @@ pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};
 pub use sha256::{encode_hex, sha256};
 pub use store_answer::StoreAnswer;
+pub use url_path::{join_path, path_below};
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {
