@@ -14,8 +14,11 @@ const FAILURE_MEMBERS: [&str; 4] = ["error", "success", "ok", "status"];
 /// The codes with which some agents say in `error` that there was none.
 const SUCCESS_CODES: [&str; 4] = ["0", "ok", "success", "none"];
 
-/// The values of `status` that state a failure.
+/// The values of `status` that state a failure, in any case.
 const FAILED_STATUSES: [&str; 3] = ["error", "failed", "failure"];
+
+/// The values of `status` that state a success, in any case.
+const SUCCEEDED_STATUSES: [&str; 4] = ["ok", "success", "succeeded", "completed"];
 
 /// Members that may accompany an error; any other member may be a result.
 const ERROR_COMPANION_MEMBERS: &[&str] = &[
@@ -134,11 +137,12 @@ impl<'s> MemberSearch<'s> {
 pub fn reports_failure(body: &Map<String, Value>, declared: DeclaredMembers) -> bool {
     let flag = |name: &str| body.get(name).and_then(Value::as_bool);
     let status = body.get("status").and_then(Value::as_str).unwrap_or_default();
-    let is_failed_status = FAILED_STATUSES.contains(&status);
+    let is_status = |name: &&str| status.eq_ignore_ascii_case(name);
+    let is_failed_status = FAILED_STATUSES.iter().any(is_status);
     let succeeded = flag("success") == Some(true) || flag("ok") == Some(true);
     if !declared.has("error") && !succeeded && has_error(body) {
         let is_envelope = body.contains_key("data") || body.contains_key("result");
-        let states_success = matches!(status, "ok" | "success" | "succeeded" | "completed");
+        let states_success = SUCCEEDED_STATUSES.iter().any(is_status);
         let states_failure = flag("success") == Some(false) || flag("ok") == Some(false) || is_failed_status;
         if states_failure || (is_envelope && !states_success) || has_no_result(body) {
             return true;
@@ -255,7 +259,8 @@ fn may_report_failure(name: &[u8], after: &[u8]) -> bool {
         b"status" => match value().split_first() {
             None => true,
             Some((b'"', text)) => split_string(text).is_none_or(|(text, _)| {
-                text.contains(&b'\\') || FAILED_STATUSES.iter().any(|status| status.as_bytes() == text)
+                text.contains(&b'\\')
+                    || FAILED_STATUSES.iter().any(|status| text.eq_ignore_ascii_case(status.as_bytes()))
             }),
             Some(_) => false,
         },
