@@ -95,16 +95,18 @@ impl SubrequestSender<'_> {
         }
     }
 
-    /// Sends a subrequest, reads its reply completely and requires a success status.
+    /// Sends a subrequest, reads its reply completely and requires a success (R40): the next agent of a pipeline and a
+    /// client of a broker do not read failures from bodies, not even errors of JSON-RPC.
     ///
     /// # Errors
-    /// As [`SubrequestSender::send`], the faults of the reply, and `AgentError` for a status that is not a success.
+    /// As [`SubrequestSender::send`], the faults of the reply, and `AgentError` for a status that is not a success or a
+    /// body that reports a failure in its protocol's own form.
     pub(super) async fn fetch(&self, subrequest: Subrequest<'_>) -> Result<CompleteReply> {
-        let reply = self.send(subrequest).await?.read_complete(self.gateway, self.config).await?;
-        if reply.status.is_success() {
-            Ok(reply)
-        } else {
-            Err(Fault::from(FaultCode::AgentError).with_detail(reply.status))
+        let (reply, reported) = self.send(subrequest).await?.read_and_judge(self.gateway, self.config).await?;
+        match reported {
+            Some(fault) => Err(fault),
+            None if reply.status.is_success() => Ok(reply),
+            None => Err(Fault::from(FaultCode::AgentError).with_detail(reply.status)),
         }
     }
 
@@ -164,23 +166,33 @@ impl SubrequestSender<'_> {
 }
 
 impl SubrequestReply {
-    /// Reads and validates the complete reply, and ends the subrequest.
+    /// Reads and validates the complete reply, and ends the subrequest. A failure that the body reports in its protocol's
+    /// own form, such as an error of JSON-RPC, passes.
     ///
     /// # Errors
     /// The reply is a failure, violates an enforced contract, or is too large.
-    pub(super) async fn read_complete(mut self, gateway: &Gateway, config: &ConfigSnapshot) -> Result<CompleteReply> {
+    pub(super) async fn read_complete(self, gateway: &Gateway, config: &ConfigSnapshot) -> Result<CompleteReply> {
+        self.read_and_judge(gateway, config).await.map(|(reply, _)| reply)
+    }
+
+    /// Reads the reply as [`SubrequestReply::read_complete`] does. Also returns the failure that passes.
+    async fn read_and_judge(
+        mut self,
+        gateway: &Gateway,
+        config: &ConfigSnapshot,
+    ) -> Result<(CompleteReply, Option<Fault>)> {
         let validator = ReplyValidator { gateway, contract_config: &config.contract, admitted: &self.admitted };
         let body = validator.read_and_judge(&mut self.reply).await;
         self.call.stats.upstream_duration = Some(self.sent_at.elapsed());
         match body {
             Ok((body, reported)) => {
-                self.call.record_agent_error(reported);
+                self.call.record_agent_error(reported.clone());
                 self.record_completed(body.len() as u64);
                 let mut complete = CompleteReply { status: self.reply.status, headers: self.reply.headers, body };
                 // Not every front end has a URL of the gateway: without a configured one, the card has paths.
                 let base_url = config.directory.base_url().unwrap_or_default();
                 redact_reported_card(&config.directory, self.admitted.agent_route(), base_url, &mut complete);
-                Ok(complete)
+                Ok((complete, reported))
             }
             Err(fault) => {
                 self.call.state = CallState::Refused(fault.clone());

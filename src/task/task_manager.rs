@@ -205,7 +205,7 @@ impl TaskManager {
     pub fn end_stream(&self, running: &RunningTask, outcome: &TaskOutcome, rpc_id: Option<&Value>) {
         let poll_interval = self.config().poll_interval.get();
         running.end(outcome, self.config().result_ttl.get(), |task| match (outcome, rpc_id) {
-            (TaskOutcome::Completed(_), _) => None,
+            (TaskOutcome::Completed(_) | TaskOutcome::FailedWithReply { .. }, _) => None,
             (TaskOutcome::Failed(fault), Some(rpc_id)) => {
                 Some(("", fault.to_json_rpc_response(rpc_id, &task.request).to_string()))
             }

@@ -43,6 +43,13 @@ pub enum TaskOutcome {
     Completed(AgentReply),
     /// The call failed.
     Failed(Fault),
+    /// The agent responded with a failure in its protocol's own form, such as an error of JSON-RPC (R40).
+    FailedWithReply {
+        /// The failure.
+        fault: Fault,
+        /// The response, which clients of the protocol read.
+        reply: AgentReply,
+    },
     /// The caller canceled it.
     Canceled,
 }
@@ -153,6 +160,13 @@ impl Task {
                 (TaskState::Completed, end, result)
             }
             TaskOutcome::Failed(fault) => (TaskState::Failed, fault.to_error_object(&self.request), None),
+            TaskOutcome::FailedWithReply { fault, reply } => {
+                let (mut end, result) = reply.result_members();
+                if let (Some(end), Value::Object(error)) = (end.as_object_mut(), fault.to_error_object(&self.request)) {
+                    end.extend(error);
+                }
+                (TaskState::Failed, end, result)
+            }
             TaskOutcome::Canceled => (TaskState::Canceled, Value::Null, None),
         };
     }

@@ -122,6 +122,33 @@ async fn a_failing_step_ends_the_pipeline_and_the_error_names_it_and_the_steps_r
 }
 
 #[tokio::test]
+async fn r40_an_error_of_json_rpc_or_a2a_is_a_failure_of_its_step_and_no_input_of_the_next() {
+    let rpc_error = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "boom at /srv/app.py"}});
+    let a2a_error = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "m"}}).to_string();
+    let ok = Agent::with_steps(json_response(&rpc_error)).await;
+    let failed = Agent::with_steps(http_response("500 Oops", "application/json", &rpc_error.to_string())).await;
+    let a2a = Agent::with_steps(http_response("404 Not Found", "application/json", &a2a_error)).await;
+    let stated = Agent::with_steps(json_response(&json!({"status": "FAILED"}))).await;
+    let error_event = "data: half\n\nevent: error\ndata: boom at /srv/app.py\n\n";
+    let events = Agent::with_steps(http_response("200 OK", "text/event-stream", error_event)).await;
+    let echo = Agent::echo().await;
+    let build = gateway().agent("ok", &ok).agent("failed", &failed).agent("a2a", &a2a).agent("stated", &stated);
+    let gate = build.agent("events", &events).agent("echo", &echo).start().await;
+    for agent in ["ok", "failed", "a2a", "stated", "events"] {
+        for steps in [json!([{"agent": agent}, {"agent": "echo"}]), json!([{"agent": agent}])] {
+            let answer = run(&gate, steps, json!({"text": "x"})).await;
+            let error = answer.expect_fault(502, "AgentError");
+            assert_eq!(error["step"], json!({"index": 0, "agent": agent, "steps_run": 0}), "{error}");
+            answer.assert_hides(&["/srv"]);
+        }
+    }
+    assert_eq!(echo.call_count(), 0);
+    // A client of the protocol reads the error itself.
+    let direct = send(gate.post("/agents/ok/invoke").json(&json!({"text": "x"}))).await;
+    assert_eq!((direct.status, direct.json()), (200, rpc_error));
+}
+
+#[tokio::test]
 async fn an_agent_that_dies_during_its_answer_is_not_called_again() {
     let first = agent_appending("one").await;
     let dying = Agent::with_steps(vec![write("HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{\"te"), Step::Reset]).await;

@@ -44,7 +44,11 @@ pub(in crate::gateway) struct BackgroundCall {
 /// The reply to a background call.
 pub(in crate::gateway) enum BackgroundReply {
     /// A reply that was read completely and validated.
-    Complete(CompleteReply),
+    Complete {
+        reply: CompleteReply,
+        /// The failure that the body reports in its protocol's own form.
+        reported: Option<Fault>,
+    },
     /// A reply that is forwarded as it arrives, without validation.
     Streamed(UpstreamReply),
 }
@@ -94,11 +98,11 @@ impl BackgroundCall {
             return Ok(BackgroundReply::Streamed(reply));
         }
         let validator = self.validator();
-        validator.reject_failure(&reply, &bytes, true)?;
+        let reported = validator.judge(&reply, &bytes, true)?;
         validator.check_output_of_success(&reply, &bytes).await?;
         let mut complete = CompleteReply { status: reply.status, headers: reply.headers, body: bytes };
         redact_reported_card(&self.config.directory, self.admitted.agent_route(), &self.base_url, &mut complete);
-        Ok(BackgroundReply::Complete(complete))
+        Ok(BackgroundReply::Complete { reply: complete, reported })
     }
 
     /// Sends the input; a batch returns a complete reply.
@@ -122,7 +126,8 @@ impl BackgroundCall {
                 let body = BatchCall::new(admission, &self.admitted, head, &self.base_url).run(items).await;
                 let mut headers = HeaderMap::new();
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Ok(BackgroundReply::Complete(CompleteReply { status: StatusCode::OK, headers, body }))
+                let reply = CompleteReply { status: StatusCode::OK, headers, body };
+                Ok(BackgroundReply::Complete { reply, reported: None })
             }
             CallInput::Complete(bytes) | CallInput::Streamed(bytes) => {
                 let reply = send_upstream(&self.gateway, &self.admitted, head, RequestBody::from(bytes));

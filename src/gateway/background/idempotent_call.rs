@@ -72,7 +72,7 @@ pub(in crate::gateway) async fn run_first_call(
     let reply = received.unwrap_or_else(|_| Err(Fault::from(FaultCode::Internal)))?;
     let responder = Responder { exchange, admitted: &admitted };
     match reply {
-        BackgroundReply::Complete(reply) => responder.respond_complete(reply).await,
+        BackgroundReply::Complete { reply, .. } => responder.respond_complete(reply).await,
         BackgroundReply::Streamed(reply) => responder.respond(reply, BodyPump::without_body()).await,
     }
 }
@@ -85,7 +85,7 @@ fn store_outcome(
     version: Option<HeaderValue>,
 ) -> StoreAnswer<'static, ()> {
     match result {
-        Ok(BackgroundReply::Complete(reply)) => {
+        Ok(BackgroundReply::Complete { reply, .. }) => {
             let mut headers = filter_reply_headers(&reply.headers, reply.status);
             if let Some(version) = version {
                 headers.entry(AGENT_VERSION).or_insert(version);

@@ -1,7 +1,11 @@
 //! Validation of an agent's reply before it is used: detection of errors embedded in successful replies, and the
 //! operation's output contract.
 
-use super::response_normalization::{AgentResponse, ResponseVerdict, classify_response, may_embed_error};
+use super::{
+    error_events::ErrorEventDetector,
+    media_types::is_event_stream,
+    response_normalization::{AgentResponse, ResponseVerdict, classify_response, may_embed_error},
+};
 use crate::{
     contract::{self, CheckWork, HeavyCheckRequest},
     fault::{Fault, FaultCode, Result, Violation},
@@ -34,6 +38,13 @@ impl ReplyValidator<'_> {
         let body = ReplyBody::from(Bytes::new());
         let reply = UpstreamReply { status: StatusCode::OK, headers: HeaderMap::new(), body, credential_sent: false };
         self.reject_failure(&reply, message, true).err()
+    }
+
+    /// Returns the failure that the events of a reply report (R40). `events` end early if they are not `complete`: their
+    /// last one is not that of the stream.
+    pub(in crate::gateway) fn find_error_event(&self, events: &Bytes, complete: bool) -> Option<Fault> {
+        let mut detector = ErrorEventDetector::new(self.admitted.operation().declared_members);
+        detector.push(events).or_else(|| detector.finish().filter(|_| complete))
     }
 
     /// Judges a reply as [`ReplyValidator::reject_failure`] does. Also returns the failure that a body reports which
@@ -127,10 +138,14 @@ impl ReplyValidator<'_> {
         self.read_and_judge(reply).await.map(|(bytes, _)| bytes)
     }
 
-    /// Reads a reply as [`ReplyValidator::read_complete`] does, and judges it as [`ReplyValidator::judge`] does.
+    /// Reads a reply as [`ReplyValidator::read_complete`] does, and judges it as [`ReplyValidator::judge`] does, or by its
+    /// events.
     pub(in crate::gateway) async fn read_and_judge(&self, reply: &mut UpstreamReply) -> Result<(Bytes, Option<Fault>)> {
         let BodyPrefix { bytes, complete } = reply.body.peek(self.contract_config.max_body_size.get()).await?;
-        let reported = self.judge(reply, &bytes, complete)?;
+        let mut reported = self.judge(reply, &bytes, complete)?;
+        if reported.is_none() && is_event_stream(&reply.headers) {
+            reported = self.find_error_event(&bytes, complete);
+        }
         if !complete {
             return Err(Fault::new(FaultCode::AgentError, "The agent's answer is too large"));
         }

@@ -90,7 +90,9 @@ pub(in crate::gateway) async fn respond_with_task(
     let ended = tokio::time::timeout(wait, task.wait_until_ended());
     if !wait.is_zero() && exchange.wait_unless_caller_leaves(ended).await?.is_ok() {
         match task.outcome() {
-            Some(TaskOutcome::Completed(agent_reply)) if !agent_reply.truncated => {
+            Some(TaskOutcome::Completed(agent_reply) | TaskOutcome::FailedWithReply { reply: agent_reply, .. })
+                if !agent_reply.truncated =>
+            {
                 let mut reply = complete_reply(agent_reply, &task);
                 reply.headers.extend(version.map(|version| (AGENT_VERSION, version)));
                 return exchange.respond_with_reply(reply, agent).await;
@@ -120,6 +122,11 @@ async fn run_task(manager: Arc<TaskManager>, task: Arc<RunningTask>, mut backgro
             record.stats.bytes_out = reply.body.len() as u64;
             CallState::Answered(reply.status)
         }
+        TaskOutcome::FailedWithReply { fault, reply } => {
+            record.record_agent_error(Some(fault.clone()));
+            record.stats.bytes_out = reply.body.len() as u64;
+            CallState::Answered(reply.status)
+        }
         TaskOutcome::Failed(fault) => CallState::Refused(fault.clone()),
         TaskOutcome::Canceled => CallState::CallerGone(0),
     };
@@ -130,22 +137,23 @@ async fn run_task(manager: Arc<TaskManager>, task: Arc<RunningTask>, mut backgro
 /// Makes the call of a task. The events of a stream go to the task's followers as they arrive.
 async fn run_call(mut background: BackgroundCall, task: &RunningTask, max_bytes: usize) -> TaskOutcome {
     let deadline = background.admitted.deadline();
-    match run_isolated(deadline, read_task_reply(&mut background, task, max_bytes)).await {
-        Ok(reply) => TaskOutcome::Completed(reply),
-        Err(fault) => TaskOutcome::Failed(fault),
-    }
+    let outcome = run_isolated(deadline, read_outcome(&mut background, task, max_bytes)).await;
+    outcome.unwrap_or_else(TaskOutcome::Failed)
 }
 
-async fn read_task_reply(background: &mut BackgroundCall, task: &RunningTask, max_bytes: usize) -> Result<AgentReply> {
+async fn read_outcome(background: &mut BackgroundCall, task: &RunningTask, max_bytes: usize) -> Result<TaskOutcome> {
     let mut reply = match background.read_reply(max_bytes).await? {
-        BackgroundReply::Complete(complete) => return Ok(stored_reply(complete, false)),
+        BackgroundReply::Complete { reply, reported } => return Ok(outcome_of(stored_reply(reply, false), reported)),
         BackgroundReply::Streamed(reply) => reply,
     };
+    let mut reported = None;
     if !reply.status.is_success() {
-        background.validator().read_complete(&mut reply).await?;
+        reported = background.validator().read_and_judge(&mut reply).await?.1;
     }
     let (body, truncated) = if is_event_stream(&reply.headers) {
         let published = publish_events(&mut reply, task, max_bytes).await?;
+        let validator = background.validator();
+        reported = reported.or_else(|| validator.find_error_event(&published.text, !published.truncated));
         (published.text, published.truncated)
     } else {
         let BodyPrefix { bytes, complete } = reply.body.peek(max_bytes).await?;
@@ -154,7 +162,15 @@ async fn read_task_reply(background: &mut BackgroundCall, task: &RunningTask, ma
         }
         (bytes, false)
     };
-    Ok(stored_reply(CompleteReply { status: reply.status, headers: reply.headers, body }, truncated))
+    let reply = CompleteReply { status: reply.status, headers: reply.headers, body };
+    Ok(outcome_of(stored_reply(reply, truncated), reported))
+}
+
+fn outcome_of(reply: AgentReply, reported: Option<Fault>) -> TaskOutcome {
+    match reported {
+        Some(fault) => TaskOutcome::FailedWithReply { fault, reply },
+        None => TaskOutcome::Completed(reply),
+    }
 }
 
 fn stored_reply(reply: CompleteReply, truncated: bool) -> AgentReply {

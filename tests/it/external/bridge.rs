@@ -206,6 +206,27 @@ async fn r112_a_pipeline_passes_each_result_on_and_only_the_last_agent_answers()
 }
 
 #[tokio::test]
+async fn r40_r112_an_error_of_json_rpc_is_an_error_and_no_input_of_the_next_agent() {
+    let broker = Mosquitto::start().await;
+    let rpc_error = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "boom"}});
+    let failing = Agent::with_steps(json_response(&rpc_error)).await;
+    let echo = Agent::echo().await;
+    let peer = Peer::connect(&broker).await;
+    let _gate = bridged(&broker, "").agent("failing", &failing).agent("echo", &echo).start().await;
+    peer.wait_for_status("failing", "available").await;
+    peer.wait_for_status("echo", "available").await;
+    let alone = task("failing", json!({"a": 1}));
+    let mut pipeline = task("failing", json!({"a": 1}));
+    pipeline["next"] = json!({"topic": "/control/agents/echo/input", "instruction": null, "input": null, "next": null});
+    for sent_task in [alone, pipeline] {
+        let failure = peer.call("failing", &sent_task).await;
+        assert_eq!(failure["error"]["code"], "tool_execution_failed", "{failure}");
+        assert!(failure.get("response").is_none(), "{failure}");
+    }
+    assert_eq!(echo.call_count(), 0);
+}
+
+#[tokio::test]
 async fn r111_r124_an_instruction_breaks_no_strict_schema_and_reaches_agents_that_declare_it() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let strict = |id: &str, properties: Value| {
