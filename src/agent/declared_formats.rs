@@ -37,6 +37,13 @@ impl DeclaredFormats {
             outputs: formats(["outputFormats", "output_formats"], ["outputFormat", "outputFormats"]),
         }
     }
+
+    /// Returns whether an input must have one of the declared media types. Words, and a list with a word other than
+    /// `json`, do not say which media types they stand for.
+    pub(super) fn restricts_inputs(&self) -> bool {
+        let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
+        media_types(&self.inputs).next().is_some() && !self.inputs.iter().any(|format| is_ambiguous(format))
+    }
 }
 
 /// Returns the formats that are media types.

@@ -40,6 +40,21 @@ impl Operation {
         self.inputs.as_deref().and_then(|schema| schema.get("properties")?.get("version")).is_some()
     }
 
+    /// Returns the declared formats of the input that a call accepts (R70): JSON where a schema applies, else those of
+    /// the document. Empty if none is declared.
+    pub fn accepted_inputs(&self) -> impl Iterator<Item = &str> {
+        let has_schema = self.inputs.is_some();
+        let declared = self.formats.inputs.iter().map(|format| &**format).filter(move |_| !has_schema);
+        declared.chain((has_schema && !self.formats.inputs.is_empty()).then_some("application/json"))
+    }
+
+    /// Returns the formats to which calls are restricted. Empty if a schema applies, whose input is JSON, and if the
+    /// operation declares no media types.
+    pub fn required_inputs(&self) -> Arc<[Box<str>]> {
+        let is_restricted = self.inputs.is_none() && self.formats.restricts_inputs();
+        if is_restricted { Arc::clone(&self.formats.inputs) } else { Arc::default() }
+    }
+
     /// Returns the members of the output that would otherwise report a failure (R40).
     pub fn declared_members(&self) -> DeclaredMembers {
         self.outputs.as_deref().map(DeclaredMembers::of_schema).unwrap_or_default()

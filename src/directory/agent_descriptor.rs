@@ -218,13 +218,9 @@ fn capabilities(redactor: &AddressRedactor<'_>, agent: &Agent, document: &Redact
             &*operation.name
         };
         let description = if operation.description.is_empty() { &agent.description } else { &operation.description };
-        let formats = |declared: &[Box<str>]| -> Value {
-            match declared {
-                [] => json!([media_types::JSON]),
-                declared => declared.iter().map(|format| &**format).collect(),
-            }
-        };
-        let (input_formats, output_formats) = (formats(&operation.formats.inputs), formats(&operation.formats.outputs));
+        let or_json = |formats: Vec<&str>| if formats.is_empty() { json!([media_types::JSON]) } else { json!(formats) };
+        let input_formats = or_json(operation.accepted_inputs().collect());
+        let output_formats = or_json(operation.formats.outputs.iter().map(|format| &**format).collect());
         let mut fields = JsonObjectBuilder::default();
         fields.set("@type", "Capability".into());
         fields.set("name", name.into());

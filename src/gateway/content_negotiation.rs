@@ -84,6 +84,30 @@ pub(super) fn check_json_body(headers: &HeaderMap) -> Result<()> {
     }
 }
 
+/// Refuses a body whose media type is none of those that an operation without an input schema declares (R70). The
+/// fault lists them. A body without a media type passes: the agent decides what it is.
+///
+/// # Errors
+/// `UnsupportedMediaType`.
+pub(super) fn check_declared_input(headers: &HeaderMap, required: &[Box<str>]) -> Result<()> {
+    if required.is_empty() {
+        return Ok(());
+    }
+    let Some(media) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let essence = media.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let is_json = is_json_media_type(essence);
+    let is_declared = |format: &str| {
+        format.eq_ignore_ascii_case(essence) || (is_json && matches!(format, "json" | "application/json"))
+    };
+    if required.iter().any(|format| is_declared(format)) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultCode::UnsupportedMediaType,
+        format!("The operation does not take the media type of the body (it takes {})", required.join(", ")),
+    ))
+}
+
 /// Returns whether `media` is JSON: `application/json`, `text/json` or any `+json`; not a sequence of JSON texts.
 pub(super) fn is_json_media_type(media: &str) -> bool {
     if media == "application/json" {

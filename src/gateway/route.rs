@@ -75,6 +75,8 @@ pub(super) struct CompiledOperation {
     pub(super) declared_members: DeclaredMembers,
     /// The formats that the operation declares.
     pub(super) formats: DeclaredFormats,
+    /// The formats to which a body is restricted; empty for no restriction but that of the schema.
+    pub(super) required_inputs: Arc<[Box<str>]>,
 }
 
 impl CompiledOperation {
@@ -204,6 +206,7 @@ impl CompileRoute for AgentRouteCompiler {
                     declares_instruction: declares_property(operation.inputs.as_deref(), "instruction"),
                     declared_members: operation.declared_members(),
                     formats: operation.formats.clone(),
+                    required_inputs: operation.required_inputs(),
                 }),
                 Err(errors) => problems.extend(errors.into_iter().map(|why| format!("operations[{index}].{why}"))),
             }

@@ -155,7 +155,7 @@ impl AgentCardBuilder<'_> {
             description: first_non_blank(&[&operation.description, &agent.description, name], redactor),
             tags: tags.unwrap_or_else(|| vec![id.to_owned()]),
             examples: examples.filter(|text| text.len() <= 1_000).collect(),
-            inputs: media_types(&operation.formats.inputs).map(str::to_owned).collect(),
+            inputs: operation.accepted_inputs().filter(|format| format.contains('/')).map(str::to_owned).collect(),
             outputs: media_types(&operation.formats.outputs).map(str::to_owned).collect(),
         }
     }

@@ -154,8 +154,8 @@ impl<'a> AgentOpenApi<'a> {
         fields
     }
 
-    /// Returns the media types of an input: JSON, to which the schema applies, and the formats that operations without a
-    /// schema declare (R70).
+    /// Returns the media types of an input that calls accept (R70): those that operations without a schema declare, and
+    /// JSON, to which the schema applies, unless every operation declares other ones.
     fn input_content(&self, operations: &[(usize, &Operation)]) -> Value {
         let schema = any_schema(operations, "Input", |operation| &operation.inputs);
         let mut body = JsonObjectBuilder::default();
@@ -168,7 +168,13 @@ impl<'a> AgentOpenApi<'a> {
         let unchecked = operations.iter().filter(|(_, operation)| operation.inputs.is_none());
         let declared = unchecked.flat_map(|(_, operation)| media_types(&operation.formats.inputs));
         let mut content: Map<String, Value> = declared.map(|media| (media.to_owned(), json!({}))).collect();
-        content.insert("application/json".to_owned(), body.into_value());
+        let accepts_json = |(_, operation): &(usize, &Operation)| {
+            let required = operation.required_inputs();
+            required.is_empty() || required.iter().any(|format| matches!(&**format, "json" | "application/json"))
+        };
+        if operations.iter().any(accepts_json) {
+            content.insert("application/json".to_owned(), body.into_value());
+        }
         content.into()
     }
 

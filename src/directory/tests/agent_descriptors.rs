@@ -247,12 +247,12 @@ async fn r70_declared_formats_appear_in_the_descriptor_and_json_stands_for_undec
     };
     let descriptor = fixture.get_json(DESCRIPTOR_PATH).await;
     let first = &descriptor["capabilities"][0];
-    assert_eq!(formats(first), (json!(["application/xml", "text/plain"]), json!(["application/xml"])));
+    assert_eq!(formats(first), (json!(["application/json"]), json!(["application/xml"])), "a schema applies to JSON");
     assert_eq!(formats(&descriptor["capabilities"][1]), (json!(["application/json"]), json!(["text/csv"])));
     let minimal = fixture.get_json("/agents/b/agent.json").await;
     assert_eq!(formats(&minimal["capabilities"][0]), (json!(["application/json"]), json!(["application/json"])));
     let skill = fixture.get_json("/agents/translator/agent-card.json").await["skills"][0].clone();
-    assert_eq!(skill["inputModes"], json!(["application/xml", "text/plain"]));
+    assert_eq!(skill["inputModes"], json!(["application/json"]));
     assert_eq!(skill["outputModes"], json!(["application/xml"]));
 }
 

@@ -100,6 +100,7 @@ impl InputReader<'_> {
         } else if incoming.detect_empty() {
             return Ok((self.named_operation.unwrap_or_default(), CallInput::Streamed(Bytes::new())));
         } else {
+            self.check_declared_input(self.named_operation.unwrap_or_default(), incoming.headers())?;
             // A caller that waits for `100 Continue` sends no byte of a body that is too large.
             let max_bytes = self.max_streamed_body_size;
             if incoming.content_length().is_some_and(|length| length > max_bytes as u64) {
@@ -123,7 +124,14 @@ impl InputReader<'_> {
         }
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client };
         let bytes = incoming.read_complete(self.contract_config.max_body_size.get(), account).await?;
-        self.check_complete(bytes).await
+        let (operation, input) = self.check_complete(bytes).await?;
+        self.check_declared_input(operation, incoming.headers())?;
+        Ok((operation, input))
+    }
+
+    fn check_declared_input(&self, operation: usize, headers: &HeaderMap) -> Result<()> {
+        let required = self.route.operations.get(operation).map(|operation| &operation.required_inputs);
+        required.map_or(Ok(()), |required| content_negotiation::check_declared_input(headers, required))
     }
 
     /// Validates a buffered input.

@@ -201,6 +201,72 @@ async fn r144_the_published_paths_of_agent_framework_call_stream_and_answer_task
 }
 
 #[tokio::test]
+async fn r70_r75_documents_list_the_formats_that_calls_accept_and_415_lists_the_declared_ones() {
+    let agent = Agent::with_steps(json_response(&json!({"done": true}))).await;
+    let declaring = |id: &str, formats: Value, schema: Option<Value>| {
+        let mut document = agent.document(id);
+        document["operations"] = json!([{"name": "run", "inputFormats": formats}]);
+        schema.into_iter().for_each(|schema| document["operations"][0]["inputs"] = schema);
+        document
+    };
+    let gate = gateway()
+        .document(declaring("checked", json!(["text/csv"]), Some(json!({"type": "object"}))))
+        .document(declaring("images", json!(["image/png", "IMAGE/GIF; q=1"]), None))
+        .document(declaring("image-or-json", json!(["image/png", "json"]), None))
+        .document(declaring("words", json!(["text", "image/png"]), None))
+        .document(declaring("empty", json!([]), None))
+        .start()
+        .await;
+    let call = async |id: &str, media: Option<&str>| {
+        let call = gate.post(&format!("/agents/{id}/invoke")).body("{}");
+        send(media.into_iter().fold(call, |call, media| call.header("content-type", media))).await
+    };
+    let json_only: &[&str] = &["application/json"];
+    for (id, listed, undeclared) in [
+        ("checked", json_only, &["text/csv", "image/png"][..]),
+        ("images", &["image/gif", "image/png"], &["application/json", "text/csv", "image/pngx", "image"]),
+        ("image-or-json", &["application/json", "image/png"], &["text/csv"]),
+        ("words", &["application/json", "image/png"], &[]),
+        ("empty", json_only, &[]),
+    ] {
+        let get = async |path: &str| send_as(&gate, "team-a", ("GET", path), None).await.expect_ok();
+        let openapi = get(&format!("/agents/{id}/openapi.json")).await;
+        for path in [format!("/agents/{id}/invoke"), format!("/agents/{id}/invoke/run")] {
+            let content = openapi["paths"][&path]["post"]["requestBody"]["content"].as_object().unwrap();
+            let mut media: Vec<&str> = content.keys().map(String::as_str).collect();
+            media.sort_unstable();
+            assert_eq!(media, listed, "{path}");
+        }
+        for media in listed.iter().copied().chain((id == "image-or-json").then_some("application/ld+json")) {
+            assert_eq!(call(id, Some(media)).await.status, 200, "{id}: {media}");
+        }
+        assert_eq!(call(id, None).await.status, 200, "{id}: no media type");
+        let descriptor = get(&format!("/agents/{id}/agent.json")).await;
+        let skill = get(&format!("/agents/{id}/agent-card.json")).await["skills"][0].clone();
+        let formats = descriptor["capabilities"][0]["inputFormats"].as_array().unwrap().clone();
+        let formats: Vec<&str> = formats.iter().map(|format| format.as_str().unwrap()).collect();
+        for format in formats.iter().filter(|format| format.contains('/')) {
+            assert_eq!(call(id, Some(format)).await.status, 200, "{id}: {format}");
+        }
+        for mode in skill["inputModes"].as_array().into_iter().flatten() {
+            assert!(formats.contains(&mode.as_str().unwrap()), "{id}: {skill}");
+        }
+        let calls_so_far = agent.call_count();
+        for media in undeclared {
+            assert!(!formats.contains(media), "{id}: {formats:?}");
+            let error = call(id, Some(media)).await.expect_fault(415, "UnsupportedMediaType");
+            let message = error["message"].as_str().unwrap();
+            let is_named =
+                |listed: &&str| message.contains(listed.trim_start_matches("application/")) || id == "checked";
+            assert!(listed.iter().all(is_named), "{id}: {message}");
+        }
+        assert_eq!(agent.call_count(), calls_so_far, "the agent sees no call that is 415");
+    }
+    assert_eq!(call("words", Some("text/csv")).await.status, 200, "the agent knows what its words mean");
+    assert_eq!(call("empty", Some("image/png")).await.status, 200, "an empty list declares nothing");
+}
+
+#[tokio::test]
 async fn r75_a_call_reaches_an_agent_that_declares_the_accepted_format_and_406_lists_the_declared_ones() {
     let agent = Agent::scripted(|request| match request.header("accept") {
         Some("application/xml") => http_response("200 OK", "application/xml; charset=utf-8", "<a/>"),
