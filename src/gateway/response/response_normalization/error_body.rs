@@ -82,18 +82,22 @@ impl ParsedErrorBody {
             let violations = errors.map(|errors| parse_violations(errors)).unwrap_or_default();
             return Self {
                 format: ErrorBodyFormat::Problem,
-                code: text("code").and_then(parse_code),
+                code: problem_code(body),
                 agent_code: text("code").map(str::to_owned),
                 message,
                 violations,
             };
         }
         let first = errors.and_then(|errors| errors.first()?.get("message")?.as_str());
+        let code = top_level_code(body);
         match first.or_else(|| text("message")) {
-            Some(message) => {
-                Self { format: ErrorBodyFormat::PlainMessage, message: Some(message.to_owned()), ..Self::default() }
-            }
-            None => Self::default(),
+            Some(message) => Self {
+                format: ErrorBodyFormat::PlainMessage,
+                code,
+                message: Some(message.to_owned()),
+                ..Self::default()
+            },
+            None => Self { code: code.or_else(|| problem_code(body)), ..Self::default() },
         }
     }
 
@@ -104,7 +108,7 @@ impl ParsedErrorBody {
             Value::Array(items) => Some(Self { format, violations: parse_violations(items), ..Self::default() }),
             // With a title it is the detail of a problem document.
             Value::String(message) if !body.contains_key("title") => {
-                Some(Self { format, message: Some(message.clone()), ..Self::default() })
+                Some(Self { format, code: problem_code(body), message: Some(message.clone()), ..Self::default() })
             }
             Value::Object(detail) => Some(Self { format, ..Self::parse_error_object(detail) }),
             _ => None,
@@ -147,6 +151,15 @@ impl ParsedErrorBody {
 pub(super) fn top_level_code(body: &Map<String, Value>) -> Option<FaultCode> {
     let names = ["code", "error_code", "errorCode"];
     names.iter().find_map(|name| body.get(*name)?.as_str()).and_then(parse_code)
+}
+
+/// Returns the gateway's code that a problem document names (RFC 9457): its member `code`, else the end of its type's
+/// URI, else its title.
+fn problem_code(body: &Map<String, Value>) -> Option<FaultCode> {
+    let text = |name: &str| body.get(name).and_then(Value::as_str);
+    let type_name = || text("type")?.trim_end_matches('/').rsplit(['/', '#', ':']).next();
+    let named = text("code").and_then(parse_code);
+    named.or_else(|| type_name().and_then(parse_code)).or_else(|| text("title").and_then(parse_code))
 }
 
 /// Parses one of the gateway's codes, in any spelling: `InvalidInput`, `invalid_input`, `INVALID-INPUT`.

@@ -486,6 +486,29 @@ fn r95_an_ambiguous_response_keeps_its_category() {
     assert_fault(&response(500, body.to_string()), 500, "AgentError");
     let flat = json!({"success": false, "code": "ambiguous_response", "message": "m"}).to_string();
     assert_fault(&response(200, flat), 422, "AmbiguousResponse");
+    let bodies = [
+        json!({"code": "AmbiguousResponse", "message": "m"}),
+        json!({"errorCode": "ambiguous-response", "message": "m"}),
+        json!({"code": "AmbiguousResponse"}),
+        json!({"type": "https://agent.example/problems/AmbiguousResponse", "title": "Two documents are meant"}),
+        json!({"type": "https://agent.example/problems#ambiguous-response", "title": "T", "detail": "d"}),
+        json!({"type": "urn:problem:AmbiguousResponse/", "status": 422}),
+        json!({"type": "urn:problem:AmbiguousResponse", "detail": "d"}),
+        json!({"type": "about:blank", "title": "Ambiguous Response"}),
+        json!({"type": "https://agent.example/problems/InvalidInput", "title": "T", "code": "AmbiguousResponse"}),
+    ];
+    for body in bodies {
+        for status in [400, 409, 422] {
+            assert_fault(&response(status, body.to_string()), 422, "AmbiguousResponse");
+        }
+        assert_fault(&response(500, body.to_string()), 500, "AgentError");
+    }
+    // A reason that is no category, and codes that an agent may not name, leave the status's meaning.
+    for problem in [json!({"title": "Unprocessable"}), json!({"type": "https://a.example/rate-limited", "title": "T"})]
+    {
+        assert_fault(&response(422, problem.to_string()), 422, "InvalidInput");
+        assert_fault(&response(409, problem.to_string()), 409, "Conflict");
+    }
     let coded = json!({"error": {"code": "AmbiguousResponse"}}).to_string();
     assert_eq!(response(422, coded).fault().message(), "The agent found more than one answer to the request");
 }
