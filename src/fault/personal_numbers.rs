@@ -1,5 +1,6 @@
-//! Card and telephone numbers in error texts (R133). A number is recognised by its form: a card number by its length and
-//! check digit (ISO/IEC 7812), a telephone number by its prefix or its groups.
+//! Card, telephone and social security numbers in error texts (R133). A number is recognised by its form: a card number
+//! by its length and check digit (ISO/IEC 7812), a telephone number by its prefix or its groups, a social security number
+//! of the USA by its groups.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -7,16 +8,19 @@ const REDACTED: &str = "[redacted]";
 /// A card number is written in at most this many groups.
 const MAX_CARD_GROUPS: usize = 5;
 const MIN_CARD_GROUP_LEN: usize = 3;
+/// The digits in each group of a social security number.
+const SOCIAL_SECURITY_GROUPS: [usize; 3] = [3, 2, 4];
 /// The most digits of an area code in parentheses, with the code of its country.
 const MAX_AREA_CODE_DIGITS: usize = 6;
 
-/// Returns `text` with its card and telephone numbers replaced by `[redacted]`; borrows `text` if it has none.
+/// Returns `text` with its card, telephone and social security numbers replaced by `[redacted]`; borrows `text` if it has none.
 pub fn redact_personal_numbers(text: &str) -> Cow<'_, str> {
     let (mut redacted, mut position) = (String::new(), 0);
     for mut run in digit_runs(text) {
         mark_card_numbers(text, &mut run);
-        // Neighbouring groups of card numbers, or groups between them.
-        for groups in run.chunk_by(|group, next| group.is_card == next.is_card) {
+        mark_social_security_numbers(text, &mut run);
+        // Neighbouring groups of marked numbers, or groups between them.
+        for groups in run.chunk_by(|group, next| group.is_marked == next.is_marked) {
             let Some(number) = find_number(text, groups) else { continue };
             redacted.push_str(text.get(position..number.start).unwrap_or_default());
             redacted.push_str(REDACTED);
@@ -33,8 +37,8 @@ pub fn redact_personal_numbers(text: &str) -> Cow<'_, str> {
 /// Digits that nothing separates, and which no letter touches.
 struct DigitGroup {
     range: Range<usize>,
-    /// Whether the group belongs to a card number.
-    is_card: bool,
+    /// Whether the group belongs to a card number or a social security number.
+    is_marked: bool,
 }
 
 /// Returns the runs of neighbouring groups, with at most two separators between two groups.
@@ -52,7 +56,7 @@ fn digit_runs(text: &str) -> Vec<Vec<DigitGroup>> {
         if is_word(start.checked_sub(1).and_then(|at| bytes.get(at))) || is_word(bytes.get(end)) {
             continue;
         }
-        let group = DigitGroup { range: start..end, is_card: false };
+        let group = DigitGroup { range: start..end, is_marked: false };
         let is_next = |run: &&mut Vec<DigitGroup>| {
             let between = run.last().and_then(|last| bytes.get(last.range.end..start)).unwrap_or_default();
             between.len() <= 2 && between.iter().all(is_separator)
@@ -73,16 +77,42 @@ fn mark_card_numbers(text: &str, run: &mut [DigitGroup]) {
             let is_card = groups.iter().all(|group| group.range.len() >= MIN_CARD_GROUP_LEN)
                 && is_card_number(text.get(span(groups)).unwrap_or_default());
             if is_card {
-                groups.iter_mut().for_each(|group| group.is_card = true);
+                groups.iter_mut().for_each(|group| group.is_marked = true);
             }
         }
     }
 }
 
-/// Returns the place of the card or telephone number that these groups are.
+/// Marks the groups of social security numbers.
+fn mark_social_security_numbers(text: &str, run: &mut [DigitGroup]) {
+    for first in 0..run.len() {
+        let Some(groups) = run.get_mut(first..first + SOCIAL_SECURITY_GROUPS.len()) else { break };
+        let lengths = groups.iter().map(|group| group.range.len());
+        if lengths.eq(SOCIAL_SECURITY_GROUPS) && has_social_security_form(text, &span(groups)) {
+            groups.iter_mut().for_each(|group| group.is_marked = true);
+        }
+    }
+}
+
+/// Returns whether hyphens or spaces join three groups, and nothing else to them: a longer row is an id or a list.
+fn has_social_security_form(text: &str, place: &Range<usize>) -> bool {
+    let parts = (text.get(..place.start), text.get(place.clone()), text.get(place.end..));
+    let (Some(before), Some(number), Some(after)) = parts else { return false };
+    let is_joined_by = |separator: char| {
+        let separators = number.bytes().filter(|byte| !byte.is_ascii_digit()).count();
+        separators == 2 && number.matches(separator).count() == 2
+    };
+    let is_digit = |c: char| c.is_ascii_digit();
+    let is_in_list = before.strip_suffix(' ').is_some_and(|before| before.ends_with(is_digit))
+        || after.strip_prefix(' ').is_some_and(|after| after.starts_with(is_digit));
+    let is_in_id = before.ends_with('-') || after.starts_with('-');
+    (is_joined_by('-') && !is_in_id) || (is_joined_by(' ') && !is_in_list)
+}
+
+/// Returns the place of the marked number or the telephone number that these groups are.
 fn find_number(text: &str, groups: &[DigitGroup]) -> Option<Range<usize>> {
     let digits = span(groups);
-    if groups.iter().all(|group| group.is_card) {
+    if groups.iter().all(|group| group.is_marked) {
         return Some(digits);
     }
     // The prefix of a telephone number belongs to it, but not a parenthesis around it, or around more than it.
@@ -179,6 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn r133_social_security_numbers_are_redacted() {
+        for (text, expected) in [
+            ("ssn 123-45-6789", "ssn [redacted]"),
+            ("ssn:123-45-6789.", "ssn:[redacted]."),
+            ("no record (123 45 6789), try again", "no record ([redacted]), try again"),
+            ("row 7 123-45-6789 12/27 refused", "row 7 [redacted] 12/27 refused"),
+            ("123-45-6789, 4111 1111 1111 1111", "[redacted], [redacted]"),
+        ] {
+            assert_eq!(redact_personal_numbers(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn r133_other_numbers_stay() {
         for text in [
             "This model's maximum context length is 8192 tokens",
@@ -191,6 +234,15 @@ mod tests {
             "too large (1073741824 bytes)",
             "too large (1073741824) by 5",
             "4111 1111 1111 x1111",
+            "on 23-11-2026 and 2026-11-23",
+            "version 123.45.6789 is too old",
+            "order 123-456-789, 12-345-6789 or 1234-56-789",
+            "ticket REQ-123-45-6789 and 123-45-6789-1",
+            "ticket 7-123-45-6789",
+            "expected 120, 12 123 45 6789",
+            "between 123 45 6789 99",
+            "between 12. 45 6789",
+            "between 123 45-6789",
             "",
             "1",
         ] {
