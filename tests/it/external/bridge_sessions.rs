@@ -101,7 +101,10 @@ async fn r161_each_task_that_the_broker_kept_is_answered_whatever_their_number()
     const KEPT: usize = 100;
     let mut broker = Mosquitto::stopped("allow_anonymous true\nmax_inflight_messages 0\n");
     broker.restart().await;
-    for (version, url) in url_of_each_version(&broker).await {
+    // The Receive Maximum of MQTT 5 holds tasks back at the broker. MQTT 3.1.1 has none: 4 tasks run, 64 wait, and those
+    // that arrive before one of them ends are refused.
+    let least_done = [KEPT, 68];
+    for ((version, url), least) in url_of_each_version(&broker).await.into_iter().zip(least_done) {
         let (agent, peer) = (Agent::echo().await, Peer::connect(&broker).await);
         let settings = "    max_concurrency: 4\n    max_queued: 0\n";
         let mut gate = bridged_at(&url, settings).agent("echo", &agent).start().await;
@@ -123,7 +126,7 @@ async fn r161_each_task_that_the_broker_kept_is_answered_whatever_their_number()
             done += usize::from(answer["response"].is_object());
         }
         assert_eq!(agent.call_count(), done, "{version}");
-        assert!(done >= 68, "{version}: {done} tasks are done (4 at once, 64 wait)");
+        assert!(done >= least, "{version}: {done} tasks are done");
     }
 }
 
