@@ -67,9 +67,7 @@ impl TaskRunner {
                 result.unwrap_or_else(|_| Err(TaskError::new(TaskErrorCode::InternalError, "The task failed")))
             }
             // An error means that the sender was dropped: the session is gone.
-            _ = drain_expired.wait_for(|is_expired| *is_expired) => {
-                Err(TaskError::new(TaskErrorCode::InternalError, "The agent was withdrawn before the task finished"))
-            }
+            _ = drain_expired.wait_for(|is_expired| *is_expired) => Err(withdrawn()),
         };
         let outgoing = match &result {
             Ok(response) => task.result_message(Ok(response)),
@@ -91,6 +89,10 @@ impl TaskRunner {
             .acquire()
             .await
             .map_err(|_| TaskError::new(TaskErrorCode::InternalError, "The task failed"))?;
+        // The end of the drain ends the running tasks, whose permits a queued task may get before it sees that end.
+        if *self.drain_expired.borrow() {
+            return Err(withdrawn());
+        }
         let (id, instruction) = (task.id.as_str(), task.instruction.as_deref());
         let invocation = TaskInvocation {
             agent: &self.agent,
@@ -107,6 +109,10 @@ impl TaskRunner {
             )
         })
     }
+}
+
+fn withdrawn() -> TaskError {
+    TaskError::new(TaskErrorCode::InternalError, "The agent was withdrawn before the task finished")
 }
 
 impl ResultPublisher {

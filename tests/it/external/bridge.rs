@@ -125,7 +125,7 @@ async fn r119_r122_a_task_that_outlasts_the_drain_timeout_fails() {
         .section("shutdown:\n  drain_timeout: 1s\n");
     let mut gate = build.agent("slow", &agent).start().await;
     peer.wait_for_status("slow", "available").await;
-    let tasks = [task("slow", json!({})), task("slow", json!({}))];
+    let tasks: Vec<Value> = (0..8).map(|n| task("slow", json!({"n": n}))).collect();
     for task in &tasks {
         peer.send_task("slow", task).await;
     }
