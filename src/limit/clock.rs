@@ -1,7 +1,8 @@
 //! Clock of the limits: monotonic time for rates, and the UTC calendar for quotas. Tests advance both.
 
+use crate::values::unix_time;
 use governor::nanos::Nanos;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
 /// Source of monotonic and calendar time.
@@ -31,7 +32,7 @@ impl LimitClock {
 
     /// Returns the current day and month in UTC.
     pub(super) fn calendar_now(&self) -> CalendarTime {
-        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_time = unix_time();
         #[cfg(test)]
         let unix_time = unix_time + self.offset();
         CalendarTime::from_unix(i64::try_from(unix_time.as_secs()).unwrap_or_default())

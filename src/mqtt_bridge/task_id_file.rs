@@ -2,12 +2,13 @@
 //! run again. One file for each agent on each broker; a lock file beside it makes the process that serves the agent its
 //! only writer. A process that starts during a listener handover waits for the lock.
 
+use crate::values::{file_matches_path, unix_time};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, BufRead as _, BufReader, BufWriter, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 use uuid::Uuid;
 
@@ -52,7 +53,7 @@ impl TaskIdFile {
         let lock_path = folder.join(format!("{name}.lock"));
         let lock = open_options().append(true).open(&lock_path)?;
         match lock.try_lock() {
-            Ok(()) if is_file_at(&lock, &lock_path) => {}
+            Ok(()) if file_matches_path(&lock, &lock_path).unwrap_or(false) => {}
             // A process that deleted the file had the lock before.
             Ok(()) | Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
@@ -90,20 +91,10 @@ impl TaskIdFile {
     }
 }
 
-/// Whether `file` is the one at `path`.
-fn is_file_at(file: &File, path: &Path) -> bool {
-    let (Ok(opened), Ok(present)) = (file.metadata(), fs::metadata(path)) else { return false };
-    (opened.dev(), opened.ino()) == (present.dev(), present.ino())
-}
-
 fn open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(0o600);
     options
-}
-
-fn unix_time() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn line(id: Uuid, finished_at: Duration) -> String {
@@ -205,8 +196,8 @@ mod tests {
         let stale = open_options().append(true).open(&lock_path).unwrap();
         file.delete().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(!is_file_at(&stale, &lock_path));
+        assert!(!file_matches_path(&stale, &lock_path).unwrap());
         let (_successor, known) = open(folder.path());
-        assert!(known.is_empty() && !is_file_at(&stale, &lock_path));
+        assert!(known.is_empty() && !file_matches_path(&stale, &lock_path).unwrap());
     }
 }

@@ -1,6 +1,11 @@
-//! File stamp: whether a file has changed, without reading it.
+//! File stamp: whether a file has changed, without reading it. And whether an open file is still the one at its path.
 
-use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs::{self, File, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
 
 /// Metadata that changes when a file changes: device and inode, length, and the times of the last modification and of
 /// the last change of the inode, in nanoseconds. Symbolic links are followed, so that swapping a link changes the inode.
@@ -36,14 +41,23 @@ impl FileStamp {
 
     /// Returns the stamp of the file at `path`; `None` if its metadata cannot be read. Blocks on the file system.
     pub fn read(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
+        fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
     }
+}
+
+/// Returns whether `file` is the one at `path`: it was neither deleted nor replaced. Blocks on the file system.
+///
+/// # Errors
+/// The metadata of `file` cannot be read.
+pub fn file_matches_path(file: &File, path: &Path) -> io::Result<bool> {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let opened = file.metadata().map(identity)?;
+    Ok(fs::metadata(path).map(identity).is_ok_and(|present| present == opened))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, File};
 
     fn set_modified_like(path: &Path, other: &Path) {
         let modified = fs::metadata(other).unwrap().modified().unwrap();
