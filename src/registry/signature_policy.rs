@@ -22,12 +22,7 @@ impl SignaturePolicy {
     /// The file cannot be read, or is not a JWK Set.
     pub(super) fn load(remote: &RemoteSourceConfig) -> Result<Self, String> {
         let (require_signature, reads_domain_keys) = (remote.require_signature, remote.domain_jwks);
-        let Some(path) = &remote.publisher_jwks else {
-            return Ok(Self { trusted_keys: None, reads_domain_keys, require_signature });
-        };
-        let text = std::fs::read(path).map_err(|why| format!("{} cannot be read ({why})", path.display()))?;
-        let jwks = serde_json::from_slice(&text).map_err(|why| format!("{} is not JSON ({why})", path.display()))?;
-        let trusted_keys = TrustedKeys::from_jwks(&jwks).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(Self { trusted_keys: Some(Arc::new(trusted_keys)), reads_domain_keys, require_signature })
+        let trusted_keys = remote.publisher_jwks.as_deref().map(TrustedKeys::from_file).transpose()?.map(Arc::new);
+        Ok(Self { trusted_keys, reads_domain_keys, require_signature })
     }
 }

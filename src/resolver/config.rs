@@ -1,6 +1,6 @@
 //! Configuration of the `agent://` resolver. An invalid value is reported by its key; none is corrected.
 
-use super::signature_status::{SignaturePolicy, SignatureSettings};
+use super::signature_status::SignaturePolicy;
 use crate::{
     agent::{AddressSyntax, AgentUri, SchemeSplit},
     net::AddressRange,
@@ -10,7 +10,7 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// Maximum number of entries of the map.
 const MAX_MAP_ENTRIES: usize = 10_000;
@@ -107,7 +107,7 @@ impl ResolverConfig {
     /// Returns one message for each invalid value, by its key within this section.
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.parse_map().err().unwrap_or_default();
-        problems.extend(self.load_signature_settings().err());
+        problems.extend(self.load_publisher_keys().err());
         let mut check_duration = |name: &str, duration: ConfigDuration, bounds: RangeInclusive<ConfigDuration>| {
             if !bounds.contains(&duration) {
                 problems.push(format!("{name}: must be {} to {}, not {duration}", bounds.start(), bounds.end()));
@@ -151,15 +151,9 @@ impl ResolverConfig {
     ///
     /// # Errors
     /// The file cannot be read, or is not a JWK Set.
-    pub(super) fn load_signature_settings(&self) -> Result<SignatureSettings, String> {
-        let load = |path: &ConfigPath| {
-            let at_path = |why: String| format!("publisher_jwks: {}: {why}", path.display());
-            let text = std::fs::read(path).map_err(|why| at_path(format!("cannot be read ({why})")))?;
-            let jwks = serde_json::from_slice(&text).map_err(|why| at_path(format!("is not JSON ({why})")))?;
-            TrustedKeys::from_jwks(&jwks).map(Arc::new).map_err(at_path)
-        };
-        let publisher_keys = self.publisher_jwks.as_ref().map(load).transpose()?;
-        Ok(SignatureSettings::new(self.signatures, publisher_keys))
+    pub(super) fn load_publisher_keys(&self) -> Result<Option<TrustedKeys>, String> {
+        let keys = self.publisher_jwks.as_deref().map(TrustedKeys::from_file).transpose();
+        keys.map_err(|why| format!("publisher_jwks: {why}"))
     }
 
     /// Parses the map.

@@ -72,8 +72,6 @@ pub(super) struct ResolutionTrace {
     signature: Option<SignatureStatus>,
     /// That of the descriptor of the current name.
     signature_of_name: Option<SignatureStatus>,
-    /// Whether the current name was looked up in documents of others.
-    reads_documents: bool,
 }
 
 impl ResolutionTrace {
@@ -97,7 +95,6 @@ impl ResolutionTrace {
         outcome: StepOutcome,
         reason: Option<String>,
     ) {
-        self.reads_documents |= !matches!(kind, "map" | "explicit" | "name");
         if self.steps.len() < MAX_STEPS {
             self.steps.push(TraceStep { kind, location: location.to_string(), outcome, reason });
         }
@@ -119,16 +116,15 @@ impl ResolutionTrace {
         self.signature = self.signature.take().max(Some(status));
     }
 
-    /// Returns whether a verified descriptor leads from the current name to its result, or no document of others does.
+    /// Returns whether a verified descriptor leads from the current name to its result.
     pub(super) fn is_name_verified(&self) -> bool {
-        !self.reads_documents || self.signature_of_name == Some(SignatureStatus::Verified)
+        self.signature_of_name == Some(SignatureStatus::Verified)
     }
 
     /// Starts with another name, to which the current one leads.
     pub(super) fn begin_next_name(&mut self) {
         self.candidates.clear();
         self.signature_of_name = None;
-        self.reads_documents = false;
     }
 
     pub(super) fn signature(&self) -> Option<&SignatureStatus> {

@@ -11,7 +11,7 @@ use super::{
     resolution_step::{AgentLocation, ResolutionRequest, ResolutionStep},
     resolution_trace::{ResolutionTrace, StepOutcome},
     resolved_agent::ResolvedAgent,
-    signature_status::SignaturePolicy,
+    signature_status::{SignaturePolicy, SignatureSettings},
     webfinger,
 };
 use crate::{
@@ -50,7 +50,8 @@ impl UriResolver {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let signatures = config.load_signature_settings().map_err(|why| vec![why])?;
+        let publisher_keys = config.load_publisher_keys().map_err(|why| vec![why])?;
+        let signatures = SignatureSettings::new(config.signatures, publisher_keys.map(Arc::new));
         let client = FetchClient::build(network, Arc::new(policy.for_callers(&config.allowed_addresses)))?;
         Ok(Self {
             map: config.parse_map()?,
@@ -122,7 +123,6 @@ impl UriResolver {
         let has_earlier_steps = |trace: &ResolutionTrace| trace.steps().len() > 1;
         loop {
             let step = self.resolve_step(&request, trace).await?;
-            self.check_signature_required(trace)?;
             let next = match step {
                 ResolutionStep::Location(location) => return Ok(*location),
                 ResolutionStep::Alias(next) => next,
@@ -154,8 +154,7 @@ impl UriResolver {
         }
     }
 
-    /// Refuses the result of a name to which no verified descriptor leads, where signatures are required. Neither the
-    /// operator's map nor an explicit transport needs one.
+    /// Refuses the result of documents without a verified descriptor, where signatures are required.
     fn check_signature_required(&self, trace: &ResolutionTrace) -> Result<()> {
         let is_required = self.documents.signatures().policy == SignaturePolicy::Require;
         if !is_required || trace.is_name_verified() {
@@ -165,21 +164,32 @@ impl UriResolver {
         Err(Fault::new(FaultCode::AgentError, message))
     }
 
-    /// Resolves one name by one step.
+    /// Resolves one name by one step. An endpoint or a name in the operator's map, and an explicit transport, need no
+    /// signature.
     async fn resolve_step(&self, request: &ResolutionRequest, trace: &mut ResolutionTrace) -> Result<ResolutionStep> {
-        match match_operator_map(&self.map, request, trace)? {
+        let step = match match_operator_map(&self.map, request, trace)? {
             Some(MapMatch::Step(step)) => return Ok(step),
             Some(MapMatch::Descriptor(url, prefix_len)) => {
                 let step =
                     domain_documents::resolve_descriptor(&self.documents, &url, request, prefix_len, trace).await?;
                 // The operator's entry is final: no other step is tried.
-                return step.ok_or_else(|| unresolved_fault(trace));
+                step.ok_or_else(|| unresolved_fault(trace))?
             }
-            None => {}
-        }
-        if let Some(protocol) = request.uri.transport() {
-            return resolve_explicit_transport(&request.uri, protocol, trace);
-        }
+            None => match request.uri.transport() {
+                Some(protocol) => return resolve_explicit_transport(&request.uri, protocol, trace),
+                None => self.resolve_by_publications(request, trace).await?,
+            },
+        };
+        self.check_signature_required(trace)?;
+        Ok(step)
+    }
+
+    /// Resolves a name by what its authority publishes, or falls back to https.
+    async fn resolve_by_publications(
+        &self,
+        request: &ResolutionRequest,
+        trace: &mut ResolutionTrace,
+    ) -> Result<ResolutionStep> {
         let documents = &self.documents;
         let root = match request.uri.authority() {
             AgentUriAuthority::Did(text) => {

@@ -6,9 +6,10 @@ use super::{
     jws::{CompactJws, JwsError, JwsHeader, signing_input},
     verification_key::VerificationKey,
 };
+use crate::values::unix_time;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
 /// Algorithms of trusted keys; each key has one.
 const ALGORITHMS: [SignatureAlgorithm; 4] =
@@ -80,6 +81,17 @@ pub struct TrustedKeys {
 }
 
 impl TrustedKeys {
+    /// Reads a file with a JWK Set. Unusable keys are skipped. Blocks on the file system.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a JWK Set, or has no usable key.
+    pub fn from_file(path: &Path) -> Result<Self, String> {
+        let at_path = |why: String| format!("{}: {why}", path.display());
+        let text = std::fs::read(path).map_err(|why| at_path(format!("cannot be read ({why})")))?;
+        let jwks = serde_json::from_slice(&text).map_err(|why| at_path(format!("is not JSON ({why})")))?;
+        Self::from_jwks(&jwks).map_err(at_path)
+    }
+
     /// Parses a JWK Set. Unusable keys are skipped.
     ///
     /// # Errors
@@ -191,7 +203,7 @@ impl TrustedKeys {
         };
         match header.expires_at.as_ref().map(Value::as_f64) {
             Some(None) => return Err(invalid("exp of the header must be a time in seconds".to_owned())),
-            Some(Some(time)) if time <= unix_time() as f64 => return Err(invalid("has expired".to_owned())),
+            Some(Some(time)) if time <= unix_time().as_secs() as f64 => return Err(invalid("has expired".to_owned())),
             _ => {}
         }
         for form in forms {
@@ -241,9 +253,4 @@ impl TrustedKeys {
         }
         keys
     }
-}
-
-/// Returns the Unix time in seconds.
-fn unix_time() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

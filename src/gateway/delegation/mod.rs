@@ -5,7 +5,7 @@
 mod config;
 
 pub use config::DelegationConfig;
-use config::{LoopPolicy, TrustedGatewayConfig};
+use config::LoopPolicy;
 
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -15,7 +15,7 @@ use crate::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The header that carries the chain.
 pub(super) const DELEGATION_CHAIN: HeaderName = HeaderName::from_static("x-delegation-chain");
@@ -94,7 +94,7 @@ impl DelegationPolicy {
         let mut problems = config.problems();
         let mut trusted_issuers = Vec::new();
         for (index, gateway) in config.trusted_issuers.iter().enumerate() {
-            match read_trusted_keys(gateway) {
+            match TrustedKeys::from_file(&gateway.jwks) {
                 Ok(keys) => {
                     let issuer_keys = TrustedIssuer { issuer: gateway.issuer.as_str().into(), keys };
                     trusted_issuers.push((issuer_keys, gateway.callers.clone()));
@@ -247,13 +247,6 @@ fn invalid_chain() -> Fault {
 
 fn chain_denied(why: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
     Fault::new(FaultCode::PermissionDenied, why)
-}
-
-fn read_trusted_keys(gateway: &TrustedGatewayConfig) -> std::result::Result<TrustedKeys, String> {
-    let path = gateway.jwks.display();
-    let bytes = fs::read(&*gateway.jwks).map_err(|why| format!("{path} cannot be read ({why})"))?;
-    let key_set = serde_json::from_slice(&bytes).map_err(|why| format!("{path} is not valid JSON ({why})"))?;
-    TrustedKeys::from_jwks(&key_set).map_err(|why| format!("{path}: {why}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use serde_json::json;
-use std::time::Instant;
+use std::{fs, time::Instant};
 
 const ISSUER: &str = "https://gateway.example";
 
