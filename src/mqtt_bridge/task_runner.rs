@@ -32,7 +32,6 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) type CurrentSender = watch::Receiver<Option<MqttSender>>;
 
 /// Publishes results on the current connection.
-#[derive(Clone)]
 pub(super) struct ResultPublisher {
     pub(super) current_sender: CurrentSender,
     /// How long the broker keeps the session, if it does.

@@ -1,7 +1,7 @@
 //! What the access log says of persons: the callers' names and the clients' addresses, plain, as pseudonyms, shortened
 //! or not at all (R8, R101).
 
-use crate::values::SecretRef;
+use crate::values::{SecretRef, encode_hex};
 use aws_lc_rs::hmac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -102,18 +102,10 @@ impl LogPrivacy {
     }
 }
 
-impl Default for LogPrivacy {
-    /// Replaces nothing.
-    fn default() -> Self {
-        Self { callers: LoggedCallers::Plain, addresses: LoggedAddresses::Full, key: None }
-    }
-}
-
 /// Returns the beginning of the HMAC-SHA256 of a text, in hexadecimal.
 fn pseudonym(key: &hmac::Key, text: &str) -> String {
     let tag = hmac::sign(key, text.as_bytes());
-    let hex: String = tag.as_ref().iter().take(PSEUDONYM_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    format!("pseudonym:{hex}")
+    format!("pseudonym:{}", encode_hex(tag.as_ref().get(..PSEUDONYM_BYTES).unwrap_or_default()))
 }
 
 fn truncate_address(address: IpAddr) -> IpAddr {

@@ -160,9 +160,7 @@ impl AgentCardHandler<'_> {
 /// Adds the members of a document that the card does not have.
 fn with_members(mut card: AgentCard, document: Option<Value>) -> AgentCard {
     if let Some(Value::Object(members)) = document {
-        for (name, value) in members {
-            card.extra_members.entry(name).or_insert(value);
-        }
+        add_missing_members(&mut card.extra_members, members);
     }
     card
 }
@@ -172,11 +170,15 @@ fn unsigned_with_members(published: &Value, document: Value) -> Value {
     let mut card = published.clone();
     if let (Value::Object(card), Value::Object(members)) = (&mut card, document) {
         card.remove("signatures");
-        for (name, value) in members {
-            card.entry(name).or_insert(value);
-        }
+        add_missing_members(card, members);
     }
     card
+}
+
+fn add_missing_members(card: &mut Map<String, Value>, members: Map<String, Value>) {
+    for (name, value) in members {
+        card.entry(name).or_insert(value);
+    }
 }
 
 /// Merges the members of both versions, recursively. The value of 1.0 takes precedence.

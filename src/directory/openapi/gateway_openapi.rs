@@ -7,7 +7,7 @@ use super::{
         MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS, json_object_builder::JsonObjectBuilder,
     },
     gateway_calls::GatewayCalls,
-    operation_info::{BodyInfo, operation_id, operation_info},
+    operation_info::{BodyInfo, OperationInfo, operation_id, operation_info},
     schema_relocation, shared_components,
 };
 use crate::fault::Result;
@@ -131,13 +131,12 @@ impl GatewayOpenApi<'_> {
         } else if is_open && !request.is_write(method) && !request.may_fetch_remotely() {
             operation.set("security", shared_components::with_anonymous(security));
         }
-        operation.set("responses", directory_responses(request, method));
+        operation.set("responses", directory_responses(request, method, &info));
         operation.into_value()
     }
 }
 
-fn directory_responses(request: DirectoryRequest, method: &Method) -> Value {
-    let info = operation_info(request, method);
+fn directory_responses(request: DirectoryRequest, method: &Method, info: &OperationInfo) -> Value {
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let is_list = matches!(
         request,

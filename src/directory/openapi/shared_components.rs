@@ -122,8 +122,9 @@ fn collect_references(value: &Value, to: &mut Vec<(String, String)>) {
     match value {
         Value::Object(members) => {
             let reference = members.get("$ref").and_then(Value::as_str);
-            let mut segments = reference.and_then(|text| text.strip_prefix(REFERENCE_PREFIX)).into_iter();
-            let mut segments = segments.next().into_iter().flat_map(|path| path.split('/'));
+            let path = reference.and_then(|text| text.strip_prefix(REFERENCE_PREFIX)).unwrap_or_default();
+            // What follows the name is a path within the component.
+            let mut segments = path.split('/');
             if let (Some(section), Some(name)) = (segments.next(), segments.next()) {
                 to.push((section.to_owned(), name.to_owned()));
             }

@@ -26,7 +26,8 @@ fn log_to(path: &Path) -> AccessLogConfig {
 
 fn write_entry(entry: &AccessLogEntry<'_>) -> Value {
     let mut line = Vec::new();
-    entry.write(&mut line, &LogPrivacy::default());
+    let AccessLogConfig { callers, addresses, .. } = AccessLogConfig::default();
+    entry.write(&mut line, &LogPrivacy::new(callers, addresses, None).unwrap());
     assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
     serde_json::from_slice(&line).unwrap()
 }
