@@ -191,6 +191,7 @@ impl AgentSession {
             TaskVerdict::Discard(reason) => self.tasks.discard(reason, delivery),
             TaskVerdict::Duplicate(task) => self.tasks.discard_duplicate(task, delivery),
             TaskVerdict::Refuse(outgoing) => self.tasks.refuse(outgoing, delivery),
+            TaskVerdict::RefuseUnidentified(outgoing) => self.tasks.refuse_unidentified(outgoing, delivery),
             TaskVerdict::Process(task) => self.tasks.start(task, delivery),
         }
         false

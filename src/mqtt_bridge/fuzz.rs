@@ -16,7 +16,7 @@ pub fn check_task_envelope(data: &[u8]) {
             let again = validator.validate_and_deduplicate(&message, now);
             assert!(matches!(again, TaskVerdict::Duplicate(_)), "a task was processed twice");
         }
-        TaskVerdict::Refuse(outgoing) => {
+        TaskVerdict::Refuse(outgoing) | TaskVerdict::RefuseUnidentified(outgoing) => {
             assert!(serde_json::from_slice::<serde_json::Value>(&outgoing.payload).is_ok(), "not JSON");
         }
         TaskVerdict::Discard(_) | TaskVerdict::Duplicate(_) => {}

@@ -25,10 +25,17 @@ pub(super) fn conversation_topic(conversation: &str, agent: &str) -> String {
     format!("/conversations/{conversation}/{agent}")
 }
 
-/// Whether `id` can be one level of a topic: no wildcard, separator, control character or white space.
+/// Whether MQTT permits all characters of `text` (MQTT 5 §1.5.4): brokers close the connection of a client that sends a
+/// control character or a noncharacter.
+pub(super) fn has_only_mqtt_characters(text: &str) -> bool {
+    let is_noncharacter = |c: char| matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe;
+    !text.chars().any(|c| c.is_control() || is_noncharacter(c))
+}
+
+/// Whether `id` can be one level of a topic: no wildcard, separator or white space, and no character that MQTT forbids.
 pub(super) fn is_conversation_id(id: &str) -> bool {
-    let is_allowed = |c: char| !matches!(c, '/' | '+' | '#') && !c.is_control() && !c.is_whitespace();
-    (1..=MAX_CONVERSATION_ID_BYTES).contains(&id.len()) && id.chars().all(is_allowed)
+    let is_allowed = |c: char| !matches!(c, '/' | '+' | '#') && !c.is_whitespace();
+    (1..=MAX_CONVERSATION_ID_BYTES).contains(&id.len()) && id.chars().all(is_allowed) && has_only_mqtt_characters(id)
 }
 
 /// Destination of a task's next step.
@@ -50,9 +57,9 @@ impl NextTarget {
         let topic = canonical_topic(raw);
         let first_level = topic.split('/').nth(1)?;
         if !PROTOCOL_LEVELS.contains(&first_level) {
-            let is_allowed = |c: char| !matches!(c, '+' | '#') && !c.is_control();
             let is_permitted = raw.len() <= MAX_DESTINATION_BYTES
-                && raw.chars().all(is_allowed)
+                && !raw.contains(['+', '#'])
+                && has_only_mqtt_characters(raw)
                 && !first_level.starts_with('$')
                 && final_destinations.iter().any(|filter| filter_matches(filter, &topic));
             return is_permitted.then(|| Self::Destination(raw.to_owned()));
@@ -83,7 +90,7 @@ pub(super) fn is_topic_filter(filter: &str) -> bool {
     let is_level = |(index, level): (usize, &&str)| match *level {
         "+" => true,
         "#" => index + 1 == levels.len(),
-        level => !level.contains(['+', '#']) && !level.chars().any(char::is_control),
+        level => !level.contains(['+', '#']) && has_only_mqtt_characters(level),
     };
     !levels.is_empty() && levels.iter().enumerate().all(is_level)
 }
@@ -162,9 +169,23 @@ mod tests {
             "results/+",
             "results/#",
             "results/\n",
+            "results/\u{ffff}",
+            "/conversations/c\u{fdd0}",
             &"x".repeat(1_025),
         ] {
             assert_eq!(parse(topic), None, "{topic}");
+        }
+    }
+
+    #[test]
+    fn r154_control_characters_and_noncharacters_are_in_no_topic() {
+        let forbidden =
+            ['\0', '\u{1f}', '\u{7f}', '\u{9f}', '\u{fdd0}', '\u{fdef}', '\u{fffe}', '\u{ffff}', '\u{10ffff}'];
+        for c in forbidden {
+            assert!(!is_conversation_id(&format!("c{c}")) && parse(&format!("results/{c}")).is_none(), "{c:?}");
+        }
+        for c in ['a', 'é', '\u{fdcf}', '\u{fdf0}', '\u{fffd}', '\u{feff}', '\u{1f916}', '\u{10fffd}'] {
+            assert!(is_conversation_id(&format!("c{c}")) && parse(&format!("results/{c}")).is_some(), "{c:?}");
         }
     }
 
@@ -182,7 +203,7 @@ mod tests {
         for filter in ["#", "results/#", "/a/+/c", "+"] {
             assert!(is_topic_filter(filter), "{filter}");
         }
-        for filter in ["", "/", "a/#/b", "a+", "a/b#", "a\0"] {
+        for filter in ["", "/", "a/#/b", "a+", "a/b#", "a\0", "a\u{fffe}"] {
             assert!(!is_topic_filter(filter), "{filter}");
         }
     }

@@ -57,6 +57,7 @@ pub(super) struct RunningTasks {
     /// The sender of the current connection, for results.
     current_sender: watch::Sender<Option<MqttSender>>,
     session_expiry: Option<Duration>,
+    repetitions: Arc<tokio::sync::Mutex<()>>,
     unfinished: UnfinishedDeliveries,
     finished_ids: FinishedTaskIds,
     discard_log: (Instant, u32),
@@ -83,6 +84,7 @@ impl RunningTasks {
             drain_expired: watch::channel(false).0,
             current_sender: watch::channel(None).0,
             session_expiry: bridge.config.persistent_session(),
+            repetitions: Arc::default(),
             unfinished: UnfinishedDeliveries::default(),
             finished_ids,
             discard_log: (Instant::now(), 0),
@@ -109,7 +111,11 @@ impl RunningTasks {
     }
 
     fn publisher(&self) -> ResultPublisher {
-        ResultPublisher { current_sender: self.current_sender.subscribe(), session_expiry: self.session_expiry }
+        ResultPublisher {
+            current_sender: self.current_sender.subscribe(),
+            session_expiry: self.session_expiry,
+            repetitions: Arc::clone(&self.repetitions),
+        }
     }
 
     /// Executes a task, or publishes an error where too many tasks are queued.
@@ -156,17 +162,28 @@ impl RunningTasks {
     /// Publishes the error of a refused task and acknowledges the task. Without a session, the error is dropped where too
     /// many publications are pending; with one, the broker bounds the number of tasks that are not acknowledged.
     pub(super) fn refuse(&mut self, outgoing: OutgoingMessage, delivery: Option<Delivery>) {
-        if delivery.is_some() || self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
-            let publisher = self.publisher();
-            self.tasks.spawn(async move {
-                publisher.publish(outgoing).await;
-                if let Some(delivery) = delivery {
-                    delivery.acknowledge().await;
-                }
-            });
-        } else {
-            self.discard("too many pending publications", delivery);
+        let Some(delivery) = delivery else { return self.refuse_unidentified(outgoing, None) };
+        let publisher = self.publisher();
+        self.tasks.spawn(async move {
+            publisher.publish(outgoing).await;
+            delivery.acknowledge().await;
+        });
+    }
+
+    /// Acknowledges a refused message without a task id, and publishes its error, which is dropped where too many
+    /// publications are pending. If the broker closed the connection for the error, it would deliver a message that is
+    /// not acknowledged again, without end.
+    pub(super) fn refuse_unidentified(&mut self, outgoing: OutgoingMessage, delivery: Option<Delivery>) {
+        if self.tasks.len() >= self.max_tasks + MAX_PUBLICATIONS {
+            return self.discard("too many pending publications", delivery);
         }
+        let publisher = self.publisher();
+        self.tasks.spawn(async move {
+            if let Some(delivery) = delivery {
+                delivery.acknowledge().await;
+            }
+            publisher.publish(outgoing).await;
+        });
     }
 
     /// Acknowledges a message that is not processed, and logs why.

@@ -27,6 +27,9 @@ use uuid::Uuid;
 
 /// How long a result waits for a connection to the broker, if the broker keeps no session.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// A message whose publication meets the end of so many connections counts as refused: some brokers close the connection
+/// for a message that they do not accept.
+const MAX_LOST_CONNECTIONS: usize = 2;
 
 /// The sender of the current connection; `None` while there is no connection.
 pub(super) type CurrentSender = watch::Receiver<Option<MqttSender>>;
@@ -36,6 +39,9 @@ pub(super) struct ResultPublisher {
     pub(super) current_sender: CurrentSender,
     /// How long the broker keeps the session, if it does.
     pub(super) session_expiry: Option<Duration>,
+    /// Held during a repetition: one message is repeated at a time, so that a message for which the broker closes the
+    /// connection does not end the repetitions of others.
+    pub(super) repetitions: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The finished tasks on disk; `None` where the bridge has no state folder.
@@ -119,34 +125,44 @@ impl ResultPublisher {
     /// no connection was possible in time: a broker that keeps the session delivers the task again.
     ///
     /// If the connection is lost before the broker acknowledges a response, the response is published again on the next
-    /// connection (QoS 1, R105). A task for the next agent is published again only where the broker keeps the session:
+    /// connection (QoS 1, R105), once. A task for the next agent is published again only where the broker keeps the session:
     /// otherwise a task may get lost, but does not run twice at an agent that does not recognise duplicates.
     pub(super) async fn publish(mut self, outgoing: OutgoingMessage) -> bool {
         let deadline = Instant::now() + RECONNECT_TIMEOUT.max(self.session_expiry.unwrap_or_default());
         let may_repeat = !outgoing.is_task || self.session_expiry.is_some();
         let OutgoingMessage { mut topic, payload, mut on_refusal, .. } = outgoing;
         let mut payload = Bytes::from(payload);
-        let is_connected = |sender: &Option<MqttSender>| sender.as_ref().is_some_and(|sender| !sender.is_closed());
+        let mut lost_connections = 0;
         loop {
-            let sender = match timeout_at(deadline, self.current_sender.wait_for(is_connected)).await {
-                Ok(Ok(sender)) => sender.clone(),
-                _ => None,
-            };
-            let Some(sender) = sender else {
+            let mut repetition = None;
+            if lost_connections > 0 {
+                repetition = timeout_at(deadline, self.repetitions.lock()).await.ok();
+            }
+            let Some(sender) = next_sender(&mut self.current_sender, deadline).await else {
                 tracing::warn!("result of a task is lost: no connection to the MQTT broker");
                 return false;
             };
-            match sender.publish(&topic, payload.clone(), false).await {
+            let published = sender.publish(&topic, payload.clone(), false).await;
+            drop(repetition);
+            lost_connections += 1;
+            match published {
                 Ok(_) => return true,
-                Err(MqttSendError::ConnectionLost(_)) if may_repeat => {}
+                Err(MqttSendError::ConnectionLost(_)) if may_repeat && lost_connections < MAX_LOST_CONNECTIONS => {}
                 Err(error) => {
                     tracing::warn!(%error, "result of a task may be lost: the MQTT broker did not accept it");
                     let Some(refusal) = on_refusal.take() else { return true };
                     (topic, payload) = (refusal.topic, refusal.payload.into());
+                    lost_connections = 0;
                 }
             }
         }
     }
+}
+
+/// Waits for a connection to the broker; `None` where there is none in time.
+async fn next_sender(current_sender: &mut CurrentSender, deadline: Instant) -> Option<MqttSender> {
+    let is_connected = |sender: &Option<MqttSender>| sender.as_ref().is_some_and(|sender| !sender.is_closed());
+    timeout_at(deadline, current_sender.wait_for(is_connected)).await.ok()?.ok()?.clone()
 }
 
 /// Stores the id of a task that is done, so that a restarted gateway does not execute the task again.

@@ -36,6 +36,8 @@ pub(super) enum TaskVerdict {
     Duplicate(Uuid),
     /// Publish an error.
     Refuse(OutgoingMessage),
+    /// Publish an error; the message has no task id by which a further delivery of it would be recognised.
+    RefuseUnidentified(OutgoingMessage),
     /// Call the agent.
     Process(Box<BridgeTask>),
 }
@@ -113,7 +115,11 @@ impl TaskValidator {
         {
             return TaskVerdict::Duplicate(*uuid);
         }
-        let conversation = parse_string(envelope.conversation_id).filter(|id| mqtt_topic::is_conversation_id(id));
+        let conversation = parse_string(envelope.conversation_id);
+        if conversation.as_ref().is_some_and(|id| !mqtt_topic::has_only_mqtt_characters(id)) {
+            return TaskVerdict::Discard("its conversation_id has a control character or a noncharacter");
+        }
+        let conversation = conversation.filter(|id| mqtt_topic::is_conversation_id(id));
         let step_count = envelope.count_steps();
         let task = match step_count {
             Ok(step_count) if step_count > MAX_PIPELINE_STEPS => {
@@ -125,10 +131,13 @@ impl TaskValidator {
         };
         match (task, conversation) {
             (Ok(task), _) => TaskVerdict::Process(Box::new(task)),
-            (Err(error), Some(conversation)) => TaskVerdict::Refuse(OutgoingMessage::response(
-                mqtt_topic::conversation_topic(&conversation, &self.agent),
-                error.payload(id.as_ref().map(|id| id.text.as_str())),
-            )),
+            (Err(error), Some(conversation)) => {
+                let topic = mqtt_topic::conversation_topic(&conversation, &self.agent);
+                match &id {
+                    Some(id) => TaskVerdict::Refuse(OutgoingMessage::response(topic, error.payload(Some(&id.text)))),
+                    None => TaskVerdict::RefuseUnidentified(OutgoingMessage::response(topic, error.payload(None))),
+                }
+            }
             // R123: without a conversation, no error is published.
             (Err(_), None) => TaskVerdict::Discard("invalid, and without a conversation for the error"),
         }
@@ -198,6 +207,9 @@ impl<'a> ReceivedEnvelope<'a> {
 fn parse_next(raw: &RawValue, final_destinations: &[String]) -> Result<NextStep, TaskError> {
     let envelope = ReceivedEnvelope::parse(raw.get()).ok_or_else(|| invalid_input("next must be an object or null"))?;
     let topic = parse_string(envelope.topic);
+    if topic.as_ref().is_some_and(|topic| !mqtt_topic::has_only_mqtt_characters(topic)) {
+        return Err(invalid_input("next.topic must not have control characters or noncharacters"));
+    }
     let target = topic.as_deref().and_then(|topic| NextTarget::parse(topic, final_destinations));
     let target = target.ok_or_else(|| {
         invalid_input("next.topic must be an agent's input topic, a conversation or a permitted destination")

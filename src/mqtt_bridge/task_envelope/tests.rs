@@ -36,7 +36,9 @@ fn task(validator: &mut TaskValidator, envelope: &Value) -> BridgeTask {
 
 fn refusal(verdict: TaskVerdict) -> (String, Value) {
     match verdict {
-        TaskVerdict::Refuse(outgoing) => (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap()),
+        TaskVerdict::Refuse(outgoing) | TaskVerdict::RefuseUnidentified(outgoing) => {
+            (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap())
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -147,7 +149,7 @@ fn r121_a_pipeline_too_deep_for_any_parser_gets_the_depth_error() {
 
 #[test]
 fn r122_step_6_an_invalid_envelope_gets_an_error_on_its_conversation() {
-    let invalid_members: [(&str, Value); 17] = [
+    let invalid_members: [(&str, Value); 18] = [
         ("task_id", json!("task-1")),
         ("task_id", json!(1)),
         ("task_id", json!("6ba7b810-9dad-11d1-80b4-00c04fd430c8")),
@@ -161,6 +163,7 @@ fn r122_step_6_an_invalid_envelope_gets_an_error_on_its_conversation() {
         ("next", json!({"topic": "/control/agents/+/input"})),
         ("next", json!({"topic": "/control/agents/b/status"})),
         ("next", json!({"topic": "$SYS/broker"})),
+        ("next.topic must not have control characters or noncharacters", json!({"topic": "results/\u{fdd0}"})),
         ("next", json!({"topic": "/control/agents/b/input", "instruction": 1})),
         ("next", json!({"topic": "/elsewhere", "next": {"topic": TOPIC}})),
         ("sessionId", json!({})),
@@ -168,7 +171,7 @@ fn r122_step_6_an_invalid_envelope_gets_an_error_on_its_conversation() {
     ];
     for (member, value) in invalid_members {
         let mut invalid = envelope();
-        invalid[member] = value;
+        invalid[member.split('.').next().unwrap()] = value;
         let (topic, error) = refusal(validate(&mut validator(), &invalid));
         assert_eq!(topic, "/conversations/c-1/a");
         assert_eq!(error["error"]["code"], "invalid_input", "{invalid}");
@@ -188,6 +191,7 @@ fn r123_without_a_conversation_nothing_is_published() {
         json!("+"),
         json!("#"),
         json!("a\u{0}b"),
+        json!("a\u{ffff}"),
         json!("x".repeat(257)),
         json!(3),
     ] {
@@ -195,6 +199,16 @@ fn r123_without_a_conversation_nothing_is_published() {
         unanswerable["conversation_id"] = id;
         assert!(matches!(validate(&mut validator(), &unanswerable), TaskVerdict::Discard(_)), "{unanswerable}");
     }
+}
+
+#[test]
+fn r122_a_refused_task_without_an_id_is_told_apart_because_its_repetition_is_not_recognised() {
+    let mut unidentified = envelope();
+    unidentified["task_id"] = json!("task-1");
+    assert!(matches!(validate(&mut validator(), &unidentified), TaskVerdict::RefuseUnidentified(_)));
+    let mut identified = envelope();
+    identified["input"] = Value::Null;
+    assert!(matches!(validate(&mut validator(), &identified), TaskVerdict::Refuse(_)));
 }
 
 #[test]
@@ -342,7 +356,7 @@ proptest! {
         }
         match validate(&mut validator(), &envelope) {
             TaskVerdict::Discard(_) | TaskVerdict::Duplicate(_) => {}
-            TaskVerdict::Refuse(outgoing) => {
+            TaskVerdict::Refuse(outgoing) | TaskVerdict::RefuseUnidentified(outgoing) => {
                 prop_assert_eq!(outgoing.topic, format!("/conversations/{}/a", envelope["conversation_id"].as_str().unwrap()));
             }
             TaskVerdict::Process(task) => prop_assert!(is_task_id(&task.id) && task.response_topic.starts_with("/conversations/")),

@@ -233,6 +233,27 @@ async fn r161_a_handover_runs_a_task_in_flight_once_and_tasks_that_follow_reach_
 }
 
 #[tokio::test]
+async fn r105_r154_a_message_for_which_the_broker_closes_the_connection_is_repeated_once() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let peer = Peer::connect(&broker).await;
+    let url = format!("mqtt://{}", start_broker_proxy(broker.port, ProxyFault::ClosesOnClosingTopic).await);
+    let gate = bridged_at(&url, "    final_destinations: ['results/#']\n").agent("echo", &agent).start().await;
+    peer.wait_for_status("echo", "available").await;
+    let mut with_closing_destination = task("echo", json!({"n": 1}));
+    with_closing_destination["next"] = json!({"topic": "results/closing/x"});
+    let refused = peer.call("echo", &with_closing_destination).await;
+    assert_eq!(refused["error"]["code"], "internal_error", "{refused}");
+    let mut unidentified = task("echo", json!({}));
+    (unidentified["task_id"], unidentified["conversation_id"]) = (json!("no UUID"), json!("closing"));
+    peer.send_task("echo", &unidentified).await;
+    let lost_messages = |gate: &Gateway| gate.stderr().matches("did not accept it").count();
+    eventually("the error is given up", async || lost_messages(&gate) == 2).await;
+    let gate = stop_and_start_again(gate).await;
+    assert_eq!(peer.call("echo", &task("echo", json!({"n": 2}))).await["response"]["echo"]["n"], 2);
+    assert_eq!((agent.call_count(), lost_messages(&gate)), (2, 0), "both are acknowledged");
+}
+
+#[tokio::test]
 async fn r161_the_broker_keeps_nothing_for_a_withdrawn_agent_or_without_a_session_expiry() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::connect(&broker).await;

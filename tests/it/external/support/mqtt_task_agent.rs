@@ -143,6 +143,9 @@ pub enum ProxyFault {
     DropsClientPuback,
     /// Closes the connection instead of forwarding the first message in a conversation.
     ClosesOnce,
+    /// Closes the connection of a client that publishes on a topic with the level `closing`, as some brokers do where they
+    /// do not accept a message.
+    ClosesOnClosingTopic,
     /// Closes the connection of a client that subscribes to a status, as some brokers do where it is not permitted.
     ClosesOnStatusSubscription,
 }
@@ -262,6 +265,10 @@ async fn forward(
             let packet = read_packet(&mut from_client).await?;
             let in_conversation = packet[0] >> 4 == 3 && packet.windows(15).any(|part| part == b"/conversations/");
             if in_conversation && breaks.swap(false, Ordering::SeqCst) {
+                return Ok(());
+            }
+            let on_closing_topic = packet[0] >> 4 == 3 && packet.windows(9).any(|part| part == b"/closing/");
+            if fault == Some(ProxyFault::ClosesOnClosingTopic) && on_closing_topic {
                 return Ok(());
             }
             let is_status_subscription = packet[0] >> 4 == 8 && packet.windows(7).any(|part| part == b"/status");
