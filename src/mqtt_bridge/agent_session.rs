@@ -187,6 +187,7 @@ impl AgentSession {
                 && self.announced.is_some_and(|available| available != is_available_status(&message.payload));
         }
         let incoming = IncomingTask { topic: &topic, payload: &message.payload, retained: message.retained };
+        self.validator.forget(&self.tasks.take_abandoned());
         match self.validator.validate_and_deduplicate(&incoming, Instant::now()) {
             TaskVerdict::Discard(reason) => self.tasks.discard(reason, delivery),
             TaskVerdict::Duplicate(task) => self.tasks.discard_duplicate(task, delivery),

@@ -27,6 +27,13 @@ impl RecentTaskIds {
         }
     }
 
+    /// Forgets an id.
+    pub(super) fn remove(&mut self, id: &Uuid) {
+        if self.ids.remove(id) {
+            self.order.retain(|(_, recent)| recent != id);
+        }
+    }
+
     /// Records `id` and returns whether it is new.
     pub(super) fn insert_if_new(&mut self, id: Uuid, now: Instant) -> bool {
         while let Some((received_at, oldest)) = self.order.front()
@@ -60,6 +67,16 @@ mod tests {
         assert!(recent_ids.insert_if_new(id, start));
         assert!(!recent_ids.insert_if_new(id, start + Duration::from_secs(59)));
         assert!(recent_ids.insert_if_new(id, start + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn r125_a_forgotten_id_is_new_and_then_expires_later() {
+        let (mut recent_ids, start) = (RecentTaskIds::new(10, Duration::from_secs(60)), Instant::now());
+        let id = Uuid::new_v4();
+        assert!(recent_ids.insert_if_new(id, start));
+        recent_ids.remove(&id);
+        assert!(recent_ids.insert_if_new(id, start + Duration::from_secs(30)));
+        assert!(!recent_ids.insert_if_new(id, start + Duration::from_secs(60)), "it expires later than the first one");
     }
 
     #[test]

@@ -26,25 +26,46 @@ impl Delivery {
     }
 }
 
-/// The deliveries of the tasks that are not done, by task id.
+/// The deliveries of the tasks that are not done.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnfinishedDeliveries(Arc<Mutex<HashMap<Uuid, Delivery>>>);
+pub(super) struct UnfinishedDeliveries(Arc<Mutex<UnfinishedTasks>>);
+
+#[derive(Debug, Default)]
+struct UnfinishedTasks {
+    /// By task id.
+    deliveries: HashMap<Uuid, Delivery>,
+    /// Tasks whose results could not be published, until [`take_abandoned`](UnfinishedDeliveries::take_abandoned).
+    abandoned: Vec<Uuid>,
+}
 
 impl UnfinishedDeliveries {
     /// Holds the delivery of a task until the task is done.
     pub(super) fn hold(&self, task: Uuid, delivery: Delivery) {
-        self.0.lock().insert(task, delivery);
+        self.0.lock().deliveries.insert(task, delivery);
     }
 
     /// Takes the delivery of a task that is done.
     pub(super) fn take(&self, task: Uuid) -> Option<Delivery> {
-        self.0.lock().remove(&task)
+        self.0.lock().deliveries.remove(&task)
+    }
+
+    /// Drops the delivery of a task whose result cannot be published: if the broker delivers the task again, it is
+    /// executed again.
+    pub(super) fn abandon(&self, task: Uuid) {
+        let mut unfinished = self.0.lock();
+        unfinished.deliveries.remove(&task);
+        unfinished.abandoned.push(task);
+    }
+
+    /// Takes the ids of the tasks that were abandoned.
+    pub(super) fn take_abandoned(&self) -> Vec<Uuid> {
+        std::mem::take(&mut self.0.lock().abandoned)
     }
 
     /// Handles a further delivery of a task. If the broker repeats an unfinished task on a new connection, the delivery
     /// replaces that of the lost connection. Any other one is returned: it can be acknowledged at once.
     pub(super) fn hold_if_repeated(&self, task: Uuid, delivery: Delivery) -> Option<Delivery> {
-        match self.0.lock().get_mut(&task) {
+        match self.0.lock().deliveries.get_mut(&task) {
             Some(held) if held.sender.is_closed() => {
                 *held = delivery;
                 None

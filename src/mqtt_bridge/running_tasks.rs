@@ -152,6 +152,11 @@ impl RunningTasks {
         self.log_discarded("duplicate task");
     }
 
+    /// Takes the ids of the tasks whose results could not be published.
+    pub(super) fn take_abandoned(&self) -> Vec<Uuid> {
+        self.unfinished.take_abandoned()
+    }
+
     /// Acknowledges a message in the background; the broker bounds the number of messages that are not acknowledged.
     pub(super) fn acknowledge(&self, delivery: Option<Delivery>) {
         if let Some(delivery) = delivery {

@@ -78,13 +78,14 @@ impl TaskRunner {
             Ok(response) => task.result_message(Ok(response)),
             Err(error) => task.result_message(Err(error.clone())),
         };
-        if self.publisher.publish(outgoing).await {
-            store_finished_id(self.finished_ids.clone(), task.uuid).await;
-            // The broker may deliver the next task as soon as this one is acknowledged.
-            drop(self.slot);
-            if let Some(delivery) = self.unfinished.take(task.uuid) {
-                delivery.acknowledge().await;
-            }
+        if !self.publisher.publish(outgoing).await {
+            return self.unfinished.abandon(task.uuid);
+        }
+        store_finished_id(self.finished_ids.clone(), task.uuid).await;
+        // The broker may deliver the next task as soon as this one is acknowledged.
+        drop(self.slot);
+        if let Some(delivery) = self.unfinished.take(task.uuid) {
+            delivery.acknowledge().await;
         }
     }
 
@@ -181,5 +182,68 @@ async fn store_finished_id(finished_ids: FinishedTaskIds, task: Uuid) {
 pub(super) fn log_panic(result: Result<(), JoinError>) {
     if let Err(error) = result {
         tracing::error!("bridge task panicked: this is a defect of the gateway ({error})");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt_bridge::{
+        deduplication::RecentTaskIds,
+        task_envelope::{IncomingTask, TaskValidator, TaskVerdict},
+    };
+    use serde_json::json;
+
+    struct EchoInvoker;
+
+    #[async_trait::async_trait]
+    impl AgentInvoker for EchoInvoker {
+        async fn invoke(&self, invocation: TaskInvocation<'_>) -> Result<String, Fault> {
+            Ok(String::from_utf8(invocation.input.to_vec()).unwrap())
+        }
+
+        async fn is_reachable(&self, _agent: &str) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r125_r161_a_task_whose_result_cannot_be_published_is_executed_again() {
+        let unfinished = UnfinishedDeliveries::default();
+        let recent_ids = RecentTaskIds::new(10, Duration::from_secs(3_600));
+        let mut validator = TaskValidator::new("a", recent_ids, Vec::new());
+        let topic = "/control/agents/a/input";
+        let payload =
+            json!({"task_id": Uuid::new_v4().to_string(), "conversation_id": "c", "topic": topic, "input": "hi"})
+                .to_string();
+        let mut validate = |abandoned: &[Uuid]| {
+            validator.forget(abandoned);
+            let message = IncomingTask { topic, payload: payload.as_bytes(), retained: false };
+            validator.validate_and_deduplicate(&message, std::time::Instant::now())
+        };
+        let TaskVerdict::Process(task) = validate(&[]) else { panic!("it is valid") };
+        let (_connections, current_sender) = watch::channel(None);
+        let (_drain, drain_expired) = watch::channel(false);
+        let runner = TaskRunner {
+            agent: "a".to_owned(),
+            invoker: Arc::new(EchoInvoker),
+            permits: Arc::new(Semaphore::new(1)),
+            slot: Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap(),
+            drain_expired,
+            publisher: ResultPublisher {
+                current_sender,
+                session_expiry: Some(Duration::from_secs(3_600)),
+                repetitions: Arc::default(),
+            },
+            unfinished: unfinished.clone(),
+            finished_ids: None,
+        };
+        let (id, started) = (task.uuid, Instant::now());
+        runner.run(task).await;
+        assert_eq!(started.elapsed().as_secs(), 3_600, "as long as the broker keeps the session");
+        assert!(matches!(validate(&[]), TaskVerdict::Duplicate(_)));
+        let abandoned = unfinished.take_abandoned();
+        assert_eq!(abandoned, [id]);
+        assert!(matches!(validate(&abandoned), TaskVerdict::Process(_)) && unfinished.take_abandoned().is_empty());
     }
 }

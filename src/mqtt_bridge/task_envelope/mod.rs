@@ -90,6 +90,13 @@ impl TaskValidator {
         &self.agent
     }
 
+    /// Forgets tasks whose results could not be published, so that the broker may deliver them again.
+    pub(super) fn forget(&mut self, tasks: &[Uuid]) {
+        for task in tasks {
+            self.recent_ids.remove(task);
+        }
+    }
+
     /// Executes steps 1 to 6 of the protocol and records the id of the task.
     pub(super) fn validate_and_deduplicate(&mut self, message: &IncomingTask<'_>, now: Instant) -> TaskVerdict {
         if message.retained {
