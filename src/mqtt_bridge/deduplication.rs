@@ -34,14 +34,29 @@ impl RecentTaskIds {
         }
     }
 
-    /// Records `id` and returns whether it is new.
-    pub(super) fn insert_if_new(&mut self, id: Uuid, now: Instant) -> bool {
+    /// An empty memory of another size, in which ids expire after the same time.
+    pub(super) fn with_capacity(&self, capacity: usize) -> Self {
+        Self::new(capacity, self.ttl)
+    }
+
+    /// Returns whether `id` was recorded and has not expired.
+    pub(super) fn contains(&mut self, id: &Uuid, now: Instant) -> bool {
+        self.drop_expired(now);
+        self.ids.contains(id)
+    }
+
+    fn drop_expired(&mut self, now: Instant) {
         while let Some((received_at, oldest)) = self.order.front()
             && now.saturating_duration_since(*received_at) >= self.ttl
         {
             self.ids.remove(oldest);
             self.order.pop_front();
         }
+    }
+
+    /// Records `id` and returns whether it is new.
+    pub(super) fn insert_if_new(&mut self, id: Uuid, now: Instant) -> bool {
+        self.drop_expired(now);
         if !self.ids.insert(id) {
             return false;
         }

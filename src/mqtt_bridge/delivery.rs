@@ -44,6 +44,11 @@ impl UnfinishedDeliveries {
         self.0.lock().deliveries.insert(task, delivery);
     }
 
+    /// Whether the delivery of a task is held: it is not done.
+    pub(super) fn has(&self, task: Uuid) -> bool {
+        self.0.lock().deliveries.contains_key(&task)
+    }
+
     /// Takes the delivery of a task that is done.
     pub(super) fn take(&self, task: Uuid) -> Option<Delivery> {
         self.0.lock().deliveries.remove(&task)

@@ -120,6 +120,10 @@ impl RunningTasks {
 
     /// Executes a task, or publishes an error where too many tasks are queued.
     pub(super) fn start(&mut self, task: Box<BridgeTask>, delivery: Option<Delivery>) {
+        // Later tasks may have displaced its id from those of recent tasks.
+        if self.unfinished.has(task.uuid) {
+            return self.discard_duplicate(task.uuid, delivery);
+        }
         // A broker with MQTT 5 knows this bound as the Receive Maximum. One that delivers more tasks keeps them meanwhile.
         let mut slot = Arc::clone(&self.slots).try_acquire_owned();
         if slot.is_err() && delivery.is_some() {

@@ -26,6 +26,8 @@ use uuid::Uuid;
 const MAX_INPUT_DEPTH: u16 = json::MAX_DEPTH - 10;
 /// Maximum length of a session id and of a task id that a caller gave its call, as in the header fields of HTTP calls.
 const MAX_CALL_ID_BYTES: usize = 256;
+/// Maximum number of remembered ids of refused tasks.
+const MAX_REFUSED_IDS: usize = 1_000;
 
 /// Result of validating a message.
 #[derive(Debug, PartialEq)]
@@ -76,13 +78,17 @@ pub(super) struct TaskValidator {
     agent: String,
     topic: String,
     recent_ids: RecentTaskIds,
+    /// The ids of refused tasks, apart: they must not replace those of tasks that were executed.
+    refused_ids: RecentTaskIds,
     /// Topic filters of the destinations that a task may name.
     final_destinations: Vec<String>,
 }
 
 impl TaskValidator {
     pub(super) fn new(agent: &str, recent_ids: RecentTaskIds, final_destinations: Vec<String>) -> Self {
-        Self { agent: agent.to_owned(), topic: mqtt_topic::input_topic(agent), recent_ids, final_destinations }
+        let refused_ids = recent_ids.with_capacity(MAX_REFUSED_IDS);
+        let topic = mqtt_topic::input_topic(agent);
+        Self { agent: agent.to_owned(), topic, recent_ids, refused_ids, final_destinations }
     }
 
     /// Id of the agent.
@@ -118,7 +124,7 @@ impl TaskValidator {
         let id = parse_string(envelope.task_id).filter(|id| is_task_id(id));
         let id = id.and_then(|text| Some(TaskId { uuid: Uuid::parse_str(&text).ok()?, text }));
         if let Some(TaskId { uuid, .. }) = &id
-            && !self.recent_ids.insert_if_new(*uuid, now)
+            && (self.recent_ids.contains(uuid, now) || self.refused_ids.contains(uuid, now))
         {
             return TaskVerdict::Duplicate(*uuid);
         }
@@ -137,11 +143,17 @@ impl TaskValidator {
             Err(error) => Err(error),
         };
         match (task, conversation) {
-            (Ok(task), _) => TaskVerdict::Process(Box::new(task)),
+            (Ok(task), _) => {
+                self.recent_ids.insert_if_new(task.uuid, now);
+                TaskVerdict::Process(Box::new(task))
+            }
             (Err(error), Some(conversation)) => {
                 let topic = mqtt_topic::conversation_topic(&conversation, &self.agent);
                 match &id {
-                    Some(id) => TaskVerdict::Refuse(OutgoingMessage::response(topic, error.payload(Some(&id.text)))),
+                    Some(TaskId { uuid, text }) => {
+                        self.refused_ids.insert_if_new(*uuid, now);
+                        TaskVerdict::Refuse(OutgoingMessage::response(topic, error.payload(Some(text))))
+                    }
                     None => TaskVerdict::RefuseUnidentified(OutgoingMessage::response(topic, error.payload(None))),
                 }
             }

@@ -119,6 +119,22 @@ fn r125_step_4_a_duplicate_is_discarded_even_if_the_first_was_refused() {
 }
 
 #[test]
+fn r125_refused_and_discarded_tasks_displace_no_task_that_was_executed() {
+    let mut validator = TaskValidator::new("a", RecentTaskIds::new(2, Duration::from_secs(60)), Vec::new());
+    let executed = envelope();
+    task(&mut validator, &executed);
+    for _ in 0..3 {
+        let mut invalid = envelope();
+        invalid["input"] = json!(7);
+        refusal(validate(&mut validator, &invalid));
+        assert!(matches!(validate(&mut validator, &invalid), TaskVerdict::Duplicate(_)));
+        (invalid["task_id"], invalid["conversation_id"]) = (json!(Uuid::new_v4().to_string()), Value::Null);
+        assert!(matches!(validate(&mut validator, &invalid), TaskVerdict::Discard(_)));
+    }
+    assert!(matches!(validate(&mut validator, &executed), TaskVerdict::Duplicate(_)));
+}
+
+#[test]
 fn r121_step_5_a_pipeline_has_at_most_sixteen_further_steps() {
     let mut longest = envelope();
     longest["next"] = nested_steps(16);

@@ -233,6 +233,23 @@ async fn r161_a_handover_runs_a_task_in_flight_once_and_tasks_that_follow_reach_
 }
 
 #[tokio::test]
+async fn r125_a_task_that_runs_is_not_started_again_whatever_number_of_ids_is_remembered() {
+    let broker = Mosquitto::start().await;
+    let ((agent, agent_latch), peer) = (partly_latched_agent().await, Peer::connect(&broker).await);
+    let _gate = bridged(&broker, "    max_deduplication_ids: 1\n").agent("mixed", &agent).start().await;
+    peer.wait_for_status("mixed", "available").await;
+    let running = task("mixed", json!({"is_slow": true}));
+    peer.send_task("mixed", &running).await;
+    peer.call("mixed", &task("mixed", json!({}))).await;
+    peer.send_task("mixed", &running).await;
+    peer.call("mixed", &task("mixed", json!({}))).await;
+    agent_latch.close();
+    peer.first_on(&reply_topic(&running, "mixed")).await;
+    peer.call("mixed", &task("mixed", json!({}))).await;
+    assert_eq!((agent.call_count(), peer.all_on(&reply_topic(&running, "mixed")).len()), (4, 1));
+}
+
+#[tokio::test]
 async fn r105_r154_a_message_for_which_the_broker_closes_the_connection_is_repeated_once() {
     let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
     let peer = Peer::connect(&broker).await;
