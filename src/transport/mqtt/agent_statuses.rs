@@ -14,6 +14,8 @@ pub(super) struct AgentStatuses {
     watched: HashMap<String, WatchedAgent>,
     /// The watched agents whose statuses are not requested yet.
     unrequested: Vec<String>,
+    /// Whether the broker has answered a request for statuses.
+    has_answers: bool,
 }
 
 #[derive(Debug, Default)]
@@ -52,11 +54,17 @@ impl AgentStatuses {
 
     /// Records that the broker has answered the request for the statuses of these agents.
     pub(super) fn record_answer(&mut self, agents: &[String]) {
+        self.has_answers = true;
         for agent in agents {
             if let Some(watched) = self.watched.get_mut(agent) {
                 watched.is_answered = true;
             }
         }
+    }
+
+    /// Whether the broker has answered a request for statuses on this connection.
+    pub(super) fn has_answers(&self) -> bool {
+        self.has_answers
     }
 
     /// Records a status, and returns whether it is the last will of a watched agent.

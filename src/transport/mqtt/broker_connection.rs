@@ -4,6 +4,7 @@
 use super::{
     broker_key::{BrokerKey, PolicyWatch},
     broker_session::BrokerSession,
+    status_reading::{StatusReading, StatusRequests},
 };
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
@@ -112,7 +113,7 @@ impl BrokerConnectionInner {
         let mut policy = self.policy.changed.subscribe();
         let mut backoff = Backoff::new(MIN_RECONNECT_DELAY, MAX_RECONNECT_DELAY);
         let mut tasks = JoinSet::new();
-        let mut reads_statuses = true;
+        let mut statuses = StatusReading::default();
         self.demand.notified().await;
         loop {
             policy.mark_unchanged();
@@ -121,7 +122,7 @@ impl BrokerConnectionInner {
             let (reason, was_up) = match self.connect().await {
                 Err(reason) => (reason, false),
                 Ok((sender, receiver)) => {
-                    let session = Arc::new(BrokerSession::new(sender, reads_statuses));
+                    let session = Arc::new(BrokerSession::new(sender, statuses.paused_until()));
                     let connected_at = Instant::now();
                     self.spawn_session(&session, receiver, &mut tasks);
                     self.state.send_replace(ConnectionState::Up(Arc::clone(&session)));
@@ -139,9 +140,11 @@ impl BrokerConnectionInner {
                     if connected_at.elapsed() >= STABLE_AFTER {
                         backoff.reset();
                     }
-                    if session.is_requesting_statuses() {
-                        (reads_statuses, must_retry_at_once) = (false, true);
-                        self.log_unreadable_statuses();
+                    let requests = session.status_requests();
+                    // The calls that caused the subscription have published nothing, and wait for the next connection.
+                    must_retry_at_once = requests == StatusRequests::EndedConnection;
+                    if let Some(pause) = statuses.record_end(requests, Instant::now().into_std()) {
+                        self.log_unreadable_statuses(pause);
                     }
                     (reason, true)
                 }
@@ -162,9 +165,9 @@ impl BrokerConnectionInner {
         }
     }
 
-    fn log_unreadable_statuses(&self) {
+    fn log_unreadable_statuses(&self, pause: Duration) {
         let broker = self.key.address.base_url();
-        tracing::warn!(%broker, "statuses of agents are not read until the gateway restarts: the MQTT connection ended during the subscription to /control/agents/ID/status (check the broker's ACL)");
+        tracing::warn!(%broker, ?pause, "statuses of agents are not read for a while: the MQTT connection ended twice during the subscription to /control/agents/ID/status (check the broker's ACL)");
     }
 
     fn spawn_session(&self, session: &Arc<BrokerSession>, receiver: MqttReceiver, tasks: &mut JoinSet<()>) {

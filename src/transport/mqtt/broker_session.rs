@@ -2,7 +2,10 @@
 //! is published. A few spare conversations are subscribed to in advance, so that a call costs one round trip instead of
 //! two. A background task cleans up after calls.
 
-use super::pending_tasks::{MessageOutcome, PendingTask, PendingTasks};
+use super::{
+    pending_tasks::{MessageOutcome, PendingTask, PendingTasks},
+    status_reading::StatusRequests,
+};
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{MqttReceiver, MqttSendError, MqttSender},
@@ -14,6 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::Instant,
 };
 use tokio::sync::{Notify, watch};
 
@@ -30,8 +34,8 @@ pub(super) struct BrokerSession {
     /// The clean-up after calls: finished conversations, and agents with one progress watcher less.
     cleanup: Mutex<CleanupQueue>,
     maintenance: Notify,
-    /// Whether calls subscribe to the statuses of their agents.
-    reads_statuses: bool,
+    /// The time before which calls do not subscribe to the statuses of their agents.
+    statuses_paused_until: Option<Instant>,
     /// Whether a subscription to statuses awaits the broker's answer; notifies the calls that wait for it.
     is_requesting_statuses: watch::Sender<bool>,
     /// The agents whose progress is subscribed to; locked during the request to the broker.
@@ -105,10 +109,10 @@ pub(super) fn connection_lost_fault(reason: impl std::fmt::Display) -> Fault {
 }
 
 impl BrokerSession {
-    pub(super) fn new(sender: MqttSender, reads_statuses: bool) -> Self {
+    pub(super) fn new(sender: MqttSender, statuses_paused_until: Option<Instant>) -> Self {
         Self {
             sender,
-            reads_statuses,
+            statuses_paused_until,
             is_requesting_statuses: watch::Sender::new(false),
             pending: Mutex::default(),
             cleanup: Mutex::default(),
@@ -208,9 +212,25 @@ impl BrokerSession {
         }
     }
 
-    /// Whether a subscription to statuses awaits the broker's answer, or the connection ended during one.
-    pub(super) fn is_requesting_statuses(&self) -> bool {
-        *self.is_requesting_statuses.borrow()
+    /// What became of the subscriptions to statuses, after the connection has ended.
+    pub(super) fn status_requests(&self) -> StatusRequests {
+        if *self.is_requesting_statuses.borrow() {
+            StatusRequests::EndedConnection
+        } else if lock(&self.pending).statuses.has_answers() {
+            StatusRequests::Answered
+        } else {
+            StatusRequests::None
+        }
+    }
+
+    /// Watches the status of `agent`; returns whether the call can go on. After a pause, the first subscription waits until
+    /// no other call would be lost with the connection.
+    fn is_watched_or_paused(&self, agent: &str) -> bool {
+        let mut pending = lock(&self.pending);
+        let is_paused = self.statuses_paused_until.is_some_and(|until| {
+            Instant::now() < until || (!pending.statuses.has_answers() && !pending.waiting.is_empty())
+        });
+        is_paused || pending.statuses.watch(agent)
     }
 
     /// Waits until the broker has answered the subscription to the status of `agent`. A refused one is not an error.
@@ -219,7 +239,7 @@ impl BrokerSession {
     /// The connection is lost. Some brokers close it where they do not permit a subscription, so no task is published
     /// before.
     pub(super) async fn watch_status(&self, agent: &str) -> Result<(), MqttSendError> {
-        if !self.reads_statuses || lock(&self.pending).statuses.watch(agent) {
+        if self.is_watched_or_paused(agent) {
             return Ok(());
         }
         let mut answers = self.is_requesting_statuses.subscribe();

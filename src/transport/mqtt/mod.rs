@@ -14,6 +14,7 @@ mod pending_tasks;
 mod progress_events;
 mod published_task;
 mod reply_message;
+mod status_reading;
 mod task_envelope;
 
 pub(super) use mqtt_connections::MqttConnections;

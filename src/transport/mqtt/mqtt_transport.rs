@@ -26,6 +26,8 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+/// The number of connections that a task may use. The broker may close two of them for the subscription to a status.
+const MAX_CONNECTIONS: usize = 3;
 /// The highest concurrency that an agent's own record may declare.
 const MAX_DECLARED_CONCURRENCY: u32 = 1_000;
 
@@ -69,7 +71,7 @@ impl MqttTransport {
     /// Publishes the task, after subscribing to a conversation for its reply.
     async fn publish_task(&self, input: &TaskInput, wants_progress: bool) -> Result<PublishedTask, Fault> {
         // A connection that is lost before publishing has carried nothing: the task may use the next connection.
-        for _ in 0..2 {
+        for _ in 0..MAX_CONNECTIONS {
             let session = self.session().await?;
             let (watched, conversation) =
                 tokio::join!(session.watch_status(&self.agent_id), session.acquire_conversation());

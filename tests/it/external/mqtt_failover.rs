@@ -64,6 +64,27 @@ async fn r119_a_broker_that_closes_connections_for_subscriptions_to_statuses_ser
 }
 
 #[tokio::test]
+async fn r119_last_wills_end_calls_after_one_connection_was_lost_during_a_subscription_to_statuses() {
+    let broker = Mosquitto::start().await;
+    let (echo, dying) =
+        (TaskAgent::echo(broker.port, "a").await, TaskAgent::start(broker.port, "b", |_| Vec::new()).await);
+    let presence = broker.connect_agent("b").await;
+    let port = start_broker_proxy(broker.port, ProxyFault::ClosesOnceOnStatusSubscription).await.port();
+    let of = |id: &str| json!({"id": id, "name": id, "endpoint": format!("mqtt://127.0.0.1:{port}/control/agents/{id}/input")});
+    let gate = gateway().document(of("a")).document(of("b")).start().await;
+    let input = json!({"n": 1});
+    assert_eq!(gate.invoke("a", &input).await.expect_ok(), json!({"echo": {"n": 1}}));
+    assert_eq!(echo.tasks().len(), 1);
+    let death = async {
+        eventually("the agent has its task", async || dying.tasks().len() == 1).await;
+        presence.kill();
+    };
+    let (lost, ()) = tokio::join!(gate.invoke("b", &input), death);
+    lost.expect_fault(502, "AgentError");
+    assert!(!gate.stderr().contains("statuses of agents are not read"));
+}
+
+#[tokio::test]
 async fn r45_a_lost_connection_and_an_unreachable_broker_open_the_circuit_breaker() {
     let mut broker = Mosquitto::start().await;
     let silent = TaskAgent::start(broker.port, "a", |_| Vec::new()).await;

@@ -148,13 +148,16 @@ pub enum ProxyFault {
     ClosesOnClosingTopic,
     /// Closes the connection of a client that subscribes to a status, as some brokers do where it is not permitted.
     ClosesOnStatusSubscription,
+    /// Closes the connection once for such a subscription.
+    ClosesOnceOnStatusSubscription,
 }
 
 /// Starts a proxy to the broker at `port`. It forwards whole packets, and lasts as long as the runtime.
 pub async fn start_broker_proxy(port: u16, kind: ProxyFault) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let breaks = Arc::new(AtomicBool::new(kind == ProxyFault::ClosesOnce));
+    let breaks =
+        Arc::new(AtomicBool::new(kind == ProxyFault::ClosesOnce || kind == ProxyFault::ClosesOnceOnStatusSubscription));
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let breaks = Arc::clone(&breaks);
@@ -264,7 +267,7 @@ async fn forward(
         loop {
             let packet = read_packet(&mut from_client).await?;
             let in_conversation = packet[0] >> 4 == 3 && packet.windows(15).any(|part| part == b"/conversations/");
-            if in_conversation && breaks.swap(false, Ordering::SeqCst) {
+            if in_conversation && fault == Some(ProxyFault::ClosesOnce) && breaks.swap(false, Ordering::SeqCst) {
                 return Ok(());
             }
             let on_closing_topic = packet[0] >> 4 == 3 && packet.windows(9).any(|part| part == b"/closing/");
@@ -272,7 +275,14 @@ async fn forward(
                 return Ok(());
             }
             let is_status_subscription = packet[0] >> 4 == 8 && packet.windows(7).any(|part| part == b"/status");
-            if fault == Some(ProxyFault::ClosesOnStatusSubscription) && is_status_subscription {
+            let closes = match fault {
+                Some(ProxyFault::ClosesOnStatusSubscription) => is_status_subscription,
+                Some(ProxyFault::ClosesOnceOnStatusSubscription) => {
+                    is_status_subscription && breaks.swap(false, Ordering::SeqCst)
+                }
+                _ => false,
+            };
+            if closes {
                 return Ok(());
             }
             if !(fault == Some(ProxyFault::DropsClientPuback) && packet[0] >> 4 == 4) {
