@@ -2,11 +2,18 @@
 //! reply: the broker publishes it when the agent's connection breaks (R119).
 
 use crate::mqtt_client::MAX_MESSAGE_BYTES;
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// The maximum number of agents in one request for statuses.
 const MAX_REQUESTED_AGENTS: usize = 50;
+/// An agent without a call for this long is no longer watched.
+const WATCHED_FOR: Duration = Duration::from_secs(600);
+/// The shortest interval between two searches for such agents.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The watched agents.
 #[derive(Debug, Default)]
@@ -16,10 +23,14 @@ pub(super) struct AgentStatuses {
     unrequested: Vec<String>,
     /// Whether the broker has answered a request for statuses.
     has_answers: bool,
+    /// When agents without a call were last searched for.
+    searched_at: Option<Instant>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WatchedAgent {
+    /// When a call to the agent last began.
+    called_at: Instant,
     /// Whether the broker has answered the request for the agent's status.
     is_answered: bool,
     /// When the agent last said that it is available.
@@ -37,11 +48,13 @@ struct AgentStatus<'a> {
 
 impl AgentStatuses {
     /// Watches an agent; returns whether the broker has already answered the request for its status.
-    pub(super) fn watch(&mut self, agent: &str) -> bool {
-        if let Some(watched) = self.watched.get(agent) {
+    pub(super) fn watch(&mut self, agent: &str, now: Instant) -> bool {
+        if let Some(watched) = self.watched.get_mut(agent) {
+            watched.called_at = now;
             return watched.is_answered;
         }
-        self.watched.insert(agent.to_owned(), WatchedAgent::default());
+        let watched = WatchedAgent { called_at: now, is_answered: false, available_at: None };
+        self.watched.insert(agent.to_owned(), watched);
         self.unrequested.push(agent.to_owned());
         false
     }
@@ -50,6 +63,24 @@ impl AgentStatuses {
     pub(super) fn take_unrequested(&mut self) -> Vec<String> {
         let start = self.unrequested.len().saturating_sub(MAX_REQUESTED_AGENTS);
         self.unrequested.split_off(start)
+    }
+
+    /// Takes agents that are no longer watched because they had no call for some time, a bounded number. `in_flight` are
+    /// those whose replies are awaited.
+    pub(super) fn take_idle(&mut self, in_flight: &HashSet<&str>, now: Instant) -> Vec<String> {
+        self.searched_at = Some(now);
+        let is_idle = |agent: &str, watched: &WatchedAgent| {
+            watched.is_answered
+                && now.saturating_duration_since(watched.called_at) >= WATCHED_FOR
+                && !in_flight.contains(agent)
+        };
+        let idle = self.watched.extract_if(|agent, watched| is_idle(agent, watched));
+        idle.take(MAX_REQUESTED_AGENTS).map(|(agent, _)| agent).collect()
+    }
+
+    /// Whether it is time for [`take_idle`](Self::take_idle).
+    pub(super) fn must_search_idle(&self, now: Instant) -> bool {
+        self.searched_at.is_none_or(|at| now.saturating_duration_since(at) >= SEARCH_INTERVAL)
     }
 
     /// Records that the broker has answered the request for the statuses of these agents.
@@ -99,10 +130,10 @@ mod tests {
 
     #[test]
     fn r119_a_last_will_is_older_than_the_agents_last_word() {
-        let mut statuses = AgentStatuses::default();
+        let (mut statuses, now) = (AgentStatuses::default(), Instant::now());
         let (connected, available, leaving) = ("2026-11-22T03:00:00Z", "2026-11-22T03:00:01Z", "2026-11-22T04:00:00Z");
         assert!(!statuses.record_status("a", &status("a", "unavailable", connected), false), "it is not watched");
-        assert!(!statuses.watch("a") && !statuses.watch("a"));
+        assert!(!statuses.watch("a", now) && !statuses.watch("a", now));
         assert!(statuses.record_status("a", &status("a", "unavailable", connected), false));
         assert!(!statuses.record_status("a", &status("a", "available", available), true));
         for timestamp in [connected, available, "", "yesterday"] {
@@ -117,15 +148,37 @@ mod tests {
 
     #[test]
     fn r119_the_statuses_of_many_agents_take_few_requests() {
-        let mut statuses = AgentStatuses::default();
+        let (mut statuses, now) = (AgentStatuses::default(), Instant::now());
         let agents: Vec<String> = (0..=MAX_REQUESTED_AGENTS).map(|n| n.to_string()).collect();
         for agent in agents.iter().chain(&agents) {
-            assert!(!statuses.watch(agent));
+            assert!(!statuses.watch(agent, now));
         }
         let requests = [statuses.take_unrequested(), statuses.take_unrequested()];
         assert_eq!(requests.each_ref().map(Vec::len), [MAX_REQUESTED_AGENTS, 1]);
         assert!(statuses.take_unrequested().is_empty(), "each agent is requested once");
         statuses.record_answer(&requests[1]);
-        assert!(statuses.watch(&requests[1][0]) && !statuses.watch(&requests[0][0]));
+        assert!(statuses.watch(&requests[1][0], now) && !statuses.watch(&requests[0][0], now));
+    }
+
+    #[test]
+    fn r119_agents_without_a_call_for_some_time_are_no_longer_watched() {
+        let (mut statuses, start) = (AgentStatuses::default(), Instant::now());
+        let agents: Vec<String> = (0..3 + MAX_REQUESTED_AGENTS).map(|n| n.to_string()).collect();
+        for agent in &agents {
+            statuses.watch(agent, start);
+        }
+        statuses.record_answer(&agents);
+        assert!(!statuses.watch("unanswered", start));
+        assert!(statuses.must_search_idle(start) && statuses.take_idle(&HashSet::new(), start).is_empty());
+        assert!(!statuses.must_search_idle(start) && statuses.must_search_idle(start + SEARCH_INTERVAL));
+        let later = start + WATCHED_FOR;
+        assert!(statuses.watch("0", later), "it is called again");
+        let in_flight = HashSet::from(["1"]);
+        let idle = [statuses.take_idle(&in_flight, later), statuses.take_idle(&in_flight, later)];
+        assert_eq!(idle.each_ref().map(Vec::len), [MAX_REQUESTED_AGENTS, 1]);
+        let mut watched: Vec<&String> = statuses.watched.keys().collect();
+        watched.sort();
+        assert_eq!(watched, ["0", "1", "unanswered"]);
+        assert!(!statuses.watch(&idle[0][0], later), "its status is requested again");
     }
 }

@@ -177,6 +177,7 @@ impl BrokerSession {
             // Calls wait for this request, even where the broker refuses the other one.
             self.request_statuses().await?;
             prepared?;
+            self.unsubscribe_idle_statuses().await?;
             let (conversations, agents) = {
                 let mut cleanup = lock(&self.cleanup);
                 let start = cleanup.conversations.len().saturating_sub(UNSUBSCRIBE_BATCH);
@@ -212,6 +213,16 @@ impl BrokerSession {
         }
     }
 
+    /// Unsubscribes from the statuses of agents that had no call for some time.
+    async fn unsubscribe_idle_statuses(&self) -> Result<(), MqttSendError> {
+        let agents = lock(&self.pending).take_idle_agents(Instant::now());
+        if agents.is_empty() {
+            return Ok(());
+        }
+        let filters: Vec<String> = agents.iter().flat_map(|agent| status_filters(agent)).collect();
+        self.sender.unsubscribe(&as_strs(&filters)).await
+    }
+
     /// What became of the subscriptions to statuses, after the connection has ended.
     pub(super) fn status_requests(&self) -> StatusRequests {
         if *self.is_requesting_statuses.borrow() {
@@ -230,7 +241,7 @@ impl BrokerSession {
         let is_paused = self.statuses_paused_until.is_some_and(|until| {
             Instant::now() < until || (!pending.statuses.has_answers() && !pending.waiting.is_empty())
         });
-        is_paused || pending.statuses.watch(agent)
+        is_paused || pending.statuses.watch(agent, Instant::now())
     }
 
     /// Waits until the broker has answered the subscription to the status of `agent`. A refused one is not an error.
@@ -243,7 +254,7 @@ impl BrokerSession {
             return Ok(());
         }
         let mut answers = self.is_requesting_statuses.subscribe();
-        while !lock(&self.pending).statuses.watch(agent) {
+        while !lock(&self.pending).statuses.watch(agent, Instant::now()) {
             self.maintenance.notify_one();
             tokio::select! {
                 _ = answers.changed() => {}

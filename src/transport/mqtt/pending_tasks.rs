@@ -10,7 +10,7 @@ use crate::{
     mqtt_client::IncomingMessage,
 };
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// The maximum number of progress messages queued for a slow caller; further ones are dropped.
@@ -47,13 +47,22 @@ pub(super) struct PendingTasks {
     pub(super) waiting: HashMap<String, PendingTask>,
     /// Conversations that are subscribed to and not in use.
     pub(super) spare_conversations: Vec<String>,
-    /// The agents that have been called over this connection.
+    /// The agents that have lately been called over this connection.
     pub(super) statuses: AgentStatuses,
     /// Whether the connection is lost, so that no task can be added.
     pub(super) closed: bool,
 }
 
 impl PendingTasks {
+    /// Takes agents whose statuses are of no use because they had no call for some time.
+    pub(super) fn take_idle_agents(&mut self, now: Instant) -> Vec<String> {
+        if !self.statuses.must_search_idle(now) {
+            return Vec::new();
+        }
+        let in_flight = self.waiting.values().map(|pending| pending.agent_id.as_str()).collect();
+        self.statuses.take_idle(&in_flight, now)
+    }
+
     /// Delivers `message` to the call that it belongs to.
     pub(super) fn deliver(&mut self, message: &IncomingMessage) -> MessageOutcome {
         let Ok(topic) = std::str::from_utf8(&message.topic) else { return MessageOutcome::Unreadable };
