@@ -22,7 +22,7 @@ async def main():
     print("published", flush=True)
     awaited = len(arguments.topics)
     while awaited:
-        topic, payload = await asyncio.wait_for(connection.next(), 15)
+        topic, payload = await asyncio.wait_for(connection.next(), 30)
         # The broker of amqtt also delivers retained messages of other topics.
         if topic in arguments.topics:
             print(json.dumps({"topic": topic, "message": json.loads(payload)}), flush=True)

@@ -2,7 +2,7 @@
 //! a listener handover (R104, R125, R161).
 
 use super::support::{
-    bridge_peer::{Peer, bridged, bridged_at, latched_agent, partly_latched_agent, reply_topic, task},
+    bridge_peer::{Peer, bridged, bridged_at, latched_agent, partly_latched_agent, reply_topic, start_again, task},
     mosquitto::Mosquitto,
     mqtt_task_agent::{ProxyFault, start_broker_proxy},
 };
@@ -21,14 +21,6 @@ const SHORT_DRAIN: &str = "shutdown:\n  drain_timeout: 1s\n";
 async fn url_of_each_version(broker: &Mosquitto) -> [(&'static str, String); 2] {
     let old = start_broker_proxy(broker.port, ProxyFault::RejectsMqtt5).await;
     [("MQTT 5", broker.url()), ("MQTT 3.1.1", format!("mqtt://{old}"))]
-}
-
-/// Starts the gateway again, in the folder of a process that has ended.
-async fn start_again(mut gate: Gateway) -> Gateway {
-    gate.wait_for_exit().await;
-    let keys = gate.keys.clone();
-    let (folder, _) = gate.into_folder_and_child();
-    tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap()
 }
 
 async fn stop_and_start_again(gate: Gateway) -> Gateway {

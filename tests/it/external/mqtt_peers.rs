@@ -2,7 +2,7 @@
 //! amqtt, which knows only MQTT 3.1.1.
 
 use super::support::{
-    bridge_peer::{bridged, bridged_at, partly_latched_agent, reply_topic, task},
+    bridge_peer::{bridged, bridged_at, partly_latched_agent, reply_topic, start_again, task},
     mosquitto::Mosquitto,
     mqtt_peers::{AmqttBroker, LIBRARIES, MqttPeer},
 };
@@ -13,6 +13,7 @@ use crate::support::{
     gateway::{Gateway, gateway, send},
 };
 use futures_util::future::join_all;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -85,6 +86,26 @@ async fn r112_r124_r154_clients_of_other_libraries_use_agents_and_pipelines_of_t
             assert_eq!(task_of_foreign["instruction"], "go on", "{library}: {message}");
         }
     }
+}
+
+#[tokio::test]
+async fn r104_r124_r161_tasks_that_other_libraries_publish_during_a_restart_are_done_afterwards() {
+    let (broker, agent) = (Mosquitto::start().await, Agent::echo().await);
+    let mut gate = bridged(&broker, "").agent("echo", &agent).start().await;
+    announced(&gate, &["echo"]).await;
+    for (done, library) in LIBRARIES.into_iter().enumerate() {
+        gate.send_signal(Signal::TERM);
+        gate.wait_for_exit().await;
+        let sent_task = task("echo", json!({"sent": library}));
+        // The broker has the task when the client is started.
+        let mut client =
+            MqttPeer::client(library, broker.port, &[&reply_topic(&sent_task, "echo")], &[&sent_task]).await;
+        assert_eq!(agent.call_count(), done, "{library}: the gateway does not run");
+        gate = start_again(gate).await;
+        let answer = client.next_message().await.1;
+        assert_eq!(answer, json!({"response": {"echo": {"sent": library}}, "task_id": sent_task["task_id"]}));
+    }
+    assert_eq!(agent.call_count(), LIBRARIES.len(), "each task once");
 }
 
 /// The tasks of a restart are no part of this test: this broker marks the messages that it kept as retained, and agents

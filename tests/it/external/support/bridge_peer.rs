@@ -4,7 +4,7 @@ use super::mosquitto::{Mosquitto, status_topic};
 use crate::support::{
     agent::{Agent, Latch, Step, json_response, latch},
     eventually,
-    gateway::{GatewayBuilder, gateway, new_key},
+    gateway::{Gateway, GatewayBuilder, gateway, new_key},
 };
 use rumqttc_v5::{AsyncClient, Event, MqttOptions, Packet, PublishOptions, QoS, SubscribeFilter};
 use serde_json::{Value, json};
@@ -154,4 +154,12 @@ pub fn bridged_at(url: &str, bridge_settings: &str) -> GatewayBuilder {
     build.section(&format!(
         "mqtt_bridge:\n  - url: {url}\n    api_key: file:bridge.key\n    agents: ['*']\n{bridge_settings}"
     ))
+}
+
+/// Starts a gateway again, in the folder of a process that ends.
+pub async fn start_again(mut gate: Gateway) -> Gateway {
+    gate.wait_for_exit().await;
+    let keys = gate.keys.clone();
+    let (folder, _) = gate.into_folder_and_child();
+    tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap()
 }
