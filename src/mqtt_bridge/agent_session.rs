@@ -186,13 +186,13 @@ impl AgentSession {
             return !message.retained
                 && self.announced.is_some_and(|available| available != is_available_status(&message.payload));
         }
-        let incoming = IncomingTask { topic: &topic, payload: &message.payload, retained: message.retained };
+        let IncomingMessage { ref payload, retained, repeated, .. } = *message;
+        let incoming = IncomingTask { topic: &topic, payload, retained, repeated };
         self.validator.forget(&self.tasks.take_abandoned());
         match self.validator.validate_and_deduplicate(&incoming, Instant::now()) {
             TaskVerdict::Discard(reason) => self.tasks.discard(reason, delivery),
             TaskVerdict::Duplicate(task) => self.tasks.discard_duplicate(task, delivery),
             TaskVerdict::Refuse(outgoing) => self.tasks.refuse(outgoing, delivery),
-            TaskVerdict::RefuseUnidentified(outgoing) => self.tasks.refuse_unidentified(outgoing, delivery),
             TaskVerdict::Process(task) => self.tasks.start(task, delivery),
         }
         false

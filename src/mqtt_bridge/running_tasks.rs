@@ -171,28 +171,17 @@ impl RunningTasks {
     /// Publishes the error of a refused task and acknowledges the task. Without a session, the error is dropped where too
     /// many publications are pending; with one, the broker bounds the number of tasks that are not acknowledged.
     pub(super) fn refuse(&mut self, outgoing: OutgoingMessage, delivery: Option<Delivery>) {
-        let Some(delivery) = delivery else { return self.refuse_unidentified(outgoing, None) };
-        let publisher = self.publisher();
-        self.tasks.spawn(async move {
-            publisher.publish(outgoing).await;
-            delivery.acknowledge().await;
-        });
-    }
-
-    /// Acknowledges a refused message without a task id, and publishes its error, which is dropped where too many
-    /// publications are pending. If the broker closed the connection for the error, it would deliver a message that is
-    /// not acknowledged again, without end.
-    pub(super) fn refuse_unidentified(&mut self, outgoing: OutgoingMessage, delivery: Option<Delivery>) {
-        if self.tasks.len() >= self.max_tasks + MAX_PUBLICATIONS {
-            return self.discard("too many pending publications", delivery);
+        if delivery.is_some() || self.tasks.len() < self.max_tasks + MAX_PUBLICATIONS {
+            let publisher = self.publisher();
+            self.tasks.spawn(async move {
+                publisher.publish(outgoing).await;
+                if let Some(delivery) = delivery {
+                    delivery.acknowledge().await;
+                }
+            });
+        } else {
+            self.discard("too many pending publications", delivery);
         }
-        let publisher = self.publisher();
-        self.tasks.spawn(async move {
-            if let Some(delivery) = delivery {
-                delivery.acknowledge().await;
-            }
-            publisher.publish(outgoing).await;
-        });
     }
 
     /// Acknowledges a message that is not processed, and logs why.

@@ -218,7 +218,7 @@ mod tests {
                 .to_string();
         let mut validate = |abandoned: &[Uuid]| {
             validator.forget(abandoned);
-            let message = IncomingTask { topic, payload: payload.as_bytes(), retained: false };
+            let message = IncomingTask { topic, payload: payload.as_bytes(), retained: false, repeated: false };
             validator.validate_and_deduplicate(&message, std::time::Instant::now())
         };
         let TaskVerdict::Process(task) = validate(&[]) else { panic!("it is valid") };

@@ -25,6 +25,8 @@ pub struct IncomingMessage {
     pub payload: Bytes,
     /// Whether the message was retained: published before the subscription.
     pub retained: bool,
+    /// Whether the broker says that it delivered the message before.
+    pub repeated: bool,
     /// Quality of service of the delivery, 0 to 2.
     pub qos: u8,
     /// Identifier of the delivery, which its acknowledgement names; 0 with QoS 0.
@@ -183,6 +185,7 @@ macro_rules! implement_version {
                             topic: message.topic,
                             payload: message.payload,
                             retained: message.retain,
+                            repeated: message.dup,
                             qos: message.qos as u8,
                             packet_id: message.pkid,
                         })),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     mqtt_client::{MAX_MESSAGE_BYTES, canonical_topic},
-    values::json,
+    values::{json, sha256},
 };
 use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
@@ -38,8 +38,6 @@ pub(super) enum TaskVerdict {
     Duplicate(Uuid),
     /// Publish an error.
     Refuse(OutgoingMessage),
-    /// Publish an error; the message has no task id by which a further delivery of it would be recognised.
-    RefuseUnidentified(OutgoingMessage),
     /// Call the agent.
     Process(Box<BridgeTask>),
 }
@@ -123,10 +121,12 @@ impl TaskValidator {
         }
         let id = parse_string(envelope.task_id).filter(|id| is_task_id(id));
         let id = id.and_then(|text| Some(TaskId { uuid: Uuid::parse_str(&text).ok()?, text }));
-        if let Some(TaskId { uuid, .. }) = &id
-            && (self.recent_ids.contains(uuid, now) || self.refused_ids.contains(uuid, now))
+        let recognised_by = id.as_ref().map_or_else(|| message.payload_id(), |id| id.uuid);
+        // Without an id, only the broker can say that the message is the same.
+        if (id.is_some() || message.repeated)
+            && (self.recent_ids.contains(&recognised_by, now) || self.refused_ids.contains(&recognised_by, now))
         {
-            return TaskVerdict::Duplicate(*uuid);
+            return TaskVerdict::Duplicate(recognised_by);
         }
         let conversation = parse_string(envelope.conversation_id);
         if conversation.as_ref().is_some_and(|id| !mqtt_topic::has_only_mqtt_characters(id)) {
@@ -149,13 +149,9 @@ impl TaskValidator {
             }
             (Err(error), Some(conversation)) => {
                 let topic = mqtt_topic::conversation_topic(&conversation, &self.agent);
-                match &id {
-                    Some(TaskId { uuid, text }) => {
-                        self.refused_ids.insert_if_new(*uuid, now);
-                        TaskVerdict::Refuse(OutgoingMessage::response(topic, error.payload(Some(text))))
-                    }
-                    None => TaskVerdict::RefuseUnidentified(OutgoingMessage::response(topic, error.payload(None))),
-                }
+                self.refused_ids.insert_if_new(recognised_by, now);
+                let id = id.as_ref().map(|id| id.text.as_str());
+                TaskVerdict::Refuse(OutgoingMessage::response(topic, error.payload(id)))
             }
             // R123: without a conversation, no error is published.
             (Err(_), None) => TaskVerdict::Discard("invalid, and without a conversation for the error"),
@@ -202,6 +198,16 @@ pub(super) struct IncomingTask<'a> {
     pub(super) topic: &'a str,
     pub(super) payload: &'a [u8],
     pub(super) retained: bool,
+    /// Whether the broker says that it delivered the message before.
+    pub(super) repeated: bool,
+}
+
+impl IncomingTask<'_> {
+    /// An id by which a further delivery of a message without a task id is recognised.
+    fn payload_id(&self) -> Uuid {
+        let [id @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = sha256(self.payload);
+        Uuid::from_bytes(id)
+    }
 }
 
 impl<'a> ReceivedEnvelope<'a> {

@@ -24,7 +24,7 @@ fn validate(validator: &mut TaskValidator, envelope: &Value) -> TaskVerdict {
 }
 
 fn received(payload: &[u8]) -> IncomingTask<'_> {
-    IncomingTask { topic: TOPIC, payload, retained: false }
+    IncomingTask { topic: TOPIC, payload, retained: false, repeated: false }
 }
 
 fn task(validator: &mut TaskValidator, envelope: &Value) -> BridgeTask {
@@ -36,9 +36,7 @@ fn task(validator: &mut TaskValidator, envelope: &Value) -> BridgeTask {
 
 fn refusal(verdict: TaskVerdict) -> (String, Value) {
     match verdict {
-        TaskVerdict::Refuse(outgoing) | TaskVerdict::RefuseUnidentified(outgoing) => {
-            (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap())
-        }
+        TaskVerdict::Refuse(outgoing) => (outgoing.topic, serde_json::from_slice(&outgoing.payload).unwrap()),
         other => panic!("{other:?}"),
     }
 }
@@ -218,13 +216,21 @@ fn r123_without_a_conversation_nothing_is_published() {
 }
 
 #[test]
-fn r122_a_refused_task_without_an_id_is_told_apart_because_its_repetition_is_not_recognised() {
-    let mut unidentified = envelope();
+fn r122_r125_a_repeated_delivery_of_a_message_without_a_task_id_gets_no_further_error() {
+    let (mut validator, mut unidentified) = (validator(), envelope());
     unidentified["task_id"] = json!("task-1");
-    assert!(matches!(validate(&mut validator(), &unidentified), TaskVerdict::RefuseUnidentified(_)));
-    let mut identified = envelope();
-    identified["input"] = Value::Null;
-    assert!(matches!(validate(&mut validator(), &identified), TaskVerdict::Refuse(_)));
+    let text = unidentified.to_string();
+    let mut deliver = |repeated: bool| {
+        let message = IncomingTask { repeated, ..received(text.as_bytes()) };
+        validator.validate_and_deduplicate(&message, Instant::now())
+    };
+    refusal(deliver(true));
+    refusal(deliver(false));
+    assert!(matches!(deliver(true), TaskVerdict::Duplicate(_)));
+    unidentified["input"] = json!("other");
+    let other = unidentified.to_string();
+    let message = IncomingTask { repeated: true, ..received(other.as_bytes()) };
+    refusal(validator.validate_and_deduplicate(&message, Instant::now()));
 }
 
 #[test]
@@ -357,7 +363,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn r122_arbitrary_messages_cause_no_panic(payload in prop::collection::vec(any::<u8>(), 0..400), topic in "\\PC{0,40}", retained: bool) {
-        validator().validate_and_deduplicate(&IncomingTask { topic: &topic, payload: &payload, retained }, Instant::now());
+        validator().validate_and_deduplicate(&IncomingTask { topic: &topic, payload: &payload, retained, repeated: false }, Instant::now());
         validator().validate_and_deduplicate(&received(&payload), Instant::now());
     }
 
@@ -372,7 +378,7 @@ proptest! {
         }
         match validate(&mut validator(), &envelope) {
             TaskVerdict::Discard(_) | TaskVerdict::Duplicate(_) => {}
-            TaskVerdict::Refuse(outgoing) | TaskVerdict::RefuseUnidentified(outgoing) => {
+            TaskVerdict::Refuse(outgoing) => {
                 prop_assert_eq!(outgoing.topic, format!("/conversations/{}/a", envelope["conversation_id"].as_str().unwrap()));
             }
             TaskVerdict::Process(task) => prop_assert!(is_task_id(&task.id) && task.response_topic.starts_with("/conversations/")),

@@ -34,6 +34,7 @@ fn message(topic: &str, payload: &str) -> IncomingMessage {
         topic: Bytes::copy_from_slice(topic.as_bytes()),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         retained: false,
+        repeated: false,
         qos: 1,
         packet_id: 1,
     }
@@ -109,7 +110,7 @@ proptest! {
     ) {
         let mut tasks = PendingTasks::default();
         let _receivers = expect_task(&mut tasks, "4b43b0ae-e354-4e42-9cb7-4b0a2e3c4d5e", "a");
-        tasks.deliver(&IncomingMessage { topic: topic.into(), payload: payload.into(), retained: false, qos: 0, packet_id: 0 });
+        tasks.deliver(&IncomingMessage { topic: topic.into(), payload: payload.into(), ..message("", "") });
         prop_assert_eq!(tasks.waiting.len(), 1);
     }
 }
