@@ -6,7 +6,7 @@
 mod tests;
 
 use crate::{
-    agent::{AgentUri, Operation},
+    agent::{AgentUri, Operation, query_expression},
     config::LoadedConfig,
     contract::{ContractConfig, DocumentBudget, JsonBounds, OperationContract, parse_json},
     values::json,
@@ -16,12 +16,13 @@ use std::{path::Path, sync::Arc};
 
 pub use crate::{
     auth::fuzz::check_bearer_token,
-    gateway::fuzz::{check_event_boundaries, check_messages, check_target_path},
-    http_server::request_validation::fuzz::check_request_head,
+    gateway::fuzz::{check_agent_responses, check_event_boundaries, check_messages, check_target_path},
+    http_server::fuzz::{check_forwarded_headers, check_proxy_header, check_request_head},
     mqtt_bridge::fuzz::check_task_envelope,
     registry::fuzz::{check_documents, check_registry_page},
+    resolver::fuzz::check_signed_documents,
     task::fuzz::check_resumable_events,
-    transport::fuzz::check_mqtt_messages,
+    transport::fuzz::{check_mqtt_messages, check_websocket_replies},
 };
 
 /// A target by the name of its program and of the folder of its corpus.
@@ -29,24 +30,31 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    ("agent_responses", check_agent_responses),
     ("agent_uri", check_agent_uri),
     ("bearer_token", check_bearer_token),
     ("config", check_config),
     ("documents", check_documents),
     ("event_boundaries", check_event_boundaries),
+    ("forwarded_headers", check_forwarded_headers),
     ("input_contract", check_input_contract),
     ("mqtt_messages", check_mqtt_messages),
+    ("proxy_header", check_proxy_header),
     ("registry_page", check_registry_page),
     ("request_head", check_request_head),
     ("resumable_events", check_resumable_events),
+    ("signed_documents", check_signed_documents),
     ("target_path", check_target_path),
     ("task_envelope", check_task_envelope),
     ("websocket_messages", check_messages),
+    ("websocket_replies", check_websocket_replies),
 ];
 
-/// Parses a name: what is written from it is the same name.
+/// Parses a name: what is written from it is the same name. A template ends with the expression for its query.
 pub fn check_agent_uri(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    let expression = query_expression(text);
+    assert!(expression.is_none_or(|end| text.ends_with(end) && end.starts_with("{?")), "no expression for a query");
     let Ok(uri) = AgentUri::parse(text) else { return };
     assert_eq!(AgentUri::parse(&uri.to_string()).ok().as_ref(), Some(&uri), "the name changed");
     let input = uri.query_input();

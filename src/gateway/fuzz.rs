@@ -1,6 +1,9 @@
 //! Entry points for fuzzing: targets of requests.
 
-pub use super::{response::fuzz::check_event_boundaries, websocket::fuzz::check_messages};
+pub use super::{
+    response::fuzz::{check_agent_responses, check_event_boundaries},
+    websocket::fuzz::check_messages,
+};
 
 use super::path_router::{RequestKind, match_request};
 use crate::agent::AgentId;

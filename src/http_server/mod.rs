@@ -13,6 +13,8 @@ mod client_verifier;
 mod config;
 mod connection_stream;
 mod cut_off;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod http1_connection;
 mod http2_connection;
 mod http_connection;

@@ -9,6 +9,8 @@ mod did_web;
 mod document_cache;
 mod domain_documents;
 pub mod endpoint_hints;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod json_member_access;
 mod operator_map;
 mod resolution_limiter;

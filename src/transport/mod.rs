@@ -13,6 +13,8 @@ mod config;
 mod credential_destinations;
 mod endpoint_transport;
 mod failover;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod headers;
 mod http;
 mod local;
@@ -41,8 +43,6 @@ pub use endpoint_transport::EndpointTransport;
 pub use headers::{HeaderMutations, build_forwarded, filter_reply_headers};
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
-#[cfg(any(test, fuzzing))]
-pub use mqtt::fuzz;
 pub use session_affinity::stable_hash;
 pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};
 pub use upstream_client::UpstreamClient;

@@ -1,5 +1,7 @@
 //! Entry points for fuzzing: event streams of agents.
 
+pub use super::response_normalization::fuzz::check_agent_responses;
+
 use super::{error_events::ErrorEventDetector, event_boundaries::EventSplitter};
 use bytes::Bytes;
 

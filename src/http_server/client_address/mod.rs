@@ -2,6 +2,8 @@
 //! `X-Forwarded-For` header of its request. Only peers in `trusted_proxies` are believed.
 
 mod forwarded_header;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod proxy_protocol;
 mod trusted_proxies;
 

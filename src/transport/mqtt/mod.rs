@@ -7,7 +7,7 @@ mod broker_connection;
 mod broker_key;
 mod broker_session;
 #[cfg(any(test, fuzzing))]
-pub mod fuzz;
+pub(super) mod fuzz;
 mod mqtt_connections;
 mod mqtt_transport;
 mod pending_tasks;

@@ -4,6 +4,8 @@
 
 mod close_reason;
 mod config;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod message_pump;
 mod reply_message;
 mod request_message;

@@ -174,7 +174,7 @@ struct JsonRpcMessage<'a> {
 
 /// Parses the response to `id`, or a notification; other messages are skipped. An error without an id is a response,
 /// too: the agent could not read the only request that it was sent (JSON-RPC 2.0 §5).
-fn parse_json_rpc(line: &Bytes, id: &str) -> Result<Option<ReplyPart>> {
+pub(super) fn parse_json_rpc(line: &Bytes, id: &str) -> Result<Option<ReplyPart>> {
     let is_object = line.first() == Some(&b'{');
     let message: JsonRpcMessage<'_> =
         serde_json::from_slice(line).ok().filter(|_| is_object).ok_or_else(invalid_json_fault)?;

@@ -7,6 +7,8 @@ mod agent_response;
 mod error_body;
 mod error_details;
 mod error_status;
+#[cfg(any(test, fuzzing))]
+pub(in crate::gateway) mod fuzz;
 mod public_text;
 mod response_classification;
 mod retry_after;
