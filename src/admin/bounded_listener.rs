@@ -1,5 +1,5 @@
 //! The admin and health listeners: HTTP/1 with limits on connections. At the limit a new connection ends an old one,
-//! so that nobody keeps a probe out by holding connections.
+//! so that held connections keep no probe out.
 
 use crate::values::counted_address;
 use axum::Router;
@@ -29,7 +29,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Limits on the connections of a listener.
 #[derive(Clone, Copy)]
-pub(super) struct ConnectionLimits {
+pub(super) struct ListenerLimits {
     /// Connections in total.
     pub(super) max_connections: usize,
     /// How long a connection may wait for the next complete request head.
@@ -41,7 +41,7 @@ pub(super) struct ConnectionLimits {
 /// A TCP listener with limits on its connections.
 pub(super) struct BoundedListener {
     pub(super) listener: TcpListener,
-    pub(super) limits: ConnectionLimits,
+    pub(super) limits: ListenerLimits,
 }
 
 impl BoundedListener {

@@ -24,17 +24,17 @@ use axum::{
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post, put},
 };
-use bounded_listener::{BoundedListener, ConnectionLimits};
+use bounded_listener::{BoundedListener, ListenerLimits};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 /// Limits of the admin listener, which serves few and trusted clients.
-const ADMIN_LIMITS: ConnectionLimits =
-    ConnectionLimits { max_connections: 64, head_timeout: Duration::from_secs(30), max_age: Duration::from_secs(3600) };
+const ADMIN_LIMITS: ListenerLimits =
+    ListenerLimits { max_connections: 64, head_timeout: Duration::from_secs(30), max_age: Duration::from_secs(3600) };
 
 /// Limits of the health listener. A probe that finds no place ends the gateway, so that no client keeps one for long.
-const HEALTH_LIMITS: ConnectionLimits =
-    ConnectionLimits { max_connections: 256, head_timeout: Duration::from_secs(2), max_age: Duration::from_secs(15) };
+const HEALTH_LIMITS: ListenerLimits =
+    ListenerLimits { max_connections: 256, head_timeout: Duration::from_secs(2), max_age: Duration::from_secs(15) };
 
 /// What the admin listener serves, and for which hosts.
 pub struct AdminService {

@@ -35,12 +35,14 @@ impl DocumentRoot {
 /// Returns the document root of `did:web:host[%3Aport][:path]*`; `None` for other methods and for invalid hosts.
 pub(super) fn document_root(did: &str) -> Option<DocumentRoot> {
     let mut parts = did.strip_prefix("did:web:")?.split(':');
-    let host = percent_decode(parts.next()?)?;
+    let host = percent_decode(parts.next()?).filter(|host| !host.contains(['/', '?', '#', '@', '\\']))?;
     // Parsed as the authority of a name, so that hosts have one syntax only.
     let name = AgentUri::parse(&format!("agent://{host}")).ok()?;
     let root = Url::parse(&format!("https://{}/", name.authority().host_and_port()?)).ok()?;
     let path: Vec<String> = parts.map(str::to_owned).collect();
-    let is_plain = |part: &String| !part.is_empty() && part != "." && part != ".." && !part.contains('%');
+    // The characters of a DID (DID Core §3.1). Percent-encoding is refused: it could hide dots and slashes.
+    let is_id_char = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let is_plain = |part: &String| !matches!(&**part, "" | "." | "..") && part.bytes().all(is_id_char);
     path.iter().all(is_plain).then_some(DocumentRoot { origin: root, path })
 }
 
@@ -160,6 +162,25 @@ mod tests {
         let many = json!({"assertionMethod": vec![method("#x"); 1_000]});
         assert_eq!(assertion_keys(did, &many)["keys"].as_array().unwrap().len(), 3 * MAX_METHODS);
     }
+    #[test]
+    fn r63_a_did_leads_to_documents_of_its_own_host_only() {
+        let url = |did: &str| document_root(did)?.did_document_url().map(String::from);
+        assert_eq!(url("did:web:a.example").unwrap(), "https://a.example/.well-known/did.json");
+        assert_eq!(
+            url("did:web:a.example%3A8443:team:b-1_c.d").unwrap(),
+            "https://a.example:8443/team/b-1_c.d/did.json"
+        );
+        for path in
+            ["/evil.example", "/@evil.example", "\\evil.example", "..", ".", "", "a?b", "a#b", "%2e%2e", "a b", "é"]
+        {
+            assert_eq!(url(&format!("did:web:a.example:{path}")), None, "{path}");
+            assert_eq!(url(&format!("did:web:a.example:{path}:b")), None, "{path}");
+        }
+        for host in ["", "a@b.example", "a.example%2fb", "a.example%5cb", "a.example%40b"] {
+            assert_eq!(url(&format!("did:web:{host}")), None, "{host}");
+        }
+    }
+
     #[test]
     fn r100_an_ed25519_key_may_be_a_multikey() {
         // The public key of RFC 8032 §7.1, test 1.

@@ -113,7 +113,7 @@ mod tests {
             fs::write(path.join("keys.jsonl"), text).unwrap();
         }
         let locked = LockedKeyFile::open_to_replace(&keys.join("keys.jsonl")).unwrap();
-        // Whoever may write to the folder above makes the path lead elsewhere.
+        // A user who may write to the folder above makes the path lead elsewhere.
         fs::rename(&keys, folder.path().join("moved")).unwrap();
         symlink(&other, &keys).unwrap();
         locked.replace("new").unwrap();

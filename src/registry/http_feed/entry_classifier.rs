@@ -96,7 +96,7 @@ pub(super) fn rejected_document(why: &str) -> RawDocument {
     RawDocument::new(sha256(format!("refused: {why}").as_bytes()), DocumentBody::Invalid(why.to_owned()))
 }
 
-/// Permits of the threads that classify. There is one, whatever the number of sources: the authors of documents and the
+/// Permits of the threads that classify. There is one for all sources: the authors of documents and the
 /// servers with the keys decide how long each takes.
 static CLASSIFIERS: Semaphore = Semaphore::const_new(1);
 
