@@ -1,0 +1,277 @@
+{{- define "gatepost.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "gatepost.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "gatepost.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "gatepost.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gatepost.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* The labels that select this release's gateways. A Deployment's selector cannot change, so nothing else belongs here. */}}
+{{- define "gatepost.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "gatepost.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: gateway
+{{- end -}}
+
+{{/* The labels of every object but the test's pod, which no selector may match. */}}
+{{- define "gatepost.labels" -}}
+{{ include "gatepost.selectorLabels" . }}
+{{ include "gatepost.versionLabels" . }}
+{{- end -}}
+
+{{- define "gatepost.versionLabels" -}}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "gatepost.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "gatepost.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gatepost.image" -}}
+{{- $image := .Values.image -}}
+{{- if not $image.repository -}}
+{{- fail "image.repository is empty: build the image with the Dockerfile of the repository, push it to your registry, and name it (docs/deploy.md)" -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The folder of files that the gateway writes. */}}
+{{- define "gatepost.stateFolder" -}}
+/var/lib/gatepost
+{{- end -}}
+
+{{/* The folder of the documents in the values. */}}
+{{- define "gatepost.agentsFolder" -}}
+/etc/gatepost/agents
+{{- end -}}
+
+{{/* "true" if more than one pod may run. */}}
+{{- define "gatepost.runsSeveralPods" -}}
+{{- $most := int .Values.replicas -}}
+{{- if .Values.autoscaling.enabled -}}{{- $most = int .Values.autoscaling.maxReplicas -}}{{- end -}}
+{{- if gt $most 1 -}}true{{- end -}}
+{{- end -}}
+
+{{/* The sections of the configuration that keep their data in SQLite, joined by " and ". */}}
+{{- define "gatepost.sqliteSections" -}}
+{{- $config := .Values.config -}}
+{{- $sections := list -}}
+{{- $hasRegistry := kindIs "map" $config.registry -}}
+{{- $hasTasks := kindIs "map" $config.tasks -}}
+{{- $registryDatabase := "" -}}
+{{- if $hasRegistry -}}{{- $registryDatabase = $config.registry.database -}}{{- end -}}
+{{- if and $hasRegistry (not $registryDatabase) -}}{{- $sections = append $sections "config.registry" -}}{{- end -}}
+{{- if and $hasTasks (not $config.tasks.database) (or $config.tasks.sqlite_file (not $registryDatabase)) -}}
+{{- $sections = append $sections "config.tasks" -}}
+{{- end -}}
+{{- join " and " $sections -}}
+{{- end -}}
+
+{{/* "true" if a source reads the API server, for which pods need a token. */}}
+{{- define "gatepost.readsKubernetes" -}}
+{{- range $source := .Values.config.agents.sources -}}
+{{- if kindIs "map" $source -}}{{- if eq (toString $source.kind) "kubernetes" -}}true{{- end -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The milliseconds of a duration of the configuration, such as 5m. The schema checks the form. */}}
+{{- define "gatepost.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 -}}
+{{- $number := regexFind "^[0-9]+" (toString .) | int64 -}}
+{{- $unit := regexFind "[a-z]+$" (toString .) -}}
+{{- mul $number (get $units $unit | default 1000) -}}
+{{- end -}}
+
+{{/* The seconds that a shutdown may take: the delay, the drain and the 20 s that the gateway allows for the rest. The
+drain timeout is by default the longest timeouts.total of all agents and 5 s. */}}
+{{- define "gatepost.shutdownSeconds" -}}
+{{- $config := .Values.config -}}
+{{- $shutdown := $config.shutdown | default dict -}}
+{{- $drain := 0 -}}
+{{- if $shutdown.drain_timeout -}}
+{{- $drain = include "gatepost.milliseconds" $shutdown.drain_timeout | int64 -}}
+{{- else -}}
+{{- $totals := list (dig "defaults" "timeouts" "total" "5m" ($config.agents | default dict)) -}}
+{{- range $rule := $config.agents.rules -}}
+{{- with dig "settings" "timeouts" "total" "" $rule -}}{{- $totals = append $totals . -}}{{- end -}}
+{{- end -}}
+{{- range $total := $totals -}}
+{{- $drain = max $drain (include "gatepost.milliseconds" $total | int64) -}}
+{{- end -}}
+{{- $drain = add $drain 5000 -}}
+{{- end -}}
+{{- $delay := include "gatepost.milliseconds" ($shutdown.listener_close_delay | default "0s") | int64 -}}
+{{- div (add $drain $delay 20999) 1000 -}}
+{{- end -}}
+
+{{- define "gatepost.terminationGracePeriodSeconds" -}}
+{{- $needed := include "gatepost.shutdownSeconds" . | int64 -}}
+{{- $set := .Values.terminationGracePeriodSeconds -}}
+{{- if kindIs "invalid" $set -}}
+{{- $needed -}}
+{{- else if lt (int64 $set) $needed -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, but a shutdown may take %d s (config.shutdown.listener_close_delay, the drain timeout and 20 s): set config.shutdown.drain_timeout, or a longer time" (int64 $set) $needed) -}}
+{{- else -}}
+{{- int64 $set -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of an address such as 0.0.0.0:8080 or [::]:8080. */}}
+{{- define "gatepost.port" -}}
+{{- regexFind "[0-9]+$" (toString .) -}}
+{{- end -}}
+
+{{- define "gatepost.isLoopback" -}}
+{{- if or (hasPrefix "127." (toString .)) (hasPrefix "[::1]" (toString .)) (hasPrefix "localhost" (toString .)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The port of the Service for the first listener. */}}
+{{- define "gatepost.servicePort" -}}
+{{- $first := first .Values.config.listeners -}}
+{{- if not (kindIs "invalid" .Values.service.port) -}}
+{{- int .Values.service.port -}}
+{{- else if $first.tls -}}443{{- else -}}80{{- end -}}
+{{- end -}}
+
+{{/* The configuration file: the values, and the paths of what the gateway writes. JSON, which is YAML, because YAML of
+older versions of Helm writes large integers as floating-point numbers. */}}
+{{- define "gatepost.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $state := include "gatepost.stateFolder" . -}}
+{{- $agents := $config.agents | default dict -}}
+{{- if .Values.documents -}}
+{{- $sources := $agents.sources | default list -}}
+{{- $folder := include "gatepost.agentsFolder" . -}}
+{{- if not (has $folder $sources) -}}{{- $_ := set $agents "sources" (prepend $sources $folder) -}}{{- end -}}
+{{- end -}}
+{{- if not (hasKey $agents "last_known_good") -}}{{- $_ := set $agents "last_known_good" (printf "%s/last-known-good" $state) -}}{{- end -}}
+{{- $_ := set $config "agents" $agents -}}
+{{- if kindIs "map" $config.registry -}}
+{{- if not (or $config.registry.database $config.registry.sqlite_file) -}}
+{{- $_ := set $config.registry "sqlite_file" (printf "%s/gatepost.db" $state) -}}
+{{- end -}}
+{{- else if kindIs "map" $config.tasks -}}
+{{- if not (or $config.tasks.database $config.tasks.sqlite_file) -}}
+{{- $_ := set $config.tasks "sqlite_file" (printf "%s/gatepost.db" $state) -}}
+{{- end -}}
+{{- end -}}
+{{- toPrettyJson $config -}}
+{{- end -}}
+
+{{/* The settings that the gateway reads at its start only (docs/configuration.md, Reload). Pods are replaced when these
+change, and only then: the gateway itself notices a change of the rest. */}}
+{{- define "gatepost.startupSettings" -}}
+{{- $config := include "gatepost.config" . | fromJson -}}
+{{- $startup := pick $config "listeners" "connections" "admin" "health" "access_log" "shutdown" -}}
+{{- if kindIs "map" $config.registry -}}{{- $_ := set $startup "registry" (pick $config.registry "sqlite_file" "database" "database_ca") -}}{{- end -}}
+{{- if kindIs "map" $config.tasks -}}
+{{- $tasks := pick $config.tasks "sqlite_file" "database" "database_ca" "max_running" -}}
+{{- with $config.tasks.resume -}}{{- $_ := set $tasks "max_streams" (.max_streams | default "") -}}{{- end -}}
+{{- $_ := set $startup "tasks" $tasks -}}
+{{- end -}}
+{{- with dig "limits" "quota_state_file" "" $config -}}{{- $_ := set $startup "limits" . -}}{{- end -}}
+{{- toJson $startup -}}
+{{- end -}}
+
+{{/* "true" if the cluster serves an API, or the check is off. Call with (list $ "group/version"). */}}
+{{- define "gatepost.hasApi" -}}
+{{- $root := index . 0 -}}
+{{- if or $root.Values.monitoring.disableApiCheck ($root.Capabilities.APIVersions.Has (index . 1)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Values that contradict each other, each refused with a sentence. Templates that rely on them include this first, because
+Helm renders templates in no documented order. */}}
+{{- define "gatepost.validate" -}}
+{{- $config := .Values.config -}}
+{{- $several := include "gatepost.runsSeveralPods" . -}}
+{{- $sqlite := include "gatepost.sqliteSections" . -}}
+{{- $what := "replicas is greater than 1" -}}
+{{- if .Values.autoscaling.enabled -}}{{- $what = "autoscaling.maxReplicas is greater than 1" -}}{{- end -}}
+{{- if and $several $sqlite -}}
+{{- fail (printf "%s, but SQLite, where %s would keep data, is for one gateway: set the database of each (PostgreSQL, from a Secret: env:NAME), or run one pod" $what $sqlite) -}}
+{{- end -}}
+{{- if and $several .Values.persistence.enabled -}}
+{{- fail (printf "%s, but the volume of persistence serves one gateway: set persistence.enabled to false; databases keep what several gateways share" $what) -}}
+{{- end -}}
+{{- if and $several $config.mqtt_bridge -}}
+{{- fail (printf "%s, but only one gateway may offer an agent on a broker (config.mqtt_bridge): run the bridge as a release of its own with one pod" $what) -}}
+{{- end -}}
+{{- if and (contains "config.registry" $sqlite) (not .Values.persistence.enabled) -}}
+{{- fail "config.registry would lose every published document with its pod: set persistence.enabled to true, or config.registry.database" -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
+{{- fail "autoscaling.minReplicas is greater than autoscaling.maxReplicas" -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (kindIs "invalid" .Values.autoscaling.targetCpuUtilization) (kindIs "invalid" .Values.autoscaling.targetCallsInFlight) -}}
+{{- fail "autoscaling measures nothing: set autoscaling.targetCpuUtilization or autoscaling.targetCallsInFlight" -}}
+{{- end -}}
+{{- range $at, $listener := $config.listeners -}}
+{{- if include "gatepost.isLoopback" $listener.address -}}
+{{- fail (printf "config.listeners[%d].address is %s: no other pod reaches a loopback address (use 0.0.0.0 or [::])" $at $listener.address) -}}
+{{- end -}}
+{{- if eq (include "gatepost.port" $listener.address) "0" -}}
+{{- fail (printf "config.listeners[%d].address is %s: a Service needs a port that is known" $at $listener.address) -}}
+{{- end -}}
+{{- end -}}
+{{- $health := dig "health" "address" "" $config -}}
+{{- if not $health -}}
+{{- fail "config.health.address is missing: probes need it (0.0.0.0:9902)" -}}
+{{- end -}}
+{{- if include "gatepost.isLoopback" $health -}}
+{{- fail (printf "config.health.address is %s: probes do not reach a loopback address (use 0.0.0.0 or [::])" $health) -}}
+{{- end -}}
+{{- if and (not .Values.documents) (not $config.agents.sources) (not (hasKey $config "registry")) -}}
+{{- fail "there are no agents: set documents, config.agents.sources or config.registry" -}}
+{{- end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
+{{- fail "ingress.hosts is empty: an Ingress without a host name takes every request of the controller" -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.parentRefs is empty: name the Gateway" -}}
+{{- end -}}
+{{- if and .Values.monitoring.serviceMonitor.enabled .Values.monitoring.podMonitor.enabled -}}
+{{- fail "monitoring.serviceMonitor and monitoring.podMonitor would count every call twice: enable one of them" -}}
+{{- end -}}
+{{- if and (or .Values.monitoring.serviceMonitor.enabled .Values.monitoring.podMonitor.enabled) (not $config.health.metrics) -}}
+{{- fail "a monitor is enabled, but config.health.metrics is not true: Prometheus would find no metrics" -}}
+{{- end -}}
+{{- if and .Values.monitoring.dashboard.enabled (not .Values.monitoring.dashboard.json) -}}
+{{- fail "monitoring.dashboard.json is empty (--set-file monitoring.dashboard.json=FILE)" -}}
+{{- end -}}
+{{- if and .Values.monitoring.serviceMonitor.enabled (not (include "gatepost.hasApi" (list . "monitoring.coreos.com/v1"))) -}}
+{{- fail "the cluster has no ServiceMonitors: install the operator of Prometheus first, or set monitoring.disableApiCheck" -}}
+{{- end -}}
+{{- if and (or .Values.monitoring.podMonitor.enabled .Values.monitoring.prometheusRule.enabled) (not (include "gatepost.hasApi" (list . "monitoring.coreos.com/v1"))) -}}
+{{- fail "the cluster has no PodMonitors and PrometheusRules: install the operator of Prometheus first, or set monitoring.disableApiCheck" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The labels of the test's pod, which no Service selects. */}}
+{{- define "gatepost.testLabels" -}}
+app.kubernetes.io/name: {{ include "gatepost.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end -}}

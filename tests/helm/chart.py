@@ -1,0 +1,542 @@
+"""Tests of helm/gatepost. Each test is a function whose name is its command:
+
+    chart.py TEST --helm PROGRAM --gatepost PROGRAM
+
+It needs the packages of requirements.txt, openssl and promtool, and no cluster.
+"""
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import kubernetes_validate
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHART = REPOSITORY / "helm/gatepost"
+VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+KUBERNETES_VERSIONS = ["1.27", "1.33", "1.37"]
+# Kinds of custom resources, which kubernetes-validate does not know.
+CUSTOM_KINDS = {"HTTPRoute", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
+MINIMAL = {"image": {"repository": "registry.example.com/gatepost"}, "documents": {"a": {"id": "a", "name": "A", "endpoint": "https://a.example.com/"}}}
+
+options = None
+TESTS = {}
+
+
+def test(function):
+    TESTS[function.__name__] = function
+    return function
+
+
+def run(*command, ok=True, **arguments):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, **arguments)
+    if ok and result.returncode != 0:
+        raise AssertionError(f"{command} failed: {result.stdout}\n{result.stderr}")
+    return result
+
+
+def gateway_knows_health():
+    return "health" in json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())["properties"]
+
+
+def chart():
+    """The chart. Until the gateway has health.address, a copy whose schema admits it."""
+    if gateway_knows_health():
+        return CHART
+    copy = options.folder / "chart"
+    if not copy.exists():
+        shutil.copytree(CHART, copy)
+        schema = json.loads((copy / "values.schema.json").read_text())
+        schema["$defs"]["GatewayConfig"]["properties"]["health"] = {"type": "object"}
+        (copy / "values.schema.json").write_text(json.dumps(schema))
+    return copy
+
+
+def merged(base, changes):
+    """`base` with `changes`: maps are merged, other values replaced."""
+    result = dict(base)
+    for key, value in changes.items():
+        nested = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if nested else value
+    return result
+
+
+def write_values(values):
+    if isinstance(values, Path):
+        return values
+    text = json.dumps(values)
+    path = options.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    path.write_text(text)
+    return path
+
+
+def template(values, *arguments, ok=True):
+    return run(options.helm, "template", "gate", chart(), "--namespace", "agents", "--values", write_values(values), *arguments, ok=ok)
+
+
+def render(values, *arguments):
+    """The rendered objects by kind and name."""
+    objects = [item for item in yaml.safe_load_all(template(values, *arguments).stdout) if item]
+    by_name = {(item["kind"], item["metadata"]["name"]): item for item in objects}
+    assert len(by_name) == len(objects), "two objects have one kind and name"
+    return by_name
+
+
+def of_kind(objects, kind):
+    return [item for (item_kind, _), item in objects.items() if item_kind == kind]
+
+
+def one(objects, kind):
+    (item,) = of_kind(objects, kind)
+    return item
+
+
+def pod_spec(objects):
+    return one(objects, "Deployment")["spec"]["template"]["spec"]
+
+
+def gateway_container(objects):
+    (container,) = [container for container in pod_spec(objects)["containers"] if container["name"] == "gatepost"]
+    return container
+
+
+def config_of(objects):
+    (text,) = [item["data"]["gatepost.yaml"] for item in of_kind(objects, "ConfigMap") if "gatepost.yaml" in item.get("data") or {}]
+    return json.loads(text)
+
+
+class Pod:
+    """What the kubelet makes of the rendered volumes, below a folder in place of the root: each volume is a folder of
+    links into `..data`, a link to a folder with a date, which one rename replaces."""
+
+    def __init__(self, objects, root):
+        self.objects, self.root, self.version = objects, root, 0
+        self.state = self.path(self.mount("state"))
+        self.state.mkdir(parents=True)
+        self.update(objects)
+
+    def mount(self, volume):
+        (mount,) = [mount for mount in gateway_container(self.objects)["volumeMounts"] if mount["name"] == volume]
+        return mount["mountPath"]
+
+    def path(self, path):
+        return self.root / path.lstrip("/")
+
+    def update(self, objects):
+        self.objects, self.version = objects, self.version + 1
+        config, agents = {}, {}
+        for volume in pod_spec(objects)["volumes"]:
+            if volume["name"] == "config":
+                for source in volume["projected"]["sources"]:
+                    config |= self.files(source)
+            if volume["name"] == "agents":
+                agents = dict(objects["ConfigMap", volume["configMap"]["name"]].get("data") or {})
+        text = json.loads(config["gatepost.yaml"])
+        # Probes use an address that this gateway may not have yet.
+        if not gateway_knows_health():
+            text.pop("health", None)
+        text = json.dumps(text)
+        # The paths of the pod, and no others, lie below the folder.
+        for path in (self.mount("agents"), self.mount("state")):
+            text = text.replace(path, str(self.path(path)))
+        config["gatepost.yaml"] = text
+        self.write(self.mount("config"), config, 0o440)
+        self.write(self.mount("agents"), agents, 0o644)
+
+    def files(self, source):
+        if "configMap" in source and ("ConfigMap", source["configMap"]["name"]) in self.objects:
+            data = self.objects["ConfigMap", source["configMap"]["name"]]["data"]
+            return {item["path"]: data[item["key"]] for item in source["configMap"]["items"]}
+        (reference,) = source.values()
+        return {item["path"]: provided_file(item["path"]) for item in reference["items"]}
+
+    def write(self, mount, files, mode):
+        folder = self.path(mount)
+        version = folder / f"..2026_11_23_{self.version}"
+        version.mkdir(parents=True)
+        for name, text in files.items():
+            path = version / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(mode)
+        (folder / "..data_tmp").symlink_to(version.name)
+        previous = (folder / "..data").resolve() if (folder / "..data").exists() else None
+        (folder / "..data_tmp").rename(folder / "..data")
+        for name in {name.split("/")[0] for name in files}:
+            if not (folder / name).is_symlink():
+                (folder / name).symlink_to(f"..data/{name}")
+        for path in folder.iterdir():
+            if path.is_symlink() and not path.exists():
+                path.unlink()
+        if previous:
+            shutil.rmtree(previous)
+
+    def config_file(self):
+        return self.path(self.mount("config")) / "gatepost.yaml"
+
+    def environment(self):
+        provided = {"DATABASE_URL": "postgres://gatepost:not-a-password@127.0.0.1:1/gatepost"}
+        names = [entry["name"] for entry in gateway_container(self.objects).get("env", [])]
+        return {"PATH": os.environ["PATH"]} | {name: provided[name] for name in names}
+
+
+def provided_file(path):
+    """A file of a Secret that an operator provides."""
+    folder = options.folder / "provided"
+    if not folder.exists():
+        folder.mkdir()
+        run(options.gatepost, "key", "new", "--file", folder / "keys.jsonl", "--caller", "team-a")
+        for name, subject in (("server", "agents.example.com"), ("ca", "authority")):
+            run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", f"/CN={subject}", "-addext", f"subjectAltName=DNS:{subject}", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem")
+    names = {"keys.jsonl": "keys.jsonl", "tls/server.pem": "server.pem", "tls/server.key": "server.key", "tls/clients.pem": "ca.pem", "tls/database.pem": "ca.pem"}
+    return (folder / names[path]).read_text()
+
+
+@test
+def derived_files_are_current():
+    run(REPOSITORY / "helm/update", "--check")
+
+
+@test
+def ten_value_files_pass_the_linter():
+    assert len(VALUES) >= 10, VALUES
+    for values in VALUES:
+        run(options.helm, "lint", "--strict", "--quiet", chart(), "--values", values)
+
+
+@test
+def every_object_is_valid_in_three_versions_of_kubernetes():
+    for values in VALUES:
+        for item in render(values).values():
+            if item["kind"] in CUSTOM_KINDS:
+                continue
+            for version in KUBERNETES_VERSIONS:
+                try:
+                    kubernetes_validate.validate(item, version, strict=True)
+                except kubernetes_validate.ValidationError as why:
+                    raise AssertionError(f"{values.name}, {item['kind']} {item['metadata']['name']}, {version}: {why}") from why
+
+
+@test
+def gatepost_check_accepts_every_rendered_configuration():
+    for values in VALUES:
+        pod = Pod(render(values), options.folder / values.stem)
+        result = run(options.gatepost, "check", "-c", pod.config_file(), env=pod.environment(), ok=False)
+        assert result.returncode == 0, f"{values.name}: {result.stdout}{result.stderr}\n{pod.config_file().read_text()}"
+        print(f"{values.name}: {result.stdout.split(': ', 1)[1].strip()}; {result.stderr.strip().replace(str(pod.root), '')}")
+
+
+REFUSED = [
+    ({"image": {"repository": ""}}, "image.repository is empty"),
+    ({"replicas": 2, "config": {"registry": {}}}, "replicas is greater than 1, but SQLite, where config.registry would keep data, is for one gateway"),
+    ({"replicas": 2, "config": {"tasks": {}}}, "SQLite, where config.tasks would keep data"),
+    ({"replicas": 2, "config": {"registry": {"database": "env:A"}, "tasks": {"sqlite_file": "/x.db"}}}, "SQLite, where config.tasks would keep data"),
+    ({"autoscaling": {"enabled": True}, "config": {"registry": {}, "tasks": {}}}, "autoscaling.maxReplicas is greater than 1, but SQLite, where config.registry and config.tasks would keep data"),
+    ({"replicas": 2, "persistence": {"enabled": True}}, "the volume of persistence serves one gateway"),
+    ({"replicas": 2, "config": {"mqtt_bridge": [{"url": "mqtts://b.example.com", "api_key": "env:A", "agents": ["*"]}]}}, "only one gateway may offer an agent on a broker"),
+    ({"config": {"registry": {}}}, "config.registry would lose every published document with its pod"),
+    ({"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}, "autoscaling.minReplicas is greater than autoscaling.maxReplicas"),
+    ({"autoscaling": {"enabled": True, "targetCpuUtilization": None}}, "autoscaling measures nothing"),
+    ({"config": {"listeners": [{"address": "127.0.0.1:8080"}]}}, "config.listeners[0].address is 127.0.0.1:8080: no other pod reaches a loopback address"),
+    ({"config": {"listeners": [{"address": "0.0.0.0:0", "allow_plaintext": True}]}}, "a Service needs a port that is known"),
+    ({"config": {"health": {"address": "[::1]:9902"}}}, "config.health.address is [::1]:9902: probes do not reach a loopback address"),
+    ({"config": {"health": None}}, "config.health.address is missing"),
+    ({"documents": None}, "there are no agents"),
+    ({"ingress": {"enabled": True}}, "ingress.hosts is empty"),
+    ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs is empty"),
+    ({"terminationGracePeriodSeconds": 60}, "terminationGracePeriodSeconds is 60, but a shutdown may take 330 s"),
+    ({"monitoring": {"disableApiCheck": True, "serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, "would count every call twice"),
+    ({"monitoring": {"disableApiCheck": True, "podMonitor": {"enabled": True}}, "config": {"health": {"metrics": False}}}, "config.health.metrics is not true"),
+    ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "the cluster has no ServiceMonitors"),
+    ({"monitoring": {"prometheusRule": {"enabled": True}}}, "the cluster has no PodMonitors and PrometheusRules"),
+    ({"monitoring": {"dashboard": {"enabled": True}}}, "monitoring.dashboard.json is empty"),
+    # Those of the schema.
+    ({"replica": 2}, "replica"),
+    ({"image": {"repo": "x"}}, "repo"),
+    ({"config": {"limits": {"per_callers": "5/s"}}}, "per_callers"),
+    ({"config": {"limits": {"per_caller": "five"}}}, "per_caller"),
+    ({"config": {"shutdown": {"drain_timeout": "5 minutes"}}}, "drain_timeout"),
+    ({"config": {"contract": {"input": "always"}}}, "contract"),
+    ({"documents": {"a/b": {}}}, "a/b"),
+    ({"secretFiles": [{"secret": "s", "items": {"k": "../x"}}]}, "secretFiles"),
+    ({"secretFiles": [{"secret": "s", "items": {"k": "gatepost.yaml"}}]}, "secretFiles"),
+    ({"secretFiles": [{"secret": "s", "value": "hunter2", "items": {"k": "x"}}]}, "value"),
+    ({"service": {"port": 70000}}, "port"),
+]
+
+
+@test
+def contradictions_are_refused_with_a_sentence():
+    assert template(MINIMAL).returncode == 0
+    for changes, sentence in REFUSED:
+        result = template(merged(MINIMAL, changes), ok=False)
+        assert result.returncode != 0 and sentence in result.stderr, f"{changes}: {result.stderr}"
+
+
+@test
+def pods_have_no_rights_and_no_secret_is_rendered():
+    for values in VALUES:
+        objects = render(values)
+        assert not of_kind(objects, "Secret"), values.name
+        for spec in [pod_spec(objects), one(objects, "Pod")["spec"]]:
+            assert spec["automountServiceAccountToken"] is False, values.name
+            assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            for container in spec["containers"]:
+                if container["name"] in ("gatepost", "readiness"):
+                    context = container["securityContext"]
+                    assert context["readOnlyRootFilesystem"] and context["allowPrivilegeEscalation"] is False
+                    assert context["capabilities"] == {"drop": ["ALL"]}
+        for account in of_kind(objects, "ServiceAccount"):
+            assert account["automountServiceAccountToken"] is False
+        assert not of_kind(objects, "Role"), "no source reads the API server"
+        # No mount is a single file, which the kubelet never updates.
+        assert all("subPath" not in mount for mount in gateway_container(objects)["volumeMounts"])
+
+
+@test
+def selectors_match_the_gateways_and_nothing_else():
+    for values in VALUES:
+        objects = render(values)
+        template_labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+        test_labels = one(objects, "Pod")["metadata"]["labels"]
+        selectors = [service["spec"]["selector"] for service in of_kind(objects, "Service")]
+        selectors += [item["spec"]["selector"]["matchLabels"] for kind in ("Deployment", "PodDisruptionBudget", "PodMonitor") for item in of_kind(objects, kind)]
+        selectors += [item["spec"]["podSelector"]["matchLabels"] for item in of_kind(objects, "NetworkPolicy")]
+        selectors += [item["labelSelector"]["matchLabels"] for item in pod_spec(objects)["topologySpreadConstraints"]]
+        for selector in selectors:
+            assert selector.items() <= template_labels.items(), (values.name, selector)
+            assert not selector.items() <= test_labels.items(), (values.name, selector)
+        # A ServiceMonitor reads the Service of the health address, and not that of callers.
+        for monitor in of_kind(objects, "ServiceMonitor"):
+            selected = [service["metadata"]["name"] for service in of_kind(objects, "Service") if monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()]
+            assert selected == ["gate-gatepost-health"], selected
+        ports = {port["name"] for port in gateway_container(objects)["ports"]}
+        for service in of_kind(objects, "Service"):
+            assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports, values.name
+
+
+@test
+def the_termination_grace_covers_delay_drain_and_margin():
+    cases = [
+        ({}, 330),
+        ({"shutdown": {"drain_timeout": "30s"}}, 55),
+        ({"shutdown": {"drain_timeout": "1h", "listener_close_delay": "0s"}}, 3620),
+        ({"shutdown": {"drain_timeout": "1500ms", "listener_close_delay": "100ms"}}, 22),
+        ({"agents": {"defaults": {"timeouts": {"total": "1m"}}}}, 90),
+        ({"agents": {"defaults": {"timeouts": {"total": "1m"}}, "rules": [{"agents": ["a"], "settings": {"timeouts": {"total": "2m"}}}, {"agents": ["b"], "settings": {}}]}}, 150),
+    ]
+    for changes, seconds in cases:
+        spec = pod_spec(render(merged(MINIMAL, {"config": changes})))
+        assert spec["terminationGracePeriodSeconds"] == seconds, (changes, spec["terminationGracePeriodSeconds"])
+    # The gateway tells a service manager the same time, by which the template's arithmetic is compared with its own.
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    path = options.folder / "notify"
+    manager.bind(str(path))
+    manager.settimeout(20)
+    pod = Pod(render(merged(MINIMAL, {"config": cases[-1][0]})), options.folder / "grace")
+    with Gateway(pod, {"NOTIFY_SOCKET": str(path)}) as gateway:
+        gateway.process.send_signal(signal.SIGTERM)
+        while b"EXTEND_TIMEOUT_USEC" not in (message := manager.recv(4096)):
+            pass
+        assert f"EXTEND_TIMEOUT_USEC={cases[-1][1] * 1_000_000}" in message.decode(), message
+    values = merged(MINIMAL, {"terminationGracePeriodSeconds": 400})
+    assert pod_spec(render(values))["terminationGracePeriodSeconds"] == 400
+
+
+@test
+def only_settings_of_the_start_replace_pods():
+    base = merged(MINIMAL, {"persistence": {"enabled": True}, "config": {"registry": {"publishers": []}, "tasks": {}}})
+
+    def pod_template(changes):
+        return one(render(merged(base, changes)), "Deployment")["spec"]["template"]
+
+    before = pod_template({})
+    for changes in [
+        {"documents": {"b": {"id": "b", "name": "B", "endpoint": "https://b.example.com/"}}},
+        {"config": {"limits": {"per_caller": "5/s"}}},
+        {"config": {"access": {"grants": [{"callers": ["*"], "agents": ["*"]}]}}},
+        {"config": {"tasks": {"result_ttl": "2h"}}},
+        {"config": {"registry": {"max_documents": 5}}},
+    ]:
+        assert pod_template(changes) == before, changes
+    for changes in [
+        {"config": {"connections": {"max_connections": 5}}},
+        {"config": {"shutdown": {"drain_timeout": None, "listener_close_delay": "7s"}}},
+        {"config": {"access_log": {"output": "off"}}},
+        {"config": {"tasks": {"max_running": 5}}},
+        {"config": {"registry": {"sqlite_file": "/var/lib/gatepost/other.db"}}},
+        {"config": {"limits": {"quota_state_file": "/var/lib/gatepost/quotas"}}},
+        {"config": {"health": {"metrics": False}}},
+    ]:
+        assert pod_template(changes) != before, changes
+    # docs/configuration.md names the sections that a template has to know.
+    documented = (REPOSITORY / "docs/configuration.md").read_text().split("take effect at the next start only")[1].split("## ")[0]
+    sections = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in documented.splitlines() if line.startswith("| `"))))
+    helper = (CHART / "templates/_helpers.tpl").read_text().split('define "gatepost.startupSettings"')[1].split("{{/*")[0]
+    missing = {section for section in sections if f'"{section}"' not in helper}
+    assert sections and not missing, missing
+
+
+@test
+def one_gateway_with_a_file_is_replaced_and_several_are_rolled():
+    strategy = lambda objects: one(objects, "Deployment")["spec"]["strategy"]
+    persistent = render(CHART / "ci/persistence-values.yaml")
+    assert strategy(persistent) == {"type": "Recreate"}
+    assert one(persistent, "PersistentVolumeClaim")["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert config_of(persistent)["registry"]["sqlite_file"] == "/var/lib/gatepost/gatepost.db"
+    shared = render(CHART / "ci/database-values.yaml")
+    assert strategy(shared)["rollingUpdate"]["maxUnavailable"] == 0
+    assert "sqlite_file" not in config_of(shared)["registry"] and config_of(shared)["tasks"]["resume"] is None
+    assert one(shared, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    assert not of_kind(render(MINIMAL), "PodDisruptionBudget")
+    tasks = render(merged(MINIMAL, {"config": {"tasks": {}}}))
+    assert config_of(tasks)["tasks"]["sqlite_file"] == "/var/lib/gatepost/gatepost.db" and strategy(tasks) == {"type": "Recreate"}
+    # The autoscaler decides the number of pods, so that an upgrade does not reset it.
+    scaled = render(CHART / "ci/autoscaling-values.yaml")
+    assert "replicas" not in one(scaled, "Deployment")["spec"]
+    metrics = one(scaled, "HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert [metric["type"] for metric in metrics] == ["ContainerResource", "Pods"], metrics
+    assert metrics[1]["pods"]["metric"]["name"] == "gatepost_calls_in_flight"
+
+
+@test
+def a_source_of_kubernetes_gets_a_token_and_a_role():
+    values = merged(MINIMAL, {"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}, "kubernetesSource": {"namespaces": ["one", "two"]}})
+    # A schema that does not know the source yet refuses it.
+    objects = [item for item in yaml.safe_load_all(template(values, "--skip-schema-validation").stdout) if item]
+    (deployment,) = [item for item in objects if item["kind"] == "Deployment"]
+    assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+    roles = [item for item in objects if item["kind"] == "Role"]
+    assert [role["metadata"]["namespace"] for role in roles] == ["one", "two"]
+    assert all(set(rule["verbs"]) == {"get", "list", "watch"} for role in roles for rule in role["rules"])
+    assert len([item for item in objects if item["kind"] == "RoleBinding"]) == 2
+
+
+@test
+def large_numbers_stay_integers_and_null_stays_null():
+    text = template(merged(MINIMAL, {"config": {"limits": {"max_tracked_keys": 5000000}}}), "--set", "config.tasks.max_tasks=2000000").stdout
+    assert '"max_tracked_keys": 5000000' in text and '"max_tasks": 2000000' in text, text
+
+
+@test
+def alerts_use_metrics_that_exist_and_pass_promtool():
+    alerts = CHART / "files/alerts.yaml"
+    run("promtool", "check", "rules", alerts)
+    run("promtool", "test", "rules", Path(__file__).parent / "alerts_test.yaml")
+    operations = (REPOSITORY / "docs/operations.md").read_text()
+    documented = set(re.findall(r"gatepost_[a-z_]+", operations.split("## Metrics")[1].split("\n## ")[0]))
+    used = set(re.findall(r"gatepost_[a-z_]+", alerts.read_text()))
+    assert used <= documented, used - documented
+    rules = [rule for group in yaml.safe_load(alerts.read_text())["groups"] for rule in group["rules"]]
+    tested = {test["alertname"] for case in yaml.safe_load((Path(__file__).parent / "alerts_test.yaml").read_text())["tests"] for test in case["alert_rule_test"]}
+    assert {rule["alert"] for rule in rules} == tested, {rule["alert"] for rule in rules} ^ tested
+    codes = set(re.findall(r"(?m)^\| `([A-Z]\w+)` \| [45]", (REPOSITORY / "docs/errors.md").read_text()))
+    for rule in rules:
+        for code in re.findall(r'code=~?"([^"]+)"', rule["expr"]):
+            assert set(code.split("|")) <= codes, code
+        page, _, heading = rule["annotations"]["runbook"].partition("#")
+        headings = {re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in (REPOSITORY / page).read_text().splitlines() if line.startswith("#")}
+        assert heading in headings, rule["annotations"]["runbook"]
+    rendered = one(render(CHART / "ci/monitoring-values.yaml"), "PrometheusRule")
+    names = {rule["alert"] for group in rendered["spec"]["groups"] for rule in group["rules"]}
+    assert names == {rule["alert"] for rule in rules} - {"GatepostSourceFails", "GatepostAgentErrors"} | {"GreeterSilent"}, names
+    # The text of alerts is Prometheus's, and not evaluated by Helm.
+    assert "{{ $labels.instance }}" in rendered["spec"]["groups"][0]["rules"][0]["annotations"]["summary"]
+
+
+class Gateway:
+    """A gateway that runs with the files of a pod, on free ports of loopback."""
+
+    def __init__(self, pod, environment=None):
+        self.listener, self.admin = free_port(), free_port()
+        overrides = {
+            "GATEPOST__LISTENERS__0__ADDRESS": f"127.0.0.1:{self.listener}",
+            "GATEPOST__ADMIN__ADDRESS": f"127.0.0.1:{self.admin}",
+        }
+        if gateway_knows_health():
+            overrides["GATEPOST__HEALTH__ADDRESS"] = f"127.0.0.1:{free_port()}"
+        environment = pod.environment() | overrides | (environment or {})
+        command = [options.gatepost, "run", "--config", pod.config_file()]
+        self.log = (pod.root / "log").open("wb")
+        self.process = subprocess.Popen(command, env=environment, cwd="/", stdout=self.log, stderr=self.log)
+
+    def __enter__(self):
+        eventually(lambda: self.page("/readyz")["ready"], self)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def page(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=5) as response:
+            return json.load(response)
+
+    def agents(self):
+        return sorted(agent["id"] for agent in self.page("/agents")["agents"])
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def eventually(condition, gateway, seconds=60):
+    deadline, why = time.monotonic() + seconds, None
+    while time.monotonic() < deadline:
+        assert gateway.process.poll() is None, Path(gateway.log.name).read_text()
+        try:
+            if condition():
+                return
+        except OSError as error:
+            why = error
+        time.sleep(0.05)
+    raise AssertionError(f"not in {seconds} s ({why}): {Path(gateway.log.name).read_text()}")
+
+
+@test
+def a_changed_configmap_takes_effect_without_a_restart():
+    values = merged(MINIMAL, {"secretFiles": [{"secret": "keys", "items": {"keys.jsonl": "keys.jsonl"}}], "config": {"auth": {"api_keys": {"files": ["keys.jsonl"]}}}})
+    pod = Pod(render(values), options.folder / "pod")
+    with Gateway(pod) as gateway:
+        assert gateway.agents() == ["a"], (gateway.page("/agents"), Path(gateway.log.name).read_text())
+        more = merged(values, {"documents": {"b": {"id": "b", "name": "B", "endpoint": "https://b.example.com/"}}})
+        pod.update(render(more))
+        eventually(lambda: gateway.agents() == ["a", "b"], gateway)
+        # Each document is read once, although the volume has it under two paths.
+        assert gateway.page("/readyz")["rejected"] == 0, gateway.page("/agents")
+        pod.update(render(merged(more, {"config": {"agents": {"sources": ["/nowhere"]}}})))
+        eventually(lambda: gateway.page("/readyz")["config"] != "ok", gateway)
+        pod.update(render(values))
+        eventually(lambda: gateway.agents() == ["a"] and gateway.page("/readyz")["config"] == "ok", gateway)
+
+
+def main():
+    global options
+    parser = argparse.ArgumentParser()
+    parser.add_argument("test", choices=[*TESTS, "all"])
+    parser.add_argument("--helm", type=Path, required=True)
+    parser.add_argument("--gatepost", type=Path, required=True)
+    options = parser.parse_args()
+    for name in TESTS if options.test == "all" else [options.test]:
+        with tempfile.TemporaryDirectory() as folder:
+            options.folder = Path(folder)
+            print(name, file=sys.stderr)
+            TESTS[name]()
+
+
+main()
