@@ -1,0 +1,176 @@
+"""Tests the root file system of the container image: `image.py --gatepost PROGRAM`.
+
+config/image/assemble makes it, and the gateway runs from it as a container does: as another user, without capabilities,
+with a root that is read-only except for /var/lib/gatepost and /tmp. It needs util-linux, binutils and python3, and the
+right to create user namespaces, but not root.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ASSEMBLE = REPOSITORY / "config/image/assemble"
+USER = "65532"
+
+
+def contained(root, volumes, arguments):
+    """A command line that runs the image's entry point with `arguments`. `volumes` are folders by their place."""
+    binds = "\n".join(f"mount --rbind {source} {root}{target}" for target, source in volumes.items())
+    script = f"""
+        set -eu
+        mount --rbind {root} {root}
+        {binds}
+        mount -t tmpfs -o mode=1777 tmpfs {root}/tmp
+        mount --rbind /proc {root}/proc
+        mount --rbind /dev {root}/dev
+        mount -o remount,bind,ro {root}
+        mount -o remount,bind,ro {root}/etc/gatepost
+        exec unshare --user --map-user={USER} --map-group={USER} --root={root} --wd=/var/lib/gatepost /usr/bin/gatepost "$@"
+    """
+    # Root becomes another user of the machine first, as which it owns nothing here but the state.
+    other_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
+    return [*other_user, "unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "sh", "-c", script, "gatepost", *arguments]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Agent(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "14")
+        self.end_headers()
+        self.wfile.write(b'{"ok":   true}')
+
+    def log_message(self, *_):
+        pass
+
+
+def files_below(root):
+    return {str(path.relative_to(root)): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in root.rglob("*")}
+
+
+def expect_contents(root):
+    executables = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and os.access(path, os.X_OK)}
+    assert {path for path in executables if ".so" not in path} == {"usr/bin/gatepost"}, executables
+    assert not [path for path in root.rglob("*") if path.lstat().st_mode & 0o6000], "a file has set-user-ID"
+    sections = subprocess.run(["objdump", "-h", root / "usr/bin/gatepost"], capture_output=True, text=True, check=True).stdout
+    assert ".debug_info" not in sections and ".symtab" not in sections, "the binary is not stripped"
+    assert "BEGIN CERTIFICATE" in (root / "etc/ssl/certs/ca-certificates.crt").read_text()
+
+
+def expect_dockerfile_matches(root):
+    """The Dockerfile runs the same script, and names what the image has."""
+    text = (REPOSITORY / "Dockerfile").read_text()
+    assert 'config/image/assemble "${BINARY}" /image' in text and "COPY --from=build /image/ /" in text
+    assert f"USER {USER}:{USER}" in text and f"gatepost:x:{USER}:{USER}:" in (root / "etc/passwd").read_text()
+    version = re.search(r'(?m)^version = "(.*)"$', (REPOSITORY / "Cargo.toml").read_text())[1]
+    assert f"ARG VERSION={version}\n" in text, "ARG VERSION of the Dockerfile is not that of Cargo.toml"
+    (entry,) = re.findall(r"(?m)^ENTRYPOINT (\[.*\])$", text)
+    (arguments,) = re.findall(r"(?m)^CMD (\[.*\])$", text)
+    assert json.loads(entry) == ["/usr/bin/gatepost"]
+    (health,) = re.findall(r"(?m)^HEALTHCHECK (?:.*\\\n)* *CMD (\[.*\])$", text)
+    # Neither needs a shell, which the image does not have.
+    return json.loads(arguments), json.loads(health)[1:]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gatepost", type=Path, required=True)
+    gatepost = parser.parse_args().gatepost.resolve()
+    folder = Path(tempfile.mkdtemp(prefix="gatepost-image-"))
+    process = None
+    try:
+        root, config, state = folder / "root", folder / "config", folder / "state"
+        subprocess.run([ASSEMBLE, gatepost, root], check=True)
+        assert subprocess.run([ASSEMBLE, gatepost, root], capture_output=True).returncode == 1, "a folder with files is refused"
+        expect_contents(root)
+        arguments, health = expect_dockerfile_matches(root)
+        (config / "agents").mkdir(parents=True)
+        state.mkdir()
+        folder.chmod(0o755)
+        if os.getuid() == 0:
+            os.chown(state, int(USER), int(USER))
+        # The runtime of containers provides these two.
+        (root / "etc/hosts").write_text("127.0.0.1 localhost agent.test\n")
+        (root / "etc/resolv.conf").write_text("")
+        agent = ThreadingHTTPServer(("127.0.0.1", 0), Agent)
+        threading.Thread(target=agent.serve_forever, daemon=True).start()
+        listener, admin = free_port(), free_port()
+        settings = {
+            "listeners": [{"address": f"127.0.0.1:{listener}"}],
+            "admin": {"address": f"127.0.0.1:{admin}"},
+            "agents": {"sources": ["agents"], "last_known_good": "/var/lib/gatepost/last-known-good", "defaults": {"allow_plaintext": True}},
+            "network": {"allowed_addresses": ["127.0.0.0/8"]},
+            "auth": {"api_keys": {"files": ["keys.jsonl"]}},
+            "access": {"grants": [{"callers": ["key:*"], "agents": ["*"]}]},
+            "registry": {"sqlite_file": "/var/lib/gatepost/gatepost.db"},
+        }
+        knows_health = "health" in json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())["properties"]
+        if knows_health:
+            settings["health"] = {"address": f"127.0.0.1:{free_port()}"}
+        (config / "gatepost.yaml").write_text(json.dumps(settings))
+        # By a name, which the libraries of the image resolve.
+        document = {"id": "greeter", "name": "Greeter", "endpoint": f"http://agent.test:{agent.server_port}/", "authentication": {"type": "api_key"}}
+        (config / "agents/greeter.yaml").write_text(json.dumps(document))
+        key = subprocess.run([gatepost, "key", "new", "--file", config / "keys.jsonl", "--caller", "team-a"], check=True, capture_output=True, text=True).stdout.strip()
+        (config / "keys.jsonl").chmod(0o644)
+        before = files_below(root), files_below(config)
+        volumes = {"/etc/gatepost": config, "/var/lib/gatepost": state}
+
+        check = subprocess.run(contained(root, volumes, ["check", "-c", "/etc/gatepost/gatepost.yaml"]), capture_output=True, text=True, env={})
+        assert check.returncode == 0 and "valid, 1 agent" in check.stdout, (check.stdout, check.stderr)
+        log = (folder / "log").open("wb")
+        process = subprocess.Popen(contained(root, volumes, arguments), stdout=log, stderr=log, env={"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"})
+        request = urllib.request.Request(f"http://127.0.0.1:{listener}/agents/greeter/invoke", b"{}", {"X-API-Key": key, "Content-Type": "application/json"})
+        deadline = time.monotonic() + 60
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+            try:
+                with urllib.request.urlopen(request, timeout=20) as response:
+                    assert response.status == 200 and json.load(response) == {"ok": True}
+                    break
+            except urllib.error.HTTPError as failed:
+                raise AssertionError((failed.read(), (folder / "log").read_text())) from failed
+            except OSError:
+                time.sleep(0.05)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        # The programs that prepared it were replaced by the gateway.
+        assert "Name:\tgatepost\n" in status and not re.search(r"(?m)^Uid:\s+0\s", status), status
+        assert re.search(r"(?m)^CapEff:\s+0+$", status) and re.search(r"(?m)^CapPrm:\s+0+$", status), status
+        mounts = Path(f"/proc/{process.pid}/mountinfo").read_text()
+        (options,) = [line.split()[5] for line in mounts.splitlines() if line.split()[4] == "/"]
+        assert "ro" in options.split(","), mounts
+        if knows_health:
+            probe = subprocess.run(contained(root, volumes, health), capture_output=True, text=True, env={})
+            assert probe.returncode == 0, (probe.stdout, probe.stderr)
+        process.terminate()
+        assert process.wait(timeout=60) == 0, (folder / "log").read_text()
+        if knows_health:
+            assert subprocess.run(contained(root, volumes, health), capture_output=True, env={}).returncode == 1
+        assert (files_below(root), files_below(config)) == before, "the gateway wrote beside its volumes"
+        assert (state / "gatepost.db").exists() and (state / "last-known-good").exists(), list(state.iterdir())
+        print(f"image: {sum(path.lstat().st_size for path in root.rglob('*') if path.is_file()) >> 20} MiB, with this binary")
+    finally:
+        if process and process.poll() is None:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder)
+
+
+main()

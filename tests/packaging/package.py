@@ -1,0 +1,327 @@
+"""Tests of the Debian package and of the systemd unit in it: `package.py --gatepost PROGRAM`.
+
+On a copy of this machine, the package is installed, started, called, upgraded with a call in flight, and removed. This
+program stands in for systemd: it runs the unit's ExecStart and ExecReload with the unit's environment, user, folders and
+mounts, and receives the notifications. It needs root, systemd-analyze, strace and dpkg, and no network.
+"""
+import argparse
+import json
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+UNIT = Path("/usr/lib/systemd/system/gatepost.service")
+CONFIG = Path("/etc/gatepost/gatepost.yaml")
+# The unit may score at most this many tenths of systemd's exposure level.
+MAX_EXPOSURE = 19
+
+
+def run(*command, ok=True, **arguments):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, **arguments)
+    if ok and result.returncode != 0:
+        raise AssertionError(f"{command} failed with {result.returncode}: {result.stdout}\n{result.stderr}")
+    return result
+
+
+def build(gatepost, folder):
+    """Two versions of the package. Their binaries differ in their version for dpkg only."""
+    for version in ("0.1.0", "0.1.1-rc.1"):
+        run(REPOSITORY / "config/debian/build", gatepost, folder, env=os.environ | {"GATEPOST_VERSION": version, "GATEPOST_COMPRESSION": "none"})
+    old, new = sorted(folder.glob("gatepost_*.deb"))
+    assert new.name.startswith("gatepost_0.1.1~rc.1_"), new
+    return old, new
+
+
+class ServiceManager:
+    """What systemd does for this unit, as far as the gateway notices it."""
+
+    def __init__(self, folder):
+        self.settings = [line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"^[A-Z]\w+=", line)]
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("/run/notify")
+        os.chmod("/run/notify", 0o777)
+        self.socket.settimeout(60)
+        self.folder, self.main = folder, None
+
+    def all(self, name):
+        return [value for setting, value in self.settings if setting == name]
+
+    def one(self, name):
+        (value,) = self.all(name)
+        return value
+
+    def command(self, name, trace=None):
+        """The command of the setting `name`, as the unit's user, with the mounts of the unit's protections."""
+        assert self.one("ProtectSystem") == "strict" and self.one("ProcSubset") == "pid" and self.one("PrivateTmp") == "yes"
+        state, runtime = f"/var/lib/{self.one('StateDirectory')}", f"/run/{self.one('RuntimeDirectory')}"
+        user = pwd.getpwnam(self.one("User"))
+        for path, mode in ((state, self.one("StateDirectoryMode")), (runtime, self.one("RuntimeDirectoryMode"))):
+            os.makedirs(path, exist_ok=True)
+            os.chown(path, user.pw_uid, user.pw_gid)
+            os.chmod(path, int(mode, 8))
+        tracer = ["strace", "--follow-forks", "--quiet=all", "--output", str(trace)] if trace else []
+        command = [*tracer, "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+        command += shlex.split(self.one(name))
+        mounts = f"""
+            set -eu
+            for path in {state} {runtime} /tmp; do mount --rbind $path $path; done
+            mount -o remount,bind,ro /
+            mount -t tmpfs -o ro tmpfs /home
+            mount -t proc -o subset=pid proc /proc
+            umask {self.one("UMask")}
+            cd {self.one("WorkingDirectory")}
+            exec {shlex.join(command)}
+        """
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts]
+
+    def environment(self):
+        given = dict(assignment.split("=", 1) for assignment in self.all("Environment"))
+        return {"PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": "/run/notify", "LANG": "C.UTF-8"} | given
+
+    def start(self, trace=None):
+        self.log = (self.folder / "log").open("ab")
+        subprocess.Popen(self.command("ExecStart", trace), env=self.environment(), stdout=self.log, stderr=self.log)
+        self.main = int(self.receive("READY")["MAINPID"])
+
+    def reload(self):
+        """Returns the status of ExecReload."""
+        environment = self.environment() | {"MAINPID": str(self.main)}
+        # To a file and not to a pipe, which the successor would keep open.
+        process = subprocess.Popen(self.command("ExecReload"), env=environment, stdout=self.log, stderr=self.log)
+        return process.wait(timeout=150)
+
+    def receive(self, name):
+        """The next notification with an assignment of `name`."""
+        while True:
+            try:
+                message = self.socket.recv(4096).decode()
+            except TimeoutError:
+                raise AssertionError(f"no notification with {name}: {self.text()}") from None
+            message = dict(line.split("=", 1) for line in message.splitlines())
+            if name in message:
+                return message
+
+    def text(self):
+        return (self.folder / "log").read_text()
+
+
+class Agent(BaseHTTPRequestHandler):
+    """Greets, after a second for each `wait`."""
+
+    started = threading.Semaphore(0)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if body.get("wait"):
+            Agent.started.release()
+            time.sleep(body["wait"])
+        response = json.dumps({"greeting": f"Hello, {body['name']}!"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(response)))
+        self.end_headers()
+        self.wfile.write(response)
+
+    def log_message(self, *_):
+        pass
+
+
+def invoke(key, body):
+    """The status and body of a call."""
+    request = urllib.request.Request("http://127.0.0.1:8080/agents/greeter/invoke", json.dumps(body).encode(), {"X-API-Key": key, "Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def eventually(condition, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what()}"
+        time.sleep(0.05)
+
+
+def mode_and_owner(path):
+    status = os.stat(path)
+    return f"{stat.S_IMODE(status.st_mode):o} {pwd.getpwuid(status.st_uid).pw_name} {run('stat', '-c', '%G', path).stdout.strip()}"
+
+
+def expect_unit_is_valid_and_hardened():
+    # What the unit needs beside itself is that of a machine that runs systemd.
+    verified = run("systemd-analyze", "verify", UNIT, ok=False)
+    complaints = [line for line in verified.stderr.splitlines() if "gatepost" in line]
+    assert not complaints, complaints
+    secure = run("systemd-analyze", "security", "--offline=true", f"--threshold={MAX_EXPOSURE}", UNIT)
+    print(secure.stdout.strip().splitlines()[-1])
+
+
+def allowed_system_calls(settings):
+    """The system calls of SystemCallFilter=, by the sets of the installed systemd."""
+    sets, current = {}, None
+    for line in run("systemd-analyze", "syscall-filter", "--no-pager").stdout.splitlines():
+        if line.startswith("@"):
+            current = sets.setdefault(line.strip(), [])
+        elif current is not None and line.strip() and not line.strip().startswith("#"):
+            current.append(line.strip())
+
+    def resolve(name):
+        return set().union(*(resolve(member) for member in sets[name])) if name.startswith("@") else {name}
+
+    allowed = resolve("@default")
+    for filtered in settings:
+        names = set().union(*(resolve(name) for name in filtered.lstrip("~").split()))
+        allowed = allowed - names if filtered.startswith("~") else allowed | names
+    return allowed
+
+
+def expect_installed_files(version):
+    assert run("dpkg-query", "-W", "-f", "${Status} ${Version}", "gatepost").stdout == f"install ok installed {version}"
+    assert mode_and_owner("/etc/gatepost") == "750 root gatepost"
+    assert mode_and_owner(CONFIG) == "640 root gatepost"
+    assert mode_and_owner("/etc/gatepost/keys.jsonl") == "640 root gatepost"
+    assert mode_and_owner("/etc/gatepost/agents") == "750 root gatepost"
+    assert mode_and_owner("/var/lib/gatepost") == "700 gatepost gatepost"
+    assert pwd.getpwnam("gatepost").pw_shell == "/usr/sbin/nologin" and pwd.getpwnam("gatepost").pw_uid < 1000
+    assert run("dpkg", "--verify", "gatepost").stdout == ""
+
+
+def inside(folder, old, new):
+    run("dpkg", "-i", old)
+    expect_installed_files("0.1.0")
+    expect_unit_is_valid_and_hardened()
+    # Nobody but root and the gateway reads keys; the gateway reads what it needs.
+    run("setpriv", "--reuid=gatepost", "--regid=gatepost", "--init-groups", "gatepost", "check", "--strict", "-c", CONFIG, cwd="/")
+
+    threading.Thread(target=ThreadingHTTPServer(("127.0.0.1", 8000), Agent).serve_forever, daemon=True).start()
+    manager = ServiceManager(folder)
+    manager.start(trace=folder / "trace")
+    # What docs/deploy.md tells an operator to do.
+    Path("/etc/gatepost/agents/greeter.yaml").write_text("id: greeter\nname: Greeter\nendpoint: http://127.0.0.1:8000/\nauthentication: {type: api_key}\n")
+    key = run("gatepost", "key", "new", "-c", CONFIG, "--caller", "team-a").stdout.strip()
+    assert mode_and_owner("/etc/gatepost/keys.jsonl") == "640 root gatepost"
+    eventually(lambda: invoke(key, {"name": "Ada"}) == (200, {"greeting": "Hello, Ada!"}), lambda: (invoke(key, {"name": "Ada"}), manager.text()))
+
+    expect_upgrade_keeps_calls(manager, key, new)
+    expect_refused_reload_keeps_the_gateway(manager, key)
+    expect_stop(manager)
+    expect_system_calls_are_allowed(manager, folder / "trace")
+    expect_removal()
+
+
+def runs_installed_binary(pid):
+    return os.path.samefile(f"/proc/{pid}/exe", "/usr/bin/gatepost")
+
+
+def expect_upgrade_keeps_calls(manager, key, new):
+    # An operator's change stays.
+    CONFIG.write_text(CONFIG.read_text() + "limits: {per_caller: 1000/s}\n")
+    results = {}
+    slow = threading.Thread(target=lambda: results.update(slow=invoke(key, {"name": "slow", "wait": 15})), daemon=True)
+    slow.start()
+    assert Agent.started.acquire(timeout=60)
+    stop, calls = threading.Event(), []
+
+    def call_on():
+        while not stop.is_set():
+            calls.append(invoke(key, {"name": "x"})[0])
+
+    others = threading.Thread(target=call_on, daemon=True)
+    others.start()
+    first = manager.main
+    run("dpkg", "-i", new)
+    assert not runs_installed_binary(first), "the package has another file now"
+    assert manager.reload() == 0, manager.text()
+    successor = int(manager.receive("MAINPID")["MAINPID"])
+    assert successor != first and runs_installed_binary(successor), (first, successor)
+    manager.main = successor
+    # The first gateway serves its call to the end, and then it is gone.
+    slow.join(timeout=60)
+    assert results["slow"] == (200, {"greeting": "Hello, slow!"}), results
+    eventually(lambda: not Path(f"/proc/{first}/exe").exists(), lambda: "the first gateway goes on")
+    time.sleep(0.5)
+    stop.set()
+    others.join(timeout=60)
+    assert len(calls) > 10 and set(calls) == {200}, calls
+    print(f"upgrade: {len(calls)} calls, and one that lasted 15 s, without a failure")
+    assert "per_caller: 1000/s" in CONFIG.read_text()
+    assert run("dpkg-query", "-W", "-f", "${Version}", "gatepost").stdout == "0.1.1~rc.1"
+
+
+def expect_refused_reload_keeps_the_gateway(manager, key):
+    good = CONFIG.read_text()
+    CONFIG.write_text(good + "surprise: 1\n")
+    assert manager.reload() != 0
+    assert "surprise" in manager.text()
+    assert Path(f"/proc/{manager.main}/exe").exists() and invoke(key, {"name": "Ada"})[0] == 200
+    CONFIG.write_text(good)
+
+
+def expect_stop(manager):
+    os.kill(manager.main, signal.SIGTERM)
+    manager.receive("STOPPING")
+    eventually(lambda: not Path(f"/proc/{manager.main}/exe").exists(), lambda: manager.text())
+    # What survives a restart lies in the state folder.
+    assert os.listdir("/var/lib/gatepost") == ["last-known-good"] or not os.listdir("/var/lib/gatepost"), os.listdir("/var/lib/gatepost")
+
+
+def expect_system_calls_are_allowed(manager, trace):
+    """The unit's filters, which this program cannot install, refuse nothing that the gateway used."""
+    # setpriv runs before the gateway.
+    calls = trace.read_text().split('execve("/usr/bin/gatepost"', 1)[1]
+    used = set(re.findall(r"(?m)^\d+ +(\w+)\(", calls))
+    # The kernel's own, after a signal.
+    refused = used - allowed_system_calls(manager.all("SystemCallFilter")) - {"restart_syscall"}
+    assert len(used) > 30 and not refused, refused
+    families = set(re.findall(r"\bsocket\((AF_\w+)", calls))
+    assert families and families <= set(manager.one("RestrictAddressFamilies").split()), families
+    assert not re.search(r"PROT_WRITE\|PROT_EXEC|PROT_READ\|PROT_WRITE\|PROT_EXEC", calls), "memory that is writable and executable"
+    assert " clone3(" not in calls or "CLONE_NEW" not in calls
+    print(f"the gateway used {len(used)} system calls and {sorted(families)}, which the unit allows")
+
+
+def expect_removal():
+    run("dpkg", "-r", "gatepost")
+    assert not Path("/usr/bin/gatepost").exists() and not UNIT.exists()
+    assert CONFIG.exists() and Path("/etc/gatepost/keys.jsonl").read_text(), "a removal keeps the configuration and keys"
+    run("dpkg", "-P", "gatepost")
+    assert not Path("/var/lib/gatepost").exists() and not Path("/etc/gatepost/keys.jsonl").exists() and not CONFIG.exists()
+    # Documents that an operator wrote are not the package's to delete.
+    assert os.listdir("/etc/gatepost/agents") == ["greeter.yaml"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gatepost", type=Path)
+    parser.add_argument("--inside", nargs=3, type=Path, metavar=("FOLDER", "OLD", "NEW"))
+    options = parser.parse_args()
+    if options.inside:
+        return inside(*options.inside)
+    folder = Path(tempfile.mkdtemp(prefix="gatepost-package-"))
+    try:
+        folder.chmod(0o755)
+        packages = build(options.gatepost.resolve(), folder)
+        script = shutil.copy(__file__, folder)
+        run_inside = [REPOSITORY / "tests/packaging/scratch_machine", folder, sys.executable, script, "--inside", folder, *packages]
+        subprocess.run([str(part) for part in run_inside], check=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+main()
