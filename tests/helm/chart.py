@@ -425,6 +425,22 @@ def a_source_of_kubernetes_gets_a_token_and_a_role():
 
 
 @test
+def the_values_of_the_documentation_are_valid():
+    text = (REPOSITORY / "docs/deploy.md").read_text()
+    (values,) = re.findall(r"helm install gatepost helm/gatepost .*--values - <<'EOF'\n(.*?)\nEOF", text, re.DOTALL)
+    pod = Pod(render(yaml.safe_load(values)), options.folder / "pod")
+    result = run(options.gatepost, "check", "-c", pod.config_file(), env=pod.environment(), ok=False)
+    assert result.returncode == 0 and "valid, 1 agent" in result.stdout, (result.stdout, result.stderr)
+    named = set(re.findall(r"`(monitoring\.[\w.]+)`", text))
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path in named:
+        value = defaults
+        for step in path.split("."):
+            value = value[step]
+    assert named
+
+
+@test
 def large_numbers_stay_integers_and_null_stays_null():
     text = template(merged(MINIMAL, {"config": {"limits": {"max_tracked_keys": 5000000}}}), "--set", "config.tasks.max_tasks=2000000").stdout
     assert '"max_tracked_keys": 5000000' in text and '"max_tasks": 2000000' in text, text

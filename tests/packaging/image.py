@@ -23,9 +23,15 @@ ASSEMBLE = REPOSITORY / "config/image/assemble"
 USER = "65532"
 
 
+def is_root():
+    return os.getuid() == 0
+
+
 def contained(root, volumes, arguments):
     """A command line that runs the image's entry point with `arguments`. `volumes` are folders by their place."""
     binds = "\n".join(f"mount --rbind {source} {root}{target}" for target, source in volumes.items())
+    # Root becomes the image's user; another user becomes it in a namespace of its own.
+    user = f"--setgid={USER} --setuid={USER}" if is_root() else f"--user --map-user={USER} --map-group={USER}"
     script = f"""
         set -eu
         mount --rbind {root} {root}
@@ -35,11 +41,10 @@ def contained(root, volumes, arguments):
         mount --rbind /dev {root}/dev
         mount -o remount,bind,ro {root}
         mount -o remount,bind,ro {root}/etc/gatepost
-        exec unshare --user --map-user={USER} --map-group={USER} --root={root} --wd=/var/lib/gatepost /usr/bin/gatepost "$@"
+        exec unshare {user} --root={root} --wd=/var/lib/gatepost /usr/bin/gatepost "$@"
     """
-    # Root becomes another user of the machine first, as which it owns nothing here but the state.
-    other_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
-    return [*other_user, "unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "sh", "-c", script, "gatepost", *arguments]
+    namespaces = ["--mount"] if is_root() else ["--user", "--map-root-user", "--mount"]
+    return ["unshare", *namespaces, "--propagation", "private", "sh", "-c", script, "gatepost", *arguments]
 
 
 def free_port():
@@ -93,6 +98,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gatepost", type=Path, required=True)
     gatepost = parser.parse_args().gatepost.resolve()
+    if not is_root() and subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode != 0:
+        return print("image: not tested, because this user may not create user namespaces")
     folder = Path(tempfile.mkdtemp(prefix="gatepost-image-"))
     process = None
     try:
@@ -104,7 +111,7 @@ def main():
         (config / "agents").mkdir(parents=True)
         state.mkdir()
         folder.chmod(0o755)
-        if os.getuid() == 0:
+        if is_root():
             os.chown(state, int(USER), int(USER))
         # The runtime of containers provides these two.
         (root / "etc/hosts").write_text("127.0.0.1 localhost agent.test\n")

@@ -5,6 +5,7 @@ program stands in for systemd: it runs the unit's ExecStart and ExecReload with 
 mounts, and receives the notifications. It needs root, systemd-analyze, strace and dpkg, and no network.
 """
 import argparse
+import filecmp
 import json
 import os
 import pwd
@@ -24,7 +25,9 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+# On the copy of the machine, what the test reads of the repository lies beside the script.
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE / "repository" if (HERE / "repository").exists() else HERE.parents[1]
 UNIT = Path("/usr/lib/systemd/system/gatepost.service")
 CONFIG = Path("/etc/gatepost/gatepost.yaml")
 # The unit may score at most this many tenths of systemd's exposure level.
@@ -39,11 +42,15 @@ def run(*command, ok=True, **arguments):
 
 
 def build(gatepost, folder):
-    """Two versions of the package. Their binaries differ in their version for dpkg only."""
-    for version in ("0.1.0", "0.1.1-rc.1"):
-        run(REPOSITORY / "config/debian/build", gatepost, folder, env=os.environ | {"GATEPOST_VERSION": version, "GATEPOST_COMPRESSION": "none"})
+    """Two versions of the package, with one binary."""
+    for version, output in (("0.1.0", folder), ("0.1.1-rc.1", folder), ("0.1.0", folder / "again")):
+        environment = {"GATEPOST_VERSION": version, "GATEPOST_COMPRESSION": "none", "SOURCE_DATE_EPOCH": "1795000000"}
+        run(REPOSITORY / "config/debian/build", gatepost, output, env=os.environ | environment)
     old, new = sorted(folder.glob("gatepost_*.deb"))
-    assert new.name.startswith("gatepost_0.1.1~rc.1_"), new
+    again = folder / "again" / old.name
+    assert filecmp.cmp(old, again, shallow=False), "a second build makes another package"
+    again.unlink()
+    assert new.name.startswith("gatepost_0.1.1~rc.1-1_"), new
     return old, new
 
 
@@ -202,20 +209,45 @@ def expect_installed_files(version):
     assert run("dpkg", "--verify", "gatepost").stdout == ""
 
 
-def inside(folder, old, new):
-    run("dpkg", "-i", old)
-    expect_installed_files("0.1.0")
-    expect_unit_is_valid_and_hardened()
-    # Nobody but root and the gateway reads keys; the gateway reads what it needs.
-    run("setpriv", "--reuid=gatepost", "--regid=gatepost", "--init-groups", "gatepost", "check", "--strict", "-c", CONFIG, cwd="/")
+def documented_commands(section):
+    """The commands of a section of docs/deploy.md."""
+    text = (REPOSITORY / "docs/deploy.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
 
-    threading.Thread(target=ThreadingHTTPServer(("127.0.0.1", 8000), Agent).serve_forever, daemon=True).start()
+
+def expect_documented_commands_lead_to_a_call(folder, old):
+    """Five commands, as docs/deploy.md has them, on a machine without the package. Returns the manager that started the
+    gateway in systemd's place."""
+    commands = documented_commands("Debian package")
+    assert len(commands) == 5, commands
+    install, *others = [command.replace("./gatepost_0.1.0-1_amd64.deb", str(old)) for command in commands]
+    # Root needs no sudo, which a machine may not have.
+    run("bash", "-euc", "sudo() { \"$@\"; }; " + install, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
+    expect_installed_files("0.1.0-1")
     manager = ServiceManager(folder)
     manager.start(trace=folder / "trace")
-    # What docs/deploy.md tells an operator to do.
-    Path("/etc/gatepost/agents/greeter.yaml").write_text("id: greeter\nname: Greeter\nendpoint: http://127.0.0.1:8000/\nauthentication: {type: api_key}\n")
-    key = run("gatepost", "key", "new", "-c", CONFIG, "--caller", "team-a").stdout.strip()
+    # The gateway notices the document and the key within a second or so, which a person takes to type.
+    call = others.pop().strip()
+    script = "sudo() { \"$@\"; }\n" + "".join(others) + f"for attempt in $(seq 300); do {call} -f 2>/dev/null && exit; sleep 0.1; done; {call}"
+    output = folder / "output"
+    shell = subprocess.Popen(["bash", "-euc", script], stdout=output.open("wb"), stderr=subprocess.STDOUT, start_new_session=True, cwd="/")
+    shell.wait(timeout=120)
+    # The agent, which the shell left running.
+    os.killpg(shell.pid, signal.SIGKILL)
+    assert output.read_text().endswith('\n{"greeting": "Hello!"}'), (output.read_text(), manager.text())
+    return manager
+
+
+def inside(folder, old, new):
+    manager = expect_documented_commands_lead_to_a_call(folder, old)
+    expect_unit_is_valid_and_hardened()
+    # Nobody but root and the gateway reads keys; the gateway reads what it needs.
     assert mode_and_owner("/etc/gatepost/keys.jsonl") == "640 root gatepost"
+    run("setpriv", "--reuid=gatepost", "--regid=gatepost", "--init-groups", "gatepost", "check", "--strict", "-c", CONFIG, cwd="/")
+
+    agent = ThreadingHTTPServer(("127.0.0.1", 8000), Agent)
+    threading.Thread(target=agent.serve_forever, daemon=True).start()
+    key = run("gatepost", "key", "new", "-c", CONFIG, "--caller", "team-b").stdout.strip()
     eventually(lambda: invoke(key, {"name": "Ada"}) == (200, {"greeting": "Hello, Ada!"}), lambda: (invoke(key, {"name": "Ada"}), manager.text()))
 
     expect_upgrade_keeps_calls(manager, key, new)
@@ -261,7 +293,7 @@ def expect_upgrade_keeps_calls(manager, key, new):
     assert len(calls) > 10 and set(calls) == {200}, calls
     print(f"upgrade: {len(calls)} calls, and one that lasted 15 s, without a failure")
     assert "per_caller: 1000/s" in CONFIG.read_text()
-    assert run("dpkg-query", "-W", "-f", "${Version}", "gatepost").stdout == "0.1.1~rc.1"
+    assert run("dpkg-query", "-W", "-f", "${Version}", "gatepost").stdout == "0.1.1~rc.1-1"
 
 
 def expect_refused_reload_keeps_the_gateway(manager, key):
@@ -313,11 +345,15 @@ def main():
     options = parser.parse_args()
     if options.inside:
         return inside(*options.inside)
+    if os.getuid() != 0:
+        return print("package: not tested, because only root can install it on a copy of the machine")
     folder = Path(tempfile.mkdtemp(prefix="gatepost-package-"))
     try:
         folder.chmod(0o755)
         packages = build(options.gatepost.resolve(), folder)
         script = shutil.copy(__file__, folder)
+        (folder / "repository/docs").mkdir(parents=True)
+        shutil.copy(REPOSITORY / "docs/deploy.md", folder / "repository/docs")
         run_inside = [REPOSITORY / "tests/packaging/scratch_machine", folder, sys.executable, script, "--inside", folder, *packages]
         subprocess.run([str(part) for part in run_inside], check=True)
     finally:

@@ -1,6 +1,6 @@
 //! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver,
 //! an OpenID provider, the reference implementation of `agent://`, the SDKs of A2A, MQTT libraries of Python,
-//! schemathesis, promtool, valgrind. Some of these programs are fetched from npm and PyPI at the first run.
+//! schemathesis, promtool, valgrind, Helm, dpkg. Some of these programs are fetched from npm and PyPI at the first run.
 //!
 //! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
 //! this module, so that a test outside of it cannot start one; `test_groups` checks the unit tests.
@@ -11,6 +11,7 @@ mod bearer_tokens;
 mod bridge;
 mod bridge_sessions;
 mod counts;
+mod helm;
 mod json_schema_suite;
 mod matrix_agents;
 mod metrics_page;
@@ -19,6 +20,7 @@ mod mqtt_failover;
 mod mqtt_feed;
 mod mqtt_peers;
 mod openapi_conformance;
+mod packaging;
 mod registry_store;
 mod reverse_proxies;
 mod shared_directory;

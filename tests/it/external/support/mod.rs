@@ -2,6 +2,7 @@
 
 pub mod agent_uri;
 pub mod bridge_peer;
+pub mod helm;
 pub mod mosquitto;
 pub mod mqtt_peers;
 pub mod mqtt_task_agent;
