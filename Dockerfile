@@ -37,7 +37,8 @@ WORKDIR /var/lib/gatepost
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 EXPOSE 8080 9902
 STOPSIGNAL SIGTERM
+# Alive, and not ready: some orchestrators replace a container that is not healthy, which helps no source that is down.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["/usr/bin/gatepost", "health", "--config", "/etc/gatepost/gatepost.yaml"]
+    CMD ["/usr/bin/gatepost", "health", "--live", "--config", "/etc/gatepost/gatepost.yaml"]
 ENTRYPOINT ["/usr/bin/gatepost"]
 CMD ["run", "--config", "/etc/gatepost/gatepost.yaml"]

@@ -482,7 +482,8 @@ class Gateway:
             "GATEPOST__ADMIN__ADDRESS": f"127.0.0.1:{self.admin}",
         }
         if gateway_knows_health():
-            overrides["GATEPOST__HEALTH__ADDRESS"] = f"127.0.0.1:{free_port()}"
+            self.health = free_port()
+            overrides["GATEPOST__HEALTH__ADDRESS"] = f"127.0.0.1:{self.health}"
         environment = pod.environment() | overrides | (environment or {})
         command = [options.gatepost, "run", "--config", pod.config_file()]
         self.log = (pod.root / "log").open("wb")
@@ -522,6 +523,30 @@ def eventually(condition, gateway, seconds=60):
             why = error
         time.sleep(0.05)
     raise AssertionError(f"not in {seconds} s ({why}): {Path(gateway.log.name).read_text()}")
+
+
+@test
+def probes_metrics_and_the_test_of_the_release_reach_the_gateway():
+    if not gateway_knows_health():
+        return
+    objects = render(CHART / "ci/monitoring-values.yaml")
+    pod = Pod(objects, options.folder / "pod")
+    container, monitor = gateway_container(objects), one(objects, "ServiceMonitor")
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert {probe["port"] for probe in probes} | {endpoint["port"]} == {"health"}
+    command = one(objects, "Pod")["spec"]["containers"][0]["args"]
+    assert command[:2] == ["health", "--url"] and len(command) == 3, command
+    assert command[2] == "http://gate-gatepost-health.agents:9902"
+    with Gateway(pod) as gateway:
+        url = f"http://127.0.0.1:{gateway.health}"
+        for probe in probes:
+            with urllib.request.urlopen(url + probe["path"], timeout=5) as response:
+                assert response.status == 200, probe
+        with urllib.request.urlopen(url + endpoint["path"], timeout=5) as response:
+            assert "\ngatepost_ready 1\n" in response.read().decode()
+        run(options.gatepost, *command[:2], url)
+    assert run(options.gatepost, *command[:2], url, ok=False).returncode == 1
 
 
 @test

@@ -42,6 +42,7 @@ chart_tests! {
     the_values_of_the_documentation_are_valid
     large_numbers_stay_integers_and_null_stays_null
     alerts_use_metrics_that_exist_and_pass_promtool
+    probes_metrics_and_the_test_of_the_release_reach_the_gateway
     a_changed_configmap_takes_effect_without_a_restart
 }
 
