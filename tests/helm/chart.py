@@ -447,6 +447,20 @@ def large_numbers_stay_integers_and_null_stays_null():
 
 
 @test
+def notes_name_what_an_operator_may_have_missed():
+    def notes(values):
+        arguments = ["install", "gate", chart(), "--dry-run=client", "--namespace", "agents", "--values", write_values(values)]
+        return run(options.helm, *arguments).stdout.split("\nNOTES:\n")[1]
+
+    ingress = yaml.safe_load((CHART / "ci/ingress-values.yaml").read_text())
+    assert "trusted_proxies" not in notes(ingress) and "No caller can call" not in notes(ingress)
+    del ingress["config"]["listeners"]
+    assert "set config.listeners[0].trusted_proxies" in notes(ingress)
+    assert "No caller can call an agent yet" in notes(MINIMAL)
+    assert "Tasks and their results end with the pod" in notes(merged(MINIMAL, {"config": {"tasks": {}}}))
+
+
+@test
 def alerts_use_metrics_that_exist_and_pass_promtool():
     alerts = CHART / "files/alerts.yaml"
     run("promtool", "check", "rules", alerts)
@@ -566,10 +580,17 @@ def a_changed_configmap_takes_effect_without_a_restart():
         eventually(lambda: gateway.agents() == ["a"] and gateway.page("/readyz")["config"] == "ok", gateway)
 
 
+def print_custom_resources():
+    """Prints the custom resources of all value files, which tests/custom_resources validates."""
+    objects = [item for values in VALUES for item in render(values).values()]
+    print(json.dumps([item for item in objects if item["kind"] in CUSTOM_KINDS]))
+
+
 def main():
     global options
     parser = argparse.ArgumentParser()
-    parser.add_argument("test", choices=[*TESTS, "all"])
+    commands = TESTS | {"print_custom_resources": print_custom_resources}
+    parser.add_argument("test", choices=[*commands, "all"])
     parser.add_argument("--helm", type=Path, required=True)
     parser.add_argument("--gatepost", type=Path, required=True)
     options = parser.parse_args()
@@ -577,7 +598,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             options.folder = Path(folder)
             print(name, file=sys.stderr)
-            TESTS[name]()
+            commands[name]()
 
 
 main()
