@@ -261,7 +261,9 @@ REFUSED = [
     ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "the cluster has no ServiceMonitors"),
     ({"monitoring": {"prometheusRule": {"enabled": True}}}, "the cluster has no PodMonitors and PrometheusRules"),
     ({"monitoring": {"dashboard": {"enabled": True}}}, "monitoring.dashboard.json is empty"),
+    ({"config": {"registry": {"database": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "config has a URL with a password"),
     # Those of the schema.
+    ({"config": {"auth": {"api_keys": {"files": ["keys.jsonl"], "pepper": "hunter2"}}}}, "pepper"),
     ({"replica": 2}, "replica"),
     ({"image": {"repo": "x"}}, "repo"),
     ({"config": {"limits": {"per_callers": "5/s"}}}, "per_callers"),
@@ -279,6 +281,7 @@ REFUSED = [
 @test
 def contradictions_are_refused_with_a_sentence():
     assert template(MINIMAL).returncode == 0
+    assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://gatepost@[::1]:5432/gatepost"}}})).returncode == 0
     for changes, sentence in REFUSED:
         result = template(merged(MINIMAL, changes), ok=False)
         assert result.returncode != 0 and sentence in result.stderr, f"{changes}: {result.stderr}"

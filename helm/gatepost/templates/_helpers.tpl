@@ -246,6 +246,9 @@ Helm renders templates in no documented order. */}}
 {{- if and (not .Values.documents) (not $config.agents.sources) (not (hasKey $config "registry")) -}}
 {{- fail "there are no agents: set documents, config.agents.sources or config.registry" -}}
 {{- end -}}
+{{- if regexMatch "[a-z]://[^/?#@\\s\"]*:[^/?#@\\s\"]+@" (toJson $config) -}}
+{{- fail "config has a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
+{{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.hosts is empty: an Ingress without a host name takes every request of the controller" -}}
 {{- end -}}
