@@ -257,6 +257,7 @@ def inside(folder, old, new):
     expect_stop(manager)
     expect_system_calls_are_allowed(manager, folder / "trace")
     expect_removal()
+    expect_systemd_is_told(old, new)
 
 
 def runs_installed_binary(pid):
@@ -338,6 +339,45 @@ def expect_removal():
     assert not Path("/var/lib/gatepost").exists() and not Path("/etc/gatepost/keys.jsonl").exists() and not CONFIG.exists()
     # Documents that an operator wrote are not the package's to delete.
     assert os.listdir("/etc/gatepost/agents") == ["greeter.yaml"]
+
+
+SYSTEMCTL = """#!/bin/sh
+echo "$@" >>/run/systemctl.log
+case "$*" in
+    # What changes links, and needs no systemd that runs.
+    --root=/*) exec /usr/bin/systemctl.real "$@" ;;
+    *is-enabled*) echo enabled ;;
+    *" reload gatepost.service" | "reload gatepost.service") [ ! -e /run/no-reload ] ;;
+esac
+"""
+
+
+def expect_systemd_is_told(old, new):
+    """The scripts of the package, on a machine where systemd runs: this systemctl notes what it is told."""
+    link, log = Path("/etc/systemd/system/multi-user.target.wants/gatepost.service"), Path("/run/systemctl.log")
+    os.makedirs("/run/systemd/system")
+    os.rename("/usr/bin/systemctl", "/usr/bin/systemctl.real")
+    # A machine of tests may forbid packages to start services.
+    Path("/usr/sbin/policy-rc.d").unlink(missing_ok=True)
+    Path("/usr/bin/systemctl").write_text(SYSTEMCTL)
+    os.chmod("/usr/bin/systemctl", 0o755)
+
+    def told(*command):
+        """What the package told the gateway's unit to do, and what it said itself."""
+        log.write_text("")
+        said = run("dpkg", *command).stderr
+        verbs = re.findall(r"(?m)(?:^| )(start|stop|restart|reload|try-restart) gatepost\.service$", log.read_text())
+        return verbs, [line for line in said.splitlines() if line.startswith("gatepost: ")]
+
+    assert told("-i", old) == (["start"], []) and link.is_symlink(), log.read_text()
+    assert told("-i", new) == (["reload"], []), log.read_text()
+    # A new version that does not accept the configuration leaves the old one running, and says so.
+    Path("/run/no-reload").touch()
+    verbs, said = told("-i", old)
+    assert verbs == ["reload"] and "the previous one keeps serving" in said[0], (verbs, said)
+    assert told("-r", "gatepost") == (["stop"], []), log.read_text()
+    assert told("-P", "gatepost") == ([], []) and not link.is_symlink(), log.read_text()
+    print("systemd is told to start, reload and stop")
 
 
 def main():
