@@ -46,23 +46,6 @@ def run(*command, ok=True, **arguments):
     return result
 
 
-def gateway_knows_health():
-    return "health" in json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())["properties"]
-
-
-def chart():
-    """The chart. Until the gateway has health.address, a copy whose schema admits it."""
-    if gateway_knows_health():
-        return CHART
-    copy = options.folder / "chart"
-    if not copy.exists():
-        shutil.copytree(CHART, copy)
-        schema = json.loads((copy / "values.schema.json").read_text())
-        schema["$defs"]["GatewayConfig"]["properties"]["health"] = {"type": "object"}
-        (copy / "values.schema.json").write_text(json.dumps(schema))
-    return copy
-
-
 def merged(base, changes):
     """`base` with `changes`: maps are merged, other values replaced."""
     result = dict(base)
@@ -82,7 +65,7 @@ def write_values(values):
 
 
 def template(values, *arguments, ok=True):
-    return run(options.helm, "template", "gate", chart(), "--namespace", "agents", "--values", write_values(values), *arguments, ok=ok)
+    return run(options.helm, "template", "gate", CHART, "--namespace", "agents", "--values", write_values(values), *arguments, ok=ok)
 
 
 def render(values, *arguments):
@@ -142,11 +125,7 @@ class Pod:
                     config |= self.files(source)
             if volume["name"] == "agents":
                 agents = dict(objects["ConfigMap", volume["configMap"]["name"]].get("data") or {})
-        text = json.loads(config["gatepost.yaml"])
-        # Probes use an address that this gateway may not have yet.
-        if not gateway_knows_health():
-            text.pop("health", None)
-        text = json.dumps(text)
+        text = config["gatepost.yaml"]
         # The paths of the pod, and no others, lie below the folder.
         for path in (self.mount("agents"), self.mount("state")):
             text = text.replace(path, str(self.path(path)))
@@ -212,7 +191,7 @@ def derived_files_are_current():
 def ten_value_files_pass_the_linter():
     assert len(VALUES) >= 10, VALUES
     for values in VALUES:
-        run(options.helm, "lint", "--strict", "--quiet", chart(), "--values", values)
+        run(options.helm, "lint", "--strict", "--quiet", CHART, "--values", values)
 
 
 @test
@@ -452,7 +431,7 @@ def large_numbers_stay_integers_and_null_stays_null():
 @test
 def notes_name_what_an_operator_may_have_missed():
     def notes(values):
-        arguments = ["install", "gate", chart(), "--dry-run=client", "--namespace", "agents", "--values", write_values(values)]
+        arguments = ["install", "gate", CHART, "--dry-run=client", "--namespace", "agents", "--values", write_values(values)]
         return run(options.helm, *arguments).stdout.split("\nNOTES:\n")[1]
 
     ingress = yaml.safe_load((CHART / "ci/ingress-values.yaml").read_text())
@@ -493,14 +472,12 @@ class Gateway:
     """A gateway that runs with the files of a pod, on free ports of loopback."""
 
     def __init__(self, pod, environment=None):
-        self.listener, self.admin = free_port(), free_port()
+        self.listener, self.admin, self.health = free_port(), free_port(), free_port()
         overrides = {
             "GATEPOST__LISTENERS__0__ADDRESS": f"127.0.0.1:{self.listener}",
             "GATEPOST__ADMIN__ADDRESS": f"127.0.0.1:{self.admin}",
+            "GATEPOST__HEALTH__ADDRESS": f"127.0.0.1:{self.health}",
         }
-        if gateway_knows_health():
-            self.health = free_port()
-            overrides["GATEPOST__HEALTH__ADDRESS"] = f"127.0.0.1:{self.health}"
         environment = pod.environment() | overrides | (environment or {})
         command = [options.gatepost, "run", "--config", pod.config_file()]
         self.log = (pod.root / "log").open("wb")
@@ -544,8 +521,6 @@ def eventually(condition, gateway, seconds=60):
 
 @test
 def probes_metrics_and_the_test_of_the_release_reach_the_gateway():
-    if not gateway_knows_health():
-        return
     objects = render(CHART / "ci/monitoring-values.yaml")
     pod = Pod(objects, options.folder / "pod")
     container, monitor = gateway_container(objects), one(objects, "ServiceMonitor")

@@ -122,15 +122,13 @@ def main():
         settings = {
             "listeners": [{"address": f"127.0.0.1:{listener}"}],
             "admin": {"address": f"127.0.0.1:{admin}"},
+            "health": {"address": f"127.0.0.1:{free_port()}"},
             "agents": {"sources": ["agents"], "last_known_good": "/var/lib/gatepost/last-known-good", "defaults": {"allow_plaintext": True}},
             "network": {"allowed_addresses": ["127.0.0.0/8"]},
             "auth": {"api_keys": {"files": ["keys.jsonl"]}},
             "access": {"grants": [{"callers": ["key:*"], "agents": ["*"]}]},
             "registry": {"sqlite_file": "/var/lib/gatepost/gatepost.db"},
         }
-        knows_health = "health" in json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())["properties"]
-        if knows_health:
-            settings["health"] = {"address": f"127.0.0.1:{free_port()}"}
         (config / "gatepost.yaml").write_text(json.dumps(settings))
         # By a name, which the libraries of the image resolve.
         document = {"id": "greeter", "name": "Greeter", "endpoint": f"http://agent.test:{agent.server_port}/", "authentication": {"type": "api_key"}}
@@ -163,13 +161,11 @@ def main():
         mounts = Path(f"/proc/{process.pid}/mountinfo").read_text()
         (options,) = [line.split()[5] for line in mounts.splitlines() if line.split()[4] == "/"]
         assert "ro" in options.split(","), mounts
-        if knows_health:
-            probe = subprocess.run(contained(root, volumes, health), capture_output=True, text=True, env={})
-            assert probe.returncode == 0, (probe.stdout, probe.stderr)
+        probe = subprocess.run(contained(root, volumes, health), capture_output=True, text=True, env={})
+        assert probe.returncode == 0, (probe.stdout, probe.stderr)
         process.terminate()
         assert process.wait(timeout=60) == 0, (folder / "log").read_text()
-        if knows_health:
-            assert subprocess.run(contained(root, volumes, health), capture_output=True, env={}).returncode == 1
+        assert subprocess.run(contained(root, volumes, health), capture_output=True, env={}).returncode == 1
         assert (files_below(root), files_below(config)) == before, "the gateway wrote beside its volumes"
         assert (state / "gatepost.db").exists() and (state / "last-known-good").exists(), list(state.iterdir())
         print(f"image: {sum(path.lstat().st_size for path in root.rglob('*') if path.is_file()) >> 20} MiB, with this binary")
