@@ -96,6 +96,11 @@ fn probes_metrics_and_the_test_of_the_release_reach_the_gateway() {
 }
 
 #[test]
+fn no_call_fails_while_pods_are_replaced() {
+    run_chart_test("no_call_fails_while_pods_are_replaced");
+}
+
+#[test]
 fn a_changed_configmap_takes_effect_without_a_restart() {
     run_chart_test("a_changed_configmap_takes_effect_without_a_restart");
 }
