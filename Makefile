@@ -18,7 +18,7 @@ TEST_LIMIT ?= 45m
 # Additional options of the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test test-unit check loadtest pgo counts renew-counts bench fmt fuzz mutants sbom
+.PHONY: demo test test-unit check loadtest release pgo counts renew-counts bench fmt fuzz mutants sbom
 
 # The gateway with three agents on loopback, a new API key, and curl commands to paste.
 demo:
@@ -77,10 +77,11 @@ loadtest:
 	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$${CARGO_TARGET_DIR:-target}/release/gatepost-loadtest run $(ARGS)
 
-# The gateway built with a profile of its calls, which makes them much cheaper; see loadtest/README.md. It takes two
-# complete builds. `make loadtest ARGS="--gatepost target/pgo/gatepost"` measures the result.
-pgo:
-	@tests/setup $(BUILD_NEEDS)
+# The binary of a release: built with a profile of its calls, which makes them much cheaper (see loadtest/README.md), and
+# without symbols, which are in target/pgo/gatepost.debug. It takes two complete builds.
+# `make loadtest ARGS="--gatepost target/pgo/gatepost"` measures the result.
+release pgo:
+	@tests/setup $(BUILD_NEEDS) objcopy=binutils
 	@CARGO="$(CARGO)" loadtest/pgo
 
 # The instructions of a call in the release build, compared with the record; `make test` compares those of its own build.

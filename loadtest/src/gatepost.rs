@@ -8,7 +8,6 @@ use crate::http1_client::PreparedRequest;
 use crate::load::CallTarget;
 use crate::process::{CpuCore, ServerProcess};
 use crate::proxy::RunningProxy;
-use crate::proxy_settings::CHECKED_PATH;
 use crate::request_body::{input_schema, request_body};
 use crate::token_issuer::{AUDIENCE, TokenIssuer};
 use crate::transport_agents::{AgentAddresses, MQTT_AGENT_ID};
@@ -26,7 +25,7 @@ use std::time::Duration;
 const CALLER_ID: &str = "loadtest";
 
 /// The language in the request bodies.
-const LANGUAGE: &str = "fr";
+pub(crate) const LANGUAGE: &str = "fr";
 
 /// Starts gateways: the program, a folder for its files, and the agent behind it.
 pub(crate) struct GatewayLauncher {
@@ -263,8 +262,13 @@ pub(crate) fn invoke_path(agent: &str) -> String {
 
 /// A call with an API key.
 pub(crate) fn api_key_target(address: SocketAddr, key: &str) -> CallTarget {
+    api_key_call(address, key, "keyed", LANGUAGE)
+}
+
+/// A call of an agent with an API key; the schema of inputs lists the languages.
+pub(crate) fn api_key_call(address: SocketAddr, key: &str, agent: &str, language: &str) -> CallTarget {
     let header = format!("x-api-key: {key}\r\n");
-    CallTarget::plain(address, PreparedRequest::post_json(CHECKED_PATH, &header, &request_body(LANGUAGE)))
+    CallTarget::plain(address, PreparedRequest::post_json(&invoke_path(agent), &header, &request_body(language)))
 }
 
 /// A call with a token.
