@@ -285,7 +285,7 @@ def pods_have_no_rights_and_no_secret_is_rendered():
                     assert context["capabilities"] == {"drop": ["ALL"]}
         for account in of_kind(objects, "ServiceAccount"):
             assert account["automountServiceAccountToken"] is False
-        assert not of_kind(objects, "Role"), "no source reads the API server"
+        assert not of_kind(objects, "Role"), "the gateway does not read the API server"
         # No mount is a single file, which the kubelet never updates.
         assert all("subPath" not in mount for mount in gateway_container(objects)["volumeMounts"])
 
@@ -394,19 +394,6 @@ def one_gateway_with_a_file_is_replaced_and_several_are_rolled():
     metrics = one(scaled, "HorizontalPodAutoscaler")["spec"]["metrics"]
     assert [metric["type"] for metric in metrics] == ["ContainerResource", "Pods"], metrics
     assert metrics[1]["pods"]["metric"]["name"] == "gatepost_calls_in_flight"
-
-
-@test
-def a_source_of_kubernetes_gets_a_token_and_a_role():
-    values = merged(MINIMAL, {"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}, "kubernetesSource": {"namespaces": ["one", "two"]}})
-    # A schema that does not know the source yet refuses it.
-    objects = [item for item in yaml.safe_load_all(template(values, "--skip-schema-validation").stdout) if item]
-    (deployment,) = [item for item in objects if item["kind"] == "Deployment"]
-    assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
-    roles = [item for item in objects if item["kind"] == "Role"]
-    assert [role["metadata"]["namespace"] for role in roles] == ["one", "two"]
-    assert all(set(rule["verbs"]) == {"get", "list", "watch"} for role in roles for rule in role["rules"])
-    assert len([item for item in objects if item["kind"] == "RoleBinding"]) == 2
 
 
 @test

@@ -90,13 +90,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- join " and " $sections -}}
 {{- end -}}
 
-{{/* "true" if a source reads the API server, for which pods need a token. */}}
-{{- define "gatepost.readsKubernetes" -}}
-{{- range $source := .Values.config.agents.sources -}}
-{{- if kindIs "map" $source -}}{{- if eq (toString $source.kind) "kubernetes" -}}true{{- end -}}{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* The milliseconds of a duration of the configuration, such as 5m. The schema checks the form. */}}
 {{- define "gatepost.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 -}}

@@ -66,11 +66,6 @@ fn one_gateway_with_a_file_is_replaced_and_several_are_rolled() {
 }
 
 #[test]
-fn a_source_of_kubernetes_gets_a_token_and_a_role() {
-    run_chart_test("a_source_of_kubernetes_gets_a_token_and_a_role");
-}
-
-#[test]
 fn the_values_of_the_documentation_are_valid() {
     run_chart_test("the_values_of_the_documentation_are_valid");
 }
