@@ -67,13 +67,23 @@ def write_values(values):
     return path
 
 
-def template(values, *arguments, ok=True):
-    return run(options.helm, "template", "gate", CHART, "--namespace", "agents", "--values", write_values(values), *arguments, ok=ok)
+def template(values, *arguments, ok=True, release="gate"):
+    return run(options.helm, "template", release, CHART, "--namespace", "agents", "--values", write_values(values), *arguments, ok=ok)
 
 
-def render(values, *arguments):
+class StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice, as the API server does."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"a key stands twice: {keys}, {node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
+def render(values, *arguments, release="gate"):
     """The rendered objects by kind and name."""
-    objects = [item for item in yaml.safe_load_all(template(values, *arguments).stdout) if item]
+    text = template(values, *arguments, release=release).stdout
+    objects = [item for item in yaml.load_all(text, StrictLoader) if item]
     by_name = {(item["kind"], item["metadata"]["name"]): item for item in objects}
     assert len(by_name) == len(objects), "two objects have one kind and name"
     return by_name
@@ -197,17 +207,54 @@ def ten_value_files_pass_the_linter():
         run(options.helm, "lint", "--strict", "--quiet", CHART, "--values", values)
 
 
+def expect_valid_objects(objects, what, versions):
+    for item in objects.values():
+        if item["kind"] in CUSTOM_KINDS:
+            continue
+        for version in versions:
+            try:
+                kubernetes_validate.validate(item, version, strict=True)
+            except kubernetes_validate.ValidationError as why:
+                raise AssertionError(f"{what}, {item['kind']} {item['metadata']['name']}, {version}: {why}") from why
+
+
 @test
 def every_object_is_valid_in_three_versions_of_kubernetes():
     for values in VALUES:
-        for item in render(values).values():
-            if item["kind"] in CUSTOM_KINDS:
-                continue
-            for version in KUBERNETES_VERSIONS:
-                try:
-                    kubernetes_validate.validate(item, version, strict=True)
-                except kubernetes_validate.ValidationError as why:
-                    raise AssertionError(f"{values.name}, {item['kind']} {item['metadata']['name']}, {version}: {why}") from why
+        expect_valid_objects(render(values), values.name, KUBERNETES_VERSIONS)
+
+
+@test
+def texts_that_yaml_reads_as_something_else_stay_texts():
+    odd = {
+        "nameOverride": "on",
+        "fullnameOverride": "null",
+        "namespaceOverride": "123",
+        "priorityClassName": "1e3",
+        "commonLabels": {"team": "1", "app.kubernetes.io/name": "another"},
+        "podLabels": {"team": "no", "app.kubernetes.io/instance": "another"},
+        "service": {"type": "LoadBalancer", "labels": {"team": "~"}, "loadBalancerClass": "007", "appProtocol": "no"},
+        "serviceAccount": {"name": "true"},
+        "persistence": {"enabled": True, "storageClassName": "1", "size": "10"},
+        "ephemeralSize": "1000000000",
+        "ingress": {"enabled": True, "hosts": ["1.2"], "className": "false", "path": "/a #b"},
+        "secretFiles": [{"secret": "123", "items": {"1": "2"}}],
+        "podSecurityContext": {"runAsUser": 1000660000},
+        "networkPolicy": {"enabled": True},
+    }
+    objects = render(merged(MINIMAL, odd), release="on")
+    expect_valid_objects(objects, "odd values", KUBERNETES_VERSIONS[-1:])
+    assert pod_spec(objects)["securityContext"]["runAsUser"] == 1000660000
+    labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    # Labels of selectors are the chart's; the nearest value wins otherwise.
+    assert labels["app.kubernetes.io/name"] == "on" and labels["app.kubernetes.io/instance"] == "on" and labels["team"] == "no", labels
+    # Go templates in values are text.
+    braces = {"documents": {"a": {"name": "{{ fail }}"}}, "podAnnotations": {"a": "{{ .Release.Name }}"}}
+    objects = render(merged(MINIMAL, braces))
+    assert json.loads(objects["ConfigMap", "gate-gatepost-agents"]["data"]["a.yaml"])["name"] == "{{ fail }}"
+    assert one(objects, "Deployment")["spec"]["template"]["metadata"]["annotations"]["a"] == "{{ .Release.Name }}"
+    own = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"a": "b"}}}
+    assert pod_spec(render(merged(MINIMAL, {"topologySpreadConstraints": [own]})))["topologySpreadConstraints"] == [own]
 
 
 @test
@@ -232,7 +279,14 @@ REFUSED = [
     ({"autoscaling": {"enabled": True, "targetCpuUtilization": None}}, "autoscaling measures nothing"),
     ({"config": {"listeners": [{"address": "127.0.0.1:8080"}]}}, "config.listeners[0].address is 127.0.0.1:8080: no other pod reaches a loopback address"),
     ({"config": {"listeners": [{"address": "0.0.0.0:0", "allow_plaintext": True}]}}, "a Service needs a port that is known"),
+    ({"config": {"listeners": [{"address": "unix:/run/gatepost.sock"}]}}, "a Service needs a port that is known"),
+    ({"config": {"listeners": [{"address": "0.0.0.0:8080", "allow_plaintext": True}, {"address": "[::]:8080", "allow_plaintext": True}]}}, "have one port (8080, 8080, 9902, 9901)"),
+    ({"config": {"listeners": [{"address": "0.0.0.0:9901", "allow_plaintext": True}]}}, "have one port (9901, 9902, 9901)"),
+    ({"service": {"port": 8081}, "config": {"listeners": [{"address": "0.0.0.0:8080", "allow_plaintext": True}, {"address": "0.0.0.0:8081", "allow_plaintext": True}]}}, "two listeners would have one port of the Service (8081, 8081)"),
+    ({"fullnameOverride": "1gate"}, "a Service cannot have the name 1gate"),
+    ({"fullnameOverride": "my.gate"}, "a Service cannot have the name my.gate"),
     ({"config": {"health": {"address": "[::1]:9902"}}}, "config.health.address is [::1]:9902: probes do not reach a loopback address"),
+    ({"config": {"health": {"address": "0.0.0.0:0"}}}, "probes need a port that is known"),
     ({"config": {"health": None}}, "config.health.address is missing"),
     ({"documents": None}, "there are no agents"),
     ({"ingress": {"enabled": True}}, "ingress.hosts is empty"),
@@ -243,20 +297,23 @@ REFUSED = [
     ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "the cluster has no ServiceMonitors"),
     ({"monitoring": {"prometheusRule": {"enabled": True}}}, "the cluster has no PodMonitors and PrometheusRules"),
     ({"monitoring": {"dashboard": {"enabled": True}}}, "monitoring.dashboard.json is empty"),
-    ({"config": {"registry": {"database": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "config has a URL with a password"),
+    ({"config": {"registry": {"database": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "config or documents have a URL with a password"),
+    ({"documents": {"a": {"endpoint": "https://gatepost:hunter2@a.example.com/"}}}, "config or documents have a URL with a password"),
     # Those of the schema.
-    ({"config": {"auth": {"api_keys": {"files": ["keys.jsonl"], "pepper": "hunter2"}}}}, "pepper"),
-    ({"replica": 2}, "replica"),
-    ({"image": {"repo": "x"}}, "repo"),
-    ({"config": {"limits": {"per_callers": "5/s"}}}, "per_callers"),
-    ({"config": {"limits": {"per_caller": "five"}}}, "per_caller"),
-    ({"config": {"shutdown": {"drain_timeout": "5 minutes"}}}, "drain_timeout"),
-    ({"config": {"contract": {"input": "always"}}}, "contract"),
-    ({"documents": {"a/b": {}}}, "a/b"),
-    ({"secretFiles": [{"secret": "s", "items": {"k": "../x"}}]}, "secretFiles"),
-    ({"secretFiles": [{"secret": "s", "items": {"k": "gatepost.yaml"}}]}, "secretFiles"),
-    ({"secretFiles": [{"secret": "s", "value": "hunter2", "items": {"k": "x"}}]}, "value"),
-    ({"service": {"port": 70000}}, "port"),
+    ({"config": {"auth": {"api_keys": {"files": ["keys.jsonl"], "pepper": "hunter2"}}}}, "/config/auth/api_keys/pepper"),
+    ({"replica": 2}, "additional properties 'replica' not allowed"),
+    ({"image": {"repo": "x"}}, "additional properties 'repo' not allowed"),
+    ({"config": {"limits": {"per_callers": "5/s"}}}, "additional properties 'per_callers' not allowed"),
+    ({"config": {"limits": {"per_caller": "five"}}}, "/config/limits/per_caller"),
+    ({"config": {"shutdown": {"drain_timeout": "5 minutes"}}}, "/config/shutdown/drain_timeout"),
+    ({"config": {"contract": {"input": "always"}}}, "/config/contract/input"),
+    ({"documents": {"a/b": {}}}, "invalid propertyName 'a/b'"),
+    ({"secretFiles": [{"secret": "s", "items": {"k": "../x"}}]}, "/secretFiles/0/items/k"),
+    ({"secretFiles": [{"secret": "s", "items": {"k": "gatepost.yaml"}}]}, "/secretFiles/0/items/k"),
+    ({"secretFiles": [{"secret": "s", "value": "hunter2", "items": {"k": "x"}}]}, "additional properties 'value' not allowed"),
+    ({"service": {"port": 70000}}, "/service/port"),
+    ({"ingress": None}, "missing property 'ingress'"),
+    ({"podDisruptionBudget": {"maxUnavailable": "0%"}}, "/podDisruptionBudget/maxUnavailable"),
 ]
 
 
@@ -267,6 +324,8 @@ def contradictions_are_refused_with_a_sentence():
     for changes, sentence in REFUSED:
         result = template(merged(MINIMAL, changes), ok=False)
         assert result.returncode != 0 and sentence in result.stderr, f"{changes}: {result.stderr}"
+        # Helm itself repeats a value that its schema refuses.
+        assert "hunter2" not in result.stderr or "specifications of the schema" in result.stderr, result.stderr
 
 
 @test

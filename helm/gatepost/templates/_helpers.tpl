@@ -16,26 +16,32 @@
 {{- .Values.namespaceOverride | default .Release.Namespace -}}
 {{- end -}}
 
-{{/* The labels that select this release's gateways. A Deployment's selector cannot change, so nothing else belongs here. */}}
+{{/* The labels that name the pods of a component: "gateway", or "test", which no selector may match. Call with
+(list $ "component"). A Deployment's selector cannot change, so nothing else belongs here. */}}
+{{- define "gatepost.componentLabels" -}}
+app.kubernetes.io/name: {{ include "gatepost.name" (index . 0) | quote }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
 {{- define "gatepost.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "gatepost.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: gateway
+{{- include "gatepost.componentLabels" (list . "gateway") -}}
 {{- end -}}
 
-{{/* The labels of every object but the test's pod, which no selector may match. */}}
+{{/* All labels of an object. Call with (list $ "component" MAP), where MAP has labels of the object besides. Labels of the
+chart win over MAP, and MAP wins over commonLabels: a label that stands twice is no valid object, and selectors and Helm
+rely on the chart's. */}}
+{{- define "gatepost.labelsWith" -}}
+{{- $root := index . 0 -}}
+{{- $own := include "gatepost.componentLabels" (list $root (index . 1)) | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- toYaml (merge $own (index . 2 | default dict) ($root.Values.commonLabels | default dict)) -}}
+{{- end -}}
+
 {{- define "gatepost.labels" -}}
-{{ include "gatepost.selectorLabels" . }}
-{{ include "gatepost.versionLabels" . }}
-{{- end -}}
-
-{{- define "gatepost.versionLabels" -}}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- include "gatepost.labelsWith" (list . "gateway" dict) -}}
 {{- end -}}
 
 {{- define "gatepost.serviceAccountName" -}}
@@ -107,8 +113,9 @@ drain timeout is by default the longest timeouts.total of all agents and 5 s. */
 {{- if $shutdown.drain_timeout -}}
 {{- $drain = include "gatepost.milliseconds" $shutdown.drain_timeout | int64 -}}
 {{- else -}}
-{{- $totals := list (dig "defaults" "timeouts" "total" "5m" ($config.agents | default dict)) -}}
-{{- range $rule := $config.agents.rules -}}
+{{- $agents := $config.agents | default dict -}}
+{{- $totals := list (dig "defaults" "timeouts" "total" "5m" $agents) -}}
+{{- range $rule := $agents.rules -}}
 {{- with dig "settings" "timeouts" "total" "" $rule -}}{{- $totals = append $totals . -}}{{- end -}}
 {{- end -}}
 {{- range $total := $totals -}}
@@ -139,6 +146,10 @@ drain timeout is by default the longest timeouts.total of all agents and 5 s. */
 
 {{- define "gatepost.isLoopback" -}}
 {{- if or (hasPrefix "127." (toString .)) (hasPrefix "[::1]" (toString .)) (hasPrefix "localhost" (toString .)) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "gatepost.adminAddress" -}}
+{{- dig "admin" "address" "127.0.0.1:9901" .Values.config -}}
 {{- end -}}
 
 {{/* The port of the Service for the first listener. */}}
@@ -221,13 +232,25 @@ Helm renders templates in no documented order. */}}
 {{- if and .Values.autoscaling.enabled (kindIs "invalid" .Values.autoscaling.targetCpuUtilization) (kindIs "invalid" .Values.autoscaling.targetCallsInFlight) -}}
 {{- fail "autoscaling measures nothing: set autoscaling.targetCpuUtilization or autoscaling.targetCallsInFlight" -}}
 {{- end -}}
+{{- $fullname := include "gatepost.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
+{{- fail (printf "a Service cannot have the name %s, because it needs a letter first, and then lower-case letters, digits and - only: set fullnameOverride" $fullname) -}}
+{{- end -}}
+{{- $containerPorts := list -}}
+{{- $servicePorts := list -}}
 {{- range $at, $listener := $config.listeners -}}
+{{- $port := include "gatepost.port" $listener.address -}}
+{{- $containerPorts = append $containerPorts $port -}}
+{{- $servicePorts = append $servicePorts (ternary (include "gatepost.servicePort" $) $port (eq $at 0)) -}}
 {{- if include "gatepost.isLoopback" $listener.address -}}
 {{- fail (printf "config.listeners[%d].address is %s: no other pod reaches a loopback address (use 0.0.0.0 or [::])" $at $listener.address) -}}
 {{- end -}}
-{{- if eq (include "gatepost.port" $listener.address) "0" -}}
+{{- if has $port (list "" "0") -}}
 {{- fail (printf "config.listeners[%d].address is %s: a Service needs a port that is known" $at $listener.address) -}}
 {{- end -}}
+{{- end -}}
+{{- if ne (len $servicePorts) (len (uniq $servicePorts)) -}}
+{{- fail (printf "two listeners would have one port of the Service (%s): service.port is the first one's, and the others have the ports of their addresses" (join ", " $servicePorts)) -}}
 {{- end -}}
 {{- $health := dig "health" "address" "" $config -}}
 {{- if not $health -}}
@@ -236,11 +259,19 @@ Helm renders templates in no documented order. */}}
 {{- if include "gatepost.isLoopback" $health -}}
 {{- fail (printf "config.health.address is %s: probes do not reach a loopback address (use 0.0.0.0 or [::])" $health) -}}
 {{- end -}}
-{{- if and (not .Values.documents) (not $config.agents.sources) (not (hasKey $config "registry")) -}}
+{{- if has (include "gatepost.port" $health) (list "" "0") -}}
+{{- fail (printf "config.health.address is %s: probes need a port that is known" $health) -}}
+{{- end -}}
+{{- $containerPorts = append $containerPorts (include "gatepost.port" $health) -}}
+{{- $containerPorts = append $containerPorts (include "gatepost.port" (include "gatepost.adminAddress" .)) -}}
+{{- if ne (len $containerPorts) (len (uniq $containerPorts)) -}}
+{{- fail (printf "two addresses of config.listeners, config.health and config.admin have one port (%s)" (join ", " $containerPorts)) -}}
+{{- end -}}
+{{- if and (not .Values.documents) (not (dig "sources" list ($config.agents | default dict))) (not (kindIs "map" $config.registry)) -}}
 {{- fail "there are no agents: set documents, config.agents.sources or config.registry" -}}
 {{- end -}}
-{{- if regexMatch "[a-z]://[^/?#@\\s\"]*:[^/?#@\\s\"]+@" (toJson $config) -}}
-{{- fail "config has a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
+{{- if regexMatch "[a-z]://[^/?#@\\s\"]*:[^/?#@\\s\"]+@" (toJson (list $config .Values.documents)) -}}
+{{- fail "config or documents have a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.hosts is empty: an Ingress without a host name takes every request of the controller" -}}
@@ -263,11 +294,4 @@ Helm renders templates in no documented order. */}}
 {{- if and (or .Values.monitoring.podMonitor.enabled .Values.monitoring.prometheusRule.enabled) (not (include "gatepost.hasApi" (list . "monitoring.coreos.com/v1"))) -}}
 {{- fail "the cluster has no PodMonitors and PrometheusRules: install the operator of Prometheus first, or set monitoring.disableApiCheck" -}}
 {{- end -}}
-{{- end -}}
-
-{{/* The labels of the test's pod, which no Service selects. */}}
-{{- define "gatepost.testLabels" -}}
-app.kubernetes.io/name: {{ include "gatepost.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: test
 {{- end -}}

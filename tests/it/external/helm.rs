@@ -31,6 +31,11 @@ fn every_object_is_valid_in_three_versions_of_kubernetes() {
 }
 
 #[test]
+fn texts_that_yaml_reads_as_something_else_stay_texts() {
+    run_chart_test("texts_that_yaml_reads_as_something_else_stay_texts");
+}
+
+#[test]
 fn gatepost_check_accepts_every_rendered_configuration() {
     run_chart_test("gatepost_check_accepts_every_rendered_configuration");
 }
