@@ -420,6 +420,9 @@ def only_settings_of_the_start_replace_pods():
         {"config": {"shutdown": {"drain_timeout": None, "listener_close_delay": "7s"}}},
         {"config": {"access_log": {"output": "off"}}},
         {"config": {"tasks": {"max_running": 5}}},
+        {"config": {"tasks": {"resume": None}}},
+        {"config": {"tasks": {"resume": {"max_streams": 5}}}},
+        {"config": {"limits": {"max_share": 0.2}}},
         {"config": {"registry": {"sqlite_file": "/var/lib/gatepost/other.db"}}},
         {"config": {"limits": {"quota_state_file": "/var/lib/gatepost/quotas"}}},
         {"config": {"health": {"metrics": False}}},
@@ -427,10 +430,10 @@ def only_settings_of_the_start_replace_pods():
         assert pod_template(changes) != before, changes
     # docs/configuration.md names the sections that a template has to know.
     documented = (REPOSITORY / "docs/configuration.md").read_text().split("take effect at the next start only")[1].split("## ")[0]
-    sections = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in documented.splitlines() if line.startswith("| `"))))
+    names = {name for name in re.findall(r"`([\w.]+)`", "".join(line for line in documented.splitlines() if line.startswith("| `")))}
     helper = (CHART / "templates/_helpers.tpl").read_text().split('define "gatepost.startupSettings"')[1].split("{{/*")[0]
-    missing = {section for section in sections if f'"{section}"' not in helper}
-    assert sections and not missing, missing
+    missing = {name for name in names if any(f'"{part}"' not in helper for part in name.split("."))}
+    assert len(names) > 10 and not missing, missing
 
 
 @test
@@ -447,6 +450,12 @@ def one_gateway_with_a_file_is_replaced_and_several_are_rolled():
     assert not of_kind(render(MINIMAL), "PodDisruptionBudget")
     tasks = render(merged(MINIMAL, {"config": {"tasks": {}}}))
     assert config_of(tasks)["tasks"]["sqlite_file"] == "/var/lib/gatepost/gatepost.db" and strategy(tasks) == {"type": "Recreate"}
+    # Two gateways with one MQTT session take its tasks from each other, also while one replaces the other.
+    bridge = {"url": "mqtts://b.example.com", "api_key": "env:A", "agents": ["*"]}
+    bridges = render(merged(MINIMAL, {"config": {"mqtt_bridge": [bridge, bridge | {"state_folder": None}]}}))
+    assert strategy(bridges) == {"type": "Recreate"}
+    # Relative to the configuration, the default would be on the read-only root file system.
+    assert [bridge["state_folder"] for bridge in config_of(bridges)["mqtt_bridge"]] == ["/var/lib/gatepost/mqtt-bridge", None]
     # The autoscaler decides the number of pods, so that an upgrade does not reset it.
     scaled = render(CHART / "ci/autoscaling-values.yaml")
     assert "replicas" not in one(scaled, "Deployment")["spec"]

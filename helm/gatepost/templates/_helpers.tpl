@@ -96,6 +96,11 @@ rely on the chart's. */}}
 {{- join " and " $sections -}}
 {{- end -}}
 
+{{/* "true" if two gateways may not run at once, so that the old pod has to end before the new one starts. */}}
+{{- define "gatepost.runsAlone" -}}
+{{- if or (include "gatepost.sqliteSections" .) .Values.persistence.enabled .Values.config.mqtt_bridge -}}true{{- end -}}
+{{- end -}}
+
 {{/* The milliseconds of a duration of the configuration, such as 5m. The schema checks the form. */}}
 {{- define "gatepost.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 -}}
@@ -182,6 +187,9 @@ older versions of Helm writes large integers as floating-point numbers. */}}
 {{- $_ := set $config.tasks "sqlite_file" (printf "%s/gatepost.db" $state) -}}
 {{- end -}}
 {{- end -}}
+{{- range $bridge := $config.mqtt_bridge -}}
+{{- if not (hasKey $bridge "state_folder") -}}{{- $_ := set $bridge "state_folder" (printf "%s/mqtt-bridge" $state) -}}{{- end -}}
+{{- end -}}
 {{- toPrettyJson $config -}}
 {{- end -}}
 
@@ -193,10 +201,12 @@ change, and only then: the gateway itself notices a change of the rest. */}}
 {{- if kindIs "map" $config.registry -}}{{- $_ := set $startup "registry" (pick $config.registry "sqlite_file" "database" "database_ca") -}}{{- end -}}
 {{- if kindIs "map" $config.tasks -}}
 {{- $tasks := pick $config.tasks "sqlite_file" "database" "database_ca" "max_running" -}}
-{{- with $config.tasks.resume -}}{{- $_ := set $tasks "max_streams" (.max_streams | default "") -}}{{- end -}}
+{{- /* resume: null turns it off, which is not its default. */ -}}
+{{- if kindIs "map" $config.tasks.resume -}}{{- $_ := set $tasks "resume" (pick $config.tasks.resume "max_streams") -}}
+{{- else if hasKey $config.tasks "resume" -}}{{- $_ := set $tasks "resume" "off" -}}{{- end -}}
 {{- $_ := set $startup "tasks" $tasks -}}
 {{- end -}}
-{{- with dig "limits" "quota_state_file" "" $config -}}{{- $_ := set $startup "limits" . -}}{{- end -}}
+{{- with pick ($config.limits | default dict) "quota_state_file" "max_share" -}}{{- $_ := set $startup "limits" . -}}{{- end -}}
 {{- toJson $startup -}}
 {{- end -}}
 
