@@ -523,7 +523,8 @@ def alerts_use_metrics_that_exist_and_pass_promtool():
     names = {rule["alert"] for group in rendered["spec"]["groups"] for rule in group["rules"]}
     assert names == {rule["alert"] for rule in rules} - {"GatepostSourceFails", "GatepostAgentErrors"} | {"GreeterSilent"}, names
     # The text of alerts is Prometheus's, and not evaluated by Helm.
-    assert "{{ $labels.instance }}" in rendered["spec"]["groups"][0]["rules"][0]["annotations"]["summary"]
+    (not_ready,) = [rule for rule in rendered["spec"]["groups"][0]["rules"] if rule["alert"] == "GatepostNotReady"]
+    assert not_ready["annotations"]["summary"] == "{{ $labels.instance }} is not ready"
 
 
 class Gateway:
@@ -594,7 +595,11 @@ def probes_metrics_and_the_test_of_the_release_reach_the_gateway():
             with urllib.request.urlopen(url + probe["path"], timeout=5) as response:
                 assert response.status == 200, probe
         with urllib.request.urlopen(url + endpoint["path"], timeout=5) as response:
-            assert "\ngatepost_ready 1\n" in response.read().decode()
+            page = response.read().decode()
+        assert "\ngatepost_ready 1\n" in page
+        # Label values by which alerts select series.
+        for series in ('gatepost_source_polls_total{outcome="failure"', 'gatepost_source_polls_total{outcome="rejected"', 'gatepost_agents{state="rejected"}'):
+            assert f"\n{series}" in page, series
         run(options.gatepost, *command[:2], url)
     assert run(options.gatepost, *command[:2], url, ok=False).returncode == 1
 
