@@ -243,7 +243,7 @@ def expect_documented_commands_lead_to_a_call(folder, old):
 def inside(folder, old, new):
     manager = expect_documented_commands_lead_to_a_call(folder, old)
     expect_unit_is_valid_and_hardened()
-    # Nobody but root and the gateway reads keys; the gateway reads what it needs.
+    # Only root and the gateway read keys, and the gateway reads all that it needs.
     assert mode_and_owner("/etc/gatepost/keys.jsonl") == "640 root gatepost"
     run("setpriv", "--reuid=gatepost", "--regid=gatepost", "--init-groups", "gatepost", "check", "--strict", "-c", CONFIG, cwd="/")
 
