@@ -497,6 +497,10 @@ def notes_name_what_an_operator_may_have_missed():
     del ingress["config"]["listeners"]
     assert "set config.listeners[0].trusted_proxies" in notes(ingress)
     assert "No caller can call an agent yet" in notes(MINIMAL)
+    # A method of authentication alone permits nothing.
+    assert "No caller can call an agent yet" in notes(merged(MINIMAL, {"config": {"auth": {"mtls": {}}}}))
+    assert "deployment/gate-gatepost 9901:9901" in notes(MINIMAL)
+    assert "deployment/gate-gatepost 9901:9955" in notes(merged(MINIMAL, {"config": {"admin": {"address": "127.0.0.1:9955"}}}))
     assert "Tasks and their results end with the pod" in notes(merged(MINIMAL, {"config": {"tasks": {}}}))
 
 
