@@ -255,6 +255,9 @@ Helm renders templates in no documented order. */}}
 {{- if include "gatepost.isLoopback" $listener.address -}}
 {{- fail (printf "config.listeners[%d].address is %s: no other pod reaches a loopback address (use 0.0.0.0 or [::])" $at $listener.address) -}}
 {{- end -}}
+{{- if not (or $listener.tls $listener.allow_plaintext) -}}
+{{- fail (printf "config.listeners[%d] has neither tls nor allow_plaintext: the gateway serves plain HTTP beyond loopback only where allow_plaintext is true" $at) -}}
+{{- end -}}
 {{- if has $port (list "" "0") -}}
 {{- fail (printf "config.listeners[%d].address is %s: a Service needs a port that is known" $at $listener.address) -}}
 {{- end -}}
