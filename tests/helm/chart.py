@@ -330,13 +330,145 @@ def contradictions_are_refused_with_a_sentence():
         assert "hunter2" not in result.stderr or "specifications of the schema" in result.stderr, result.stderr
 
 
+# For each value that README.md documents: another value, a text that it adds to the rendered objects, and what else has to
+# be set.
+MONITORS = {"monitoring": {"disableApiCheck": True}}
+SERVICE_MONITOR = merged(MONITORS, {"monitoring": {"serviceMonitor": {"enabled": True}}})
+POD_MONITOR = merged(MONITORS, {"monitoring": {"podMonitor": {"enabled": True}}})
+RULES = merged(MONITORS, {"monitoring": {"prometheusRule": {"enabled": True}}})
+DASHBOARD = {"monitoring": {"dashboard": {"enabled": True, "json": "{}"}}}
+INGRESS = {"ingress": {"enabled": True, "hosts": ["a.example.com"]}}
+ROUTE = {"httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]}}
+SCALING = {"autoscaling": {"enabled": True}}
+POLICY = {"networkPolicy": {"enabled": True}}
+VOLUME = {"persistence": {"enabled": True}}
+BALANCER = {"service": {"type": "LoadBalancer"}}
+EFFECTS = {
+    "image.repository": ("r.example.com/other", 'image: "r.example.com/other:'),
+    "image.tag": ("9.9", 'gatepost:9.9"'),
+    "image.digest": (f"sha256:{'1' * 64}", f'gatepost@sha256:{"1" * 64}"'),
+    "image.pullPolicy": ("Always", "imagePullPolicy: Always"),
+    "imagePullSecrets": ([{"name": "registry"}], "imagePullSecrets:\n        - name: registry"),
+    "nameOverride": ("other", 'app.kubernetes.io/name: "other"'),
+    "fullnameOverride": ("other", 'kind: Deployment\nmetadata:\n  name: "other"'),
+    "namespaceOverride": ("other", 'namespace: "other"'),
+    "commonLabels": ({"team": "platform"}, "team: platform"),
+    "config": ({"limits": {"per_caller": "7/s"}}, '"per_caller": "7/s"'),
+    "documents": ({"b": {"id": "b"}}, 'b.yaml: |'),
+    "secretFiles": ([{"secret": "keys", "items": {"k": "keys.jsonl"}}], 'name: "keys"\n                  items:\n                    - {key: "k", path: "keys.jsonl"}'),
+    "configMapFiles": ([{"configMap": "ca", "items": {"k": "tls/ca.pem"}}], 'name: "ca"\n                  items:\n                    - {key: "k", path: "tls/ca.pem"}'),
+    "env": ([{"name": "A", "value": "b"}], "env:\n            - name: A\n              value: b"),
+    "envFrom": ([{"secretRef": {"name": "s"}}], "envFrom:\n            - secretRef:\n                name: s"),
+    "replicas": (3, "replicas: 3"),
+    "autoscaling.enabled": (True, "kind: HorizontalPodAutoscaler"),
+    "autoscaling.minReplicas": (3, "minReplicas: 3", SCALING),
+    "autoscaling.maxReplicas": (7, "maxReplicas: 7", SCALING),
+    "autoscaling.targetCpuUtilization": (55, "averageUtilization: 55", SCALING),
+    "autoscaling.targetCallsInFlight": (99, 'averageValue: "99"', SCALING),
+    "autoscaling.behavior": ({"scaleDown": {"stabilizationWindowSeconds": 9}}, "stabilizationWindowSeconds: 9", SCALING),
+    "persistence.enabled": (True, "kind: PersistentVolumeClaim"),
+    "persistence.existingClaim": ("mine", 'claimName: "mine"', VOLUME),
+    "persistence.storageClassName": ("fast", 'storageClassName: "fast"', VOLUME),
+    "persistence.size": ("7Gi", 'storage: "7Gi"', VOLUME),
+    "persistence.annotations": ({"a": "b"}, "keep\n    a: b", VOLUME),
+    "ephemeralSize": ("7Mi", 'sizeLimit: "7Mi"'),
+    "service.type": ("NodePort", "type: NodePort"),
+    "service.port": (8443, "port: 8443"),
+    "service.nodePort": (30080, "nodePort: 30080"),
+    "service.appProtocol": ("http", 'appProtocol: "http"'),
+    "service.ipFamilyPolicy": ("PreferDualStack", "ipFamilyPolicy: PreferDualStack"),
+    "service.loadBalancerClass": ("mine", 'loadBalancerClass: "mine"', BALANCER),
+    "service.loadBalancerSourceRanges": (["192.0.2.0/24"], "loadBalancerSourceRanges:\n    - 192.0.2.0/24", BALANCER),
+    "service.externalTrafficPolicy": ("Local", 'externalTrafficPolicy: "Local"', BALANCER),
+    "service.annotations": ({"a": "b"}, "annotations:\n    a: b"),
+    "service.labels": ({"tier": "edge"}, "tier: edge"),
+    "ingress.enabled": (True, "kind: Ingress\n", {"ingress": {"hosts": ["a.example.com"]}}),
+    "ingress.className": ("nginx", 'ingressClassName: "nginx"', INGRESS),
+    "ingress.annotations": ({"a": "b"}, "annotations:\n    a: b", INGRESS),
+    "ingress.hosts": (["b.example.com"], 'host: "b.example.com"', INGRESS),
+    "ingress.path": ("/ai", 'path: "/ai"', INGRESS),
+    "ingress.tls": ([{"secretName": "tls"}], "tls:\n    - secretName: tls", INGRESS),
+    "httpRoute.enabled": (True, "kind: HTTPRoute", {"httpRoute": {"parentRefs": [{"name": "public"}]}}),
+    "httpRoute.parentRefs": ([{"name": "other"}], "parentRefs:\n    - name: other", ROUTE),
+    "httpRoute.hostnames": (["a.example.com"], "hostnames:\n    - a.example.com", ROUTE),
+    "httpRoute.path": ("/ai", 'value: "/ai"', ROUTE),
+    "httpRoute.filters": ([{"type": "RequestMirror"}], "filters:\n        - type: RequestMirror", ROUTE),
+    "httpRoute.timeouts": ({"request": "0s"}, "timeouts:\n        request: 0s", ROUTE),
+    "httpRoute.annotations": ({"a": "b"}, "annotations:\n    a: b", ROUTE),
+    "serviceAccount.create": (False, 'serviceAccountName: "default"'),
+    "serviceAccount.name": ("mine", 'kind: ServiceAccount\nmetadata:\n  name: "mine"'),
+    "serviceAccount.annotations": ({"a": "b"}, "annotations:\n    a: b"),
+    "resources": ({"limits": {"cpu": "3"}}, 'cpu: "3"'),
+    "podSecurityContext": ({"runAsUser": 1000}, "runAsUser: 1000\n"),
+    "securityContext": ({"procMount": "Default"}, "procMount: Default"),
+    "hostUsers": (False, "hostUsers: false"),
+    "probes": ({"liveness": {"periodSeconds": 77}}, "periodSeconds: 77"),
+    "terminationGracePeriodSeconds": (999, "terminationGracePeriodSeconds: 999"),
+    "minReadySeconds": (77, "minReadySeconds: 77"),
+    "revisionHistoryLimit": (7, "revisionHistoryLimit: 7"),
+    "podDisruptionBudget.enabled": (True, "kind: PodDisruptionBudget", {"replicas": 2}),
+    "podDisruptionBudget.maxUnavailable": ("30%", "maxUnavailable: 30%", {"replicas": 2}),
+    "topologySpreadConstraints": ([{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}], "topologyKey: rack"),
+    "affinity": ({"podAffinity": {}}, "affinity:\n        podAffinity: {}"),
+    "nodeSelector": ({"pool": "edge"}, "nodeSelector:\n        pool: edge"),
+    "tolerations": ([{"operator": "Exists"}], "tolerations:\n        - operator: Exists"),
+    "priorityClassName": ("high", 'priorityClassName: "high"'),
+    "podAnnotations": ({"a": "b"}, '"\n        a: b'),
+    "podLabels": ({"zone": "edge"}, "        zone: edge"),
+    "initContainers": ([{"name": "wait"}], "initContainers:\n        - name: wait"),
+    "extraContainers": ([{"name": "log"}], "        - name: log\n      volumes:"),
+    "extraVolumes": ([{"name": "more", "emptyDir": {}}], "        - emptyDir: {}\n          name: more"),
+    "extraVolumeMounts": ([{"name": "more", "mountPath": "/more"}], "            - mountPath: /more\n              name: more"),
+    "networkPolicy.enabled": (True, "kind: NetworkPolicy"),
+    "networkPolicy.callers": ([{"podSelector": {"a": "b"}}], "from:\n        - podSelector:\n            a: b", POLICY),
+    "networkPolicy.monitoring": ([{"podSelector": {"a": "b"}}], "        - podSelector:\n            a: b", POLICY),
+    "networkPolicy.egress": ([{"to": []}], "- Egress\n", POLICY),
+    "monitoring.labels": ({"a": "b"}, "    a: b", RULES),
+    "monitoring.serviceMonitor.enabled": (True, "kind: ServiceMonitor", MONITORS),
+    "monitoring.serviceMonitor.interval": ("77s", "interval: 77s", SERVICE_MONITOR),
+    "monitoring.serviceMonitor.scrapeTimeout": ("7s", "scrapeTimeout: 7s", SERVICE_MONITOR),
+    "monitoring.podMonitor.enabled": (True, "kind: PodMonitor", MONITORS),
+    "monitoring.podMonitor.interval": ("77s", "interval: 77s", POD_MONITOR),
+    "monitoring.podMonitor.scrapeTimeout": ("7s", "scrapeTimeout: 7s", POD_MONITOR),
+    "monitoring.prometheusRule.enabled": (True, "kind: PrometheusRule", MONITORS),
+    "monitoring.prometheusRule.additionalGroups": ([{"name": "ours", "rules": []}], "- name: ours", RULES),
+    "monitoring.dashboard.enabled": (True, "gate-gatepost-dashboard", {"monitoring": {"dashboard": {"json": "{}"}}}),
+    "monitoring.dashboard.json": ('{"title": 1}', '{"title": 1}', DASHBOARD),
+    "monitoring.dashboard.labels": ({"a": "b"}, "    a: b", DASHBOARD),
+    "extraObjects": (["kind: Other"], "kind: Other"),
+}
+
+
+@test
+def each_documented_value_has_an_effect():
+    readme = (CHART / "README.md").read_text().split("<!-- values -->")[1].split("<!-- /values -->")[0]
+    documented = set(re.findall(r"(?m)^\| `([\w.]+)` \|", readme))
+    # The test of contradictions shows the effect of these two.
+    others = {"monitoring.disableApiCheck", "monitoring.prometheusRule.disabled"}
+    assert documented == EFFECTS.keys() | others, documented ^ (EFFECTS.keys() | others)
+    rendered = {}
+    for path, (value, text, *needed) in EFFECTS.items():
+        needed = needed[0] if needed else {}
+        changes = value
+        for key in reversed(path.split(".")):
+            changes = {key: changes}
+        # What is on by default is compared with what it is without.
+        off = {"podDisruptionBudget": {"enabled": False}} if path == "podDisruptionBudget.enabled" else {}
+        base = merged(merged(MINIMAL, needed), off)
+        key = json.dumps(base)
+        if key not in rendered:
+            rendered[key] = template(base).stdout
+        after = template(merged(base, changes)).stdout
+        assert text in after and text not in rendered[key], (path, text)
+
+
 @test
 def pods_have_no_rights_and_no_secret_is_rendered():
     for values in VALUES:
         objects = render(values)
         assert not of_kind(objects, "Secret"), values.name
         for spec in [pod_spec(objects), one(objects, "Pod")["spec"]]:
-            assert spec["automountServiceAccountToken"] is False, values.name
+            assert spec["automountServiceAccountToken"] is False and spec["enableServiceLinks"] is False, values.name
             assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0
             assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
             for container in spec["containers"]:
@@ -371,6 +503,25 @@ def selectors_match_the_gateways_and_nothing_else():
         ports = {port["name"] for port in gateway_container(objects)["ports"]}
         for service in of_kind(objects, "Service"):
             assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports, values.name
+        name = one(objects, "Deployment")["metadata"]["name"]
+        callers = objects["Service", name]
+        assert {port["targetPort"] for port in callers["spec"]["ports"]} == ports - {"health"}, values.name
+        # A pod that is not ready still has metrics.
+        assert objects["Service", f"{name}-health"]["spec"]["publishNotReadyAddresses"] is True
+        first = callers["spec"]["ports"][0]
+        for ingress in of_kind(objects, "Ingress"):
+            for rule in ingress["spec"]["rules"]:
+                (path,) = rule["http"]["paths"]
+                assert path["backend"]["service"] == {"name": name, "port": {"name": first["name"]}}, values.name
+        for route in of_kind(objects, "HTTPRoute"):
+            assert route["spec"]["rules"][0]["backendRefs"] == [{"name": name, "port": first["port"]}], values.name
+        for policy in of_kind(objects, "NetworkPolicy"):
+            assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"], values.name
+            for_callers, for_monitoring = policy["spec"]["ingress"]
+            assert {port["port"] for port in for_callers["ports"]} == ports - {"health"} and for_callers["from"], values.name
+            assert {port["port"] for port in for_monitoring["ports"]} == {"health"}, values.name
+            peers = [peer["podSelector"]["matchLabels"] for peer in for_monitoring["from"] if "podSelector" in peer]
+            assert len(peers) == 1 and peers[0].items() <= test_labels.items(), peers
 
 
 @test

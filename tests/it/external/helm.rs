@@ -46,6 +46,11 @@ fn contradictions_are_refused_with_a_sentence() {
 }
 
 #[test]
+fn each_documented_value_has_an_effect() {
+    run_chart_test("each_documented_value_has_an_effect");
+}
+
+#[test]
 fn pods_have_no_rights_and_no_secret_is_rendered() {
     run_chart_test("pods_have_no_rights_and_no_secret_is_rendered");
 }
