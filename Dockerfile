@@ -5,7 +5,7 @@
 # It runs as user 65532, also with a read-only root file system; it writes to /var/lib/gatepost only. The configuration is
 # /etc/gatepost/gatepost.yaml, in a folder that is mounted.
 
-# Debian 12 or newer with Rust; .dockerignore leaves rust-toolchain.toml out, so that rustup downloads no other.
+# Debian 12 or newer with Rust; .dockerignore leaves rust-toolchain.toml out, so that rustup downloads no other toolchain.
 ARG RUST=rust:1.95-bookworm
 FROM ${RUST} AS build
 RUN apt-get update \
@@ -13,7 +13,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
-# The command that builds, and the binary that it makes. `make release` has a profile of calls, and takes longer.
+# The command that builds, and the binary that it makes. COMMAND="make release" BINARY=target/pgo/gatepost builds with a
+# profile of calls, and takes longer.
 ARG COMMAND="cargo build --locked --release --bin gatepost"
 ARG BINARY=target/release/gatepost
 RUN ${COMMAND} && config/image/assemble "${BINARY}" /image
@@ -37,7 +38,8 @@ WORKDIR /var/lib/gatepost
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 EXPOSE 8080 9902
 STOPSIGNAL SIGTERM
-# Alive, and not ready: some orchestrators replace a container that is not healthy, which helps no source that is down.
+# Asks whether the gateway is alive, and not whether it is ready: some orchestrators replace an unhealthy container, and a
+# source that is down stays down.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["/usr/bin/gatepost", "health", "--live", "--config", "/etc/gatepost/gatepost.yaml"]
 ENTRYPOINT ["/usr/bin/gatepost"]
