@@ -323,6 +323,8 @@ REFUSED = [
 def contradictions_are_refused_with_a_sentence():
     assert template(MINIMAL).returncode == 0
     assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://gatepost@[::1]:5432/gatepost"}}})).returncode == 0
+    own_volume = {"config": {"registry": {"sqlite_file": "/data/gatepost.db"}}, "extraVolumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    assert template(merged(MINIMAL, own_volume)).returncode == 0
     for changes, sentence in REFUSED:
         result = template(merged(MINIMAL, changes), ok=False)
         assert result.returncode != 0 and sentence in result.stderr, f"{changes}: {result.stderr}"

@@ -233,7 +233,9 @@ Helm renders templates in no documented order. */}}
 {{- if and $several $config.mqtt_bridge -}}
 {{- fail (printf "%s, but only one gateway may offer an agent on a broker (config.mqtt_bridge): run the bridge as a release of its own with one pod" $what) -}}
 {{- end -}}
-{{- if and (contains "config.registry" $sqlite) (not .Values.persistence.enabled) -}}
+{{- /* A file elsewhere is on a volume of extraVolumes. */ -}}
+{{- $state := include "gatepost.stateFolder" . -}}
+{{- if and (contains "config.registry" $sqlite) (hasPrefix $state (dig "registry" "sqlite_file" $state $config)) (not .Values.persistence.enabled) -}}
 {{- fail "config.registry would lose every published document with its pod: set persistence.enabled to true, or config.registry.database" -}}
 {{- end -}}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
