@@ -415,7 +415,7 @@ EFFECTS = {
     "nodeSelector": ({"pool": "edge"}, "nodeSelector:\n        pool: edge"),
     "tolerations": ([{"operator": "Exists"}], "tolerations:\n        - operator: Exists"),
     "priorityClassName": ("high", 'priorityClassName: "high"'),
-    "podAnnotations": ({"a": "b"}, '"\n        a: b'),
+    "podAnnotations": ({"a": "b"}, "        a: b\n        checksum/"),
     "podLabels": ({"zone": "edge"}, "        zone: edge"),
     "initContainers": ([{"name": "wait"}], "initContainers:\n        - name: wait"),
     "extraContainers": ([{"name": "log"}], "        - name: log\n      volumes:"),
