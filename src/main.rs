@@ -1,11 +1,11 @@
 //! The command line: arguments and subcommands.
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use gatepost::{app, cli, config, demo};
 use std::{
     io::{ErrorKind, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -22,6 +22,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Write a first configuration with an API key; asks on a terminal for what the command line leaves out
+    Init(cli::InitArgs),
     /// Run the gateway
     Run {
         /// Configuration file
@@ -45,6 +47,16 @@ enum Command {
     },
     /// Print the JSON Schema of the configuration file
     Schema,
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each command, to a folder
+    Man {
+        /// Target folder
+        folder: PathBuf,
+    },
     /// Run a demo gateway with three agents on loopback, and print curl commands to try
     Demo,
     /// Resolve an agent:// name and print the resolution steps
@@ -129,6 +141,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             }
             app::check(&config, strict)
         }
+        Command::Init(args) => cli::init(args),
+        Command::Completions { shell } => print_completions(shell),
+        Command::Man { folder } => write_manual_pages(&folder),
         Command::Schema => print_line(&format!("{:#}", config::json_schema())),
         Command::Demo => run_demo(),
         Command::Key { command } => cli::manage_keys(command),
@@ -138,6 +153,19 @@ fn run(command: Command) -> anyhow::Result<()> {
             RegistryCommand::History { config, id } => cli::history(&config, &id),
         },
     }
+}
+
+/// Builds the text first: the generator of clap panics where the output ends early.
+fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "gatepost", &mut text);
+    print_line(String::from_utf8(text)?.trim_end())
+}
+
+fn write_manual_pages(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be created", folder.display()))?;
+    clap_mangen::generate_to(Cli::command(), folder)
+        .with_context(|| format!("the manual pages cannot be written to {}", folder.display()))
 }
 
 fn run_demo() -> anyhow::Result<()> {

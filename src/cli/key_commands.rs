@@ -194,15 +194,45 @@ fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
     let (file, pepper) = (files.first()?, files.load_pepper()?);
     let expires = expiry(args.expiry)?;
     let key = auth::NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
-    let (secret, line) = auth::generate_api_key(&key, pepper.as_ref()).map_err(|why| anyhow!(why))?;
-    auth::append_api_key(file, &line).map_err(|why| anyhow!(why))?;
-    eprintln!(
-        "API key of {} (not shown again; its hash is in {}; {}):",
-        key.caller,
-        file.display(),
-        describe_expiry(expires)
-    );
-    print_key(&secret)
+    GeneratedKey::new(key, pepper.as_ref())?.add_to(file)
+}
+
+/// A new key that is in no file yet.
+pub(super) struct GeneratedKey {
+    key: auth::NewApiKey,
+    secret: Secret,
+    line: String,
+}
+
+impl GeneratedKey {
+    /// Generates a key of `caller` with the usual lifetime.
+    ///
+    /// # Errors
+    /// The name is not valid.
+    pub(super) fn of_caller(caller: String) -> anyhow::Result<Self> {
+        let expires = expiry(KeyExpiryArgs { expires_in: None, expires: None })?;
+        Self::new(auth::NewApiKey { caller, expires, ..auth::NewApiKey::default() }, None)
+    }
+
+    fn new(key: auth::NewApiKey, pepper: Option<&Secret>) -> anyhow::Result<Self> {
+        let (secret, line) = auth::generate_api_key(&key, pepper).map_err(|why| anyhow!(why))?;
+        Ok(Self { key, secret, line })
+    }
+
+    /// Adds the key to a file, and prints it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn add_to(self, file: &Path) -> anyhow::Result<()> {
+        auth::append_api_key(file, &self.line).map_err(|why| anyhow!(why))?;
+        eprintln!(
+            "API key of {} (not shown again; its hash is in {}; {}):",
+            self.key.caller,
+            file.display(),
+            describe_expiry(self.key.expires)
+        );
+        print_key(&self.secret)
+    }
 }
 
 fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {

@@ -3,11 +3,13 @@
 
 mod call_command;
 mod health_command;
+mod init_command;
 mod key_commands;
 mod resolve_command;
 
 pub use call_command::{CallArgs, call};
 pub use health_command::{HealthArgs, health};
+pub use init_command::{InitArgs, init};
 pub use key_commands::{KeyCommand, manage_keys};
 pub use resolve_command::{ResolveArgs, resolve};
 

@@ -30,6 +30,7 @@ mod feeds;
 mod front_ends;
 mod health_listener;
 mod idempotency;
+mod init_command;
 mod key_migration;
 mod lifecycle;
 mod limits;
