@@ -14,35 +14,46 @@ const MAX_FORMAT_LEN: usize = 127;
 pub struct DeclaredFormats {
     /// Formats of the input.
     pub inputs: Arc<[Box<str>]>,
+    /// Whether the input has further formats, which are ignored: ranges such as `image/*`, or more than fit.
+    pub has_other_inputs: bool,
     /// Formats of the output.
     pub outputs: Arc<[Box<str>]>,
+}
+
+/// The formats of one member.
+#[derive(Default)]
+struct ParsedFormats {
+    formats: Vec<Box<str>>,
+    /// Whether some were ignored.
+    has_others: bool,
 }
 
 impl DeclaredFormats {
     /// Reads the formats from the members of an operation and of its document. Formats that are not valid are ignored,
     /// as unknown members are (R103).
     pub(super) fn from_members(operation: &Map<String, Value>, document: &Map<String, Value>) -> Self {
-        let formats = |plain: [&str; 2], nested: [&str; 2]| -> Arc<[Box<str>]> {
+        let formats = |plain: [&str; 2], nested: [&str; 2]| -> ParsedFormats {
             let declared = [operation, document].into_iter().flat_map(|members| {
                 let content_types = ["contentTypes", "content_types"].into_iter().filter_map(|name| members.get(name));
                 let nested = content_types.flat_map(move |types| nested.into_iter().filter_map(|name| types.get(name)));
                 plain.into_iter().filter_map(|name| members.get(name)).chain(nested)
             });
             // A member without a valid format hides no other one.
-            let declared = declared.map(parse_formats).find(|formats| !formats.is_empty());
-            declared.unwrap_or_default().into()
+            let declared = declared.map(parse_formats).find(|parsed| !parsed.formats.is_empty());
+            declared.unwrap_or_default()
         };
-        Self {
-            inputs: formats(["inputFormats", "input_formats"], ["inputFormat", "inputFormats"]),
-            outputs: formats(["outputFormats", "output_formats"], ["outputFormat", "outputFormats"]),
-        }
+        let inputs = formats(["inputFormats", "input_formats"], ["inputFormat", "inputFormats"]);
+        let outputs = formats(["outputFormats", "output_formats"], ["outputFormat", "outputFormats"]);
+        Self { inputs: inputs.formats.into(), has_other_inputs: inputs.has_others, outputs: outputs.formats.into() }
     }
 
-    /// Returns whether an input must have one of the declared media types. Words, and a list with a word other than
-    /// `json`, do not say which media types they stand for.
+    /// Returns whether an input must have one of the declared media types. A list with a word other than `json` or with a
+    /// format that is ignored does not say which media types it stands for.
     pub(super) fn restricts_inputs(&self) -> bool {
         let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
-        media_types(&self.inputs).next().is_some() && !self.inputs.iter().any(|format| is_ambiguous(format))
+        media_types(&self.inputs).next().is_some()
+            && !self.has_other_inputs
+            && !self.inputs.iter().any(|format| is_ambiguous(format))
     }
 }
 
@@ -52,17 +63,20 @@ pub fn media_types(formats: &[Box<str>]) -> impl Iterator<Item = &str> {
 }
 
 /// Parses one format or a list of them: lower case, without parameters, each once.
-fn parse_formats(declared: &Value) -> Vec<Box<str>> {
+fn parse_formats(declared: &Value) -> ParsedFormats {
     let one = declared.as_str().into_iter();
-    let texts = one.chain(declared.as_array().into_iter().flatten().filter_map(Value::as_str));
-    let mut formats: Vec<Box<str>> = Vec::new();
-    for text in texts.take(MAX_FORMATS) {
+    let mut texts = one.chain(declared.as_array().into_iter().flatten().filter_map(Value::as_str));
+    let mut parsed = ParsedFormats::default();
+    for text in texts.by_ref().take(MAX_FORMATS) {
         let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if is_valid_format(&essence) && !formats.iter().any(|format| **format == *essence) {
-            formats.push(essence.into());
+        if !is_valid_format(&essence) {
+            parsed.has_others = true;
+        } else if !parsed.formats.iter().any(|format| **format == *essence) {
+            parsed.formats.push(essence.into());
         }
     }
-    formats
+    parsed.has_others |= texts.next().is_some();
+    parsed
 }
 
 /// Returns whether this is a token, or two of them with a slash between (RFC 9110 §8.3.1); no range.

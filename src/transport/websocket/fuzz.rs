@@ -4,7 +4,6 @@ use super::reply_message::{ReplyPart, parse_json_rpc, reports_failure};
 use crate::agent::DeclaredMembers;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 
 const ID: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
 
@@ -17,9 +16,8 @@ pub fn check_websocket_replies(data: &[u8]) {
     let _ = reports_failure(&line, DeclaredMembers::default());
     match parse_json_rpc(&line, ID) {
         Ok(Some(ReplyPart::Last(output))) => {
-            let has_id =
-                serde_json::from_str::<Value>(text).is_ok_and(|message| message.get("id").is_some_and(|id| id == ID));
-            assert!(has_id || text.contains('\\'), "the reply to another call");
+            // The id may be written with escapes.
+            assert!(text.contains(ID) || text.contains('\\'), "the reply to another call");
             assert!(is_json(&output), "a result is not JSON");
         }
         Ok(Some(ReplyPart::Item(_, item))) => {

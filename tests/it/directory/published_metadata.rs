@@ -215,6 +215,7 @@ async fn r70_r75_documents_list_the_formats_that_calls_accept_and_415_lists_the_
         .document(declaring("image-or-json", json!(["image/png", "json"]), None))
         .document(declaring("words", json!(["text", "image/png"]), None))
         .document(declaring("empty", json!([]), None))
+        .document(declaring("range", json!(["text/csv", "image/*"]), None))
         .start()
         .await;
     let call = async |id: &str, media: Option<&str>| {
@@ -264,6 +265,7 @@ async fn r70_r75_documents_list_the_formats_that_calls_accept_and_415_lists_the_
     }
     assert_eq!(call("words", Some("text/csv")).await.status, 200, "the agent knows what its words mean");
     assert_eq!(call("empty", Some("image/png")).await.status, 200, "an empty list declares nothing");
+    assert_eq!(call("range", Some("image/png")).await.status, 200, "a range is not read");
 }
 
 #[tokio::test]
