@@ -45,6 +45,13 @@ const CLAIMS: &[(&str, &[&str])] = &[
     ("Create the folder `agents`", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
     ("Create `gatepost.yaml` beside the folder", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
     ("`cargo build --release` builds the binary", &["the_binary_has_the_name_that_the_readme_says"]),
+    (
+        "`gatepost init` writes such files",
+        &[
+            "a_gateway_serves_its_agents_with_the_written_configuration_and_key",
+            "questions_are_asked_for_what_the_command_line_leaves_out_until_the_answer_is_valid",
+        ],
+    ),
     ("Create a key, check the configuration, and run", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
     ("The first of these calls reaches the agent", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
     ("The second one does not", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
