@@ -1,7 +1,9 @@
 //! The record of one agent, and how it is made from a metadata document.
 
 use super::metadata_document::DocumentReader;
-use super::{AgentEndpoint, AgentId, AgentSource, AgentStatus, AgentVersions, Authentication, Operation};
+use super::{
+    AgentEndpoint, AgentId, AgentSource, AgentStatus, AgentVersions, Authentication, Operation, ServerAddress,
+};
 use crate::values::{Rate, json};
 use serde_json::Value;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub struct Agent {
     pub tags: Vec<Arc<str>>,
     /// The address of the agent's own server.
     pub endpoint: AgentEndpoint,
+    /// The addresses of that server, where the source knows them; empty where the endpoint's host is looked up.
+    pub addresses: Arc<[ServerAddress]>,
     /// The credential that callers need (R12).
     pub authentication: Authentication,
     /// Whether the gateway serves the agent.
@@ -91,6 +95,7 @@ impl Agent {
             capabilities,
             tags,
             endpoint,
+            addresses: Arc::default(),
             authentication,
             status,
             operations,
@@ -113,7 +118,13 @@ impl Agent {
     /// Returns the agent with another endpoint.
     #[must_use]
     pub fn with_endpoint(&self, endpoint: AgentEndpoint) -> Self {
-        Self { endpoint, ..self.clone() }
+        Self { endpoint, addresses: Arc::default(), ..self.clone() }
+    }
+
+    /// Returns the agent with these addresses of its server.
+    #[must_use]
+    pub fn with_addresses(self, addresses: Arc<[ServerAddress]>) -> Self {
+        Self { addresses, ..self }
     }
 
     /// Returns the operation called `name` and its index.

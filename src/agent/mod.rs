@@ -18,6 +18,7 @@ mod metadata_schema;
 mod operation;
 mod owner_key;
 mod reported_failure;
+mod server_address;
 mod version_selection;
 
 pub use agent_id::AgentId;
@@ -36,6 +37,7 @@ pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
 pub use operation::{Operation, undeclared_schema};
 pub use owner_key::{caller_of_owner_key, user_owner_key};
 pub use reported_failure::{DeclaredMembers, MemberScan, reports_failure, scan_members};
+pub use server_address::ServerAddress;
 pub use version_selection::{AgentVersion, AgentVersions, VersionSelectionError};
 
 #[cfg(test)]

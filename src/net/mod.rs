@@ -10,6 +10,7 @@ mod fetch_client;
 mod redirect;
 mod source_client;
 mod tls_connect;
+mod watch_client;
 
 pub use crate::values::AddressRange;
 pub use address_policy::AddressPolicy;
@@ -24,6 +25,7 @@ pub use source_client::{
     ClientCredentials, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime, retry_after,
 };
 pub use tls_connect::{ByteStream, ConnectTarget, TlsClientSettings};
+pub use watch_client::{LineStream, WatchClient, WatchClientSettings, WatchReply};
 
 use crate::values::{ConfigPath, Glob};
 

@@ -1,7 +1,7 @@
 //! Configuration of the agent sources: files by their path, remote sources as objects.
 //! The order of the list is the precedence.
 
-use super::{MAX_AGENTS, MqttSourceConfig};
+use super::{KubernetesSourceConfig, MAX_AGENTS, MqttSourceConfig};
 use crate::{
     agent::{AgentSource, DocumentWriter, OriginPattern},
     net::{SourceCredential, Url},
@@ -118,6 +118,8 @@ pub enum SourceKind {
     Ard,
     /// An MQTT broker on which agents of the 2389 protocol publish their status.
     Mqtt,
+    /// A Kubernetes cluster in which labelled Services are agents.
+    Kubernetes,
 }
 
 /// A remote source.
@@ -128,6 +130,8 @@ pub struct RemoteSourceConfig {
     /// Protocol of the source.
     pub kind: SourceKind,
     /// Address of the source: https, or http on this machine; brokers: mqtts://host:port, or mqtt:// on this machine.
+    /// Required, except for kind kubernetes, where the default is the API server of the gateway's own cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Name of the source in logs, metrics and admin pages; 1 to 64 letters, digits or ._:- . Default: its kind and
     /// host, such as aidip:registry.example.com.
@@ -199,6 +203,10 @@ pub struct RemoteSourceConfig {
     /// of more than 256KiB.
     #[serde(default)]
     pub mqtt: Option<MqttSourceConfig>,
+    /// Which Services are agents, and how the API server is reached; only for kind kubernetes, which takes a
+    /// `credential` of bearer and mtls, and no `endpoints`: its agents are at their own Services.
+    #[serde(default)]
+    pub kubernetes: Option<KubernetesSourceConfig>,
 }
 
 impl RemoteSourceConfig {
@@ -207,7 +215,11 @@ impl RemoteSourceConfig {
         if let Some(name) = &self.name {
             return name.clone();
         }
-        let host = Url::parse(&self.url).ok().and_then(|url| {
+        let url = match self.kind {
+            SourceKind::Kubernetes => KubernetesSourceConfig::api_server_url(&self.url),
+            _ => &self.url,
+        };
+        let host = Url::parse(url).ok().and_then(|url| {
             let host = url.host_str()?.to_owned();
             Some(url.port().map_or(host.clone(), |port| format!("{host}:{port}")))
         });
@@ -278,11 +290,31 @@ impl RemoteSourceConfig {
             (_, Some(_)) => problems.push("mqtt: is only for kind mqtt".to_owned()),
             (_, None) => {}
         }
+        match (self.kind, &self.kubernetes) {
+            (SourceKind::Kubernetes, settings) => {
+                problems.extend(settings.iter().flat_map(KubernetesSourceConfig::problems));
+                problems.extend(self.cluster_problems());
+            }
+            (_, Some(_)) => problems.push("kubernetes: is only for kind kubernetes".to_owned()),
+            (_, None) => {}
+        }
         if self.kind == SourceKind::Mqtt && self.credential.is_some() {
             problems.push("credential: is not for kind mqtt (use mqtt.username and mqtt.password)".to_owned());
         }
         if self.kind == SourceKind::Mqtt && self.publisher_jwks.is_some() {
             problems.push("publisher_jwks: is not for kind mqtt, whose statuses are not signed".to_owned());
+        }
+        problems
+    }
+
+    /// Returns the settings that a source of kind kubernetes does not take.
+    fn cluster_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.credential.as_ref().is_some_and(|own| own.header.is_some() || own.client_credentials.is_some()) {
+            problems.push("credential: must be bearer or mtls for kind kubernetes".to_owned());
+        }
+        if self.endpoints.is_some() {
+            problems.push("endpoints: is not for kind kubernetes, whose agents are at their own Services".to_owned());
         }
         problems
     }
@@ -371,6 +403,7 @@ impl SourceKind {
             Self::Catalog => "catalog",
             Self::Ard => "ard",
             Self::Mqtt => "mqtt",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -392,6 +425,9 @@ impl<'de> Deserialize<'de> for SourceConfig {
 
             fn visit_map<A: de::MapAccess<'de>>(self, members: A) -> Result<SourceConfig, A::Error> {
                 let remote = RemoteSourceConfig::deserialize(de::value::MapAccessDeserializer::new(members))?;
+                if remote.url.is_empty() && remote.kind != SourceKind::Kubernetes {
+                    return Err(de::Error::missing_field("url"));
+                }
                 Ok(SourceConfig::Remote(Box::new(remote)))
             }
         }

@@ -51,6 +51,8 @@ struct SourceRule {
     listed: Option<Vec<OriginPattern>>,
     /// The broker of a source of kind mqtt, which its agents are reached at.
     broker: Option<EndpointOrigin>,
+    /// Whether the source is a cluster, whose agents are at their own Services.
+    is_cluster: bool,
 }
 
 impl SourceRule {
@@ -58,7 +60,11 @@ impl SourceRule {
         // A topic makes the broker's URL an endpoint.
         let broker_endpoint = || format!("{}/t", source.url.trim_end_matches('/')).parse::<AgentEndpoint>().ok();
         let broker = if source.kind == SourceKind::Mqtt { broker_endpoint() } else { None };
-        Self { listed: source.endpoints.clone(), broker: broker.as_ref().map(EndpointOrigin::from) }
+        Self {
+            listed: source.endpoints.clone(),
+            broker: broker.as_ref().map(EndpointOrigin::from),
+            is_cluster: source.kind == SourceKind::Kubernetes,
+        }
     }
 }
 
@@ -117,7 +123,11 @@ impl EndpointRules {
                 let rule = self.sources.get(&*agent.source.name);
                 let listed = rule.and_then(|rule| rule.listed.as_deref());
                 let is_broker = rule.is_some_and(|rule| rule.broker.as_ref() == Some(&origin));
-                if is_broker || listed.is_some_and(|listed| listed.iter().any(|pattern| pattern.matches(&origin))) {
+                let is_service = rule.is_some_and(|rule| rule.is_cluster) && is_service_name(&agent.endpoint);
+                if is_broker
+                    || is_service
+                    || listed.is_some_and(|listed| listed.iter().any(|pattern| pattern.matches(&origin)))
+                {
                     Ok(EndpointTrust::Listed)
                 } else if listed.is_some() {
                     Err(format!(
@@ -137,6 +147,14 @@ impl EndpointRules {
             return Err(format!("endpoint: {SERVER_OF_OTHER_OWNER}"));
         }
         check_access(&agent.endpoint, &agent.source.name)
+    }
+}
+
+/// Returns whether an endpoint is at the name of a Service, which the feed gives every agent of a cluster.
+fn is_service_name(endpoint: &AgentEndpoint) -> bool {
+    match endpoint {
+        AgentEndpoint::Url(url) => url.uri().host().is_some_and(|host| host.ends_with(".svc")),
+        _ => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The `Feed` trait, which reads one source of agents: files, a registry over the network, or a broker.
 //! A feed polls once for each call and reports the changes; it owns no timer, stores no agent and compiles nothing.
 
+use crate::agent::ServerAddress;
 use bytes::Bytes;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -82,12 +83,20 @@ pub struct RawDocument {
     pub body: DocumentBody,
     /// The caller who published the document, in the built-in registry.
     pub publisher: Option<Arc<str>>,
+    /// The addresses of the agent's server, where the feed knows them. They are no part of the document: its writer
+    /// cannot name them, and no caller reads them.
+    pub addresses: Arc<[ServerAddress]>,
 }
 
 impl RawDocument {
     /// Creates a document without a publisher.
     pub fn new(digest: [u8; 32], body: DocumentBody) -> Self {
-        Self { digest, body, publisher: None }
+        Self { digest, body, publisher: None, addresses: Arc::default() }
+    }
+
+    /// Returns the document with these addresses of the agent's server.
+    pub(super) fn with_addresses(self, addresses: Arc<[ServerAddress]>) -> Self {
+        Self { addresses, ..self }
     }
 }
 

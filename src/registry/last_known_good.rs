@@ -208,7 +208,7 @@ fn read_part(bytes: &mut Bytes) -> Option<FeedPart> {
         bytes.try_copy_to_slice(&mut digest).ok()?;
         let publisher =
             read_string(bytes).map(|publisher| Some(publisher.into()).filter(|id: &Arc<str>| !id.is_empty()))?;
-        documents.push(RawDocument { digest, body: DocumentBody::Text(read_bytes(bytes)?), publisher });
+        documents.push(RawDocument { publisher, ..RawDocument::new(digest, DocumentBody::Text(read_bytes(bytes)?)) });
     }
     Some(FeedPart { name, update: PartUpdate::Replaced(documents) })
 }

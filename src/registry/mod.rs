@@ -20,6 +20,7 @@ mod http_feed;
 mod ingest;
 mod ingest_worker;
 mod json_document_ranges;
+mod kubernetes_feed;
 mod last_known_good;
 mod loss_guard;
 mod merge_sources;
@@ -51,6 +52,7 @@ pub use embedded::{
 pub use endpoint_rules::{EndpointRules, EndpointTrust, OnDemandServers};
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
+pub use kubernetes_feed::{KubernetesFeed, KubernetesSourceConfig};
 pub use loss_guard::LossGuardPolicy;
 pub use mqtt_feed::{MqttFeed, MqttSourceConfig};
 pub use on_demand_lookup::{AgentLookup, LookupTtl, OnDemandCatalogue};

@@ -1,7 +1,7 @@
 //! Opens the configured sources: validates every setting, reports all problems at once, and fetches nothing.
 
 use super::{
-    MqttFeed,
+    KubernetesFeed, MqttFeed,
     conditional_get::ConditionalClient,
     config::{
         AgentSourcesConfig, REGISTRY_SOURCE_NAME, RemoteSourceConfig, SourceConfig, SourceKind, default_max_backoff,
@@ -113,6 +113,7 @@ impl SourceOpener<'_> {
     fn open_remote(&self, remote: &RemoteSourceConfig) -> Result<OpenedSource, Vec<String>> {
         let (spec, feed) = match remote.kind {
             SourceKind::Mqtt => open_mqtt_feed(remote)?,
+            SourceKind::Kubernetes => self.open_kubernetes_feed(remote)?,
             _ => self.open_http_feed(remote)?,
         };
         Ok(OpenedSource {
@@ -136,6 +137,13 @@ impl SourceOpener<'_> {
         let spec = SourceSpec::remote(remote, source_client.url().as_str());
         let client = ConditionalClient::new(source_client, self.config.cache);
         Ok((spec, http_feed::open_feed(remote.kind, client, signatures, remote.operation_paths)))
+    }
+
+    /// Opens the feed of a cluster. The feed connects at its first poll.
+    fn open_kubernetes_feed(&self, remote: &RemoteSourceConfig) -> Result<(SourceSpec, Box<dyn Feed>), Vec<String>> {
+        let location = remote.kubernetes.clone().unwrap_or_default().location(&remote.url);
+        let feed = KubernetesFeed::new(remote, self.network)?;
+        Ok((SourceSpec::remote(remote, &location), Box::new(feed)))
     }
 
     /// Returns the file of the last known good agents, if the configuration stores them.

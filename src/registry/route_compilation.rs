@@ -7,7 +7,7 @@ use super::{
     feed::{DocumentBody, RawDocument},
 };
 use crate::{
-    agent::{Agent, AgentId, AgentSource, EndpointOrigin},
+    agent::{Agent, AgentId, AgentSource, EndpointOrigin, ServerAddress},
     contract::{DocumentBudget, DocumentChecks, SchemaBudget, SchemaCharge, SchemaLimits},
     values::{json::truncate, sha256},
 };
@@ -74,6 +74,8 @@ pub trait CompileRoute: Send + Sync {
 pub(super) struct DocumentIdentity {
     pub(super) digest: [u8; 32],
     pub(super) source: Arc<AgentSource>,
+    /// The addresses of the agent's server that the feed reported with the document.
+    pub(super) addresses: Arc<[ServerAddress]>,
 }
 
 impl Hash for DocumentIdentity {
@@ -90,7 +92,8 @@ pub(super) struct SourcedDocument {
 
 impl SourcedDocument {
     pub(super) fn new(document: RawDocument, source: Arc<AgentSource>) -> Self {
-        Self { identity: DocumentIdentity { digest: document.digest, source }, body: document.body }
+        let RawDocument { digest, body, addresses, .. } = document;
+        Self { identity: DocumentIdentity { digest, source, addresses }, body }
     }
 }
 
@@ -214,7 +217,8 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         };
         match Agent::from_document(&value, identity.digest) {
             Ok(agent) => {
-                let mut agent = agent.with_source(Arc::clone(&identity.source));
+                let agent = agent.with_source(Arc::clone(&identity.source));
+                let mut agent = agent.with_addresses(Arc::clone(&identity.addresses));
                 for operation in &mut agent.operations {
                     schemas.intern(&mut operation.inputs);
                     schemas.intern(&mut operation.outputs);
@@ -254,7 +258,8 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             .map_err(truncate_reasons);
         let exceeded_budget = budget.exceeded_owner();
         let charges = if route.is_ok() { budget.into_charges() } else { Box::default() };
-        let identity = DocumentIdentity { digest: agent.digest, source: Arc::clone(&agent.source) };
+        let (source, addresses) = (Arc::clone(&agent.source), Arc::clone(&agent.addresses));
+        let identity = DocumentIdentity { digest: agent.digest, source, addresses };
         let claim = route.as_ref().ok().map(|route| ServerClaim {
             server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
             trust: compiler.endpoint_trust(route),

@@ -4,7 +4,7 @@
 use super::{CredentialDestinations, MatrixConfig, headers::ForwardedHeaders};
 use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 /// How agents are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -56,6 +56,10 @@ pub struct TransportConfig {
     /// setting: the compiler of routes decides it for each agent.
     #[serde(skip)]
     pub public_addresses_only: bool,
+    /// The address to connect to instead of looking up the endpoint's host. Not a setting: an agent's source may know the
+    /// addresses of its server.
+    #[serde(skip)]
+    pub connect_address: Option<SocketAddr>,
 }
 
 fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
@@ -184,6 +188,7 @@ impl TransportConfig {
             },
             additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
             public_addresses_only: self.public_addresses_only || base.public_addresses_only,
+            connect_address: self.connect_address.or(base.connect_address),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     transport_kind::TransportBuilder,
     upstream_set::{UpstreamEndpoint, UpstreamSet},
 };
-use crate::agent::{AddressSyntax, Agent, AgentEndpoint, EndpointAccess};
+use crate::agent::{AddressSyntax, Agent, AgentEndpoint, EndpointAccess, ServerAddress};
 use http::uri::PathAndQuery;
 use std::collections::BTreeSet;
 
@@ -30,8 +30,11 @@ impl UpstreamCompiler<'_> {
         let mut problems = Vec::new();
         let breaker_policy =
             BreakerPolicy::from_settings(&self.settings.circuit_breaker).map_err(|errors| problems.extend(errors)).ok();
-        let primary = self.compile_endpoint(agent).map_err(|errors| problems.extend(errors)).ok();
-        let mut additional = Vec::new();
+        let mut at_addresses = self.compile_addresses(agent).into_iter();
+        let first = at_addresses.next().unwrap_or_else(|| self.compile_endpoint(agent));
+        let primary = first.map_err(|errors| problems.extend(errors)).ok();
+        // The settings are the same at each address, and so are their problems.
+        let mut additional: Vec<UpstreamEndpoint> = at_addresses.filter_map(Result::ok).collect();
         for endpoint in parse_additional_endpoints(self.settings, agent.id.as_str()).unwrap_or_else(|errors| {
             problems.extend(errors);
             Vec::new()
@@ -53,14 +56,36 @@ impl UpstreamCompiler<'_> {
         }
     }
 
+    /// Compiles the endpoint at each address of the agent's server that its source knows, the preferred ones first.
+    fn compile_addresses(&self, agent: &Agent) -> Vec<Result<UpstreamEndpoint, Vec<String>>> {
+        let mut addresses = agent.addresses.to_vec();
+        addresses.sort_by_key(|address| !address.is_preferred);
+        let at_address = |server: ServerAddress| {
+            let settings = TransportConfig { connect_address: Some(server.address), ..self.settings.clone() };
+            let address = format!("{} at {}", agent.endpoint, server.address).into_boxed_str();
+            let compiled = self.compile_with(agent, &settings, address)?;
+            Ok(UpstreamEndpoint { is_preferred: server.is_preferred, ..compiled })
+        };
+        addresses.into_iter().map(at_address).collect()
+    }
+
     fn compile_endpoint(&self, agent: &Agent) -> Result<UpstreamEndpoint, Vec<String>> {
-        let address: Box<str> = agent.endpoint.to_string().into();
+        self.compile_with(agent, self.settings, agent.endpoint.to_string().into())
+    }
+
+    fn compile_with(
+        &self,
+        agent: &Agent,
+        settings: &TransportConfig,
+        address: Box<str>,
+    ) -> Result<UpstreamEndpoint, Vec<String>> {
         Ok(UpstreamEndpoint {
-            transport: self.transports.build_transport(agent, self.settings)?,
+            transport: self.transports.build_transport(agent, settings)?,
             breaker: self.breakers.get_or_create(&agent.id, &address),
             is_local: agent.endpoint.scheme().access() == EndpointAccess::ThisMachine,
             address,
             path: http_path(&agent.endpoint),
+            is_preferred: true,
         })
     }
 }

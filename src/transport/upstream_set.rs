@@ -50,6 +50,8 @@ pub(super) struct UpstreamEndpoint {
     pub(super) path: Option<PathAndQuery>,
     /// Whether the endpoint is a socket on this machine.
     pub(super) is_local: bool,
+    /// Whether calls go there before they go to endpoints that are not preferred, such as those of another zone.
+    pub(super) is_preferred: bool,
 }
 
 impl UpstreamEndpoint {
@@ -177,7 +179,7 @@ impl UpstreamSet {
     }
 
     /// Orders the endpoints for a call: first the endpoint that the session's tag names, then by rendezvous hashing of
-    /// the session (so that losing an endpoint moves only its own sessions), else by calls in flight.
+    /// the session (so that losing an endpoint moves only its own sessions), else the preferred ones, by calls in flight.
     pub(super) fn order_endpoints(&self, session: Option<u64>, tag: Option<u32>) -> Vec<&UpstreamEndpoint> {
         let mut endpoints: Vec<&UpstreamEndpoint> = self.endpoints().collect();
         match session {
@@ -188,7 +190,7 @@ impl UpstreamSet {
                 let offset = self.0.round_robin.fetch_add(1, Relaxed) % endpoints.len().max(1);
                 endpoints.rotate_left(offset);
                 // Cached: the counters change during the sort.
-                endpoints.sort_by_cached_key(|endpoint| endpoint.breaker.in_flight());
+                endpoints.sort_by_cached_key(|endpoint| (!endpoint.is_preferred, endpoint.breaker.in_flight()));
             }
         }
         if let Some(tag) = tag {

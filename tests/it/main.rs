@@ -32,6 +32,7 @@ mod health_listener;
 mod idempotency;
 mod init_command;
 mod key_migration;
+mod kubernetes;
 mod lifecycle;
 mod limits;
 mod local_runtimes;

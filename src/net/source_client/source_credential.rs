@@ -74,7 +74,7 @@ pub(super) fn sensitive_value(text: &str) -> Result<HeaderValue, String> {
 
 impl SourceMtls {
     /// Loads the certificate with its key, and the certificate authorities to trust.
-    pub(super) fn load(&self) -> Result<(reqwest::Identity, Vec<reqwest::Certificate>), Vec<String>> {
+    pub(in crate::net) fn load(&self) -> Result<(reqwest::Identity, Vec<reqwest::Certificate>), Vec<String>> {
         let read = |name: &str, path: &ConfigPath| {
             std::fs::read(path)
                 .map_err(|error| vec![format!("mtls.{name}: {} cannot be read ({error})", path.display())])

@@ -170,7 +170,8 @@ fn new_part(id: &str, update: PartUpdate) -> FeedPart {
 
 fn raw_document(stored: &StoredDocument) -> RawDocument {
     let text = bytes::Bytes::from(document_with_times(stored));
-    RawDocument { digest: sha256(&text), body: DocumentBody::Text(text), publisher: Some(Arc::clone(&stored.owner)) }
+    let publisher = Some(Arc::clone(&stored.owner));
+    RawDocument { publisher, ..RawDocument::new(sha256(&text), DocumentBody::Text(text)) }
 }
 
 /// Returns the document with the times that the registry keeps (R160), where the document has none of its own. Its

@@ -75,6 +75,10 @@ impl ConvertedDocument {
         self.text.len()
     }
 
+    pub(super) fn into_text(self) -> Bytes {
+        self.text
+    }
+
     pub(super) fn to_raw_document(&self) -> RawDocument {
         RawDocument::new(self.digest, DocumentBody::Text(self.text.clone()))
     }

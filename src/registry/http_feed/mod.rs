@@ -23,6 +23,9 @@ mod slug;
 use super::{Feed, SourceKind, conditional_get::ConditionalClient, signature_policy::SignaturePolicy};
 use crate::net::Url;
 use agent_uri_descriptor::OperationAddressing;
+use bytes::Bytes;
+use entry_classifier::ConvertedDocument;
+use serde_json::Value;
 
 /// Opens the feed of a registry of this kind, whose URL `client` has. `operation_paths` says whether the operations of
 /// the descriptors of an `agent://` domain have paths of their own.
@@ -45,6 +48,24 @@ pub(super) fn open_feed(
     ))
 }
 
+/// Converts a document of any shape, which its source calls `listed_name`, to the text of an AIDIP document. Relative
+/// links are resolved against `base`.
+///
+/// # Errors
+/// Why the document is no agent's.
+pub(super) fn convert_document(
+    kind: SourceKind,
+    signature_policy: &SignaturePolicy,
+    document: Value,
+    listed_name: &str,
+    base: &Url,
+) -> Result<Bytes, String> {
+    let operation_addressing = OperationAddressing::AtEndpoint;
+    let signature_policy = signature_policy.clone();
+    let converter = entry_classifier::EntryClassifier { kind, signature_policy, operation_addressing };
+    converter.convert(document, &Bytes::new(), Some(listed_name), base).map(ConvertedDocument::into_text)
+}
+
 /// Returns the candidate URLs of the list. A URL without a path means the well-known paths of the kind.
 fn list_urls(kind: SourceKind, url: &Url) -> Vec<Url> {
     let paths: &[&str] = match kind {
@@ -54,8 +75,8 @@ fn list_urls(kind: SourceKind, url: &Url) -> Vec<Url> {
             &["/.well-known/agents.json", "/.well-known/agent.json", "/.well-known/agent-card.json"]
         }
         SourceKind::Catalog => &["/.well-known/ai-catalog.json"],
-        // A broker has no list; its feed is `MqttFeed`.
-        SourceKind::Mqtt => &[],
+        // They have no list; their feeds are `MqttFeed` and `KubernetesFeed`.
+        SourceKind::Mqtt | SourceKind::Kubernetes => &[],
     };
     let with_path = |path: &&str| {
         let mut list_url = url.clone();

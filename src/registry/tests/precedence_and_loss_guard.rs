@@ -47,11 +47,8 @@ fn part_with_numbered_agents(from: usize, to: usize) -> FeedPart {
 /// A part of the built-in registry: one document of `publisher` at `server`.
 fn published_part(id: &str, publisher: &str, server: &str) -> FeedPart {
     let text = json!({"id": id, "name": id, "endpoint": format!("https://{server}/{id}")}).to_string();
-    let document = RawDocument {
-        digest: sha256(text.as_bytes()),
-        body: DocumentBody::Text(text.into()),
-        publisher: Some(publisher.into()),
-    };
+    let document = RawDocument::new(sha256(text.as_bytes()), DocumentBody::Text(text.into()));
+    let document = RawDocument { publisher: Some(publisher.into()), ..document };
     FeedPart { name: format!("registry/{id}").into(), update: PartUpdate::Replaced(vec![document]) }
 }
 

@@ -318,6 +318,35 @@ fn every_invalid_setting_is_reported_by_its_path() {
     assert!(OpenedSources::open(&twice, dependencies).err().unwrap_or_default()[0].contains("listed twice"));
 }
 
+#[test]
+fn settings_of_a_cluster_are_checked_by_their_path_and_need_no_file_of_the_cluster() {
+    for (settings, path) in [
+        (json!({"kind": "kubernetes"}), None),
+        (json!({"kind": "kubernetes", "kubernetes": {"namespaces": ["*"], "ca": "/nowhere"}}), None),
+        (json!({"kind": "kubernetes", "url": "http://127.0.0.1:8001"}), None),
+        (json!({"kind": "kubernetes", "url": "http://10.0.0.1"}), Some("sources[0].url: must be https")),
+        (json!({"kind": "kubernetes", "url": "https://a.example?x"}), Some("sources[0].url: must not contain")),
+        (
+            json!({"kind": "kubernetes", "kubernetes": {"namespaces": ["A"]}}),
+            Some("sources[0].kubernetes.namespaces[0]"),
+        ),
+        (json!({"kind": "kubernetes", "endpoints": ["*"]}), Some("sources[0].endpoints: is not for kind kubernetes")),
+        (
+            json!({"kind": "kubernetes", "credential": {"header": {"name": "X", "value": "env:HOME"}}}),
+            Some("sources[0].credential: must be bearer or mtls"),
+        ),
+        (json!({"kind": "kubernetes", "operation_paths": false}), Some("sources[0].operation_paths")),
+        (
+            json!({"kind": "ard", "url": "https://a.example/", "kubernetes": {}}),
+            Some("sources[0].kubernetes: is only for kind kubernetes"),
+        ),
+    ] {
+        let found = problems(|remote| *remote = serde_json::from_value(settings.clone()).unwrap());
+        assert_eq!(found.len(), usize::from(path.is_some()), "{settings}: {found:?}");
+        assert!(path.is_none_or(|path| found[0].starts_with(path)), "{settings}: {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_configuration_check_contacts_no_source_and_writes_nothing() {
     let (server, folder) = (ScriptedServer::with_body(&list(2)).await, tempfile::tempdir().unwrap());

@@ -1,7 +1,7 @@
 //! The client of all upstreams over HTTP: builds the targets of calls, which share connection pools and TLS profiles.
 
 use super::{
-    connection_pool::{ConnectionPool, PoolKey, PoolTls},
+    connection_pool::{ConnectAddress, ConnectionPool, PoolKey, PoolTls},
     http_target::{EndpointParts, HttpTarget, check_plaintext, load_credential, split_endpoint},
     tls_profile::{self, TlsProfile},
 };
@@ -90,9 +90,17 @@ impl HttpUpstreamClient {
         settings: &TransportConfig,
     ) -> Result<Arc<ConnectionPool>, Vec<String>> {
         let is_https = parts.scheme == Scheme::HTTPS;
+        let address = match settings.connect_address {
+            // The same form as that of an endpoint with this address.
+            Some(address) => ConnectAddress::Tcp { host: address.ip().to_string().into(), port: address.port() },
+            None => parts.address.clone(),
+        };
+        // The certificate must carry the name of the endpoint's host, wherever the connection goes.
+        let server_name = settings.connect_address.map(|_| parts.authority.host().to_owned());
+        let own_name = settings.tls.server_name.clone().or(server_name);
         let key = PoolKey {
-            address: parts.address.clone(),
-            tls: is_https.then(|| settings.tls.clone()),
+            address,
+            tls: is_https.then(|| UpstreamTlsConfig { server_name: own_name, ..settings.tls.clone() }),
             h2c: !is_https && settings.h2c.unwrap_or(false),
             keep_alive: settings.idle_connection_timeout.map_or(Duration::from_secs(4), |duration| duration.get()),
             max_idle: settings.max_idle_connections.unwrap_or(256),

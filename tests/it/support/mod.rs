@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod certs;
 pub mod closed_port;
+pub mod cluster;
 pub mod gateway;
 pub mod gateway_response;
 pub mod issuer;

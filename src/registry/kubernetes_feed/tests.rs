@@ -1,0 +1,333 @@
+//! Tests of the Kubernetes feed without an API server: endpoints, documents and the bounds of the table. `tests/it` has
+//! those with one.
+
+use super::{
+    api_objects::{ClusterObject, EndpointSlice, ObjectKey, ReceivedObject, ResourceKind},
+    cluster_table::{ClusterTable, WatchScope},
+    config::KubernetesSourceConfig,
+    ready_endpoints::{MAX_ADDRESSES, ReadyEndpoints},
+    service_document::{DocumentBuilder, ServiceObjects},
+};
+use crate::registry::{
+    feed::{DocumentBody, RawDocument},
+    signature_policy::SignaturePolicy,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn receive(kind: ResourceKind, object: &Value) -> ReceivedObject {
+    let text = serde_json::value::RawValue::from_string(object.to_string()).unwrap();
+    ReceivedObject::parse(kind, &text).unwrap()
+}
+
+fn slice(object: &Value) -> Arc<EndpointSlice> {
+    match receive(ResourceKind::EndpointSlices, object).object {
+        ClusterObject::Slice(slice) => slice,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A slice of the Service `planner` with these endpoints at port 9000, which is called http.
+fn slice_of(family: &str, endpoints: Value) -> Value {
+    json!({
+        "metadata": {"name": "planner-x", "namespace": "agents", "labels": {"kubernetes.io/service-name": "planner"}},
+        "addressType": family,
+        "endpoints": endpoints,
+        "ports": [{"name": "metrics", "port": 9100}, {"name": "http", "port": 9000}],
+    })
+}
+
+fn objects(spec: Value, annotations: Value, slices: &[Value]) -> ServiceObjects {
+    let metadata = json!({"name": "planner", "namespace": "agents", "annotations": annotations});
+    let received = receive(ResourceKind::Services, &json!({"metadata": metadata, "spec": spec}));
+    let ClusterObject::Service(service) = received.object else { panic!("no Service") };
+    ServiceObjects { key: received.key, service, slices: slices.iter().map(slice).collect(), config_map: None }
+}
+
+fn one_port() -> Value {
+    json!({"ports": [{"name": "http", "port": 8080}]})
+}
+
+fn build(objects: &ServiceObjects) -> RawDocument {
+    DocumentBuilder { signature_policy: SignaturePolicy::default(), zone: None }.build(objects)
+}
+
+/// The document of a Service, or why it is not valid.
+fn document_of(spec: Value, annotations: Value) -> Result<Value, String> {
+    let ready = slice_of("IPv4", json!([{"addresses": ["10.0.0.1"]}]));
+    match build(&objects(spec, annotations, &[ready])).body {
+        DocumentBody::Text(text) => Ok(serde_json::from_slice(&text).unwrap()),
+        DocumentBody::Invalid(why) => Err(why),
+        DocumentBody::Value(value) => panic!("{value}"),
+    }
+}
+
+fn annotated(document: &Value) -> Value {
+    json!({"gatepost.dev/document": document.to_string()})
+}
+
+fn select(slices: &[Value], family: Option<&str>, zone: Option<&str>) -> Vec<(String, bool)> {
+    let objects = objects(one_port(), json!({}), slices);
+    let ready = ReadyEndpoints::select(&objects.slices, &objects.service.spec.ports[0], family, zone);
+    ready.addresses.iter().map(|server| (server.address.to_string(), server.is_preferred)).collect()
+}
+
+#[test]
+fn endpoints_count_where_they_are_ready_at_the_named_port_and_once() {
+    let endpoints = json!([
+        {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+        {"addresses": ["10.0.0.2"], "conditions": {"ready": false, "serving": true, "terminating": true}},
+        {"addresses": ["10.0.0.3"], "conditions": {}},
+        {"addresses": ["10.0.0.4"]},
+        {"addresses": ["not an address"]},
+        {"addresses": []},
+    ]);
+    let ready = slice_of("IPv4", endpoints);
+    let expected = ["10.0.0.1:9000", "10.0.0.3:9000", "10.0.0.4:9000"].map(|address| (address.to_owned(), true));
+    assert_eq!(select(&[ready.clone(), ready], None, None), expected);
+    let mut other_port = slice_of("IPv4", json!([{"addresses": ["10.0.0.1"]}]));
+    other_port["ports"] = json!([{"name": "metrics", "port": 9100}]);
+    assert!(select(&[other_port.clone()], None, None).is_empty());
+    (other_port["ports"], other_port["endpoints"]) = (Value::Null, Value::Null);
+    assert!(select(&[other_port], None, None).is_empty());
+}
+
+#[test]
+fn of_two_ip_families_the_first_of_the_service_counts() {
+    let slices =
+        [slice_of("IPv4", json!([{"addresses": ["10.0.0.1"]}])), slice_of("IPv6", json!([{"addresses": ["fd00::1"]}]))];
+    assert_eq!(select(&slices, Some("IPv6"), None), [("[fd00::1]:9000".to_owned(), true)]);
+    assert_eq!(select(&slices, None, None), [("10.0.0.1:9000".to_owned(), true)]);
+    assert_eq!(select(&slices[1..], Some("IPv4"), None), [("[fd00::1]:9000".to_owned(), true)]);
+    assert!(select(&[slice_of("FQDN", json!([{"addresses": ["evil.example"]}]))], None, None).is_empty());
+}
+
+#[test]
+fn hints_decide_before_the_zone_and_without_an_endpoint_for_the_zone_all_are_equal() {
+    let endpoints = json!([
+        {"addresses": ["10.0.0.1"], "zone": "a"},
+        {"addresses": ["10.0.0.2"], "zone": "a", "hints": {"forZones": [{"name": "b"}]}},
+        {"addresses": ["10.0.0.3"], "zone": "c", "hints": {"forZones": [{"name": "a"}, {"name": "c"}]}},
+    ]);
+    let slices = [slice_of("IPv4", endpoints)];
+    let preferred = |zone: &str| select(&slices, None, Some(zone)).into_iter().map(|(_, preferred)| preferred);
+    assert_eq!(preferred("a").collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(preferred("b").collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(preferred("d").collect::<Vec<_>>(), [true, true, true]);
+}
+
+#[test]
+fn a_service_with_very_many_endpoints_is_called_at_its_own_address() {
+    let endpoint = |at: usize| json!({"addresses": [format!("10.0.{}.{}", at / 250, at % 250)]});
+    for (count, distributed) in [(MAX_ADDRESSES, MAX_ADDRESSES), (MAX_ADDRESSES + 1, 0)] {
+        let slices = [slice_of("IPv4", (0..count).map(endpoint).collect())];
+        let built = build(&objects(one_port(), json!({}), &slices));
+        assert_eq!(built.addresses.len(), distributed);
+        let DocumentBody::Text(text) = built.body else { panic!("invalid") };
+        assert_eq!(serde_json::from_slice::<Value>(&text).unwrap().get("status"), None);
+    }
+}
+
+#[test]
+fn a_service_without_a_document_gets_a_minimal_one_and_is_inactive_without_an_endpoint() {
+    let minimal = json!({"id": "planner", "name": "planner", "endpoint": "http://planner.agents.svc:8080/"});
+    assert_eq!(document_of(one_port(), json!({})).unwrap(), minimal);
+    let DocumentBody::Text(text) = build(&objects(one_port(), json!({}), &[])).body else { panic!("invalid") };
+    assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["status"], "inactive");
+}
+
+#[test]
+fn a_document_keeps_its_id_and_the_path_of_its_endpoint_but_no_host_port_or_scheme() {
+    let endpoint = |endpoint: &str, mut annotations: Value| {
+        let document = json!({"id": "trip", "name": "Trip", "endpoint": endpoint});
+        annotations["gatepost.dev/document"] = document.to_string().into();
+        document_of(one_port(), annotations).map(|document| document["endpoint"].as_str().unwrap().to_owned())
+    };
+    for (own, expected) in [
+        ("https://evil.example:444/a/b?key=x#y", "http://planner.agents.svc:8080/a/b"),
+        ("/relative", "http://planner.agents.svc:8080/relative"),
+        ("https://user:secret@evil.example", "http://planner.agents.svc:8080/"),
+        ("mqtts://broker.example/t", "http://planner.agents.svc:8080/t"),
+        ("https://evil.example/../../x", "http://planner.agents.svc:8080/x"),
+        ("https://evil.example//@other.example/x", "http://planner.agents.svc:8080//@other.example/x"),
+    ] {
+        assert_eq!(endpoint(own, json!({})).as_deref(), Ok(expected), "{own}");
+    }
+    let path = json!({"gatepost.dev/path": "/v1/run", "gatepost.dev/scheme": "https"});
+    assert_eq!(endpoint("https://evil.example/a", path).unwrap(), "https://planner.agents.svc:8080/v1/run");
+    for path in ["", "v1", "/a b", "/a?b", "/a#b", "/a\\b", "/a\nb", "@evil.example/"] {
+        let refused = endpoint("https://evil.example/a", json!({"gatepost.dev/path": path}));
+        assert!(refused.unwrap_err().contains("gatepost.dev/path"), "{path:?}");
+    }
+}
+
+#[test]
+fn an_a2a_card_needs_no_address_and_cannot_lead_elsewhere() {
+    let skills = json!([{"id": "plan", "name": "Plan", "description": "Plans", "tags": ["trips"]}]);
+    let card = json!({"name": "Trip planner", "version": "1", "protocolVersion": "0.3.0", "skills": skills});
+    let document = document_of(one_port(), annotated(&card)).unwrap();
+    assert_eq!(document["endpoint"], "http://planner.agents.svc:8080/");
+    assert_eq!((&document["id"], &document["operations"][0]["name"]), (&json!("planner"), &json!("plan")));
+    let mut elsewhere = card;
+    elsewhere["url"] = json!("https://evil.example/a2a");
+    let document = document_of(one_port(), annotated(&elsewhere)).unwrap();
+    assert_eq!(document["endpoint"], "http://planner.agents.svc:8080/a2a");
+}
+
+#[test]
+fn unusable_services_and_documents_are_refused_with_the_reason() {
+    let two_ports = || json!({"ports": [{"name": "http", "port": 80}, {"name": "admin", "port": 9901}]});
+    let both = json!({"gatepost.dev/document": "{}", "gatepost.dev/document-config-map": "x"});
+    for (spec, annotations, reason) in [
+        (json!({"type": "ExternalName", "externalName": "evil.example"}), json!({}), "ExternalName"),
+        (json!({}), json!({}), "no TCP port"),
+        (json!({"ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}), json!({}), "no TCP port"),
+        (two_ports(), json!({}), "has 2 ports"),
+        (two_ports(), json!({"gatepost.dev/port": "grpc"}), "gatepost.dev/port"),
+        (one_port(), json!({"gatepost.dev/scheme": "agent+matrix"}), "gatepost.dev/scheme"),
+        (one_port(), both, "both"),
+        (one_port(), json!({"gatepost.dev/document-config-map": "x"}), "the ConfigMap x does not exist"),
+        (one_port(), json!({"gatepost.dev/document": ""}), "empty"),
+        (one_port(), json!({"gatepost.dev/document": "[]"}), "one document"),
+        (one_port(), json!({"gatepost.dev/document": "[{}, {}]"}), "one document"),
+        (one_port(), json!({"gatepost.dev/document": "{\"id\": "}), ""),
+        (one_port(), json!({"gatepost.dev/document": "just words"}), ""),
+    ] {
+        let refused = document_of(spec.clone(), annotations.clone());
+        let why = refused.expect_err(&format!("{spec} {annotations}"));
+        assert!(why.starts_with("Service planner: ") && why.contains(reason), "{why}");
+    }
+    let document = document_of(two_ports(), json!({"gatepost.dev/port": "9901"})).unwrap();
+    assert_eq!(document["endpoint"], "http://planner.agents.svc:9901/");
+}
+
+#[test]
+fn the_port_says_which_scheme_it_has() {
+    for (port, expected) in [
+        (json!({"port": 443}), "https"),
+        (json!({"port": 8443, "name": "https"}), "https"),
+        (json!({"port": 8443, "appProtocol": "https"}), "https"),
+        (json!({"port": 443, "appProtocol": "http"}), "http"),
+        (json!({"port": 80, "appProtocol": "kubernetes.io/ws"}), "ws"),
+        (json!({"port": 80}), "http"),
+    ] {
+        let endpoint = document_of(json!({"ports": [port]}), json!({})).unwrap()["endpoint"].to_string();
+        assert!(endpoint.starts_with(&format!("\"{expected}://planner.agents.svc:")), "{endpoint}");
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey { namespace: "agents".into(), name: name.into() }
+}
+
+fn received_service(name: &str, document: &str) -> ReceivedObject {
+    let metadata =
+        json!({"name": name, "namespace": "agents", "annotations": {"gatepost.dev/document": document, "other": "x"}});
+    receive(ResourceKind::Services, &json!({"metadata": metadata, "spec": one_port()}))
+}
+
+fn scope(kind: ResourceKind) -> WatchScope {
+    WatchScope { kind, namespace: Some("agents".into()) }
+}
+
+/// A table in which every list is complete, with these Services.
+fn table(max_services: usize, max_bytes: usize, services: &[&str]) -> ClusterTable {
+    let table = ClusterTable::new(max_services, max_bytes);
+    table.begin(&ResourceKind::ALL.map(scope));
+    assert!(table.take_report().result.error.is_some());
+    let services = services.iter().map(|name| received_service(name, "{}")).collect();
+    table.replace(&scope(ResourceKind::Services), services).unwrap();
+    assert!(table.take_report().services.is_empty(), "reported before the endpoints were listed");
+    table.replace(&scope(ResourceKind::EndpointSlices), Vec::new()).unwrap();
+    table.replace(&scope(ResourceKind::ConfigMaps), Vec::new()).unwrap();
+    table
+}
+
+/// The names of the next report, and whether each still exists.
+fn report(table: &ClusterTable) -> Vec<(String, bool)> {
+    let report = table.take_report();
+    let mut names: Vec<_> =
+        report.services.iter().map(|(key, objects)| (key.name.to_string(), objects.is_some())).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_report_that_is_not_acknowledged_is_repeated_with_what_was_removed() {
+    let table = table(10, 1 << 20, &["a", "b"]);
+    let both = [("a".to_owned(), true), ("b".to_owned(), true)];
+    assert_eq!(report(&table), both);
+    assert_eq!(report(&table), both);
+    table.acknowledge();
+    assert!(report(&table).is_empty());
+    table.remove(ResourceKind::Services, &key("a"));
+    assert_eq!(report(&table), [("a".to_owned(), false)]);
+    table.discard_report();
+    assert_eq!(report(&table), [("a".to_owned(), false), ("b".to_owned(), true)]);
+    table.acknowledge();
+    let ready = json!({"addresses": ["10.0.0.1"]});
+    table
+        .upsert(ResourceKind::EndpointSlices, receive(ResourceKind::EndpointSlices, &slice_of("IPv4", json!([ready]))))
+        .unwrap();
+    assert!(report(&table).is_empty(), "endpoints of a Service that is no agent");
+}
+
+#[test]
+fn a_failing_watch_is_an_error_and_its_objects_stay() {
+    let table = table(10, 1 << 20, &["a"]);
+    report(&table);
+    table.acknowledge();
+    table.record_failure(&scope(ResourceKind::EndpointSlices), "403".to_owned());
+    table.upsert(ResourceKind::Services, received_service("b", "{}")).unwrap();
+    let failing = table.take_report();
+    assert_eq!((failing.result.error.as_deref(), failing.services.len()), (Some("403"), 1));
+    table.record_watching(&scope(ResourceKind::EndpointSlices));
+    assert_eq!(table.take_report().result.error, None);
+}
+
+#[test]
+fn services_and_bytes_beyond_the_bounds_are_refused_and_what_was_there_stays() {
+    let table = table(2, 4 << 10, &["a", "b"]);
+    assert!(table.upsert(ResourceKind::Services, received_service("c", "{}")).unwrap_err().contains("max_agents"));
+    table.upsert(ResourceKind::Services, received_service("a", "{ }")).unwrap();
+    let large = "x".repeat(5 << 10);
+    assert!(table.upsert(ResourceKind::Services, received_service("a", &large)).unwrap_err().contains("MiB"));
+    let listed = ["a", "b", "c"].map(|name| received_service(name, "{}")).into_iter().collect();
+    assert!(table.replace(&scope(ResourceKind::Services), listed).is_err());
+    assert_eq!(report(&table).len(), 2);
+    table.acknowledge();
+    // What was removed makes room.
+    table.remove(ResourceKind::Services, &key("b"));
+    table.upsert(ResourceKind::Services, received_service("c", "{}")).unwrap();
+    table.begin(&[scope(ResourceKind::ConfigMaps)]);
+    assert_eq!(report(&table), [("a".to_owned(), false), ("b".to_owned(), false), ("c".to_owned(), false)]);
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named() {
+    let problems = |namespaces: &[&str], selector: &str, zone: Option<&str>| {
+        let settings = KubernetesSourceConfig {
+            namespaces: namespaces.iter().map(ToString::to_string).collect(),
+            label_selector: selector.to_owned(),
+            zone: zone.map(str::to_owned),
+            ..KubernetesSourceConfig::default()
+        };
+        settings.problems().join("; ")
+    };
+    assert_eq!(problems(&[], "app in (a, b)", Some("zone-a")), "");
+    assert_eq!(problems(&["*"], "a=b", None), "");
+    let many: Vec<String> = (0..51).map(|at| format!("n{at}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (namespaces, selector, zone, reason) in [
+        (&["*", "a"][..], "a", None, "list it alone"),
+        (&["../secrets"], "a", None, "namespaces[0]"),
+        (&["-a"], "a", None, "namespaces[0]"),
+        (&["a", "a"], "a", None, "listed twice"),
+        (&many, "a", None, "at most 50"),
+        (&[], "", None, "label_selector"),
+        (&[], "a\nb", None, "label_selector"),
+        (&[], "a", Some(""), "zone"),
+    ] {
+        assert!(problems(namespaces, selector, zone).contains(reason), "{namespaces:?} {selector:?} {zone:?}");
+    }
+}
