@@ -6,8 +6,10 @@ use crate::{
     agent::AgentId,
     app,
     net::{AddressPolicy, Url},
+    values::is_loopback_host,
 };
 use anyhow::{Context, anyhow};
+use rustix::process::Uid;
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -27,7 +29,7 @@ const DEFAULT_CALLER: &str = "team-a";
 const PACKAGED_UNIT: &str = include_str!("../../config/systemd/gatepost.service");
 
 /// Settings of the packaged unit that belong to its user and its folders.
-const PACKAGED_SETTINGS: [&str; 13] = [
+const PACKAGED_SETTINGS: [&str; 12] = [
     "Documentation=",
     "ExecStart=",
     "ExecReload=",
@@ -40,7 +42,13 @@ const PACKAGED_SETTINGS: [&str; 13] = [
     "StateDirectoryMode=",
     "RuntimeDirectory=",
     "RuntimeDirectoryMode=",
-    "ProtectHome=",
+];
+
+/// Settings of the packaged unit that hide folders, in which the program and the configuration may be, and what replaces
+/// them then.
+const HIDING_SETTINGS: [(&str, &[&str], &str); 2] = [
+    ("ProtectHome=yes", &["/home/", "/root/", "/run/user/"], "ProtectHome=read-only\n"),
+    ("PrivateTmp=yes", &["/tmp/", "/var/tmp/"], ""),
 ];
 
 /// Arguments of `gatepost init`.
@@ -109,6 +117,7 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
         FirstConfig::with_defaults(args)
     };
     let key = GeneratedKey::of_caller(first.caller.clone())?;
+    first.check_ids()?;
     let agents_folder = folder.join("agents");
     let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(&agents_folder);
     created.with_context(|| format!("{} cannot be created", agents_folder.display()))?;
@@ -116,12 +125,19 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
     let mut files = vec![("gatepost.yaml".to_owned(), first.config_text())];
     files.extend(first.agents.iter().map(|agent| (format!("agents/{}.yaml", agent.id), agent.document_text())));
     if systemd {
-        files.push(("gatepost.service".to_owned(), unit_text(&folder)?));
+        let program = std::env::current_exe().context("the path of this program is not known")?;
+        files.push(("gatepost.service".to_owned(), unit_text(&program, &folder, rustix::process::geteuid())?));
     }
-    write_new_files(&folder, &files)?;
-    key.add_to(&folder.join("keys.jsonl"))?;
-    let config = folder.join("gatepost.yaml");
+    let (config, key_file) = (folder.join("gatepost.yaml"), folder.join("keys.jsonl"));
+    let mut written = NewFiles::default();
+    written.write_all(&folder, &files)?;
+    // The check reads the file.
+    if !key_file.exists() {
+        written.write(key_file.clone(), "")?;
+    }
     app::check(&config, false)?;
+    written.keep();
+    key.add_to(&key_file)?;
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).chain(["keys.jsonl"]).collect();
     eprintln!("written to {}: {}", folder.display(), names.join(", "));
     eprintln!("next: gatepost run -c {}", config.display());
@@ -170,6 +186,14 @@ impl FirstConfig {
         Ok(Self { listen, agents, caller })
     }
 
+    fn check_ids(&self) -> anyhow::Result<()> {
+        let mut ids = BTreeSet::new();
+        match self.agents.iter().find(|agent| !ids.insert(agent.id.as_str())) {
+            Some(agent) => Err(anyhow!("the agent {} is given twice; nothing was written", agent.id)),
+            None => Ok(()),
+        }
+    }
+
     fn config_text(&self) -> String {
         let addresses = self.private_addresses();
         let network = if addresses.is_empty() {
@@ -181,11 +205,26 @@ impl FirstConfig {
                 list.join(", ")
             )
         };
+        let listener_plaintext = if self.listen.ip().is_loopback() {
+            ""
+        } else {
+            "    allow_plaintext: true # calls and keys are not encrypted: set tls instead, or use a proxy with TLS\n"
+        };
+        let unencrypted: Vec<String> =
+            self.agents.iter().filter(|agent| agent.is_unencrypted()).map(|agent| quote(agent.id.as_str())).collect();
+        let rules = if unencrypted.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "  rules:\n    - agents: [{}]\n      settings: {{allow_plaintext: true}} # http:// beyond this machine is refused otherwise\n",
+                unencrypted.join(", ")
+            )
+        };
         format!(
             "# gatepost check -c FILE reports every problem; gatepost schema prints every setting.\n\
-            listeners:\n  - address: {listen}\n\
+            listeners:\n  - address: {listen}\n{listener_plaintext}\
             agents:\n  sources: [agents] # a folder with one document for each agent, watched for changes\n\
-            {network}\
+            {rules}{network}\
             auth:\n  api_keys:\n    files: [keys.jsonl] # gatepost key new -c FILE --caller NAME adds one\n\
             access:\n  grants:\n    - callers: [{caller}]\n      agents: [\"*\"]\n",
             listen = quote(&self.listen.to_string()),
@@ -207,6 +246,11 @@ impl FirstConfig {
 }
 
 impl AgentAddress {
+    /// Whether calls leave this machine without TLS.
+    fn is_unencrypted(&self) -> bool {
+        self.url.scheme() == "http" && !is_loopback_host(self.url.host_str().unwrap_or_default())
+    }
+
     fn document_text(&self) -> String {
         let (id, url) = (quote(self.id.as_str()), quote(self.url.as_str()));
         format!("id: {id}\nname: {id}\nendpoint: {url}\nauthentication: {{type: api_key}}\n")
@@ -245,12 +289,14 @@ fn quote(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Returns the unit that runs this program with the configuration in `folder` as the current user: the packaged unit
-/// with another user and other folders.
-fn unit_text(folder: &Path) -> anyhow::Result<String> {
-    let program = std::env::current_exe().context("the path of this program is not known")?;
-    let (program, folder) = (unit_path(&program)?, unit_path(folder)?);
-    let user = rustix::process::geteuid().as_raw();
+/// Returns the unit that runs `program` with the configuration in `folder` as `user`: the packaged unit with another user
+/// and other folders.
+fn unit_text(program: &Path, folder: &Path, user: Uid) -> anyhow::Result<String> {
+    if user.is_root() {
+        let advice = "run this command as the user that the gateway runs as, or install the package";
+        return Err(anyhow!("no unit for a gateway that runs as root is written: {advice}"));
+    }
+    let (program, folder, user) = (unit_path(program)?, unit_path(folder)?, user.as_raw());
     let own = format!(
         "ExecStart={program} run --config {folder}/gatepost.yaml\nUser={user}\nWorkingDirectory={folder}\n\
          # With ProtectSystem=strict the gateway can write here only.\nReadWritePaths={folder}\n"
@@ -259,8 +305,14 @@ fn unit_text(folder: &Path) -> anyhow::Result<String> {
         |line: &&str| !line.starts_with('#') && !PACKAGED_SETTINGS.iter().any(|name| line.starts_with(name));
     let mut text = String::new();
     for line in PACKAGED_UNIT.lines().filter(is_own_part) {
-        text.push_str(line);
-        text.push('\n');
+        let hides = |hidden: &&str| program.starts_with(hidden) || format!("{folder}/").starts_with(hidden);
+        match HIDING_SETTINGS.iter().find(|(setting, hidden, _)| *setting == line && hidden.iter().any(hides)) {
+            Some((_, _, instead)) => text.push_str(instead),
+            None => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
         if line == "[Service]" {
             text.push_str(&own);
         }
@@ -275,18 +327,40 @@ fn unit_path(path: &Path) -> anyhow::Result<&str> {
     text.with_context(|| format!("{} cannot be in a unit (use a path without spaces and quotes)", path.display()))
 }
 
-/// Writes the files, which other users may not read; none of them if one exists.
-fn write_new_files(folder: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
-    if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
-        return Err(anyhow!("{} exists already; nothing was written", folder.join(name).display()));
+/// Files that were written, which other users may not read. They are deleted again if the command fails.
+#[derive(Default)]
+struct NewFiles {
+    paths: Vec<PathBuf>,
+}
+
+impl NewFiles {
+    /// Writes all of the files, or none if one exists.
+    fn write_all(&mut self, folder: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
+        if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
+            return Err(anyhow!("{} exists already; nothing was written", folder.join(name).display()));
+        }
+        files.iter().try_for_each(|(name, text)| self.write(folder.join(name), text))
     }
-    for (name, text) in files {
-        let path = folder.join(name);
-        let write =
-            || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(text.as_bytes());
-        write().with_context(|| format!("{} cannot be written", path.display()))?;
+
+    fn write(&mut self, path: PathBuf, text: &str) -> anyhow::Result<()> {
+        let cannot = || format!("{} cannot be written", path.display());
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = file.with_context(cannot)?;
+        self.paths.push(path.clone());
+        file.write_all(text.as_bytes()).with_context(cannot)
     }
-    Ok(())
+
+    fn keep(&mut self) {
+        self.paths.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -321,16 +395,31 @@ mod tests {
 
     #[test]
     fn the_unit_has_the_hardening_of_the_package_and_its_own_user_and_folders() {
-        let unit = unit_text(Path::new("/srv/gate")).unwrap();
-        for line in ["WorkingDirectory=/srv/gate", "ReadWritePaths=/srv/gate", "ProtectSystem=strict", "Type=notify"] {
+        let user = Uid::from_raw(1000);
+        let unit_of = |program: &str, folder: &str| unit_text(Path::new(program), Path::new(folder), user);
+        let unit = unit_of("/opt/gatepost", "/srv/gate").unwrap();
+        for line in [
+            "User=1000",
+            "WorkingDirectory=/srv/gate",
+            "ReadWritePaths=/srv/gate",
+            "ProtectSystem=strict",
+            "ProtectHome=yes",
+            "PrivateTmp=yes",
+            "Type=notify",
+        ] {
             assert!(unit.lines().any(|own| own == line), "{line}: {unit}");
         }
         assert!(!unit.contains("/etc/gatepost") && !unit.contains("/usr/libexec"), "{unit}");
-        for name in PACKAGED_SETTINGS {
-            assert!(PACKAGED_UNIT.lines().any(|line| line.starts_with(name)), "{name} is not in the packaged unit");
+        let in_home = unit_of("/home/a/gatepost", "/tmp").unwrap();
+        assert!(in_home.contains("ProtectHome=read-only\n") && !in_home.contains("PrivateTmp"), "{in_home}");
+        let packaged = |name: &str| PACKAGED_UNIT.lines().any(|line| line.starts_with(name));
+        for name in PACKAGED_SETTINGS.into_iter().chain(HIDING_SETTINGS.map(|(setting, ..)| setting)) {
+            assert!(packaged(name), "{name} is not in the packaged unit");
         }
         for folder in ["/srv/my gate", "/srv/%h", "/srv/\"gate"] {
-            assert!(unit_text(Path::new(folder)).is_err(), "{folder}");
+            assert!(unit_of("/opt/gatepost", folder).is_err(), "{folder}");
         }
+        let as_root = unit_text(Path::new("/opt/gatepost"), Path::new("/srv/gate"), Uid::ROOT).unwrap_err();
+        assert!(as_root.to_string().contains("install the package"), "{as_root}");
     }
 }
