@@ -27,6 +27,9 @@ use tokio::{
 /// Pause after a failed accept, for example with too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Maximum size of a request head in bytes.
+const MAX_HEAD_SIZE: usize = 16 << 10;
+
 /// Limits on the connections of a listener.
 #[derive(Clone, Copy)]
 pub(super) struct ListenerLimits {
@@ -73,6 +76,7 @@ impl BoundedListener {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_timeout)
+            .max_buf_size(MAX_HEAD_SIZE)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
         let (connection, max_age) = (responses.watch(connection), self.limits.max_age);
         tokio::spawn(async move {
@@ -90,7 +94,14 @@ impl BoundedListener {
 /// The open connections in the order of their acceptance.
 #[derive(Default)]
 struct OpenConnections {
-    by_number: Mutex<BTreeMap<u64, OpenConnection>>,
+    table: Mutex<ConnectionTable>,
+}
+
+#[derive(Default)]
+struct ConnectionTable {
+    by_number: BTreeMap<u64, OpenConnection>,
+    /// The number of the next connection. None is used twice: an ended connection removes its own entry only.
+    next_number: u64,
 }
 
 struct OpenConnection {
@@ -116,26 +127,61 @@ impl OpenConnections {
     /// Returns a place. At the limit, the oldest connection of the address that has most of them ends.
     fn admit(self: &Arc<Self>, peer: IpAddr, max_connections: usize) -> Place {
         let (end, ended) = oneshot::channel();
-        let mut open = self.by_number.lock();
-        if open.len() >= max_connections {
-            let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-            for connection in open.values() {
-                *counts.entry(connection.address).or_default() += 1;
-            }
-            let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(address, _)| address);
-            let oldest = open.iter().find(|(_, connection)| Some(connection.address) == most);
-            if let Some(number) = oldest.map(|(number, _)| *number) {
-                open.remove(&number);
-            }
+        let mut table = self.table.lock();
+        if table.by_number.len() >= max_connections {
+            table.end_oldest_of_most();
         }
-        let number = open.last_key_value().map_or(0, |(number, _)| number + 1);
-        open.insert(number, OpenConnection { address: counted_address(peer), _end: end });
+        let number = table.next_number;
+        table.next_number += 1;
+        table.by_number.insert(number, OpenConnection { address: counted_address(peer), _end: end });
         Place { ended, _registration: Registration { number, connections: Arc::clone(self) } }
+    }
+}
+
+impl ConnectionTable {
+    /// Ends the oldest connection of the address that has most; the oldest of all, where several have as many.
+    fn end_oldest_of_most(&mut self) {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for connection in self.by_number.values() {
+            *counts.entry(connection.address).or_default() += 1;
+        }
+        let most = counts.values().max().copied();
+        let oldest = self.by_number.iter().find(|(_, connection)| counts.get(&connection.address).copied() == most);
+        if let Some(number) = oldest.map(|(number, _)| *number) {
+            self.by_number.remove(&number);
+        }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.connections.by_number.lock().remove(&self.number);
+        self.connections.table.lock().by_number.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ended(place: &mut Place) -> bool {
+        !matches!(place.ended.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+
+    #[test]
+    fn the_oldest_connection_of_the_address_with_most_ends_and_no_other() {
+        let connections = Arc::<OpenConnections>::default();
+        let admit = |address: [u8; 4]| connections.admit(address.into(), 4);
+        let mut places: Vec<Place> = [1, 2, 3, 4].map(|number| admit([10, 0, 0, number])).into();
+        // All have one: the oldest ends. When its place is dropped, the connection that replaced it stays.
+        places.push(admit([10, 0, 0, 5]));
+        assert!(is_ended(&mut places[0]));
+        drop(places.remove(0));
+        assert!(!places.iter_mut().any(is_ended));
+        // One address has two: the older of the two ends.
+        drop(places.remove(0));
+        places.push(admit([10, 0, 0, 4]));
+        places.push(admit([10, 0, 0, 6]));
+        let ended: Vec<bool> = places.iter_mut().map(is_ended).collect();
+        assert_eq!(ended, [false, true, false, false, false]);
     }
 }
