@@ -3,7 +3,7 @@
 
 use super::{
     entry_classifier::{ClassifiedEntry, EntryClassifier},
-    list_parser,
+    list_parser::{self, RawEntry},
 };
 use crate::{
     net::Url,
@@ -20,9 +20,10 @@ const MAX_PAGES: usize = 1_000;
 /// Maximum size in bytes of all pages of one poll.
 const MAX_LIST_SIZE: usize = 256 << 20;
 
-/// Number of entries that are classified together, between those of other sources. The digests of a long list take long
-/// too, so that the task yields after as many.
+/// Number of entries that are classified together, between those of other sources, and their size in bytes, beyond which
+/// there is none more. The digests of a long list take long too, so that the task yields after as many.
 const BATCH_SIZE: usize = 16;
+const BATCH_BYTES: usize = 64 << 10;
 
 /// SHA-256 of an entry and of everything that its classification depends on.
 pub(super) type DigestKey = [u8; 32];
@@ -140,7 +141,7 @@ impl ListReader {
         self.pages.remove(url);
         let list = list_parser::parse_page(&response.url, &response.body).map_err(|why| format!("{url}: {why}"))?;
         let mut entries = Vec::with_capacity(list.entries.len());
-        for batch in list.entries.chunks(BATCH_SIZE) {
+        for batch in batches(&list.entries) {
             let (mut new_keys, mut new_entries) = (Vec::new(), Vec::new());
             for raw in batch {
                 let name = raw.name.as_deref().unwrap_or_default();
@@ -164,6 +165,23 @@ impl ListReader {
     }
 }
 
+/// Splits entries into batches.
+fn batches(entries: &[RawEntry]) -> Vec<&[RawEntry]> {
+    let (mut batches, mut rest) = (Vec::new(), entries);
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |entry: &&RawEntry| {
+            bytes += entry.text.len();
+            bytes <= BATCH_BYTES
+        };
+        let count = rest.iter().take(BATCH_SIZE).take_while(fits).count().max(1);
+        let (batch, others) = rest.split_at(count);
+        batches.push(batch);
+        rest = others;
+    }
+    batches
+}
+
 /// Returns a digest of several texts; their lengths keep them apart.
 pub(super) fn digest_key(texts: &[&[u8]]) -> DigestKey {
     let mut joined = Vec::new();
@@ -172,4 +190,21 @@ pub(super) fn digest_key(texts: &[&[u8]]) -> DigestKey {
         joined.extend_from_slice(text);
     }
     sha256(&joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_split_by_number_and_by_size() {
+        let sizes_of = |sizes: &[usize]| -> Vec<usize> {
+            let entries = sizes.iter().map(|size| RawEntry { name: None, text: vec![b'a'; *size].into(), error: None });
+            batches(&entries.collect::<Vec<_>>()).into_iter().map(<[RawEntry]>::len).collect()
+        };
+        assert_eq!(sizes_of(&[]), [0; 0]);
+        assert_eq!(sizes_of(&[1; BATCH_SIZE * 2 + 1]), [BATCH_SIZE, BATCH_SIZE, 1]);
+        assert_eq!(sizes_of(&[BATCH_BYTES, 1, 1]), [1, 2]);
+        assert_eq!(sizes_of(&[1, BATCH_BYTES + 1, BATCH_BYTES, 1]), [1, 1, 1, 1]);
+    }
 }
