@@ -87,7 +87,8 @@ impl ApiKeyAuthenticator {
         Ok(vec![Box::new(Self { header, hasher, configured, files, logged_callers })])
     }
 
-    /// Returns what the log says about a key that was valid once.
+    /// Returns what the log says about a key that was valid once. The prefix identifies the key and is public.
+    #[cold]
     fn withdrawal_detail(&self, prefix: &[u8], reason: &str) -> String {
         match self.logged_callers {
             LoggedCallers::Plain => format!("the key with the prefix {} {reason}", String::from_utf8_lossy(prefix)),
@@ -158,8 +159,6 @@ fn invalid_key() -> InvalidCredential {
     InvalidCredential::new("the API key is not valid")
 }
 
-/// Says why a key that was valid is refused. The prefix identifies the key and is public.
-#[cold]
 /// Returns whether HTTP defines the header for another purpose.
 fn is_reserved_header(name: &HeaderName) -> bool {
     [

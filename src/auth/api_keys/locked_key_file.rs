@@ -1,5 +1,6 @@
-//! A key file that a command has locked. The folder is opened once and the file is found in it by its name, so that a
-//! user who may change paths cannot lead a command of root to another file.
+//! A key file that a command has locked. The folder is opened once and the file is found in it by its name, so that the
+//! file that is replaced is the one that was locked, also if a user changes the path meanwhile. Symbolic links that were
+//! there before are followed.
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
 use std::{

@@ -4,7 +4,7 @@
 
 use super::{
     pending_tasks::{MessageOutcome, PendingTask, PendingTasks},
-    status_reading::StatusRequests,
+    status_reading::{MAX_WAIT, StatusRequests},
 };
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
@@ -234,13 +234,13 @@ impl BrokerSession {
         }
     }
 
-    /// Watches the status of `agent`; returns whether the call can go on. After a pause, the first subscription waits until
-    /// no other call would be lost with the connection.
+    /// Watches the status of `agent`; returns whether the call can go on. After a pause, the first subscription waits for
+    /// some time until no other call would be lost with the connection.
     fn is_watched_or_paused(&self, agent: &str) -> bool {
         let mut pending = lock(&self.pending);
-        let is_paused = self.statuses_paused_until.is_some_and(|until| {
-            Instant::now() < until || (!pending.statuses.has_answers() && !pending.waiting.is_empty())
-        });
+        let (now, has_calls) = (Instant::now(), !pending.statuses.has_answers() && !pending.waiting.is_empty());
+        let is_paused =
+            self.statuses_paused_until.is_some_and(|until| now < until || (has_calls && now < until + MAX_WAIT));
         is_paused || pending.statuses.watch(agent, Instant::now())
     }
 

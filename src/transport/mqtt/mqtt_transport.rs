@@ -7,6 +7,7 @@ use super::{
     pending_tasks::{MAX_QUEUED_PROGRESS, PendingTask},
     progress_events,
     published_task::{PublishedTask, TaskEvent},
+    status_reading,
     task_envelope::{CallIds, TaskInput},
 };
 use crate::{
@@ -27,7 +28,7 @@ use tokio::{
 };
 
 /// The number of connections that a task may use. The broker may close two of them for the subscription to a status.
-const MAX_CONNECTIONS: usize = 3;
+const MAX_CONNECTIONS: usize = status_reading::MAX_ENDS as usize + 1;
 /// The highest concurrency that an agent's own record may declare.
 const MAX_DECLARED_CONCURRENCY: u32 = 1_000;
 

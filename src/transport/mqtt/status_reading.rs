@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 /// After so many connections in a row that ended during a subscription to statuses, none are read for a while. A single
 /// end may have other reasons.
-const MAX_ENDS: u32 = 2;
+pub(super) const MAX_ENDS: u32 = 2;
 /// How long no statuses are read then.
 const PAUSE: Duration = Duration::from_secs(600);
+/// How long after the pause the first subscription waits for a moment without other calls, which it could end.
+pub(super) const MAX_WAIT: Duration = PAUSE;
 
 /// What became of the subscriptions to statuses on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
