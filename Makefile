@@ -121,6 +121,7 @@ mutants:
 	@tests/setup $(BUILD_NEEDS)
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install --locked --debug cargo-nextest
 	@$(CARGO) mutants --version >/dev/null 2>&1 || $(CARGO) install --locked --debug cargo-mutants
+	@mkdir -p $${CARGO_TARGET_DIR:-target}
 	$(CARGO) mutants --config tests/mutants.toml --sharding round-robin --shard $(SHARD) --output $${CARGO_TARGET_DIR:-target}/mutants
 
 # The software bill of materials of this platform's binary, or that of SBOM_TARGET, in target/sbom.
