@@ -290,6 +290,8 @@ REFUSED = [
     ({"config": {"health": {"address": "0.0.0.0:0"}}}, "probes need a port that is known"),
     ({"config": {"health": None}}, "config.health.address is missing"),
     ({"documents": None}, "there are no agents"),
+    ({"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}}, "a source of kind kubernetes, but pods have no token: set kubernetesSources.enabled"),
+    ({"serviceAccount": {"create": False}, "kubernetesSources": {"enabled": True}}, "kubernetesSources.enabled would give every pod of the namespace the gateway's rights"),
     ({"ingress": {"enabled": True}}, "ingress.hosts is empty"),
     ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs is empty"),
     ({"terminationGracePeriodSeconds": 60}, "terminationGracePeriodSeconds is 60, but a shutdown may take 330 s"),
@@ -314,6 +316,8 @@ REFUSED = [
     ({"secretFiles": [{"secret": "s", "items": {"k": "gatepost.yaml"}}]}, "/secretFiles/0/items/k"),
     ({"secretFiles": [{"secret": "s", "value": "hunter2", "items": {"k": "x"}}]}, "additional properties 'value' not allowed"),
     ({"service": {"port": 70000}}, "/service/port"),
+    ({"kubernetesSources": {"namespaces": ["*", "a"]}}, "/kubernetesSources/namespaces"),
+    ({"kubernetesSources": {"namespaces": ["A"]}}, "/kubernetesSources/namespaces"),
     ({"ingress": None}, "missing property 'ingress'"),
     ({"podDisruptionBudget": {"maxUnavailable": "0%"}}, "/podDisruptionBudget/maxUnavailable"),
 ]
@@ -344,6 +348,7 @@ ROUTE = {"httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]}}
 SCALING = {"autoscaling": {"enabled": True}}
 POLICY = {"networkPolicy": {"enabled": True}}
 VOLUME = {"persistence": {"enabled": True}}
+CLUSTER = {"kubernetesSources": {"enabled": True}}
 BALANCER = {"service": {"type": "LoadBalancer"}}
 EFFECTS = {
     "image.repository": ("r.example.com/other", 'image: "r.example.com/other:'),
@@ -400,6 +405,8 @@ EFFECTS = {
     "serviceAccount.create": (False, 'serviceAccountName: "default"'),
     "serviceAccount.name": ("mine", 'kind: ServiceAccount\nmetadata:\n  name: "mine"'),
     "serviceAccount.annotations": ({"a": "b"}, "annotations:\n    a: b"),
+    "kubernetesSources.enabled": (True, "kind: Role\n"),
+    "kubernetesSources.namespaces": (["other"], 'namespace: "other"', CLUSTER),
     "resources": ({"limits": {"cpu": "3"}}, 'cpu: "3"'),
     "podSecurityContext": ({"runAsUser": 1000}, "runAsUser: 1000\n"),
     "securityContext": ({"procMount": "Default"}, "procMount: Default"),
@@ -464,6 +471,53 @@ def each_documented_value_has_an_effect():
         assert text in after and text not in rendered[key], (path, text)
 
 
+def is_token(volume):
+    return any("serviceAccountToken" in source for source in volume.get("projected", {}).get("sources", []))
+
+
+@test
+def a_source_of_kubernetes_gets_a_token_and_rights_to_read_only():
+    def rights(changes):
+        text = template(merged(MINIMAL, {"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}, "kubernetesSources": {"enabled": True}} | changes)).stdout
+        objects = [item for item in yaml.load_all(text, StrictLoader) if item]
+        expect_valid_objects({number: item for number, item in enumerate(objects)}, changes, KUBERNETES_VERSIONS)
+        return objects, [item for item in objects if item["apiVersion"].startswith("rbac.")]
+
+    readable = {("", "services"), ("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
+    for changes, namespaces in [
+        ({}, ["agents"]),
+        ({"namespaceOverride": "ai"}, ["ai"]),
+        ({"kubernetesSources": {"enabled": True, "namespaces": ["one", "2"]}}, ["one", "2"]),
+        ({"kubernetesSources": {"enabled": True, "namespaces": ["*"]}, "serviceAccount": {"create": False, "name": "shared"}}, [None]),
+    ]:
+        objects, items = rights(changes)
+        prefix = "Cluster" if namespaces == [None] else ""
+        found = [(item["kind"], item["metadata"].get("namespace")) for item in items]
+        assert found == [(f"{prefix}{kind}", namespace) for kind in ("Role", "RoleBinding") for namespace in namespaces], found
+        (deployment,) = [item for item in objects if item["kind"] == "Deployment"]
+        account = {"kind": "ServiceAccount", "name": deployment["spec"]["template"]["spec"]["serviceAccountName"], "namespace": deployment["metadata"]["namespace"]}
+        for role, binding in zip(items[: len(namespaces)], items[len(namespaces) :]):
+            assert all(rule.keys() == {"apiGroups", "resources", "verbs"} and rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"]), role
+            assert {(group, name) for rule in role["rules"] for group in rule["apiGroups"] for name in rule["resources"]} == readable, role
+            assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": role["metadata"]["name"]}, binding
+            assert binding["subjects"] == [account], binding
+        # The files of an automounted token, where the gateway looks for them.
+        spec = deployment["spec"]["template"]["spec"]
+        (volume,) = [volume for volume in spec["volumes"] if is_token(volume)]
+        (mount,) = [mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]]
+        schema = json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())
+        assert mount["mountPath"] == schema["$defs"]["KubernetesSettings"]["properties"]["service_account"]["default"], mount
+        token, authority, namespace = [next(iter(source.values())) for source in volume["projected"]["sources"]]
+        assert [token["path"], authority["items"][0]["path"], namespace["items"][0]["path"]] == ["token", "ca.crt", "namespace"], volume
+    # The role is that of the documentation.
+    (documented,) = [yaml.safe_load(block) for block in re.findall(r"```ya?ml\n(.*?)```", (REPOSITORY / "docs/discovery.md").read_text(), re.DOTALL) if "\nkind: Role\n" in block]
+    assert documented["rules"] == items[0]["rules"], documented
+    # A source with access of its own needs no token of the chart, and gets none.
+    for source in [{"url": "https://api.example.com", "credential": {"bearer": "env:A"}}, {"url": "http://127.0.0.1:8001"}, {"kubernetes": {"service_account": "/var/run/account"}}]:
+        objects = render(merged(MINIMAL, {"config": {"agents": {"sources": [{"kind": "kubernetes"} | source]}}}))
+        assert not of_kind(objects, "Role") and not [volume for volume in pod_spec(objects)["volumes"] if is_token(volume)], source
+
+
 @test
 def pods_have_no_rights_and_no_secret_is_rendered():
     for values in VALUES:
@@ -480,7 +534,13 @@ def pods_have_no_rights_and_no_secret_is_rendered():
                     assert context["capabilities"] == {"drop": ["ALL"]}
         for account in of_kind(objects, "ServiceAccount"):
             assert account["automountServiceAccountToken"] is False
-        assert not of_kind(objects, "Role"), "the gateway does not read the API server"
+        # Only a source of kind kubernetes reads the API server, and only the gateway's container has its token.
+        reads = values.name == "autoscaling-values.yaml"
+        assert len(of_kind(objects, "Role")) == len(of_kind(objects, "RoleBinding")) == reads, values.name
+        assert [volume["name"] for volume in pod_spec(objects)["volumes"] if is_token(volume)] == ["api-access"] * reads, values.name
+        for container in pod_spec(objects)["containers"] + pod_spec(objects).get("initContainers", []):
+            mounted = "api-access" in {mount["name"] for mount in container.get("volumeMounts", [])}
+            assert mounted == (reads and container["name"] == "gatepost"), (values.name, container["name"])
         # No mount is a single file, which the kubelet never updates.
         assert all("subPath" not in mount for mount in gateway_container(objects)["volumeMounts"])
 

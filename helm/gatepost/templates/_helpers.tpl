@@ -74,6 +74,22 @@ rely on the chart's. */}}
 /etc/gatepost/agents
 {{- end -}}
 
+{{/* Where the gateway looks for the token of a source of kind kubernetes. */}}
+{{- define "gatepost.serviceAccountFolder" -}}
+/var/run/secrets/kubernetes.io/serviceaccount
+{{- end -}}
+
+{{/* "true" if a source of kind kubernetes relies on the token of the chart. */}}
+{{- define "gatepost.needsToken" -}}
+{{- $folder := include "gatepost.serviceAccountFolder" . -}}
+{{- range $source := dig "sources" list (.Values.config.agents | default dict) -}}
+{{- if kindIs "map" $source -}}
+{{- $settings := $source.kubernetes | default dict -}}
+{{- if and (eq (toString $source.kind) "kubernetes") (not $source.url) (not $source.credential) (eq $folder ($settings.service_account | default $folder)) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* "true" if more than one pod may run. */}}
 {{- define "gatepost.runsSeveralPods" -}}
 {{- $most := int .Values.replicas -}}
@@ -287,6 +303,12 @@ Helm renders templates in no documented order. */}}
 {{- end -}}
 {{- if regexMatch "[a-z]://[^/?#@\\s\"]*:[^/?#@\\s\"]+@" (toJson (list $config .Values.documents)) -}}
 {{- fail "config or documents have a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
+{{- end -}}
+{{- if and (include "gatepost.needsToken" .) (not .Values.kubernetesSources.enabled) -}}
+{{- fail "config.agents.sources has a source of kind kubernetes, but pods have no token: set kubernetesSources.enabled to true, or the credential or kubernetes.service_account of the source" -}}
+{{- end -}}
+{{- if and .Values.kubernetesSources.enabled (eq (include "gatepost.serviceAccountName" .) "default") -}}
+{{- fail "kubernetesSources.enabled would give every pod of the namespace the gateway's rights, because serviceAccount is the account default: set serviceAccount.create to true, or serviceAccount.name" -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.hosts is empty: an Ingress without a host name takes every request of the controller" -}}

@@ -51,6 +51,11 @@ fn each_documented_value_has_an_effect() {
 }
 
 #[test]
+fn a_source_of_kubernetes_gets_a_token_and_rights_to_read_only() {
+    run_chart_test("a_source_of_kubernetes_gets_a_token_and_rights_to_read_only");
+}
+
+#[test]
 fn pods_have_no_rights_and_no_secret_is_rendered() {
     run_chart_test("pods_have_no_rights_and_no_secret_is_rendered");
 }
