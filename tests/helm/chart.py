@@ -686,6 +686,31 @@ def the_values_of_the_documentation_are_valid():
     pod = Pod(render(yaml.safe_load(values)), options.folder / "pod")
     result = run(options.gatepost, "check", "-c", pod.config_file(), env=pod.environment(), ok=False)
     assert result.returncode == 0 and "valid, 1 agent" in result.stdout, (result.stdout, result.stderr)
+    (agent,) = re.findall(r"kubectl apply -f - <<'EOF'\n(.*?)\nEOF", text, re.DOTALL)
+    agent = {item["kind"]: item for item in yaml.load_all(agent, StrictLoader)}
+    expect_valid_objects(agent, "the agent of docs/deploy.md", KUBERNETES_VERSIONS)
+    service, pods = agent["Service"], agent["Deployment"]["spec"]["template"]
+    assert service["spec"]["selector"] == pods["metadata"]["labels"] == agent["Deployment"]["spec"]["selector"]["matchLabels"]
+    host = yaml.safe_load(values)["documents"]["greeter"]["endpoint"].split("/")[2]
+    assert host == f"{service['metadata']['name']}.default.svc.cluster.local" and service["spec"]["ports"][0]["port"] == 80
+    program = pods["spec"]["containers"][0]["command"][-1]
+    port = free_port()
+    assert f'("", {service["spec"]["ports"][0]["targetPort"]})' in program
+    process = subprocess.Popen([sys.executable, "-c", program.replace('("", 8000)', f'("127.0.0.1", {port})')], stderr=subprocess.DEVNULL)
+    try:
+        call = lambda: urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}"), timeout=5)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with call() as response:
+                    assert json.load(response) == {"greeting": "Hello!"}
+                break
+            except OSError:
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
     named = set(re.findall(r"`(monitoring\.[\w.]+)`", text))
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     for path in named:
