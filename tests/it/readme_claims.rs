@@ -171,6 +171,7 @@ const CLAIMS: &[(&str, &[&str])] = &[
             "agents_of_a_registry_stay_while_it_fails_and_over_a_restart",
             "r58_r60_a_domain_is_read_from_its_map_of_agents",
             "r134_an_agent_with_a_retained_status_is_found_by_the_first_poll",
+            "a_labelled_service_is_an_agent_at_its_ready_endpoints_and_no_other_service_is",
             "r17_r20_an_agent_is_published_called_changed_and_removed",
             "r16_the_earlier_source_wins_an_id_and_the_other_is_reported_with_the_winners_name",
         ],
