@@ -47,7 +47,7 @@ async fn r45_a_call_fails_over_when_the_broker_is_unreachable_or_the_agent_is_no
 }
 
 #[tokio::test]
-async fn r119_a_broker_that_closes_connections_for_subscriptions_to_statuses_serves_every_call() {
+async fn r118_a_broker_that_closes_connections_for_subscriptions_to_statuses_serves_every_call() {
     let broker = Mosquitto::start().await;
     let agents = [TaskAgent::echo(broker.port, "a").await, TaskAgent::echo(broker.port, "b").await];
     let port = start_broker_proxy(broker.port, ProxyFault::ClosesOnStatusSubscription).await.port();
@@ -64,7 +64,7 @@ async fn r119_a_broker_that_closes_connections_for_subscriptions_to_statuses_ser
 }
 
 #[tokio::test]
-async fn r119_last_wills_end_calls_after_one_connection_was_lost_during_a_subscription_to_statuses() {
+async fn r118_last_wills_end_calls_after_one_connection_was_lost_during_a_subscription_to_statuses() {
     let broker = Mosquitto::start().await;
     let (echo, dying) =
         (TaskAgent::echo(broker.port, "a").await, TaskAgent::start(broker.port, "b", |_| Vec::new()).await);
