@@ -6,6 +6,7 @@ mounts, and receives the notifications. It needs root, systemd-analyze, strace a
 """
 import argparse
 import filecmp
+import gzip
 import json
 import os
 import pwd
@@ -51,7 +52,31 @@ def build(gatepost, folder):
     assert filecmp.cmp(old, again, shallow=False), "a second build makes another package"
     again.unlink()
     assert new.name.startswith("gatepost_0.1.1~rc.1-1_"), new
+    expect_completions_and_manual_pages(gatepost, old, folder / "unpacked")
+    expect_no_package_of_a_binary_without_commands(folder / "without-commands")
     return old, new
+
+
+def expect_completions_and_manual_pages(gatepost, package, folder):
+    """Those that the binary writes. A machine may be told not to install manual pages, so the package itself is read."""
+    run("dpkg-deb", "--extract", package, folder)
+    share = folder / "usr/share"
+    for shell, path in (("bash", "bash-completion/completions/gatepost"), ("zsh", "zsh/vendor-completions/_gatepost"), ("fish", "fish/vendor_completions.d/gatepost.fish")):
+        text = (share / path).read_text()
+        assert text and text == run(gatepost, "completions", shell).stdout, path
+    run(gatepost, "man", folder / "man1")
+    expected = {page.name: page.read_text() for page in (folder / "man1").iterdir()}
+    packaged = {page.name.removesuffix(".gz"): gzip.decompress(page.read_bytes()).decode() for page in (share / "man/man1").glob("*.gz")}
+    assert packaged == expected and {"gatepost.1", "gatepost-run.1"} <= packaged.keys(), (sorted(packaged), sorted(expected))
+    files = [path for path in share.rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o644}, [path for path in files if stat.S_IMODE(path.stat().st_mode) != 0o644]
+    shutil.rmtree(folder)
+
+
+def expect_no_package_of_a_binary_without_commands(folder):
+    """A binary that lacks the commands fails the build, instead of a package without the files."""
+    result = run(REPOSITORY / "config/debian/build", "/bin/false", folder, ok=False)
+    assert result.returncode != 0 and not list(folder.glob("*.deb")), result
 
 
 class ServiceManager:
