@@ -6,7 +6,6 @@ It needs the packages of requirements.txt, openssl and promtool, and no cluster.
 """
 import argparse
 import hashlib
-import http.server
 import json
 import os
 import random
@@ -26,6 +25,9 @@ import kubernetes_validate
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY / "tests"))
+from script_support import Agent, eventually, free_port, run
+
 CHART = REPOSITORY / "helm/gatepost"
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
 KUBERNETES_VERSIONS = ["1.27", "1.33", "1.37"]
@@ -40,13 +42,6 @@ TESTS = {}
 def test(function):
     TESTS[function.__name__] = function
     return function
-
-
-def run(*command, ok=True, **arguments):
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, **arguments)
-    if ok and result.returncode != 0:
-        raise AssertionError(f"{command} failed: {result.stdout}\n{result.stderr}")
-    return result
 
 
 def merged(base, changes):
@@ -697,17 +692,13 @@ def the_values_of_the_documentation_are_valid():
     port = free_port()
     assert f'("", {service["spec"]["ports"][0]["targetPort"]})' in program
     process = subprocess.Popen([sys.executable, "-c", program.replace('("", 8000)', f'("127.0.0.1", {port})')], stderr=subprocess.DEVNULL)
+
+    def greets():
+        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}"), timeout=5) as response:
+            return json.load(response) == {"greeting": "Hello!"}
+
     try:
-        call = lambda: urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}"), timeout=5)
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with call() as response:
-                    assert json.load(response) == {"greeting": "Hello!"}
-                break
-            except OSError:
-                assert time.monotonic() < deadline and process.poll() is None
-                time.sleep(0.05)
+        eventually(greets, lambda: program, process)
     finally:
         process.kill()
         process.wait()
@@ -787,7 +778,7 @@ class Gateway:
         self.process = subprocess.Popen(command, env=environment, cwd="/", stdout=self.log, stderr=self.log)
 
     def __enter__(self):
-        eventually(lambda: self.page("/readyz")["ready"], self)
+        self.eventually(lambda: self.page("/readyz")["ready"])
         return self
 
     def __exit__(self, *_):
@@ -795,31 +786,15 @@ class Gateway:
         self.process.wait()
         self.log.close()
 
+    def eventually(self, condition):
+        eventually(condition, lambda: Path(self.log.name).read_text(), self.process)
+
     def page(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=5) as response:
             return json.load(response)
 
     def agents(self):
         return sorted(agent["id"] for agent in self.page("/agents")["agents"])
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def eventually(condition, gateway, seconds=60):
-    deadline, why = time.monotonic() + seconds, None
-    while time.monotonic() < deadline:
-        assert gateway.process.poll() is None, Path(gateway.log.name).read_text()
-        try:
-            if condition():
-                return
-        except OSError as error:
-            why = error
-        time.sleep(0.05)
-    raise AssertionError(f"not in {seconds} s ({why}): {Path(gateway.log.name).read_text()}")
 
 
 @test
@@ -848,18 +823,10 @@ def probes_metrics_and_the_test_of_the_release_reach_the_gateway():
     assert run(options.gatepost, *command[:2], url, ok=False).returncode == 1
 
 
-class Agent(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+class SlowAgent(Agent):
+    def respond(self, body):
         time.sleep(0.2)
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_):
-        pass
+        return b"{}"
 
 
 # How long nodes go on sending connections to a pod that is being removed.
@@ -914,9 +881,7 @@ def replace_two_pods_under_load(values, folder):
 
 @test
 def no_call_fails_while_pods_are_replaced():
-    agent = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent)
-    threading.Thread(target=agent.serve_forever, daemon=True).start()
-    document = {"endpoint": f"http://127.0.0.1:{agent.server_port}/", "authentication": {"type": "none"}}
+    document = {"endpoint": f"http://127.0.0.1:{SlowAgent.start()}/", "authentication": {"type": "none"}}
     config = {"network": {"allowed_addresses": ["127.0.0.0/8"]}, "access": {"grants": [{"callers": ["anonymous"], "agents": ["*"]}]}}
     values = merged(MINIMAL, {"documents": {"a": document}, "config": config})
     count, failures = replace_two_pods_under_load(values, options.folder / "default")
@@ -936,13 +901,13 @@ def a_changed_configmap_takes_effect_without_a_restart():
         assert gateway.agents() == ["a"], (gateway.page("/agents"), Path(gateway.log.name).read_text())
         more = merged(values, {"documents": {"b": {"id": "b", "name": "B", "endpoint": "https://b.example.com/"}}})
         pod.update(render(more))
-        eventually(lambda: gateway.agents() == ["a", "b"], gateway)
+        gateway.eventually(lambda: gateway.agents() == ["a", "b"])
         # Each document is read once, although the volume has it under two paths.
         assert gateway.page("/readyz")["rejected"] == 0, gateway.page("/agents")
         pod.update(render(merged(more, {"config": {"agents": {"sources": ["/nowhere"]}}})))
-        eventually(lambda: gateway.page("/readyz")["config"] != "ok", gateway)
+        gateway.eventually(lambda: gateway.page("/readyz")["config"] != "ok")
         pod.update(render(values))
-        eventually(lambda: gateway.agents() == ["a"] and gateway.page("/readyz")["config"] == "ok", gateway)
+        gateway.eventually(lambda: gateway.agents() == ["a"] and gateway.page("/readyz")["config"] == "ok")
 
 
 def print_custom_resources():

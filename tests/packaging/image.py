@@ -9,16 +9,17 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
-import threading
-import time
+import urllib.error
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY / "tests"))
+from script_support import Agent, eventually, free_port, run
+
 ASSEMBLE = REPOSITORY / "config/image/assemble"
 USER = "65532"
 
@@ -47,23 +48,9 @@ def contained(root, volumes, arguments):
     return ["unshare", *namespaces, "--propagation", "private", "sh", "-c", script, "gatepost", *arguments]
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-class Agent(BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "14")
-        self.end_headers()
-        self.wfile.write(b'{"ok":   true}')
-
-    def log_message(self, *_):
-        pass
+class ReadyAgent(Agent):
+    def respond(self, body):
+        return b'{"ok":   true}'
 
 
 def files_below(root):
@@ -74,7 +61,7 @@ def expect_contents(root):
     executables = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and os.access(path, os.X_OK)}
     assert {path for path in executables if ".so" not in path} == {"usr/bin/gatepost"}, executables
     assert not [path for path in root.rglob("*") if path.lstat().st_mode & 0o6000], "a file has set-user-ID"
-    sections = subprocess.run(["objdump", "-h", root / "usr/bin/gatepost"], capture_output=True, text=True, check=True).stdout
+    sections = run("objdump", "-h", root / "usr/bin/gatepost").stdout
     assert ".debug_info" not in sections and ".symtab" not in sections, "the binary is not stripped"
     assert "BEGIN CERTIFICATE" in (root / "etc/ssl/certs/ca-certificates.crt").read_text()
 
@@ -98,14 +85,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gatepost", type=Path, required=True)
     gatepost = parser.parse_args().gatepost.resolve()
-    if not is_root() and subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode != 0:
+    if not is_root() and run("unshare", "--user", "true", ok=False).returncode != 0:
         return print("image: not tested, because this user may not create user namespaces")
     folder = Path(tempfile.mkdtemp(prefix="gatepost-image-"))
     process = None
     try:
         root, config, state = folder / "root", folder / "config", folder / "state"
-        subprocess.run([ASSEMBLE, gatepost, root], check=True)
-        assert subprocess.run([ASSEMBLE, gatepost, root], capture_output=True).returncode == 1, "a folder with files is refused"
+        run(ASSEMBLE, gatepost, root)
+        assert run(ASSEMBLE, gatepost, root, ok=False).returncode == 1, "a folder with files is refused"
         expect_contents(root)
         arguments, health = expect_dockerfile_matches(root)
         (config / "agents").mkdir(parents=True)
@@ -116,8 +103,6 @@ def main():
         # The runtime of containers provides these two.
         (root / "etc/hosts").write_text("127.0.0.1 localhost agent.test\n")
         (root / "etc/resolv.conf").write_text("")
-        agent = ThreadingHTTPServer(("127.0.0.1", 0), Agent)
-        threading.Thread(target=agent.serve_forever, daemon=True).start()
         listener, admin = free_port(), free_port()
         settings = {
             "listeners": [{"address": f"127.0.0.1:{listener}"}],
@@ -131,29 +116,27 @@ def main():
         }
         (config / "gatepost.yaml").write_text(json.dumps(settings))
         # By a name, which the libraries of the image resolve.
-        document = {"id": "greeter", "name": "Greeter", "endpoint": f"http://agent.test:{agent.server_port}/", "authentication": {"type": "api_key"}}
+        document = {"id": "greeter", "name": "Greeter", "endpoint": f"http://agent.test:{ReadyAgent.start()}/", "authentication": {"type": "api_key"}}
         (config / "agents/greeter.yaml").write_text(json.dumps(document))
-        key = subprocess.run([gatepost, "key", "new", "--file", config / "keys.jsonl", "--caller", "team-a"], check=True, capture_output=True, text=True).stdout.strip()
+        key = run(gatepost, "key", "new", "--file", config / "keys.jsonl", "--caller", "team-a").stdout.strip()
         (config / "keys.jsonl").chmod(0o644)
         before = files_below(root), files_below(config)
         volumes = {"/etc/gatepost": config, "/var/lib/gatepost": state}
 
-        check = subprocess.run(contained(root, volumes, ["check", "-c", "/etc/gatepost/gatepost.yaml"]), capture_output=True, text=True, env={})
-        assert check.returncode == 0 and "valid, 1 agent" in check.stdout, (check.stdout, check.stderr)
+        check = run(*contained(root, volumes, ["check", "-c", "/etc/gatepost/gatepost.yaml"]), env={})
+        assert "valid, 1 agent" in check.stdout, (check.stdout, check.stderr)
         log = (folder / "log").open("wb")
         process = subprocess.Popen(contained(root, volumes, arguments), stdout=log, stderr=log, env={"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"})
         request = urllib.request.Request(f"http://127.0.0.1:{listener}/agents/greeter/invoke", b"{}", {"X-API-Key": key, "Content-Type": "application/json"})
-        deadline = time.monotonic() + 60
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+
+        def is_answered():
             try:
                 with urllib.request.urlopen(request, timeout=20) as response:
-                    assert response.status == 200 and json.load(response) == {"ok": True}
-                    break
+                    return response.status == 200 and json.load(response) == {"ok": True}
             except urllib.error.HTTPError as failed:
                 raise AssertionError((failed.read(), (folder / "log").read_text())) from failed
-            except OSError:
-                time.sleep(0.05)
+
+        eventually(is_answered, lambda: (folder / "log").read_text(), process)
         status = Path(f"/proc/{process.pid}/status").read_text()
         # The programs that prepared it were replaced by the gateway.
         assert "Name:\tgatepost\n" in status and not re.search(r"(?m)^Uid:\s+0\s", status), status
@@ -161,11 +144,10 @@ def main():
         mounts = Path(f"/proc/{process.pid}/mountinfo").read_text()
         (options,) = [line.split()[5] for line in mounts.splitlines() if line.split()[4] == "/"]
         assert "ro" in options.split(","), mounts
-        probe = subprocess.run(contained(root, volumes, health), capture_output=True, text=True, env={})
-        assert probe.returncode == 0, (probe.stdout, probe.stderr)
+        run(*contained(root, volumes, health), env={})
         process.terminate()
         assert process.wait(timeout=60) == 0, (folder / "log").read_text()
-        assert subprocess.run(contained(root, volumes, health), capture_output=True, env={}).returncode == 1
+        assert run(*contained(root, volumes, health), env={}, ok=False).returncode == 1
         assert (files_below(root), files_below(config)) == before, "the gateway wrote beside its volumes"
         assert (state / "gatepost.db").exists() and (state / "last-known-good").exists(), list(state.iterdir())
         print(f"image: {sum(path.lstat().st_size for path in root.rglob('*') if path.is_file()) >> 20} MiB, with this binary")

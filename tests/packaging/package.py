@@ -23,23 +23,17 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-# On the copy of the machine, what the test reads of the repository lies beside the script.
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE / "repository" if (HERE / "repository").exists() else HERE.parents[1]
+# On the copy of the machine, a folder with what the test reads of the repository.
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY / "tests"))
+from script_support import Agent, eventually, run
+
 UNIT = Path("/usr/lib/systemd/system/gatepost.service")
 CONFIG = Path("/etc/gatepost/gatepost.yaml")
 # The unit may score at most this many tenths of systemd's exposure level.
 MAX_EXPOSURE = 19
-
-
-def run(*command, ok=True, **arguments):
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, **arguments)
-    if ok and result.returncode != 0:
-        raise AssertionError(f"{command} failed with {result.returncode}: {result.stdout}\n{result.stderr}")
-    return result
 
 
 def build(gatepost, folder):
@@ -152,25 +146,17 @@ class ServiceManager:
         return (self.folder / "log").read_text()
 
 
-class Agent(BaseHTTPRequestHandler):
+class Greeter(Agent):
     """Greets, after a second for each `wait`."""
 
     started = threading.Semaphore(0)
 
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def respond(self, body):
+        body = json.loads(body)
         if body.get("wait"):
-            Agent.started.release()
+            Greeter.started.release()
             time.sleep(body["wait"])
-        response = json.dumps({"greeting": f"Hello, {body['name']}!"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(response)))
-        self.end_headers()
-        self.wfile.write(response)
-
-    def log_message(self, *_):
-        pass
+        return json.dumps({"greeting": f"Hello, {body['name']}!"}).encode()
 
 
 def invoke(key, body):
@@ -181,13 +167,6 @@ def invoke(key, body):
             return response.status, json.load(response)
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
-
-
-def eventually(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {seconds} s: {what()}"
-        time.sleep(0.05)
 
 
 def mode_and_owner(path):
@@ -272,8 +251,7 @@ def inside(folder, old, new):
     assert mode_and_owner("/etc/gatepost/keys.jsonl") == "640 root gatepost"
     run("setpriv", "--reuid=gatepost", "--regid=gatepost", "--init-groups", "gatepost", "check", "--strict", "-c", CONFIG, cwd="/")
 
-    agent = ThreadingHTTPServer(("127.0.0.1", 8000), Agent)
-    threading.Thread(target=agent.serve_forever, daemon=True).start()
+    Greeter.start(port=8000)
     key = run("gatepost", "key", "new", "-c", CONFIG, "--caller", "team-b").stdout.strip()
     eventually(lambda: invoke(key, {"name": "Ada"}) == (200, {"greeting": "Hello, Ada!"}), lambda: (invoke(key, {"name": "Ada"}), manager.text()))
 
@@ -295,7 +273,7 @@ def expect_upgrade_keeps_calls(manager, key, new):
     results = {}
     slow = threading.Thread(target=lambda: results.update(slow=invoke(key, {"name": "slow", "wait": 15})), daemon=True)
     slow.start()
-    assert Agent.started.acquire(timeout=60)
+    assert Greeter.started.acquire(timeout=60)
     stop, calls = threading.Event(), []
 
     def call_on():
@@ -418,10 +396,11 @@ def main():
     try:
         folder.chmod(0o755)
         packages = build(options.gatepost.resolve(), folder)
-        script = shutil.copy(__file__, folder)
-        (folder / "repository/docs").mkdir(parents=True)
-        shutil.copy(REPOSITORY / "docs/deploy.md", folder / "repository/docs")
-        run_inside = [REPOSITORY / "tests/packaging/scratch_machine", folder, sys.executable, script, "--inside", folder, *packages]
+        script = Path("tests/packaging/package.py")
+        for path in (script, "tests/script_support.py", "docs/deploy.md"):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / path, folder / path)
+        run_inside = [REPOSITORY / "tests/packaging/scratch_machine", folder, sys.executable, folder / script, "--inside", folder, *packages]
         subprocess.run([str(part) for part in run_inside], check=True)
     finally:
         shutil.rmtree(folder)
