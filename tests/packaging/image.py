@@ -73,6 +73,8 @@ def expect_dockerfile_matches(root):
     assert f"USER {USER}:{USER}" in text and f"gatepost:x:{USER}:{USER}:" in (root / "etc/passwd").read_text()
     version = re.search(r'(?m)^version = "(.*)"$', (REPOSITORY / "Cargo.toml").read_text())[1]
     assert f"ARG VERSION={version}\n" in text, "ARG VERSION of the Dockerfile is not that of Cargo.toml"
+    built = re.search(r"(?m)^ARG BINARY=(.*)$", text)[1]
+    assert 'ARG COMMAND="make release"\n' in text and built == "target/pgo/gatepost"
     (entry,) = re.findall(r"(?m)^ENTRYPOINT (\[.*\])$", text)
     (arguments,) = re.findall(r"(?m)^CMD (\[.*\])$", text)
     assert json.loads(entry) == ["/usr/bin/gatepost"]
