@@ -50,16 +50,24 @@ impl DeclaredFormats {
     /// Returns whether an input must have one of the declared media types. A list with a word other than `json` or with a
     /// format that is ignored does not say which media types it stands for.
     pub(super) fn restricts_inputs(&self) -> bool {
-        let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
-        media_types(&self.inputs).next().is_some()
-            && !self.has_other_inputs
-            && !self.inputs.iter().any(|format| is_ambiguous(format))
+        media_types(&self.inputs).next().is_some() && !self.has_other_inputs && !has_ambiguous_word(&self.inputs)
+    }
+
+    /// Returns whether callers can know the media types of the output: it has a schema, and so is JSON, or its media types
+    /// are declared.
+    pub fn determine_output(&self, has_schema: bool) -> bool {
+        (has_schema || media_types(&self.outputs).next().is_some()) && !has_ambiguous_word(&self.outputs)
     }
 }
 
 /// Returns the formats that are media types.
 pub fn media_types(formats: &[Box<str>]) -> impl Iterator<Item = &str> {
     formats.iter().map(|format| &**format).filter(|format| format.contains('/'))
+}
+
+/// Returns whether a format is a word that may stand for several media types, such as `text`. `json` stands for one.
+fn has_ambiguous_word(formats: &[Box<str>]) -> bool {
+    formats.iter().any(|format| !format.contains('/') && **format != *"json")
 }
 
 /// Parses one format or a list of them: lower case, without parameters, each once.

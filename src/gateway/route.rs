@@ -198,7 +198,7 @@ impl CompileRoute for AgentRouteCompiler {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
-                    declares_output: declares_output(&contract, &operation.formats),
+                    declares_output: operation.formats.determine_output(contract.output.is_some()),
                     contract,
                     path,
                     is_at_other_server,
@@ -376,14 +376,6 @@ impl Route {
         let names: Vec<&str> = callable.map(|operation| &*operation.name).take(20).collect();
         names.join(", ")
     }
-}
-
-/// Returns whether callers can know the media types of the output: it has a schema, and so is JSON, or its media types
-/// are declared. A format that is a word, such as `text`, may be any of several.
-fn declares_output(contract: &OperationContract, formats: &DeclaredFormats) -> bool {
-    let is_ambiguous = |format: &str| !format.contains('/') && format != "json";
-    (contract.output.is_some() || media_types(&formats.outputs).next().is_some())
-        && !formats.outputs.iter().any(|format| is_ambiguous(format))
 }
 
 fn declares_property(schema: Option<&serde_json::Value>, name: &str) -> bool {

@@ -2,11 +2,11 @@
 //! run again. One file for each agent on each broker; a lock file beside it makes the process that serves the agent its
 //! only writer. A process that starts during a listener handover waits for the lock.
 
-use crate::values::{file_matches_path, unix_time};
+use crate::values::unix_time;
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError},
     io::{self, BufRead as _, BufReader, BufWriter, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -134,6 +134,16 @@ fn rewrite(path: &Path, ids: &[FinishedTask]) -> io::Result<File> {
     writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()?;
     fs::rename(&temporary, path)?;
     OpenOptions::new().append(true).open(path)
+}
+
+/// Returns whether `file` is the one at `path`: it was neither deleted nor replaced. Blocks on the file system.
+///
+/// # Errors
+/// The metadata of `file` cannot be read.
+fn file_matches_path(file: &File, path: &Path) -> io::Result<bool> {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let opened = file.metadata().map(identity)?;
+    Ok(fs::metadata(path).map(identity).is_ok_and(|present| present == opened))
 }
 
 #[cfg(test)]

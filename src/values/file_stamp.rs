@@ -1,8 +1,7 @@
-//! File stamp: whether a file has changed, without reading it. And whether an open file is still the one at its path.
+//! File stamp: whether a file has changed, without reading it.
 
 use std::{
-    fs::{self, File, Metadata},
-    io,
+    fs::{self, Metadata},
     os::unix::fs::MetadataExt,
     path::Path,
 };
@@ -45,23 +44,13 @@ impl FileStamp {
     }
 }
 
-/// Returns whether `file` is the one at `path`: it was neither deleted nor replaced. Blocks on the file system.
-///
-/// # Errors
-/// The metadata of `file` cannot be read.
-pub fn file_matches_path(file: &File, path: &Path) -> io::Result<bool> {
-    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
-    let opened = file.metadata().map(identity)?;
-    Ok(fs::metadata(path).map(identity).is_ok_and(|present| present == opened))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn set_modified_like(path: &Path, other: &Path) {
         let modified = fs::metadata(other).unwrap().modified().unwrap();
-        File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+        fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
     }
 
     #[test]

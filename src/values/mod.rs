@@ -2,7 +2,7 @@
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
 //! `Accept`, HTTP dates, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what
 //! clients hold. And the secrets that the gateway holds, which are removed from logs and answers. Only
-//! [`SecretRef::load`], [`FileStamp::read`], [`file_matches_path`] and [`CertificateValidity::of_file`] do I/O.
+//! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
 mod address_range;
@@ -40,7 +40,7 @@ pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;
 pub use duration::ConfigDuration;
 pub use etag::etag;
-pub use file_stamp::{FileStamp, file_matches_path};
+pub use file_stamp::FileStamp;
 pub use glob::Glob;
 pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
 pub use http_date::{format_http_date, parse_http_date};
