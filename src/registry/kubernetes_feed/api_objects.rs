@@ -11,6 +11,8 @@ const ANNOTATION_PREFIX: &str = "gatepost.dev/";
 pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// The key of a ConfigMap under which the document is.
 const DOCUMENT_KEY: &str = "document";
+/// About how much memory a stored object takes besides its content: its place in the table and in the indexes.
+const OBJECT_OVERHEAD: usize = 256;
 
 /// A kind of object that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -278,10 +280,16 @@ impl SliceEndpoint {
     }
 }
 
+impl ObjectKey {
+    fn size(&self) -> usize {
+        self.namespace.len() + self.name.len()
+    }
+}
+
 impl ClusterObject {
-    /// Returns about how much memory the object takes.
-    pub(super) fn size(&self) -> usize {
-        match self {
+    /// Returns about how much memory the object takes under this key.
+    pub(super) fn size(&self, key: &ObjectKey) -> usize {
+        let content = match self {
             Self::Service(service) => {
                 let annotations = service.annotations.iter().map(|(name, value)| name.len() + value.len());
                 size_of::<Service>() + annotations.sum::<usize>() + service.spec.ports.len() * size_of::<ServicePort>()
@@ -290,9 +298,11 @@ impl ClusterObject {
                 let endpoints = slice.ready.iter().map(|endpoint| {
                     size_of::<ReadyEndpoint>() + endpoint.zones.iter().map(|zone| zone.len() + 16).sum::<usize>()
                 });
-                size_of::<EndpointSlice>() + endpoints.sum::<usize>() + slice.ports.len() * size_of::<SlicePort>()
+                let ports = slice.ports.len() * size_of::<SlicePort>();
+                size_of::<EndpointSlice>() + slice.service.size() + endpoints.sum::<usize>() + ports
             }
             Self::ConfigMap(document) => document.as_ref().map_or(0, |text| text.len()),
-        }
+        };
+        OBJECT_OVERHEAD + key.size() + content
     }
 }

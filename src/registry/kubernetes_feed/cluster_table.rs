@@ -3,7 +3,7 @@
 //! The table is bounded in Services and bytes, and independent of connections.
 
 use super::{
-    api_objects::{ClusterObject, EndpointSlice, ObjectKey, ReceivedObject, ResourceKind, Service},
+    api_objects::{ClusterObject, ObjectKey, ReceivedObject, ResourceKind, Service},
     service_document::{CONFIG_MAP_ANNOTATION, ServiceObjects},
 };
 use crate::registry::feed::PollResult;
@@ -17,6 +17,8 @@ use tokio::{sync::Notify, time::Instant};
 
 /// Maximum size in bytes of all objects together.
 pub(super) const MAX_TOTAL_SIZE: usize = 256 << 20;
+/// Maximum length of the name of an object.
+const MAX_NAME_LENGTH: usize = 253;
 /// How long changes are collected before they are reported: a rollout changes many endpoints one after the other.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 
@@ -36,11 +38,16 @@ pub(super) struct ClusterTable {
     notify: Notify,
 }
 
+/// The keys of the objects that name another one, by the key of that one.
+type KeyIndex = HashMap<ObjectKey, BTreeSet<ObjectKey>>;
+
 #[derive(Debug, Default)]
 struct ClusterState {
     objects: HashMap<(ResourceKind, ObjectKey), ClusterObject>,
     /// The slices of each Service, also of Services that are no agents.
-    slices: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    slices: KeyIndex,
+    /// The Services that name each ConfigMap, also of ConfigMaps that do not exist.
+    map_users: KeyIndex,
     services: usize,
     bytes: usize,
     watches: HashMap<WatchScope, WatchState>,
@@ -122,13 +129,13 @@ impl ClusterTable {
         let mut state = self.lock_state();
         let outside = state.objects.iter().filter(|((kind, key), _)| !scope.contains(*kind, key));
         let (mut services, mut bytes) = (0, 0);
-        for ((kind, _), object) in outside {
+        for ((kind, key), object) in outside {
             services += usize::from(*kind == ResourceKind::Services);
-            bytes += object.size();
+            bytes += object.size(key);
         }
         for received in &objects {
             services += usize::from(scope.kind == ResourceKind::Services);
-            bytes += received.object.size();
+            bytes += received.object.size(&received.key);
         }
         self.check_bounds(services, bytes)?;
         let listed: HashSet<ObjectKey> = objects.iter().map(|received| received.key.clone()).collect();
@@ -150,7 +157,7 @@ impl ClusterTable {
         let ReceivedObject { key, object, .. } = received;
         let mut state = self.lock_state();
         let previous = state.objects.get(&(kind, key.clone()));
-        let bytes = state.bytes + object.size() - previous.map_or(0, ClusterObject::size);
+        let bytes = state.bytes + object.size(&key) - previous.map_or(0, |previous| previous.size(&key));
         let services = state.services + usize::from(kind == ResourceKind::Services && previous.is_none());
         self.check_bounds(services, bytes)?;
         state.insert(kind, key, object);
@@ -268,9 +275,8 @@ impl ClusterState {
 
     fn service_objects(&self, key: &ObjectKey) -> Option<ServiceObjects> {
         let service = Arc::clone(self.service(key)?);
-        let config_map = service.annotations.get(CONFIG_MAP_ANNOTATION).and_then(|name| {
-            let key = ObjectKey { namespace: Arc::clone(&key.namespace), name: name.as_str().into() };
-            match self.objects.get(&(ResourceKind::ConfigMaps, key))? {
+        let config_map = named_config_map(key, &service).and_then(|name| {
+            match self.objects.get(&(ResourceKind::ConfigMaps, name))? {
                 ClusterObject::ConfigMap(document) => document.clone(),
                 ClusterObject::Service(_) | ClusterObject::Slice(_) => None,
             }
@@ -298,10 +304,10 @@ impl ClusterState {
             return;
         }
         self.remove(kind, &key);
-        self.bytes += object.size();
+        self.bytes += object.size(&key);
         self.services += usize::from(kind == ResourceKind::Services);
-        if let ClusterObject::Slice(slice) = &object {
-            self.slices.entry(slice.service.clone()).or_default().insert(key.clone());
+        if let Some((index, indexed)) = self.index_of(&key, &object) {
+            index.entry(indexed).or_default().insert(key.clone());
         }
         self.record_change(&key, &object);
         self.objects.insert((kind, key), object);
@@ -309,17 +315,26 @@ impl ClusterState {
 
     fn remove(&mut self, kind: ResourceKind, key: &ObjectKey) {
         let Some(object) = self.objects.remove(&(kind, key.clone())) else { return };
-        self.bytes -= object.size();
+        self.bytes -= object.size(key);
         self.services -= usize::from(kind == ResourceKind::Services);
-        if let ClusterObject::Slice(slice) = &object
-            && let Some(names) = self.slices.get_mut(&slice.service)
+        if let Some((index, indexed)) = self.index_of(key, &object)
+            && let Some(keys) = index.get_mut(&indexed)
         {
-            names.remove(key);
-            if names.is_empty() {
-                self.slices.remove(&slice.service);
+            keys.remove(key);
+            if keys.is_empty() {
+                index.remove(&indexed);
             }
         }
         self.record_change(key, &object);
+    }
+
+    /// Returns the index that has an object, and the key under which it is there.
+    fn index_of(&mut self, key: &ObjectKey, object: &ClusterObject) -> Option<(&mut KeyIndex, ObjectKey)> {
+        match object {
+            ClusterObject::Service(service) => Some((&mut self.map_users, named_config_map(key, service)?)),
+            ClusterObject::Slice(slice) => Some((&mut self.slices, slice.service.clone())),
+            ClusterObject::ConfigMap(_) => None,
+        }
     }
 
     /// Records the Services whose documents depend on an object.
@@ -327,21 +342,19 @@ impl ClusterState {
         match object {
             ClusterObject::Service(_) => drop(self.unreported.insert(key.clone())),
             ClusterObject::Slice(slice) => {
-                let service: &EndpointSlice = slice;
-                if self.service(&service.service).is_some() {
-                    self.unreported.insert(service.service.clone());
+                if self.service(&slice.service).is_some() {
+                    self.unreported.insert(slice.service.clone());
                 }
             }
             ClusterObject::ConfigMap(_) => {
-                let names_map = |service: &ObjectKey| {
-                    service.namespace == key.namespace
-                        && self.service(service).is_some_and(|service| {
-                            service.annotations.get(CONFIG_MAP_ANNOTATION).is_some_and(|name| **name == *key.name)
-                        })
-                };
-                let services: Vec<ObjectKey> = self.service_keys().filter(names_map).collect();
-                self.unreported.extend(services);
+                self.unreported.extend(self.map_users.get(key).into_iter().flatten().cloned())
             }
         }
     }
+}
+
+/// Returns the key of the ConfigMap that a Service names.
+fn named_config_map(key: &ObjectKey, service: &Service) -> Option<ObjectKey> {
+    let name = service.annotations.get(CONFIG_MAP_ANNOTATION).filter(|name| name.len() <= MAX_NAME_LENGTH)?;
+    Some(ObjectKey { namespace: Arc::clone(&key.namespace), name: name.as_str().into() })
 }

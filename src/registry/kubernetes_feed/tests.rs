@@ -303,6 +303,55 @@ fn services_and_bytes_beyond_the_bounds_are_refused_and_what_was_there_stays() {
     assert_eq!(report(&table), [("a".to_owned(), false), ("b".to_owned(), false), ("c".to_owned(), false)]);
 }
 
+fn config_map(name: &str, data: Value) -> ReceivedObject {
+    receive(ResourceKind::ConfigMaps, &json!({"metadata": {"name": name, "namespace": "agents"}, "data": data}))
+}
+
+#[test]
+fn config_maps_and_slices_without_content_count_with_their_names() {
+    let long = "x".repeat(200);
+    let bare_map = |at: usize| config_map(&format!("m{at}-{long}"), json!({}));
+    let bare_slice = |at: usize| {
+        let metadata = json!({"name": format!("s{at}-{long}"), "namespace": "agents"});
+        receive(ResourceKind::EndpointSlices, &json!({"metadata": metadata}))
+    };
+    let stored = |kind: ResourceKind, object: &dyn Fn(usize) -> ReceivedObject| {
+        let table = table(10, 64 << 10, &[]);
+        let stored = (0..1_000).take_while(|at| table.upsert(kind, object(*at)).is_ok()).count();
+        let listed = (0..1_000).map(object).collect();
+        assert!(table.replace(&scope(kind), listed).unwrap_err().contains("MiB"));
+        stored
+    };
+    assert!((50..300).contains(&stored(ResourceKind::ConfigMaps, &bare_map)));
+    assert!((50..300).contains(&stored(ResourceKind::EndpointSlices, &bare_slice)));
+}
+
+#[test]
+fn a_change_of_a_config_map_is_a_change_of_the_services_that_name_it_then() {
+    let table = table(10, 1 << 20, &["other"]);
+    let naming = |name: &str, map: &str| {
+        let annotations = json!({"gatepost.dev/document-config-map": map});
+        let metadata = json!({"name": name, "namespace": "agents", "annotations": annotations});
+        receive(ResourceKind::Services, &json!({"metadata": metadata, "spec": one_port()}))
+    };
+    for name in ["a", "b"] {
+        table.upsert(ResourceKind::Services, naming(name, "map")).unwrap();
+    }
+    report(&table);
+    table.acknowledge();
+    table.upsert(ResourceKind::ConfigMaps, config_map("map", json!({"document": "{}"}))).unwrap();
+    assert_eq!(report(&table), [("a".to_owned(), true), ("b".to_owned(), true)]);
+    table.acknowledge();
+    table.upsert(ResourceKind::Services, naming("a", "another")).unwrap();
+    table.remove(ResourceKind::Services, &key("b"));
+    report(&table);
+    table.acknowledge();
+    table.remove(ResourceKind::ConfigMaps, &key("map"));
+    assert!(report(&table).is_empty());
+    table.upsert(ResourceKind::ConfigMaps, config_map("another", json!({}))).unwrap();
+    assert_eq!(report(&table), [("a".to_owned(), true)]);
+}
+
 #[test]
 fn settings_that_cannot_be_used_are_named() {
     let problems = |namespaces: &[&str], selector: &str, zone: Option<&str>| {
