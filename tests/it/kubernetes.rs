@@ -411,3 +411,30 @@ async fn the_certificate_of_a_pod_must_carry_the_name_of_its_service() {
     assert!(refused.status >= 500, "{}", refused.text());
     assert_eq!(wrong.observed.versions.lock().unwrap().len(), 0);
 }
+
+#[tokio::test]
+async fn one_object_that_is_not_valid_hides_no_other() {
+    let (pod, cluster) = (named("a").await, FakeCluster::start().await);
+    for name in ["one", "two"] {
+        cluster.put_agent(name, annotated(&document(name)), &[Pod::ready(&pod)]);
+    }
+    let mut odd = service("odd", annotated(&document("odd")));
+    odd["spec"]["ports"][0]["port"] = json!(-1);
+    cluster.put("services", odd.clone());
+    let mut slice = json!({"metadata": {"name": "odd-0", "labels": {"kubernetes.io/service-name": "odd"}}});
+    slice["ports"] = json!([{"name": "http", "port": 70_000}]);
+    cluster.put("endpointslices", slice.clone());
+    slice["metadata"]["name"] = "odd-1".into();
+    slice["endpoints"] = json!("none");
+    cluster.put("endpointslices", slice);
+    let gate = cluster.gateway().await;
+    expect_rejection(&gate, "Service odd: is not valid").await;
+    expect_status(&gate, "one", 200).await;
+    // Events too.
+    odd["metadata"]["name"] = "two".into();
+    cluster.put("services", odd);
+    expect_status(&gate, "two", 404).await;
+    cluster.put("services", service("two", annotated(&document("again"))));
+    expect_status(&gate, "again", 200).await;
+    assert_eq!(cluster_row(&gate).await["error"], Value::Null);
+}

@@ -1,7 +1,8 @@
 //! Objects of the Kubernetes API, with the members that the feed uses: Services (core/v1), EndpointSlices
 //! (discovery.k8s.io/v1) and ConfigMaps (core/v1), their lists and their watch events.
 
-use serde::Deserialize;
+use crate::values::json::truncate;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, mem::size_of, net::IpAddr, sync::Arc};
 
@@ -11,6 +12,8 @@ const ANNOTATION_PREFIX: &str = "gatepost.dev/";
 pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// The key of a ConfigMap under which the document is.
 const DOCUMENT_KEY: &str = "document";
+/// Maximum length of the reason why an object is not valid.
+const MAX_REASON_LENGTH: usize = 300;
 /// About how much memory a stored object takes besides its content: its place in the table and in the indexes.
 const OBJECT_OVERHEAD: usize = 256;
 
@@ -71,6 +74,8 @@ pub(super) enum ClusterObject {
     Slice(Arc<EndpointSlice>),
     /// The document of a ConfigMap, if it has one.
     ConfigMap(Option<Arc<str>>),
+    /// An object that is not valid, and why.
+    Invalid(Arc<str>),
 }
 
 /// A Service.
@@ -114,7 +119,14 @@ pub(super) struct EndpointSlice {
 #[serde(default)]
 pub(super) struct SlicePort {
     pub(super) name: Option<String>,
+    /// The port, if it is one: the API server accepts other numbers too.
+    #[serde(deserialize_with = "deserialize_port")]
     pub(super) port: Option<u16>,
+}
+
+fn deserialize_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let number: Option<i64> = Option::deserialize(deserializer)?;
+    Ok(number.and_then(|number| u16::try_from(number).ok()).filter(|port| *port != 0))
 }
 
 /// An endpoint that is ready.
@@ -208,6 +220,21 @@ struct ConfigMapObject {
     data: BTreeMap<String, String>,
 }
 
+/// The members of an object that say which one it is.
+#[derive(Deserialize)]
+struct NamedObject {
+    metadata: ObjectName,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectName {
+    name: String,
+    namespace: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
 /// An object of an event or a list, with its name and version.
 #[derive(Debug)]
 pub(super) struct ReceivedObject {
@@ -217,50 +244,62 @@ pub(super) struct ReceivedObject {
 }
 
 impl ReceivedObject {
-    /// Parses an object of this kind.
+    /// Parses an object of this kind; one that is not valid has the reason.
     ///
     /// # Errors
-    /// Why it is not an object of the API.
+    /// Why the object has no name.
     pub(super) fn parse(kind: ResourceKind, text: &RawValue) -> Result<Self, String> {
-        let invalid =
-            |why: serde_json::Error| format!("the API server sent an invalid object of {}: {why}", kind.as_str());
-        let (metadata, object) = match kind {
-            ResourceKind::Services => {
-                let service: ServiceObject = serde_json::from_str(text.get()).map_err(invalid)?;
-                let ServiceObject { mut metadata, spec } = service;
-                let annotations = std::mem::take(&mut metadata.annotations);
-                let own = annotations
-                    .into_iter()
-                    .filter_map(|(name, value)| Some((name.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value)));
-                (metadata, ClusterObject::Service(Arc::new(Service { annotations: own.collect(), spec })))
-            }
-            ResourceKind::EndpointSlices => {
-                let slice: SliceObject = serde_json::from_str(text.get()).map_err(invalid)?;
-                let service = slice.metadata.labels.get(SERVICE_NAME_LABEL).map(String::as_str).unwrap_or_default();
-                let service = ObjectKey { namespace: slice.metadata.namespace.as_str().into(), name: service.into() };
-                let parsed = EndpointSlice {
-                    service,
-                    address_type: slice.address_type,
-                    ports: slice.ports.unwrap_or_default(),
-                    ready: slice
-                        .endpoints
-                        .unwrap_or_default()
-                        .into_iter()
-                        .filter_map(SliceEndpoint::into_ready)
-                        .collect(),
-                };
-                (slice.metadata, ClusterObject::Slice(Arc::new(parsed)))
-            }
-            ResourceKind::ConfigMaps => {
-                let map: ConfigMapObject = serde_json::from_str(text.get()).map_err(invalid)?;
-                (map.metadata, ClusterObject::ConfigMap(map.data.get(DOCUMENT_KEY).map(|text| text.as_str().into())))
-            }
-        };
+        let (metadata, object) = parse_object(kind, text).or_else(|why| {
+            let NamedObject { metadata } = serde_json::from_str(text.get())
+                .map_err(|why| format!("the API server sent an invalid object of {}: {why}", kind.as_str()))?;
+            let ObjectName { name, namespace, resource_version } = metadata;
+            let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
+            let why = format!("is not valid: {}", truncate(&why.to_string(), MAX_REASON_LENGTH));
+            Ok::<_, String>((metadata, ClusterObject::Invalid(why.into())))
+        })?;
         if metadata.name.is_empty() || metadata.namespace.is_empty() {
             return Err(format!("the API server sent an object of {} without a name", kind.as_str()));
         }
         let key = ObjectKey { namespace: metadata.namespace.into(), name: metadata.name.into() };
         Ok(Self { key, resource_version: metadata.resource_version, object })
+    }
+
+    /// Returns why the object is not valid.
+    pub(super) fn problem(&self) -> Option<&str> {
+        match &self.object {
+            ClusterObject::Invalid(why) => Some(why),
+            ClusterObject::Service(_) | ClusterObject::Slice(_) | ClusterObject::ConfigMap(_) => None,
+        }
+    }
+}
+
+fn parse_object(kind: ResourceKind, text: &RawValue) -> Result<(ObjectMeta, ClusterObject), serde_json::Error> {
+    match kind {
+        ResourceKind::Services => {
+            let ServiceObject { mut metadata, spec } = serde_json::from_str(text.get())?;
+            let annotations = std::mem::take(&mut metadata.annotations);
+            let own = annotations
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value)));
+            Ok((metadata, ClusterObject::Service(Arc::new(Service { annotations: own.collect(), spec }))))
+        }
+        ResourceKind::EndpointSlices => {
+            let slice: SliceObject = serde_json::from_str(text.get())?;
+            let service = slice.metadata.labels.get(SERVICE_NAME_LABEL).map(String::as_str).unwrap_or_default();
+            let service = ObjectKey { namespace: slice.metadata.namespace.as_str().into(), name: service.into() };
+            let endpoints = slice.endpoints.unwrap_or_default().into_iter();
+            let parsed = EndpointSlice {
+                service,
+                address_type: slice.address_type,
+                ports: slice.ports.unwrap_or_default(),
+                ready: endpoints.filter_map(SliceEndpoint::into_ready).collect(),
+            };
+            Ok((slice.metadata, ClusterObject::Slice(Arc::new(parsed))))
+        }
+        ResourceKind::ConfigMaps => {
+            let map: ConfigMapObject = serde_json::from_str(text.get())?;
+            Ok((map.metadata, ClusterObject::ConfigMap(map.data.get(DOCUMENT_KEY).map(|text| text.as_str().into()))))
+        }
     }
 }
 
@@ -302,6 +341,7 @@ impl ClusterObject {
                 size_of::<EndpointSlice>() + slice.service.size() + endpoints.sum::<usize>() + ports
             }
             Self::ConfigMap(document) => document.as_ref().map_or(0, |text| text.len()),
+            Self::Invalid(why) => why.len(),
         };
         OBJECT_OVERHEAD + key.size() + content
     }

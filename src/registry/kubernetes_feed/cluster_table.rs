@@ -266,27 +266,26 @@ impl ClusterState {
         self.objects.keys().filter(|(kind, _)| *kind == ResourceKind::Services).map(|(_, key)| key.clone())
     }
 
-    fn service(&self, key: &ObjectKey) -> Option<&Arc<Service>> {
-        match self.objects.get(&(ResourceKind::Services, key.clone()))? {
-            ClusterObject::Service(service) => Some(service),
-            ClusterObject::Slice(_) | ClusterObject::ConfigMap(_) => None,
-        }
+    fn get(&self, kind: ResourceKind, key: &ObjectKey) -> Option<&ClusterObject> {
+        self.objects.get(&(kind, key.clone()))
     }
 
     fn service_objects(&self, key: &ObjectKey) -> Option<ServiceObjects> {
-        let service = Arc::clone(self.service(key)?);
-        let config_map = named_config_map(key, &service).and_then(|name| {
-            match self.objects.get(&(ResourceKind::ConfigMaps, name))? {
-                ClusterObject::ConfigMap(document) => document.clone(),
-                ClusterObject::Service(_) | ClusterObject::Slice(_) => None,
-            }
+        let service = match self.get(ResourceKind::Services, key)? {
+            ClusterObject::Service(service) => Ok(Arc::clone(service)),
+            ClusterObject::Invalid(why) => Err(Arc::clone(why)),
+            ClusterObject::Slice(_) | ClusterObject::ConfigMap(_) => return None,
+        };
+        let named = service.as_ref().ok().and_then(|service| named_config_map(key, service));
+        let config_map = named.and_then(|name| match self.get(ResourceKind::ConfigMaps, &name)? {
+            ClusterObject::ConfigMap(document) => document.clone(),
+            ClusterObject::Service(_) | ClusterObject::Slice(_) | ClusterObject::Invalid(_) => None,
         });
         let names = self.slices.get(key).into_iter().flatten();
-        let slices =
-            names.filter_map(|name| match self.objects.get(&(ResourceKind::EndpointSlices, name.clone()))? {
-                ClusterObject::Slice(slice) => Some(Arc::clone(slice)),
-                ClusterObject::Service(_) | ClusterObject::ConfigMap(_) => None,
-            });
+        let slices = names.filter_map(|name| match self.get(ResourceKind::EndpointSlices, name)? {
+            ClusterObject::Slice(slice) => Some(Arc::clone(slice)),
+            ClusterObject::Service(_) | ClusterObject::ConfigMap(_) | ClusterObject::Invalid(_) => None,
+        });
         Some(ServiceObjects { key: key.clone(), slices: slices.collect(), service, config_map })
     }
 
@@ -300,7 +299,7 @@ impl ClusterState {
     }
 
     fn insert(&mut self, kind: ResourceKind, key: ObjectKey, object: ClusterObject) {
-        if self.objects.get(&(kind, key.clone())) == Some(&object) {
+        if self.get(kind, &key) == Some(&object) {
             return;
         }
         self.remove(kind, &key);
@@ -309,7 +308,7 @@ impl ClusterState {
         if let Some((index, indexed)) = self.index_of(&key, &object) {
             index.entry(indexed).or_default().insert(key.clone());
         }
-        self.record_change(&key, &object);
+        self.record_change(kind, &key, &object);
         self.objects.insert((kind, key), object);
     }
 
@@ -325,7 +324,7 @@ impl ClusterState {
                 index.remove(&indexed);
             }
         }
-        self.record_change(key, &object);
+        self.record_change(kind, key, &object);
     }
 
     /// Returns the index that has an object, and the key under which it is there.
@@ -333,21 +332,22 @@ impl ClusterState {
         match object {
             ClusterObject::Service(service) => Some((&mut self.map_users, named_config_map(key, service)?)),
             ClusterObject::Slice(slice) => Some((&mut self.slices, slice.service.clone())),
-            ClusterObject::ConfigMap(_) => None,
+            ClusterObject::ConfigMap(_) | ClusterObject::Invalid(_) => None,
         }
     }
 
     /// Records the Services whose documents depend on an object.
-    fn record_change(&mut self, key: &ObjectKey, object: &ClusterObject) {
-        match object {
-            ClusterObject::Service(_) => drop(self.unreported.insert(key.clone())),
-            ClusterObject::Slice(slice) => {
-                if self.service(&slice.service).is_some() {
+    fn record_change(&mut self, kind: ResourceKind, key: &ObjectKey, object: &ClusterObject) {
+        match (kind, object) {
+            (ResourceKind::Services, _) => drop(self.unreported.insert(key.clone())),
+            (ResourceKind::EndpointSlices, ClusterObject::Slice(slice)) => {
+                if self.get(ResourceKind::Services, &slice.service).is_some() {
                     self.unreported.insert(slice.service.clone());
                 }
             }
-            ClusterObject::ConfigMap(_) => {
-                self.unreported.extend(self.map_users.get(key).into_iter().flatten().cloned())
+            (ResourceKind::EndpointSlices, _) => {}
+            (ResourceKind::ConfigMaps, _) => {
+                self.unreported.extend(self.map_users.get(key).into_iter().flatten().cloned());
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::{
     net::{ApiReply, FetchError, LineStream, WatchClient, WatchReply},
     values::{Backoff, jittered, json::truncate},
 };
+use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -52,6 +53,33 @@ enum WatchFailure {
     Failed { why: String, requested_delay: Duration },
 }
 
+/// The objects of a list or an event that are not valid. One of them must not hide the others.
+#[derive(Debug, Default)]
+struct UnusableObjects {
+    count: usize,
+    first: Option<String>,
+}
+
+impl UnusableObjects {
+    /// Parses an object, and records why it is not valid. `None` is an object without a name.
+    fn parse(&mut self, kind: ResourceKind, object: &RawValue) -> Option<ReceivedObject> {
+        let received = ReceivedObject::parse(kind, object);
+        let problem = match &received {
+            Ok(received) => received.problem().map(|why| format!("{} {why}", received.key.name)),
+            Err(why) => Some(why.clone()),
+        };
+        self.count += usize::from(problem.is_some());
+        self.first = self.first.take().or(problem);
+        received.ok()
+    }
+
+    fn log(&self, kind: ResourceKind) {
+        if let Some(first) = &self.first {
+            tracing::warn!(resource = kind.as_str(), count = self.count, error = %first, "objects are not valid");
+        }
+    }
+}
+
 impl ObjectWatch<'_> {
     /// Keeps the objects of the table up to date; never returns.
     pub(super) async fn run(&self) {
@@ -92,6 +120,7 @@ impl ObjectWatch<'_> {
     /// Lists all objects into the table, and returns the version of the list.
     async fn list(&self) -> Result<String, WatchFailure> {
         let (mut objects, mut continue_token) = (Vec::new(), String::new());
+        let mut unusable = UnusableObjects::default();
         for _ in 0..MAX_PAGES {
             let mut query = vec![("labelSelector", self.selector()), ("limit", PAGE_SIZE)];
             if !continue_token.is_empty() {
@@ -105,10 +134,11 @@ impl ObjectWatch<'_> {
             let page: ObjectList<'_> = serde_json::from_slice(&reply.body)
                 .map_err(|why| invalid(format!("the list of {} is invalid: {why}", self.scope.kind.as_str())))?;
             for item in page.items.unwrap_or_default() {
-                objects.push(ReceivedObject::parse(self.scope.kind, item).map_err(invalid)?);
+                objects.extend(unusable.parse(self.scope.kind, item));
             }
             continue_token = page.metadata.continue_token;
             if continue_token.is_empty() {
+                unusable.log(self.scope.kind);
                 self.table.replace(&self.scope, objects).map_err(invalid)?;
                 return Ok(page.metadata.resource_version);
             }
@@ -183,7 +213,10 @@ impl ObjectWatch<'_> {
             }
             return Ok(());
         }
-        let received = ReceivedObject::parse(kind, event.object).map_err(WatchFailure::EventLost)?;
+        let mut unusable = UnusableObjects::default();
+        let received = unusable.parse(kind, event.object);
+        unusable.log(kind);
+        let Some(received) = received else { return Ok(()) };
         let next_version = received.resource_version.clone();
         match event.kind.as_str() {
             "ADDED" | "MODIFIED" => self.table.upsert(kind, received).map_err(WatchFailure::EventLost)?,

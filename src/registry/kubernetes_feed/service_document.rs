@@ -37,7 +37,8 @@ const ADDRESS_MEMBERS: [&str; 8] =
 #[derive(Debug)]
 pub(super) struct ServiceObjects {
     pub(super) key: ObjectKey,
-    pub(super) service: Arc<Service>,
+    /// The Service, or why it is not valid.
+    pub(super) service: Result<Arc<Service>, Arc<str>>,
     pub(super) slices: Vec<Arc<EndpointSlice>>,
     /// The document of the ConfigMap that the Service names; `None` where there is none.
     pub(super) config_map: Option<Arc<str>>,
@@ -64,14 +65,15 @@ impl DocumentBuilder {
     }
 
     fn build_valid(&self, objects: &ServiceObjects) -> Result<RawDocument, String> {
-        let ServiceObjects { key, service, slices, .. } = objects;
+        let ServiceObjects { key, service, slices, config_map } = objects;
+        let service = service.as_ref().map_err(|why| why.to_string())?;
         if service.spec.kind == "ExternalName" {
             return Err("spec.type: is ExternalName, which leads to a host beyond the Service".to_owned());
         }
         let port = select_port(service)?;
         let scheme = select_scheme(service, port)?;
         let base = format!("{}://{}.{}.svc:{}/", scheme.as_str(), key.name, key.namespace, port.port);
-        let mut members = match document_text(objects)? {
+        let mut members = match document_text(service, config_map.as_deref())? {
             Some(text) => self.read_document(text, key, &base)?,
             None => Map::new(),
         };
@@ -119,12 +121,12 @@ impl DocumentBuilder {
 }
 
 /// Returns the text of the document that the Service has or names.
-fn document_text(objects: &ServiceObjects) -> Result<Option<&str>, String> {
-    let annotations = &objects.service.annotations;
+fn document_text<'a>(service: &'a Service, config_map: Option<&'a str>) -> Result<Option<&'a str>, String> {
+    let annotations = &service.annotations;
     match (annotations.get(DOCUMENT_ANNOTATION), annotations.get(CONFIG_MAP_ANNOTATION)) {
         (Some(_), Some(_)) => Err("has both gatepost.dev/document and gatepost.dev/document-config-map".to_owned()),
         (Some(text), None) => Ok(Some(text)),
-        (None, Some(name)) => objects.config_map.as_deref().map(Some).ok_or_else(|| {
+        (None, Some(name)) => config_map.map(Some).ok_or_else(|| {
             format!(
                 "the ConfigMap {name} does not exist, or lacks the label of the Service or the key 'document' (both \
                  must match label_selector)"

@@ -41,7 +41,12 @@ fn objects(spec: Value, annotations: Value, slices: &[Value]) -> ServiceObjects 
     let metadata = json!({"name": "planner", "namespace": "agents", "annotations": annotations});
     let received = receive(ResourceKind::Services, &json!({"metadata": metadata, "spec": spec}));
     let ClusterObject::Service(service) = received.object else { panic!("no Service") };
-    ServiceObjects { key: received.key, service, slices: slices.iter().map(slice).collect(), config_map: None }
+    ServiceObjects {
+        key: received.key,
+        service: Ok(service),
+        slices: slices.iter().map(slice).collect(),
+        config_map: None,
+    }
 }
 
 fn one_port() -> Value {
@@ -68,7 +73,7 @@ fn annotated(document: &Value) -> Value {
 
 fn select(slices: &[Value], family: Option<&str>, zone: Option<&str>) -> Vec<(String, bool)> {
     let objects = objects(one_port(), json!({}), slices);
-    let ready = ReadyEndpoints::select(&objects.slices, &objects.service.spec.ports[0], family, zone);
+    let ready = ReadyEndpoints::select(&objects.slices, &objects.service.as_ref().unwrap().spec.ports[0], family, zone);
     ready.addresses.iter().map(|server| (server.address.to_string(), server.is_preferred)).collect()
 }
 
@@ -305,6 +310,39 @@ fn services_and_bytes_beyond_the_bounds_are_refused_and_what_was_there_stays() {
 
 fn config_map(name: &str, data: Value) -> ReceivedObject {
     receive(ResourceKind::ConfigMaps, &json!({"metadata": {"name": name, "namespace": "agents"}, "data": data}))
+}
+
+#[test]
+fn a_port_of_a_slice_that_is_no_port_hides_neither_its_endpoints_at_others_nor_other_slices() {
+    let mut odd = slice_of("IPv4", json!([{"addresses": ["10.0.0.1"]}]));
+    for number in [70_000, -1, 0, i64::MAX] {
+        odd["ports"] = json!([{"name": "odd", "port": number}, {"name": "http", "port": 9000}]);
+        assert_eq!(select(&[odd.clone()], None, None), [("10.0.0.1:9000".to_owned(), true)]);
+        odd["ports"] = json!([{"name": "http", "port": number}]);
+        assert!(select(&[odd.clone()], None, None).is_empty());
+    }
+}
+
+#[test]
+fn a_service_that_is_not_valid_is_reported_with_the_reason_and_one_without_a_name_is_no_object() {
+    let table = table(10, 1 << 20, &["a"]);
+    report(&table);
+    table.acknowledge();
+    let spec = json!({"ports": [{"port": "x".repeat(5_000)}]});
+    let odd = json!({"metadata": {"name": "a", "namespace": "agents", "resourceVersion": "7"}, "spec": spec});
+    let received = receive(ResourceKind::Services, &odd);
+    assert_eq!(received.resource_version, "7");
+    table.upsert(ResourceKind::Services, received).unwrap();
+    let report = table.take_report();
+    assert_eq!((report.services.len(), report.result.error), (1, None));
+    let DocumentBody::Invalid(why) = build(report.services[0].1.as_ref().unwrap()).body else { panic!("valid") };
+    assert!(why.starts_with("Service a: is not valid: invalid type: string") && why.len() < 1_000, "{why}");
+    for nameless in
+        ["5", "{}", "{\"metadata\": {\"name\": \"a\"}}", "{\"metadata\": {\"name\": 5, \"namespace\": \"b\"}}"]
+    {
+        let text = serde_json::value::RawValue::from_string(nameless.to_owned()).unwrap();
+        assert!(ReceivedObject::parse(ResourceKind::ConfigMaps, &text).is_err(), "{nameless}");
+    }
 }
 
 #[test]
