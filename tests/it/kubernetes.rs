@@ -363,7 +363,7 @@ async fn more_services_than_max_agents_are_refused_and_the_agents_stay() {
 }
 
 #[tokio::test]
-async fn lists_are_read_in_pages_and_a_page_beyond_the_limit_is_refused() {
+async fn lists_are_read_in_pages_and_an_object_beyond_the_limit_is_refused() {
     let (pod, cluster) = (named("a").await, FakeCluster::start().await);
     for at in 0..260 {
         cluster.put("services", service(&format!("s-{at:03}"), annotated(&document(&format!("agent-{at:03}")))));
@@ -374,9 +374,26 @@ async fn lists_are_read_in_pages_and_a_page_beyond_the_limit_is_refused() {
     gate.invoke("agent-259", &json!({})).await.expect_ok();
     assert!(cluster.requests().iter().any(|request| request.contains("continue=250")));
 
+    cluster.put("services", service("large", json!({"gatepost.dev/document": "x".repeat(2 << 10)})));
     let section = cluster.section("").replace("poll_interval: 1s", "poll_interval: 1s\n      max_response_size: 1KiB");
     let gate = gateway().section(&section).start().await;
     expect_error(&gate, &["longer than 1KiB"]).await;
+}
+
+#[tokio::test]
+async fn large_objects_are_read_in_smaller_pages() {
+    let (pod, cluster) = (named("a").await, FakeCluster::start().await);
+    for at in 0..16 {
+        let text = format!("{}{}", document(&format!("agent-{at}")), " ".repeat(20 << 10));
+        let metadata = json!({"name": format!("doc-{at}"), "labels": {"gatepost.dev/agent": "true"}});
+        cluster.put("configmaps", json!({"metadata": metadata, "data": {"document": text}}));
+        let annotations = json!({"gatepost.dev/document-config-map": format!("doc-{at}")});
+        cluster.put_agent(&format!("s-{at}"), annotations, &[Pod::ready(&pod)]);
+    }
+    let section = cluster.section("").replace("poll_interval: 1s", "poll_interval: 1s\n      max_response_size: 64KiB");
+    let gate = gateway().section(&section).start().await;
+    expect_agents(&gate, 16).await;
+    gate.invoke("agent-15", &json!({})).await.expect_ok();
 }
 
 #[tokio::test]

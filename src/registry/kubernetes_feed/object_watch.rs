@@ -25,8 +25,8 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// How long the API server keeps one watch open, in seconds, and how much longer the gateway waits for its end.
 const WATCH_SECONDS: u64 = 240;
 const WATCH_GRACE: Duration = Duration::from_secs(30);
-/// Objects of one page of a list.
-const PAGE_SIZE: &str = "250";
+/// Objects of one page of a list, where they are not too large together.
+const PAGE_SIZE: usize = 250;
 /// Maximum number of pages of one list.
 const MAX_PAGES: usize = 4_000;
 /// Maximum length of a message of the API server in an error.
@@ -121,12 +121,15 @@ impl ObjectWatch<'_> {
     async fn list(&self) -> Result<String, WatchFailure> {
         let (mut objects, mut continue_token) = (Vec::new(), String::new());
         let mut unusable = UnusableObjects::default();
+        let mut page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
-            let mut query = vec![("labelSelector", self.selector()), ("limit", PAGE_SIZE)];
-            if !continue_token.is_empty() {
-                query.push(("continue", &continue_token));
-            }
-            let reply = self.client.get(&self.path(), &query).await.map_err(|error| self.unreachable(&error))?;
+            let reply = match self.read_page(page_size, &continue_token).await {
+                Err(FetchError::TooLarge { .. }) if page_size > 1 => {
+                    page_size /= 2;
+                    continue;
+                }
+                reply => reply.map_err(|error| self.unreachable(&error))?,
+            };
             if reply.status != 200 {
                 return Err(self.refusal(&reply));
             }
@@ -147,6 +150,15 @@ impl ObjectWatch<'_> {
             why: format!("the list of {} has more than {MAX_PAGES} pages", self.scope.kind.as_str()),
             requested_delay: Duration::ZERO,
         })
+    }
+
+    async fn read_page(&self, page_size: usize, continue_token: &str) -> Result<ApiReply, FetchError> {
+        let limit = page_size.to_string();
+        let mut query = vec![("labelSelector", self.selector()), ("limit", &limit)];
+        if !continue_token.is_empty() {
+            query.push(("continue", continue_token));
+        }
+        self.client.get(&self.path(), &query).await
     }
 
     /// Watches the changes since `version` until the API server ends the watch.
