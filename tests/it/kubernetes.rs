@@ -363,6 +363,19 @@ async fn more_services_than_max_agents_are_refused_and_the_agents_stay() {
 }
 
 #[tokio::test]
+async fn a_list_with_more_services_than_max_agents_is_not_read_to_its_end() {
+    let cluster = FakeCluster::start().await;
+    for at in 0..600 {
+        cluster.put("services", service(&format!("s-{at:03}"), annotated(&document(&format!("agent-{at:03}")))));
+    }
+    let section = cluster.section("").replace("poll_interval: 1s", "poll_interval: 1s\n      max_agents: 100");
+    let gate = gateway().section(&section).start().await;
+    expect_error(&gate, &["more than 100 Services"]).await;
+    let requests = cluster.requests();
+    assert!(!requests.iter().any(|request| request.contains("/services") && request.contains("continue=")));
+}
+
+#[tokio::test]
 async fn lists_are_read_in_pages_and_an_object_beyond_the_limit_is_refused() {
     let (pod, cluster) = (named("a").await, FakeCluster::start().await);
     for at in 0..260 {

@@ -176,6 +176,14 @@ impl ClusterTable {
         }
     }
 
+    /// Checks that the objects of a list that is not complete yet fit: their number, and their size in bytes.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub(super) fn check_listed(&self, kind: ResourceKind, count: usize, bytes: usize) -> Result<(), String> {
+        self.check_bounds(if kind == ResourceKind::Services { count } else { 0 }, bytes)
+    }
+
     fn check_bounds(&self, services: usize, bytes: usize) -> Result<(), String> {
         if services > self.max_services {
             return Err(format!("more than {} Services match (see max_agents)", self.max_services));

@@ -121,7 +121,7 @@ impl ObjectWatch<'_> {
     async fn list(&self) -> Result<String, WatchFailure> {
         let (mut objects, mut continue_token) = (Vec::new(), String::new());
         let mut unusable = UnusableObjects::default();
-        let mut page_size = PAGE_SIZE;
+        let (mut page_size, mut size) = (PAGE_SIZE, 0);
         for _ in 0..MAX_PAGES {
             let reply = match self.read_page(page_size, &continue_token).await {
                 Err(FetchError::TooLarge { .. }) if page_size > 1 => {
@@ -137,8 +137,13 @@ impl ObjectWatch<'_> {
             let page: ObjectList<'_> = serde_json::from_slice(&reply.body)
                 .map_err(|why| invalid(format!("the list of {} is invalid: {why}", self.scope.kind.as_str())))?;
             for item in page.items.unwrap_or_default() {
-                objects.extend(unusable.parse(self.scope.kind, item));
+                if let Some(received) = unusable.parse(self.scope.kind, item) {
+                    size += received.object.size(&received.key);
+                    objects.push(received);
+                }
             }
+            // The rest is not read in vain.
+            self.table.check_listed(self.scope.kind, objects.len(), size).map_err(invalid)?;
             continue_token = page.metadata.continue_token;
             if continue_token.is_empty() {
                 unusable.log(self.scope.kind);
