@@ -75,6 +75,11 @@ impl DocumentBuilder {
         let base = format!("{}://{}.{}.svc:{}/", scheme.as_str(), key.name, key.namespace, port.port);
         let mut members = match document_text(service, config_map.as_deref())? {
             Some(text) => self.read_document(text, key, &base)?,
+            None if self.signature_policy.require_signature => {
+                return Err(
+                    "signatures: the Service has no document to be signed (require_signature is set)".to_owned()
+                );
+            }
             None => Map::new(),
         };
         let path = endpoint_path(service, &members)?;

@@ -8,9 +8,12 @@ use super::{
     ready_endpoints::{MAX_ADDRESSES, ReadyEndpoints},
     service_document::{DocumentBuilder, ServiceObjects},
 };
-use crate::registry::{
-    feed::{DocumentBody, RawDocument},
-    signature_policy::SignaturePolicy,
+use crate::{
+    registry::{
+        feed::{DocumentBody, RawDocument},
+        signature_policy::SignaturePolicy,
+    },
+    signing::{SigningKey, TrustedKeys},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -54,13 +57,21 @@ fn one_port() -> Value {
 }
 
 fn build(objects: &ServiceObjects) -> RawDocument {
-    DocumentBuilder { signature_policy: SignaturePolicy::default(), zone: None }.build(objects)
+    build_with(SignaturePolicy::default(), objects)
+}
+
+fn build_with(signature_policy: SignaturePolicy, objects: &ServiceObjects) -> RawDocument {
+    DocumentBuilder { signature_policy, zone: None }.build(objects)
 }
 
 /// The document of a Service, or why it is not valid.
 fn document_of(spec: Value, annotations: Value) -> Result<Value, String> {
+    signed_document_of(SignaturePolicy::default(), spec, annotations)
+}
+
+fn signed_document_of(signature_policy: SignaturePolicy, spec: Value, annotations: Value) -> Result<Value, String> {
     let ready = slice_of("IPv4", json!([{"addresses": ["10.0.0.1"]}]));
-    match build(&objects(spec, annotations, &[ready])).body {
+    match build_with(signature_policy, &objects(spec, annotations, &[ready])).body {
         DocumentBody::Text(text) => Ok(serde_json::from_slice(&text).unwrap()),
         DocumentBody::Invalid(why) => Err(why),
         DocumentBody::Value(value) => panic!("{value}"),
@@ -177,6 +188,25 @@ fn an_a2a_card_needs_no_address_and_cannot_lead_elsewhere() {
     elsewhere["url"] = json!("https://evil.example/a2a");
     let document = document_of(one_port(), annotated(&elsewhere)).unwrap();
     assert_eq!(document["endpoint"], "http://planner.agents.svc:8080/a2a");
+}
+
+fn signer() -> SigningKey {
+    let pem = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap().serialize_pem();
+    SigningKey::from_pem(&pem).unwrap()
+}
+
+fn requiring_signatures_of(signer: &SigningKey) -> SignaturePolicy {
+    let trusted_keys = Some(Arc::new(TrustedKeys::from_jwks(&signer.jwks()).unwrap()));
+    SignaturePolicy { trusted_keys, require_signature: true, ..SignaturePolicy::default() }
+}
+
+#[test]
+fn where_signatures_are_required_a_service_without_a_document_is_refused() {
+    let policy = requiring_signatures_of(&signer());
+    for annotations in [json!({}), annotated(&json!({"id": "planner", "name": "Planner"}))] {
+        let refused = signed_document_of(policy.clone(), one_port(), annotations).unwrap_err();
+        assert!(refused.contains("require_signature"), "{refused}");
+    }
 }
 
 #[test]
