@@ -92,6 +92,14 @@ pub(super) struct LinkedDocument {
     pub(super) listed_name: Option<String>,
 }
 
+/// A document without its envelope, whose signatures are valid.
+#[derive(Debug)]
+pub(super) struct OpenedDocument {
+    /// The members that the signature covers.
+    pub(super) members: Map<String, Value>,
+    was_wrapped: bool,
+}
+
 /// The converted document, or why it is rejected.
 pub(super) type ConversionResult = Result<ConvertedDocument, String>;
 
@@ -245,13 +253,29 @@ impl EntryClassifier {
         listed_name: Option<&str>,
         base: &Url,
     ) -> Result<ConvertedDocument, String> {
-        let Value::Object(mut members) = value else {
+        let OpenedDocument { members, was_wrapped } = self.open_document(value)?;
+        let original = if was_wrapped { &Bytes::new() } else { original };
+        self.convert_opened(members, original, listed_name, base)
+    }
+
+    /// Takes a document out of its envelope and verifies its signatures.
+    pub(super) fn open_document(&self, value: Value) -> Result<OpenedDocument, String> {
+        let Value::Object(members) = value else {
             return Err(format!("an agent's document must be an object, not {}", type_name(&value)));
         };
         let unwrapped = unwrap_envelope(&members)?;
-        let original = if unwrapped.is_some() { &Bytes::new() } else { original };
-        members = unwrapped.unwrap_or(members);
-        let members = self.verify_signatures(members)?;
+        let was_wrapped = unwrapped.is_some();
+        Ok(OpenedDocument { members: self.verify_signatures(unwrapped.unwrap_or(members))?, was_wrapped })
+    }
+
+    /// Converts the members of an opened document.
+    pub(super) fn convert_opened(
+        &self,
+        members: Map<String, Value>,
+        original: &Bytes,
+        listed_name: Option<&str>,
+        base: &Url,
+    ) -> Result<ConvertedDocument, String> {
         let urn = listed_name.filter(|name| name.starts_with("urn:"));
         let mut document = if endpoint_hints::is_a2a_card(&members) {
             a2a_card::convert_card(members, listed_name, base)?

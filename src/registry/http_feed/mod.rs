@@ -25,7 +25,7 @@ use crate::net::Url;
 use agent_uri_descriptor::OperationAddressing;
 use bytes::Bytes;
 use entry_classifier::ConvertedDocument;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Opens the feed of a registry of this kind, whose URL `client` has. `operation_paths` says whether the operations of
 /// the descriptors of an `agent://` domain have paths of their own.
@@ -48,22 +48,33 @@ pub(super) fn open_feed(
     ))
 }
 
-/// Converts a document of any shape, which its source calls `listed_name`, to the text of an AIDIP document. Relative
-/// links are resolved against `base`.
-///
-/// # Errors
-/// Why the document is no agent's.
-pub(super) fn convert_document(
-    kind: SourceKind,
-    signature_policy: &SignaturePolicy,
-    document: Value,
-    listed_name: &str,
-    base: &Url,
-) -> Result<Bytes, String> {
-    let operation_addressing = OperationAddressing::AtEndpoint;
-    let signature_policy = signature_policy.clone();
-    let converter = entry_classifier::EntryClassifier { kind, signature_policy, operation_addressing };
-    converter.convert(document, &Bytes::new(), Some(listed_name), base).map(ConvertedDocument::into_text)
+/// Reads single documents of any shape, for feeds that have no list.
+#[derive(Debug)]
+pub(super) struct DocumentReader(entry_classifier::EntryClassifier);
+
+impl DocumentReader {
+    pub(super) fn new(kind: SourceKind, signature_policy: SignaturePolicy) -> Self {
+        let operation_addressing = OperationAddressing::AtEndpoint;
+        Self(entry_classifier::EntryClassifier { kind, signature_policy, operation_addressing })
+    }
+
+    /// Returns the members of a document that its signature covers, without its envelope.
+    ///
+    /// # Errors
+    /// It is no document, or its signature is not valid.
+    pub(super) fn open(&self, document: Value) -> Result<Map<String, Value>, String> {
+        self.0.open_document(document).map(|opened| opened.members)
+    }
+
+    /// Converts an opened document, which its source calls `listed_name`, to the text of an AIDIP document. Relative
+    /// links are resolved against `base`.
+    ///
+    /// # Errors
+    /// Why the document is no agent's.
+    pub(super) fn convert(&self, members: Map<String, Value>, listed_name: &str, base: &Url) -> Result<Bytes, String> {
+        let converted = self.0.convert_opened(members, &Bytes::new(), Some(listed_name), base);
+        converted.map(ConvertedDocument::into_text)
+    }
 }
 
 /// Returns the candidate URLs of the list. A URL without a path means the well-known paths of the kind.

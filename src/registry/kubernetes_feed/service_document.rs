@@ -12,7 +12,7 @@ use crate::{
         config::SourceKind,
         document_parser,
         feed::{DocumentBody, RawDocument},
-        http_feed,
+        http_feed::DocumentReader,
         signature_policy::SignaturePolicy,
     },
     values::sha256,
@@ -30,8 +30,7 @@ const PATH_ANNOTATION: &str = "path";
 /// Maximum length of a path.
 const MAX_PATH_LENGTH: usize = 1_000;
 /// Members that say where an agent is; a document without them is at its Service.
-const ADDRESS_MEMBERS: [&str; 8] =
-    ["endpoint", "endpoints", "url", "supportedInterfaces", "transport", "@context", "agent", "apiVersion"];
+const ADDRESS_MEMBERS: [&str; 6] = ["endpoint", "endpoints", "url", "supportedInterfaces", "transport", "@context"];
 
 /// A Service with the objects that its document depends on.
 #[derive(Debug)]
@@ -105,10 +104,10 @@ impl DocumentBuilder {
         let (Some(document), true) = (documents.pop(), documents.is_empty()) else {
             return Err("the document must be one document, not a list".to_owned());
         };
-        let mut value = document_parser::parse_value(document.body)?;
-        if let Value::Object(members) = &mut value
-            && !ADDRESS_MEMBERS.iter().any(|name| members.contains_key(*name))
-        {
+        let reader = DocumentReader::new(SourceKind::Kubernetes, self.signature_policy.clone());
+        // What is added to the document is not signed.
+        let mut members = reader.open(document_parser::parse_value(document.body)?)?;
+        if !ADDRESS_MEMBERS.iter().any(|name| members.contains_key(*name)) {
             let is_card = members.contains_key("skills") || members.contains_key("protocolVersion");
             let name = if is_card { "url" } else { "endpoint" };
             members.insert(name.to_owned(), base.into());
@@ -116,8 +115,7 @@ impl DocumentBuilder {
         // Links of a document are relative to its Service, of which only the path remains.
         let base = Url::parse(&base.replacen("ws", "http", usize::from(base.starts_with("ws"))));
         let base = base.map_err(|why| format!("its address is not a URL ({why})"))?;
-        let converted =
-            http_feed::convert_document(SourceKind::Kubernetes, &self.signature_policy, value, &key.name, &base)?;
+        let converted = reader.convert(members, &key.name, &base)?;
         match document_parser::parse_value(DocumentBody::Text(converted))? {
             Value::Object(members) => Ok(members),
             _ => Err("the document must be an object".to_owned()),

@@ -210,6 +210,26 @@ fn where_signatures_are_required_a_service_without_a_document_is_refused() {
 }
 
 #[test]
+fn a_signed_document_needs_no_address_and_counts_only_as_it_was_signed() {
+    let signer = signer();
+    let skills = json!([{"id": "plan", "name": "Plan", "description": "Plans", "tags": ["trips"]}]);
+    let card = json!({"name": "Trip planner", "description": "x", "version": "1", "protocolVersion": "0.3.0", "skills": skills});
+    for mut document in [card, json!({"id": "trip", "name": "Trip"})] {
+        signer.sign_card(&mut document, "https://publisher.example/keys");
+        let built = signed_document_of(requiring_signatures_of(&signer), one_port(), annotated(&document)).unwrap();
+        assert_eq!(built["endpoint"], "http://planner.agents.svc:8080/");
+        let mut changed = document.clone();
+        changed["name"] = "Another".into();
+        let mut with_address = document;
+        with_address["supportedInterfaces"] = json!([{"url": "http://planner.agents.svc:8080/"}]);
+        for changed in [changed, with_address] {
+            let refused = signed_document_of(requiring_signatures_of(&signer), one_port(), annotated(&changed));
+            assert!(refused.unwrap_err().contains("signatures"), "{changed}");
+        }
+    }
+}
+
+#[test]
 fn unusable_services_and_documents_are_refused_with_the_reason() {
     let two_ports = || json!({"ports": [{"name": "http", "port": 80}, {"name": "admin", "port": 9901}]});
     let both = json!({"gatepost.dev/document": "{}", "gatepost.dev/document-config-map": "x"});
