@@ -1,6 +1,7 @@
 //! Objects of the Kubernetes API, with the members that the feed uses: Services (core/v1), EndpointSlices
 //! (discovery.k8s.io/v1) and ConfigMaps (core/v1), their lists and their watch events.
 
+use super::config::{is_dns_label, is_dns_subdomain};
 use crate::values::json::truncate;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -34,6 +35,14 @@ impl ResourceKind {
             Self::Services => "services",
             Self::EndpointSlices => "endpointslices",
             Self::ConfigMaps => "configmaps",
+        }
+    }
+
+    /// Returns whether an object of this kind can have this name.
+    fn is_name(self, name: &str) -> bool {
+        match self {
+            Self::Services => is_dns_label(name),
+            Self::EndpointSlices | Self::ConfigMaps => is_dns_subdomain(name),
         }
     }
 
@@ -257,8 +266,9 @@ impl ReceivedObject {
             let why = format!("is not valid: {}", truncate(&why.to_string(), MAX_REASON_LENGTH));
             Ok::<_, String>((metadata, ClusterObject::Invalid(why.into())))
         })?;
-        if metadata.name.is_empty() || metadata.namespace.is_empty() {
-            return Err(format!("the API server sent an object of {} without a name", kind.as_str()));
+        // Names become parts of URLs.
+        if !kind.is_name(&metadata.name) || !is_dns_label(&metadata.namespace) {
+            return Err(format!("the API server sent an object of {} without a valid name", kind.as_str()));
         }
         let key = ObjectKey { namespace: metadata.namespace.into(), name: metadata.name.into() };
         Ok(Self { key, resource_version: metadata.resource_version, object })

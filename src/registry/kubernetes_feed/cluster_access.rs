@@ -3,7 +3,7 @@
 use super::{
     api_objects::ResourceKind,
     cluster_table::{ClusterTable, WatchScope},
-    config::{KubernetesSourceConfig, is_namespace_name},
+    config::{KubernetesSourceConfig, is_dns_label},
     object_watch::ObjectWatch,
 };
 use crate::{
@@ -100,6 +100,6 @@ impl ClusterAccess {
         let text = std::fs::read_to_string(&self.namespace_file)
             .map_err(|error| unknown(&format!("cannot be read, {error}")))?;
         let name = text.trim();
-        if is_namespace_name(name) { Ok(name.into()) } else { Err(unknown("is not the name of a namespace")) }
+        if is_dns_label(name) { Ok(name.into()) } else { Err(unknown("is not the name of a namespace")) }
     }
 }

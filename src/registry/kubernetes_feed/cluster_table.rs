@@ -4,6 +4,7 @@
 
 use super::{
     api_objects::{ClusterObject, ObjectKey, ReceivedObject, ResourceKind, Service},
+    config::is_dns_subdomain,
     service_document::{CONFIG_MAP_ANNOTATION, ServiceObjects},
 };
 use crate::registry::feed::PollResult;
@@ -17,8 +18,6 @@ use tokio::{sync::Notify, time::Instant};
 
 /// Maximum size in bytes of all objects together.
 pub(super) const MAX_TOTAL_SIZE: usize = 256 << 20;
-/// Maximum length of the name of an object.
-const MAX_NAME_LENGTH: usize = 253;
 /// How long changes are collected before they are reported: a rollout changes many endpoints one after the other.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 
@@ -363,6 +362,6 @@ impl ClusterState {
 
 /// Returns the key of the ConfigMap that a Service names.
 fn named_config_map(key: &ObjectKey, service: &Service) -> Option<ObjectKey> {
-    let name = service.annotations.get(CONFIG_MAP_ANNOTATION).filter(|name| name.len() <= MAX_NAME_LENGTH)?;
+    let name = service.annotations.get(CONFIG_MAP_ANNOTATION).filter(|name| is_dns_subdomain(name))?;
     Some(ObjectKey { namespace: Arc::clone(&key.namespace), name: name.as_str().into() })
 }

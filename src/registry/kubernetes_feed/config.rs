@@ -69,7 +69,7 @@ impl KubernetesSourceConfig {
                 if self.namespaces.len() > 1 {
                     problems.push(format!("kubernetes.namespaces[{at}]: '*' is all namespaces (list it alone)"));
                 }
-            } else if !is_namespace_name(namespace) {
+            } else if !is_dns_label(namespace) {
                 problems.push(format!(
                     "kubernetes.namespaces[{at}]: must be 1 to 63 lower-case letters, digits or -, or '*'"
                 ));
@@ -97,10 +97,23 @@ impl KubernetesSourceConfig {
     }
 }
 
-/// Returns whether `name` is a DNS label (RFC 1123), as names of namespaces are.
-pub(super) fn is_namespace_name(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
+/// Maximum length of the name of an object.
+const MAX_NAME_LENGTH: usize = 253;
+
+/// Returns whether `name` is a DNS label (RFC 1123), as names of namespaces and Services are.
+pub(super) fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63 && is_label_text(name)
+}
+
+/// Returns whether `name` is a DNS subdomain (RFC 1123), as names of other objects are. The API server does not bound
+/// the length of each label.
+pub(super) fn is_dns_subdomain(name: &str) -> bool {
+    name.len() <= MAX_NAME_LENGTH && name.split('.').all(is_label_text)
+}
+
+fn is_label_text(label: &str) -> bool {
+    !label.is_empty()
+        && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
 }

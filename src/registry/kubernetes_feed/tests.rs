@@ -396,6 +396,30 @@ fn a_service_that_is_not_valid_is_reported_with_the_reason_and_one_without_a_nam
 }
 
 #[test]
+fn objects_with_names_that_are_no_dns_names_are_refused() {
+    let is_valid = |kind: ResourceKind, namespace: &str, name: &str| {
+        let object = json!({"metadata": {"name": name, "namespace": namespace}});
+        let text = serde_json::value::RawValue::from_string(object.to_string()).unwrap();
+        ReceivedObject::parse(kind, &text).is_ok()
+    };
+    let [services, slices, maps] = ResourceKind::ALL;
+    let (label, long) = ("x".repeat(63), "x".repeat(64));
+    for name in ["planner", "0", "a-b", &label] {
+        assert!(is_valid(services, "agents", name) && is_valid(services, name, "planner"), "{name}");
+    }
+    for name in ["planner-x7.v1", "planner", &long] {
+        assert!(is_valid(slices, "agents", name) && is_valid(maps, "agents", name), "{name}");
+    }
+    for name in ["", "-a", "a-", "A", "a_b", "a/b", "a@b", "evil.example", "a:1", "a#", "a?", "ä", "a b", "..", &long]
+    {
+        assert!(!is_valid(services, "agents", name) && !is_valid(services, name, "planner"), "{name}");
+    }
+    for name in ["", ".", "a..b", ".a", "a.", "a.-b", "A.b", "a/b", &"x".repeat(254)] {
+        assert!(!is_valid(slices, "agents", name) && !is_valid(maps, "agents", name), "{name}");
+    }
+}
+
+#[test]
 fn config_maps_and_slices_without_content_count_with_their_names() {
     let long = "x".repeat(200);
     let bare_map = |at: usize| config_map(&format!("m{at}-{long}"), json!({}));
