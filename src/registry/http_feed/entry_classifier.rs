@@ -112,6 +112,23 @@ pub(super) fn rejected_document(why: &str) -> RawDocument {
 /// servers with the keys decide how long each takes.
 static CLASSIFIERS: Semaphore = Semaphore::const_new(1);
 
+/// Runs work whose duration the authors of documents decide, on the thread that there is for such work.
+///
+/// # Errors
+/// The work panicked.
+pub(in crate::registry) async fn run_classification<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let interrupted = "the check of documents was interrupted";
+    let permit = CLASSIFIERS.acquire().await.map_err(|_| interrupted)?;
+    let result = tokio::task::spawn_blocking(move || {
+        // The permit ends with the work, also if the poll is cancelled.
+        let _permit = permit;
+        work()
+    });
+    Ok(result.await.map_err(|_| interrupted)?)
+}
+
 /// Classifies the entries of one feed.
 #[derive(Clone, Debug)]
 pub(super) struct EntryClassifier {
@@ -153,14 +170,8 @@ impl EntryClassifier {
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, String> {
-        let interrupted = "the check of documents was interrupted";
-        let (permit, this) = (CLASSIFIERS.acquire().await.map_err(|_| interrupted)?, self.clone());
-        let result = tokio::task::spawn_blocking(move || {
-            // The permit ends with the work, also if the poll is cancelled.
-            let _permit = permit;
-            work(&this)
-        });
-        Ok(result.await.map_err(|_| interrupted)?)
+        let this = self.clone();
+        run_classification(move || work(&this)).await
     }
 
     /// Classifies an entry of the list that was read from `base`.

@@ -20,6 +20,8 @@ mod pagination;
 mod security_schemes;
 mod slug;
 
+pub(super) use entry_classifier::run_classification;
+
 use super::{Feed, SourceKind, conditional_get::ConditionalClient, signature_policy::SignaturePolicy};
 use crate::net::Url;
 use agent_uri_descriptor::OperationAddressing;

@@ -18,6 +18,7 @@ pub use config::KubernetesSourceConfig;
 use super::{
     config::RemoteSourceConfig,
     feed::{Feed, FeedPart, PartUpdate, PollResult},
+    http_feed::run_classification,
     signature_policy::SignaturePolicy,
 };
 use crate::net::{FetchLimits, NetworkConfig};
@@ -81,10 +82,9 @@ impl Feed for KubernetesFeed {
             self.polled = true;
         }
         let (report, builder) = (self.table.take_report(), self.builder.clone());
-        let built = tokio::task::spawn_blocking(move || build_parts(report, &builder)).await;
-        built.unwrap_or_else(|_| {
+        run_classification(move || build_parts(report, &builder)).await.unwrap_or_else(|why| {
             self.table.discard_report();
-            PollResult::failed("building the documents was interrupted")
+            PollResult::failed(why)
         })
     }
 

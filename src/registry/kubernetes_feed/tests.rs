@@ -2,6 +2,7 @@
 //! those with one.
 
 use super::{
+    KubernetesFeed,
     api_objects::{ClusterObject, EndpointSlice, ObjectKey, ReceivedObject, ResourceKind},
     cluster_table::{ClusterTable, WatchScope},
     config::KubernetesSourceConfig,
@@ -9,14 +10,16 @@ use super::{
     service_document::{DocumentBuilder, ServiceObjects},
 };
 use crate::{
+    net::NetworkConfig,
     registry::{
-        feed::{DocumentBody, RawDocument},
+        feed::{DocumentBody, Feed, RawDocument},
+        http_feed::run_classification,
         signature_policy::SignaturePolicy,
     },
     signing::{SigningKey, TrustedKeys},
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 fn receive(kind: ResourceKind, object: &Value) -> ReceivedObject {
     let text = serde_json::value::RawValue::from_string(object.to_string()).unwrap();
@@ -462,6 +465,26 @@ fn a_change_of_a_config_map_is_a_change_of_the_services_that_name_it_then() {
     assert!(report(&table).is_empty());
     table.upsert(ResourceKind::ConfigMaps, config_map("another", json!({}))).unwrap();
     assert_eq!(report(&table), [("a".to_owned(), true)]);
+}
+
+/// A feed whose API server does not exist.
+fn feed() -> KubernetesFeed {
+    let remote = json!({"kind": "kubernetes", "name": "cluster", "url": "http://127.0.0.1:9", "kubernetes": {"namespaces": ["agents"]}});
+    let mut feed = KubernetesFeed::new(&serde_json::from_value(remote).unwrap(), &NetworkConfig::default()).unwrap();
+    feed.polled = true;
+    feed
+}
+
+#[tokio::test]
+async fn documents_are_built_on_the_one_thread_that_all_sources_share() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let other = tokio::spawn(run_classification(move || released.recv()));
+    tokio::task::yield_now().await;
+    let mut feed = feed();
+    assert!(tokio::time::timeout(Duration::from_millis(200), feed.poll()).await.is_err());
+    release.send(()).unwrap();
+    other.await.unwrap().unwrap().unwrap();
+    assert!(feed.poll().await.error.is_some());
 }
 
 #[test]
