@@ -101,14 +101,21 @@ impl ClusterTable {
 
     /// Records why the watches cannot begin.
     pub(super) fn record_start_failure(&self, why: String) {
-        self.lock_state().start_error = Some(why);
-        self.notify.notify_one();
+        self.record_error(&mut self.lock_state().start_error, why);
     }
 
-    /// Records why the objects of a scope may be out of date. They stay.
+    /// Records why the objects of a scope may be out of date. They stay. The same reason once more is no update, so that
+    /// an outage does not defeat the delay between polls.
     pub(super) fn record_failure(&self, scope: &WatchScope, why: String) {
-        self.lock_state().watches.entry(scope.clone()).or_default().error = Some(why);
-        self.notify.notify_one();
+        let mut state = self.lock_state();
+        self.record_error(&mut state.watches.entry(scope.clone()).or_default().error, why);
+    }
+
+    fn record_error(&self, error: &mut Option<String>, why: String) {
+        if error.as_ref() != Some(&why) {
+            *error = Some(why);
+            self.notify.notify_one();
+        }
     }
 
     /// Records that the objects of a scope are watched.
