@@ -50,11 +50,7 @@ impl ApiClient {
     /// Returns every unusable value.
     pub fn build(base: &str, ca: Option<&ConfigPath>, token: &Secret) -> Result<Self, Vec<String>> {
         super::install_crypto_provider();
-        let base =
-            bounded_fetch::parse_allowed_url(base, false).map_err(|reason| vec![format!("'{base}' {reason}")])?;
-        if base.query().is_some() || base.fragment().is_some() {
-            return Err(vec!["the URL must not contain a query or fragment".to_owned()]);
-        }
+        let base = bounded_fetch::parse_base_url(base, false).map_err(|reason| vec![format!("'{base}' {reason}")])?;
         let token = bearer_value(token).map_err(|reason| vec![format!("the token {reason}")])?;
         let config = NetworkConfig { ca: ca.cloned(), ..NetworkConfig::default() };
         let client = bounded_fetch::builder_with_authorities(&config)?.build();
@@ -73,20 +69,15 @@ impl ApiClient {
     /// # Errors
     /// There was no complete response within the limits.
     pub async fn send(&self, request: ApiRequest<'_>, limits: FetchLimits) -> Result<ApiReply, FetchError> {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(request.path);
-        }
-        let base_url = url.to_string();
-        if !request.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(request.query);
-        }
+        let url = bounded_fetch::resource_url(&self.base, request.path, request.query);
+        // Queries may be about persons, and errors are logged.
+        let logged_url = bounded_fetch::resource_url(&self.base, request.path, &[]).to_string();
         let mut builder = self.client.request(request.method, url).header(header::AUTHORIZATION, self.token.clone());
         builder = builder.header(header::ACCEPT, "application/json");
         if let Some(body) = request.body {
             builder = builder.header(header::CONTENT_TYPE, "application/json").body(body.to_vec());
         }
-        let (head, body) = bounded_fetch::send_and_read(&base_url, builder, limits).await?;
+        let (head, body) = bounded_fetch::send_and_read(&logged_url, builder, limits).await?;
         Ok(ApiReply { status: head.status, retry_after: retry_after(&head.headers), body })
     }
 }

@@ -77,6 +77,37 @@ pub(super) fn parse_allowed_url(url: &str, allow_plaintext: bool) -> Result<Url,
     }
 }
 
+/// Checks the text of the base URL of an API and parses it.
+pub(super) fn parse_base_url(url: &str, allow_plaintext: bool) -> Result<Url, String> {
+    let base = parse_allowed_url(url, allow_plaintext)?;
+    if base.query().is_some() || base.fragment().is_some() {
+        return Err("must not contain a query or fragment".to_owned());
+    }
+    Ok(base)
+}
+
+/// Returns the URL of a resource of an API: unescaped segments below its base URL, and an unescaped query.
+pub(super) fn resource_url(base: &Url, path: &[&str], query: &[(&str, &str)]) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path);
+    }
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    url
+}
+
+/// Ends `fetched`, with its lookups, after `time`.
+pub(super) async fn within<T>(
+    time: ConfigDuration,
+    url: &str,
+    fetched: impl Future<Output = Result<T, FetchError>>,
+) -> Result<T, FetchError> {
+    let late = |_| FetchError::Failed { url: url.to_owned(), reason: format!("takes longer than {time}") };
+    tokio::time::timeout(time.get(), fetched).await.map_err(late)?
+}
+
 /// Formats an error with its causes, because the outermost often says only that something failed.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -4,7 +4,7 @@
 use super::{
     AddressPolicy, FetchError, NetworkConfig,
     bounded_fetch::{
-        FetchLimits, PolicyResolver, builder_with_authorities, error_chain, parse_allowed_url, send_and_read,
+        FetchLimits, PolicyResolver, builder_with_authorities, error_chain, parse_allowed_url, send_and_read, within,
     },
     dns::{ResolveError, check_host},
     install_crypto_provider,
@@ -240,16 +240,6 @@ impl FetchClient {
     fn permits(&self, ip: IpAddr, url: &Url) -> bool {
         self.policy.permits_address((ip, url.port_or_known_default().unwrap_or(443)).into())
     }
-}
-
-/// Ends `fetched`, with its lookups, after `time`.
-async fn within<T>(
-    time: ConfigDuration,
-    url: &str,
-    fetched: impl Future<Output = Result<T, FetchError>>,
-) -> Result<T, FetchError> {
-    let late = |_| FetchError::Failed { url: url.to_owned(), reason: format!("takes longer than {time}") };
-    tokio::time::timeout(time.get(), fetched).await.map_err(late)?
 }
 
 async fn fetch(url: &str, request: reqwest::RequestBuilder, limits: FetchLimits) -> Result<FetchReply, FetchError> {

@@ -40,7 +40,6 @@ pub struct WatchClientSettings {
 #[derive(Debug)]
 pub struct WatchClient {
     settings: WatchClientSettings,
-    network: NetworkConfig,
     base: Url,
     /// The client, and the digest of the files that it was built from.
     built: Mutex<Option<([u8; 32], reqwest::Client)>>,
@@ -71,13 +70,8 @@ impl WatchClient {
     /// # Errors
     /// Why the URL cannot be used.
     pub fn new(settings: WatchClientSettings, network: &NetworkConfig) -> Result<Self, String> {
-        let base = bounded_fetch::parse_allowed_url(&settings.url, network.allow_plaintext)?;
-        if base.query().is_some() || base.fragment().is_some() {
-            return Err("must not contain a query or fragment".to_owned());
-        }
-        // The authorities of this API are its own.
-        let network = NetworkConfig { ca: None, ..network.clone() };
-        Ok(Self { settings, network, base, built: Mutex::new(None) })
+        let base = bounded_fetch::parse_base_url(&settings.url, network.allow_plaintext)?;
+        Ok(Self { settings, base, built: Mutex::new(None) })
     }
 
     /// Reads a complete response, regardless of its status. `path` are unescaped segments below the base URL.
@@ -98,9 +92,8 @@ impl WatchClient {
     pub async fn watch(&self, path: &[&str], query: &[(&str, &str)]) -> Result<WatchReply, FetchError> {
         let request = self.build_request(path, query)?;
         let time = self.settings.limits.time;
-        let sent = tokio::time::timeout(time.get(), request.send());
-        let late = |_| self.failed(format!("takes longer than {time}"));
-        let response = sent.await.map_err(late)?.map_err(|error| self.failed(error_chain(&error.without_url())))?;
+        let sent = async { request.send().await.map_err(|error| self.failed(error_chain(&error.without_url()))) };
+        let response = bounded_fetch::within(time, self.base.as_str(), sent).await?;
         if response.status() == http::StatusCode::OK {
             let max_line_size = self.settings.max_line_size;
             return Ok(WatchReply::Lines(LineStream { response, buffer: BytesMut::new(), scanned: 0, max_line_size }));
@@ -112,11 +105,7 @@ impl WatchClient {
     }
 
     fn build_request(&self, path: &[&str], query: &[(&str, &str)]) -> Result<reqwest::RequestBuilder, FetchError> {
-        let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(path);
-        }
-        url.query_pairs_mut().extend_pairs(query);
+        let url = bounded_fetch::resource_url(&self.base, path, query);
         let client = self.current_client().map_err(|reason| self.failed(reason))?;
         // API servers since 1.37 compress streams one event at a time where a client lets them.
         let mut request =
@@ -154,7 +143,8 @@ impl WatchClient {
 
     fn build_client(&self, authorities: &[u8]) -> Result<reqwest::Client, String> {
         super::install_crypto_provider();
-        let mut builder = bounded_fetch::builder_with_authorities(&self.network)
+        // The authorities of this API are its own.
+        let mut builder = bounded_fetch::builder_with_authorities(&NetworkConfig::default())
             .map_err(|reasons| reasons.join("; "))?
             .connect_timeout(self.settings.limits.time.get())
             .tcp_keepalive(KEEP_ALIVE_INTERVAL)

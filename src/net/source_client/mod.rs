@@ -68,9 +68,7 @@ impl SourceClient {
     /// # Errors
     /// One of the URLs is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
-        let late =
-            |_| FetchError::Failed { url: url.to_string(), reason: format!("takes longer than {}", self.limits.time) };
-        tokio::time::timeout(self.limits.time.get(), self.follow_redirects(url, fields)).await.map_err(late)?
+        bounded_fetch::within(self.limits.time, url.as_str(), self.follow_redirects(url, fields)).await
     }
 
     async fn follow_redirects(&self, start: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {

@@ -1,5 +1,5 @@
 //! Watch of one kind of object in one scope: a list, then the changes since its version, over one connection after the
-//! other. The only timers of the feed are here. A version that the API server has forgotten (410) begins a new list.
+//! other, with a delay between two attempts. A version that the API server has forgotten (410) begins a new list.
 
 use super::{
     api_objects::{ApiStatus, ObjectList, ReceivedObject, ResourceKind, SERVICE_NAME_LABEL, WatchEvent},
