@@ -188,7 +188,7 @@ impl TransportConfig {
             },
             additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
             public_addresses_only: self.public_addresses_only || base.public_addresses_only,
-            connect_address: self.connect_address.or(base.connect_address),
+            connect_address: self.connect_address,
         }
     }
 }
