@@ -34,6 +34,7 @@ mod source_health;
 mod source_manager;
 mod source_poll;
 mod source_state;
+mod table_task;
 #[cfg(test)]
 mod test_feed;
 

@@ -20,16 +20,13 @@ use super::{
     feed::{Feed, FeedPart, PartUpdate, PollResult},
     http_feed::run_classification,
     signature_policy::SignaturePolicy,
+    table_task::{FIRST_POLL_TIMEOUT, TableTask},
 };
 use crate::net::{FetchLimits, NetworkConfig};
 use cluster_access::ClusterAccess;
 use cluster_table::{ClusterReport, ClusterTable, MAX_TOTAL_SIZE};
 use service_document::DocumentBuilder;
-use std::{sync::Arc, time::Duration};
-use tokio::task::JoinSet;
-
-/// How long the first poll waits for the API server; less than startup waits for remote sources.
-const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(4);
+use std::sync::Arc;
 
 /// Feed of the agents of one cluster.
 #[derive(Debug)]
@@ -37,9 +34,7 @@ pub struct KubernetesFeed {
     access: Arc<ClusterAccess>,
     table: Arc<ClusterTable>,
     builder: DocumentBuilder,
-    /// The task of the watches, which ends when the feed is dropped.
-    task: JoinSet<()>,
-    polled: bool,
+    watches: TableTask,
 }
 
 impl KubernetesFeed {
@@ -56,30 +51,17 @@ impl KubernetesFeed {
             access: Arc::new(access),
             table: Arc::new(ClusterTable::new(remote.max_agents, MAX_TOTAL_SIZE)),
             builder: DocumentBuilder { signature_policy, zone: settings.zone.as_deref().map(Into::into) },
-            task: JoinSet::new(),
-            polled: false,
+            watches: TableTask::new("Kubernetes watch"),
         })
-    }
-
-    /// Starts the watches, and restarts them if one panicked.
-    fn ensure_watches(&mut self) {
-        if self.task.try_join_next().is_some() {
-            tracing::error!("Kubernetes watch panicked: restarting (a defect of the gateway)");
-        }
-        if self.task.is_empty() {
-            let (access, table) = (Arc::clone(&self.access), Arc::clone(&self.table));
-            self.task.spawn(async move { access.run(&table).await });
-        }
     }
 }
 
 #[async_trait::async_trait]
 impl Feed for KubernetesFeed {
     async fn poll(&mut self) -> PollResult {
-        self.ensure_watches();
-        if !self.polled {
+        let (access, table) = (Arc::clone(&self.access), Arc::clone(&self.table));
+        if self.watches.start(async move { access.run(&table).await }) {
             self.table.wait_until_listed(FIRST_POLL_TIMEOUT).await;
-            self.polled = true;
         }
         let (report, builder) = (self.table.take_report(), self.builder.clone());
         run_classification(move || build_parts(report, &builder)).await.unwrap_or_else(|why| {
@@ -103,7 +85,7 @@ impl Feed for KubernetesFeed {
     fn refresh(&mut self) {
         self.reset();
         // The next poll lists again, with the credential and the authorities as they are now.
-        self.task = JoinSet::new();
+        self.watches.stop();
     }
 }
 

@@ -10,24 +10,21 @@ mod status_table_state;
 
 pub use config::MqttSourceConfig;
 
-use super::feed::{Feed, PollResult};
+use super::{
+    feed::{Feed, PollResult},
+    table_task::{FIRST_POLL_TIMEOUT, TableTask},
+};
 use crate::mqtt_client::BrokerAddress;
 use status_subscriber::StatusSubscriber;
 use status_table::StatusTable;
 use std::{sync::Arc, time::Duration};
-use tokio::task::JoinSet;
-
-/// How long the first poll waits for the broker; less than startup waits for remote sources.
-const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Feed of the agents of one broker.
 #[derive(Debug)]
 pub struct MqttFeed {
     subscriber: StatusSubscriber,
     table: Arc<StatusTable>,
-    /// The subscriber task, which ends when the feed is dropped.
-    task: JoinSet<()>,
-    polled: bool,
+    task: TableTask,
 }
 
 impl MqttFeed {
@@ -42,30 +39,17 @@ impl MqttFeed {
         Ok(Self {
             subscriber: StatusSubscriber { address, settings, timeout },
             table,
-            task: JoinSet::new(),
-            polled: false,
+            task: TableTask::new("MQTT status subscriber"),
         })
-    }
-
-    /// Starts the subscriber task, and restarts it if it panicked.
-    fn ensure_subscriber(&mut self) {
-        if self.task.try_join_next().is_some() {
-            tracing::error!("MQTT status subscriber panicked: restarting (a defect of the gateway)");
-        }
-        if self.task.is_empty() {
-            let (subscriber, table) = (self.subscriber.clone(), Arc::clone(&self.table));
-            self.task.spawn(async move { status_subscriber::run_subscriber(subscriber, &table).await });
-        }
     }
 }
 
 #[async_trait::async_trait]
 impl Feed for MqttFeed {
     async fn poll(&mut self) -> PollResult {
-        self.ensure_subscriber();
-        if !self.polled {
+        let (subscriber, table) = (self.subscriber.clone(), Arc::clone(&self.table));
+        if self.task.start(async move { status_subscriber::run_subscriber(subscriber, &table).await }) {
             self.table.wait_until_complete(FIRST_POLL_TIMEOUT).await;
-            self.polled = true;
         }
         self.table.take_report()
     }
@@ -86,7 +70,7 @@ impl Feed for MqttFeed {
         self.reset();
         // The next poll connects at once, where the subscriber may wait some seconds before it tries again.
         if self.table.is_disconnected() {
-            self.task = JoinSet::new();
+            self.task.stop();
         }
     }
 }

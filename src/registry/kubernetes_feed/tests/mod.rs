@@ -313,9 +313,7 @@ fn objects_with_names_that_are_no_dns_names_are_refused() {
 /// A feed whose API server does not exist.
 fn feed() -> KubernetesFeed {
     let remote = json!({"kind": "kubernetes", "name": "cluster", "url": "http://127.0.0.1:9", "kubernetes": {"namespaces": ["agents"]}});
-    let mut feed = KubernetesFeed::new(&serde_json::from_value(remote).unwrap(), &NetworkConfig::default()).unwrap();
-    feed.polled = true;
-    feed
+    KubernetesFeed::new(&serde_json::from_value(remote).unwrap(), &NetworkConfig::default()).unwrap()
 }
 
 #[tokio::test]
