@@ -1,6 +1,6 @@
-//! Entry points for fuzzing: files of documents.
+//! Entry points for fuzzing: files of documents, registries and clusters.
 
-pub use super::http_feed::fuzz::check_registry_page;
+pub use super::{http_feed::fuzz::check_registry_page, kubernetes_feed::fuzz::check_kubernetes_events};
 
 use super::{document_parser, feed::DocumentBody};
 use crate::{

@@ -9,6 +9,8 @@ mod api_objects;
 mod cluster_access;
 mod cluster_table;
 mod config;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod object_watch;
 mod ready_endpoints;
 mod service_document;

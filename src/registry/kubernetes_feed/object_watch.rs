@@ -2,7 +2,7 @@
 //! other, with a delay between two attempts. A version that the API server has forgotten (410) begins a new list.
 
 use super::{
-    api_objects::{ApiStatus, ObjectList, ReceivedObject, ResourceKind, SERVICE_NAME_LABEL, WatchEvent},
+    api_objects::{ApiStatus, ListMeta, ObjectList, ReceivedObject, ResourceKind, SERVICE_NAME_LABEL, WatchEvent},
     cluster_table::{ClusterTable, WatchScope},
 };
 use crate::{
@@ -44,13 +44,19 @@ pub(super) struct ObjectWatch<'a> {
 
 /// Why a list or a watch ended.
 #[derive(Debug, PartialEq)]
-enum WatchFailure {
+pub(super) enum WatchFailure {
     /// The API server no longer knows the version.
     VersionExpired,
     /// An event was lost: only a list shows what changed.
     EventLost(String),
     /// The API server cannot be reached, or refuses the request.
     Failed { why: String, requested_delay: Duration },
+}
+
+impl WatchFailure {
+    fn failed(why: String) -> Self {
+        Self::Failed { why, requested_delay: Duration::ZERO }
+    }
 }
 
 /// The objects of a list or an event that are not valid. One of them must not hide the others.
@@ -78,6 +84,14 @@ impl UnusableObjects {
             tracing::warn!(resource = kind.as_str(), count = self.count, error = %first, "objects are not valid");
         }
     }
+}
+
+/// The objects of a list, page by page.
+#[derive(Debug, Default)]
+pub(super) struct ListedObjects {
+    pub(super) objects: Vec<ReceivedObject>,
+    size: usize,
+    unusable: UnusableObjects,
 }
 
 impl ObjectWatch<'_> {
@@ -119,9 +133,8 @@ impl ObjectWatch<'_> {
 
     /// Lists all objects into the table, and returns the version of the list.
     async fn list(&self) -> Result<String, WatchFailure> {
-        let (mut objects, mut continue_token) = (Vec::new(), String::new());
-        let mut unusable = UnusableObjects::default();
-        let (mut page_size, mut size) = (PAGE_SIZE, 0);
+        let (mut listed, mut continue_token) = (ListedObjects::default(), String::new());
+        let mut page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
             let reply = match self.read_page(page_size, &continue_token).await {
                 Err(FetchError::TooLarge { .. }) if page_size > 1 => {
@@ -133,28 +146,31 @@ impl ObjectWatch<'_> {
             if reply.status != 200 {
                 return Err(self.refusal(&reply));
             }
-            let invalid = |why: String| WatchFailure::Failed { why, requested_delay: Duration::ZERO };
-            let page: ObjectList<'_> = serde_json::from_slice(&reply.body)
-                .map_err(|why| invalid(format!("the list of {} is invalid: {why}", self.scope.kind.as_str())))?;
-            for item in page.items.unwrap_or_default() {
-                if let Some(received) = unusable.parse(self.scope.kind, item) {
-                    size += received.object.size(&received.key);
-                    objects.push(received);
-                }
-            }
-            // The rest is not read in vain.
-            self.table.check_listed(self.scope.kind, objects.len(), size).map_err(invalid)?;
-            continue_token = page.metadata.continue_token;
+            let metadata = self.add_page(&reply.body, &mut listed)?;
+            continue_token = metadata.continue_token;
             if continue_token.is_empty() {
-                unusable.log(self.scope.kind);
-                self.table.replace(&self.scope, objects).map_err(invalid)?;
-                return Ok(page.metadata.resource_version);
+                listed.unusable.log(self.scope.kind);
+                self.table.replace(&self.scope, listed.objects).map_err(WatchFailure::failed)?;
+                return Ok(metadata.resource_version);
             }
         }
-        Err(WatchFailure::Failed {
-            why: format!("the list of {} has more than {MAX_PAGES} pages", self.scope.kind.as_str()),
-            requested_delay: Duration::ZERO,
-        })
+        Err(WatchFailure::failed(format!("the list of {} has more than {MAX_PAGES} pages", self.scope.kind.as_str())))
+    }
+
+    /// Adds the objects of a page to those of its list, as long as they fit.
+    pub(super) fn add_page(&self, body: &[u8], listed: &mut ListedObjects) -> Result<ListMeta, WatchFailure> {
+        let kind = self.scope.kind;
+        let page: ObjectList<'_> = serde_json::from_slice(body)
+            .map_err(|why| WatchFailure::failed(format!("the list of {} is invalid: {why}", kind.as_str())))?;
+        for item in page.items.unwrap_or_default() {
+            if let Some(received) = listed.unusable.parse(kind, item) {
+                listed.size += received.object.size(&received.key);
+                listed.objects.push(received);
+            }
+        }
+        // The rest is not read in vain.
+        self.table.check_listed(kind, listed.objects.len(), listed.size).map_err(WatchFailure::failed)?;
+        Ok(page.metadata)
     }
 
     async fn read_page(&self, page_size: usize, continue_token: &str) -> Result<ApiReply, FetchError> {
@@ -211,7 +227,8 @@ impl ObjectWatch<'_> {
         }
     }
 
-    fn apply_event(&self, line: &[u8], version: &mut String) -> Result<(), WatchFailure> {
+    /// Applies an event to the table, and advances `version` to that of its object.
+    pub(super) fn apply_event(&self, line: &[u8], version: &mut String) -> Result<(), WatchFailure> {
         let kind = self.scope.kind;
         let event: WatchEvent<'_> = serde_json::from_slice(line).map_err(|why| {
             WatchFailure::EventLost(format!("an event of the watch of {} is invalid: {why}", kind.as_str()))
@@ -260,7 +277,7 @@ impl ObjectWatch<'_> {
     }
 
     fn unreachable(&self, error: &FetchError) -> WatchFailure {
-        WatchFailure::Failed { why: format!("the API server: {error}"), requested_delay: Duration::ZERO }
+        WatchFailure::failed(format!("the API server: {error}"))
     }
 
     fn refusal(&self, reply: &ApiReply) -> WatchFailure {
