@@ -183,5 +183,7 @@ fn endpoint_path(service: &Service, members: &Map<String, Value>) -> Result<Stri
     }
     let endpoint = members.get("endpoint").and_then(Value::as_str).unwrap_or_default();
     let path = Url::parse(endpoint).ok().filter(Url::has_host).map(|url| url.path().to_owned());
-    Ok(path.filter(|path| path.len() <= MAX_PATH_LENGTH).unwrap_or_else(|| "/".to_owned()))
+    // The path of mqtts://host is empty.
+    let is_path = |path: &String| path.starts_with('/') && path.len() <= MAX_PATH_LENGTH;
+    Ok(path.filter(is_path).unwrap_or_else(|| "/".to_owned()))
 }

@@ -168,6 +168,7 @@ fn a_document_keeps_its_id_and_the_path_of_its_endpoint_but_no_host_port_or_sche
         ("/relative", "http://planner.agents.svc:8080/relative"),
         ("https://user:secret@evil.example", "http://planner.agents.svc:8080/"),
         ("mqtts://broker.example/t", "http://planner.agents.svc:8080/t"),
+        ("mqtts://broker.example", "http://planner.agents.svc:8080/"),
         ("https://evil.example/../../x", "http://planner.agents.svc:8080/x"),
         ("https://evil.example//@other.example/x", "http://planner.agents.svc:8080//@other.example/x"),
     ] {
