@@ -101,3 +101,31 @@ fn deterministic_size(automaton: &thompson::NFA) -> Option<usize> {
     let deterministic = dense::Builder::new().configure(config).build_from_nfa(automaton).ok()?;
     Some(2 * deterministic.memory_usage())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r127_an_estimate_counts_the_automata_and_the_sets_of_their_states() {
+        let pattern = "^(?:[ab]c|d.){40}$";
+        let cost = PatternCost::estimate(pattern).unwrap();
+        let expression = syntax::parse(&to_rust_regex(pattern).unwrap()).unwrap();
+        let automaton = thompson::Compiler::new().build_from_hir(&expression).unwrap();
+        let (states, bytes) = (automaton.states().len() as u64, automaton.memory_usage() as u64);
+        let cache = deterministic_size(&automaton).unwrap() as u64;
+        let translated = to_rust_regex(pattern).unwrap().len() as u64;
+        // A sparse set of states has two arrays of their ids, of four bytes each, and an engine has two sets.
+        assert_eq!(cost.compiled_bytes, ENGINE_BYTES + 3 * bytes + 16 * states + cache + 2 * translated, "{cost:?}");
+    }
+
+    #[test]
+    fn r127_texts_and_memory_cost_more_with_more_alternatives() {
+        let [one, three] = ["^alpha$", "^(alpha|beta|gamma)$"].map(|pattern| PatternCost::estimate(pattern).unwrap());
+        assert!(
+            three.compiled_bytes > one.compiled_bytes && three.nanos_per_text > one.nanos_per_text,
+            "{one:?} {three:?}"
+        );
+        assert!((20..1_000).contains(&three.nanos_per_text), "{three:?}");
+    }
+}

@@ -261,3 +261,26 @@ fn own_work(keywords: &Map<String, Value>) -> WorkRates {
     }
     work
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn r127_keywords_cost_what_grows_with_the_value() {
+        let work = |schema: Value| own_work(schema.as_object().unwrap());
+        let texts = work(json!({"enum": ["a", "b", null]}));
+        assert!(
+            texts.byte == 2 && texts.node == 0 && texts.value > 0,
+            "a table is looked up with the digest of a text"
+        );
+        let structures = work(json!({"enum": [[1], [2], [3]]}));
+        assert!(structures.byte == 2 && structures.node == 3 * COMPARISON_NANOS, "each option is compared");
+        assert!(work(json!({"required": ["a", "b"]})).object == 2 * COMPARISON_NANOS);
+        assert!(work(json!({"dependentRequired": {"a": ["b", "c"], "d": []}})).object == 4 * COMPARISON_NANOS);
+        assert!(work(json!({"format": "email", "maxLength": 9})).byte == FORMAT_NANOS + 1);
+        assert!(work(json!({"multipleOf": 3})).value < work(json!({"multipleOf": 0.1})).value);
+        assert!(work(json!({"uniqueItems": false})).node == 0 && work(json!({"uniqueItems": true})).node > 0);
+    }
+}

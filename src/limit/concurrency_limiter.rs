@@ -433,3 +433,6 @@ impl Drop for QueuedCall<'_> {
         self.queue.waiting.fetch_sub(1, SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests;

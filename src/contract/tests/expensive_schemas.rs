@@ -31,6 +31,8 @@ fn r127_schemas_with_endless_recursion_are_refused() {
         json!({"$ref": "#"}),
         json!({"allOf": [{"$ref": "#"}]}),
         json!({"not": {"$ref": "#"}}),
+        json!({"dependentSchemas": {"x": {"$ref": "#"}}}),
+        json!({"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"x": {"allOf": [{"$ref": "#"}]}}}),
         json!({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"if": {"$ref": "#/$defs/a"}}}}),
         json!({"properties": {"x": {"$ref": "#/properties/x"}}}),
         json!({"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveAnchor": true, "anyOf": [{"$recursiveRef": "#"}]}),
@@ -108,6 +110,12 @@ fn r127_large_bodies_against_many_alternatives_use_bounded_time_and_memory() {
     let schema = CompiledSchema::compile(&json!({"type": "array", "items": {"anyOf": alternatives}})).unwrap();
     let violations = finish_quickly("many alternatives", || schema.validate(&json!(vec![1; 300_000])));
     assert_eq!(violations.len(), 1);
+    // The first violation of alternatives would hold the violations of every alternative.
+    let is_not_located = |count: usize| {
+        let violations = finish_quickly("fewer alternatives", || schema.validate(&json!(vec![1; count])));
+        violations.len() == 1 && violations[0].message.contains("too large to locate")
+    };
+    assert!([1_000, 3_000, 10_000, 30_000].into_iter().any(is_not_located), "no check is between both bounds");
     assert!(finish_quickly("a few", || schema.validate(&json!(vec![1; 30]))).len() == 20);
     let strings = CompiledSchema::compile(&json!({"type": "array", "items": {"type": "string"}})).unwrap();
     let violations = finish_quickly("many errors", || strings.validate(&json!(vec![1; 300_000])));

@@ -39,6 +39,16 @@ fn r49_parameters_get_the_types_of_the_schema() {
 }
 
 #[test]
+fn r49_a_text_stays_a_string_where_the_schema_allows_one_beside_other_types() {
+    let schema = json!({"properties": {
+        "empty": {"type": ["string", "null"]}, "text": {"type": ["object", "string"]}, "list": {"type": ["array", "null"]}
+    }});
+    let convert = |query| input_from_query(query, Some(&schema));
+    assert_eq!(convert("empty=&text=a").unwrap(), json!({"empty": "", "text": "a"}));
+    assert_eq!(convert("empty=null&list=a").unwrap(), json!({"empty": null, "list": ["a"]}));
+}
+
+#[test]
 fn r49_a_text_that_does_not_fit_its_type_is_left_to_the_schema_check() {
     let compiled = CompiledSchema::compile(&schema()).unwrap();
     for query in [

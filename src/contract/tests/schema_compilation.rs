@@ -182,6 +182,12 @@ fn r44_the_schema_decides_whether_an_array_is_one_input() {
     }
     assert!(CompiledSchema::compile(&translator()).unwrap().declares_property("text"));
     assert!(!CompiledSchema::compile(&translator()).unwrap().declares_property("operation"));
+    let nested =
+        |depth: usize| (0..depth).fold(json!({"properties": {"text": true}}), |schema, _| json!({"allOf": [schema]}));
+    for (depth, is_found) in [(0, true), (8, true), (9, false)] {
+        let schema = CompiledSchema::compile(&nested(depth)).unwrap();
+        assert_eq!(schema.declares_property("text"), is_found, "{depth}");
+    }
 }
 
 #[test]
@@ -208,4 +214,15 @@ fn an_invalid_schema_is_reported_even_if_checking_is_off() {
     assert!(
         problems[0].starts_with("operation 'op': inputs: ") && problems[1].starts_with("operation 'op': outputs: ")
     );
+}
+
+#[test]
+fn r127_identifiers_and_drafts_that_cannot_be_resolved_are_named() {
+    for (schema, named) in [
+        (json!({"$schema": "https://drafts.example/unknown"}), "https://drafts.example/unknown"),
+        (json!({"$defs": {"a": {"$id": "http://["}}}), "'http://['"),
+    ] {
+        let why = compile_error(schema);
+        assert!(why.contains("a reference cannot be resolved") && why.contains(named), "{why}");
+    }
 }
