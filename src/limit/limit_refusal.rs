@@ -78,3 +78,30 @@ impl From<LimitExceeded> for LimitRefusal {
         Self::Exceeded(exceeded)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r5_a_refusal_names_the_limit_that_refused() {
+        let message = |limit: LimitKind, retry_after: Option<Duration>| {
+            let hour = Duration::from_secs(3_600);
+            let status = RateLimitStatus { limit, quota: 1, remaining: 0, reset: hour, window: hour };
+            LimitExceeded { status, retry_after }.into_fault().message().to_owned()
+        };
+        let soon = Some(Duration::from_secs(1));
+        for (limit, named) in [
+            (LimitKind::Address, "this address"),
+            (LimitKind::Caller, "by this caller"),
+            (LimitKind::CallerAgent, "by this caller to this agent"),
+            (LimitKind::Search, "searches"),
+            (LimitKind::DailyQuota, "daily quota"),
+            (LimitKind::MonthlyQuota, "monthly quota"),
+            (LimitKind::Agent, "to this agent"),
+        ] {
+            assert!(message(limit, soon).contains(named), "{limit:?}");
+            assert!(message(limit, None).contains("smaller batches"), "{limit:?}");
+        }
+    }
+}

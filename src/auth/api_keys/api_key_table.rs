@@ -252,3 +252,40 @@ impl KeyHasher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::{AccessConfig, ApiKeyState};
+
+    #[test]
+    fn r2_a_key_is_valid_until_the_second_in_which_it_expires_for_calls_and_listings() {
+        let expires = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        let key = |expires: Option<&str>, disabled: bool| StoredApiKey {
+            prefix: "abcdefghijkl".to_owned(),
+            hash: "00".repeat(32),
+            caller: "team-a".to_owned(),
+            groups: Vec::new(),
+            tier: None,
+            expires: expires.map(str::to_owned),
+            disabled,
+            created: None,
+        };
+        let text = expires.format(&Rfc3339).unwrap();
+        for (key, states) in [
+            (key(Some(&text), false), [ApiKeyState::Valid, ApiKeyState::Expired, ApiKeyState::Expired]),
+            (key(None, false), [ApiKeyState::Valid; 3]),
+            (key(Some(&text), true), [ApiKeyState::Disabled; 3]),
+        ] {
+            let (table, invalid) =
+                ApiKeyTable::from_config(std::slice::from_ref(&key), &GrantIndex::build(&AccessConfig::default()).0);
+            let entry = table.find(*b"abcdefghijkl").unwrap();
+            assert_eq!((invalid.len(), entry.is_disabled()), (0, key.disabled));
+            for (offset, state) in [-1, 0, 1].into_iter().zip(states) {
+                let now = expires + time::Duration::seconds(offset);
+                assert_eq!(ApiKeyState::of(&key, now), state, "{offset}");
+                assert_eq!(entry.is_valid_at(now.unix_timestamp()), state == ApiKeyState::Valid, "{offset}");
+            }
+        }
+    }
+}

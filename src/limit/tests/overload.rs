@@ -196,6 +196,7 @@ fn the_lowest_priority_is_refused_first_and_the_highest_never_completely() {
     }
     assert_eq!(refused_count(0), 1_000);
     assert!((30..100).contains(&refused_count(1)), "{}", refused_count(1));
+    assert!((1.03..1.1).contains(&shedder.level()), "{}", shedder.level());
     for _ in 0..100 {
         shedder.update_level(Duration::from_secs(1), threshold, 2);
     }
