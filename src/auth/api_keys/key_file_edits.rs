@@ -208,3 +208,58 @@ fn read_error(path: &Path, why: &io::Error) -> String {
 fn write_error(path: &Path, why: &io::Error) -> String {
     format!("{} cannot be written ({why})", path.display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_line(expires: Option<OffsetDateTime>) -> String {
+        let key = NewApiKey { caller: "team-a".to_owned(), groups: Vec::new(), tier: None, expires };
+        generate_api_key(&key, None).unwrap().1
+    }
+
+    fn keys_of(path: &Path) -> Vec<StoredApiKey> {
+        let listing = list_api_keys(path).unwrap();
+        assert!(listing.invalid_lines.is_empty(), "{listing:?}");
+        listing.keys
+    }
+
+    #[test]
+    fn r2_a_rotation_adds_a_key_and_limits_the_previous_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.jsonl");
+        // The file's last line lacks its line feed.
+        std::fs::write(&path, [new_line(None), new_line(None)].join("\n")).unwrap();
+        let [first, second] = keys_of(&path).try_into().unwrap();
+        let in_a_day = OffsetDateTime::now_utc() + time::Duration::DAY;
+        let rotation = KeyRotation { overlap: Duration::from_secs(60), expires: Some(in_a_day) };
+        assert!(rotate_api_key(&path, "unknownkey00", &rotation, None).unwrap().is_none());
+        let secret = rotate_api_key(&path, &second.prefix, &rotation, None).unwrap().unwrap();
+        let [kept, previous, new] = keys_of(&path).try_into().unwrap();
+        assert!(kept == first && secret.expose().contains(&new.prefix), "{kept:?} {new:?}");
+        let end_of = |key: &StoredApiKey| OffsetDateTime::parse(key.expires.as_deref().unwrap(), &Rfc3339).unwrap();
+        assert_eq!(end_of(&new), in_a_day.replace_nanosecond(0).unwrap());
+        let seconds_left = (end_of(&previous) - OffsetDateTime::now_utc()).whole_seconds();
+        assert!((0..=60).contains(&seconds_left), "{seconds_left}");
+        // The overlap makes no key valid for longer.
+        rotate_api_key(&path, &previous.prefix, &KeyRotation { overlap: Duration::MAX, expires: None }, None).unwrap();
+        assert_eq!(keys_of(&path)[1].expires, previous.expires);
+    }
+
+    #[test]
+    fn r2_a_disabled_key_stays_in_the_file_and_is_not_rotated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.jsonl");
+        std::fs::write(&path, new_line(None)).unwrap();
+        let disable = || disable_api_keys(&path, |key| key.caller == "team-a").unwrap();
+        assert_eq!((disable(), disable()), (1, 0));
+        assert!(!std::fs::read_to_string(&path).unwrap().ends_with('\n'), "a line changed and none was added");
+        append_api_key(&path, &new_line(None)).unwrap();
+        let [disabled, other] = keys_of(&path).try_into().unwrap();
+        assert!(disabled.disabled && !other.disabled);
+        let rotation = KeyRotation { overlap: Duration::ZERO, expires: None };
+        let refused = rotate_api_key(&path, &disabled.prefix, &rotation, None).unwrap_err();
+        assert!(refused.contains("is disabled or has expired"), "{refused}");
+        assert_eq!(keys_of(&path), [disabled, other], "a refused rotation changes nothing");
+    }
+}
