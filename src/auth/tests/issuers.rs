@@ -452,6 +452,9 @@ async fn unsafe_or_unusable_configurations_are_refused_with_all_problems_at_once
     refused(json!({"audience": []}), "auth.bearer.issuers[0].audience: ");
     refused(json!({"leeway": "1h"}), "auth.bearer.issuers[0].leeway: ");
     refused(json!({"jwks_url": "http://keys.example/"}), "auth.bearer.issuers[0].jwks_url: ");
+    refused(json!({"jwks_url": null, "issuer": "http://id.example"}), "auth.bearer.issuers[0].issuer: http://");
+    let discovery = json!({"jwks_url": null, "discovery_url": "http://keys.example/"});
+    refused(discovery, "auth.bearer.issuers[0].discovery_url: http://");
     refused(json!({"claims": {"caller": []}}), "auth.bearer.issuers[0].claims.caller: ");
     refused(json!({"unknown": 1}), "unknown");
     let problems = try_build(
