@@ -31,6 +31,8 @@ fn r27_ordinary_heads_pass() {
         "Host: a\r\nX-Latin: caf\u{e9}\r\nX-Tab: a\tb\r\n",
         "Host: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n",
         "Host: a\r\nConnection: keep-alive, x-hop\r\nX_Custom: 1\r\n",
+        "Date: today\r\nHost: a\r\nDate: today\r\n",
+        "Host: a\r\nX_Custom_Header_Of_A_Framework: 1\r\n",
     ] {
         assert_eq!(post(lines), 200, "{lines}");
     }
