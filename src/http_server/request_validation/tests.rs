@@ -291,6 +291,9 @@ fn http2_heads_follow_the_same_rules() {
     assert_eq!(h2(|head| (0..2).for_each(|_| head.append_header("host", "a.example").map(drop).unwrap())), 400);
     assert_eq!(h2(|head| (0..101).for_each(|_| head.append_header("x", "y").map(drop).unwrap())), 431);
     assert_eq!(h2(|head| head.set_method(http::Method::TRACE)), 405);
+    let target_of = |length: usize| format!("https://a.example/{}", "a".repeat(length - 1)).parse().unwrap();
+    assert_eq!(h2(|head| head.set_uri(target_of(super::header_field::MAX_TARGET_BYTES))), 200);
+    assert_eq!(h2(|head| head.set_uri(target_of(super::header_field::MAX_TARGET_BYTES + 1))), 414);
     assert_eq!(h2(|head| head.set_uri("https://a.example/a%2fb".parse().unwrap())), 400);
     assert_eq!(h2(|head| head.set_uri("/a".parse().unwrap())), 400, "no authority");
 }

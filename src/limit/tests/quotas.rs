@@ -156,6 +156,23 @@ fn quotas_are_written_when_they_changed_and_not_more_often_than_the_interval() {
 }
 
 #[test]
+fn a_reload_with_another_file_writes_the_quotas_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.json", "second.json"].map(|name| folder.path().join(name));
+    let settings = |path: &std::path::Path| json!({"quota": {"per_day": 3}, "quota_state_file": path});
+    let limits = fixture(settings(&first));
+    limits.call(&limits.agent("a"), "c").unwrap();
+    limits.limits.save_quotas(true).unwrap();
+    std::fs::remove_file(&first).unwrap();
+    limits.limits.reconfigure(&config(settings(&first))).unwrap();
+    limits.limits.save_quotas(true).unwrap();
+    assert!(!first.exists(), "the same file has nothing new to store");
+    limits.limits.reconfigure(&config(settings(&second))).unwrap();
+    limits.limits.save_quotas(true).unwrap();
+    assert!(!first.exists() && std::fs::read_to_string(&second).unwrap().contains("\"c\""));
+}
+
+#[test]
 fn a_failed_write_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("x");
