@@ -281,6 +281,8 @@ mod tests {
         assert!(work(json!({"dependentRequired": {"a": ["b", "c"], "d": []}})).object == 4 * COMPARISON_NANOS);
         assert!(work(json!({"format": "email", "maxLength": 9})).byte == FORMAT_NANOS + 1);
         assert!(work(json!({"multipleOf": 3})).value < work(json!({"multipleOf": 0.1})).value);
+        let pattern = PatternCost { compiled_bytes: 1, nanos_per_byte: 2, nanos_per_text: 3 };
+        assert_eq!(matching_work(pattern), WorkRates { byte: 2, value: 3, ..WorkRates::default() });
         assert!(work(json!({"uniqueItems": false})).node == 0 && work(json!({"uniqueItems": true})).node > 0);
     }
 }
