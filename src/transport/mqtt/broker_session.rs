@@ -4,7 +4,7 @@
 
 use super::{
     pending_tasks::{MessageOutcome, PendingTask, PendingTasks},
-    status_reading::{MAX_WAIT, StatusRequests},
+    status_reading::{self, StatusRequests},
 };
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
@@ -234,14 +234,13 @@ impl BrokerSession {
         }
     }
 
-    /// Watches the status of `agent`; returns whether the call can go on. After a pause, the first subscription waits for
-    /// some time until no other call would be lost with the connection.
+    /// Watches the status of `agent`; returns whether the call can go on.
     fn is_watched_or_paused(&self, agent: &str) -> bool {
         let mut pending = lock(&self.pending);
-        let (now, has_calls) = (Instant::now(), !pending.statuses.has_answers() && !pending.waiting.is_empty());
-        let is_paused =
-            self.statuses_paused_until.is_some_and(|until| now < until || (has_calls && now < until + MAX_WAIT));
-        is_paused || pending.statuses.watch(agent, Instant::now())
+        let (pending, now) = (&mut *pending, Instant::now());
+        let has_other_calls = || !pending.statuses.has_answers() && !pending.waiting.is_empty();
+        status_reading::is_paused(self.statuses_paused_until, now, has_other_calls)
+            || pending.statuses.watch(agent, now)
     }
 
     /// Waits until the broker has answered the subscription to the status of `agent`. A refused one is not an error.

@@ -9,7 +9,7 @@ pub(super) const MAX_ENDS: u32 = 2;
 /// How long no statuses are read then.
 const PAUSE: Duration = Duration::from_secs(600);
 /// How long after the pause the first subscription waits for a moment without other calls, which it could end.
-pub(super) const MAX_WAIT: Duration = PAUSE;
+const MAX_WAIT: Duration = PAUSE;
 
 /// What became of the subscriptions to statuses on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,12 @@ pub(super) enum StatusRequests {
     Answered,
     /// The connection ended before the broker answered.
     EndedConnection,
+}
+
+/// Returns whether statuses are not read at `now`, because of a pause until `until`. After the pause, the first
+/// subscription waits for a moment without other calls, but not for longer than [`MAX_WAIT`].
+pub(super) fn is_paused(until: Option<Instant>, now: Instant, has_other_calls: impl FnOnce() -> bool) -> bool {
+    until.is_some_and(|until| now < until || (now < until + MAX_WAIT && has_other_calls()))
 }
 
 /// The history of the connections to one broker.
@@ -56,6 +62,18 @@ impl StatusReading {
 #[cfg(test)]
 mod tests {
     use super::{StatusRequests::*, *};
+
+    #[test]
+    fn r119_the_first_subscription_after_a_pause_waits_for_a_moment_without_calls_but_not_for_ever() {
+        let now = Instant::now();
+        let is_paused_after =
+            |passed: Duration, has_calls: bool| is_paused(Some(now + PAUSE), now + passed, || has_calls);
+        let second = Duration::from_secs(1);
+        assert_eq!([PAUSE - second, PAUSE].map(|passed| is_paused_after(passed, false)), [true, false]);
+        let times = [PAUSE, PAUSE + MAX_WAIT - second, PAUSE + MAX_WAIT];
+        assert_eq!(times.map(|passed| is_paused_after(passed, true)), [true, true, false]);
+        assert!(!is_paused(Option::None, now, || panic!("calls are not counted without a pause")));
+    }
 
     #[test]
     fn r119_statuses_are_not_read_for_a_while_after_a_second_consecutive_end() {
