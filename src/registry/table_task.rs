@@ -32,7 +32,7 @@ impl TableTask {
         !std::mem::replace(&mut self.polled, true)
     }
 
-    /// Ends the task; the next poll starts it anew.
+    /// Ends the task; the next poll starts it again.
     pub(super) fn stop(&mut self) {
         self.task = JoinSet::new();
     }

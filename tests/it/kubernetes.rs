@@ -394,6 +394,24 @@ async fn lists_are_read_in_pages_and_an_object_beyond_the_limit_is_refused() {
 }
 
 #[tokio::test]
+async fn r127_one_list_is_read_after_the_other_so_that_one_is_in_memory() {
+    let cluster = FakeCluster::start().await;
+    for at in 0..260 {
+        cluster.put_agent(&format!("s-{at:03}"), annotated(&document(&format!("agent-{at:03}"))), &[]);
+        let metadata = json!({"name": format!("doc-{at:03}"), "labels": {"gatepost.dev/agent": "true"}});
+        cluster.put("configmaps", json!({"metadata": metadata, "data": {}}));
+    }
+    let gate = cluster.gateway().await;
+    expect_agents(&gate, 260).await;
+    let requests = cluster.requests();
+    let pages = requests.iter().filter(|request| !request.contains("watch="));
+    let mut resources: Vec<&str> = pages.map(|request| request.split('?').next().unwrap()).collect();
+    assert_eq!(resources.len(), 5, "two lists have two pages: {requests:?}");
+    resources.dedup();
+    assert_eq!(resources.len(), 3, "pages of several lists alternate: {requests:?}");
+}
+
+#[tokio::test]
 async fn large_objects_are_read_in_smaller_pages() {
     let (pod, cluster) = (named("a").await, FakeCluster::start().await);
     for at in 0..16 {

@@ -50,11 +50,11 @@ pub(super) fn open_feed(
     ))
 }
 
-/// Reads single documents of any shape, for feeds that have no list.
+/// Converts single documents of any shape, for feeds that have no list.
 #[derive(Debug)]
-pub(super) struct DocumentReader(entry_classifier::EntryClassifier);
+pub(super) struct DocumentConverter(entry_classifier::EntryClassifier);
 
-impl DocumentReader {
+impl DocumentConverter {
     pub(super) fn new(kind: SourceKind, signature_policy: SignaturePolicy) -> Self {
         let operation_addressing = OperationAddressing::AtEndpoint;
         Self(entry_classifier::EntryClassifier { kind, signature_policy, operation_addressing })

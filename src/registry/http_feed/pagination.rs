@@ -20,9 +20,10 @@ const MAX_PAGES: usize = 1_000;
 /// Maximum size in bytes of all pages of one poll.
 const MAX_LIST_SIZE: usize = 256 << 20;
 
-/// Number of entries that are classified together, between those of other sources, and their size in bytes, beyond which
-/// there is none more. The digests of a long list take long too, so that the task yields after as many.
+/// Number of entries that are classified together, between those of other sources. The digests of a long list take long
+/// too, so that the task yields after as many.
 const BATCH_SIZE: usize = 16;
+/// Size of the entries that are classified together, in bytes. A longer entry is a batch of its own.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// SHA-256 of an entry and of everything that its classification depends on.

@@ -14,7 +14,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify},
+    time::Instant,
+};
 
 /// Maximum size in bytes of all objects together.
 pub(super) const MAX_TOTAL_SIZE: usize = 256 << 20;
@@ -33,6 +36,8 @@ pub(super) struct WatchScope {
 pub(super) struct ClusterTable {
     max_services: usize,
     max_bytes: usize,
+    /// Held while a list is read: the table and one list are in memory, however many watches begin at once.
+    list_turn: AsyncMutex<()>,
     state: Mutex<ClusterState>,
     notify: Notify,
 }
@@ -78,7 +83,18 @@ pub(super) struct ClusterReport {
 
 impl ClusterTable {
     pub(super) fn new(max_services: usize, max_bytes: usize) -> Self {
-        Self { max_services, max_bytes, state: Mutex::default(), notify: Notify::new() }
+        Self {
+            max_services,
+            max_bytes,
+            list_turn: AsyncMutex::default(),
+            state: Mutex::default(),
+            notify: Notify::new(),
+        }
+    }
+
+    /// Waits until no other list is read; the next one may be read when the guard is dropped.
+    pub(super) async fn wait_for_list_turn(&self) -> impl Drop {
+        self.list_turn.lock().await
     }
 
     fn lock_state(&self) -> MutexGuard<'_, ClusterState> {

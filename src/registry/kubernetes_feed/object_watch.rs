@@ -133,6 +133,7 @@ impl ObjectWatch<'_> {
 
     /// Lists all objects into the table, and returns the version of the list.
     async fn list(&self) -> Result<String, WatchFailure> {
+        let _turn = self.table.wait_for_list_turn().await;
         let (mut listed, mut continue_token) = (ListedObjects::default(), String::new());
         let mut page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {

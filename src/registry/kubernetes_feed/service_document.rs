@@ -12,7 +12,7 @@ use crate::{
         config::SourceKind,
         document_parser,
         feed::{DocumentBody, RawDocument},
-        http_feed::DocumentReader,
+        http_feed::DocumentConverter,
         signature_policy::SignaturePolicy,
     },
     values::sha256,
@@ -104,9 +104,9 @@ impl DocumentBuilder {
         let (Some(document), true) = (documents.pop(), documents.is_empty()) else {
             return Err("the document must be one document, not a list".to_owned());
         };
-        let reader = DocumentReader::new(SourceKind::Kubernetes, self.signature_policy.clone());
+        let converter = DocumentConverter::new(SourceKind::Kubernetes, self.signature_policy.clone());
         // What is added to the document is not signed.
-        let mut members = reader.open(document_parser::parse_value(document.body)?)?;
+        let mut members = converter.open(document_parser::parse_value(document.body)?)?;
         if !ADDRESS_MEMBERS.iter().any(|name| members.contains_key(*name)) {
             let is_card = members.contains_key("skills") || members.contains_key("protocolVersion");
             let name = if is_card { "url" } else { "endpoint" };
@@ -115,7 +115,7 @@ impl DocumentBuilder {
         // Links of a document are relative to its Service, of which only the path remains.
         let base = Url::parse(&base.replacen("ws", "http", usize::from(base.starts_with("ws"))));
         let base = base.map_err(|why| format!("its address is not a URL ({why})"))?;
-        let converted = reader.convert(members, &key.name, &base)?;
+        let converted = converter.convert(members, &key.name, &base)?;
         match document_parser::parse_value(DocumentBody::Text(converted))? {
             Value::Object(members) => Ok(members),
             _ => Err("the document must be an object".to_owned()),
