@@ -119,8 +119,8 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
     let key = GeneratedKey::of_caller(first.caller.clone())?;
     first.check_ids()?;
     let agents_folder = folder.join("agents");
-    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(&agents_folder);
-    created.with_context(|| format!("{} cannot be created", agents_folder.display()))?;
+    let mut written = NewFiles::default();
+    written.create_folders([&folder, &agents_folder])?;
     let folder = folder.canonicalize()?;
     let mut files = vec![("gatepost.yaml".to_owned(), first.config_text())];
     files.extend(first.agents.iter().map(|agent| (format!("agents/{}.yaml", agent.id), agent.document_text())));
@@ -129,15 +129,14 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
         files.push(("gatepost.service".to_owned(), unit_text(&program, &folder, rustix::process::geteuid())?));
     }
     let (config, key_file) = (folder.join("gatepost.yaml"), folder.join("keys.jsonl"));
-    let mut written = NewFiles::default();
     written.write_all(&folder, &files)?;
     // The check reads the file.
     if !key_file.exists() {
         written.write(key_file.clone(), "")?;
     }
     app::check(&config, false)?;
-    written.keep();
     key.add_to(&key_file)?;
+    written.keep();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).chain(["keys.jsonl"]).collect();
     eprintln!("written to {}: {}", folder.display(), names.join(", "));
     eprintln!("next: gatepost run -c {}", config.display());
@@ -327,10 +326,12 @@ fn unit_path(path: &Path) -> anyhow::Result<&str> {
     text.with_context(|| format!("{} cannot be in a unit (use a path without spaces and quotes)", path.display()))
 }
 
-/// Files that were written, which other users may not read. They are deleted again if the command fails.
+/// Files and folders that were created, which other users may not read. They are deleted again if the command fails.
 #[derive(Default)]
 struct NewFiles {
     paths: Vec<PathBuf>,
+    /// Each before the folders in it.
+    folders: Vec<PathBuf>,
 }
 
 impl NewFiles {
@@ -340,6 +341,15 @@ impl NewFiles {
             return Err(anyhow!("{} exists already; nothing was written", folder.join(name).display()));
         }
         files.iter().try_for_each(|(name, text)| self.write(folder.join(name), text))
+    }
+
+    fn create_folders(&mut self, folders: [&PathBuf; 2]) -> anyhow::Result<()> {
+        for folder in folders.into_iter().filter(|folder| !folder.exists()) {
+            let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            created.with_context(|| format!("{} cannot be created", folder.display()))?;
+            self.folders.push(folder.clone());
+        }
+        Ok(())
     }
 
     fn write(&mut self, path: PathBuf, text: &str) -> anyhow::Result<()> {
@@ -352,6 +362,7 @@ impl NewFiles {
 
     fn keep(&mut self) {
         self.paths.clear();
+        self.folders.clear();
     }
 }
 
@@ -359,6 +370,9 @@ impl Drop for NewFiles {
     fn drop(&mut self) {
         for path in &self.paths {
             let _ = fs::remove_file(path);
+        }
+        for folder in self.folders.iter().rev() {
+            let _ = fs::remove_dir(folder);
         }
     }
 }

@@ -68,6 +68,9 @@ fn a_configuration_that_has_a_problem_leaves_no_file_and_no_key() {
     let output = init(folder.path(), &["--agent", "a=https://a.example/"]);
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(!folder.path().join("gatepost.yaml").exists() && !folder.path().join("agents/a.yaml").exists());
+    // A unit for root or in such a folder is refused, after the folder was created.
+    let output = init(folder.path(), &["a folder", "--systemd"]);
+    assert!(!output.status.success() && !folder.path().join("a folder").exists(), "{output:?}");
     let output = init(folder.path(), &["--agent", "a=https://a.example/", "--agent", "a=https://b.example/"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && stderr.contains("the agent a is given twice"), "{stderr}");

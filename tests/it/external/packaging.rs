@@ -52,8 +52,7 @@ fn systemd_accepts_the_unit_that_init_writes_and_root_gets_none() {
         let output = init_with_unit(folder.path(), 0);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains("install the package"), "{stderr}");
-        assert!(!folder.path().join("gateway/gatepost.yaml").exists(), "files of the refused command remain");
-        fs::remove_dir_all(folder.path().join("gateway")).unwrap();
+        assert!(!folder.path().join("gateway").exists(), "the refused command left a folder");
     }
     let output = init_with_unit(folder.path(), if own == 0 { 65534 } else { own });
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
