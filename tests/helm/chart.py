@@ -286,6 +286,7 @@ REFUSED = [
     ({"config": {"health": None}}, "config.health.address is missing"),
     ({"documents": None}, "there are no agents"),
     ({"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}}, "a source of kind kubernetes, but pods have no token: set kubernetesSources.enabled"),
+    ({"config": {"agents": {"sources": [{"kind": "kubernetes", "url": "https://api.example.com"}]}}}, "a source of kind kubernetes, but pods have no token"),
     ({"serviceAccount": {"create": False}, "kubernetesSources": {"enabled": True}}, "kubernetesSources.enabled would give every pod of the namespace the gateway's rights"),
     ({"ingress": {"enabled": True}}, "ingress.hosts is empty"),
     ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs is empty"),

@@ -85,7 +85,7 @@ rely on the chart's. */}}
 {{- range $source := dig "sources" list (.Values.config.agents | default dict) -}}
 {{- if kindIs "map" $source -}}
 {{- $settings := $source.kubernetes | default dict -}}
-{{- if and (eq (toString $source.kind) "kubernetes") (not $source.url) (not $source.credential) (eq $folder ($settings.service_account | default $folder)) -}}true{{- end -}}
+{{- if and (eq (toString $source.kind) "kubernetes") (hasPrefix "https:" ($source.url | default "https:" | toString)) (not $source.credential) (eq $folder ($settings.service_account | default $folder)) -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
