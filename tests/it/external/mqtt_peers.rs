@@ -2,7 +2,7 @@
 //! amqtt, which knows only MQTT 3.1.1.
 
 use super::support::{
-    bridge_peer::{bridged, bridged_at, partly_latched_agent, reply_topic, start_again, task},
+    bridge_peer::{bridged, bridged_at, latched_agent, partly_latched_agent, reply_topic, start_again, task},
     mosquitto::Mosquitto,
     mqtt_peers::{AmqttBroker, LIBRARIES, MqttPeer},
 };
@@ -106,6 +106,32 @@ async fn r104_r124_r161_tasks_that_other_libraries_publish_during_a_restart_are_
         assert_eq!(answer, json!({"response": {"echo": {"sent": library}}, "task_id": sent_task["task_id"]}));
     }
     assert_eq!(agent.call_count(), LIBRARIES.len(), "each task once");
+}
+
+#[tokio::test]
+async fn r104_r124_r161_running_tasks_of_other_libraries_survive_a_kill_of_the_gateway_and_a_restart_of_the_broker() {
+    let mut broker = Mosquitto::start_with_persistence().await;
+    for library in LIBRARIES {
+        let (agent, agent_latch) = latched_agent().await;
+        let mut gate = bridged(&broker, "").agent("slow", &agent).start().await;
+        announced(&gate, &["slow"]).await;
+        let running = task("slow", json!({"sent": library}));
+        let topic = reply_topic(&running, "slow");
+        let client = MqttPeer::client(library, broker.port, &[&topic], &[&running]).await;
+        eventually("the agent is called", async || agent.call_count() == 1).await;
+        gate.child.kill().unwrap();
+        let gate = start_again(gate).await;
+        eventually("the agent is called again after the kill", async || agent.call_count() == 2).await;
+        broker.stop().await;
+        drop(client);
+        broker.restart().await;
+        let mut client = MqttPeer::client(library, broker.port, &[&topic], &[]).await;
+        agent_latch.close();
+        let answer = client.next_message().await.1;
+        assert_eq!(answer, json!({"response": "done", "task_id": running["task_id"]}), "{library}");
+        assert_eq!(agent.call_count(), 2, "{library}: the restart of the broker repeated the task");
+        drop(gate);
+    }
 }
 
 /// The tasks of a restart are no part of this test: this broker marks the messages that it kept as retained, and agents
