@@ -39,6 +39,9 @@ async fn the_health_listener_serves_probes_and_metrics_beside_the_admin_listener
     assert_eq!(read(&port, "/readyz").await.1, json!({"ready": true, "reasons": []}).to_string());
     assert!(read(&port, "/metrics").await.1.contains("gatepost_ready 1"));
     assert_eq!(read(&port, "/agents").await.0, 404);
+    let query_of = |length: usize| format!("/livez?{}", "a".repeat(length));
+    assert_eq!(read(&port, &query_of(8 << 10)).await.0, 200);
+    assert_eq!(read(&port, &query_of(16 << 10)).await.0, 431, "the head is too large");
     assert_eq!(gate.admin_page("/agents").await.status, 200);
     let output = run_health(&gate, &[]).await;
     assert!(output.status.success() && output.stdout == b"ready\n", "{output:?}");
