@@ -8,13 +8,13 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode},
-    telemetry::Metrics,
+    telemetry::{ExpositionFormat, Metrics},
 };
 use axum::{
     Json, Router,
     body::Bytes,
     extract::State,
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     middleware::from_fn,
     response::{IntoResponse, Response},
     routing::get,
@@ -50,7 +50,8 @@ struct HealthContext {
 #[derive(Clone)]
 struct CachedMetrics {
     metrics: Arc<Metrics>,
-    page: Arc<Mutex<Option<(Instant, Bytes)>>>,
+    /// The last page in each format.
+    pages: Arc<Mutex<[Option<(Instant, Bytes)>; 2]>>,
 }
 
 pub(super) fn build_health_router(service: HealthService) -> Router {
@@ -62,7 +63,9 @@ pub(super) fn build_health_router(service: HealthService) -> Router {
         .route("/startupz", get(startupz))
         .with_state(HealthContext { state, calls });
     let metrics = metrics.map(|metrics| {
-        Router::new().route("/metrics", get(cached_metrics)).with_state(CachedMetrics { metrics, page: Arc::default() })
+        Router::new()
+            .route("/metrics", get(cached_metrics))
+            .with_state(CachedMetrics { metrics, pages: Arc::default() })
     });
     probes
         .merge(metrics.unwrap_or_default())
@@ -99,16 +102,22 @@ async fn startupz(State(context): State<HealthContext>) -> Response {
     readiness_response(GatewayHealth { draining: false, ..health }.not_ready_reasons())
 }
 
-async fn cached_metrics(State(cached): State<CachedMetrics>) -> Response {
-    let mut page = cached.page.lock().await;
+async fn cached_metrics(State(cached): State<CachedMetrics>, headers: HeaderMap) -> Response {
+    let format = ExpositionFormat::negotiate(&headers);
+    let mut pages = cached.pages.lock().await;
+    let [text, open_metrics] = &mut *pages;
+    let page = match format {
+        ExpositionFormat::Text => text,
+        ExpositionFormat::OpenMetrics => open_metrics,
+    };
     if let Some((_, text)) = page.as_ref().filter(|(rendered_at, _)| rendered_at.elapsed() < METRICS_TTL) {
-        return metrics_response(text.clone());
+        return metrics_response(text.clone(), format);
     }
-    match render_metrics(Arc::clone(&cached.metrics)).await {
+    match render_metrics(Arc::clone(&cached.metrics), format).await {
         Ok(text) => {
             let text = Bytes::from(text);
             *page = Some((Instant::now(), text.clone()));
-            metrics_response(text)
+            metrics_response(text, format)
         }
         Err(fault) => error_response(&fault),
     }

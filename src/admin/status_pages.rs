@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode},
-    telemetry::Metrics,
+    telemetry::{ExpositionFormat, Metrics},
 };
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
-    http::{HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -28,10 +28,11 @@ const DEFAULT_PAGE_SIZE: usize = 100;
 /// How long the runtime of calls may take to run a task before the gateway counts as dead.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves the metrics in the Prometheus text format.
-pub(super) async fn metrics(State(context): State<AdminContext>) -> Response {
-    match render_metrics(context.metrics).await {
-        Ok(page) => metrics_response(page),
+/// Serves the metrics, in OpenMetrics to clients that prefer it and else in the text format of Prometheus.
+pub(super) async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Response {
+    let format = ExpositionFormat::negotiate(&headers);
+    match render_metrics(context.metrics, format).await {
+        Ok(page) => metrics_response(page, format),
         Err(fault) => error_response(&fault),
     }
 }
@@ -39,15 +40,14 @@ pub(super) async fn metrics(State(context): State<AdminContext>) -> Response {
 /// Writes the metrics.
 ///
 /// # Errors
-/// A metric cannot be encoded, which is a defect.
-pub(super) async fn render_metrics(metrics: Arc<Metrics>) -> Result<String, Fault> {
+/// The writer panicked, which is a defect.
+pub(super) async fn render_metrics(metrics: Arc<Metrics>, format: ExpositionFormat) -> Result<String, Fault> {
     let failed = || Fault::new(FaultCode::Internal, "Writing the metrics failed");
-    let page = run_blocking(move || metrics.render()).await.ok_or_else(failed)?;
-    page.map_err(|why| failed().with_detail(why))
+    run_blocking(move || metrics.render(format)).await.ok_or_else(failed)
 }
 
-pub(super) fn metrics_response(page: impl IntoResponse) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+pub(super) fn metrics_response(page: impl IntoResponse, format: ExpositionFormat) -> Response {
+    ([(header::CONTENT_TYPE, format.media_type()), (header::VARY, "Accept")], page).into_response()
 }
 
 /// Answers the liveness probe.

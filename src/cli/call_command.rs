@@ -177,6 +177,7 @@ impl PreparedCall {
             body,
             header_mutations,
             instruction: None,
+            metrics: None,
         };
         let admission = CommandLineAdmission { route, deadline };
         let reply =

@@ -11,7 +11,10 @@ use super::{
 use crate::{
     auth::Caller,
     fault::{self, Fault, FaultCode},
-    telemetry::{AccessLogEntry, CallOutcome, CallerClass, GaugeGuard},
+    http_server::HttpConnection,
+    telemetry::{
+        AccessLogEntry, AgentMetrics, CallOutcome, CallerClass, GaugeGuard, ListenerMetrics, ResponseProtocol,
+    },
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -47,6 +50,9 @@ pub(super) struct Call {
     /// The call id as a header value, for the agent and for the caller.
     id_header: Option<HeaderValue>,
     peer: Option<IpAddr>,
+    /// The listener of a request; `None` for calls of the gateway.
+    listener: Option<Arc<ListenerMetrics>>,
+    protocol: ResponseProtocol,
     request: Option<RequestSummary>,
     route: Option<RouteSummary>,
     caller: Option<Arc<Caller>>,
@@ -77,6 +83,10 @@ pub(super) struct CallStats {
     pub(super) bytes_out: u64,
     pub(super) upstream_duration: Option<Duration>,
     pub(super) attempts: u32,
+    /// Time up to the head of the response in which the agent was not waited for.
+    gateway_duration: Option<Duration>,
+    /// When the agent sent what the gateway had waited for, until the head of the response is written.
+    replied_at: Option<Instant>,
 }
 
 /// The agent of a call, and the index of the operation that is called.
@@ -105,6 +115,8 @@ impl Call {
             id: String::new(),
             id_header: None,
             peer,
+            listener: None,
+            protocol: ResponseProtocol::Http11,
             request: None,
             route: None,
             caller: None,
@@ -121,8 +133,43 @@ impl Call {
         }
     }
 
+    /// Records over which connection the request came.
+    pub(super) fn record_connection(&mut self, connection: &HttpConnection, is_http2: bool) {
+        self.listener = Some(Arc::clone(&connection.metrics));
+        if is_http2 {
+            self.protocol = ResponseProtocol::Http2;
+        }
+    }
+
+    /// Records that the call is sent to the agent now, and returns the time.
+    pub(super) fn record_sent(&mut self) -> Instant {
+        let now = Instant::now();
+        self.stats.gateway_duration = Some(now - self.started_at.0);
+        now
+    }
+
+    /// Records that the agent has sent what the gateway waited for, or has failed.
+    pub(super) fn record_reply(&mut self) {
+        self.stats.replied_at = Some(Instant::now());
+    }
+
+    /// Records that the head of the response is written now.
+    pub(super) fn record_response_head(&mut self) {
+        if let (Some(replied_at), Some(duration)) = (self.stats.replied_at.take(), &mut self.stats.gateway_duration) {
+            *duration += replied_at.elapsed();
+        }
+    }
+
+    /// Returns the metrics of the agent, or those of requests without one.
+    pub(super) fn agent_metrics(&self) -> &Arc<AgentMetrics> {
+        self.route.as_ref().map_or_else(|| self.gateway.metrics.for_unknown_agent(), |summary| &summary.route.metrics)
+    }
+
     /// Records what the access log needs of the request head, and sets the call id.
     pub(super) fn record_request_head(&mut self, head: &request::Parts) {
+        if head.version == Version::HTTP_10 {
+            self.protocol = ResponseProtocol::Http10;
+        }
         let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         self.set_id(request_id_from(&head.headers));
         self.request = Some(RequestSummary {
@@ -273,15 +320,22 @@ impl Drop for Call {
         let total = self.started_at.0.elapsed();
         let route = self.route.as_ref().map(|summary| &*summary.route);
         let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |summary| summary.operation);
-        let metrics = route.map_or(self.gateway.metrics.for_unknown_agent(), |route| &route.metrics);
+        let metrics = self.agent_metrics();
         let code = fault.map(Fault::code);
         let outcome = CallOutcome {
             operation,
             caller_class: self.caller_class(),
             code,
+            status,
             duration: total,
             upstream_duration: self.stats.upstream_duration,
+            gateway_duration: self.stats.gateway_duration,
+            bytes_in: self.stats.bytes_in,
+            bytes_out: self.stats.bytes_out,
         };
+        if let Some(listener) = &self.listener {
+            listener.record_response(if status == 101 { ResponseProtocol::WebSocket } else { self.protocol }, status);
+        }
         match self.state {
             CallState::Pending | CallState::CallerGone(_) => metrics.record_aborted(&outcome),
             _ => metrics.record(&outcome),

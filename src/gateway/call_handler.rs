@@ -19,7 +19,7 @@ use crate::{
     transport::{Admission as _, HeaderMutations},
 };
 use http::{HeaderName, HeaderValue};
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 /// Where the input of a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,7 @@ async fn forward_to_agent(
         credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
     };
+    let sent_at = exchange.call.record_sent();
     let head = UpstreamHead {
         call_id: exchange.call.id(),
         headers: &headers,
@@ -98,7 +99,6 @@ async fn forward_to_agent(
         forwarding,
         instruction: None,
     };
-    let sent_at = Instant::now();
     if let CallInput::Batch(items) = input {
         let base_url = exchange.base_url();
         let batch = BatchCall::new(exchange.admission(), &admitted, head, &base_url);
@@ -107,12 +107,15 @@ async fn forward_to_agent(
             body = batch.run(items) => body,
             () = exchange.session.wait_for_disconnect() => return Err(CallError::CallerGone),
         };
+        exchange.call.record_reply();
         exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
         return Responder { exchange, admitted: &admitted }.respond_json(body).await;
     }
     let max_body = exchange.config.max_streamed_body_size.get();
     let request = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };
-    let response = match send_with_body(exchange.gateway, exchange.session, &admitted, request).await {
+    let sent = send_with_body(exchange.gateway, exchange.session, &admitted, request).await;
+    exchange.call.record_reply();
+    let response = match sent {
         Ok((reply, pump)) => Responder { exchange: &mut *exchange, admitted: &admitted }.respond(reply, pump).await,
         Err(error) => Err(error),
     };
@@ -149,7 +152,7 @@ async fn respond_in_background(
     let Some(claim) = claim else {
         return Err(Fault::from(FaultCode::Internal).with_detail("neither a task nor a key").into());
     };
-    let sent_at = Instant::now();
+    let sent_at = exchange.call.record_sent();
     let response = run_first_call(exchange, background, claim).await;
     exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
     response

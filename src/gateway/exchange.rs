@@ -180,6 +180,7 @@ impl<'a> Exchange<'a> {
     /// The caller is gone, which is recorded.
     pub(super) async fn start_stream(&mut self, head: ResponseHead) -> Result<(), WriteFailed> {
         let status = head.status.as_u16();
+        self.call.record_response_head();
         self.session.disable_write_buffering();
         let written = self.session.write_head(head).await;
         if written.is_err() {
@@ -223,6 +224,7 @@ impl<'a> Exchange<'a> {
 
     /// Writes head and body. Returns the bytes of the body, or `None` if the caller is gone.
     async fn write_all(&mut self, head: ResponseHead, body: Bytes) -> Option<u64> {
+        self.call.record_response_head();
         let Self { session, connection, .. } = self;
         session.prepare_keep_alive(connection).await;
         // Pingora's HTTP/1 writer omits the body of a HEAD response; its HTTP/2 writer does not.

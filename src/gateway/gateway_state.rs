@@ -11,7 +11,7 @@ use crate::{
     limit::CallLimiter,
     registry::{Catalogue, OnDemandCatalogue},
     task::TaskManager,
-    telemetry::{AccessLog, Event, LimitKind, Metrics, redact},
+    telemetry::{AccessLog, Event, Metrics, redact},
     transport::UpstreamClient,
     values::ByteSize,
 };
@@ -81,14 +81,6 @@ impl Gateway {
         self.metrics.record_event(Event::CallCutOff);
         Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the call ended")
             .with_detail("the call was cut off at shutdown.drain_timeout")
-    }
-
-    /// Counts an expensive check that was refused because its caller has its share.
-    #[cold]
-    pub(super) fn record_refused_check(&self, fault: &Fault) {
-        if fault.code() == FaultCode::RateLimited {
-            self.metrics.record_limited_request(LimitKind::ConcurrencyShare);
-        }
     }
 
     /// Counts and logs violations of a contract that is not enforced.

@@ -39,6 +39,7 @@ impl HttpService for Gateway {
         let forwarded = connection.for_forwarded_request(&session.head().headers);
         let connection = forwarded.as_ref().map_or(connection, |forwarded| forwarded.as_ref().unwrap_or(connection));
         let mut call = Call::start(self, Some(connection.client_address()));
+        call.record_connection(connection, session.is_http2());
         call.record_request_head(session.head());
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         if let Err(fault) = &forwarded {
@@ -67,6 +68,7 @@ impl HttpService for Gateway {
     ) {
         let config = self.config.load_full();
         let mut call = Call::start(self, Some(connection.client_address()));
+        call.record_connection(connection, session.is_http2());
         call.ensure_id();
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         exchange.respond_with_fault(fault, config.error_format).await;

@@ -14,7 +14,7 @@ use crate::{
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
-    telemetry::{AgentMetrics, Metrics},
+    telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics},
     transport::{self, BreakerState, TransportConfig, UpstreamClient},
     values::{Glob, Rate},
 };
@@ -318,6 +318,14 @@ impl Route {
         &self.agent
     }
 
+    /// Counts an expensive check that was refused because its caller has its share.
+    #[cold]
+    pub(super) fn record_refused_check(&self, fault: &Fault) {
+        if fault.code() == FaultCode::RateLimited {
+            self.metrics.record_limited_request(LimitKind::ConcurrencyShare);
+        }
+    }
+
     /// Returns the number of calls that the agent is processing.
     pub fn in_flight(&self) -> u32 {
         self.limits.in_flight()
@@ -337,6 +345,18 @@ impl Route {
     /// Returns the agent's endpoints with the state of their circuit breakers, the agent's own endpoint first.
     pub fn endpoints(&self) -> impl Iterator<Item = (&str, BreakerState)> {
         self.upstream.breaker_states()
+    }
+
+    /// Returns the metrics of the agent, and how many of its endpoints are up and down.
+    pub fn endpoint_counts(&self) -> (&AgentMetrics, EndpointCounts) {
+        let mut counts = EndpointCounts::default();
+        for (_, breaker) in self.endpoints() {
+            let state = if breaker == BreakerState::Closed { EndpointState::Up } else { EndpointState::Down };
+            if let Some(count) = counts.get_mut(state as usize) {
+                *count += 1;
+            }
+        }
+        (&self.metrics, counts)
     }
 
     /// Returns the operation at `at`, an index that was found in this route.

@@ -151,6 +151,7 @@ impl SubrequestSender<'_> {
         set_json_headers(&mut headers);
         headers.insert(header::ACCEPT, accept);
         let gateway_headers: Vec<_> = gateway_headers(call, &admitted).collect();
+        let sent_at = call.record_sent();
         let head = UpstreamHead {
             call_id: call.id(),
             headers: &headers,
@@ -158,7 +159,6 @@ impl SubrequestSender<'_> {
             forwarding: HeaderMutations { set: &gateway_headers, ..forwarding },
             instruction,
         };
-        let sent_at = Instant::now();
         let reply = send_upstream(self.gateway, &admitted, head, RequestBody::from(input)).await;
         call.stats.upstream_duration = Some(sent_at.elapsed());
         Ok(SentSubrequest { admitted, reply: reply?, sent_at })

@@ -7,7 +7,7 @@ use super::{
     cut_off::CutOffSignal,
     request_validation::HeadLimits,
 };
-use crate::{fault::Fault, values::jittered};
+use crate::{fault::Fault, telemetry::ListenerMetrics, values::jittered};
 use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 use std::{
@@ -33,6 +33,8 @@ pub struct HttpConnection {
     pub local_address: SocketAddr,
     /// The TLS session; `None` on plain connections.
     pub tls: Option<TlsInfo>,
+    /// The metrics of the listener.
+    pub metrics: Arc<ListenerMetrics>,
     /// The limits that were in force when the connection was accepted.
     pub limits: Arc<ConnectionLimits>,
     /// The trusted proxies, if the peer is one of them and names the client in the header of each request.

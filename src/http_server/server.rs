@@ -13,9 +13,10 @@ use super::{
     listening_socket::{self, BoundListener},
     tls_certificates::ReloadableTlsConfig,
 };
-use crate::telemetry::{ConnectionOutcome, Event, Metrics};
+use crate::telemetry::{
+    CertificateExpirations, CertificateKind, ConnectionOutcome, Event, ListenerMetrics, Metrics, TlsHandshake,
+};
 use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
-use time::OffsetDateTime;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
@@ -92,10 +93,12 @@ impl HttpServer {
         for listener in listeners {
             server.addresses.push(listener.address()?);
             server.listening_sockets.push((listener.label.clone(), listener.socket.try_clone()?.into()));
+            let listener_metrics = metrics.listener(&listener.label);
             if let Some(tls) = &listener.certificates {
                 if let Some(problem) = tls.validity_problem() {
                     tracing::error!(listener = listener.label, "{problem} (replace it; it is reloaded)");
                 }
+                metrics.certificates().prepare_listener(&listener.label);
                 server.certificates.push(ListenerCertificates { listener: listener.label, tls: Arc::clone(tls) });
             }
             let connection_handler = ConnectionHandler {
@@ -104,6 +107,7 @@ impl HttpServer {
                 certificates: listener.certificates,
                 trusted_proxies: listener.trusted_proxies.map(Arc::new),
                 metrics: Arc::clone(metrics),
+                listener: listener_metrics,
                 shutdown: watch.clone(),
                 active: Arc::clone(&server.active),
                 addresses: AddressCounts::default(),
@@ -160,10 +164,9 @@ impl HttpServer {
     }
 
     fn record_certificate_expiry(&self) {
-        let now = OffsetDateTime::now_utc().unix_timestamp();
-        for ListenerCertificates { listener, tls } in &self.certificates {
-            self.metrics.certificates().record_expiry(listener, tls.validity().not_after.saturating_sub(now));
-        }
+        let expiration = |of: &ListenerCertificates| (of.listener.clone(), of.tls.validity().not_after);
+        let expirations: CertificateExpirations = self.certificates.iter().map(expiration).collect();
+        self.metrics.certificates().set_expirations(CertificateKind::Listener, expirations);
     }
 
     /// Stops accepting, closes idle connections and lets requests finish. After `max_wait` the remaining ones are cut off,
@@ -233,7 +236,7 @@ fn spawn_connection<S: HttpService>(
     peer: SocketAddr,
 ) {
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
-        return handler.metrics.record_connection(ConnectionOutcome::Refused);
+        return handler.listener.record_connection(ConnectionOutcome::Refused);
     };
     // The connections of a trusted proxy are those of its clients, which are known later.
     let of_address = if handler.is_trusted_proxy(peer) {
@@ -241,12 +244,12 @@ fn spawn_connection<S: HttpService>(
     } else {
         let counted = handler.addresses.try_count_connection(peer.ip(), &handler.limits);
         if counted.is_none() {
-            return handler.metrics.record_connection(ConnectionOutcome::RefusedByAddress);
+            return handler.listener.record_connection(ConnectionOutcome::RefusedByAddress);
         }
         counted
     };
-    handler.metrics.record_connection(ConnectionOutcome::Accepted);
-    let guards = (handler.active.count_connection(), handler.metrics.track_connection());
+    handler.listener.record_connection(ConnectionOutcome::Accepted);
+    let guards = (handler.active.count_connection(), handler.listener.track_connection());
     let handler = Arc::clone(handler);
     connections.spawn(async move {
         handler.handle_connection(tcp, peer).await;
@@ -292,6 +295,7 @@ struct ConnectionHandler<S> {
     certificates: Option<Arc<ReloadableTlsConfig>>,
     trusted_proxies: Option<Arc<TrustedProxies>>,
     metrics: Arc<Metrics>,
+    listener: Arc<ListenerMetrics>,
     shutdown: watch::Receiver<bool>,
     active: Arc<ActiveCounts>,
     addresses: AddressCounts,
@@ -313,7 +317,7 @@ impl<S: HttpService> ConnectionHandler<S> {
         if forwarding_proxies.is_none() && self.is_trusted_proxy(peer) {
             of_client = self.addresses.try_count_connection(client.ip(), &self.limits);
             if of_client.is_none() {
-                return self.metrics.record_connection(ConnectionOutcome::RefusedByAddress);
+                return self.listener.record_connection(ConnectionOutcome::RefusedByAddress);
             }
         }
         let (stream, tls_info) = match &self.certificates {
@@ -323,11 +327,22 @@ impl<S: HttpService> ConnectionHandler<S> {
                 let max_handshakes = self.limits.max_handshakes_per_address.filter(|_| forwarding_proxies.is_none());
                 let in_progress = max_handshakes.map(|max| self.addresses.try_count_handshake(client.ip(), max));
                 if matches!(in_progress, Some(None)) {
-                    return self.metrics.record_connection(ConnectionOutcome::RefusedHandshake);
+                    return self.listener.record_connection(ConnectionOutcome::RefusedHandshake);
                 }
                 match self.accept_tls(tcp, certificates).await {
-                    Some((stream, tls_info)) => (stream, Some(tls_info)),
-                    None => return self.metrics.record_connection(ConnectionOutcome::HandshakeFailed),
+                    Some((stream, tls_info)) => {
+                        let is_tls12 = tls_info.version.ends_with('2');
+                        self.listener.record_handshake(if is_tls12 {
+                            TlsHandshake::Tls12
+                        } else {
+                            TlsHandshake::Tls13
+                        });
+                        (stream, Some(tls_info))
+                    }
+                    None => {
+                        self.listener.record_handshake(TlsHandshake::Failed);
+                        return self.listener.record_connection(ConnectionOutcome::HandshakeFailed);
+                    }
                 }
             }
         };
@@ -336,6 +351,7 @@ impl<S: HttpService> ConnectionHandler<S> {
             forwarding_proxies,
             local_address: canonical_address(local),
             tls: tls_info,
+            metrics: Arc::clone(&self.listener),
             limits: Arc::clone(&self.limits),
             shutdown: self.shutdown.clone(),
             active: Arc::clone(&self.active),
@@ -354,7 +370,7 @@ impl<S: HttpService> ConnectionHandler<S> {
             Ok(client) => Some(client),
             Err(ProxyHeaderError::Closed) => None,
             Err(error) => {
-                self.metrics.record_connection(ConnectionOutcome::ProxyHeaderInvalid);
+                self.listener.record_connection(ConnectionOutcome::ProxyHeaderInvalid);
                 tracing::warn!(%peer, %error, "connection of a trusted proxy closed: no valid PROXY protocol header (check that the proxy sends it)");
                 None
             }

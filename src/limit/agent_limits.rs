@@ -2,6 +2,7 @@
 //! limit whose settings are unchanged keeps its state, and a changed limit starts with a new state.
 
 use super::{
+    agent_limit_metrics::AgentLimitMetrics,
     bucket_key::BucketKey,
     clock::LimitClock,
     concurrency_limiter::{ConcurrencyLimiter, ConcurrencySlot},
@@ -16,7 +17,7 @@ use crate::{
     telemetry::{AgentMetrics, LimitKind},
     values::{ClientKey, CountedHold, Rate},
 };
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::{
     num::NonZeroU32,
@@ -43,12 +44,11 @@ pub struct AgentLimitSettings {
 /// Limits and calls in flight of one agent; a route holds them.
 #[derive(Debug)]
 pub struct AgentLimits {
-    pub(super) id: AgentId,
+    pub(super) metrics: AgentLimitMetrics,
     pub(super) key: BucketKey,
     settings: Mutex<AgentLimitSettings>,
     in_flight: AtomicU32,
     pub(super) active: ArcSwap<ActiveAgentLimits>,
-    metrics: ArcSwapOption<AgentMetrics>,
 }
 
 /// The token buckets and the concurrency limiter in force.
@@ -61,13 +61,13 @@ pub(super) struct ActiveAgentLimits {
 impl AgentLimits {
     pub(super) fn new(id: AgentId) -> Self {
         let key = BucketKey::for_agent(id.as_str());
-        let (active, metrics) = (ArcSwap::default(), ArcSwapOption::empty());
-        Self { id, key, settings: Mutex::default(), in_flight: AtomicU32::new(0), active, metrics }
+        let (metrics, active) = (AgentLimitMetrics::new(id), ArcSwap::default());
+        Self { metrics, key, settings: Mutex::default(), in_flight: AtomicU32::new(0), active }
     }
 
     /// Returns the agent's id.
     pub fn id(&self) -> &AgentId {
-        &self.id
+        self.metrics.id()
     }
 
     /// Returns the number of calls that the agent has in flight.
@@ -75,9 +75,9 @@ impl AgentLimits {
         self.in_flight.load(Relaxed)
     }
 
-    /// Sets the metrics that report the adaptive concurrency limit.
+    /// Sets the metrics that report refused and waiting calls, and the adaptive concurrency limit.
     pub fn set_metrics(&self, metrics: &Arc<AgentMetrics>) {
-        self.metrics.store(Some(Arc::clone(metrics)));
+        self.metrics.set(metrics);
     }
 
     /// Applies the configuration and, if given, new settings of the agent; keeps the state of limits that do not
@@ -161,10 +161,8 @@ impl Permit {
 
     fn record_sample(&self, started_at: Duration, success: bool) {
         let changed_limit = self.slot.as_ref().and_then(|slot| slot.record_sample(started_at, success));
-        if let Some(limit) = changed_limit
-            && let Some(metrics) = &*self.agent.metrics.load()
-        {
-            metrics.set_adaptive_limit(limit);
+        if let Some(limit) = changed_limit {
+            self.agent.metrics.set_adaptive_limit(limit);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! All limits of one gateway: resolves which rates and quotas apply to a call, and draws them from the store.
 
 use super::{
+    agent_limit_metrics::AgentLimitMetrics,
     agent_limits::{AgentLimitSettings, AgentLimits, Permit},
     body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::{BucketKey, RateLimitKey},
@@ -134,7 +135,7 @@ impl CallLimiter {
         let policy = self.policy.load();
         let Some(buckets) = policy.address.as_deref() else { return StoreAnswer::Ready(Ok(())) };
         let bucket = BucketDraw { buckets, key: BucketKey::for_address(peer) };
-        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
+        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]), None)
             .map(|result| result.map(drop))
     }
 
@@ -143,22 +144,23 @@ impl CallLimiter {
     ///
     /// # Errors
     /// 429 for the first limit that is exceeded, in the order caller, caller-agent pair, agent, quotas.
-    pub fn acquire_for_calls(
-        &self,
-        agent: &AgentLimits,
+    pub fn acquire_for_calls<'a>(
+        &'a self,
+        agent: &'a AgentLimits,
         key: &RateLimitKey<'_>,
         count: NonZeroU32,
-    ) -> StoreAnswer<'_, Result<Option<RateLimitStatus>, Fault>> {
+    ) -> StoreAnswer<'a, Result<Option<RateLimitStatus>, Fault>> {
         let policy = self.policy.load();
         let tier = policy.tier(key.tier);
         let active = agent.active.load();
         let pair_key = |buckets| BucketDraw { buckets, key: BucketKey::for_pair(key.bucket, agent.key) };
-        self.acquire(&LimitDraw {
+        let draw = LimitDraw {
             count,
             caller_buckets: [caller_bucket(tier.caller.as_deref(), key), tier.caller_agent.as_deref().map(pair_key)],
             agent_buckets: Some(AgentDraw { buckets: &active.buckets, key: agent.key }),
             quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
-        })
+        };
+        self.acquire(&draw, Some(&agent.metrics))
     }
 
     /// Counts a directory request as a call of the caller; a search also counts against the search rate.
@@ -173,15 +175,22 @@ impl CallLimiter {
         let policy = self.policy.load();
         let search = policy.search.as_deref().filter(|_| search);
         let buckets = [caller_bucket(policy.tier(key.tier).caller.as_deref(), key), caller_bucket(search, key)];
-        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, buckets))
+        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, buckets), None)
     }
 
-    fn acquire(&self, draw: &LimitDraw<'_>) -> StoreAnswer<'_, Result<Option<RateLimitStatus>, Fault>> {
-        self.store.acquire(draw).map(|result| result.map_err(|refusal| self.record_refusal(refusal)))
+    fn acquire<'a>(
+        &'a self,
+        draw: &LimitDraw<'_>,
+        agent: Option<&'a AgentLimitMetrics>,
+    ) -> StoreAnswer<'a, Result<Option<RateLimitStatus>, Fault>> {
+        self.store.acquire(draw).map(move |result| result.map_err(|refusal| self.record_refusal(refusal, agent)))
     }
 
-    fn record_refusal(&self, refusal: LimitRefusal) -> Fault {
-        self.metrics.record_limited_request(refusal.limit());
+    fn record_refusal(&self, refusal: LimitRefusal, agent: Option<&AgentLimitMetrics>) -> Fault {
+        match agent {
+            Some(agent) => agent.record_limited_request(refusal.limit(), &self.metrics),
+            None => self.metrics.record_limited_request(refusal.limit()),
+        }
         refusal.into_fault()
     }
 
@@ -195,7 +204,7 @@ impl CallLimiter {
         let policy = self.policy.load_full();
         let config = &policy.config.concurrency;
         let of_caller = self.count_call(client, config.max_per_caller).map_err(|max| {
-            self.metrics.record_limited_request(LimitKind::CallerConcurrency);
+            agent.metrics.record_limited_request(LimitKind::CallerConcurrency, &self.metrics);
             let text = format!("The caller has {max} calls in progress (limits.concurrency.max_per_caller)");
             Fault::new(FaultCode::RateLimited, text).with_retry_after(config.queue_timeout.get())
         })?;
@@ -203,7 +212,7 @@ impl CallLimiter {
             return Ok(agent.issue_permit(None, of_caller));
         };
         let max_share = policy.config.max_share;
-        let request = SlotRequest { client, max_share, config, agent: &agent.id, metrics: &self.metrics };
+        let request = SlotRequest { client, max_share, config, agent: &agent.metrics, metrics: &self.metrics };
         let slot = limiter.acquire(request).await?;
         Ok(agent.issue_permit(Some(slot), of_caller))
     }
@@ -238,14 +247,19 @@ impl CallLimiter {
         BodyReservation::new(&self.body_budget, limits, client, &self.metrics)
     }
 
-    /// Counts a WebSocket of a client among at most `max` of all clients.
+    /// Counts a WebSocket of a client to an agent among at most `max` of all clients.
     ///
     /// # Errors
     /// 429 when the client has its share, 503 when all clients have `max`.
-    pub fn count_websocket(&self, client: ClientKey, max: usize) -> Result<CountedWebSocket, Fault> {
+    pub fn count_websocket(
+        &self,
+        agent: &AgentLimits,
+        client: ClientKey,
+        max: usize,
+    ) -> Result<CountedWebSocket, Fault> {
         let max_of_client = self.max_share().of(max);
         self.websockets.try_count(client, max, max_of_client).inspect_err(|_| {
-            self.metrics.record_limited_request(LimitKind::WebSockets);
+            agent.metrics.record_limited_request(LimitKind::WebSockets, &self.metrics);
         })
     }
 

@@ -100,14 +100,17 @@ impl ClientUsage {
         if self.waiting_for_share.load(Relaxed) > 0 { None } else { self.take_slot(max) }
     }
 
-    /// Waits for one of the `max` slots of the client, in order of arrival, if fewer than `max_waiting` calls wait.
-    pub(super) async fn acquire(
+    /// Waits for one of the `max` slots of the client, in order of arrival, if fewer than `max_waiting` calls wait. Holds
+    /// what `track` returns while it waits.
+    pub(super) async fn acquire<T>(
         self: &Arc<Self>,
         max: u32,
         max_waiting: u32,
         max_wait: Duration,
+        track: impl FnOnce() -> T,
     ) -> Option<ClientSlot> {
         let waiting = count_up_to(&self.waiting_for_share, max_waiting)?;
+        let tracked = track();
         let acquired = async {
             let mut may_take = waiting.is_first;
             loop {
@@ -121,7 +124,7 @@ impl ClientUsage {
             }
         };
         let slot = timeout(max_wait, acquired).await.ok();
-        drop(waiting);
+        drop((waiting, tracked));
         // Several slots may have become free with one notification.
         if slot.is_some() && self.slots.load(SeqCst) < max {
             self.wake_next();
@@ -183,7 +186,7 @@ mod tests {
     async fn a_call_does_not_wait_for_its_share_beside_a_free_slot() {
         let usage = Arc::new(ClientUsage::default());
         let held: Vec<_> = (0..3).map(|_| usage.try_acquire(3).unwrap()).collect();
-        let wait = || Box::pin(usage.acquire(3, 8, MAX_WAIT));
+        let wait = || Box::pin(usage.acquire(3, 8, MAX_WAIT, || ()));
         let mut first = wait();
         assert!(poll!(&mut first).is_pending());
         // The first call is notified of one slot and has not run yet. One notification stands for the two others.
@@ -208,7 +211,9 @@ mod tests {
                 for _ in 0..200 {
                     let slot = match usage.try_acquire(3) {
                         Some(slot) => slot,
-                        None => usage.acquire(3, 64, Duration::from_secs(20)).await.expect("a slot becomes free"),
+                        None => {
+                            usage.acquire(3, 64, Duration::from_secs(20), || ()).await.expect("a slot becomes free")
+                        }
                     };
                     tokio::task::yield_now().await;
                     drop(slot);

@@ -8,13 +8,13 @@
 
 use super::{
     adaptive_concurrency::AdaptiveLimit,
+    agent_limit_metrics::AgentLimitMetrics,
     client_shares::{ClientShares, ClientSlot, ClientUsage, CountGuard, count_up_to},
     clock::{LimitClock, as_micros},
     concurrency_range::ConcurrencyRange,
     config::ConcurrencyConfig,
 };
 use crate::{
-    agent::AgentId,
     fault::{Fault, FaultCode},
     telemetry::{LimitKind, Metrics},
     values::{ClientKey, MaxShare},
@@ -58,7 +58,7 @@ pub(super) struct SlotRequest<'a> {
     pub(super) client: ClientKey,
     pub(super) max_share: MaxShare,
     pub(super) config: &'a ConcurrencyConfig,
-    pub(super) agent: &'a AgentId,
+    pub(super) agent: &'a AgentLimitMetrics,
     pub(super) metrics: &'a Metrics,
 }
 
@@ -145,30 +145,35 @@ impl ConcurrencyLimiter {
     async fn wait_for_share(&self, request: &SlotRequest<'_>, usage: &Arc<ClientUsage>) -> Result<ClientSlot, Fault> {
         let SlotRequest { max_share, config, agent, metrics, .. } = *request;
         let (max_slots, max_wait) = (self.max_slots(max_share), config.queue_timeout.get());
-        let slot = usage.acquire(max_slots, max_share.of_count(config.max_queued), max_wait).await;
+        let max_waiting = max_share.of_count(config.max_queued);
+        let slot = usage.acquire(max_slots, max_waiting, max_wait, || agent.track_queued_call()).await;
         slot.ok_or_else(|| {
             // At least one slot is the client's: of an agent with one, its share is the whole.
             if max_slots >= self.max_concurrency.get() {
                 return self.fixed_limit_fault(request, "queue_timeout elapsed or wait queue full");
             }
-            metrics.record_limited_request(LimitKind::ConcurrencyShare);
+            agent.record_limited_request(LimitKind::ConcurrencyShare, metrics);
             let text = format!(
                 "The caller has {max_slots} calls to this agent in progress, its share of {} (limits.max_share)",
                 self.max_concurrency
             );
-            Fault::new(FaultCode::RateLimited, text)
-                .with_retry_after(max_wait)
-                .with_detail(format_args!("agent {agent}: the caller's share of the concurrency limit is used up"))
+            Fault::new(FaultCode::RateLimited, text).with_retry_after(max_wait).with_detail(format_args!(
+                "agent {}: the caller's share of the concurrency limit is used up",
+                agent.id()
+            ))
         })
     }
 
     /// Returns the 503 for a call beyond the fixed maximum.
     fn fixed_limit_fault(&self, request: &SlotRequest<'_>, why: &str) -> Fault {
         let SlotRequest { config, agent, metrics, .. } = *request;
-        metrics.record_limited_request(LimitKind::Concurrency);
+        agent.record_limited_request(LimitKind::Concurrency, metrics);
         let text = "The agent is at its concurrency limit, which all callers share";
-        agent_overloaded_fault(text, config.queue_timeout.get())
-            .with_detail(format_args!("agent {agent}: concurrency limit {} reached, {why}", self.max_concurrency))
+        agent_overloaded_fault(text, config.queue_timeout.get()).with_detail(format_args!(
+            "agent {}: concurrency limit {} reached, {why}",
+            agent.id(),
+            self.max_concurrency
+        ))
     }
 
     /// Waits until a call ends and frees its slot below the fixed maximum.
@@ -183,8 +188,9 @@ impl ConcurrencyLimiter {
         let Some(guard) = count_up_to(&self.queued, config.max_queued) else {
             return Err(refusal("wait queue full"));
         };
+        let tracked = request.agent.track_queued_call();
         let permit = tokio::time::timeout(config.queue_timeout.get(), Arc::clone(&self.slots).acquire_owned()).await;
-        drop(guard);
+        drop((guard, tracked));
         match permit {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
@@ -205,12 +211,12 @@ impl ConcurrencyLimiter {
             return Ok(None);
         }
         client_slot.usage().join_queue(max_queued).map(Some).ok_or_else(|| {
-            metrics.record_limited_request(LimitKind::ConcurrencyShare);
+            agent.record_limited_request(LimitKind::ConcurrencyShare, metrics);
             let text =
                 format!("The caller has {max_queued} calls waiting for this agent, its share (limits.max_share)");
             Fault::new(FaultCode::RateLimited, text)
                 .with_retry_after(config.queue_timeout.get())
-                .with_detail(format_args!("agent {agent}: the caller's share of the wait queue is used up"))
+                .with_detail(format_args!("agent {}: the caller's share of the wait queue is used up", agent.id()))
         })
     }
 
@@ -224,16 +230,17 @@ impl ConcurrencyLimiter {
         let Some(adaptive) = self.adaptive.get() else { return Ok(()) };
         let baseline = || adaptive.limit.baseline_latency().unwrap_or(Duration::ZERO);
         let refusal = |why: &str| {
-            metrics.record_limited_request(LimitKind::AdaptiveConcurrency);
+            agent.record_limited_request(LimitKind::AdaptiveConcurrency, metrics);
             let text = "The agent is at its adaptive concurrency limit, which all callers share";
             let limit = adaptive.limit.current();
             agent_overloaded_fault(text, baseline().min(MAX_RETRY_AFTER))
-                .with_detail(format_args!("agent {agent}: adaptive concurrency limit {limit} reached, {why}"))
+                .with_detail(format_args!("agent {}: adaptive concurrency limit {limit} reached, {why}", agent.id()))
         };
         let _queued = self.join_queue(request, client_slot)?;
         let Some(mut entry) = adaptive.wait_queue.try_join(config, &self.clock, baseline) else {
             return Err(refusal("wait queue full"));
         };
+        let _tracked = agent.track_queued_call();
         if entry.wait(|| self.try_acquire_adaptive(client_slot, max_share, false)).await {
             drop(entry);
             if self.awaiting_response.load(SeqCst) < adaptive.limit.current() {

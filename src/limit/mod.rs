@@ -4,6 +4,7 @@
 //! concern this process only. A refusal is a fault: other modules identify the caller and write the response.
 
 mod adaptive_concurrency;
+mod agent_limit_metrics;
 mod agent_limits;
 mod body_budget;
 mod bucket_key;

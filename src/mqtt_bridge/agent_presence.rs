@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     mqtt_client::{ConnectOptions, WillMessage},
+    telemetry::BrokerMetrics,
     values::{Backoff, encode_hex, jittered},
 };
 use aws_lc_rs::hmac;
@@ -42,6 +43,8 @@ pub struct AgentPresence {
     pub agent: String,
     /// The bridge entry that exposes the agent.
     pub bridge: Arc<ResolvedBridgeConfig>,
+    /// The metrics of the broker.
+    pub broker: Arc<BrokerMetrics>,
     /// Calls the agent.
     pub invoker: Arc<dyn AgentInvoker>,
     /// Whether the agent is offered. A dropped sender is the same as [`Exposure::Suspended`].
@@ -160,6 +163,7 @@ impl AgentPresence {
             client_id: Some(self.client_id()),
             session_expiry: self.bridge.config.persistent_session(),
             receive_maximum: Some(self.bridge.config.max_tasks()),
+            metrics: Some(Arc::clone(&self.broker)),
             ..options
         };
         AgentConnection::open(&options).await

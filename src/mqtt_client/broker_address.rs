@@ -50,6 +50,11 @@ impl BrokerAddress {
         format!("{scheme}://{}:{}", self.host, self.port)
     }
 
+    /// Formats the address as host and port, as the metrics have it.
+    pub fn metric_label(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
     /// Whether the host is `localhost` or a loopback address, where plain text does not leave the machine.
     pub fn is_loopback(&self) -> bool {
         is_loopback_host(&self.host)

@@ -3,6 +3,7 @@
 use super::BrokerAddress;
 use crate::{
     net::{AddressPolicy, TlsClientSettings},
+    telemetry::BrokerMetrics,
     values::Secret,
 };
 use bytes::Bytes;
@@ -47,6 +48,8 @@ pub struct ConnectOptions {
     /// Maximum number of unacknowledged messages that the broker sends, where the session is kept. MQTT 3.1.1 has no such
     /// bound; the broker's own setting decides. Default: 65535.
     pub receive_maximum: Option<NonZeroU16>,
+    /// The metrics of the broker. Default: none.
+    pub metrics: Option<Arc<BrokerMetrics>>,
 }
 
 impl ConnectOptions {
@@ -64,6 +67,7 @@ impl ConnectOptions {
             client_id: None,
             session_expiry: None,
             receive_maximum: None,
+            metrics: None,
         }
     }
 }

@@ -25,7 +25,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<(MqttSender, MqttReceiv
             connection.map_err(|(ConnectError::UnsupportedVersion(reason) | ConnectError::Other(reason))| reason)?
         }
     };
-    Ok(mqtt_session::start_session(connection, options.timeout))
+    Ok(mqtt_session::start_session(connection, options))
 }
 
 async fn open_stream(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, String> {

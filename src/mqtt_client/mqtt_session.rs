@@ -2,7 +2,11 @@
 //! background task reads from the connection, so that a sender that reads messages itself does not wait for its own
 //! acknowledgement.
 
-use super::protocol_versions::{IncomingMessage, MqttConnection, PacketReceiver, PacketSender, PublishAck};
+use super::{
+    connect_options::ConnectOptions,
+    protocol_versions::{IncomingMessage, MqttConnection, PacketReceiver, PacketSender, PublishAck},
+};
+use crate::telemetry::BrokerMetrics;
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
@@ -58,7 +62,8 @@ pub struct MqttReceiver {
 }
 
 /// Starts the session of an established connection.
-pub(super) fn start_session(connection: MqttConnection, timeout: Duration) -> (MqttSender, MqttReceiver) {
+pub(super) fn start_session(connection: MqttConnection, options: &ConnectOptions) -> (MqttSender, MqttReceiver) {
+    let open = options.metrics.as_ref().map(BrokerMetrics::track_connection);
     let (close, closed) = watch::channel(None);
     let (queue, messages) = mpsc::channel(RECEIVE_QUEUE);
     let abort = Arc::new(Notify::new());
@@ -69,13 +74,14 @@ pub(super) fn start_session(connection: MqttConnection, timeout: Duration) -> (M
             reason = read_messages(receiver.as_mut(), &queue) => reason,
             () = aborted.notified() => ACK_TIMED_OUT.to_owned(),
         };
+        drop(open);
         // Senders that wait for an acknowledgement get this reason, before the library reports a dropped channel.
         close.send_replace(Some(reason));
     });
     let sender = MqttSender {
         sender: connection.sender,
         max_packet_size: connection.max_packet_size,
-        ack_timeout: timeout.max(MIN_ACK_TIMEOUT),
+        ack_timeout: options.timeout.max(MIN_ACK_TIMEOUT),
         closed: closed.clone(),
         abort,
     };

@@ -10,7 +10,7 @@ use crate::{
     fault::{Fault, FaultCode},
     net::{self, AddressPolicy, FetchClient},
     store::StoredTask,
-    telemetry::Metrics,
+    telemetry::{AgentMetrics, Metrics},
     values::ClientKey,
 };
 use serde_json::Value;
@@ -48,6 +48,8 @@ pub struct NewTask<'a> {
     pub time_limit: Duration,
     /// URL of the callback.
     pub callback_url: Option<&'a str>,
+    /// Metrics of the agent.
+    pub metrics: Option<&'a AgentMetrics>,
 }
 
 /// Builds the callback sender, if callbacks are configured.

@@ -10,7 +10,7 @@ use crate::{
     fault::{Fault, FaultCode},
     net::{self, AddressPolicy, FetchClient},
     store::StoreLocation,
-    telemetry::Metrics,
+    telemetry::{ExpositionFormat, Metrics},
     values::{ClientKey, MaxShare},
 };
 use bytes::Bytes;
@@ -146,7 +146,16 @@ async fn manager_with_shares(config: TaskConfig) -> (TempDir, Arc<TaskManager>) 
 fn new_task<'a>(owner: &str) -> NewTask<'a> {
     let time_limit = Duration::from_secs(60);
     let client = ClientKey::new(owner.bytes().fold(0, |hash, byte| hash * 31 + u64::from(byte)));
-    NewTask { owner: owner.into(), client, agent: "a", operation: "", request_id: "r", time_limit, callback_url: None }
+    NewTask {
+        owner: owner.into(),
+        client,
+        agent: "a",
+        operation: "",
+        request_id: "r",
+        time_limit,
+        callback_url: None,
+        metrics: None,
+    }
 }
 
 #[tokio::test]
@@ -243,8 +252,8 @@ async fn r79_results_are_deleted_for_a_clients_share_only_if_that_suffices() {
     for id in &ended {
         assert!(manager.registry.store.get(id).await.unwrap().is_some());
     }
-    let metrics = manager.registry.metrics.render().unwrap();
-    assert!(metrics.contains("gatepost_limited_requests_total{limit=\"tasks\"} 1"), "{metrics}");
+    let metrics = manager.registry.metrics.render(ExpositionFormat::Text);
+    assert!(metrics.contains("gatepost_limited_requests_total{limit=\"tasks\",agent=\"-\"} 1"), "{metrics}");
 }
 
 #[tokio::test]

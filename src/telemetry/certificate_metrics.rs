@@ -1,37 +1,53 @@
-//! Metrics of the listeners' certificates. The label is the configured address of a listener, so that the configuration
-//! bounds the number of series.
+//! Metrics of certificates: when those of listeners, upstreams and issuers expire. The configuration bounds the number
+//! of series.
 
-use prometheus::{Error, IntCounterVec, IntGaugeVec, Opts, Registry};
+use super::{
+    metric_labels::CertificateKind,
+    metric_registration::MetricBuilder,
+    metric_table::{CERTIFICATE_EXPIRATION, CERTIFICATE_FAILURES},
+};
+use parking_lot::Mutex;
+use prometheus::{Error, IntCounterVec, IntGaugeVec, Registry};
+use std::collections::BTreeMap;
 
-/// The metrics of the listeners' certificates.
+/// The certificates of one kind: when each expires, by its name.
+pub type CertificateExpirations = BTreeMap<String, i64>;
+
+/// The metrics of certificates.
 #[derive(Debug)]
 pub struct CertificateMetrics {
-    expiry: IntGaugeVec,
+    expiration: IntGaugeVec,
     reload_failures: IntCounterVec,
+    /// The series of each kind.
+    recorded: Mutex<[CertificateExpirations; CertificateKind::ALL.len()]>,
 }
 
 impl CertificateMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, Error> {
-        let (expiry, failures) = ("gatepost_certificate_expiry_seconds", "gatepost_certificate_reload_failures_total");
-        let metrics = Self {
-            expiry: IntGaugeVec::new(
-                Opts::new(expiry, "Time until the certificate that a listener uses expires; negative afterwards."),
-                &["listener"],
-            )?,
-            reload_failures: IntCounterVec::new(
-                Opts::new(failures, "Total number of changed certificates of a listener that were rejected."),
-                &["listener"],
-            )?,
-        };
-        registry.register(Box::new(metrics.expiry.clone()))?;
-        registry.register(Box::new(metrics.reload_failures.clone()))?;
-        Ok(metrics)
+        let builder = MetricBuilder(registry);
+        Ok(Self {
+            expiration: builder.int_gauge_vec(CERTIFICATE_EXPIRATION)?,
+            reload_failures: builder.int_counter_vec(CERTIFICATE_FAILURES)?,
+            recorded: Mutex::default(),
+        })
     }
 
-    /// Sets the seconds until the certificate of a listener expires.
-    pub fn record_expiry(&self, listener: &str, seconds: i64) {
-        self.expiry.with_label_values(&[listener]).set(seconds);
-        // So that the series exists before the first failure.
+    /// Replaces the certificates of a kind, with the Unix time at which each expires.
+    pub fn set_expirations(&self, kind: CertificateKind, expirations: CertificateExpirations) {
+        let mut recorded = self.recorded.lock();
+        let Some(previous) = recorded.get_mut(kind as usize) else { return };
+        for removed in previous.keys().filter(|name| !expirations.contains_key(*name)) {
+            // An error means that there is no such series.
+            drop(self.expiration.remove_label_values(&[kind.name(), removed]));
+        }
+        for (name, expiration) in &expirations {
+            self.expiration.with_label_values(&[kind.name(), name]).set(*expiration);
+        }
+        *previous = expirations;
+    }
+
+    /// Creates the series of a listener's failures, so that they exist before the first failure.
+    pub fn prepare_listener(&self, listener: &str) {
         self.reload_failures.with_label_values(&[listener]);
     }
 

@@ -1,17 +1,27 @@
 //! The metrics of a gateway. They are created once and held as handles, so that a call needs no lookup.
 
 use super::{
-    call_metrics::{AgentMetrics, CallSeries, CallerClass},
+    agent_series::CallSeries,
+    broker_metrics::BrokerTable,
+    call_metrics::AgentMetrics,
+    caller_class::CallerClass,
     certificate_metrics::CertificateMetrics,
-    metric_registration::{
-        AgentDocumentState, ConnectionOutcome, GaugeGuard, LimitKind, MetricBuilder, increment, label, names,
-    },
+    endpoint_metrics::{EndpointCounts, EndpointMetrics},
+    exposition::{self, ExpositionFormat},
+    key_metrics::KeyMetrics,
+    listener_metrics::{ListenerMetrics, ListenerTable},
+    metric_labels::{AgentDocumentState, LimitKind, label},
+    metric_registration::{GaugeGuard, MetricBuilder, increment},
+    metric_table::{self, PRIORITIES},
     scrape_collector::AgentMetricsCollector,
     source_metrics::SourceMetrics,
+    store_metrics::StoreMetrics,
+    task_metrics::TaskMetrics,
 };
 use crate::agent::{Agent, AgentId, AuthenticationMethod};
-use prometheus::{Gauge, IntCounter, IntGauge, Registry, TextEncoder, process_collector::ProcessCollector};
-use std::{sync::Arc, time::Duration};
+use parking_lot::Mutex;
+use prometheus::{Counter, Gauge, IntCounter, IntGauge, Registry, process_collector::ProcessCollector};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 /// Configuration of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -29,32 +39,43 @@ impl Default for MetricsConfig {
     }
 }
 
+/// Reads values that change by themselves, such as the state of a connection pool, before the metrics are written.
+type Sampler = Box<dyn Fn(&Metrics) + Send + Sync>;
+
 /// All metrics of one gateway. Each gateway has its own registry, so several can run in one process.
-#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     events: Box<[IntCounter]>,
     calls: Arc<CallSeries>,
     unknown: Arc<AgentMetrics>,
     in_flight: IntGauge,
-    open_connections: IntGauge,
-    running_tasks: IntGauge,
-    connections: Box<[IntCounter]>,
+    listeners: ListenerTable,
     agents: Box<[IntGauge]>,
+    endpoints: EndpointMetrics,
     ready: IntGauge,
+    draining: IntGauge,
     config_reload_successful: IntGauge,
     config_reload_timestamp: IntGauge,
-    limited_requests: Box<[IntCounter]>,
     load_shed_requests: Box<[IntCounter]>,
     load_shed_level: Gauge,
     run_queue_delay: Gauge,
+    runtime_threads: IntGauge,
+    runtime_busy: Counter,
     dropped_log_entries: IntCounter,
     sources: SourceMetrics,
     certificates: CertificateMetrics,
+    keys: KeyMetrics,
+    tasks: TaskMetrics,
+    stores: StoreMetrics,
+    brokers: BrokerTable,
+    samplers: Mutex<BTreeMap<&'static str, Sampler>>,
 }
 
-/// The values of the label `priority`.
-const PRIORITIES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+impl fmt::Debug for Metrics {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
 
 macro_rules! events {
     ($($rows:tt)*) => {
@@ -106,24 +127,30 @@ impl Metrics {
         let builder = MetricBuilder(&registry);
         builder.register_build_info()?;
         Ok(Arc::new(Self {
-            unknown: calls.agent_metrics(None),
+            unknown: AgentMetrics::new(&calls, None),
             calls,
-            events: builder.int_counters(names::EVENTS, "event", Event::NAMES)?,
-            in_flight: builder.int_gauge(names::IN_FLIGHT)?,
-            open_connections: builder.int_gauge(names::OPEN)?,
-            running_tasks: builder.int_gauge(names::TASKS)?,
-            connections: builder.int_counters(names::CONNECTIONS, "result", ConnectionOutcome::NAMES)?,
-            agents: builder.int_gauges(names::AGENTS, "state", AgentDocumentState::NAMES)?,
-            ready: builder.int_gauge(names::READY)?,
-            config_reload_successful: builder.int_gauge(names::CONFIG_OK)?,
-            config_reload_timestamp: builder.int_gauge(names::CONFIG_LOADED)?,
-            limited_requests: builder.int_counters(names::LIMITED, "limit", LimitKind::NAMES)?,
-            load_shed_requests: builder.int_counters(names::SHED, "priority", PRIORITIES)?,
-            load_shed_level: builder.float_gauge(names::SHEDDING)?,
-            run_queue_delay: builder.float_gauge(names::WAITS)?,
-            dropped_log_entries: builder.int_counter(names::DROPPED)?,
+            events: builder.int_counters(metric_table::EVENTS, Event::NAMES)?,
+            in_flight: builder.int_gauge(metric_table::IN_FLIGHT)?,
+            listeners: ListenerTable::register(&registry)?,
+            agents: builder.int_gauges(metric_table::AGENTS, AgentDocumentState::NAMES)?,
+            endpoints: EndpointMetrics::register(&registry)?,
+            ready: builder.int_gauge(metric_table::READY)?,
+            draining: builder.int_gauge(metric_table::DRAINING)?,
+            config_reload_successful: builder.int_gauge(metric_table::CONFIG_OK)?,
+            config_reload_timestamp: builder.int_gauge(metric_table::CONFIG_LOADED)?,
+            load_shed_requests: builder.int_counters(metric_table::SHED, PRIORITIES)?,
+            load_shed_level: builder.float_gauge(metric_table::SHEDDING)?,
+            run_queue_delay: builder.float_gauge(metric_table::WAITS)?,
+            runtime_threads: builder.int_gauge(metric_table::RUNTIME_THREADS)?,
+            runtime_busy: builder.float_counter(metric_table::RUNTIME_BUSY)?,
+            dropped_log_entries: builder.int_counter(metric_table::DROPPED)?,
             sources: SourceMetrics::register(&registry)?,
             certificates: CertificateMetrics::register(&registry)?,
+            keys: KeyMetrics::register(&registry)?,
+            tasks: TaskMetrics::register(&registry)?,
+            stores: StoreMetrics::register(&registry)?,
+            brokers: BrokerTable::register(&registry)?,
+            samplers: Mutex::default(),
             registry,
         }))
     }
@@ -141,7 +168,7 @@ impl Metrics {
     /// Returns the handle that counts the calls of an agent, which its route holds. A new handle for the same id
     /// continues the counters.
     pub fn for_agent(&self, agent: &Agent) -> Arc<AgentMetrics> {
-        self.calls.agent_metrics(Some(agent))
+        AgentMetrics::new(&self.calls, Some(agent))
     }
 
     /// Returns the handle for calls without an agent. Their label is `-`, so that callers cannot create series.
@@ -157,12 +184,12 @@ impl Metrics {
 
     /// Assigns caller classes to the first eleven configured tiers, in this order, for the lifetime of the process.
     pub fn register_tiers<'a>(&self, tiers: impl Iterator<Item = &'a str>) {
-        self.calls.register_tiers(tiers);
+        self.calls.tiers.register(tiers);
     }
 
     /// Returns the class of a caller: its tier if the tier has a class, otherwise its authentication method.
     pub fn caller_class(&self, method: AuthenticationMethod, tier: Option<&str>) -> CallerClass {
-        tier.and_then(|tier| self.calls.tier_class(tier)).unwrap_or(CallerClass::of_method(method))
+        tier.and_then(|tier| self.calls.tiers.class_of(tier)).unwrap_or(CallerClass::of_method(method))
     }
 
     /// Counts a call as in flight until the returned guard is dropped.
@@ -170,24 +197,14 @@ impl Metrics {
         GaugeGuard::new(&self.in_flight)
     }
 
-    /// Counts a connection as open until the returned guard is dropped.
-    pub fn track_connection(&self) -> GaugeGuard {
-        GaugeGuard::new(&self.open_connections)
+    /// Returns the metrics of the listener with this configured address.
+    pub fn listener(&self, listener: &str) -> Arc<ListenerMetrics> {
+        self.listeners.listener(listener)
     }
 
-    /// Counts a task as running until the returned guard is dropped.
-    pub fn track_task(&self) -> GaugeGuard {
-        GaugeGuard::new(&self.running_tasks)
-    }
-
-    /// Counts the outcome of accepting a connection.
-    pub fn record_connection(&self, outcome: ConnectionOutcome) {
-        increment(&self.connections, outcome as usize);
-    }
-
-    /// Counts a call that a limit refused.
+    /// Counts a request without an agent that a limit refused.
     pub fn record_limited_request(&self, limit: LimitKind) {
-        increment(&self.limited_requests, limit as usize);
+        self.unknown.record_limited_request(limit);
     }
 
     /// Counts a call that load shedding refused; priorities are 0 to 9.
@@ -223,6 +240,50 @@ impl Metrics {
         &self.certificates
     }
 
+    /// Returns the metrics of API keys and of issuers' keys.
+    pub fn keys(&self) -> &KeyMetrics {
+        &self.keys
+    }
+
+    /// Returns the metrics of tasks.
+    pub fn tasks(&self) -> &TaskMetrics {
+        &self.tasks
+    }
+
+    /// Returns the metrics of the stores.
+    pub fn stores(&self) -> &StoreMetrics {
+        &self.stores
+    }
+
+    /// Returns the metrics of the MQTT brokers.
+    pub fn brokers(&self) -> &BrokerTable {
+        &self.brokers
+    }
+
+    /// Sets whether the gateway is stopping and lets its calls finish.
+    pub fn set_draining(&self, is_draining: bool) {
+        self.draining.set(is_draining.into());
+    }
+
+    /// Sets the number of threads that serve calls, and the total time in which they were busy.
+    pub fn set_runtime(&self, threads: usize, busy: Duration) {
+        self.runtime_threads.set(i64::try_from(threads).unwrap_or(i64::MAX));
+        let growth = busy.as_secs_f64() - self.runtime_busy.get();
+        if growth > 0.0 {
+            self.runtime_busy.inc_by(growth);
+        }
+    }
+
+    /// Replaces the endpoints of agents by state.
+    pub fn set_endpoints<'a>(&self, agents: impl Iterator<Item = (&'a AgentMetrics, EndpointCounts)>) {
+        self.endpoints.replace(agents);
+    }
+
+    /// Calls `sampler` whenever the metrics are read, instead of the previous one of this name.
+    pub fn set_sampler(&self, name: &'static str, sampler: impl Fn(&Self) + Send + Sync + 'static) {
+        self.samplers.lock().insert(name, Box::new(sampler));
+    }
+
     /// Records that a configuration was applied at the time `unix_seconds`.
     pub fn record_config_loaded(&self, unix_seconds: i64) {
         self.config_reload_successful.set(1);
@@ -246,11 +307,11 @@ impl Metrics {
         usize::try_from(self.in_flight.get()).unwrap_or_default()
     }
 
-    /// Returns all metrics in the Prometheus text format.
-    ///
-    /// # Errors
-    /// A metric cannot be encoded, which is a defect.
-    pub fn render(&self) -> Result<String, prometheus::Error> {
-        TextEncoder::new().encode_to_string(&self.registry.gather())
+    /// Returns all metrics in a format.
+    pub fn render(&self, format: ExpositionFormat) -> String {
+        for sampler in self.samplers.lock().values() {
+            sampler(self);
+        }
+        exposition::write_page(&self.registry.gather(), format)
     }
 }

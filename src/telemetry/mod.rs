@@ -3,26 +3,52 @@
 
 mod access_log;
 mod access_log_entry;
+mod agent_series;
+mod broker_metrics;
 mod call_metrics;
+mod caller_class;
 mod certificate_metrics;
+mod endpoint_metrics;
+mod exposition;
+mod key_metrics;
+mod latency_histogram;
+mod listener_metrics;
 mod log_privacy;
+mod metric_labels;
 mod metric_registration;
+mod metric_table;
 mod metrics;
 mod redacted_stderr;
 mod redaction;
 mod scrape_collector;
+mod series_families;
 mod source_metrics;
+mod store_metrics;
+mod task_metrics;
 
 pub use access_log::{AccessLog, AccessLogConfig, AccessLogTarget};
 pub use access_log_entry::AccessLogEntry;
-pub use call_metrics::{AgentMetrics, CallOutcome, CallerClass};
-pub use certificate_metrics::CertificateMetrics;
+pub use broker_metrics::{BrokerConnectionGuard, BrokerMetrics, BrokerTable};
+pub use call_metrics::{AgentMetrics, CallOutcome, QueuedCallGuard};
+pub use caller_class::CallerClass;
+pub use certificate_metrics::{CertificateExpirations, CertificateMetrics};
+pub use endpoint_metrics::EndpointCounts;
+pub use exposition::ExpositionFormat;
+pub use key_metrics::{ApiKeyCounts, KeyMetrics};
+pub use listener_metrics::ListenerMetrics;
 pub use log_privacy::{LoggedAddresses, LoggedCallers};
-pub use metric_registration::{AgentDocumentState, ConnectionOutcome, GaugeGuard, LimitKind};
+pub use metric_labels::{
+    AgentDocumentState, ApiKeyState, AttemptResult, CallBlame, CallbackResult, CertificateKind, ConnectionOutcome,
+    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, StatusClass, StoreConnectionState,
+    StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
+};
+pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};
 pub use redacted_stderr::RedactedStderr;
 pub use redaction::redact;
-pub use source_metrics::{PollOutcome, SourceMetrics};
+pub use source_metrics::SourceMetrics;
+pub use store_metrics::StoreMetrics;
+pub use task_metrics::TaskMetrics;
 
 #[cfg(test)]
 mod tests;

@@ -1,46 +1,55 @@
 //! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
-use super::call_metrics::{AgentSeries, CallSeries, lock};
+use super::{
+    agent_series::{AgentSeries, CODE_COUNT, CallSeries},
+    metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
+    metric_registration::describe,
+    metric_table::{
+        ADAPTIVE_LIMIT, ATTEMPTS, BREAKER_OPENS, CALL_DURATION, CALLS, CONNECT_DURATION, GATEWAY_DURATION, LIMITED,
+        MetricRow, OPEN_BREAKERS, QUEUE_WAIT, QUEUED, REQUEST_BYTES, RESPONSE_BYTES, RETRIES, UPSTREAM_CONNECTIONS,
+        UPSTREAM_DURATION,
+    },
+    series_families::SeriesFamily,
+};
 use crate::fault::FaultCode;
 use prometheus::{
     core::{Collector, Desc},
     proto,
 };
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+const ROWS: [MetricRow; 16] = [
+    CALLS,
+    CALL_DURATION,
+    UPSTREAM_DURATION,
+    GATEWAY_DURATION,
+    REQUEST_BYTES,
+    RESPONSE_BYTES,
+    LIMITED,
+    QUEUE_WAIT,
+    QUEUED,
+    OPEN_BREAKERS,
+    BREAKER_OPENS,
+    ADAPTIVE_LIMIT,
+    ATTEMPTS,
+    RETRIES,
+    UPSTREAM_CONNECTIONS,
+    CONNECT_DURATION,
+];
 
 /// Exposes the per-agent metrics to the Prometheus registry.
 pub(super) struct AgentMetricsCollector {
-    pub(super) calls: Arc<CallSeries>,
-    descriptions: [Desc; METRIC_COUNT],
+    calls: Arc<CallSeries>,
+    descriptions: Vec<Desc>,
 }
-
-/// The number of per-agent metrics.
-const METRIC_COUNT: usize = 6;
-
-const METRIC_DESCRIPTIONS: [(&str, &str, &[&str]); METRIC_COUNT] = [
-    ("gatepost_calls_total", "Total number of calls, by outcome.", &["agent", "code", "caller_class", "operation"]),
-    ("gatepost_call_duration_seconds", "Time from the first byte received to the last byte sent.", &["agent"]),
-    ("gatepost_upstream_duration_seconds", "Time that the upstream took for a call.", &["agent"]),
-    ("gatepost_circuit_breakers_open", "Endpoints of an agent whose circuit breaker is open.", &["agent"]),
-    ("gatepost_circuit_breaker_opens_total", "Total number of times a circuit breaker of an agent opened.", &["agent"]),
-    ("gatepost_adaptive_concurrency_limit", "Current adaptive concurrency limit of an agent.", &["agent"]),
-];
 
 impl AgentMetricsCollector {
     pub(super) fn new(calls: Arc<CallSeries>) -> Result<Self, prometheus::Error> {
-        let describe = |(name, help, labels): (&str, &str, &[&str])| {
-            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-            Desc::new(name.to_owned(), help.to_owned(), labels, HashMap::new())
-        };
-        let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] =
-            METRIC_DESCRIPTIONS.map(describe);
-        Ok(Self {
-            calls,
-            descriptions: [total?, call_duration?, upstream_duration?, open_breakers?, breaker_opens?, adaptive_limit?],
-        })
+        let descriptions = ROWS.iter().map(describe).collect::<Result<_, _>>()?;
+        Ok(Self { calls, descriptions })
     }
 }
 
@@ -50,105 +59,96 @@ impl Collector for AgentMetricsCollector {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut all_series: Vec<Arc<AgentSeries>> = lock(&self.calls.agents).values().cloned().collect();
-        all_series.extend([Arc::clone(&self.calls.unknown), Arc::clone(&self.calls.other)]);
-        let mut collected: [Vec<proto::Metric>; METRIC_COUNT] = Default::default();
-        let [total, call_duration, upstream_duration, open_breakers, breaker_opens, adaptive_limit] = &mut collected;
-        for series in &all_series {
-            collect_calls(&self.calls, series, total);
-            call_duration.extend(series.call_duration.collect().map(|histogram| histogram_metric(series, histogram)));
-            upstream_duration
-                .extend(series.upstream_duration.collect().map(|histogram| histogram_metric(series, histogram)));
+        let mut families = ROWS.map(SeriesFamily::new);
+        let [
+            calls,
+            call_duration,
+            upstream_duration,
+            gateway_duration,
+            request_bytes,
+            response_bytes,
+            limited,
+            queue_wait,
+            queued,
+            open_breakers,
+            breaker_opens,
+            adaptive_limit,
+            attempts,
+            retries,
+            connections,
+            connect_duration,
+        ] = &mut families;
+        for series in &self.calls.all_series() {
+            let agent = &*series.label;
+            collect_calls(&self.calls, series, calls);
+            for (blame, classes) in CallBlame::NAMES.iter().zip(&series.call_durations) {
+                for (class, durations) in StatusClass::NAMES.iter().zip(classes) {
+                    call_duration.push_histogram(&[agent, blame, class], durations.collect());
+                }
+            }
+            upstream_duration.push_histogram(&[agent], series.upstream_duration.collect());
+            gateway_duration.push_histogram(&[agent], series.gateway_duration.collect());
+            connect_duration.push_histogram(&[agent], series.connect_duration.collect());
+            queue_wait.push_histogram(&[agent], series.queue_wait.collect());
+            request_bytes.push_nonzero(&[agent], series.request_bytes.load(Relaxed));
+            response_bytes.push_nonzero(&[agent], series.response_bytes.load(Relaxed));
+            let queued_calls = series.queued_calls.load(Relaxed);
+            // The series of an agent whose calls have waited stays.
+            if queued_calls > 0 || series.queue_wait.collect().is_some() {
+                queued.push(&[agent], queued_calls as f64);
+            }
+            collect_limited(series, Arc::ptr_eq(series, &self.calls.unknown), limited);
             // Agents whose circuit breakers never opened have no such series.
             let opens = series.circuit_breaker_opens.load(Relaxed);
             if opens > 0 {
-                open_breakers.push(gauge_metric(series, series.open_circuit_breakers.load(Relaxed)));
-                breaker_opens.push(counter_metric(series, opens));
+                open_breakers.push(&[agent], series.open_circuit_breakers.load(Relaxed) as f64);
+                breaker_opens.push(&[agent], opens as f64);
             }
-            let limit = series.adaptive_limit.load(Relaxed);
-            if limit > 0 {
-                adaptive_limit.push(gauge_metric(series, limit));
-            }
+            adaptive_limit.push_nonzero(&[agent], series.adaptive_limit.load(Relaxed));
+            push_counters(attempts, agent, AttemptResult::NAMES, &series.attempts);
+            retries.push_nonzero(&[agent], series.retries.load(Relaxed));
+            push_counters(connections, agent, UpstreamConnection::NAMES, &series.connections);
         }
-        let types = [
-            proto::MetricType::COUNTER,
-            proto::MetricType::HISTOGRAM,
-            proto::MetricType::HISTOGRAM,
-            proto::MetricType::GAUGE,
-            proto::MetricType::COUNTER,
-            proto::MetricType::GAUGE,
-        ];
-        let families = METRIC_DESCRIPTIONS.iter().zip(types).zip(collected).filter(|(_, metrics)| !metrics.is_empty());
-        families
-            .map(|(((name, help, _), metric_type), metrics)| {
-                let mut family = proto::MetricFamily::default();
-                family.set_name((*name).to_owned());
-                family.set_help((*help).to_owned());
-                family.set_field_type(metric_type);
-                family.set_metric(metrics);
-                family
-            })
-            .collect()
+        families.into_iter().filter_map(SeriesFamily::into_family).collect()
     }
 }
 
-fn histogram_metric(series: &AgentSeries, histogram: proto::Histogram) -> proto::Metric {
-    let mut metric = proto::Metric::from_label(label_pairs(&[("agent", &series.label)]));
-    metric.set_histogram(histogram);
-    metric
+fn push_counters(family: &mut SeriesFamily, agent: &str, names: &[&str], counters: &[AtomicU64]) {
+    for (name, counter) in names.iter().zip(counters) {
+        family.push_nonzero(&[agent, name], counter.load(Relaxed));
+    }
 }
 
-fn gauge_metric(series: &AgentSeries, value: u64) -> proto::Metric {
-    let mut gauge = proto::Gauge::default();
-    gauge.set_value(value as f64);
-    let mut metric = proto::Metric::from_label(label_pairs(&[("agent", &series.label)]));
-    metric.set_gauge(gauge);
-    metric
+/// Adds the refused requests of an agent. Requests without an agent have a series of every limit from the start.
+fn collect_limited(series: &AgentSeries, is_unknown: bool, family: &mut SeriesFamily) {
+    let counters = series.limited_requests().unwrap_or_default();
+    for (at, limit) in LimitKind::NAMES.iter().enumerate() {
+        let count = counters.get(at).map_or(0, |counter| counter.load(Relaxed));
+        if count > 0 || is_unknown {
+            family.push(&[limit, &series.label], count as f64);
+        }
+    }
 }
 
-fn counter_metric(series: &AgentSeries, value: u64) -> proto::Metric {
-    let mut counter = proto::Counter::default();
-    counter.set_value(value as f64);
-    let mut metric = proto::Metric::from_label(label_pairs(&[("agent", &series.label)]));
-    metric.set_counter(counter);
-    metric
-}
-
-fn label_pairs(labels: &[(&str, &str)]) -> Vec<proto::LabelPair> {
-    let pair = |(name, value): &(&str, &str)| {
-        let mut pair = proto::LabelPair::default();
-        pair.set_name((*name).to_owned());
-        pair.set_value((*value).to_owned());
-        pair
-    };
-    labels.iter().map(pair).collect()
-}
-
-/// Adds the counters of an agent's calls to `metrics`.
-fn collect_calls(calls: &CallSeries, series: &AgentSeries, metrics: &mut Vec<proto::Metric>) {
-    for (name, operation) in &*lock(&series.operations) {
+/// Adds the counters of an agent's calls to `family`.
+fn collect_calls(calls: &CallSeries, series: &AgentSeries, family: &mut SeriesFamily) {
+    for (name, operation) in &*series.operations.lock() {
         for (class, row) in operation.0.iter().enumerate() {
             for (code, count) in row.get().into_iter().flat_map(|row| row.iter().enumerate()) {
-                let count = count.load(Relaxed);
-                if count == 0 {
-                    continue;
-                }
-                let code = match code.checked_sub(1) {
-                    None => "ok",
-                    Some(at) => FaultCode::ALL.get(at).map_or("aborted", |code| code.row().name),
-                };
-                let labels = [
-                    ("agent", &*series.label),
-                    ("code", code),
-                    ("caller_class", calls.caller_class_label(class)),
-                    ("operation", name),
-                ];
-                let mut counter = proto::Counter::default();
-                counter.set_value(count as f64);
-                let mut metric = proto::Metric::from_label(label_pairs(&labels));
-                metric.set_counter(counter);
-                metrics.push(metric);
+                let (code, blame) = code_labels(code);
+                let labels = [&*series.label, code, calls.tiers.label(class), name, blame.name()];
+                family.push_nonzero(&labels, count.load(Relaxed));
             }
         }
+    }
+}
+
+/// Returns the code with this index, and its blame.
+fn code_labels(index: usize) -> (&'static str, CallBlame) {
+    const ABORTED: usize = CODE_COUNT - 1;
+    match (index.checked_sub(1).and_then(|at| FaultCode::ALL.get(at)), index) {
+        (Some(code), _) => (code.row().name, CallBlame::of(*code)),
+        (None, ABORTED) => ("aborted", CallBlame::Aborted),
+        (None, _) => ("ok", CallBlame::None),
     }
 }

@@ -1,20 +1,14 @@
 //! Metrics of the sources of agents. The label is the configured name of a source, so that the configuration bounds the
 //! number of series.
 
-use super::metric_registration::label;
+use super::{
+    metric_labels::PollOutcome,
+    metric_registration::MetricBuilder,
+    metric_table::{SOURCE_AGE, SOURCE_AGENTS, SOURCE_PENDING, SOURCE_POLLS, SOURCE_READ},
+};
 use parking_lot::Mutex;
-use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{Error, GaugeVec, IntCounterVec, IntGaugeVec, Registry};
 use std::collections::BTreeSet;
-
-label! {
-    /// The outcome of a poll of a source.
-    PollOutcome {
-        Success "success" "The poll succeeded and its result is in effect.";
-        Failure "failure" "The source could not be polled, or its response is not reliable.";
-        Withheld "held" "The loss guard holds the result until it is confirmed, because too many agents would be removed.";
-        Rejected "rejected" "The source returned more than its limits allow.";
-    }
-}
 
 /// The metrics of all sources.
 #[derive(Debug)]
@@ -29,33 +23,15 @@ pub struct SourceMetrics {
 
 impl SourceMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, Error> {
-        let opts = |name, help| Opts::new(name, help);
-        let metrics = Self {
-            age: GaugeVec::new(
-                opts("gatepost_source_age_seconds", "Time since the last successful poll of a source of agents."),
-                &["source"],
-            )?,
-            agents: IntGaugeVec::new(opts("gatepost_source_agents", "Agents from a source."), &["source"])?,
-            read: IntGaugeVec::new(
-                opts("gatepost_source_read", "Whether a source was read once since the start, or from disk (1 or 0)."),
-                &["source"],
-            )?,
-            pending_removals: IntGaugeVec::new(
-                opts("gatepost_source_pending_removals", "Agents whose removal the loss guard holds."),
-                &["source"],
-            )?,
-            polls: IntCounterVec::new(
-                opts("gatepost_source_polls_total", "Total number of polls of a source of agents, by outcome."),
-                &["source", "outcome"],
-            )?,
+        let builder = MetricBuilder(registry);
+        Ok(Self {
+            age: builder.float_gauge_vec(SOURCE_AGE)?,
+            agents: builder.int_gauge_vec(SOURCE_AGENTS)?,
+            read: builder.int_gauge_vec(SOURCE_READ)?,
+            pending_removals: builder.int_gauge_vec(SOURCE_PENDING)?,
+            polls: builder.int_counter_vec(SOURCE_POLLS)?,
             names: Mutex::default(),
-        };
-        registry.register(Box::new(metrics.age.clone()))?;
-        registry.register(Box::new(metrics.agents.clone()))?;
-        registry.register(Box::new(metrics.read.clone()))?;
-        registry.register(Box::new(metrics.pending_removals.clone()))?;
-        registry.register(Box::new(metrics.polls.clone()))?;
-        Ok(metrics)
+        })
     }
 
     /// Sets the names of the configured sources and removes the series of all others.

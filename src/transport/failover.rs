@@ -2,6 +2,7 @@
 //! The call moves to the next endpoint only where the agent cannot execute it twice (R45).
 
 use super::{
+    attempt_record::AttemptRecord,
     circuit_breaker::{CallAttempt, InFlightGuard, breaker_open_fault},
     endpoint_transport::EndpointTransport,
     session_affinity,
@@ -11,7 +12,10 @@ use super::{
     upstream_transport::UpstreamCall,
     websocket::WebSocketOutcome,
 };
-use crate::fault::{CallProgress, Fault};
+use crate::{
+    fault::{CallProgress, Fault},
+    telemetry::{AgentMetrics, AttemptResult},
+};
 use futures_util::{
     FutureExt,
     future::{Either, ready},
@@ -41,7 +45,7 @@ impl<'a> FailoverCall<'a> {
         let endpoint = &self.upstream.0.primary;
         Either::Right(match endpoint.breaker.admit_call(&self.upstream.0.breaker_policy) {
             Ok(()) => Either::Left(self.call_endpoint(endpoint, request)),
-            Err(retry_after) => Either::Right(ready(Err(breaker_open_fault(retry_after)))),
+            Err(retry_after) => Either::Right(ready(Err(refused_by_breaker(request.metrics, retry_after)))),
         })
     }
 
@@ -57,10 +61,11 @@ impl<'a> FailoverCall<'a> {
         let streamed = matches!(request.body, RequestBody::Stream(_));
         let attempt =
             CallAttempt { started: Instant::now(), deadline, streamed, timeouts: *endpoint.transport.timeouts() };
-        endpoint
-            .transport
-            .call(request, deadline)
-            .inspect(move |outcome| upstream.record_outcome(endpoint, attempt, outcome))
+        let record = AttemptRecord::start(request.metrics);
+        endpoint.transport.call(request, deadline).inspect(move |outcome| {
+            upstream.record_outcome(endpoint, attempt, outcome);
+            record.finish(outcome);
+        })
     }
 
     /// Tries one endpoint after the other. A streamed body is sent to the first endpoint only.
@@ -80,10 +85,14 @@ impl<'a> FailoverCall<'a> {
                 },
             };
             if let Err(wait) = endpoint.breaker.admit_call(breaker_policy) {
+                AttemptRecord::start(request.metrics).finish_with(AttemptResult::Rejected);
                 min_wait = Some(min_wait.map_or(wait, |min_wait| min_wait.min(wait)));
                 continue;
             }
             let Some(attempt_body) = body.take() else { break };
+            if let Some(metrics) = request.metrics.filter(|_| last_fault.is_some()) {
+                metrics.record_retry();
+            }
             body = attempt_body.try_clone();
             let in_flight = InFlightGuard::new(&endpoint.breaker);
             let method = request.method.clone();
@@ -108,6 +117,13 @@ impl<'a> FailoverCall<'a> {
     }
 }
 
+/// Counts a try that the circuit breaker refuses, and returns its fault.
+#[cold]
+fn refused_by_breaker(metrics: Option<&AgentMetrics>, retry_after: Duration) -> Fault {
+    AttemptRecord::start(metrics).finish_with(AttemptResult::Rejected);
+    breaker_open_fault(retry_after)
+}
+
 /// Whether another endpoint may get the call after this fault.
 fn may_fail_over(fault: &Fault, is_repeatable: bool) -> bool {
     match fault.progress() {
@@ -130,8 +146,12 @@ pub(super) async fn open_primary_websocket(
         return Ok(None);
     }
     let attempt = CallAttempt { started: Instant::now(), deadline, streamed: false, timeouts: *transport.timeouts() };
-    endpoint.breaker.admit_call(&upstream.0.breaker_policy).map_err(breaker_open_fault)?;
+    let metrics = request.metrics;
+    let admitted = endpoint.breaker.admit_call(&upstream.0.breaker_policy);
+    admitted.map_err(|retry_after| refused_by_breaker(metrics, retry_after))?;
+    let record = AttemptRecord::start(metrics);
     let Some(outcome) = transport.open_websocket(request, deadline).await else { return Ok(None) };
     upstream.record_outcome(endpoint, attempt, &outcome);
+    record.finish_with(outcome.as_ref().map_or_else(AttemptResult::of_fault, |_| AttemptResult::Success));
     outcome.map(Some)
 }

@@ -7,6 +7,7 @@
 
 mod admission;
 mod agent_uri_transport;
+mod attempt_record;
 mod circuit_breaker;
 mod circuit_breaker_registry;
 mod config;

@@ -15,6 +15,7 @@ use crate::{
     agent::{Agent, EndpointAccess, EndpointScheme},
     net::AddressPolicy,
     resolver::UriResolver,
+    telemetry::Metrics,
 };
 use arc_swap::ArcSwapOption;
 use std::sync::{Arc, Weak};
@@ -64,6 +65,11 @@ impl TransportKinds {
 
     pub(super) fn set_address_policy(&self, policy: &Arc<AddressPolicy>) {
         self.all().into_iter().for_each(|kind| kind.set_address_policy(policy));
+    }
+
+    /// Sets the metrics of what the kinds share.
+    pub(super) fn set_metrics(&self, metrics: &Arc<Metrics>) {
+        self.mqtt.set_metrics(metrics);
     }
 
     /// The number of idle connections.

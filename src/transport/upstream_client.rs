@@ -15,7 +15,7 @@ use super::{
     upstream_transport::UpstreamCall,
     websocket::WebSocketOutcome,
 };
-use crate::{agent::Agent, fault::Fault, net::AddressPolicy, resolver::UriResolver};
+use crate::{agent::Agent, fault::Fault, net::AddressPolicy, resolver::UriResolver, telemetry::Metrics};
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 
@@ -34,6 +34,11 @@ impl UpstreamClient {
     pub fn new(policy: Arc<AddressPolicy>) -> Self {
         let resolver = Arc::default();
         Self { kinds: TransportKinds::new(&policy, &resolver), breakers: Arc::default(), resolver }
+    }
+
+    /// Sets the metrics of the brokers of agents. Each agent's own metrics come with its calls.
+    pub fn set_metrics(&self, metrics: &Arc<Metrics>) {
+        self.kinds.set_metrics(metrics);
     }
 
     /// Sets the resolver of `agent://` names. Without a resolver, agents that have only a name are unavailable.

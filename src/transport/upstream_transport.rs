@@ -5,7 +5,7 @@ use super::{
     config::UpstreamTimeouts, headers::HeaderMutations, upstream_body::RequestBody, upstream_reply::UpstreamReply,
     websocket::WebSocketOutcome,
 };
-use crate::fault::Fault;
+use crate::{fault::Fault, telemetry::AgentMetrics};
 use http::{HeaderMap, Method, uri::PathAndQuery};
 use std::{fmt, num::NonZeroU32};
 use tokio::time::Instant;
@@ -74,4 +74,6 @@ pub struct UpstreamCall<'a> {
     pub header_mutations: HeaderMutations<'a>,
     /// The instruction for the agent in natural language, for transports that have a field for it; others ignore it.
     pub instruction: Option<&'a str>,
+    /// The metrics of the agent, which count tries and connections.
+    pub metrics: Option<&'a AgentMetrics>,
 }

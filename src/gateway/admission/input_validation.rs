@@ -327,7 +327,7 @@ impl InputReader<'_> {
             deadline: self.deadline,
         };
         let results = self.gateway.heavy_checks.run(request, check).await;
-        results.inspect_err(|fault| self.gateway.record_refused_check(fault))
+        results.inspect_err(|fault| self.route.record_refused_check(fault))
     }
 
     /// Reports the violations of an input that is not refused.

@@ -269,7 +269,7 @@ impl AdmissionPipeline<'_> {
     ///
     /// # Errors
     /// 429.
-    pub(in crate::gateway) fn charge_batch_item(&self, admitted: &Admitted) -> StoreAnswer<'_, Result<()>> {
+    pub(in crate::gateway) fn charge_batch_item<'a>(&'a self, admitted: &'a Admitted) -> StoreAnswer<'a, Result<()>> {
         let limits = &self.gateway.limits;
         let account = rate_limit_account(&admitted.caller, admitted.peer);
         limits.acquire_for_calls(&admitted.route.limits, &account, NonZeroU32::MIN).map(|result| result.map(drop))

@@ -50,7 +50,7 @@ pub(in crate::gateway) async fn claim_key(
         let request = KeyedRequest { owner, client, target, key, digest };
         let lookup = exchange.config.idempotency.look_up_or_claim(&request).await;
         if lookup.as_ref().is_err_and(|fault| fault.code() == FaultCode::RateLimited) {
-            exchange.gateway.metrics.record_limited_request(LimitKind::IdempotencyKeys);
+            exchange.call.agent_metrics().record_limited_request(LimitKind::IdempotencyKeys);
         }
         match lookup? {
             KeyLookup::Claimed(claim) => return Ok(ClaimOutcome::First(claim)),

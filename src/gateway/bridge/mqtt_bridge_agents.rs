@@ -201,6 +201,7 @@ impl AgentAnnouncer {
             let presence = AgentPresence {
                 agent: agent.clone(),
                 bridge: Arc::clone(&bridge),
+                broker: self.gateway.metrics.brokers().broker(&bridge.address.metric_label()),
                 invoker,
                 exposure: exposure_receiver,
                 drain_timeout,

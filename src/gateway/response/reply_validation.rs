@@ -119,7 +119,7 @@ impl ReplyValidator<'_> {
             deadline,
         };
         let result = Box::pin(self.gateway.heavy_checks.run(request, check)).await;
-        let result = result.inspect_err(|fault| self.gateway.record_refused_check(fault));
+        let result = result.inspect_err(|fault| self.admitted.agent_route().record_refused_check(fault));
         match result {
             Ok(result) => result,
             Err(fault) if contract.enforces_output() => Err(fault),

@@ -183,7 +183,10 @@ impl Responder<'_, '_> {
         loop {
             tokio::select! {
                 biased;
-                prefix_result = &mut prefix => return Ok(prefix_result?),
+                prefix_result = &mut prefix => {
+                    self.exchange.call.record_reply();
+                    return Ok(prefix_result?);
+                }
                 result = pump.advance(self.exchange.session) => result?,
             }
         }

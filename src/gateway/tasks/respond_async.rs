@@ -74,6 +74,7 @@ pub(in crate::gateway) async fn respond_with_task(
         request_id: exchange.call.id(),
         time_limit: admitted.deadline().saturating_duration_since(tokio::time::Instant::now()),
         callback_url: callback_url.as_deref(),
+        metrics: Some(&agent.route.metrics),
     };
     let task = manager.start_task(new_task).await?;
     let record = exchange.call.background_record();
@@ -106,7 +107,7 @@ pub(in crate::gateway) async fn respond_with_task(
 
 /// Runs a task until it ends or is cancelled.
 async fn run_task(manager: Arc<TaskManager>, task: Arc<RunningTask>, mut background: BackgroundCall, mut record: Call) {
-    let _running = background.gateway.metrics.track_task();
+    let _running = background.gateway.metrics.tasks().track_running();
     // The agent must respond with the result, not with a task of its own.
     background.headers.remove(PREFER);
     let max_bytes = manager.config().max_result_size.get();

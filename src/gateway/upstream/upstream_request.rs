@@ -91,6 +91,7 @@ pub(in crate::gateway) fn send_upstream<'a>(
         body,
         header_mutations,
         instruction,
+        metrics: Some(&admitted.agent_route().metrics),
     };
     let is_streamed = matches!(request.body, RequestBody::Stream(_));
     let measurement = LatencyMeasurement { gateway, admitted, sample: admitted.start_latency_sample(), is_streamed };

@@ -75,7 +75,8 @@ pub(in crate::gateway) async fn upgrade_websocket(
     let operation = request.target.operation_of(&authorized.route().agent).map(str::to_owned);
     let checked = admission.check_input(exchange.call, authorized, InputSource::None).await?;
     let client = checked.client();
-    let counted = exchange.gateway.limits.count_websocket(client, config.websockets.max_connections)?;
+    let counted =
+        exchange.gateway.limits.count_websocket(&checked.route().limits, client, config.websockets.max_connections)?;
     let AdmittedCall { admitted, .. } = admission.admit(checked).await?;
     let forwarded = exchange.forwarded_header();
     // The messages of a WebSocket that names no operation may be for any: it opens at the endpoint.
@@ -157,6 +158,7 @@ async fn open_agent_socket(
         body: RequestBody::Empty,
         header_mutations,
         instruction: None,
+        metrics: Some(&admitted.agent_route().metrics),
     };
     tokio::select! {
         biased;

@@ -12,7 +12,7 @@ mod trusted_proxies;
 use super::*;
 use crate::{
     fault::{ErrorFormat, Fault, FaultCode},
-    telemetry::Metrics,
+    telemetry::{ExpositionFormat, Metrics},
     values::ConfigDuration,
 };
 use bytes::Bytes;
@@ -214,7 +214,7 @@ impl TestServer {
     }
 
     fn metric_sum(&self, event: &str) -> u64 {
-        let text = self.metrics.render().unwrap();
+        let text = self.metrics.render(ExpositionFormat::Text);
         let lines = text.lines().filter(|line| line.contains(&format!("\"{event}\"")));
         lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64
     }

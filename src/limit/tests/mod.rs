@@ -12,7 +12,7 @@ use super::{clock::LimitClock, *};
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
-    telemetry::{LimitKind, Metrics},
+    telemetry::{ExpositionFormat, LimitKind, Metrics},
     values::{ClientKey, Rate, StoreAnswer},
 };
 use parking_lot::Mutex;
@@ -88,7 +88,7 @@ impl LimitFixture {
     }
 
     fn has_metric(&self, line: &str) -> bool {
-        self.metrics.render().unwrap().lines().any(|rendered| rendered == line)
+        self.metrics.render(ExpositionFormat::Text).lines().any(|rendered| rendered == line)
     }
 }
 

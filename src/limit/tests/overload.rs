@@ -49,7 +49,7 @@ async fn a_call_beyond_the_adaptive_limit_is_refused_at_once_without_a_queue() {
     let fault = try_acquire_now(&limits, &agent).expect("at once").unwrap_err();
     assert_overloaded_by(&fault, "agent");
     assert!(fault.detail().unwrap().contains("agent a: adaptive concurrency limit 6 reached"), "{fault}");
-    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"adaptive\"} 1"));
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"adaptive\",agent=\"-\"} 1"));
     assert!(limits.limits.try_acquire_permit(&agent, CLIENT).is_none());
     drop(calls);
     assert!(limits.limits.try_acquire_permit(&agent, CLIENT).is_some());
@@ -225,7 +225,7 @@ fn load_shedding_is_reported_in_the_fault_and_uses_no_tokens_of_the_caller() {
     assert!(limits.limits.is_shedding());
     assert_eq!(tiers.map(is_shed), [true, false, false, false, false]);
     assert_overloaded_by(&limits.limits.shed_by_tier(Some("tin")).unwrap_err(), "gateway");
-    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"gateway\"} 2"));
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"gateway\",agent=\"-\"} 2"));
     assert!(limits.has_metric("gatepost_load_shed_requests_total{priority=\"1\"} 2"));
     for _ in 0..4 {
         limits.limits.load_shedder.update_level(Duration::from_secs(1), Some(Duration::from_millis(10)), 3);

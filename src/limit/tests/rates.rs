@@ -15,7 +15,7 @@ fn r5_a_caller_over_its_rate_is_refused_with_retry_after() {
     let headers = fault.headers();
     assert_eq!(headers[0], ("RateLimit", "\"caller\";r=0;t=1".to_owned()));
     assert_eq!(headers[1], ("RateLimit-Policy", "\"caller\";q=3;w=3".to_owned()));
-    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"caller\"} 1"));
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"caller\",agent=\"-\"} 1"));
     assert!(limits.call(&agent, "d").is_ok(), "another caller is not limited");
     limits.clock.advance(Duration::from_secs(1));
     assert_eq!(limits.admitted_calls(&agent, "c", 5), 1);
@@ -138,7 +138,7 @@ fn a_million_callers_use_bounded_memory_and_idle_ones_none() {
         assert!(limits.call(&agent, &n.to_string()).is_ok() || n > 400_000);
     }
     assert_eq!(limits.limits.tracked_keys(), 400_000);
-    assert!(limits.metrics.render().unwrap().contains("{event=\"limiter_overflow\"} 600000"));
+    assert!(limits.metrics.render(ExpositionFormat::Text).contains("{event=\"limiter_overflow\"} 600000"));
     assert_rate_limited(limits.call(&agent, "new"), "caller");
     let policy = limits.limits.policy.load();
     assert!(policy.buckets().map(|bucket| bucket.capacity()).sum::<usize>() < 1_000_000);

@@ -30,7 +30,7 @@ async fn a_client_has_half_of_an_agents_slots_and_waits_for_its_own_calls() {
     let started_at = tokio::time::Instant::now();
     assert_share_used_up(acquire(1).await);
     assert_eq!(started_at.elapsed(), Duration::from_secs(1), "the call waits for its own");
-    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"share\"} 1"));
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"share\",agent=\"-\"} 1"));
     let (waiting, ()) = tokio::join!(acquire(1), async {
         tokio::task::yield_now().await;
         // One of the two places in the queue is the client's: a further call is refused at once.
@@ -143,7 +143,7 @@ fn bodies_of_one_client_take_at_most_its_share_of_the_memory_and_return_it() {
     // A step of 16 KiB is reserved already.
     bodies[0].grow_to(64 << 10).unwrap();
     assert_share_used_up(bodies[0].grow_to((64 << 10) + 1));
-    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"bodies\"} 1"));
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"bodies\",agent=\"-\"} 1"));
     let mut others: Vec<_> = (2..18).map(|number| limits.limits.reserve_body(client(number))).collect();
     others.iter_mut().for_each(|body| body.grow_to(32 << 10).unwrap());
     let mut last = limits.limits.reserve_body(client(99));
@@ -159,7 +159,8 @@ fn bodies_of_one_client_take_at_most_its_share_of_the_memory_and_return_it() {
 #[test]
 fn websockets_of_one_client_take_at_most_its_share() {
     let limits = fixture(json!({"max_share": 0.5}));
-    let open = |number| limits.limits.count_websocket(client(number), 4);
+    let agent = limits.agent("ws");
+    let open = |number| limits.limits.count_websocket(&agent, client(number), 4);
     let held = [open(1).unwrap(), open(1).unwrap()];
     assert_share_used_up(open(1));
     let _others = [open(2).unwrap(), open(3).unwrap()];

@@ -1,6 +1,7 @@
 //! The catalogue: parsing, reuse of compiled documents, swapping and rejecting.
 
 use super::*;
+use crate::telemetry::ExpositionFormat;
 
 #[test]
 fn r10_every_shape_and_format_of_a_file_is_parsed() {
@@ -174,7 +175,7 @@ fn a_source_that_is_read_while_the_gateway_drains_does_not_make_it_ready() {
         catalogue.ingest(generation, vec![source_poll(0, Vec::new())]);
         assert!(catalogue.awaited_sources().is_empty());
         let expected = format!("\ngatepost_ready {}\n", u8::from(!drains));
-        assert!(metrics.render().unwrap().contains(&expected), "{drains}");
+        assert!(metrics.render(ExpositionFormat::Text).contains(&expected), "{drains}");
     }
 }
 

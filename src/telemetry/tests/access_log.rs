@@ -2,7 +2,9 @@
 
 use crate::{
     fault::{Fault, FaultCode},
-    telemetry::{AccessLog, AccessLogConfig, AccessLogEntry, AccessLogTarget, Metrics, log_privacy::LogPrivacy},
+    telemetry::{
+        AccessLog, AccessLogConfig, AccessLogEntry, AccessLogTarget, ExpositionFormat, Metrics, log_privacy::LogPrivacy,
+    },
 };
 use serde_json::Value;
 use std::{
@@ -181,7 +183,7 @@ fn unwritable_entries_are_counted_and_no_call_waits() {
     (0..100).for_each(|n| log.write(&test_entry(&n.to_string())));
     log.close();
     log.write(&test_entry("late"));
-    let page = metrics.render().unwrap();
+    let page = metrics.render(ExpositionFormat::Text);
     assert!(page.contains("\ngatepost_access_log_dropped_entries_total 101\n"), "{page}");
 }
 
@@ -197,7 +199,7 @@ fn a_blocked_target_fills_the_queue_and_further_entries_are_dropped() {
     for _ in 0..40_000 {
         log.write(&AccessLogEntry { user_agent: &agent, ..test_entry("r") });
     }
-    let page = metrics.render().unwrap();
+    let page = metrics.render(ExpositionFormat::Text);
     let dropped = page.lines().find_map(|line| line.strip_prefix("gatepost_access_log_dropped_entries_total "));
     assert!(dropped.unwrap().parse::<u64>().unwrap() > 5_000, "{dropped:?}");
     // Closing would wait for the blocked writer.

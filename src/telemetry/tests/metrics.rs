@@ -1,10 +1,12 @@
 //! Tests of the metrics page: its values, its validity, and the bound on its size.
 
+use super::metrics_page::fill_every_metric;
 use crate::{
     agent::{Agent, AuthenticationMethod},
     fault::FaultCode,
     telemetry::{
-        AgentDocumentState, CallOutcome, CallerClass, ConnectionOutcome, Event, LimitKind, Metrics, MetricsConfig,
+        AgentDocumentState, CallOutcome, CallerClass, ConnectionOutcome, Event, ExpositionFormat, LimitKind, Metrics,
+        MetricsConfig,
     },
 };
 use serde_json::json;
@@ -26,8 +28,12 @@ fn outcome(operation: Option<usize>, code: Option<FaultCode>) -> CallOutcome {
         operation,
         caller_class: KEY,
         code,
+        status: code.map_or(200, |code| code.row().status),
         duration: Duration::from_millis(7),
         upstream_duration: Some(Duration::from_millis(5)),
+        gateway_duration: Some(Duration::from_millis(2)),
+        bytes_in: 10,
+        bytes_out: 100,
     }
 }
 
@@ -37,7 +43,7 @@ fn new_metrics() -> Arc<Metrics> {
 
 #[track_caller]
 fn assert_contains_line(metrics: &Metrics, line: &str) {
-    let page = metrics.render().unwrap();
+    let page = metrics.render(ExpositionFormat::Text);
     assert!(page.lines().any(|rendered| rendered == line), "{line} is not in\n{page}");
 }
 
@@ -48,31 +54,40 @@ fn calls_are_counted_by_agent_operation_caller_class_and_code() {
     handle.record(&outcome(Some(0), None));
     handle.record(&outcome(Some(0), None));
     handle.record(&outcome(Some(0), Some(FaultCode::InvalidInput)));
-    handle.record_aborted(&outcome(Some(0), None));
+    handle.record_aborted(&CallOutcome { status: 0, ..outcome(Some(0), None) });
     handle.record_aborted(&outcome(Some(0), Some(FaultCode::Timeout)));
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="echo",code="aborted",caller_class="key",operation="say"} 1"#,
+        r#"gatepost_calls_total{agent="echo",code="aborted",caller_class="key",operation="say",blame="aborted"} 1"#,
     );
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="echo",code="Timeout",caller_class="key",operation="say"} 1"#,
+        r#"gatepost_calls_total{agent="echo",code="Timeout",caller_class="key",operation="say",blame="agent"} 1"#,
     );
     metrics.for_agent(&agent("plain", &[])).record(&outcome(Some(0), None));
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="say"} 2"#,
+        r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="say",blame="none"} 2"#,
     );
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="echo",code="InvalidInput",caller_class="key",operation="say"} 1"#,
+        r#"gatepost_calls_total{agent="echo",code="InvalidInput",caller_class="key",operation="say",blame="caller"} 1"#,
     );
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="plain",code="ok",caller_class="key",operation="invoke"} 1"#,
+        r#"gatepost_calls_total{agent="plain",code="ok",caller_class="key",operation="invoke",blame="none"} 1"#,
     );
-    assert_contains_line(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.005"} 0"#);
-    assert_contains_line(&metrics, r#"gatepost_call_duration_seconds_bucket{agent="echo",le="0.01"} 5"#);
+    for (bound, count) in [("0.005", 0), ("0.01", 2), ("3600", 2), ("+Inf", 2)] {
+        let labels = format!(r#"agent="echo",blame="none",status_class="2xx",le="{bound}""#);
+        assert_contains_line(&metrics, &format!("gatepost_call_duration_seconds_bucket{{{labels}}} {count}"));
+    }
+    for (blame, class) in [("caller", "4xx"), ("agent", "5xx"), ("aborted", "other")] {
+        let labels = format!(r#"agent="echo",blame="{blame}",status_class="{class}""#);
+        assert_contains_line(&metrics, &format!("gatepost_call_duration_seconds_count{{{labels}}} 1"));
+    }
+    assert_contains_line(&metrics, r#"gatepost_gateway_duration_seconds_sum{agent="echo"} 0.01"#);
+    assert_contains_line(&metrics, r#"gatepost_request_body_bytes_total{agent="echo"} 50"#);
+    assert_contains_line(&metrics, r#"gatepost_response_body_bytes_total{agent="echo"} 500"#);
     assert_contains_line(&metrics, r#"gatepost_upstream_duration_seconds_count{agent="echo"} 5"#);
 }
 
@@ -81,8 +96,14 @@ fn labels_with_equal_concatenations_have_separate_counters() {
     let metrics = new_metrics();
     metrics.for_agent(&agent("a", &["bc"])).record(&outcome(Some(0), None));
     metrics.for_agent(&agent("ab", &["c"])).record(&outcome(Some(0), None));
-    assert_contains_line(&metrics, r#"gatepost_calls_total{agent="a",code="ok",caller_class="key",operation="bc"} 1"#);
-    assert_contains_line(&metrics, r#"gatepost_calls_total{agent="ab",code="ok",caller_class="key",operation="c"} 1"#);
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="a",code="ok",caller_class="key",operation="bc",blame="none"} 1"#,
+    );
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="ab",code="ok",caller_class="key",operation="c",blame="none"} 1"#,
+    );
 }
 
 #[test]
@@ -92,10 +113,10 @@ fn counters_survive_a_changed_document_and_end_with_the_agent() {
     metrics.for_agent(&agent("echo", &["b"])).record(&outcome(Some(0), None));
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="b"} 2"#,
+        r#"gatepost_calls_total{agent="echo",code="ok",caller_class="key",operation="b",blame="none"} 2"#,
     );
     metrics.retain_agents(|_| false);
-    assert!(!metrics.render().unwrap().contains("echo"));
+    assert!(!metrics.render(ExpositionFormat::Text).contains("echo"));
 }
 
 #[test]
@@ -105,12 +126,15 @@ fn agents_beyond_the_limit_share_one_label() {
     for id in ["a", "b", "c", "d"] {
         metrics.for_agent(&agent(id, &["say"])).record(&outcome(Some(0), None));
     }
-    assert_contains_line(&metrics, r#"gatepost_calls_total{agent="b",code="ok",caller_class="key",operation="say"} 1"#);
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="other",code="ok",caller_class="key",operation="-"} 2"#,
+        r#"gatepost_calls_total{agent="b",code="ok",caller_class="key",operation="say",blame="none"} 1"#,
     );
-    assert!(!metrics.render().unwrap().contains(r#"agent="c""#));
+    assert_contains_line(
+        &metrics,
+        r#"gatepost_calls_total{agent="other",code="ok",caller_class="key",operation="-",blame="none"} 2"#,
+    );
+    assert!(!metrics.render(ExpositionFormat::Text).contains(r#"agent="c""#));
 }
 
 #[test]
@@ -120,11 +144,11 @@ fn the_number_of_operation_labels_per_agent_is_bounded() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let handle = metrics.for_agent(&agent("big", &names));
     (0..250).for_each(|at| handle.record(&outcome(Some(at), None)));
-    let page = metrics.render().unwrap();
+    let page = metrics.render(ExpositionFormat::Text);
     assert!(page.matches(r#"gatepost_calls_total{agent="big""#).count() <= 65, "{page}");
     assert_contains_line(
         &metrics,
-        r#"gatepost_calls_total{agent="big",code="ok",caller_class="key",operation="-"} 186"#,
+        r#"gatepost_calls_total{agent="big",code="ok",caller_class="key",operation="-",blame="none"} 186"#,
     );
 }
 
@@ -149,7 +173,8 @@ fn an_unconfigured_tier_creates_no_label() {
 #[test]
 fn in_flight_guards_decrement_when_dropped_even_by_a_panic() {
     let metrics = new_metrics();
-    let connection = metrics.track_connection();
+    let listener = metrics.listener("[::]:8443");
+    let connection = listener.track_connection();
     let call = metrics.track_call();
     assert_contains_line(&metrics, "gatepost_calls_in_flight 1");
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -159,7 +184,7 @@ fn in_flight_guards_decrement_when_dropped_even_by_a_panic() {
     assert!(result.is_err());
     assert_contains_line(&metrics, "gatepost_calls_in_flight 0");
     drop(connection);
-    assert_contains_line(&metrics, "gatepost_connections_open 0");
+    assert_contains_line(&metrics, r#"gatepost_connections_open{listener="[::]:8443"} 0"#);
 }
 
 #[test]
@@ -207,7 +232,7 @@ mod external {
     #[test]
     fn the_page_passes_promtool_before_and_after_calls() {
         let metrics = new_metrics();
-        check_with_promtool(&metrics.render().unwrap());
+        check_with_promtool(&metrics.render(ExpositionFormat::Text));
         metrics.register_tiers(["gold \"\\\n"].into_iter());
         for id in ["a", "-", "other"] {
             let handle = metrics.for_agent(&agent(id, &["translate", "-"]));
@@ -221,10 +246,11 @@ mod external {
             });
         }
         metrics.for_unknown_agent().record(&outcome(None, Some(FaultCode::NotFound)));
-        metrics.record_connection(ConnectionOutcome::HandshakeFailed);
+        metrics.listener("[::]:8443").record_connection(ConnectionOutcome::HandshakeFailed);
+        fill_every_metric(&metrics);
         metrics.record_limited_request(LimitKind::CallerAgent);
         metrics.set_agent_count(AgentDocumentState::Inactive, 3);
         metrics.record_config_loaded(1_800_000_000);
-        check_with_promtool(&metrics.render().unwrap());
+        check_with_promtool(&metrics.render(ExpositionFormat::Text));
     }
 }

@@ -2,4 +2,5 @@
 
 mod access_log;
 mod metrics;
+mod metrics_page;
 mod redaction;

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     fault::{CallProgress, Fault},
+    telemetry::{AgentMetrics, AttemptResult, UpstreamConnection},
     transport::{
         UpstreamCall, UpstreamReply, headers,
         upstream_body::{BodyProgress, HyperBody, RequestBody},
@@ -61,14 +62,14 @@ pub(in crate::transport) async fn call_with_retry(
     request: UpstreamCall<'_>,
     deadline: Instant,
 ) -> Result<UpstreamReply, Fault> {
-    let UpstreamCall { method, path, query, headers, body, header_mutations, .. } = request;
+    let UpstreamCall { method, path, query, headers, body, header_mutations, metrics, .. } = request;
     let exchange = HttpExchange { target, method, path, query, headers, header_mutations, deadline };
     let (copy, progress) = match &body {
         RequestBody::Empty => (Some(None), None),
         RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
         RequestBody::Stream(receiver) => (None, Some(receiver.progress())),
     };
-    let connection = acquire_connection(target, deadline).await?;
+    let connection = acquire_connection(target, deadline, metrics).await?;
     let reused = connection.is_reused();
     let attempt = HttpAttempt { exchange: &exchange, progress: progress.as_deref() };
     let FailedAttempt { fault, unsent, delivery } = match attempt.send(connection, body.into()).await {
@@ -82,29 +83,61 @@ pub(in crate::transport) async fn call_with_retry(
         return Err(fault);
     };
     // The other idle connections are probably dead as well.
-    let connection = connect_boxed(target, deadline).await?;
+    if let Some(metrics) = metrics {
+        metrics.record_attempt(AttemptResult::Reset);
+        metrics.record_retry();
+    }
+    let connection = connect_boxed(target, deadline, metrics).await?;
     attempt.send(connection, retry_body).await.map_err(|failed| failed.fault)
 }
 
-async fn acquire_connection(target: &Arc<HttpTarget>, deadline: Instant) -> Result<HttpConnection, Fault> {
+async fn acquire_connection(
+    target: &Arc<HttpTarget>,
+    deadline: Instant,
+    metrics: Option<&AgentMetrics>,
+) -> Result<HttpConnection, Fault> {
     let now = Instant::now();
     if deadline <= now {
         return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
     }
     if let Some(stream) = target.pool.open_http2_stream() {
+        record_connection(metrics, UpstreamConnection::Reused);
         return Ok(HttpConnection::Http2(stream, true));
     }
     // If the agent has closed the connection, no byte is sent on it, and the call is retried on a new one.
     if let Some(mut connection) = target.pool.take_http1(now) {
         connection.reused = true;
+        record_connection(metrics, UpstreamConnection::Reused);
         return Ok(HttpConnection::Http1(connection));
     }
-    connect_boxed(target, deadline).await
+    connect_boxed(target, deadline, metrics).await
 }
 
 /// Opens a connection. Boxed, so that the futures of calls over an existing connection stay small.
-async fn connect_boxed(target: &HttpTarget, deadline: Instant) -> Result<HttpConnection, Fault> {
-    Box::pin(connect(target, deadline)).await
+async fn connect_boxed(
+    target: &HttpTarget,
+    deadline: Instant,
+    metrics: Option<&AgentMetrics>,
+) -> Result<HttpConnection, Fault> {
+    let started = Instant::now();
+    let result = Box::pin(connect(target, deadline)).await;
+    match &result {
+        // The connection of another call, to an agent that speaks HTTP/2.
+        Ok(connection) if connection.is_reused() => record_connection(metrics, UpstreamConnection::Reused),
+        Ok(_) => {
+            if let Some(metrics) = metrics {
+                metrics.record_opened_connection(started.elapsed());
+            }
+        }
+        Err(_) => record_connection(metrics, UpstreamConnection::Failed),
+    }
+    result
+}
+
+fn record_connection(metrics: Option<&AgentMetrics>, connection: UpstreamConnection) {
+    if let Some(metrics) = metrics {
+        metrics.record_connection(connection);
+    }
 }
 
 /// One attempt to send the request.

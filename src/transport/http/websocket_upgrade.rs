@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode},
+    telemetry::{AgentMetrics, UpstreamConnection},
     transport::{
         UpstreamReply, headers::HeaderMutations, upstream_body::HyperBody, upstream_reply::ReplyBody,
         websocket::WebSocketIo,
@@ -41,6 +42,8 @@ pub(in crate::transport) struct UpgradeRequest<'a> {
     pub(in crate::transport) header_mutations: HeaderMutations<'a>,
     /// The subprotocols that the agent may choose from.
     pub(in crate::transport) subprotocols: Option<&'a HeaderValue>,
+    /// The metrics of the agent.
+    pub(in crate::transport) metrics: Option<&'a AgentMetrics>,
     /// Whether the connection outlives the deadline of a call.
     pub(in crate::transport) outlives_call: bool,
 }
@@ -65,7 +68,15 @@ pub(in crate::transport) async fn upgrade_to_websocket(
     if deadline <= Instant::now() {
         return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
     }
-    let stream = connector::connect_dedicated(target, deadline).await?;
+    let started = Instant::now();
+    let stream = connector::connect_dedicated(target, deadline).await;
+    if let Some(metrics) = request.metrics {
+        match &stream {
+            Ok(_) => metrics.record_opened_connection(started.elapsed()),
+            Err(_) => metrics.record_connection(UpstreamConnection::Failed),
+        }
+    }
+    let stream = stream?;
     let until = deadline.min(Instant::now() + target.timeouts.first_byte);
     let (mut sender, connection) = http1::Builder::new()
         .max_header_size(MAX_RESPONSE_HEAD)

@@ -10,11 +10,15 @@ use crate::{
     fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender},
     net::TlsClientSettings,
+    telemetry::{BrokerMetrics, Metrics},
     transport::http,
     values::{Backoff, jittered},
 };
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -48,15 +52,17 @@ pub(super) struct BrokerConnection {
 struct BrokerConnectionInner {
     key: BrokerKey,
     policy: Arc<PolicyWatch>,
+    metrics: Arc<OnceLock<Arc<Metrics>>>,
     state: watch::Sender<ConnectionState>,
     demand: Notify,
 }
 
 impl BrokerConnection {
-    pub(super) fn new(key: BrokerKey, policy: Arc<PolicyWatch>) -> Self {
+    pub(super) fn new(key: BrokerKey, policy: Arc<PolicyWatch>, metrics: Arc<OnceLock<Arc<Metrics>>>) -> Self {
         let inner = BrokerConnectionInner {
             key,
             policy,
+            metrics,
             state: watch::Sender::new(ConnectionState::Connecting),
             demand: Notify::new(),
         };
@@ -115,11 +121,13 @@ impl BrokerConnectionInner {
         let mut tasks = JoinSet::new();
         let mut statuses = StatusReading::default();
         self.demand.notified().await;
+        // From the first call on: a broker that nobody needs is not one that is down.
+        let broker = self.metrics.get().map(|metrics| metrics.brokers().broker(&self.key.address.metric_label()));
         loop {
             policy.mark_unchanged();
             self.state.send_replace(ConnectionState::Connecting);
             let mut must_retry_at_once = false;
-            let (reason, was_up) = match self.connect().await {
+            let (reason, was_up) = match self.connect(broker.as_ref()).await {
                 Err(reason) => (reason, false),
                 Ok((sender, receiver)) => {
                     let session = Arc::new(BrokerSession::new(sender, statuses.paused_until()));
@@ -183,7 +191,7 @@ impl BrokerConnectionInner {
     }
 
     /// Makes one attempt to connect. Each attempt reads secrets and files again.
-    async fn connect(&self) -> Result<(MqttSender, MqttReceiver), String> {
+    async fn connect(&self, broker: Option<&Arc<BrokerMetrics>>) -> Result<(MqttSender, MqttReceiver), String> {
         let key = self.key.clone();
         let load = tokio::task::spawn_blocking(move || {
             let password = key.password.as_ref().map(|password| password.load()).transpose()?;
@@ -199,6 +207,7 @@ impl BrokerConnectionInner {
             server_name: self.key.tls.as_ref().and_then(|tls| tls.server_name.clone()),
             policy: Some(self.policy.current.load_full()),
             keep_alive: self.key.keep_alive,
+            metrics: broker.cloned(),
             ..ConnectOptions::new(self.key.address.clone(), self.key.connect_timeout)
         };
         mqtt_client::connect(&options).await

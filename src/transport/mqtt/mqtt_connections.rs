@@ -10,6 +10,7 @@ use crate::{
     agent::{Agent, AgentEndpoint, AgentId, EndpointUrl},
     mqtt_client::BrokerAddress,
     net::AddressPolicy,
+    telemetry::Metrics,
     transport::{
         config::{TransportConfig, UpstreamMqttConfig, UpstreamTimeouts},
         endpoint_transport::EndpointTransport,
@@ -20,19 +21,25 @@ use crate::{
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 /// All connections to brokers. It outlives every configuration, and so do connections that an upstream set still uses.
 #[derive(Debug)]
 pub(in crate::transport) struct MqttConnections {
     policy: Arc<PolicyWatch>,
+    metrics: Arc<OnceLock<Arc<Metrics>>>,
     connections: Mutex<HashMap<BrokerKey, Weak<BrokerConnection>>>,
 }
 
 impl MqttConnections {
     pub(in crate::transport) fn new(policy: Arc<AddressPolicy>) -> Self {
-        Self { policy: Arc::new(PolicyWatch::new(policy)), connections: Mutex::default() }
+        Self { policy: Arc::new(PolicyWatch::new(policy)), metrics: Arc::default(), connections: Mutex::default() }
+    }
+
+    /// Sets the metrics of the brokers.
+    pub(in crate::transport) fn set_metrics(&self, metrics: &Arc<Metrics>) {
+        drop(self.metrics.set(Arc::clone(metrics)));
     }
 
     fn get_or_create_connection(&self, key: BrokerKey) -> Arc<BrokerConnection> {
@@ -41,7 +48,8 @@ impl MqttConnections {
         if let Some(connection) = connections.get(&key).and_then(Weak::upgrade) {
             return connection;
         }
-        let connection = Arc::new(BrokerConnection::new(key.clone(), Arc::clone(&self.policy)));
+        let connection =
+            Arc::new(BrokerConnection::new(key.clone(), Arc::clone(&self.policy), Arc::clone(&self.metrics)));
         connections.insert(key, Arc::downgrade(&connection));
         connection
     }

@@ -126,6 +126,7 @@ impl TestUpstream {
             body,
             header_mutations,
             instruction,
+            metrics: None,
         };
         self.client.call(&admitted, request).await
     }

@@ -82,12 +82,13 @@ impl Transport for WebSocketTransport {
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
-        let UpstreamCall { id, operation, path, headers, body, header_mutations, .. } = request;
+        let UpstreamCall { id, operation, path, headers, body, header_mutations, metrics, .. } = request;
         let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
         let input = timeout_at(deadline, body.collect(self.options.max_message_size)).await.map_err(late)??;
         let message = request_message::build_message(self.options.framing, id, operation, &input)?;
         let format = ReplyFormat::negotiate(headers, &input);
-        let upgrade = UpgradeRequest { path, headers, header_mutations, subprotocols: None, outlives_call: false };
+        let upgrade =
+            UpgradeRequest { path, headers, header_mutations, subprotocols: None, metrics, outlives_call: false };
         let mut connection = match http::upgrade_to_websocket(&self.target, upgrade, deadline).await? {
             UpgradeOutcome::Refused(reply) => return Ok(reply),
             UpgradeOutcome::Upgraded(io, _) => self.open_connection(io).await,
@@ -110,9 +111,9 @@ impl Transport for WebSocketTransport {
         request: UpstreamCall<'_>,
         deadline: Instant,
     ) -> Option<Result<WebSocketOutcome, Fault>> {
-        let UpstreamCall { path, headers, header_mutations, .. } = request;
+        let UpstreamCall { path, headers, header_mutations, metrics, .. } = request;
         let subprotocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-        let upgrade = UpgradeRequest { path, headers, header_mutations, subprotocols, outlives_call: true };
+        let upgrade = UpgradeRequest { path, headers, header_mutations, subprotocols, metrics, outlives_call: true };
         let outcome = http::upgrade_to_websocket(&self.target, upgrade, deadline).await;
         Some(match outcome {
             Err(fault) => Err(fault),

@@ -1,0 +1,156 @@
+//! The values of the metrics that have the label `agent`, for each of its values. The vectors of the prometheus crate
+//! are not used here: they look up a child by a hash of the concatenated label values, so that agent `a` with operation
+//! `bc` and agent `ab` with operation `c` would share a counter.
+
+use super::{
+    caller_class::{MAX_CALLER_CLASSES, TierClasses},
+    latency_histogram::LazyHistogram,
+    metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
+};
+use crate::{agent::AgentId, fault::FaultCode};
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// `ok`, the codes of the fault table, and `aborted`.
+pub(super) const CODE_COUNT: usize = 2 + FaultCode::ALL.len();
+/// Maximum number of operations per agent with their own counters; further operations share `-`.
+const MAX_OPERATIONS_PER_AGENT: usize = 64;
+pub(super) const UNKNOWN_LABEL: &str = "-";
+const OTHER_LABEL: &str = "other";
+
+pub(super) type CodeCounters = [AtomicU64; CODE_COUNT];
+
+/// The counters of one operation. The row of a caller class is allocated at its first call.
+#[derive(Debug, Default)]
+pub(super) struct OperationCounters(pub(super) [OnceLock<Box<CodeCounters>>; MAX_CALLER_CLASSES]);
+
+/// The durations of calls, by blame and class of status: quick refusals would hide slow calls in one histogram. Each is
+/// allocated by its first call.
+pub(super) type CallDurations = [[LazyHistogram; StatusClass::ALL.len()]; CallBlame::ALL.len()];
+
+/// The values of one value of the label `agent`.
+#[derive(Debug, Default)]
+pub(super) struct AgentSeries {
+    pub(super) label: Arc<str>,
+    pub(super) call_durations: CallDurations,
+    pub(super) upstream_duration: LazyHistogram,
+    pub(super) gateway_duration: LazyHistogram,
+    pub(super) connect_duration: LazyHistogram,
+    pub(super) queue_wait: LazyHistogram,
+    pub(super) request_bytes: AtomicU64,
+    pub(super) response_bytes: AtomicU64,
+    pub(super) queued_calls: AtomicU64,
+    pub(super) attempts: [AtomicU64; AttemptResult::ALL.len()],
+    pub(super) retries: AtomicU64,
+    pub(super) connections: [AtomicU64; UpstreamConnection::ALL.len()],
+    pub(super) operations: Mutex<BTreeMap<Arc<str>, Arc<OperationCounters>>>,
+    /// Number of open circuit breakers.
+    pub(super) open_circuit_breakers: AtomicU64,
+    /// How often a circuit breaker opened.
+    pub(super) circuit_breaker_opens: AtomicU64,
+    /// The adaptive concurrency limit; 0 if none is in effect.
+    pub(super) adaptive_limit: AtomicU64,
+    limited: OnceLock<Box<[AtomicU64; LimitKind::ALL.len()]>>,
+}
+
+impl AgentSeries {
+    fn new(label: Arc<str>) -> Arc<Self> {
+        Arc::new(Self { label, ..Self::default() })
+    }
+
+    pub(super) fn operation(&self, name: &str) -> Arc<OperationCounters> {
+        let mut operations = self.operations.lock();
+        let name = if operations.len() < MAX_OPERATIONS_PER_AGENT || operations.contains_key(name) {
+            name
+        } else {
+            UNKNOWN_LABEL
+        };
+        match operations.get(name) {
+            Some(operation) => Arc::clone(operation),
+            None => Arc::clone(operations.entry(name.into()).or_default()),
+        }
+    }
+
+    /// Counts a call that a limit refused.
+    pub(super) fn record_limited_request(&self, limit: LimitKind) {
+        let counters = self.limited.get_or_init(|| Box::new([const { AtomicU64::new(0) }; LimitKind::ALL.len()]));
+        count_at(&**counters, limit as usize, 1);
+    }
+
+    /// Returns how many calls a limit refused; `None` if no limit refused any.
+    pub(super) fn limited_requests(&self) -> Option<&[AtomicU64]> {
+        self.limited.get().map(|counters| counters.as_slice())
+    }
+}
+
+/// Adds `count` to the counter with index `at`.
+pub(super) fn count_at(counters: &[AtomicU64], at: usize, count: u64) {
+    if let Some(counter) = counters.get(at) {
+        counter.fetch_add(count, Relaxed);
+    }
+}
+
+/// The series of all agents, and the limit on how many agents have their own.
+#[derive(Debug)]
+pub(super) struct CallSeries {
+    max_agents: AtomicUsize,
+    pub(super) agents: Mutex<HashMap<AgentId, Arc<AgentSeries>>>,
+    pub(super) unknown: Arc<AgentSeries>,
+    pub(super) other: Arc<AgentSeries>,
+    pub(super) tiers: TierClasses,
+}
+
+impl CallSeries {
+    pub(super) fn new(max_agents: usize) -> Arc<Self> {
+        Arc::new(Self {
+            max_agents: AtomicUsize::new(max_agents),
+            agents: Mutex::default(),
+            unknown: AgentSeries::new(UNKNOWN_LABEL.into()),
+            other: AgentSeries::new(OTHER_LABEL.into()),
+            tiers: TierClasses::default(),
+        })
+    }
+
+    pub(super) fn set_max_agents(&self, max_agents: usize) {
+        self.max_agents.store(max_agents, Relaxed);
+    }
+
+    /// Returns the series of an agent. It is created at the first call, so that the agents that are called first have
+    /// their own label, and not the agents that are loaded first. An agent named `-` or `other` shares the series of
+    /// that label.
+    pub(super) fn series(&self, id: Option<&AgentId>) -> Arc<AgentSeries> {
+        let Some(id) = id.filter(|id| id.as_str() != UNKNOWN_LABEL) else {
+            return Arc::clone(&self.unknown);
+        };
+        let mut agents = self.agents.lock();
+        match agents.get(id) {
+            Some(series) => Arc::clone(series),
+            None if id.as_str() == OTHER_LABEL || agents.len() >= self.max_agents.load(Relaxed) => {
+                Arc::clone(&self.other)
+            }
+            None => Arc::clone(agents.entry(id.clone()).or_insert_with(|| AgentSeries::new(id.to_shared_str()))),
+        }
+    }
+
+    /// Returns the series of an agent that was called.
+    pub(super) fn existing_series(&self, id: &AgentId) -> Option<Arc<AgentSeries>> {
+        self.agents.lock().get(id).cloned()
+    }
+
+    pub(super) fn retain(&self, is_served: &dyn Fn(&AgentId) -> bool) {
+        self.agents.lock().retain(|id, _| is_served(id));
+    }
+
+    /// Returns the series of all values of the label.
+    pub(super) fn all_series(&self) -> Vec<Arc<AgentSeries>> {
+        let mut all: Vec<Arc<AgentSeries>> = self.agents.lock().values().cloned().collect();
+        all.extend([Arc::clone(&self.unknown), Arc::clone(&self.other)]);
+        all
+    }
+}

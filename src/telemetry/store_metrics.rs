@@ -1,0 +1,46 @@
+//! Metrics of the stores of documents and tasks. A store that the configuration does not have has no series.
+
+use super::{
+    metric_labels::{StoreConnectionState, StoreKind},
+    metric_registration::MetricBuilder,
+    metric_table::{STORE_CONNECTIONS, STORE_DURATION, STORE_FAILURES, STORE_UP},
+};
+use prometheus::{Error, HistogramVec, IntCounterVec, IntGaugeVec, Registry};
+use std::time::Duration;
+
+/// The metrics of the stores.
+#[derive(Debug)]
+pub struct StoreMetrics {
+    durations: HistogramVec,
+    failures: IntCounterVec,
+    up: IntGaugeVec,
+    connections: IntGaugeVec,
+}
+
+impl StoreMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, Error> {
+        let builder = MetricBuilder(registry);
+        Ok(Self {
+            durations: builder.histogram_vec(STORE_DURATION)?,
+            failures: builder.int_counter_vec(STORE_FAILURES)?,
+            up: builder.int_gauge_vec(STORE_UP)?,
+            connections: builder.int_gauge_vec(STORE_CONNECTIONS)?,
+        })
+    }
+
+    /// Records an operation of a store that ended after `duration`.
+    pub fn record_operation(&self, store: StoreKind, duration: Duration, succeeded: bool) {
+        self.durations.with_label_values(&[store.name()]).observe(duration.as_secs_f64());
+        let failures = self.failures.with_label_values(&[store.name()]);
+        if !succeeded {
+            failures.inc();
+        }
+        self.up.with_label_values(&[store.name()]).set(succeeded.into());
+    }
+
+    /// Sets the number of connections to the database of a store.
+    pub fn set_connections(&self, store: StoreKind, state: StoreConnectionState, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.connections.with_label_values(&[store.name(), state.name()]).set(count);
+    }
+}
