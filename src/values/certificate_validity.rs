@@ -33,6 +33,15 @@ impl CertificateValidity {
         Self::from_der(&leaf).ok()
     }
 
+    /// Returns the last second of the certificate in a PEM file that ends first; `None` without a readable one.
+    pub fn earliest_end_in(path: &Path) -> Option<i64> {
+        let certificates = CertificateDer::pem_file_iter(path).ok()?.filter_map(Result::ok);
+        certificates
+            .filter_map(|certificate| Self::from_der(&certificate).ok())
+            .map(|validity| validity.not_after)
+            .min()
+    }
+
     /// Returns why the certificate is not valid at `now`, if it is not.
     pub fn problem_at(&self, now: OffsetDateTime) -> Option<String> {
         let format = |seconds| OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(&Rfc3339).ok();

@@ -17,7 +17,7 @@ use crate::{
         grants::GrantIndex,
         header_name::display_header_name,
     },
-    telemetry::{Event, LoggedCallers, Metrics},
+    telemetry::{ApiKeyCounts, Event, LoggedCallers, Metrics},
     values::SecretRef,
 };
 use aws_lc_rs::constant_time;
@@ -33,7 +33,7 @@ const MAX_KEY_LENGTH: usize = 256;
 pub(in crate::auth) struct ApiKeyAuthenticator {
     header: HeaderName,
     hasher: KeyHasher,
-    configured: ApiKeyTable,
+    configured: Arc<ApiKeyTable>,
     files: Arc<ApiKeyFiles>,
     logged_callers: LoggedCallers,
 }
@@ -53,11 +53,22 @@ impl ApiKeyFiles {
             file.reload_if_changed(&self.grants, &self.metrics);
         }
     }
+
+    /// Records how many keys there are, in the files and in the configuration.
+    fn record_counts(&self, configured: &ApiKeyTable) {
+        let now = unix_now();
+        let of_files = self.files.iter().map(|file| file.table.load().counts_at(now));
+        let counts = of_files.fold(configured.counts_at(now), ApiKeyCounts::plus);
+        self.metrics.keys().set_api_keys(counts);
+    }
 }
 
 impl ApiKeyAuthenticator {
     pub(in crate::auth) fn build(context: &BuildContext<'_>) -> BuildResult {
-        let Some(config) = &context.config.api_keys else { return Ok(Vec::new()) };
+        let Some(config) = &context.config.api_keys else {
+            context.services.metrics.keys().set_api_keys(ApiKeyCounts::default());
+            return Ok(Vec::new());
+        };
         let (grants, metrics) = (Arc::clone(context.grants), Arc::clone(&context.services.metrics));
         let mut problems = Vec::new();
         let header = config.header_name().filter(|name| !is_reserved_header(name));
@@ -82,7 +93,9 @@ impl ApiKeyAuthenticator {
             return Err(problems);
         };
         metrics.record_event(Event::ApiKeysLoaded);
+        let configured = Arc::new(configured);
         let files = Arc::new(ApiKeyFiles { files, grants, metrics });
+        files.record_counts(&configured);
         let (hasher, logged_callers) = (KeyHasher::new(pepper.as_ref()), context.services.logged_callers);
         Ok(vec![Box::new(Self { header, hasher, configured, files, logged_callers })])
     }
@@ -138,7 +151,7 @@ impl Authenticator for ApiKeyAuthenticator {
             Some(Arc::clone(&entry.caller))
         };
         // An empty table needs no constant-time comparison: whether the configuration has keys is not a secret.
-        let configured = Some(&self.configured).filter(|table| table.len() > 0).and_then(&mut valid_caller);
+        let configured = Some(&*self.configured).filter(|table| table.len() > 0).and_then(&mut valid_caller);
         let caller = configured.or_else(|| self.files.files.iter().find_map(|file| valid_caller(&file.table.load())));
         match (caller, withdrawal) {
             (Some(caller), _) => AuthenticationResult::Authenticated(caller).into(),
@@ -149,9 +162,13 @@ impl Authenticator for ApiKeyAuthenticator {
     }
 
     fn maintain(&self) -> BoxFuture<'_, ()> {
-        let files = Arc::clone(&self.files);
+        let (files, configured) = (Arc::clone(&self.files), Arc::clone(&self.configured));
+        let reload = move || {
+            files.reload_if_changed();
+            files.record_counts(&configured);
+        };
         // The runtime reports a panic; the keys in force stay.
-        Box::pin(async move { drop(tokio::task::spawn_blocking(move || files.reload_if_changed()).await) })
+        Box::pin(async move { drop(tokio::task::spawn_blocking(reload).await) })
     }
 }
 

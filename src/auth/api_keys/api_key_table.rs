@@ -7,6 +7,7 @@ use crate::{
         config::StoredApiKey,
         grants::GrantIndex,
     },
+    telemetry::ApiKeyCounts,
     values::{Secret, sha256},
 };
 use aws_lc_rs::hmac;
@@ -41,9 +42,23 @@ impl ApiKeyEntry {
 pub(super) struct ApiKeyTable {
     by_prefix: HashMap<[u8; PREFIX_LENGTH], u32>,
     keys: Vec<ApiKeyEntry>,
+    /// When keys expire, in order: of those that do and are not disabled.
+    expirations: Box<[i64]>,
+    disabled: usize,
 }
 
 impl ApiKeyTable {
+    /// Returns how many keys are valid, expired and disabled at `now`.
+    pub(super) fn counts_at(&self, now: i64) -> ApiKeyCounts {
+        let expired = self.expirations.partition_point(|expires_at| *expires_at <= now);
+        ApiKeyCounts {
+            valid: self.keys.len() - self.disabled - expired,
+            expired,
+            disabled: self.disabled,
+            next_expiration: self.expirations.get(expired).copied(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -136,6 +151,11 @@ impl<'a> ApiKeyTableBuilder<'a> {
 
     fn build(mut self) -> (ApiKeyTable, Vec<(usize, String)>) {
         self.table.keys.shrink_to_fit();
+        let expires = |key: &&ApiKeyEntry| !key.is_disabled() && key.expires_at != i64::MAX;
+        let mut expirations: Vec<i64> = self.table.keys.iter().filter(expires).map(|key| key.expires_at).collect();
+        expirations.sort_unstable();
+        self.table.expirations = expirations.into();
+        self.table.disabled = self.table.keys.iter().filter(|key| key.is_disabled()).count();
         (self.table, self.invalid)
     }
 

@@ -2,9 +2,10 @@
 //! `token_issuer` decides when to fetch, and how to respond until then.
 
 use crate::{
+    auth::caller::unix_now,
     net::{FetchClient, FetchLimits, UrlTrust},
     signing::{SignatureAlgorithm, VerificationKey},
-    telemetry::{Event, Metrics},
+    telemetry::{Event, FetchOutcome, Metrics},
     values::{ByteSize, ConfigDuration, KeyedCounts, counted_address},
 };
 use arc_swap::ArcSwapOption;
@@ -99,6 +100,8 @@ struct FetchAttempts {
 
 #[derive(Debug)]
 pub(super) struct JwksCache {
+    /// The label of the issuer in metrics.
+    label: Box<str>,
     location: JwksLocation,
     client: FetchClient,
     metrics: Arc<Metrics>,
@@ -126,6 +129,7 @@ struct JwksDocument {
 impl JwksCache {
     /// Creates a cache; keeps the keys that `previous` fetched from the same location.
     pub(super) fn new(
+        label: &str,
         location: JwksLocation,
         client: FetchClient,
         metrics: Arc<Metrics>,
@@ -136,7 +140,18 @@ impl JwksCache {
         let attempts = previous.map(|previous| Arc::clone(&previous.attempts)).unwrap_or_default();
         let (waiting_tokens, waiting_by_address) = (Semaphore::new(MAX_WAITING_TOKENS), Arc::default());
         let tokens_without_key = parking_lot::Mutex::default();
-        Self { location, client, metrics, keys, attempts, waiting_tokens, waiting_by_address, tokens_without_key }
+        let label = label.into();
+        Self {
+            label,
+            location,
+            client,
+            metrics,
+            keys,
+            attempts,
+            waiting_tokens,
+            waiting_by_address,
+            tokens_without_key,
+        }
     }
 
     /// Records that the fetch for an unknown key that began at `fetch_began` found no key of this token.
@@ -243,11 +258,13 @@ impl JwksCache {
                 let _ = aws_lc_rs::rand::fill(&mut random);
                 self.keys.store(Some(Arc::new(FetchedKeys { keys, fetched_at: Instant::now(), jitter: random[0] })));
                 self.metrics.record_event(Event::JwksFetched);
+                self.metrics.keys().record_jwks_fetch(&self.label, FetchOutcome::Success, unix_now());
                 true
             }
             Err(why) => {
                 tracing::warn!(error = why, "issuer's keys not fetched: keeping the previous keys");
                 self.metrics.record_event(Event::JwksFetchFailed);
+                self.metrics.keys().record_jwks_fetch(&self.label, FetchOutcome::Failure, unix_now());
                 false
             }
         }

@@ -62,7 +62,13 @@ impl TokenIssuer {
             return Err(problems);
         };
         let (client, metrics) = (services.client.clone(), Arc::clone(&services.metrics));
-        let jwks = Arc::new(JwksCache::new(location, client, metrics, previous.map(|previous| &*previous.jwks)));
+        let jwks = Arc::new(JwksCache::new(
+            config.metric_label(),
+            location,
+            client,
+            metrics,
+            previous.map(|previous| &*previous.jwks),
+        ));
         Ok(Self { config: config.clone(), caller_mapper, jwks, leeway: as_seconds(config.leeway) })
     }
 

@@ -76,6 +76,13 @@ pub struct IssuerConfig {
     pub claims: ClaimMappingConfig,
 }
 
+impl IssuerConfig {
+    /// Returns the label of the issuer in metrics.
+    pub fn metric_label(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.issuer)
+    }
+}
+
 /// Mapping of claims to callers. Each is a claim's name, or a JSON Pointer such as `/realm_access/roles`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
