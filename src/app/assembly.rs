@@ -56,11 +56,13 @@ impl GatewayAssembly {
         let metrics = Metrics::new().map_err(|why| vec![format!("the metrics cannot be created ({why})")])?;
         let mut problems = check_sections(file);
         metrics.configure(&file.metrics);
+        set_issuer_labels(file, &metrics);
         let log = AccessLog::new(&file.access_log, Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = collect_problems(log, "access_log", &mut problems);
         let limits = collect_problems(CallLimiter::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let policy = Arc::new(file.network.policy());
         let transport = UpstreamClient::new(Arc::clone(&policy));
+        transport.set_metrics(&metrics);
         let resolver = collect_problems(resolver_wiring::build_resolver(file, &policy, None), "", &mut problems);
         transport.set_local_runtimes(file.local_runtimes.clone());
         let pairings = Arc::new(BrowserPairings::default());
@@ -73,9 +75,10 @@ impl GatewayAssembly {
             return Err(problems);
         };
         transport.set_resolver(Arc::clone(&resolver));
-        let registry = open_registry(file, &policy).await.map_err(|problems| prefix_problems("registry", problems))?;
-        let sources =
-            open_sources(file, &policy, registry.as_ref()).map_err(|problems| prefix_problems("agents", problems))?;
+        let registry =
+            open_registry(file, &policy, &metrics).await.map_err(|problems| prefix_problems("registry", problems))?;
+        let sources = open_sources(file, &policy, &metrics, registry.as_ref())
+            .map_err(|problems| prefix_problems("agents", problems))?;
         let limits = Arc::new(limits);
         let routes = build_routes(file, &auth, &limits, &transport, &metrics);
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
@@ -130,7 +133,8 @@ impl GatewayAssembly {
         problems.extend(prefix_problems("limits", file.limits.problems()));
         problems.extend(prefix_problems("registry", file.registry.iter().flat_map(PublishConfig::problems).collect()));
         let registry = gateway.config.load().directory.registry.clone();
-        let sources = collect_problems(open_sources(file, &policy, registry.as_ref()), "agents", &mut problems);
+        let sources =
+            collect_problems(open_sources(file, &policy, &gateway.metrics, registry.as_ref()), "agents", &mut problems);
         problems.extend(check_agent_settings(file, &gateway.transport));
         let previous = gateway.config.load_full();
         let auth = build_auth(file, &policy, &gateway.browser_pairings, &gateway.metrics, Some(&previous.auth));
@@ -171,6 +175,7 @@ impl GatewayAssembly {
         gateway.transport.set_local_runtimes(file.local_runtimes.clone());
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
+        set_issuer_labels(file, &gateway.metrics);
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores };
@@ -293,6 +298,12 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         websockets: file.websocket.clone(),
         sse_keep_alive_interval: file.agents.sse_keep_alive_interval.get(),
     }
+}
+
+/// Sets the labels of the issuers whose keys are fetched.
+fn set_issuer_labels(file: &GatewayConfig, metrics: &Metrics) {
+    let issuers = file.auth.bearer.iter().flat_map(|bearer| &bearer.issuers);
+    metrics.keys().set_issuers(issuers.map(|issuer| issuer.metric_label().into()));
 }
 
 fn build_auth(

@@ -2,10 +2,12 @@
 //! listeners over.
 
 mod assembly;
+mod certificate_watch;
 mod config_checks;
 mod config_warnings;
 mod directory_wiring;
 mod gateway_admin_state;
+mod metrics_wiring;
 mod mqtt_bridge_wiring;
 mod operator_listeners;
 mod problem_paths;

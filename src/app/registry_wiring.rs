@@ -5,6 +5,7 @@ use crate::{
     gateway::Route,
     net::{self, AddressPolicy},
     registry::{self, Catalogue, EmbeddedRegistry, OnDemandCatalogue, SourceConfig},
+    telemetry::Metrics,
 };
 use std::sync::Arc;
 
@@ -33,10 +34,12 @@ pub(super) fn open_on_demand_registries(
 pub(super) fn open_sources(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
+    metrics: &Metrics,
     registry: Option<&Arc<EmbeddedRegistry>>,
 ) -> Result<registry::OpenedSources, Vec<String>> {
     let registry = registry.map(|registry| Box::new(registry.feed()) as _);
-    let dependencies = registry::SourceDependencies { network: &file.network, policy: Arc::clone(policy), registry };
+    let (network, policy, metrics) = (&file.network, Arc::clone(policy), Some(metrics));
+    let dependencies = registry::SourceDependencies { network, policy, registry, metrics };
     registry::OpenedSources::open(&agent_sources_config(file), dependencies)
 }
 
@@ -44,13 +47,15 @@ pub(super) fn open_sources(
 pub(super) async fn open_registry(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
+    metrics: &Arc<Metrics>,
 ) -> Result<Option<Arc<EmbeddedRegistry>>, Vec<String>> {
     let Some(config) = &file.registry else { return Ok(None) };
     if file.agents.check_only {
         let problems = config.problems();
         return if problems.is_empty() { Ok(None) } else { Err(problems) };
     }
-    EmbeddedRegistry::open(config, Arc::clone(policy)).await.map(|registry| Some(Arc::new(registry)))
+    let registry = EmbeddedRegistry::open(config, Arc::clone(policy)).await?;
+    Ok(Some(Arc::new(registry.with_metrics(metrics))))
 }
 
 pub(super) fn agent_sources_config(file: &GatewayConfig) -> registry::AgentSourcesConfig {

@@ -153,6 +153,7 @@ async fn reload(running: &RunningGateway, config: &Path) -> bool {
             if applied.is_ok() {
                 log_config_warnings(&loaded, config);
                 running.update_drain_timeout(&loaded.config);
+                running.certificates.set_config(&loaded.config);
             }
             applied.map_err(|problems| loaded.locate_problems(problems))
         }
@@ -192,7 +193,9 @@ async fn run_periodic_tasks(running: &RunningGateway) {
     let auth = gateway.config.load().auth.clone();
     auth.tick().await;
     let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
+    let certificates = Arc::clone(&running.certificates);
     let maintenance = tokio::task::spawn_blocking(move || {
+        certificates.update(&metrics);
         limits.evict_idle();
         let snapshot = catalogue.snapshot();
         metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());

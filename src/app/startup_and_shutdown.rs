@@ -1,6 +1,9 @@
 //! A running gateway: its listeners, and shutdown.
 
-use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState, operator_listeners::OperatorListeners};
+use super::{
+    GatewayAssembly, certificate_watch::CertificateWatch, gateway_admin_state::GatewayAdminState, metrics_wiring,
+    operator_listeners::OperatorListeners,
+};
 use crate::{
     config::{GatewayConfig, LoadedConfig},
     http_server::{self, HttpServer, listener_handover},
@@ -25,6 +28,8 @@ pub struct RunningGateway {
     pub(super) assembly: GatewayAssembly,
     pub(super) server: HttpServer,
     pub(super) admin_state: Arc<GatewayAdminState>,
+    /// The certificates that the configuration in force names.
+    pub(super) certificates: Arc<CertificateWatch>,
     /// Configuration at startup, which stays in force for the settings that a reload does not change.
     pub(super) startup_config: GatewayConfig,
     /// The stamp of the configuration file that was read at startup.
@@ -88,6 +93,9 @@ impl RunningGateway {
         let own_listeners = own_listeners.chain(operator_listeners.health_address());
         assembly.policy.load().set_own_listeners(own_listeners.collect());
         let admin_state = Arc::new(GatewayAdminState::new(gateway));
+        metrics_wiring::connect_samplers(gateway);
+        let certificates = Arc::new(CertificateWatch::default());
+        certificates.set_config(file);
         operator_listeners.serve(&admin_state, &assembly, file)?;
         gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
         if let Some(inherited) = inherited
@@ -108,6 +116,7 @@ impl RunningGateway {
         Ok(Self {
             server,
             admin_state,
+            certificates,
             startup_config_stamp: loaded.file_stamp,
             startup_config: loaded.config,
             drain_timeout,
@@ -177,6 +186,7 @@ impl RunningGateway {
         let Self { assembly, server, admin_state, startup_config: config, drain_timeout, operator_listeners, .. } =
             self;
         admin_state.set_draining();
+        assembly.gateway.metrics.set_draining(true);
         let drain_timeout = drain_timeout.into_inner();
         let server_drain = async {
             match reason {

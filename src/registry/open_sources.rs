@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient},
+    telemetry::Metrics,
     values::ConfigPath,
 };
 use std::{sync::Arc, time::Duration};
@@ -30,6 +31,8 @@ pub struct SourceDependencies<'a> {
     pub policy: Arc<AddressPolicy>,
     /// Feed of the embedded registry. It has the highest precedence: no other source takes an id published here.
     pub registry: Option<Box<dyn Feed>>,
+    /// The metrics of brokers that are sources.
+    pub metrics: Option<&'a Metrics>,
 }
 
 /// Sources that are opened and not polled yet.
@@ -56,7 +59,8 @@ impl OpenedSources {
         let client = FetchClient::build(dependencies.network, Arc::clone(&dependencies.policy));
         // Problems of the network settings are reported by their own section.
         let Ok(client) = client else { return Err(problems) };
-        let opener = SourceOpener { config, network: dependencies.network, client: &client };
+        let opener =
+            SourceOpener { config, network: dependencies.network, client: &client, metrics: dependencies.metrics };
         let mut opened: Vec<OpenedSource> = Vec::new();
         opened.extend(dependencies.registry.map(|feed| opener.open_registry(feed)));
         for (at, source) in config.sources.iter().enumerate() {
@@ -80,6 +84,7 @@ struct SourceOpener<'a> {
     config: &'a AgentSourcesConfig,
     network: &'a net::NetworkConfig,
     client: &'a FetchClient,
+    metrics: Option<&'a Metrics>,
 }
 
 impl SourceOpener<'_> {
@@ -112,7 +117,7 @@ impl SourceOpener<'_> {
 
     fn open_remote(&self, remote: &RemoteSourceConfig) -> Result<OpenedSource, Vec<String>> {
         let (spec, feed) = match remote.kind {
-            SourceKind::Mqtt => open_mqtt_feed(remote)?,
+            SourceKind::Mqtt => open_mqtt_feed(remote, self.metrics)?,
             SourceKind::Kubernetes => self.open_kubernetes_feed(remote)?,
             _ => self.open_http_feed(remote)?,
         };
@@ -154,8 +159,12 @@ impl SourceOpener<'_> {
 }
 
 /// Opens the feed of an MQTT broker. The feed connects at its first poll.
-fn open_mqtt_feed(remote: &RemoteSourceConfig) -> Result<(SourceSpec, Box<dyn Feed>), Vec<String>> {
+fn open_mqtt_feed(
+    remote: &RemoteSourceConfig,
+    metrics: Option<&Metrics>,
+) -> Result<(SourceSpec, Box<dyn Feed>), Vec<String>> {
     let settings = remote.mqtt.clone().unwrap_or_default();
     let feed = MqttFeed::new(&remote.url, settings, remote.fetch_timeout.get(), remote.max_agents);
-    Ok((SourceSpec::remote(remote, &remote.url), Box::new(feed.map_err(|why| vec![why])?)))
+    let feed = feed.map_err(|why| vec![why])?.with_metrics(metrics);
+    Ok((SourceSpec::remote(remote, &remote.url), Box::new(feed)))
 }

@@ -1,5 +1,6 @@
 //! The trait of a document store, and the documents, writes and changes that pass through it.
 
+use super::store_connections::StoreConnections;
 use crate::fault::Result;
 use std::{fmt, sync::Arc, time::Duration};
 use time::OffsetDateTime;
@@ -55,6 +56,11 @@ pub trait DocumentStore: fmt::Debug + Send + Sync {
 
     /// Notified when documents may have changed, by this gateway or by another one that shares the store.
     fn watch_changes(&self) -> watch::Receiver<u64>;
+
+    /// Returns the connections to the database, if the store has one.
+    fn connections(&self) -> Option<StoreConnections> {
+        None
+    }
 }
 
 /// A stored document.

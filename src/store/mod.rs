@@ -5,8 +5,10 @@
 mod database_url;
 mod document_sql;
 mod document_store;
+mod metered_store;
 mod postgres;
 mod sqlite_documents;
+mod store_connections;
 mod store_opening;
 mod tasks;
 
@@ -16,8 +18,10 @@ pub use document_store::{
     MAX_HISTORY_BYTES, MAX_HISTORY_CHANGES, MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WriteOutcome,
     WritePrecondition, WriteRefusal,
 };
+pub use metered_store::{measure_documents, measure_tasks};
+pub use store_connections::StoreConnections;
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};
-pub use tasks::{StoredTask, TaskLimits, TaskRefusal, TaskStore};
+pub use tasks::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore};
 
 #[cfg(test)]
 mod tests;

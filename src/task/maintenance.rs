@@ -4,7 +4,11 @@
 use super::{
     callback::CallbackSender, task_builder::fail_orphaned_record, task_record::Task, task_registry::TaskRegistry,
 };
-use crate::{fault::Result, store::StoredTask, telemetry::Event};
+use crate::{
+    fault::Result,
+    store::StoredTask,
+    telemetry::{CallbackResult, Event, StoredTaskState, TaskEnd},
+};
 use std::{
     collections::HashSet,
     sync::{Arc, Weak},
@@ -79,9 +83,20 @@ impl TaskMaintenance {
         let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
         if self.0.store.record_end(&task.to_stored(&orphan.owner, &self.0.gateway_id, due)).await? {
             self.0.metrics.record_event(Event::TaskLost);
+            self.0.metrics.tasks().record_end(TaskEnd::Lost, task.age());
             tracing::warn!(task = %task.id, agent = %task.agent, "task marked as failed: its gateway is gone");
             self.0.callback_due.notify_one();
         }
+        Ok(())
+    }
+
+    /// Counts the stored tasks for the metrics.
+    async fn count_tasks(&self) -> Result<()> {
+        let counts = self.0.store.count().await?;
+        let metrics = self.0.metrics.tasks();
+        metrics.set_stored(StoredTaskState::Running, counts.running);
+        metrics.set_stored(StoredTaskState::Ended, counts.ended);
+        metrics.set_pending_callbacks(counts.pending_callbacks);
         Ok(())
     }
 
@@ -124,6 +139,7 @@ impl TaskMaintenance {
         let (state, timestamp) = (task.state.as_str(), task.updated.unix_timestamp());
         let task_json = task.to_json(self.0.config().poll_interval.get());
         let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{timestamp},\"data\":{task_json}}}").into_bytes();
+        let started = Instant::now();
         let delivered = match sender.check_url(&url) {
             Ok(()) => sender.deliver(&url, &format!("msg_{}", task.id), body).await,
             Err(error) => Err(error.to_string()),
@@ -131,15 +147,17 @@ impl TaskMaintenance {
         let next_attempt = match delivered {
             Ok(()) => {
                 self.0.metrics.record_event(Event::CallbackDelivered);
+                self.0.metrics.tasks().record_callback(CallbackResult::Delivered, started.elapsed());
                 None
             }
             Err(error) => {
                 let next_attempt = sender.next_attempt(attempts, task.updated);
-                self.0.metrics.record_event(if next_attempt.is_some() {
-                    Event::CallbackFailed
-                } else {
-                    Event::CallbackAbandoned
-                });
+                let (event, result) = match next_attempt {
+                    Some(_) => (Event::CallbackFailed, CallbackResult::Retried),
+                    None => (Event::CallbackAbandoned, CallbackResult::Abandoned),
+                };
+                self.0.metrics.record_event(event);
+                self.0.metrics.tasks().record_callback(result, started.elapsed());
                 let error = crate::telemetry::redact(&error);
                 tracing::info!(
                     task = %task.id,
@@ -166,6 +184,7 @@ async fn run_heartbeat(registry: Weak<TaskRegistry>) {
         if last.is_none_or(|last| last.elapsed() >= lease / 5) {
             last = Some(Instant::now());
             log_store_error(maintenance.heartbeat(&mut monitor).await);
+            log_store_error(maintenance.count_tasks().await);
         }
         log_store_error(maintenance.save_and_expire().await);
     }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    store::{StoreLocation, StoredTask, TaskLimits, TaskRefusal, open_tasks},
-    telemetry::{Event, LimitKind},
+    store::{StoreLocation, StoredTask, TaskLimits, TaskRefusal, measure_tasks, open_tasks},
+    telemetry::{Event, LimitKind, TaskEnd},
     values::{ClientKey, KeyedCounts},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -63,6 +63,7 @@ impl TaskManager {
         let store = open_tasks(&config.store_location(document_store))
             .await
             .map_err(|problem| vec![format!("sqlite_file: {problem}")])?;
+        let store = measure_tasks(store, &services.metrics);
         let semaphore = |max: u32| Arc::new(Semaphore::new(max as usize));
         let registry = Arc::new(TaskRegistry {
             config: ArcSwap::from_pointee(config.clone()),
@@ -115,7 +116,10 @@ impl TaskManager {
         }
         let retry_after = config.poll_interval.get();
         let refuse = |code, message: String| {
-            self.registry.metrics.record_limited_request(LimitKind::Tasks);
+            match new.metrics {
+                Some(agent) => agent.record_limited_request(LimitKind::Tasks),
+                None => self.registry.metrics.record_limited_request(LimitKind::Tasks),
+            }
             Fault::new(code, message).with_retry_after(retry_after)
         };
         let max_running = config.max_share.of(config.max_running as usize);
@@ -264,6 +268,7 @@ impl TaskManager {
                 return Ok(self.find(owner, id).await?.0);
             }
             self.registry.metrics.record_event(Event::TaskCanceled);
+            self.registry.metrics.tasks().record_end(TaskEnd::Canceled, task.age());
             return Ok(task);
         };
         running.cancel();

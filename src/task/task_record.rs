@@ -107,6 +107,11 @@ pub struct Task {
 }
 
 impl Task {
+    /// Returns the time from the start of the task to its last change.
+    pub(super) fn age(&self) -> Duration {
+        Duration::try_from(self.updated - self.created).unwrap_or_default()
+    }
+
     /// Returns the JSON for the caller (R79, R83, R86), on one line.
     pub fn to_json(&self, poll_interval: Duration) -> String {
         let mut json = self.to_json_without_result(poll_interval).to_string();

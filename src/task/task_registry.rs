@@ -11,7 +11,7 @@ use super::{
 use crate::{
     fault::Result,
     store::TaskStore,
-    telemetry::{Event, Metrics},
+    telemetry::{Event, Metrics, TaskEnd},
 };
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -50,11 +50,13 @@ impl TaskRegistry {
         let task = running.end(outcome, self.retention(&config, has_callback), |task| {
             Some(("status", final_event_data(task, poll_interval)))
         })?;
-        self.metrics.record_event(match task.state {
-            TaskState::Completed => Event::TaskCompleted,
-            TaskState::Canceled => Event::TaskCanceled,
-            _ => Event::TaskFailed,
-        });
+        let (event, end) = match task.state {
+            TaskState::Completed => (Event::TaskCompleted, TaskEnd::Completed),
+            TaskState::Canceled => (Event::TaskCanceled, TaskEnd::Canceled),
+            _ => (Event::TaskFailed, TaskEnd::Failed),
+        };
+        self.metrics.record_event(event);
+        self.metrics.tasks().record_end(end, task.age());
         Some(task)
     }
 

@@ -26,6 +26,7 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
     store::{self, DocumentStore, HistoryEntry},
+    telemetry::Metrics,
 };
 use document_writes::ServerLocks;
 use publish_rules::PublishRules;
@@ -61,6 +62,12 @@ impl EmbeddedRegistry {
         let store =
             store::open_documents(&config.store_location()).await.map_err(|why| vec![format!("{section}: {why}")])?;
         Ok(Self { store, rules, revision_tracker: Arc::default(), server_locks: ServerLocks::default() })
+    }
+
+    /// Measures the operations of the store.
+    #[must_use]
+    pub fn with_metrics(self, metrics: &Arc<Metrics>) -> Self {
+        Self { store: store::measure_documents(self.store, metrics), ..self }
     }
 
     /// Replaces the rules and the address policy. The store stays the one that was opened.

@@ -14,7 +14,7 @@ use super::{
     feed::{Feed, PollResult},
     table_task::{FIRST_POLL_TIMEOUT, TableTask},
 };
-use crate::mqtt_client::BrokerAddress;
+use crate::{mqtt_client::BrokerAddress, telemetry::Metrics};
 use status_subscriber::StatusSubscriber;
 use status_table::StatusTable;
 use std::{sync::Arc, time::Duration};
@@ -37,10 +37,18 @@ impl MqttFeed {
         let address = BrokerAddress::parse(url)?;
         let table = Arc::new(StatusTable::new(address.base_url(), max_agents));
         Ok(Self {
-            subscriber: StatusSubscriber { address, settings, timeout },
+            subscriber: StatusSubscriber { address, settings, timeout, broker: None },
             table,
             task: TableTask::new("MQTT status subscriber"),
         })
+    }
+
+    /// Reports the connection to the broker to these metrics.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Option<&Metrics>) -> Self {
+        let label = self.subscriber.address.metric_label();
+        self.subscriber.broker = metrics.map(|metrics| metrics.brokers().broker(&label));
+        self
     }
 }
 

@@ -3,10 +3,11 @@
 
 use super::{config::MqttSourceConfig, status_message::STATUS_TOPIC_FILTERS, status_table::StatusTable};
 use crate::{
-    mqtt_client::{self, BrokerAddress, IncomingMessage, MqttReceiver, MqttSendError, MqttSender},
+    mqtt_client::{self, BrokerAddress, ConnectOptions, IncomingMessage, MqttReceiver, MqttSendError, MqttSender},
+    telemetry::BrokerMetrics,
     values::{Backoff, jittered},
 };
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Minimum and maximum delay between two connection attempts, before jitter.
@@ -24,6 +25,7 @@ pub(super) struct StatusSubscriber {
     pub(super) settings: MqttSourceConfig,
     /// Timeout of each step of connecting.
     pub(super) timeout: Duration,
+    pub(super) broker: Option<Arc<BrokerMetrics>>,
 }
 
 /// Keeps a connection to `broker`; never returns.
@@ -71,7 +73,8 @@ impl StatusSubscriber {
     }
 
     async fn connect(&self) -> Result<(MqttSender, MqttReceiver), String> {
-        mqtt_client::connect(&self.settings.client_settings().connect_options(&self.address, self.timeout).await?).await
+        let options = self.settings.client_settings().connect_options(&self.address, self.timeout).await?;
+        mqtt_client::connect(&ConnectOptions { metrics: self.broker.clone(), ..options }).await
     }
 }
 

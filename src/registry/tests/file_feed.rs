@@ -16,7 +16,10 @@ fn config(paths: &[PathBuf], poll: ConfigDuration) -> AgentSourcesConfig {
 
 fn open(config: &AgentSourcesConfig) -> Result<OpenedSources, Vec<String>> {
     let network = crate::net::NetworkConfig::default();
-    OpenedSources::open(config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
+    OpenedSources::open(
+        config,
+        SourceDependencies { network: &network, policy: Arc::default(), registry: None, metrics: None },
+    )
 }
 
 async fn start_manager(fixture: &TestCatalogue, paths: &[PathBuf]) -> SourceManager {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient},
+    telemetry::ExpositionFormat,
     values::{ByteSize, ConfigDuration},
 };
 use std::path::PathBuf;
@@ -251,7 +252,7 @@ async fn source_metrics_are_labelled_and_removed_with_the_source() {
     let server = ScriptedServer::with_body(&list(12)).await;
     let fixture = TestCatalogue::new();
     let manager = start(&fixture, vec![source("reg", &server.url("/"), None)]).await;
-    let metrics = || fixture.catalogue.metrics().render().unwrap();
+    let metrics = || fixture.catalogue.metrics().render(ExpositionFormat::Text);
     for metric in ["gatepost_source_agents{source=\"reg\"} 12", "gatepost_source_pending_removals{source=\"reg\"} 0"] {
         assert!(metrics().contains(metric), "{metric} is not in {}", metrics());
     }
@@ -277,9 +278,12 @@ fn problems(change: impl FnOnce(&mut RemoteSourceConfig)) -> Vec<String> {
     let config =
         AgentSourcesConfig { sources: vec![SourceConfig::Remote(Box::new(remote))], ..AgentSourcesConfig::default() };
     let network = net::NetworkConfig::default();
-    OpenedSources::open(&config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
-        .err()
-        .unwrap_or_default()
+    OpenedSources::open(
+        &config,
+        SourceDependencies { network: &network, policy: Arc::default(), registry: None, metrics: None },
+    )
+    .err()
+    .unwrap_or_default()
 }
 
 #[test]
@@ -314,7 +318,7 @@ fn every_invalid_setting_is_reported_by_its_path() {
     let twice = SourceConfig::Remote(Box::new(remote("https://a.example/")));
     let twice = AgentSourcesConfig { sources: vec![twice.clone(), twice], ..AgentSourcesConfig::default() };
     let network = net::NetworkConfig::default();
-    let dependencies = SourceDependencies { network: &network, policy: Arc::default(), registry: None };
+    let dependencies = SourceDependencies { network: &network, policy: Arc::default(), registry: None, metrics: None };
     assert!(OpenedSources::open(&twice, dependencies).err().unwrap_or_default()[0].contains("listed twice"));
 }
 
@@ -357,10 +361,12 @@ async fn a_configuration_check_contacts_no_source_and_writes_nothing() {
         ..AgentSourcesConfig::default()
     };
     let network = net::NetworkConfig::default();
-    let sources =
-        OpenedSources::open(&config, SourceDependencies { network: &network, policy: Arc::default(), registry: None })
-            .ok()
-            .unwrap();
+    let sources = OpenedSources::open(
+        &config,
+        SourceDependencies { network: &network, policy: Arc::default(), registry: None, metrics: None },
+    )
+    .ok()
+    .unwrap();
     let fixture = TestCatalogue::new();
     let _manager = SourceManager::start(&fixture.catalogue, sources).await;
     assert!(server.requests().is_empty() && fixture.ids().is_empty());

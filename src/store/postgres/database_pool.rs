@@ -7,6 +7,7 @@ use super::{
 use crate::store::{
     database_url::DatabaseUrl,
     document_sql::{self, MIGRATIONS},
+    store_connections::StoreConnections,
 };
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use std::{future::Future, path::Path};
@@ -39,6 +40,13 @@ impl DatabasePool {
             .build()
             .map_err(|error| error.to_string())?;
         Ok(Self { pool, migrated: OnceCell::new() })
+    }
+
+    /// Returns how many connections are open.
+    pub(in crate::store) fn connections(&self) -> StoreConnections {
+        let status = self.pool.status();
+        let idle = status.available.min(status.size);
+        StoreConnections { idle, used: status.size - idle }
     }
 
     /// Limits a query to its timeout.

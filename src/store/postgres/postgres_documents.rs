@@ -13,6 +13,7 @@ use crate::{
             ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry,
             StoredDocument, WriteOutcome,
         },
+        store_connections::StoreConnections,
     },
 };
 use bytes::BytesMut;
@@ -180,6 +181,10 @@ impl DocumentStore for PostgresDocumentStore {
     async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>> {
         let query = async { Ok(select_deleted_id(&**self.pool.get_migrated().await?, id).await?) };
         Ok(self.pool.with_timeout(query).await?)
+    }
+
+    fn connections(&self) -> Option<StoreConnections> {
+        Some(self.pool.connections())
     }
 
     fn watch_changes(&self) -> watch::Receiver<u64> {

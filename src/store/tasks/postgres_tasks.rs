@@ -9,6 +9,7 @@ use crate::{
     store::{
         DatabaseUrl,
         postgres::{DatabaseError, DatabasePool},
+        store_connections::StoreConnections,
     },
 };
 use std::{fmt, path::Path};
@@ -73,6 +74,10 @@ impl SqlEngine for PostgresTaskStore {
 
     async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionOutcome> {
         Ok(self.0.with_timeout(self.execute(&statements)).await?)
+    }
+
+    fn database_connections(&self) -> Option<StoreConnections> {
+        Some(self.0.connections())
     }
 }
 

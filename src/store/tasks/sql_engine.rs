@@ -4,14 +4,17 @@ use super::{
     task_sql::{
         CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, DELETE_IDLE_CLIENTS, INCREMENT_CLIENT_COUNT,
         INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT, RECORD_CALLBACK_ATTEMPT, RECORD_CLIENT_SIZE, RECORD_END, RECORD_SIZE,
-        RECOUNT, RECOUNT_CLIENT, RECOUNT_CLIENTS, SELECT_ENDED, SELECT_ENDED_IF_SUFFICIENT, SELECT_EXPIRED,
-        SELECT_ORPHANS, SELECT_RUNNING, SELECT_TASK,
+        RECOUNT, RECOUNT_CLIENT, RECOUNT_CLIENTS, SELECT_COUNTS, SELECT_ENDED, SELECT_ENDED_IF_SUFFICIENT,
+        SELECT_EXPIRED, SELECT_ORPHANS, SELECT_RUNNING, SELECT_TASK,
     },
-    task_store::{StoredTask, TaskLimits, TaskRefusal, TaskStore},
+    task_store::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore},
 };
 use crate::{
     fault::Result,
-    store::document_sql::{SqlValue, from_micros, to_i64, to_micros},
+    store::{
+        document_sql::{SqlValue, from_micros, to_i64, to_micros},
+        store_connections::StoreConnections,
+    },
     values::ClientKey,
 };
 use std::{fmt, sync::Arc};
@@ -57,6 +60,11 @@ pub(super) trait SqlEngine: fmt::Debug + Send + Sync {
     const DELETE_DEAD: &'static str;
 
     async fn run(&self, statements: Vec<TaskStatement>) -> Result<TransactionOutcome>;
+
+    /// Returns the connections to the database, if the engine has some.
+    fn database_connections(&self) -> Option<StoreConnections> {
+        None
+    }
 
     /// As [`SqlEngine::run`], for statements without a refusal.
     async fn run_infallible(&self, statements: Vec<TaskStatement>) -> Result<TransactionRows> {
@@ -154,6 +162,18 @@ impl<E: SqlEngine> TaskStore for E {
             statement(RECORD_END, values),
         ];
         Ok(self.run_infallible(statements).await?.count > 0)
+    }
+
+    async fn count(&self) -> Result<TaskCounts> {
+        let row = self.run_infallible(vec![statement(SELECT_COUNTS, Vec::new())]).await?.tasks.pop();
+        let mut counts = row.iter().flat_map(|row| row.record.split(' ')).map(|count| count.parse().unwrap_or(0));
+        let mut next = || counts.next().unwrap_or(0);
+        let (running, total, pending_callbacks) = (next(), next(), next());
+        Ok(TaskCounts { running, ended: u64::saturating_sub(total, running), pending_callbacks })
+    }
+
+    fn connections(&self) -> Option<StoreConnections> {
+        self.database_connections()
     }
 
     async fn get(&self, id: &str) -> Result<Option<StoredTask>> {

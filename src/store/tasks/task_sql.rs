@@ -76,6 +76,13 @@ pub(super) const RECORD_CALLBACK_ATTEMPT: &str = "update gatepost_tasks set due 
 pub(super) const CLAIM_CALLBACKS: &str = "update gatepost_tasks set due = $2
     where due <= $1 and id in (select id from gatepost_tasks where due <= $1 order by due limit $3)
     returning id, owner, keeper, open, expires, due, record";
+/// Returns the numbers of running tasks, of all tasks and of pending callbacks, as the record of one row.
+pub(super) const SELECT_COUNTS: &str = "select cast('' as text), cast('' as text), cast('' as text),
+    cast(0 as bigint), cast(0 as bigint), cast(null as bigint),
+    (select cast(count(*) as text) from gatepost_tasks
+        where open = 1 and keeper in (select id from gatepost_keepers))
+    || ' ' || (select cast(tasks as text) from gatepost_task_count)
+    || ' ' || (select cast(count(*) as text) from gatepost_tasks where due is not null)";
 pub(super) const SELECT_RUNNING: &str =
     "select id, owner, keeper, open, expires, due, '' from gatepost_tasks where keeper = $1 and open = 1";
 pub(super) const SELECT_ORPHANS: &str = "select id, owner, keeper, open, expires, due, record from gatepost_tasks

@@ -1,6 +1,6 @@
 //! The trait of a task store, and the tasks that pass through it.
 
-use crate::{fault::Result, values::ClientKey};
+use crate::{fault::Result, store::store_connections::StoreConnections, values::ClientKey};
 use std::{fmt, sync::Arc};
 use time::OffsetDateTime;
 
@@ -30,6 +30,17 @@ pub enum TaskRefusal {
     ClientLimit,
     /// The store has the maximum number or size of tasks.
     TotalLimit,
+}
+
+/// How many tasks are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks that have not ended.
+    pub running: u64,
+    /// Tasks that have ended.
+    pub ended: u64,
+    /// Tasks whose callback is not delivered yet.
+    pub pending_callbacks: u64,
 }
 
 /// A stored task.
@@ -133,4 +144,15 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     /// # Errors
     /// `Overloaded`.
     async fn delete_expired(&self, now: OffsetDateTime) -> Result<bool>;
+
+    /// Returns how many tasks are stored.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn count(&self) -> Result<TaskCounts>;
+
+    /// Returns the connections to the database, if the store has one.
+    fn connections(&self) -> Option<StoreConnections> {
+        None
+    }
 }
