@@ -37,6 +37,7 @@ mod lifecycle;
 mod limits;
 mod local_runtimes;
 mod malformed_requests;
+mod metrics;
 mod observability;
 mod overload;
 mod pipelines;

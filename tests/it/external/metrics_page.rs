@@ -1,16 +1,87 @@
-//! The metrics page, which promtool checks: calls by outcome, and labels that callers cannot create.
+//! The metrics page, which promtool checks and Prometheus reads: calls by outcome, and labels that callers cannot create.
 
 use crate::support::{
     agent::{Agent, Step, http_response},
     eventually,
     gateway::{Gateway, gateway, send, translator_document},
+    ports::ReservedPort,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     io::Write,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
+
+/// A Prometheus that reads the metrics of one gateway every second.
+struct Prometheus {
+    child: Child,
+    port: ReservedPort,
+    client: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn start(gate: &Gateway) -> Self {
+        let (folder, port) = (tempfile::tempdir().unwrap(), ReservedPort::new());
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n  - job_name: gatepost\n    static_configs: [{{targets: ['{}']}}]\n",
+            gate.admin_address
+        );
+        std::fs::write(folder.path().join("prometheus.yaml"), config).unwrap();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", folder.path().join("prometheus.yaml").display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{}", port.number()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("prometheus is missing (apt-get install prometheus)");
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { child, port, client, _folder: folder }
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let url = format!("http://127.0.0.1:{}/api/v1/{path}", self.port.number());
+        let response = self.client.get(url).send().await.ok()?;
+        serde_json::from_slice(&response.bytes().await.ok()?).ok()
+    }
+
+    /// The value of a query that has one series.
+    async fn query(&self, query: &str) -> Option<f64> {
+        let answer = self.get(&format!("query?query={query}")).await?;
+        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn prometheus_reads_the_page_as_openmetrics() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    gate.invoke("echo", &json!({})).await.expect_ok();
+    let prometheus = Prometheus::start(&gate);
+    eventually("Prometheus has the call", async || {
+        prometheus.query("gatepost_calls_total%7Bagent%3D%22echo%22%2Cblame%3D%22none%22%7D").await == Some(1.0)
+    })
+    .await;
+    let targets = prometheus.get("targets").await.unwrap();
+    let target = &targets["data"]["activeTargets"][0];
+    assert_eq!((&target["health"], &target["lastError"]), (&json!("up"), &json!("")), "{target}");
+    let quantile = "histogram_quantile(0.5%2C%20gatepost_call_duration_seconds_bucket%7Bagent%3D%22echo%22%7D)";
+    assert!(prometheus.query(quantile).await > Some(0.0));
+    assert!(prometheus.query("gatepost_build_info").await == Some(1.0));
+    // A unit and a type are known of OpenMetrics alone.
+    let metadata = prometheus.get("metadata?metric=gatepost_call_duration_seconds").await.unwrap();
+    let metadata = &metadata["data"]["gatepost_call_duration_seconds"][0];
+    assert_eq!((&metadata["type"], &metadata["unit"]), (&json!("histogram"), &json!("seconds")), "{metadata}");
+}
 
 fn check_with_promtool(page: &str) {
     let promtool = Command::new("promtool")

@@ -68,6 +68,19 @@ async fn r105_r110_r111_each_call_is_one_task_and_gets_its_answer() {
 }
 
 #[tokio::test]
+async fn the_connection_to_the_broker_of_an_agent_is_reported() {
+    let mut broker = Mosquitto::start().await;
+    let _worker = TaskAgent::echo(broker.port, "a").await;
+    let gate = start_gateway(&broker).await;
+    let metric = format!("gatepost_broker_connected{{broker=\"127.0.0.1:{}\"}}", broker.port);
+    assert_eq!(gate.metric(&metric).await, None);
+    invoke(&gate, json!({})).await.expect_ok();
+    assert_eq!(gate.metric(&metric).await, Some(1.0));
+    broker.stop().await;
+    eventually("the lost connection is reported", async || gate.metric(&metric).await == Some(0.0)).await;
+}
+
+#[tokio::test]
 async fn answers_of_every_form_are_read_and_error_messages_are_redacted() {
     let broker = Mosquitto::start().await;
     let _worker = TaskAgent::start(broker.port, "a", |task| {

@@ -256,10 +256,10 @@ impl Gateway {
         std::fs::read_to_string(self.folder().join("stderr.log")).unwrap_or_default()
     }
 
-    /// The value of a metric, by its name and labels as on the page.
+    /// The value of a metric, by its name and some of its labels as on the page: the sum of all series with these
+    /// labels. `None` if there is none.
     pub async fn metric(&self, name: &str) -> Option<f64> {
-        let page = self.admin_page("/metrics").await.text();
-        page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        sum_of_series(&self.admin_page("/metrics").await.text(), name)
     }
 
     /// Replaces a file in the folder of the configuration atomically.
@@ -306,6 +306,19 @@ impl Drop for Gateway {
             eprintln!("{}", self.stderr());
         }
     }
+}
+
+/// The sum of the series on a page of metrics that have this name and these labels, among others.
+pub fn sum_of_series(page: &str, name: &str) -> Option<f64> {
+    let (family, labels) = name.split_once('{').unwrap_or((name, ""));
+    let labels: Vec<&str> = labels.trim_end_matches('}').split(',').collect();
+    let value = |line: &str| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, series_labels) = series.split_once('{').unwrap_or((series, ""));
+        let has_labels = name == family && labels.iter().all(|label| series_labels.contains(label));
+        value.parse::<f64>().ok().filter(|_| has_labels)
+    };
+    page.lines().filter_map(value).reduce(|sum, value| sum + value)
 }
 
 /// Sends a request and reads the whole response.
