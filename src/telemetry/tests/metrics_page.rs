@@ -5,8 +5,8 @@ use crate::{
     fault::FaultCode,
     telemetry::{
         ApiKeyCounts, AttemptResult, CallOutcome, CallbackResult, CallerClass, CertificateKind, ConnectionOutcome,
-        ExpositionFormat, FetchOutcome, LimitKind, Metrics, PollOutcome, ResponseProtocol,
-        StoreConnectionState, StoreKind, TaskEnd, TlsHandshake, UpstreamConnection,
+        ExpositionFormat, FetchOutcome, LimitKind, Metrics, PollOutcome, ResponseProtocol, StoreConnectionState,
+        StoreKind, TaskEnd, TlsHandshake, UpstreamConnection,
         broker_metrics::MAX_BROKERS,
         latency_histogram::bucket_bounds,
         listener_metrics::STATUSES,
