@@ -19,8 +19,7 @@ macro_rules! label {
             }
 
             /// Returns what the value means.
-            #[cfg_attr(not(test), expect(dead_code, reason = "for the documentation"))]
-            pub(super) const fn meaning(self) -> &'static str {
+            pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$value => $doc,)* }
             }
 

@@ -1,6 +1,6 @@
 //! Builds the families of metrics whose values the gateway holds itself, for the registry.
 
-use super::metric_table::{MetricKind, MetricRow};
+use super::metric_table::{MetricKind, MetricLabel, MetricRow};
 use prometheus::proto;
 
 /// The series of one metric that were collected.
@@ -45,7 +45,7 @@ impl SeriesFamily {
     }
 
     fn labeled(&self, values: &[&str]) -> proto::Metric {
-        let pair = |(label, value): (&super::metric_table::MetricLabel, &&str)| {
+        let pair = |(label, value): (&MetricLabel, &&str)| {
             let mut pair = proto::LabelPair::default();
             pair.set_name(label.name.to_owned());
             pair.set_value((*value).to_owned());

@@ -45,7 +45,7 @@ async fn calls_are_measured_by_blame_and_status_class_and_responses_by_protocol(
     let response = gate.invoke("echo", &json!({"a": 1})).await;
     response.expect_ok();
     gate.invoke("slow", &json!({})).await.expect_ok();
-    assert_eq!(gate.invoke("broken", &json!({})).await.status, 502);
+    assert_eq!(gate.invoke("broken", &json!({})).await.status, 500);
     send(gate.request("POST", "/agents/echo/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
     send_raw(gate.address(), b"GET / HTTP/1.1\r\n\r\n").await;
     let left = gate.post("/agents/slow/invoke").json(&json!({})).timeout(Duration::from_millis(100)).send().await;
@@ -67,7 +67,7 @@ async fn calls_are_measured_by_blame_and_status_class_and_responses_by_protocol(
         let labels = format!("{{listener=\"127.0.0.1:0\",protocol=\"HTTP/1.1\",status=\"{status}\"}}");
         value(&format!("gatepost_responses_total{labels}"))
     };
-    let statuses = ["200", "502", "401", "400", "0"].map(responses);
+    let statuses = ["200", "500", "401", "400", "0"].map(responses);
     assert_eq!(statuses, [2.0, 1.0, 1.0, 1.0, 1.0], "{page}");
     // The agent's pause is the agent's part, and not the gateway's.
     let upstream = value("gatepost_upstream_duration_seconds_sum{agent=\"slow\"}");
@@ -141,7 +141,7 @@ async fn tries_connections_and_endpoints_are_counted_for_dead_and_failing_agents
 #[tokio::test]
 async fn a_call_that_moves_to_another_endpoint_counts_a_retry() {
     let (echo, closed) = (Agent::echo().await, ClosedPort::new());
-    let rule = format!("    - {{agents: [pair], additional_endpoints: ['http://{}/']}}\n", echo.address);
+    let rule = format!("    - {{agents: [pair], settings: {{additional_endpoints: ['http://{}/']}}}}\n", echo.address);
     let document = json!({"id": "pair", "name": "Pair", "endpoint": format!("http://{}/", closed.address)});
     let section = format!("agents:\n  sources: [agents.json]\n  rules:\n{rule}");
     let gate = gateway().document(document).section(&section).start().await;
