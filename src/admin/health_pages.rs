@@ -51,8 +51,11 @@ struct HealthContext {
 struct CachedMetrics {
     metrics: Arc<Metrics>,
     /// The last page in each format.
-    pages: Arc<Mutex<[Option<(Instant, Bytes)>; 2]>>,
+    pages: Arc<Mutex<[Option<RenderedPage>; 2]>>,
 }
+
+/// A page, and when it was rendered.
+type RenderedPage = (Instant, Bytes);
 
 pub(super) fn build_health_router(service: HealthService) -> Router {
     let HealthService { state, metrics, calls, allowed_hosts: _ } = service;
