@@ -115,6 +115,10 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
         code: None,
         duration: total,
         upstream_duration: Some(total),
+        status: 200,
+        gateway_duration: Some(Duration::from_micros(200)),
+        bytes_in: 100,
+        bytes_out: 100,
     };
     steps.bench_function("record metrics", |bencher| bencher.iter(|| agent.record(black_box(&outcome))));
     let entry = AccessLogEntry {
