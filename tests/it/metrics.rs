@@ -41,14 +41,16 @@ async fn calls_are_measured_by_blame_and_status_class_and_responses_by_protocol(
     let broken = Agent::scripted(|_| http_response("500 Internal Server Error", "text/plain", "boom")).await;
     let slow = Agent::scripted(|_| [vec![Step::Sleep(Duration::from_millis(300))], json_response(&json!({}))].concat());
     let slow = slow.await;
-    let gate = gateway().agent("echo", &echo).agent("broken", &broken).agent("slow", &slow).start().await;
+    let silent = Agent::with_steps(vec![Step::Hang]).await;
+    let build = gateway().agent("echo", &echo).agent("broken", &broken).agent("slow", &slow);
+    let gate = build.agent("silent", &silent).start().await;
     let response = gate.invoke("echo", &json!({"a": 1})).await;
     response.expect_ok();
     gate.invoke("slow", &json!({})).await.expect_ok();
     assert_eq!(gate.invoke("broken", &json!({})).await.status, 500);
     send(gate.request("POST", "/agents/echo/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
     send_raw(gate.address(), b"GET / HTTP/1.1\r\n\r\n").await;
-    let left = gate.post("/agents/slow/invoke").json(&json!({})).timeout(Duration::from_millis(100)).send().await;
+    let left = gate.post("/agents/silent/invoke").json(&json!({})).timeout(Duration::from_secs(1)).send().await;
     assert!(left.unwrap_err().is_timeout());
     let durations = |agent: &str, blame: &str, class: &str| {
         let labels = format!("{{agent=\"{agent}\",blame=\"{blame}\",status_class=\"{class}\"}}");
@@ -57,7 +59,7 @@ async fn calls_are_measured_by_blame_and_status_class_and_responses_by_protocol(
     expect_metric(&gate, &durations("echo", "none", "2xx"), 1.0).await;
     expect_metric(&gate, &durations("broken", "agent", "5xx"), 1.0).await;
     expect_metric(&gate, &durations("-", "caller", "4xx"), 2.0).await;
-    expect_metric(&gate, &durations("slow", "aborted", "other"), 1.0).await;
+    expect_metric(&gate, &durations("silent", "aborted", "other"), 1.0).await;
     expect_metric(&gate, "gatepost_calls_total{agent=\"broken\",blame=\"agent\"}", 1.0).await;
     let page = gate.admin_page("/metrics").await.text();
     let value = |name: &str| sum_of_series(&page, name).unwrap_or_default();
