@@ -70,5 +70,6 @@ pub mod signing;
 pub mod store;
 pub mod task;
 pub mod telemetry;
+pub mod trace;
 pub mod transport;
 pub mod values;

@@ -25,6 +25,7 @@ use crate::{
     registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     telemetry::{AccessLog, Metrics},
+    trace::Tracer,
     transport::UpstreamClient,
 };
 use arc_swap::ArcSwap;
@@ -68,8 +69,10 @@ impl GatewayAssembly {
         let pairings = Arc::new(BrowserPairings::default());
         let auth = collect_problems(build_auth(file, &policy, &pairings, &metrics, None), "", &mut problems);
         problems.extend(check_agent_settings(file, &transport));
-        let parts = (log, limits, auth, resolver);
-        let ((Some(log), Some(limits), Some(auth), Some(resolver)), true) = (parts, problems.is_empty()) else {
+        let tracer = collect_problems(build_tracer(file, &metrics, None), "", &mut problems);
+        let parts = (log, limits, auth, resolver, tracer);
+        let ((Some(log), Some(limits), Some(auth), Some(resolver), Some(tracer)), true) = (parts, problems.is_empty())
+        else {
             // The sources are opened below; a missing file or folder is reported here, with the other problems.
             problems.extend(prefix_problems("agents", agent_sources_config(file).problems()));
             return Err(problems);
@@ -96,7 +99,8 @@ impl GatewayAssembly {
         // Calls do not need the search index, so startup waits only briefly.
         search_indexer.index_progress().wait_until_indexed(INDEX_STARTUP_WAIT).await;
         metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
-        let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue.clone(), stores };
+        let on_demand_catalogue = on_demand.catalogue.clone();
+        let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand_catalogue, stores, tracer };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
         let gateway = Gateway {
@@ -149,9 +153,19 @@ impl GatewayAssembly {
         });
         let on_demand = collect_problems(self.rebuild_on_demand_registries(file, &policy), "agents", &mut problems);
         let offers = collect_problems(build_bridge_offers(file), "", &mut problems);
-        let parts = (auth, sources, search, on_demand, resolver, offers);
+        let tracer = build_tracer(file, &gateway.metrics, previous.tracer.as_deref());
+        let tracer = collect_problems(tracer, "", &mut problems);
+        let parts = (auth, sources, search, on_demand, resolver, offers, tracer);
         let (
-            (Some(auth), Some(sources), Some((indexer, directory)), Some(on_demand), Some(resolver), Some(offers)),
+            (
+                Some(auth),
+                Some(sources),
+                Some((indexer, directory)),
+                Some(on_demand),
+                Some(resolver),
+                Some(offers),
+                Some(tracer),
+            ),
             true,
         ) = (parts, problems.is_empty())
         else {
@@ -178,7 +192,7 @@ impl GatewayAssembly {
         set_issuer_labels(file, &gateway.metrics);
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
-        let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores };
+        let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores, tracer };
         gateway.config.store(Arc::new(build_config_snapshot(file, parts)));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompilation = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
@@ -279,6 +293,7 @@ struct SnapshotParts {
     delegation: Option<Arc<DelegationPolicy>>,
     on_demand: Option<Arc<OnDemandCatalogue<Route>>>,
     stores: TasksAndIdempotency,
+    tracer: Option<Arc<Tracer>>,
 }
 
 fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSnapshot {
@@ -297,6 +312,7 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         max_streamed_body_size: file.agents.max_streamed_body_size,
         websockets: file.websocket.clone(),
         sse_keep_alive_interval: file.agents.sse_keep_alive_interval.get(),
+        tracer: parts.tracer,
     }
 }
 
@@ -304,6 +320,19 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
 fn set_issuer_labels(file: &GatewayConfig, metrics: &Metrics) {
     let issuers = file.auth.bearer.iter().flat_map(|bearer| &bearer.issuers);
     metrics.keys().set_issuers(issuers.map(|issuer| issuer.metric_label().into()));
+}
+
+/// Returns the tracer of a configuration, whose exporter is that of the previous one if both export alike.
+fn build_tracer(
+    file: &GatewayConfig,
+    metrics: &Arc<Metrics>,
+    previous: Option<&Tracer>,
+) -> Result<Option<Arc<Tracer>>, Vec<String>> {
+    let Some(config) = &file.tracing else { return Ok(None) };
+    let tracer = Tracer::build(config, &file.network, metrics, previous);
+    // `check_sections` has reported what the values themselves say.
+    let tracer = tracer.map_err(|problems| if config.problems().is_empty() { problems } else { Vec::new() });
+    tracer.map(|tracer| Some(Arc::new(tracer))).map_err(|problems| prefix_problems("tracing", problems))
 }
 
 fn build_auth(

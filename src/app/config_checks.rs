@@ -6,6 +6,7 @@ use crate::{
     config::GatewayConfig,
     gateway::{CorsPolicy, ErrorDetails},
     registry::EndpointRules,
+    trace::TracingConfig,
     transport::{LocalRuntimeConfig, UpstreamClient},
     values::Glob,
 };
@@ -22,6 +23,7 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
         problems.extend(prefix_problems(&format!("listeners[{at}]"), listener.problems()));
     }
     problems.extend(prefix_problems("contract", file.contract.problems()));
+    problems.extend(prefix_problems("tracing", file.tracing.iter().flat_map(TracingConfig::problems).collect()));
     problems.extend(prefix_problems("websocket", file.websocket.problems()));
     problems.extend(prefix_problems(
         "cors",

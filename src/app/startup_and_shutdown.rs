@@ -23,6 +23,9 @@ use std::{
 /// How long a shutdown may take beside the drain: for faults to calls that are cut off, and files to be written.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
 
+/// How long the export of the last spans may take, which is a part of that margin.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A running gateway.
 pub struct RunningGateway {
     pub(super) assembly: GatewayAssembly,
@@ -214,6 +217,10 @@ impl RunningGateway {
                 report.aborted_calls,
                 drain_timeout.as_secs()
             );
+        }
+        let tracer = assembly.gateway.config.load().tracer.clone();
+        if let Some(tracer) = tracer {
+            tracer.flush(FLUSH_TIMEOUT).await;
         }
         // Agents that were published during the drain.
         assembly.store_last_known_good().await;

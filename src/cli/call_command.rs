@@ -178,6 +178,7 @@ impl PreparedCall {
             header_mutations,
             instruction: None,
             metrics: None,
+            trace: None,
         };
         let admission = CommandLineAdmission { route, deadline };
         let reply =

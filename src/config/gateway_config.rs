@@ -4,7 +4,7 @@ use crate::{
     auth, contract, directory,
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
-    http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry,
+    http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry, trace,
     transport::{LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
     values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };
@@ -89,6 +89,10 @@ pub struct GatewayConfig {
     /// Where the access log goes.
     #[serde(default)]
     pub access_log: telemetry::AccessLogConfig,
+    /// OpenTelemetry traces, exported by OTLP. OTEL_* environment variables are not read. Default: none; the gateway
+    /// records no traces, and passes the callers' trace context through.
+    #[serde(default)]
+    pub tracing: Option<trace::TracingConfig>,
     /// The labels of metrics.
     #[serde(default)]
     pub metrics: telemetry::MetricsConfig,

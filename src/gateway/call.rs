@@ -6,6 +6,7 @@ use super::{
     admission::AdmissionRecorder,
     gateway_state::Gateway,
     header_names::{REQUEST_ID, TRACEPARENT},
+    path_router,
     route::Route,
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     telemetry::{
         AccessLogEntry, AgentMetrics, CallOutcome, CallerClass, GaugeGuard, ListenerMetrics, ResponseProtocol,
     },
+    trace::{CallPhase, CallRecord, CallSpan, CallTrace, RequestedServer, SpanKind, SpanScope, TraceOrigin, Tracer},
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -71,6 +73,8 @@ pub(super) struct Call {
     agent_error: Option<Fault>,
     /// Whether the head of a refused request is one of JSON-RPC.
     pub(super) expects_json_rpc: bool,
+    /// The trace of the call, if there is a section `tracing`.
+    trace: Option<Box<CallTrace>>,
     /// Whether the response is an event stream to which an event may be appended at this moment.
     pub(super) can_append_event: bool,
     _in_flight: GaugeGuard,
@@ -129,6 +133,7 @@ impl Call {
             stats: CallStats::default(),
             agent_error: None,
             expects_json_rpc: false,
+            trace: None,
             can_append_event: false,
         }
     }
@@ -202,7 +207,45 @@ impl Call {
         record.set_subrequest(Some(&self.id), agent);
         record.caller.clone_from(&self.caller);
         record.route.clone_from(&self.route);
+        if let Some(trace) = &self.trace {
+            record.start_trace(trace.tracer(), TraceOrigin::Background(trace.scope()), "task", SpanKind::Internal);
+            record.enter_phase(None);
+        }
         record
+    }
+
+    /// Begins the trace of the call, and its first step. A request's span has no name of its own.
+    pub(super) fn start_trace(
+        &mut self,
+        tracer: &Arc<Tracer>,
+        origin: TraceOrigin<'_>,
+        name: &'static str,
+        kind: SpanKind,
+    ) {
+        let mut trace = CallTrace::begin(tracer, origin, CallSpan { name, kind, started: self.started_at });
+        trace.enter_phase(Some(CallPhase::Admission));
+        self.trace = Some(trace);
+    }
+
+    /// Ends the current step of the trace, in which the call failed.
+    pub(super) fn fail_phase(&mut self, fault: &Fault) {
+        if let Some(trace) = &mut self.trace {
+            trace.fail_phase(fault);
+        }
+    }
+
+    /// Adds the id of the trace to the fault, if there is one.
+    pub(super) fn with_trace_id(&self, fault: Fault) -> Fault {
+        let Some(trace) = &self.trace else { return fault };
+        let id = trace.scope().trace_id_hex();
+        fault.with_member("trace_id", String::from_utf8_lossy(&id).into())
+    }
+
+    /// Sets the host that the caller requested, if the trace may be recorded.
+    pub(super) fn set_traced_server(&mut self, server: impl FnOnce() -> RequestedServer) {
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.may_be_recorded()) {
+            trace.set_server(server());
+        }
     }
 
     /// Returns the call id, which the access log and the caller receive.
@@ -254,6 +297,7 @@ impl Call {
         let mut remainder = Self::start(&self.gateway, self.peer);
         remainder.handed_over = true;
         remainder.state = CallState::Answered(101);
+        self.enter_phase(None);
         std::mem::replace(self, remainder)
     }
 
@@ -290,6 +334,9 @@ impl AdmissionRecorder for Call {
     }
 
     fn record_caller(&mut self, caller: &Arc<Caller>) {
+        if let Some(trace) = self.trace.as_mut().filter(|_| !caller.is_anonymous()) {
+            trace.record_caller(&caller.id);
+        }
         self.caller = Some(Arc::clone(caller));
     }
 
@@ -302,6 +349,16 @@ impl AdmissionRecorder for Call {
             summary.operation = Some(operation);
         }
     }
+
+    fn trace_scope(&self) -> Option<&SpanScope> {
+        self.trace.as_ref().map(|trace| trace.scope())
+    }
+
+    fn enter_phase(&mut self, phase: Option<CallPhase>) {
+        if let Some(trace) = &mut self.trace {
+            trace.enter_phase(phase);
+        }
+    }
 }
 
 impl Drop for Call {
@@ -309,6 +366,8 @@ impl Drop for Call {
         if self.handed_over {
             return;
         }
+        let trace = self.trace.take();
+        let trace_id = trace.as_ref().map(|trace| trace.scope().trace_id_hex());
         let (status, fault, abort_reason) = match &self.state {
             CallState::Pending if std::thread::panicking() => (0, None, "panicked"),
             CallState::Pending => (0, None, "cancelled"),
@@ -365,7 +424,20 @@ impl Drop for Call {
         (entry.bytes_in, entry.bytes_out) = (self.stats.bytes_in, self.stats.bytes_out);
         (entry.duration, entry.upstream_duration, entry.attempts) =
             (total, self.stats.upstream_duration, self.stats.attempts);
+        if let Some(trace_id) = &trace_id {
+            entry.trace_id = std::str::from_utf8(trace_id).unwrap_or_default();
+        }
         self.gateway.access_log.write(&entry);
+        if let Some(trace) = trace.filter(|trace| trace.scope().is_sampled()) {
+            let access_log = &self.gateway.access_log;
+            let record = CallRecord {
+                entry: &entry,
+                route: path_router::route_template(entry.path),
+                caller: access_log.logged_caller(entry.caller),
+                client_address: entry.peer.and_then(|peer| access_log.logged_address(peer)),
+            };
+            trace.finish(&record);
+        }
     }
 }
 

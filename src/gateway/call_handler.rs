@@ -2,7 +2,7 @@
 //! (step 12).
 
 use super::{
-    admission::{AdmittedCall, AuthorizedCall, CallInput, CheckedCall, InputSource},
+    admission::{AdmissionRecorder as _, AdmittedCall, AuthorizedCall, CallInput, CheckedCall, InputSource},
     background::{BackgroundCall, KeyOutcome, claim_or_replay, run_first_call},
     batch_call::BatchCall,
     call::{CallError, CallResult},
@@ -54,7 +54,7 @@ pub(super) async fn handle_call(
     let task_options = TaskOptions::requested(exchange.config.tasks.as_ref(), exchange.session.head(), runs_as_task)?;
     if checked.idempotency_key().is_none() && task_options.is_none() {
         let query = agent_query(exchange, &checked, location)?;
-        let admitted_call = admission.admit(checked).await?;
+        let admitted_call = admission.admit(exchange.call, checked).await?;
         return forward_to_agent(exchange, admitted_call, query).await;
     }
     Box::pin(respond_in_background(exchange, checked, task_options, location)).await
@@ -98,6 +98,7 @@ async fn forward_to_agent(
         query: query.forwarded.as_deref(),
         forwarding,
         instruction: None,
+        trace: exchange.call.trace_scope(),
     };
     if let CallInput::Batch(items) = input {
         let base_url = exchange.base_url();
@@ -144,7 +145,7 @@ async fn respond_in_background(
             KeyOutcome::Replayed(outcome) => return Ok(outcome),
         },
     };
-    let admitted_call = exchange.admission().admit(checked).await?;
+    let admitted_call = exchange.admission().admit(exchange.call, checked).await?;
     let background = BackgroundCall::new(exchange, admitted_call, query);
     if let Some(options) = task_options {
         return respond_with_task(exchange, TaskCall { background, options, claim }).await;

@@ -21,6 +21,7 @@ use crate::{
     fault::{ErrorFormat, Fault},
     http_server::{BodyState, HttpSession, ResponseHead, ServeOutcome, WriteFailed},
     limit::{RateLimitKey, RateLimitStatus},
+    trace::CallPhase,
     values::ClientKey,
 };
 use bytes::Bytes;
@@ -167,6 +168,8 @@ impl<'a> Exchange<'a> {
 
     /// Writes a fault: the only place where a fault becomes a response.
     pub(super) async fn respond_with_fault(&mut self, fault: Fault, format: ErrorFormat) -> ServeOutcome {
+        self.call.fail_phase(&fault);
+        let fault = self.call.with_trace_id(fault);
         let (head, body) = fault_response(self.call, &fault, format);
         let written = self.write_all(head, body).await;
         self.call.stats.bytes_out += written.unwrap_or_default();
@@ -181,6 +184,7 @@ impl<'a> Exchange<'a> {
     pub(super) async fn start_stream(&mut self, head: ResponseHead) -> Result<(), WriteFailed> {
         let status = head.status.as_u16();
         self.call.record_response_head();
+        self.call.enter_phase(Some(CallPhase::Response));
         self.session.disable_write_buffering();
         let written = self.session.write_head(head).await;
         if written.is_err() {
@@ -225,6 +229,7 @@ impl<'a> Exchange<'a> {
     /// Writes head and body. Returns the bytes of the body, or `None` if the caller is gone.
     async fn write_all(&mut self, head: ResponseHead, body: Bytes) -> Option<u64> {
         self.call.record_response_head();
+        self.call.enter_phase(Some(CallPhase::Response));
         let Self { session, connection, .. } = self;
         session.prepare_keep_alive(connection).await;
         // Pingora's HTTP/1 writer omits the body of a HEAD response; its HTTP/2 writer does not.

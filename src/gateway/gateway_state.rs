@@ -12,6 +12,7 @@ use crate::{
     registry::{Catalogue, OnDemandCatalogue},
     task::TaskManager,
     telemetry::{AccessLog, Event, Metrics, redact},
+    trace::Tracer,
     transport::UpstreamClient,
     values::ByteSize,
 };
@@ -47,6 +48,8 @@ pub struct ConfigSnapshot {
     pub websockets: CallerWebSocketConfig,
     /// The interval between keep-alive comments on an idle event stream; zero sends none.
     pub sse_keep_alive_interval: Duration,
+    /// Traces; `None` records none, and passes the callers' own context through.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 /// The gateway: the current config snapshot, and the state that outlives every configuration.

@@ -103,6 +103,24 @@ static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     router
 });
 
+/// The templates of all paths, for traces.
+static PATH_TEMPLATES: LazyLock<Router<&'static str>> = LazyLock::new(|| {
+    let mut router = Router::new();
+    let directory_paths = DIRECTORY_PATHS.iter().map(|(path, _)| *path);
+    let task_paths = TASK_PATHS.iter().map(|(path, _)| *path);
+    let call_paths = INVOKE_PATHS.iter().chain(MESSAGE_PATHS).copied();
+    for path in call_paths.chain(directory_paths).chain(task_paths).chain([PIPELINE_PATH, PAIR_PATH]) {
+        let _ = router.insert(path, path);
+    }
+    router
+});
+
+/// Returns the template of a path, if it is one of the gateway's.
+pub(super) fn route_template(path: &str) -> Option<&'static str> {
+    let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
+    PATH_TEMPLATES.at(path).ok().map(|matched| *matched.value)
+}
+
 /// Returns the kind of a request with this method and path; a trailing slash is ignored.
 ///
 /// # Errors

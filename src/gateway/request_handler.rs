@@ -18,8 +18,9 @@ use super::{
 use crate::{
     fault::Fault,
     http_server::{HttpConnection, HttpService, HttpSession, ServeOutcome},
+    trace::{RequestedServer, SpanKind, TraceOrigin},
 };
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use std::{num::NonZeroU32, pin::pin, sync::Arc};
 
 impl HttpService for Gateway {
@@ -41,6 +42,17 @@ impl HttpService for Gateway {
         let mut call = Call::start(self, Some(connection.client_address()));
         call.record_connection(connection, session.is_http2());
         call.record_request_head(session.head());
+        if let Some(tracer) = &config.tracer {
+            let origin = TraceOrigin::Request {
+                headers: &session.head().headers,
+                from_proxy: matches!(&forwarded, Ok(Some(_))),
+            };
+            call.start_trace(tracer, origin, "", SpanKind::Server);
+            call.set_traced_server(|| RequestedServer {
+                host: connection.requested_host(session.head()).unwrap_or_default().into(),
+                is_secure: connection.is_secure(),
+            });
+        }
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         if let Err(fault) = &forwarded {
             // The proxy pays for it, because the client is not known.
@@ -70,6 +82,11 @@ impl HttpService for Gateway {
         let mut call = Call::start(self, Some(connection.client_address()));
         call.record_connection(connection, session.is_http2());
         call.ensure_id();
+        if let Some(tracer) = &config.tracer {
+            // The head is not valid, and neither is the context that it may have.
+            let origin = TraceOrigin::Request { headers: &HeaderMap::new(), from_proxy: false };
+            call.start_trace(tracer, origin, "", SpanKind::Server);
+        }
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         exchange.respond_with_fault(fault, config.error_format).await;
     }

@@ -3,7 +3,8 @@
 
 use super::{
     admission::{
-        AdmissionPipeline, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, CallerContext, InputSource,
+        AdmissionPipeline, AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource,
+        CallerContext, InputSource,
     },
     call::{Call, CallState},
     gateway_state::{ConfigSnapshot, Gateway},
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
+    trace::{SpanKind, TraceOrigin},
     transport::{HeaderMutations, RequestBody, UpstreamReply},
 };
 use bytes::Bytes;
@@ -41,13 +43,24 @@ pub(super) struct Subrequest<'a> {
     pub(super) instruction: Option<&'a str>,
     /// The deadline, if it is earlier than the agent's own.
     pub(super) deadline: Option<Instant>,
+    /// The span of the subrequest, where its call is traced.
+    pub(super) trace: Option<SubrequestTrace<'a>>,
+}
+
+/// The span of a subrequest.
+#[derive(Clone, Copy)]
+pub(super) struct SubrequestTrace<'a> {
+    pub(super) origin: TraceOrigin<'a>,
+    pub(super) name: &'static str,
+    pub(super) kind: SpanKind,
 }
 
 /// The reply to a subrequest, whose body is still unread. It holds the agent's concurrency permit until it is dropped.
 pub(super) struct SubrequestReply {
+    /// Before the call, whose span ends after those of the reply.
+    pub(super) reply: UpstreamReply,
     call: Call,
     pub(super) admitted: Admitted,
-    pub(super) reply: UpstreamReply,
     sent_at: Instant,
 }
 
@@ -86,6 +99,9 @@ impl SubrequestSender<'_> {
         let mut call = Call::start(self.gateway, Some(subrequest.context.address));
         call.set_subrequest(subrequest.call_id, subrequest.agent);
         call.exempt_from_shedding = subrequest.exempt_from_shedding;
+        if let (Some(tracer), Some(trace)) = (&self.config.tracer, subrequest.trace) {
+            call.start_trace(tracer, trace.origin, trace.name, trace.kind);
+        }
         match self.admit_and_send(&mut call, subrequest, accept).await {
             Ok(SentSubrequest { admitted, reply, sent_at }) => Ok(SubrequestReply { call, admitted, reply, sent_at }),
             Err(fault) => {
@@ -143,7 +159,7 @@ impl SubrequestSender<'_> {
         if matches!(checked.input, CallInput::Batch(_)) {
             return Err(Fault::new(FaultCode::InvalidInput, "A batch is not accepted here (send one input)"));
         }
-        let AdmittedCall { admitted, input } = admission.admit(checked).await?;
+        let AdmittedCall { admitted, input } = admission.admit(call, checked).await?;
         let CallInput::Complete(input) = input else {
             return Err(Fault::from(FaultCode::Internal).with_detail("a subrequest whose input is not complete"));
         };
@@ -158,6 +174,7 @@ impl SubrequestSender<'_> {
             query: None,
             forwarding: HeaderMutations { set: &gateway_headers, ..forwarding },
             instruction,
+            trace: call.trace_scope(),
         };
         let reply = send_upstream(self.gateway, &admitted, head, RequestBody::from(input)).await;
         call.stats.upstream_duration = Some(sent_at.elapsed());

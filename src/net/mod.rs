@@ -3,6 +3,7 @@
 
 mod address_policy;
 mod api_client;
+mod binary_client;
 mod bounded_fetch;
 mod dns;
 mod error;
@@ -15,6 +16,7 @@ mod watch_client;
 pub use crate::values::AddressRange;
 pub use address_policy::AddressPolicy;
 pub use api_client::{ApiClient, ApiReply, ApiRequest};
+pub use binary_client::{BinaryClient, BinaryClientSettings, BinaryReply};
 pub use bounded_fetch::{FetchLimits, error_chain};
 pub use dns::{ResolveError, resolve_host};
 pub use error::FetchError;

@@ -4,14 +4,16 @@
 
 use super::{
     AccessLogEntry, Metrics,
-    log_privacy::{LogPrivacy, LoggedAddresses, LoggedCallers},
+    log_privacy::{LogPrivacy, LoggedAddress, LoggedAddresses, LoggedCallers},
 };
 use crate::values::{ConfigPath, SecretRef};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
+    borrow::Cow,
     cell::RefCell,
     fs::OpenOptions,
     io::{self, Write},
+    net::IpAddr,
     os::unix::fs::OpenOptionsExt,
     str::FromStr,
     sync::Arc,
@@ -184,6 +186,19 @@ impl AccessLog {
         if !enqueued.unwrap_or(false) {
             self.shared.metrics.record_dropped_log_entries(1);
         }
+    }
+
+    /// Returns a caller as the log names it.
+    pub fn logged_caller<'a>(&self, caller: &'a str) -> Cow<'a, str> {
+        self.privacy.caller_pseudonym(caller).map_or(Cow::Borrowed(caller), Cow::Owned)
+    }
+
+    /// Returns the address of a client as the log gives it, if it does.
+    pub fn logged_address(&self, address: IpAddr) -> Option<String> {
+        Some(match self.privacy.logged_address(address)? {
+            LoggedAddress::Address(address) => address.to_string(),
+            LoggedAddress::Pseudonym(pseudonym) => pseudonym,
+        })
     }
 
     fn enqueue(&self, line: &[u8]) -> bool {

@@ -106,6 +106,15 @@ impl StatusClass {
 }
 
 label! {
+    /// What became of a span.
+    SpanResult {
+        Exported "exported" "The receiver has taken the span.";
+        DroppedQueue "dropped_queue" "The span was dropped, because the queue was full.";
+        DroppedExport "dropped_export" "The span was dropped, because the receiver did not take it.";
+    }
+}
+
+label! {
     /// The state of an agent's document.
     AgentDocumentState {
         Served "served" "The agent is served.";

@@ -3,8 +3,8 @@
 
 use super::metric_labels::{
     AgentDocumentState, ApiKeyState, AttemptResult, CallBlame, CallbackResult, CertificateKind, ConnectionOutcome,
-    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, StatusClass, StoreConnectionState,
-    StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
+    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
+    StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
 };
 
 /// The type of a metric.
@@ -182,6 +182,7 @@ metric_table! {
         RUNTIME_THREADS Gauge "gatepost_runtime_threads" &[], "Threads that serve calls.";
         RUNTIME_BUSY Counter "gatepost_runtime_busy_seconds_total" &[], "Total time in which the threads that serve calls were busy.";
         DROPPED Counter "gatepost_access_log_dropped_entries_total" &[], "Total number of access-log entries that were not written.";
+        SPANS Counter "gatepost_spans_total" &[values("result", SpanResult::NAMES)], "Total number of spans of recorded traces, by result.";
         EVENTS Counter "gatepost_events_total" &[described("event", "a fixed list of events: see the table of events below")], "Total number of non-call events.";
         PROCESS_CPU Counter "process_cpu_seconds_total" &[], "Total user and system CPU time spent in seconds.";
         PROCESS_FDS Gauge "process_open_fds" &[], "Number of open file descriptors.";

@@ -10,7 +10,7 @@ use super::{
     exposition::{self, ExpositionFormat},
     key_metrics::KeyMetrics,
     listener_metrics::{ListenerMetrics, ListenerTable},
-    metric_labels::{AgentDocumentState, LimitKind, label},
+    metric_labels::{AgentDocumentState, LimitKind, SpanResult, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment},
     metric_table::{self, PRIORITIES},
     scrape_collector::AgentMetricsCollector,
@@ -62,6 +62,7 @@ pub struct Metrics {
     runtime_threads: IntGauge,
     runtime_busy: Counter,
     dropped_log_entries: IntCounter,
+    spans: Box<[IntCounter]>,
     sources: SourceMetrics,
     certificates: CertificateMetrics,
     keys: KeyMetrics,
@@ -144,6 +145,7 @@ impl Metrics {
             runtime_threads: builder.int_gauge(metric_table::RUNTIME_THREADS)?,
             runtime_busy: builder.float_counter(metric_table::RUNTIME_BUSY)?,
             dropped_log_entries: builder.int_counter(metric_table::DROPPED)?,
+            spans: builder.int_counters(metric_table::SPANS, SpanResult::NAMES)?,
             sources: SourceMetrics::register(&registry)?,
             certificates: CertificateMetrics::register(&registry)?,
             keys: KeyMetrics::register(&registry)?,
@@ -295,6 +297,13 @@ impl Metrics {
     pub fn record_config_rejected(&self) {
         self.config_reload_successful.set(0);
         self.record_event(Event::ConfigRejected);
+    }
+
+    /// Counts spans of recorded traces.
+    pub fn record_spans(&self, result: SpanResult, count: u64) {
+        if let Some(counter) = self.spans.get(result as usize) {
+            counter.inc_by(count);
+        }
     }
 
     /// Counts access-log entries that were dropped.

@@ -39,8 +39,8 @@ pub use listener_metrics::ListenerMetrics;
 pub use log_privacy::{LoggedAddresses, LoggedCallers};
 pub use metric_labels::{
     AgentDocumentState, ApiKeyState, AttemptResult, CallBlame, CallbackResult, CertificateKind, ConnectionOutcome,
-    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, StatusClass, StoreConnectionState,
-    StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
+    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
+    StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
 };
 pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};

@@ -1,13 +1,14 @@
 //! The transport to one endpoint. HTTP is a variant of its own, so that an HTTP call costs no allocation.
 
 use super::{
+    attempt_span::{AttemptSpan, TracedEndpoint},
     config::UpstreamTimeouts,
     http::{self, HttpTarget},
     upstream_reply::UpstreamReply,
     upstream_transport::{Transport, UpstreamCall},
 };
-use crate::fault::Fault;
-use futures_util::future::Either;
+use crate::{fault::Fault, trace::SpanScope};
+use futures_util::{FutureExt as _, future::Either};
 use std::{num::NonZeroU32, sync::Arc};
 use tokio::time::Instant;
 
@@ -54,7 +55,12 @@ impl EndpointTransport {
     ) -> impl Future<Output = Result<UpstreamReply, Fault>> + Send + 'a {
         match self {
             Self::Http(target) => Either::Left(http::call_with_retry(target, request, deadline)),
-            Self::Other(transport) => Either::Right(transport.call(request, deadline)),
+            Self::Other(transport) => {
+                Either::Right(match request.trace.and_then(|trace| Some((trace, transport.traced_endpoint()?))) {
+                    None => transport.call(request, deadline),
+                    Some((trace, endpoint)) => call_traced(transport, request, deadline, trace, endpoint).boxed(),
+                })
+            }
         }
     }
 
@@ -65,4 +71,23 @@ impl EndpointTransport {
             Self::Other(transport) => transport.is_reachable().await,
         }
     }
+}
+
+/// Makes the call in the span of an attempt.
+async fn call_traced(
+    transport: &Arc<dyn Transport>,
+    mut request: UpstreamCall<'_>,
+    deadline: Instant,
+    trace: &SpanScope,
+    endpoint: TracedEndpoint,
+) -> Result<UpstreamReply, Fault> {
+    let span = AttemptSpan::start(Some(trace), endpoint.span_name(), || endpoint);
+    let scope = span.scope().cloned();
+    request.trace = scope.as_ref();
+    let outcome = transport.call(request, deadline).await;
+    match &outcome {
+        Ok(_) => span.finish(),
+        Err(fault) => span.fail(fault),
+    }
+    outcome
 }

@@ -3,6 +3,7 @@
 
 use super::{
     attempt_record::AttemptRecord,
+    attempt_span::AttemptSpan,
     circuit_breaker::{CallAttempt, InFlightGuard, breaker_open_fault},
     endpoint_transport::EndpointTransport,
     session_affinity,
@@ -150,7 +151,17 @@ pub(super) async fn open_primary_websocket(
     let admitted = endpoint.breaker.admit_call(&upstream.0.breaker_policy);
     admitted.map_err(|retry_after| refused_by_breaker(metrics, retry_after))?;
     let record = AttemptRecord::start(metrics);
-    let Some(outcome) = transport.open_websocket(request, deadline).await else { return Ok(None) };
+    let traced = transport.traced_endpoint().filter(|_| request.trace.is_some());
+    let span = traced.map(|endpoint| AttemptSpan::start(request.trace, "GET", || endpoint));
+    let scope = span.as_ref().and_then(|span| span.scope().cloned());
+    let request = UpstreamCall { trace: scope.as_ref(), ..request };
+    let opened = transport.open_websocket(request, deadline).await;
+    match (span, &opened) {
+        (Some(span), Some(Err(fault))) => span.fail(fault),
+        (Some(span), Some(Ok(_))) => span.finish(),
+        _ => {}
+    }
+    let Some(outcome) = opened else { return Ok(None) };
     upstream.record_outcome(endpoint, attempt, &outcome);
     record.finish_with(outcome.as_ref().map_or_else(AttemptResult::of_fault, |_| AttemptResult::Success));
     outcome.map(Some)

@@ -8,6 +8,7 @@
 mod admission;
 mod agent_uri_transport;
 mod attempt_record;
+mod attempt_span;
 mod circuit_breaker;
 mod circuit_breaker_registry;
 mod config;
@@ -34,6 +35,7 @@ mod websocket;
 
 pub use self::http::HttpTarget;
 pub use admission::Admission;
+pub use attempt_span::TracedEndpoint;
 pub use circuit_breaker::BreakerState;
 pub use config::{
     CircuitBreakerConfig, TimeoutConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTimeouts,

@@ -1,7 +1,7 @@
 //! The reply of an upstream: its head, and a body that is read in chunks at the reader's pace.
 
 use super::{circuit_breaker::InFlightGuard, http::HttpReplyBody};
-use crate::fault::Fault;
+use crate::{fault::Fault, trace::ActiveSpan};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
@@ -27,6 +27,8 @@ pub struct ReplyBody {
     source: ReplySource,
     /// Counts the call as in flight at its endpoint until the body ends.
     in_flight: Option<InFlightGuard>,
+    /// The span of the call to the agent, which ends with the body.
+    span: Option<Box<ActiveSpan>>,
 }
 
 #[derive(Debug)]
@@ -49,12 +51,17 @@ impl ReplyBody {
     /// Creates a body from a channel of non-empty chunks and at most one fault, at the end. The sender bounds the time
     /// of each chunk, and stops when the receiver is dropped.
     pub fn from_channel(chunks: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
-        Self { peeked: None, source: ReplySource::Channel(chunks), in_flight: None }
+        Self { peeked: None, source: ReplySource::Channel(chunks), in_flight: None, span: None }
     }
 
     /// Counts the call as in flight until the body is dropped.
     pub(super) fn hold_in_flight(&mut self, in_flight: InFlightGuard) {
         self.in_flight = Some(in_flight);
+    }
+
+    /// Ends the span when the body ends. A body that is dropped before its end is one that nobody waits for.
+    pub fn hold_span(&mut self, span: ActiveSpan) {
+        self.span = span.scope().is_sampled().then(|| Box::new(span));
     }
 
     /// The number of bytes that remain, if the agent declared the length.
@@ -74,10 +81,29 @@ impl ReplyBody {
         if let Some(peeked) = self.peeked.take() {
             return Some(Ok(peeked));
         }
-        match &mut self.source {
+        let chunk = match &mut self.source {
             ReplySource::None => None,
             ReplySource::Channel(chunks) => chunks.recv().await,
             ReplySource::Http(body) => body.next_chunk().await,
+        };
+        if self.span.is_some() {
+            self.end_span(chunk.as_ref());
+        }
+        chunk
+    }
+
+    /// Ends the span after the last chunk.
+    fn end_span(&mut self, chunk: Option<&Result<Bytes, Fault>>) {
+        let is_last = match (chunk, &self.source) {
+            (Some(Ok(_)), ReplySource::Http(body)) => body.is_finished(),
+            (Some(Ok(_)), _) => false,
+            (Some(Err(_)) | None, _) => true,
+        };
+        if let Some(span) = self.span.take_if(|_| is_last) {
+            match chunk {
+                Some(Err(fault)) => span.fail(fault.code().row().name),
+                _ => span.finish(),
+            }
         }
     }
 
@@ -117,12 +143,17 @@ impl ReplyBody {
 
 impl From<HttpReplyBody> for ReplyBody {
     fn from(body: HttpReplyBody) -> Self {
-        Self { peeked: None, source: ReplySource::Http(Box::new(body)), in_flight: None }
+        Self { peeked: None, source: ReplySource::Http(Box::new(body)), in_flight: None, span: None }
     }
 }
 
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
-        Self { peeked: Some(bytes).filter(|bytes| !bytes.is_empty()), source: ReplySource::None, in_flight: None }
+        Self {
+            peeked: Some(bytes).filter(|bytes| !bytes.is_empty()),
+            source: ReplySource::None,
+            in_flight: None,
+            span: None,
+        }
     }
 }

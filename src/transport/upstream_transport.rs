@@ -2,10 +2,10 @@
 //! transport takes.
 
 use super::{
-    config::UpstreamTimeouts, headers::HeaderMutations, upstream_body::RequestBody, upstream_reply::UpstreamReply,
-    websocket::WebSocketOutcome,
+    attempt_span::TracedEndpoint, config::UpstreamTimeouts, headers::HeaderMutations, upstream_body::RequestBody,
+    upstream_reply::UpstreamReply, websocket::WebSocketOutcome,
 };
-use crate::{fault::Fault, telemetry::AgentMetrics};
+use crate::{fault::Fault, telemetry::AgentMetrics, trace::SpanScope};
 use http::{HeaderMap, Method, uri::PathAndQuery};
 use std::{fmt, num::NonZeroU32};
 use tokio::time::Instant;
@@ -25,6 +25,12 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Whether the transport carries an instruction beside the input.
     fn accepts_instructions(&self) -> bool {
         false
+    }
+
+    /// What the span of an attempt says of the endpoint; `None` for a transport that reaches it through another one,
+    /// which records the attempt.
+    fn traced_endpoint(&self) -> Option<TracedEndpoint> {
+        None
     }
 
     /// Whether the endpoint accepts connections now; `true` for transports that cannot tell.
@@ -76,4 +82,6 @@ pub struct UpstreamCall<'a> {
     pub instruction: Option<&'a str>,
     /// The metrics of the agent, which count tries and connections.
     pub metrics: Option<&'a AgentMetrics>,
+    /// The span that calls the endpoint. Transports that make requests hand its context to the agent.
+    pub trace: Option<&'a SpanScope>,
 }

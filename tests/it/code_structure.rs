@@ -30,13 +30,14 @@ const MODULES: &[(&str, AllowedImports)] = &[
     ("agent", Modules(&["fault", "values"])),
     ("telemetry", Modules(&["fault", "values", "agent"])),
     ("net", Modules(&["fault", "values", "telemetry"])),
+    ("trace", Modules(&["fault", "values", "telemetry", "net"])),
     ("mqtt_client", Modules(&["fault", "values", "telemetry", "net"])),
-    ("mqtt_bridge", Modules(&["fault", "values", "agent", "telemetry", "net", "mqtt_client"])),
+    ("mqtt_bridge", Modules(&["fault", "values", "agent", "telemetry", "net", "trace", "mqtt_client"])),
     ("signing", Modules(&["fault", "values"])),
     ("resolver", Modules(&["fault", "values", "agent", "telemetry", "net", "signing"])),
     ("contract", Modules(&["fault", "values", "agent", "telemetry"])),
     ("store", Modules(&["fault", "values", "agent", "telemetry"])),
-    ("task", Modules(&["fault", "values", "telemetry", "net", "store"])),
+    ("task", Modules(&["fault", "values", "telemetry", "net", "trace", "store"])),
     ("idempotency", Modules(&["fault", "values"])),
     ("search", Modules(&["fault", "values", "agent", "telemetry"])),
     (
@@ -56,7 +57,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
     ),
     ("auth", Modules(&["fault", "values", "agent", "telemetry", "net", "signing", "store"])),
     ("limit", Modules(&["fault", "values", "agent", "telemetry", "store"])),
-    ("transport", Modules(&["fault", "values", "agent", "telemetry", "net", "mqtt_client", "resolver"])),
+    ("transport", Modules(&["fault", "values", "agent", "telemetry", "net", "trace", "mqtt_client", "resolver"])),
     (
         "directory",
         Modules(&[
@@ -89,7 +90,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
 const CRATES: &[(&str, &[&str])] = &[
     ("pingora_core", &["http_server"]),
     ("pingora_http", &["http_server"]),
-    ("hyper", &["admin", "transport", "app", "demo"]),
+    ("hyper", &["admin", "transport", "app", "demo", "net"]),
     ("hyper_util", &["admin", "transport", "app", "demo"]),
     ("rustls", &["http_server", "app", "auth", "transport", "net", "store"]),
     ("tokio_rustls", &["http_server", "app", "auth", "transport", "net"]),
@@ -107,6 +108,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("referencing", &["contract"]),
     ("regex_automata", &["contract"]),
     ("prometheus", &["telemetry"]),
+    ("opentelemetry_proto", &["trace"]),
+    ("prost", &["trace"]),
     ("rusqlite", &["store"]),
     ("tokio_postgres", &["store"]),
     ("deadpool_postgres", &["store"]),

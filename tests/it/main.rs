@@ -53,6 +53,8 @@ mod support;
 mod tasks;
 mod test_groups;
 mod threat_model;
+mod tracing;
+mod tracing_export;
 mod trusted_proxies;
 mod websocket_agents;
 mod websocket_callers;

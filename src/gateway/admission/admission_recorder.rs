@@ -1,6 +1,10 @@
 //! What the admission pipeline reports while it judges a call, so that a refused call is recorded like an admitted one.
 
-use crate::{auth::Caller, gateway::route::Route};
+use crate::{
+    auth::Caller,
+    gateway::route::Route,
+    trace::{CallPhase, SpanScope},
+};
 use bytes::Bytes;
 use std::{
     sync::{Arc, OnceLock},
@@ -30,4 +34,12 @@ pub(in crate::gateway) trait AdmissionRecorder {
 
     /// Records the operation that is called, as its index in the route.
     fn record_operation(&mut self, operation: usize);
+
+    /// Returns the place of the call in its trace, if it has one.
+    fn trace_scope(&self) -> Option<&SpanScope> {
+        None
+    }
+
+    /// Ends the span of the current step, and begins that of the next one, if there is one.
+    fn enter_phase(&mut self, _: Option<CallPhase>) {}
 }

@@ -25,6 +25,7 @@ use crate::{
     http_server::HttpSession,
     idempotency,
     limit::{LatencySample, Permit, RateLimitStatus},
+    trace::CallPhase,
     transport::{self, Admission},
     values::{ClientKey, StoreAnswer},
 };
@@ -217,6 +218,7 @@ impl AdmissionPipeline<'_> {
         authorized: AuthorizedCall,
         source: InputSource<'_>,
     ) -> Result<CheckedCall> {
+        record.enter_phase(Some(CallPhase::Contract));
         let reader = self.input_reader(&authorized, record.buffered_input());
         let (operation, input) = match source {
             InputSource::Body(session) => {
@@ -231,9 +233,7 @@ impl AdmissionPipeline<'_> {
             InputSource::Instructed { input, instruction } => reader.check_instructed(input, instruction).await?,
             InputSource::None => {
                 // The messages name their operations; the handshake is recorded with the one that it names.
-                if let Some(operation) = authorized.named_operation {
-                    record.record_operation(operation);
-                }
+                authorized.named_operation.into_iter().for_each(|operation| record.record_operation(operation));
                 let operation = authorized.named_operation.unwrap_or_default();
                 return Ok(CheckedCall { authorized, operation, input: CallInput::Complete(Bytes::new()) });
             }
@@ -246,7 +246,12 @@ impl AdmissionPipeline<'_> {
     ///
     /// # Errors
     /// 503 when the agent has no free slot, 429 when the caller has its share.
-    pub(in crate::gateway) async fn admit(&self, checked: CheckedCall) -> Result<AdmittedCall> {
+    pub(in crate::gateway) async fn admit(
+        &self,
+        record: &mut impl AdmissionRecorder,
+        checked: CheckedCall,
+    ) -> Result<AdmittedCall> {
+        record.enter_phase(Some(CallPhase::Concurrency));
         let CheckedCall { authorized, operation, input } = checked;
         let permit = self.gateway.limits.acquire_permit(&authorized.route.limits, authorized.client).await?;
         let admitted = Admitted {
@@ -262,6 +267,7 @@ impl AdmissionPipeline<'_> {
             delegation_chain: authorized.delegation_chain,
             permit,
         };
+        record.enter_phase(None);
         Ok(AdmittedCall { admitted, input })
     }
 

@@ -4,7 +4,7 @@
 use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionPipeline, Admitted, AdmittedCall, CallInput},
+        admission::{AdmissionPipeline, AdmissionRecorder as _, Admitted, AdmittedCall, CallInput},
         batch_call::BatchCall,
         call::{CallError, catch_panic},
         call_parameters::headers_from_query,
@@ -15,6 +15,7 @@ use crate::{
         response::{CompleteReply, ReplyValidator, is_message_sequence, redact_reported_card},
         upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
     },
+    trace::SpanScope,
     transport::{Admission as _, BodyPrefix, HeaderMutations, RequestBody, UpstreamReply},
 };
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub(in crate::gateway) struct BackgroundCall {
     query: Option<String>,
     /// The gateway's URL, as the caller knows it.
     base_url: String,
+    /// The span below which the call to the agent is recorded.
+    pub(in crate::gateway) trace: Option<SpanScope>,
     /// The input; whole, or a batch.
     input: CallInput,
 }
@@ -75,6 +78,7 @@ impl BackgroundCall {
             call_id: exchange.call.id().to_owned(),
             query: query.forwarded,
             base_url: exchange.base_url(),
+            trace: exchange.call.trace_scope().cloned(),
             input,
         }
     }
@@ -119,6 +123,7 @@ impl BackgroundCall {
             query: self.query.as_deref(),
             forwarding,
             instruction: None,
+            trace: self.trace.as_ref(),
         };
         match input {
             CallInput::Batch(items) => {

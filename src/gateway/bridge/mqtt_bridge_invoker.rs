@@ -7,9 +7,10 @@ use crate::{
         admission::CallerContext,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::{SESSION_ID, TASK_ID},
-        subrequest::{Subrequest, SubrequestSender},
+        subrequest::{Subrequest, SubrequestSender, SubrequestTrace},
     },
     mqtt_bridge::{self, AgentInvoker},
+    trace::{SpanKind, TraceOrigin},
     transport::HeaderMutations,
     values::{Secret, json},
 };
@@ -70,6 +71,11 @@ impl AgentInvoker for BridgeInvoker {
             input: Ok(input),
             instruction,
             deadline: None,
+            trace: Some(SubrequestTrace {
+                origin: TraceOrigin::Request { headers: &headers, from_proxy: false },
+                name: "process task",
+                kind: SpanKind::Consumer,
+            }),
         };
         let sender = SubrequestSender { gateway: &self.gateway, config: &config };
         to_json_text(&sender.fetch(subrequest).await?.body)

@@ -21,6 +21,7 @@ use crate::{
     },
     http_server::ServeOutcome,
     idempotency::{self, FirstCallClaim, FirstOutcome},
+    trace::CallPhase,
     values::StoreAnswer,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -58,6 +59,7 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
         changes_state: true,
     };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
+    exchange.call.enter_phase(Some(CallPhase::Contract));
     let body = exchange.read_own_body(config.contract.max_body_size.get(), BODY_TIMEOUT).await?;
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
     let definition = PipelineDefinition::parse(&body, &contract::parse_json(&body, &bounds)?)?;
@@ -75,7 +77,9 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
         forwarded: exchange.forwarded_header(),
         headers,
         deadline,
+        trace: exchange.call.trace_scope().cloned(),
     };
+    exchange.call.enter_phase(None);
     let response = match key {
         None => pipeline_response(exchange.wait_unless_caller_leaves(run.run()).await??),
         Some(key) => run_once(exchange, run, key).await?,

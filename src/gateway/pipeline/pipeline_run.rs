@@ -9,9 +9,10 @@ use crate::{
         header_names::{OPERATION, PREFER},
         response::CompleteReply,
         route::is_json_content,
-        subrequest::{Subrequest, SubrequestSender},
+        subrequest::{Subrequest, SubrequestSender, SubrequestTrace},
         upstream::number_idempotency_key,
     },
+    trace::{SpanKind, SpanScope, TraceOrigin},
     transport::HeaderMutations,
     values::json,
 };
@@ -32,6 +33,8 @@ pub(super) struct PipelineRun {
     pub(super) forwarded: HeaderValue,
     /// The deadline of all steps together.
     pub(super) deadline: Instant,
+    /// The span of the pipeline.
+    pub(super) trace: Option<SpanScope>,
 }
 
 impl PipelineRun {
@@ -76,6 +79,11 @@ impl PipelineRun {
             input: Ok(input),
             instruction: step.instruction.as_deref(),
             deadline: Some(self.deadline),
+            trace: self.trace.as_ref().map(|trace| SubrequestTrace {
+                origin: TraceOrigin::Part(trace),
+                name: "pipeline step",
+                kind: SpanKind::Internal,
+            }),
         };
         SubrequestSender { gateway: &self.gateway, config: &self.config }.fetch(subrequest).await
     }

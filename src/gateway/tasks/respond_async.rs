@@ -6,7 +6,7 @@ use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::owner_key,
+        admission::{AdmissionRecorder as _, owner_key},
         background::{BackgroundCall, BackgroundReply, run_isolated},
         call::{Call, CallResult, CallState},
         exchange::{AgentHeaders, Exchange, append_if_valid},
@@ -60,7 +60,7 @@ impl TaskOptions {
 /// Starts a task and responds with 202, or with the result if it is available within the caller's `wait`.
 pub(in crate::gateway) async fn respond_with_task(
     exchange: &mut Exchange<'_>,
-    TaskCall { background, options, claim }: TaskCall,
+    TaskCall { mut background, options, claim }: TaskCall,
 ) -> CallResult<ServeOutcome> {
     let TaskOptions { manager, preferences, callback_url } = options;
     let admitted = Arc::clone(&background.admitted);
@@ -78,6 +78,8 @@ pub(in crate::gateway) async fn respond_with_task(
     };
     let task = manager.start_task(new_task).await?;
     let record = exchange.call.background_record();
+    // The task may outlive the call, and has a span of its own below it.
+    background.trace = record.trace_scope().cloned();
     tokio::spawn(run_task(Arc::clone(&manager), Arc::clone(&task), background, record));
     let mut response = accepted_response(&manager, &task, preferences);
     // R68, in the 202 and in the result.

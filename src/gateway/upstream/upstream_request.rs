@@ -9,15 +9,17 @@ use crate::{
         call::{Call, CallResult},
         delegation::DELEGATION_CHAIN,
         gateway_state::Gateway,
-        header_names::{AGENT_VERSION, OPERATION, REQUEST_ID},
+        header_names::{AGENT_VERSION, MCP_SESSION_ID, OPERATION, REQUEST_ID, SESSION_ID},
         operation_path::upstream_path,
     },
     http_server::{BodyState, HttpSession},
     idempotency,
     limit::{LatencySample, SampleOutcome},
+    telemetry::redact,
+    trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
     transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::Either};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use std::time::{Duration, Instant};
 
@@ -60,6 +62,8 @@ pub(in crate::gateway) struct UpstreamHead<'a> {
     pub(in crate::gateway) forwarding: HeaderMutations<'a>,
     /// The instruction, if it is not a part of the input.
     pub(in crate::gateway) instruction: Option<&'a str>,
+    /// The span below which the call to the agent is recorded.
+    pub(in crate::gateway) trace: Option<&'a SpanScope>,
 }
 
 /// A request to the agent, without the admission.
@@ -79,7 +83,7 @@ pub(in crate::gateway) fn send_upstream<'a>(
     upstream_head: UpstreamHead<'a>,
     body: RequestBody,
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-    let UpstreamHead { call_id: id, headers, query, forwarding: header_mutations, instruction } = upstream_head;
+    let UpstreamHead { call_id: id, headers, query, forwarding: header_mutations, instruction, trace } = upstream_head;
     let operation = &admitted.operation().name;
     let request = UpstreamCall {
         id,
@@ -92,10 +96,60 @@ pub(in crate::gateway) fn send_upstream<'a>(
         header_mutations,
         instruction,
         metrics: Some(&admitted.agent_route().metrics),
+        trace: None,
     };
     let is_streamed = matches!(request.body, RequestBody::Stream(_));
     let measurement = LatencyMeasurement { gateway, admitted, sample: admitted.start_latency_sample(), is_streamed };
-    gateway.transport.call(admitted, request).inspect(move |result| measurement.record(result))
+    let reply = match trace {
+        None => Either::Left(gateway.transport.call(admitted, request)),
+        Some(trace) => Either::Right(invoke_traced(gateway, admitted, request, trace).boxed()),
+    };
+    reply.inspect(move |result| measurement.record(result))
+}
+
+/// Calls the agent in a span of its own, which ends with the reply's body.
+async fn invoke_traced(
+    gateway: &Gateway,
+    admitted: &Admitted,
+    mut request: UpstreamCall<'_>,
+    trace: &SpanScope,
+) -> Result<UpstreamReply> {
+    let mut span = start_agent_span(admitted, trace);
+    if let Some(session) = request.headers.get(SESSION_ID).or_else(|| request.headers.get(MCP_SESSION_ID)) {
+        span.set(names::GEN_AI_CONVERSATION_ID, || redact(session.to_str().unwrap_or_default()).into_owned());
+    }
+    let scope = span.scope().clone();
+    request.trace = Some(&scope);
+    match gateway.transport.call(admitted, request).await {
+        Ok(mut reply) => {
+            if reply.status.is_client_error() || reply.status.is_server_error() {
+                span.set_error(reply.status.as_u16().to_string());
+            }
+            reply.body.hold_span(span);
+            Ok(reply)
+        }
+        Err(fault) => {
+            span.fail(fault.code().row().name);
+            Err(fault)
+        }
+    }
+}
+
+/// Begins the span of a call to an agent (OpenTelemetry's conventions of GenAI agents).
+fn start_agent_span(admitted: &Admitted, trace: &SpanScope) -> ActiveSpan {
+    let agent = &admitted.agent_route().agent;
+    let mut span =
+        ActiveSpan::start(trace, SpanKind::Internal, || format!("invoke_agent {}", agent.id.as_str()).into());
+    span.set(names::GEN_AI_OPERATION_NAME, || "invoke_agent");
+    span.set(names::GEN_AI_PROVIDER_NAME, || agent.publisher.as_deref().unwrap_or("_OTHER").to_owned());
+    span.set(names::GEN_AI_AGENT_ID, || agent.id.as_str().to_owned());
+    span.set(names::GEN_AI_AGENT_NAME, || agent.name.to_string());
+    let label = admitted.version().and_then(|version| version.label.as_ref()?.to_str().ok());
+    if let Some(version) = label.or(agent.version.as_deref()) {
+        span.set(names::GEN_AI_AGENT_VERSION, || version.to_owned());
+    }
+    span.set(names::OPERATION, || admitted.operation().name.to_string());
+    span
 }
 
 /// Sends the call's input until the agent starts to reply or the caller leaves; an input that was not buffered is

@@ -10,11 +10,12 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionPipeline, AgentAuthorization},
+        admission::{AdmissionPipeline, AdmissionRecorder as _, AgentAuthorization},
         gateway_state::ConfigSnapshot,
         response::{ReplyValidator, is_message_sequence},
-        subrequest::{Subrequest, SubrequestReply, SubrequestSender},
+        subrequest::{Subrequest, SubrequestReply, SubrequestSender, SubrequestTrace},
     },
+    trace::{SpanKind, TraceOrigin},
     transport::{HeaderMutations, WebSocketConnection, WebSocketEvent},
 };
 use bytes::Bytes;
@@ -208,6 +209,12 @@ impl MessageCalls<'_> {
             input: message.input,
             instruction: None,
             deadline: None,
+            // A session may have any number of messages: each has a trace of its own.
+            trace: self.session.call.trace_scope().map(|trace| SubrequestTrace {
+                origin: TraceOrigin::Linked(trace),
+                name: "websocket message",
+                kind: SpanKind::Server,
+            }),
         };
         let accept = self.session.headers.get(header::ACCEPT).cloned().unwrap_or(DEFAULT_ACCEPT);
         SubrequestSender { gateway: &session.gateway, config }.send_accepting(subrequest, accept).await

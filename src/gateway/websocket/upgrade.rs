@@ -10,7 +10,7 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
-        admission::{AdmissionRequest, Admitted, AdmittedCall, CallSource, InputSource},
+        admission::{AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallSource, InputSource},
         call::{CallError, CallResult},
         call_parameters::headers_from_query,
         exchange::{Exchange, add_call_headers},
@@ -77,7 +77,7 @@ pub(in crate::gateway) async fn upgrade_websocket(
     let client = checked.client();
     let counted =
         exchange.gateway.limits.count_websocket(&checked.route().limits, client, config.websockets.max_connections)?;
-    let AdmittedCall { admitted, .. } = admission.admit(checked).await?;
+    let AdmittedCall { admitted, .. } = admission.admit(exchange.call, checked).await?;
     let forwarded = exchange.forwarded_header();
     // The messages of a WebSocket that names no operation may be for any: it opens at the endpoint.
     let operation_path = admitted.operation().path.as_ref().filter(|_| names_operation);
@@ -159,6 +159,7 @@ async fn open_agent_socket(
         header_mutations,
         instruction: None,
         metrics: Some(&admitted.agent_route().metrics),
+        trace: exchange.call.trace_scope(),
     };
     tokio::select! {
         biased;

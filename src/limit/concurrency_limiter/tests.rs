@@ -39,7 +39,8 @@ fn a_client_within_its_share_is_held_up_only_by_one_beyond_it() {
 async fn one_wake_up_admits_each_queued_call_below_the_limit_and_no_other() {
     let limiter = limiter();
     limiter.awaiting_response.store(4, SeqCst);
-    let (config, agent, metrics) = (ConcurrencyConfig::default(), "a".parse().unwrap(), Metrics::new().unwrap());
+    let (config, metrics) = (ConcurrencyConfig::default(), Metrics::new().unwrap());
+    let agent = AgentLimitMetrics::new("a".parse().unwrap());
     let acquire = || {
         let (client, max_share) = (ClientKey::new(1), MaxShare::UNLIMITED);
         Box::pin(limiter.acquire(SlotRequest { client, max_share, config: &config, agent: &agent, metrics: &metrics }))

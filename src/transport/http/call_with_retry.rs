@@ -12,13 +12,16 @@ use super::{
 use crate::{
     fault::{CallProgress, Fault},
     telemetry::{AgentMetrics, AttemptResult, UpstreamConnection},
+    trace::{SpanScope, semantic_conventions as names},
     transport::{
-        UpstreamCall, UpstreamReply, headers,
+        UpstreamCall, UpstreamReply,
+        attempt_span::AttemptSpan,
+        headers,
         upstream_body::{BodyProgress, HyperBody, RequestBody},
         upstream_reply::ReplyBody,
     },
 };
-use http::{Response, Version};
+use http::{Method, Response, Version};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{
     future::poll_fn,
@@ -62,20 +65,32 @@ pub(in crate::transport) async fn call_with_retry(
     request: UpstreamCall<'_>,
     deadline: Instant,
 ) -> Result<UpstreamReply, Fault> {
-    let UpstreamCall { method, path, query, headers, body, header_mutations, metrics, .. } = request;
+    let UpstreamCall { method, path, query, headers, body, header_mutations, metrics, trace, .. } = request;
+    let mut span = start_span(trace, target, &method);
     let exchange = HttpExchange { target, method, path, query, headers, header_mutations, deadline };
     let (copy, progress) = match &body {
         RequestBody::Empty => (Some(None), None),
         RequestBody::Whole(bytes) => (Some(Some(bytes.clone())), None),
         RequestBody::Stream(receiver) => (None, Some(receiver.progress())),
     };
-    let connection = acquire_connection(target, deadline, metrics).await?;
+    let connection = match acquire_connection(target, deadline, metrics).await {
+        Ok(connection) => connection,
+        Err(fault) => {
+            span.fail(&fault);
+            return Err(fault);
+        }
+    };
     let reused = connection.is_reused();
-    let attempt = HttpAttempt { exchange: &exchange, progress: progress.as_deref() };
+    let attempt = HttpAttempt { exchange: &exchange, progress: progress.as_deref(), trace: span.scope() };
     let FailedAttempt { fault, unsent, delivery } = match attempt.send(connection, body.into()).await {
-        Ok(reply) => return Ok(reply),
+        Ok(reply) => {
+            let outcome = Ok(reply);
+            span.end(&outcome);
+            return outcome;
+        }
         Err(failed) => failed,
     };
+    span.fail(&fault);
     let may_retry = delivery == Delivery::NotDelivered || (delivery == Delivery::Unknown && exchange.is_repeatable());
     let retry_body = unsent.map(HyperRequest::into_body).or_else(|| copy.filter(|_| may_retry).map(HyperBody::Whole));
     // On a new connection the cause is not a closed idle connection, so a retry would fail in the same way.
@@ -87,8 +102,33 @@ pub(in crate::transport) async fn call_with_retry(
         metrics.record_attempt(AttemptResult::Reset);
         metrics.record_retry();
     }
-    let connection = connect_boxed(target, deadline, metrics).await?;
-    attempt.send(connection, retry_body).await.map_err(|failed| failed.fault)
+    span = start_span(trace, target, &exchange.method);
+    span.set_number(names::HTTP_REQUEST_RESEND_COUNT, 1);
+    let outcome = match connect_boxed(target, deadline, metrics).await {
+        Ok(connection) => {
+            let attempt = HttpAttempt { exchange: &exchange, progress: progress.as_deref(), trace: span.scope() };
+            attempt.send(connection, retry_body).await.map_err(|failed| failed.fault)
+        }
+        Err(fault) => Err(fault),
+    };
+    span.end(&outcome);
+    outcome
+}
+
+/// Begins the span of an attempt.
+fn start_span(trace: Option<&SpanScope>, target: &HttpTarget, method: &Method) -> AttemptSpan {
+    let mut span = AttemptSpan::start(trace, span_name(method), || target.traced_endpoint());
+    span.set_text(names::HTTP_REQUEST_METHOD, || method.as_str().to_owned());
+    span
+}
+
+/// The name of the span of a request.
+fn span_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        _ => "HTTP",
+    }
 }
 
 async fn acquire_connection(
@@ -145,6 +185,8 @@ struct HttpAttempt<'a> {
     exchange: &'a HttpExchange<'a>,
     /// The progress of a streamed body.
     progress: Option<&'a BodyProgress>,
+    /// The span of the attempt, whose context the agent receives.
+    trace: Option<&'a SpanScope>,
 }
 
 impl HttpAttempt<'_> {
@@ -165,7 +207,7 @@ impl HttpAttempt<'_> {
         mut connection: Http1Connection,
         body: HyperBody,
     ) -> Result<UpstreamReply, FailedAttempt> {
-        let request = self.exchange.build_request(body, Version::HTTP_11)?;
+        let request = self.exchange.build_request(body, Version::HTTP_11, self.trace)?;
         let before = connection.counters.snapshot();
         // Only driving the connection can bring the reply, so nothing else needs to wake this call. The reply is polled
         // outside tokio's budget: a poll deferred for lack of budget would not be woken.
@@ -196,7 +238,7 @@ impl HttpAttempt<'_> {
     }
 
     async fn send_http2(&self, stream: Http2Stream, body: HyperBody) -> Result<UpstreamReply, FailedAttempt> {
-        let request = self.exchange.build_request(body, Version::HTTP_2)?;
+        let request = self.exchange.build_request(body, Version::HTTP_2, self.trace)?;
         let response = stream.sender().try_send_request(request);
         match self.await_head(pin!(response)).await? {
             Ok(response) => {

@@ -9,7 +9,9 @@ use crate::{
     agent::{AddressSyntax, AgentEndpoint},
     fault::{Fault, FaultCode},
     net::AddressPolicy,
+    trace::SpanScope,
     transport::{
+        attempt_span::TracedEndpoint,
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
         headers::{self, GatewayHeaders},
         upstream_body::HyperBody,
@@ -50,6 +52,15 @@ impl HttpTarget {
     pub(super) fn has_credential(&self) -> bool {
         let has_certificate = || self.pool.key.tls.as_ref().is_some_and(|tls| tls.certificate.is_some());
         self.gateway_headers.credential.is_some() || has_certificate()
+    }
+
+    /// Returns what the span of an attempt says of the endpoint.
+    pub(in crate::transport) fn traced_endpoint(&self) -> TracedEndpoint {
+        let (host, port) = match &self.pool.key.address {
+            ConnectAddress::Tcp { host, port } => (host.to_string(), Some(*port)),
+            ConnectAddress::Unix(socket) => (socket.display().to_string(), None),
+        };
+        TracedEndpoint { transport: "http", host, port }
     }
 
     /// The path and query of the endpoint.
@@ -158,7 +169,12 @@ impl HttpExchange<'_> {
     }
 
     /// Builds the request of one attempt, with the remaining time of the call.
-    pub(super) fn build_request(&self, body: HyperBody, version: Version) -> Result<HyperRequest, Fault> {
+    pub(super) fn build_request(
+        &self,
+        body: HyperBody,
+        version: Version,
+        trace: Option<&SpanScope>,
+    ) -> Result<HyperRequest, Fault> {
         let remaining = self.deadline.saturating_duration_since(Instant::now());
         let mut headers = headers::build_request_headers(
             self.headers,
@@ -166,6 +182,9 @@ impl HttpExchange<'_> {
             &self.header_mutations,
             remaining,
         );
+        if let Some(trace) = trace {
+            trace.propagate(&mut headers);
+        }
         let path = self.path.as_ref().unwrap_or(&self.target.path);
         let mut parts = http::uri::Parts::default();
         parts.path_and_query = Some(match self.query {

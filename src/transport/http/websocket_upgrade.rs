@@ -10,6 +10,7 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode},
     telemetry::{AgentMetrics, UpstreamConnection},
+    trace::SpanScope,
     transport::{
         UpstreamReply, headers::HeaderMutations, upstream_body::HyperBody, upstream_reply::ReplyBody,
         websocket::WebSocketIo,
@@ -46,6 +47,8 @@ pub(in crate::transport) struct UpgradeRequest<'a> {
     pub(in crate::transport) metrics: Option<&'a AgentMetrics>,
     /// Whether the connection outlives the deadline of a call.
     pub(in crate::transport) outlives_call: bool,
+    /// The span of the attempt, whose context the agent receives.
+    pub(in crate::transport) trace: Option<&'a SpanScope>,
 }
 
 /// The outcome of an upgrade request.
@@ -115,7 +118,7 @@ fn build_handshake(
     let (headers, header_mutations) = (request.headers, request.header_mutations);
     let path = request.path.clone();
     let exchange = HttpExchange { target, method: Method::GET, path, query: None, headers, header_mutations, deadline };
-    let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11)?;
+    let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11, request.trace)?;
     let fields = handshake.headers_mut();
     // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.
     for name in

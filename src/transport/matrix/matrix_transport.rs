@@ -12,6 +12,7 @@ use crate::{
     fault::Fault,
     net::ApiRequest,
     transport::{
+        attempt_span::TracedEndpoint,
         config::UpstreamTimeouts,
         upstream_body::RequestBody,
         upstream_reply::UpstreamReply,
@@ -34,6 +35,11 @@ pub(super) struct MatrixTransport {
 impl Transport for MatrixTransport {
     fn timeouts(&self) -> &UpstreamTimeouts {
         &self.timeouts
+    }
+
+    fn traced_endpoint(&self) -> Option<TracedEndpoint> {
+        let host = self.account.api.authority().to_owned();
+        Some(TracedEndpoint { transport: "matrix", host, port: None })
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {

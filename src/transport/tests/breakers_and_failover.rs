@@ -155,6 +155,7 @@ async fn opening_a_websocket_does_not_use_up_the_probe_of_an_agent_without_one()
         header_mutations,
         instruction: None,
         metrics: None,
+        trace: None,
     };
     assert!(upstream.client.open_websocket(&admitted, request).await.unwrap().is_none());
     assert_eq!(breaker_state(&upstream), BreakerState::HalfOpen);
@@ -203,6 +204,7 @@ async fn a_caller_with_a_short_deadline_or_that_leaves_or_sends_slowly_never_ope
             header_mutations,
             instruction: None,
             metrics: None,
+            trace: None,
         };
         assert_fault(upstream.client.call(&admitted, request).await, 504, "Timeout");
         assert!(tokio::time::timeout(Duration::from_millis(10), upstream.get()).await.is_err());
@@ -364,6 +366,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is
             header_mutations,
             instruction: None,
             metrics: None,
+            trace: None,
         };
         answering_agent(
             FailoverCall { upstream: &upstream.upstream_set, session: Some(session), deadline }.send(request).await,

@@ -127,6 +127,7 @@ impl TestUpstream {
             header_mutations,
             instruction,
             metrics: None,
+            trace: None,
         };
         self.client.call(&admitted, request).await
     }

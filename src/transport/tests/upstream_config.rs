@@ -135,6 +135,7 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         header_mutations,
         instruction: None,
         metrics: None,
+        trace: None,
     };
     assert_eq!(
         read_body(upstream.client.call(&admitted, request).await).await.unwrap(),

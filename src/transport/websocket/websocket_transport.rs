@@ -13,6 +13,7 @@ use crate::{
     agent::{Agent, DeclaredMembers},
     fault::{Fault, FaultCode},
     transport::{
+        attempt_span::TracedEndpoint,
         config::{TransportConfig, UpstreamTimeouts},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
@@ -77,18 +78,29 @@ impl Transport for WebSocketTransport {
         &self.target.timeouts
     }
 
+    fn traced_endpoint(&self) -> Option<TracedEndpoint> {
+        Some(TracedEndpoint { transport: "websocket", ..self.target.traced_endpoint() })
+    }
+
     async fn is_reachable(&self) -> bool {
         http::is_reachable(&self.target).await
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
-        let UpstreamCall { id, operation, path, headers, body, header_mutations, metrics, .. } = request;
+        let UpstreamCall { id, operation, path, headers, body, header_mutations, metrics, trace, .. } = request;
         let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
         let input = timeout_at(deadline, body.collect(self.options.max_message_size)).await.map_err(late)??;
         let message = request_message::build_message(self.options.framing, id, operation, &input)?;
         let format = ReplyFormat::negotiate(headers, &input);
-        let upgrade =
-            UpgradeRequest { path, headers, header_mutations, subprotocols: None, metrics, outlives_call: false };
+        let upgrade = UpgradeRequest {
+            path,
+            headers,
+            header_mutations,
+            subprotocols: None,
+            metrics,
+            outlives_call: false,
+            trace,
+        };
         let mut connection = match http::upgrade_to_websocket(&self.target, upgrade, deadline).await? {
             UpgradeOutcome::Refused(reply) => return Ok(reply),
             UpgradeOutcome::Upgraded(io, _) => self.open_connection(io).await,
@@ -111,9 +123,10 @@ impl Transport for WebSocketTransport {
         request: UpstreamCall<'_>,
         deadline: Instant,
     ) -> Option<Result<WebSocketOutcome, Fault>> {
-        let UpstreamCall { path, headers, header_mutations, metrics, .. } = request;
+        let UpstreamCall { path, headers, header_mutations, metrics, trace, .. } = request;
         let subprotocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-        let upgrade = UpgradeRequest { path, headers, header_mutations, subprotocols, metrics, outlives_call: true };
+        let upgrade =
+            UpgradeRequest { path, headers, header_mutations, subprotocols, metrics, outlives_call: true, trace };
         let outcome = http::upgrade_to_websocket(&self.target, upgrade, deadline).await;
         Some(match outcome {
             Err(fault) => Err(fault),

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod gateway;
 pub mod gateway_response;
 pub mod issuer;
+pub mod otlp_receiver;
 pub mod ports;
 pub mod servers;
 pub mod site;

@@ -1,0 +1,5 @@
+//! Tests of the module.
+
+mod sampling;
+mod span_export;
+mod trace_context;

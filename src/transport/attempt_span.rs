@@ -1,0 +1,104 @@
+//! The span of one attempt to call an endpoint.
+
+use super::upstream_reply::UpstreamReply;
+use crate::{
+    fault::Fault,
+    trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
+};
+
+/// What the span of an attempt says of the endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracedEndpoint {
+    /// How the endpoint is reached: `http`, `mqtt`.
+    pub transport: &'static str,
+    /// The host, or the path of a Unix socket.
+    pub host: String,
+    /// The port, where there is one.
+    pub port: Option<u16>,
+}
+
+impl TracedEndpoint {
+    /// Returns the name of the span of a call that is not a request of HTTP.
+    pub(super) fn span_name(&self) -> &'static str {
+        match self.transport {
+            "mqtt" => "mqtt call",
+            "matrix" => "matrix call",
+            "websocket" => "websocket call",
+            _ => "call",
+        }
+    }
+}
+
+/// The span of one attempt; nothing for a call without a trace.
+#[derive(Debug)]
+pub(super) struct AttemptSpan(Option<ActiveSpan>);
+
+impl AttemptSpan {
+    /// Begins the span, as a child of the call's.
+    pub(super) fn start(
+        call: Option<&SpanScope>,
+        name: &'static str,
+        endpoint: impl FnOnce() -> TracedEndpoint,
+    ) -> Self {
+        Self(call.map(|call| {
+            let mut span = ActiveSpan::start(call, SpanKind::Client, || name.into());
+            if call.is_sampled() {
+                let TracedEndpoint { transport, host, port } = endpoint();
+                span.set(names::TRANSPORT, || transport);
+                span.set(names::SERVER_ADDRESS, || host);
+                if let Some(port) = port {
+                    span.set(names::SERVER_PORT, || port);
+                }
+            }
+            span
+        }))
+    }
+
+    /// The context that the agent receives.
+    pub(super) fn scope(&self) -> Option<&SpanScope> {
+        self.0.as_ref().map(ActiveSpan::scope)
+    }
+
+    /// Sets an attribute, whose value is made only if the span is recorded.
+    pub(super) fn set_number(&mut self, name: &'static str, number: u64) {
+        if let Some(span) = &mut self.0 {
+            span.set(name, || number);
+        }
+    }
+
+    pub(super) fn set_text(&mut self, name: &'static str, text: impl FnOnce() -> String) {
+        if let Some(span) = &mut self.0 {
+            span.set(name, text);
+        }
+    }
+
+    /// Ends the span with the outcome of the attempt. A status that is a failure of the agent's is one of the span's.
+    pub(super) fn end(self, outcome: &Result<UpstreamReply, Fault>) {
+        let Some(mut span) = self.0 else { return };
+        match outcome {
+            Err(fault) => span.fail(fault.code().row().name),
+            Ok(reply) => {
+                span.set(names::HTTP_RESPONSE_STATUS_CODE, || reply.status.as_u16());
+                if reply.status.is_client_error() || reply.status.is_server_error() {
+                    span.fail(reply.status.as_u16().to_string());
+                } else {
+                    span.finish();
+                }
+            }
+        }
+    }
+
+    /// Ends the span of an attempt that had no reply.
+    pub(super) fn fail(self, fault: &Fault) {
+        if let Some(span) = self.0 {
+            span.fail(fault.code().row().name);
+        }
+    }
+
+    /// Ends the span of an attempt that succeeded and had no status.
+    pub(super) fn finish(self) {
+        if let Some(span) = self.0 {
+            span.finish();
+        }
+    }
+}
