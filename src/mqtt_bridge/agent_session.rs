@@ -14,7 +14,10 @@ use super::{
     task_envelope::{IncomingTask, TaskValidator, TaskVerdict},
     task_runner::{FinishedTaskIds, log_panic},
 };
-use crate::mqtt_client::{IncomingMessage, MqttReceiver, MqttSender};
+use crate::{
+    mqtt_client::{IncomingMessage, MqttReceiver, MqttSender},
+    trace::{BAGGAGE, TRACEPARENT, TRACESTATE},
+};
 use serde_json::Value;
 use std::{
     sync::Arc,
@@ -193,7 +196,10 @@ impl AgentSession {
             TaskVerdict::Discard(reason) => self.tasks.discard(reason, delivery),
             TaskVerdict::Duplicate(task) => self.tasks.discard_duplicate(task, delivery),
             TaskVerdict::Refuse(outgoing) => self.tasks.refuse(outgoing, delivery),
-            TaskVerdict::Process(task) => self.tasks.start(task, delivery),
+            TaskVerdict::Process(mut task) => {
+                task.trace_context = trace_context(&message.user_properties);
+                self.tasks.start(task, delivery);
+            }
         }
         false
     }
@@ -255,6 +261,12 @@ impl AgentSession {
         let (deadline, late_tasks) = (tokio::time::Instant::now() + drain_timeout, self.late_tasks(exposure));
         self.tasks.drain(&sender, &mut receiver, deadline, late_tasks).await;
     }
+}
+
+/// Returns the user properties that carry the context of a trace.
+fn trace_context(properties: &[(String, String)]) -> Vec<(String, String)> {
+    let is_context = |name: &str| [TRACEPARENT, TRACESTATE, BAGGAGE].iter().any(|field| field.as_str() == name);
+    properties.iter().filter(|(name, _)| is_context(name)).cloned().collect()
 }
 
 fn is_available_status(payload: &[u8]) -> bool {

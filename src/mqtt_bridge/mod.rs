@@ -41,6 +41,11 @@ pub trait AgentInvoker: Send + Sync {
     /// Fails with the fault that a caller over HTTP would receive.
     async fn invoke(&self, invocation: TaskInvocation<'_>) -> Result<String, Fault>;
 
+    /// Whether the trace context of a task counts, and passes on to the next agent of its pipeline.
+    fn records_traces(&self) -> bool {
+        false
+    }
+
     /// Whether the gateway can reach the agent, as far as it can tell without a call.
     async fn is_reachable(&self, agent: &str) -> bool;
 }
@@ -60,4 +65,6 @@ pub struct TaskInvocation<'a> {
     pub instruction: Option<&'a str>,
     /// The input, one JSON text.
     pub input: Bytes,
+    /// The trace context of the message, as header fields.
+    pub trace_context: &'a [(String, String)],
 }

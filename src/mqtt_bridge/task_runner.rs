@@ -64,7 +64,10 @@ pub(super) struct TaskRunner {
 
 impl TaskRunner {
     /// Executes the task, publishes its result, and acknowledges the task.
-    pub(super) async fn run(self, task: Box<BridgeTask>) {
+    pub(super) async fn run(self, mut task: Box<BridgeTask>) {
+        if !self.invoker.records_traces() {
+            task.trace_context.clear();
+        }
         let mut drain_expired = self.drain_expired.clone();
         let result = tokio::select! {
             biased;
@@ -107,6 +110,7 @@ impl TaskRunner {
             caller_task_id: task.call_ids.task.as_deref(),
             instruction,
             input: task.input.clone(),
+            trace_context: &task.trace_context,
         };
         let response = self.invoker.invoke(invocation).await.map_err(|fault| TaskError::from_fault(&fault))?;
         RawValue::from_string(response).map_err(|error| {
@@ -131,7 +135,7 @@ impl ResultPublisher {
     pub(super) async fn publish(mut self, outgoing: OutgoingMessage) -> bool {
         let deadline = Instant::now() + RECONNECT_TIMEOUT.max(self.session_expiry.unwrap_or_default());
         let may_repeat = !outgoing.is_task || self.session_expiry.is_some();
-        let OutgoingMessage { mut topic, payload, mut on_refusal, .. } = outgoing;
+        let OutgoingMessage { mut topic, payload, mut on_refusal, mut trace_context, .. } = outgoing;
         let mut payload = Bytes::from(payload);
         let mut lost_connections = 0;
         loop {
@@ -143,7 +147,8 @@ impl ResultPublisher {
                 tracing::warn!("result of a task is lost: no connection to the MQTT broker");
                 return false;
             };
-            let published = sender.publish(&topic, payload.clone(), false).await;
+            let properties = trace_context.clone();
+            let published = sender.publish_with_properties(&topic, payload.clone(), false, properties).await;
             drop(repetition);
             lost_connections += 1;
             match published {
@@ -153,6 +158,7 @@ impl ResultPublisher {
                     tracing::warn!(%error, "result of a task may be lost: the MQTT broker did not accept it");
                     let Some(refusal) = on_refusal.take() else { return true };
                     (topic, payload) = (refusal.topic, refusal.payload.into());
+                    trace_context = Vec::new();
                     lost_connections = 0;
                 }
             }

@@ -4,7 +4,7 @@
 
 use super::{
     connect_options::ConnectOptions,
-    protocol_versions::{IncomingMessage, MqttConnection, PacketReceiver, PacketSender, PublishAck},
+    protocol_versions::{IncomingMessage, MqttConnection, OutgoingPublish, PacketReceiver, PacketSender, PublishAck},
 };
 use crate::telemetry::BrokerMetrics;
 use bytes::Bytes;
@@ -18,6 +18,8 @@ use tokio::{
 const RECEIVE_QUEUE: usize = 64;
 /// Maximum number of bytes of a PUBLISH packet besides topic and payload.
 const PACKET_OVERHEAD: usize = 16;
+/// Number of bytes of a user property besides its texts, with its share of the length of all properties.
+const PROPERTY_OVERHEAD: usize = 9;
 /// Minimum timeout for an acknowledgement, even if the timeout for connecting is shorter.
 const MIN_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Error for a broker that does not acknowledge a packet within the timeout.
@@ -127,11 +129,32 @@ impl MqttSender {
         payload: impl Into<Bytes>,
         retain: bool,
     ) -> Result<PublishAck, MqttSendError> {
+        self.publish_with_properties(topic, payload, retain, Vec::new()).await
+    }
+
+    /// Publishes as [`MqttSender::publish`] does, with user properties where the connection has MQTT 5. Properties that
+    /// would make the message too large for the broker are left out.
+    ///
+    /// # Errors
+    /// As [`MqttSender::publish`].
+    pub async fn publish_with_properties(
+        &self,
+        topic: &str,
+        payload: impl Into<Bytes>,
+        retain: bool,
+        mut user_properties: Vec<(String, String)>,
+    ) -> Result<PublishAck, MqttSendError> {
         let payload = payload.into();
-        if PACKET_OVERHEAD + topic.len() + payload.len() > self.max_packet_size {
+        let size = PACKET_OVERHEAD + topic.len() + payload.len();
+        if size > self.max_packet_size {
             return Err(MqttSendError::TooLarge(self.max_packet_size));
         }
-        self.await_ack(self.sender.publish(topic, payload, retain)).await
+        let properties_size: usize =
+            user_properties.iter().map(|(name, value)| name.len() + value.len() + PROPERTY_OVERHEAD).sum();
+        if size + properties_size > self.max_packet_size {
+            user_properties.clear();
+        }
+        self.await_ack(self.sender.publish(OutgoingPublish { topic, payload, retain, user_properties })).await
     }
 
     /// Subscribes to `filters` and resolves with the SUBACK: for each filter, whether the broker granted it. Messages

@@ -23,6 +23,8 @@ pub struct IncomingMessage {
     pub topic: Bytes,
     /// Payload; one longer than [`super::MAX_MESSAGE_BYTES`] may be truncated.
     pub payload: Bytes,
+    /// The first user properties (MQTT 5).
+    pub user_properties: Vec<(String, String)>,
     /// Whether the message was retained: published before the subscription.
     pub retained: bool,
     /// Whether the broker says that it delivered the message before.
@@ -32,6 +34,18 @@ pub struct IncomingMessage {
     /// Identifier of the delivery, which its acknowledgement names; 0 with QoS 0.
     pub packet_id: u16,
 }
+
+/// A message to publish.
+#[derive(Clone, Debug)]
+pub(super) struct OutgoingPublish<'a> {
+    pub(super) topic: &'a str,
+    pub(super) payload: Bytes,
+    pub(super) retain: bool,
+    pub(super) user_properties: Vec<(String, String)>,
+}
+
+/// The most user properties of a message that are kept; the size of the packet bounds their texts.
+const MAX_USER_PROPERTIES: usize = 16;
 
 /// How the broker acknowledged a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +67,8 @@ pub(super) trait PacketReceiver: Send {
 #[async_trait::async_trait]
 pub(super) trait PacketSender: Send + Sync {
     /// Publishes with QoS 1 (R105).
-    async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<PublishAck, String>;
+    /// Only MQTT 5 has user properties.
+    async fn publish(&self, message: OutgoingPublish<'_>) -> Result<PublishAck, String>;
 
     /// Subscribes to `filters`; returns for each whether the broker granted it.
     async fn subscribe(&self, filters: &[&str]) -> Result<Vec<bool>, String>;
@@ -100,9 +115,35 @@ fn error_text(error: &dyn std::error::Error) -> String {
     json::truncate(&error.to_string(), MAX_ERROR_CHARS)
 }
 
+fn user_properties_v5(message: &rumqttc_v5::Publish) -> Vec<(String, String)> {
+    let properties = message.properties.iter().flat_map(|properties| &properties.user_properties);
+    properties.take(MAX_USER_PROPERTIES).cloned().collect()
+}
+
+fn with_user_properties_v5(
+    options: rumqttc_v5::PublishOptions,
+    user_properties: Vec<(String, String)>,
+) -> rumqttc_v5::PublishOptions {
+    if user_properties.is_empty() {
+        return options;
+    }
+    options.properties(rumqttc_v5::PublishProperties { user_properties, ..Default::default() })
+}
+
+fn no_user_properties_v4(_: &rumqttc_v4::Publish) -> Vec<(String, String)> {
+    Vec::new()
+}
+
+fn without_user_properties_v4(
+    options: rumqttc_v4::PublishOptions,
+    _: Vec<(String, String)>,
+) -> rumqttc_v4::PublishOptions {
+    options
+}
+
 /// Implements the connection with the crate `$mqtt`; the other parameters are the differences between the two APIs.
 macro_rules! implement_version {
-    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_session:expr, $packet_limit:expr, $acknowledged:expr, $puback:expr) => {
+    ($name:ident, $mqtt:ident, $version:pat, $will:expr, $set_session:expr, $packet_limit:expr, $acknowledged:expr, $puback:expr, $received_properties:path, $with_properties:path) => {
         pub(super) mod $name {
             use super::*;
             use $mqtt::{
@@ -182,6 +223,7 @@ macro_rules! implement_version {
                 async fn next(&mut self) -> Result<Option<IncomingMessage>, String> {
                     match self.0.poll().await {
                         Ok(Event::Incoming(Packet::Publish(message))) => Ok(Some(IncomingMessage {
+                            user_properties: $received_properties(&message),
                             topic: message.topic,
                             payload: message.payload,
                             retained: message.retain,
@@ -199,8 +241,10 @@ macro_rules! implement_version {
 
             #[async_trait::async_trait]
             impl PacketSender for ClientSender {
-                async fn publish(&self, topic: &str, payload: Bytes, retain: bool) -> Result<PublishAck, String> {
-                    let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
+                async fn publish(&self, message: OutgoingPublish<'_>) -> Result<PublishAck, String> {
+                    let OutgoingPublish { topic, payload, retain, user_properties } = message;
+                    let options =
+                        $with_properties(PublishOptions::new(QoS::AtLeastOnce).retain(retain), user_properties);
                     let pending = self.0.publish_tracked(topic, payload, options).await;
                     let pending = pending.map_err(|error| error_text(&error))?;
                     let acknowledged: fn(&PubAck) -> Result<PublishAck, String> = $acknowledged;
@@ -263,7 +307,9 @@ implement_version!(
         rumqttc_v5::PubAckReason::NoMatchingSubscribers => Ok(PublishAck::NoSubscribers),
         reason => Err(format!("the broker refuses the message ({reason:?})")),
     },
-    |packet_id| PubAck::new(packet_id, None)
+    |packet_id| PubAck::new(packet_id, None),
+    super::user_properties_v5,
+    super::with_user_properties_v5
 );
 
 implement_version!(
@@ -280,5 +326,7 @@ implement_version!(
     },
     |_| usize::MAX,
     |_| Ok(PublishAck::Accepted),
-    |packet_id| PubAck::new(packet_id)
+    |packet_id| PubAck::new(packet_id),
+    super::no_user_properties_v4,
+    super::without_user_properties_v4
 );

@@ -40,11 +40,25 @@ pub(super) struct BridgeInvoker {
 #[async_trait::async_trait]
 impl AgentInvoker for BridgeInvoker {
     async fn invoke(&self, invocation: mqtt_bridge::TaskInvocation<'_>) -> Result<String> {
-        let mqtt_bridge::TaskInvocation { agent, task_id, session_id, caller_task_id, instruction, input } = invocation;
+        let mqtt_bridge::TaskInvocation {
+            agent,
+            task_id,
+            session_id,
+            caller_task_id,
+            instruction,
+            input,
+            trace_context,
+        } = invocation;
         let config = self.gateway.config.load_full();
         let mut headers = bridge_credentials(&config, &self.key);
         let call_ids = [(SESSION_ID, session_id), (TASK_ID, caller_task_id)];
         headers.extend(call_ids.into_iter().filter_map(|(name, id)| Some((name, HeaderValue::from_str(id?).ok()?))));
+        for (name, value) in trace_context {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+                // Appended, because a context that is given twice is not valid.
+                headers.append(name, value);
+            }
+        }
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let forwarding =
             HeaderMutations { credential_headers: config.auth.credential_headers(), ..HeaderMutations::default() };
@@ -79,6 +93,10 @@ impl AgentInvoker for BridgeInvoker {
         };
         let sender = SubrequestSender { gateway: &self.gateway, config: &config };
         to_json_text(&sender.fetch(subrequest).await?.body)
+    }
+
+    fn records_traces(&self) -> bool {
+        self.gateway.config.load().tracer.is_some()
     }
 
     async fn is_reachable(&self, agent: &str) -> bool {

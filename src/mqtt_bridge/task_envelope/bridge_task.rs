@@ -20,12 +20,14 @@ pub(in super::super) struct OutgoingMessage {
     pub(in super::super) is_task: bool,
     /// The error to publish if the broker refuses this message.
     pub(in super::super) on_refusal: Option<Box<OutgoingMessage>>,
+    /// The trace context of a task, as user properties.
+    pub(in super::super) trace_context: Vec<(String, String)>,
 }
 
 impl OutgoingMessage {
     /// A response or an error.
     pub(in super::super) fn response(topic: String, payload: Vec<u8>) -> Self {
-        Self { topic, payload, is_task: false, on_refusal: None }
+        Self { topic, payload, is_task: false, on_refusal: None, trace_context: Vec::new() }
     }
 }
 
@@ -46,6 +48,8 @@ pub(in super::super) struct BridgeTask {
     /// The input: one JSON text, byte for byte.
     pub(in super::super) input: Bytes,
     pub(super) next: Option<NextStep>,
+    /// The trace context of the message, as user properties.
+    pub(in super::super) trace_context: Vec<(String, String)>,
 }
 
 /// Ids that a caller gave its call (R78), under the names that Matrix messages use. They are not those of the protocol.
@@ -84,6 +88,7 @@ impl BridgeTask {
             Ok(OutgoingMessage {
                 is_task: self.next.as_ref().is_some_and(|next| matches!(next.target, NextTarget::Agent(_))),
                 on_refusal: self.next.is_some().then(|| Box::new(self.refusal_message())),
+                trace_context: if self.next.is_some() { self.trace_context.clone() } else { Vec::new() },
                 ..OutgoingMessage::response(topic.clone(), payload)
             })
         });

@@ -188,6 +188,7 @@ impl TaskValidator {
             instruction,
             input: Bytes::copy_from_slice(raw.as_bytes()),
             next,
+            trace_context: Vec::new(),
         })
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
-    mqtt_client::{self, ConnectOptions, MqttReceiver, MqttSender},
+    mqtt_client::{self, BrokerAddress, ConnectOptions, MqttReceiver, MqttSender},
     net::TlsClientSettings,
     telemetry::{BrokerMetrics, Metrics},
     transport::http,
@@ -67,6 +67,11 @@ impl BrokerConnection {
             demand: Notify::new(),
         };
         Self { inner: Arc::new(inner), reconnect_task: Mutex::default() }
+    }
+
+    /// The address of the broker.
+    pub(super) fn address(&self) -> &BrokerAddress {
+        &self.inner.key.address
     }
 
     /// Returns the session of the open connection, or of the one that is being opened.

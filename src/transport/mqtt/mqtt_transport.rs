@@ -14,7 +14,9 @@ use crate::{
     agent::Agent,
     fault::{CallProgress, Fault, FaultCode},
     mqtt_client::{MAX_MESSAGE_BYTES, MqttSendError},
+    trace::SpanScope,
     transport::{
+        attempt_span::TracedEndpoint,
         config::UpstreamTimeouts,
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},
@@ -99,9 +101,10 @@ impl MqttTransport {
             if !conversation.register(pending) {
                 continue;
             }
-            let (sender, topic) = (session.sender.clone(), self.topic.clone());
+            let (sender, topic, properties) = (session.sender.clone(), self.topic.clone(), input.trace_context.clone());
             // The publishing task outlives the call, so that a broker that does not acknowledge is detected.
-            let publish_ack = tokio::spawn(async move { sender.publish(&topic, message, false).await });
+            let publish_ack =
+                tokio::spawn(async move { sender.publish_with_properties(&topic, message, false, properties).await });
             return Ok(PublishedTask {
                 reply,
                 progress,
@@ -154,16 +157,22 @@ impl Transport for MqttTransport {
         Some(self.max_concurrency)
     }
 
+    fn traced_endpoint(&self) -> Option<TracedEndpoint> {
+        let address = self.connection.address();
+        Some(TracedEndpoint { transport: "mqtt", host: address.host.clone(), port: Some(address.port) })
+    }
+
     fn accepts_instructions(&self) -> bool {
         true
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
-        let UpstreamCall { operation, headers, body, instruction, header_mutations, .. } = request;
+        let UpstreamCall { operation, headers, body, instruction, header_mutations, trace, .. } = request;
         let late = |_| Fault::new(FaultCode::Timeout, "The request body did not arrive in time").with_status(408);
         let body = timeout_at(deadline, body.collect(MAX_MESSAGE_BYTES)).await.map_err(late)??;
         let mut input = TaskInput::parse(&body, operation, instruction)?;
         input.call_ids = CallIds::from_fields(&header_mutations, headers);
+        input.trace_context = trace.map(SpanScope::context_properties).unwrap_or_default();
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
         let reply = timeout_at(
             until,

@@ -24,6 +24,8 @@ pub(super) struct TaskInput {
     input: Box<RawValue>,
     instruction: Option<String>,
     pub(super) call_ids: CallIds,
+    /// The trace context, as user properties of the message.
+    pub(super) trace_context: Vec<(String, String)>,
 }
 
 /// The session and the task that the caller named, if it did (R78).
@@ -78,7 +80,12 @@ impl TaskInput {
         let input_instruction = || value.get("instruction").and_then(Value::as_str);
         let instruction =
             request_instruction.or_else(input_instruction).or(Some(operation).filter(|name| !name.is_empty()));
-        Ok(Self { input, instruction: instruction.map(str::to_owned), call_ids: CallIds::default() })
+        Ok(Self {
+            input,
+            instruction: instruction.map(str::to_owned),
+            call_ids: CallIds::default(),
+            trace_context: Vec::new(),
+        })
     }
 
     /// Serializes the envelope for the agent at `topic`.

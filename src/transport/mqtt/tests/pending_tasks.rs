@@ -31,6 +31,7 @@ fn expect_task(tasks: &mut PendingTasks, conversation: &str, agent_id: &str) -> 
 
 fn message(topic: &str, payload: &str) -> IncomingMessage {
     IncomingMessage {
+        user_properties: Vec::new(),
         topic: Bytes::copy_from_slice(topic.as_bytes()),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         retained: false,
