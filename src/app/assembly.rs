@@ -9,7 +9,7 @@ use super::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },
     resolver_wiring,
-    tasks_wiring::{self, TasksAndIdempotency},
+    tasks_wiring::{self, TaskTelemetry, TasksAndIdempotency},
 };
 use crate::{
     agent::AuthenticationMethod,
@@ -91,7 +91,7 @@ impl GatewayAssembly {
         }
         let directory = build_directory(file, &search_indexer, registry, &resolver, Some(&auth))
             .map_err(|problems| prefix_problems("directory", problems))?;
-        let stores = tasks_wiring::open(file, &policy, &metrics).await?;
+        let stores = tasks_wiring::open(file, &policy, TaskTelemetry { metrics: &metrics, tracer: &tracer }).await?;
         let delegation = build_delegation(file, &directory)?;
         let on_demand = open_on_demand_registries(file, &policy, &catalogue)
             .map_err(|problems| prefix_problems("agents", problems))?;
@@ -173,7 +173,8 @@ impl GatewayAssembly {
         };
         let delegation = build_delegation(file, &directory)?;
         // First, because it loads a secret and can fail; the sections that follow were validated above.
-        let stores = tasks_wiring::reconfigure(file, &previous, &policy, &gateway.metrics)?;
+        let telemetry = TaskTelemetry { metrics: &gateway.metrics, tracer: &tracer };
+        let stores = tasks_wiring::reconfigure(file, &previous, &policy, telemetry)?;
         gateway.limits.reconfigure(&file.limits).map_err(|problems| prefix_problems("limits", problems))?;
         if let (Some(registry), Some(config)) = (&registry, &file.registry) {
             registry

@@ -9,8 +9,16 @@ use crate::{
     registry,
     task::{self, TaskManager},
     telemetry::Metrics,
+    trace::Tracer,
 };
 use std::sync::Arc;
+
+/// The metrics and traces of tasks.
+#[derive(Clone, Copy)]
+pub(super) struct TaskTelemetry<'a> {
+    pub(super) metrics: &'a Arc<Metrics>,
+    pub(super) tracer: &'a Option<Arc<Tracer>>,
+}
 
 /// Returns the problems of both sections, by their paths in the file. Opens no store.
 pub(super) fn check_tasks_and_idempotency(file: &GatewayConfig) -> Vec<String> {
@@ -35,9 +43,9 @@ pub(super) struct TasksAndIdempotency {
 pub(super) async fn open(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
-    metrics: &Arc<Metrics>,
+    telemetry: TaskTelemetry<'_>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
-    let tasks = open_tasks(file, policy, metrics).await.map_err(|problems| prefix_problems("tasks", problems))?;
+    let tasks = open_tasks(file, policy, telemetry).await.map_err(|problems| prefix_problems("tasks", problems))?;
     Ok(TasksAndIdempotency { tasks, idempotency: Arc::new(IdempotencyKeys::new(&idempotency_config(file))) })
 }
 
@@ -49,11 +57,11 @@ pub(super) fn reconfigure(
     file: &GatewayConfig,
     previous: &ConfigSnapshot,
     policy: &Arc<AddressPolicy>,
-    metrics: &Arc<Metrics>,
+    telemetry: TaskTelemetry<'_>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
     if let (Some(tasks), Some(config)) = (&previous.tasks, &file.tasks) {
         tasks
-            .reconfigure(&config.clone().with_max_share(file.limits.max_share), &task_services(file, policy, metrics))
+            .reconfigure(&config.clone().with_max_share(file.limits.max_share), &task_services(file, policy, telemetry))
             .map_err(|problems| prefix_problems("tasks", problems))?;
     }
     previous.idempotency.reconfigure(&idempotency_config(file));
@@ -64,7 +72,7 @@ pub(super) fn reconfigure(
 async fn open_tasks(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
-    metrics: &Arc<Metrics>,
+    telemetry: TaskTelemetry<'_>,
 ) -> Result<Option<Arc<TaskManager>>, Vec<String>> {
     let Some(config) = &file.tasks else { return Ok(None) };
     let registry_store = file.registry.as_ref().map(registry::PublishConfig::store_location);
@@ -73,7 +81,7 @@ async fn open_tasks(
         return if problems.is_empty() { Ok(None) } else { Err(problems) };
     }
     let config = config.clone().with_max_share(file.limits.max_share);
-    TaskManager::open(&config, registry_store, &task_services(file, policy, metrics)).await.map(Some)
+    TaskManager::open(&config, registry_store, &task_services(file, policy, telemetry)).await.map(Some)
 }
 
 fn idempotency_config(file: &GatewayConfig) -> IdempotencyConfig {
@@ -83,7 +91,12 @@ fn idempotency_config(file: &GatewayConfig) -> IdempotencyConfig {
 fn task_services<'a>(
     file: &'a GatewayConfig,
     policy: &Arc<AddressPolicy>,
-    metrics: &Arc<Metrics>,
+    telemetry: TaskTelemetry<'_>,
 ) -> task::TaskServices<'a> {
-    task::TaskServices { network: &file.network, policy: Arc::clone(policy), metrics: Arc::clone(metrics) }
+    task::TaskServices {
+        network: &file.network,
+        policy: Arc::clone(policy),
+        metrics: Arc::clone(telemetry.metrics),
+        tracer: telemetry.tracer.clone(),
+    }
 }

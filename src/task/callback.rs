@@ -4,6 +4,7 @@
 use crate::{
     fault::{Fault, FaultCode, Result},
     net::{AddressRange, FetchClient},
+    trace::{ActiveSpan, SpanKind, Tracer, semantic_conventions as names},
     values::{ConfigDuration, Secret, SecretRef, random_duration},
 };
 use aws_lc_rs::hmac;
@@ -11,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
 /// Maximum length of a callback URL, in bytes.
@@ -66,6 +67,16 @@ pub(super) struct CallbackSender {
     pub(super) config: CallbackConfig,
     key: hmac::Key,
     client: FetchClient,
+    tracer: Option<Arc<Tracer>>,
+}
+
+/// A callback that is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Callback<'a> {
+    pub(super) url: &'a str,
+    pub(super) id: &'a str,
+    /// The trace context of the call that started the task.
+    pub(super) traceparent: Option<&'a str>,
 }
 
 impl CallbackSender {
@@ -73,12 +84,16 @@ impl CallbackSender {
     ///
     /// # Errors
     /// The secret cannot be used.
-    pub(super) fn new(config: &CallbackConfig, client: FetchClient) -> std::result::Result<Self, Vec<String>> {
+    pub(super) fn new(
+        config: &CallbackConfig,
+        client: FetchClient,
+        tracer: Option<Arc<Tracer>>,
+    ) -> std::result::Result<Self, Vec<String>> {
         let refuse = |reason: String| vec![format!("callbacks.secret: {reason}")];
         let secret = config.secret.load().map_err(refuse)?;
         let key = signing_key(&secret)
             .ok_or_else(|| refuse("is not a key of at least 16 bytes (any text, or whsec_ and Base64)".to_owned()))?;
-        Ok(Self { config: config.clone(), key, client })
+        Ok(Self { config: config.clone(), key, client, tracer })
     }
 
     /// Checks a callback URL that a caller chose.
@@ -97,7 +112,9 @@ impl CallbackSender {
     ///
     /// # Errors
     /// Why it failed, for the log.
-    pub(super) async fn deliver(&self, url: &str, id: &str, body: Vec<u8>) -> std::result::Result<(), String> {
+    pub(super) async fn deliver(&self, callback: Callback<'_>, body: Vec<u8>) -> std::result::Result<(), String> {
+        let Callback { url, id, .. } = callback;
+        let mut span = self.start_span(&callback);
         let timestamp = OffsetDateTime::now_utc().unix_timestamp().to_string();
         let signed = [format!("{id}.{timestamp}.").as_bytes(), &body].concat();
         let signature = format!("v1,{}", STANDARD.encode(hmac::sign(&self.key, &signed)));
@@ -107,11 +124,36 @@ impl CallbackSender {
         {
             headers.insert(name, HeaderValue::from_str(value).map_err(|error| error.to_string())?);
         }
-        match self.client.post_json(url, headers, body, self.config.attempt_timeout).await {
+        if let Some(span) = &span {
+            span.scope().propagate(&mut headers);
+        }
+        let posted = self.client.post_json(url, headers, body, self.config.attempt_timeout).await;
+        if let (Some(span), Ok(status)) = (&mut span, &posted) {
+            span.set(names::HTTP_RESPONSE_STATUS_CODE, || *status);
+        }
+        match (span, &posted) {
+            (None, _) => {}
+            (Some(span), Ok(200..=299)) => span.finish(),
+            (Some(span), Ok(status)) => span.fail(status.to_string()),
+            (Some(span), Err(_)) => span.fail("CallbackFailed"),
+        }
+        match posted {
             Ok(200..=299) => Ok(()),
             Ok(status) => Err(format!("receiver responded with status {status}")),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Begins the span of an attempt, in the trace of the call that started the task.
+    fn start_span(&self, callback: &Callback<'_>) -> Option<ActiveSpan> {
+        let call = self.tracer.as_ref()?.resume(callback.traceparent?)?;
+        let mut span = ActiveSpan::start(&call, SpanKind::Client, || "webhook".into());
+        span.set(names::HTTP_REQUEST_METHOD, || "POST");
+        // Of the caller's URL the host says where the callback goes; the rest may hold a secret.
+        if let Some(host) = callback.url.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_owned)) {
+            span.set(names::SERVER_ADDRESS, || host);
+        }
+        Some(span)
     }
 
     /// Returns when the next attempt is due after `attempts` failed ones; `None` after the delivery timeout.

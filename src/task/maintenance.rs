@@ -2,7 +2,10 @@
 //! unsaved ends and due callbacks. Each part fails on its own and is retried.
 
 use super::{
-    callback::CallbackSender, task_builder::fail_orphaned_record, task_record::Task, task_registry::TaskRegistry,
+    callback::{Callback, CallbackSender},
+    task_builder::fail_orphaned_record,
+    task_record::Task,
+    task_registry::TaskRegistry,
 };
 use crate::{
     fault::Result,
@@ -141,7 +144,10 @@ impl TaskMaintenance {
         let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{timestamp},\"data\":{task_json}}}").into_bytes();
         let started = Instant::now();
         let delivered = match sender.check_url(&url) {
-            Ok(()) => sender.deliver(&url, &format!("msg_{}", task.id), body).await,
+            Ok(()) => {
+                let id = format!("msg_{}", task.id);
+                sender.deliver(Callback { url: &url, id: &id, traceparent: task.traceparent.as_deref() }, body).await
+            }
             Err(error) => Err(error.to_string()),
         };
         let next_attempt = match delivered {

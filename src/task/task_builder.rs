@@ -11,6 +11,7 @@ use crate::{
     net::{self, AddressPolicy, FetchClient},
     store::StoredTask,
     telemetry::{AgentMetrics, Metrics},
+    trace::Tracer,
     values::ClientKey,
 };
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub struct TaskServices<'a> {
     pub policy: Arc<AddressPolicy>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Traces of callbacks.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 /// Parameters of a new task.
@@ -50,6 +53,8 @@ pub struct NewTask<'a> {
     pub callback_url: Option<&'a str>,
     /// Metrics of the agent.
     pub metrics: Option<&'a AgentMetrics>,
+    /// The trace context of the call.
+    pub traceparent: Option<String>,
 }
 
 /// Builds the callback sender, if callbacks are configured.
@@ -68,7 +73,7 @@ pub(super) fn build_callback_sender(
     // Callers choose callback URLs, so these are https even if documents may be fetched over http.
     let network = net::NetworkConfig { allow_plaintext: false, ..services.network.clone() };
     let client = FetchClient::build(&network, Arc::new(services.policy.for_callers(&callbacks.allowed_addresses)))?;
-    CallbackSender::new(callbacks, client).map(|sender| Some(Arc::new(sender)))
+    CallbackSender::new(callbacks, client, services.tracer.clone()).map(|sender| Some(Arc::new(sender)))
 }
 
 /// Returns the fault for a task that does not exist or belongs to another caller.
@@ -93,6 +98,7 @@ pub(super) fn new_record(new: &NewTask<'_>, now: OffsetDateTime) -> Task {
         last: 0,
         streamed: false,
         callback: new.callback_url.map(|url| (url.into(), 0)),
+        traceparent: new.callback_url.and(new.traceparent.as_deref()).map(Box::from),
     }
 }
 

@@ -104,6 +104,9 @@ pub struct Task {
     /// URL of the callback, and the number of attempts to deliver it.
     #[serde(default)]
     pub callback: Option<(Box<str>, u32)>,
+    /// The trace context of the call that started the task, for its callback; the caller does not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Box<str>>,
 }
 
 impl Task {

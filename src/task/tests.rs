@@ -138,7 +138,7 @@ async fn manager_with_shares(config: TaskConfig) -> (TempDir, Arc<TaskManager>) 
     let location = Some(StoreLocation::File(folder.path().join("tasks.db")));
     let network = net::NetworkConfig::default();
     let policy = Arc::new(AddressPolicy::default());
-    let services = TaskServices { network: &network, policy, metrics: Metrics::new().unwrap() };
+    let services = TaskServices { network: &network, policy, metrics: Metrics::new().unwrap(), tracer: None };
     let manager = TaskManager::open(&config, location, &services).await.unwrap();
     (folder, manager)
 }
@@ -155,6 +155,7 @@ fn new_task<'a>(owner: &str) -> NewTask<'a> {
         time_limit,
         callback_url: None,
         metrics: None,
+        traceparent: None,
     }
 }
 
@@ -436,6 +437,7 @@ fn sender(allow: &[&str], secret: &str) -> Result<CallbackSender, Vec<String>> {
             allowed_addresses,
         },
         client,
+        None,
     )
 }
 

@@ -1,12 +1,15 @@
 //! OpenTelemetry traces: the spans of calls and what they say, and the context that callers send and agents receive.
 
-use crate::support::{
-    agent::{Agent, http_response, json_response},
-    closed_port::ClosedPort,
-    eventually,
-    gateway::{GatewayBuilder, gateway, send, translator_document},
-    otlp_receiver::{OtlpReceiver, ReceivedSpan, assert_one_trace, named, only},
-    websocket::{connect, connect_with_headers, echo_agent, receive_text, send_text, websocket_document},
+use crate::{
+    support::{
+        agent::{Agent, http_response, json_response},
+        closed_port::ClosedPort,
+        eventually,
+        gateway::{GatewayBuilder, gateway, send, translator_document},
+        otlp_receiver::{OtlpReceiver, ReceivedSpan, assert_one_trace, named, only},
+        websocket::{connect, connect_with_headers, echo_agent, receive_text, send_text, websocket_document},
+    },
+    tasks::{CALLBACK_SETTINGS, WEBHOOK_SECRET, gateway_with_tasks, task_path, wait_for_status},
 };
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::json;
@@ -355,6 +358,35 @@ async fn each_item_of_a_batch_has_a_call_of_its_own() {
     assert_one_trace(&spans, "POST /agents/{id}/invoke");
     assert_eq!(named(&spans, "invoke_agent agent-12345").len(), 3);
     assert_eq!(named(&spans, "POST").len(), 3);
+}
+
+#[tokio::test]
+async fn r79_a_task_and_its_webhook_are_in_the_trace_of_the_call() {
+    let (receiver, agent) = (OtlpReceiver::start().await, Agent::echo().await);
+    let webhook = Agent::with_steps(http_response("204 No Content", "text/plain", "")).await;
+    let gate = gateway_with_tasks(CALLBACK_SETTINGS)
+        .env("HOOK_SECRET", WEBHOOK_SECRET)
+        .agent("echo", &agent)
+        .section(&receiver.section(""))
+        .start()
+        .await;
+    let url = format!("http://{}/hook", webhook.address);
+    let call = gate.post("/agents/echo/invoke").header("x-callback-url", &url).header("traceparent", SAMPLED);
+    let path = task_path(&send(call.json(&json!({"a": 1}))).await);
+    let spans = receiver.wait_for_named("webhook", 1).await;
+    // The requests for the task's state are traces of their own.
+    let spans: Vec<ReceivedSpan> = spans.into_iter().filter(|span| span.trace_id == TRACE_ID).collect();
+    assert_one_trace(&spans, "POST /agents/{id}/invoke");
+    let (call, task) = (server_span(&spans), only(&spans, "task"));
+    assert_eq!(task.parent, call.span_id);
+    assert_eq!(task.links, [(TRACE_ID.to_owned(), call.span_id.clone())]);
+    assert_eq!(only(&spans, "invoke_agent echo").parent, task.span_id);
+    let hook = only(&spans, "webhook");
+    assert_eq!((&hook.parent, hook.kind), (&call.span_id, SpanKind::Client));
+    let (trace, parent, flags) = context_parts(webhook.requests()[0].header("traceparent"));
+    assert_eq!((trace.as_str(), &parent, flags.as_str()), (TRACE_ID, &hook.span_id, "01"));
+    let task = wait_for_status(&gate, &path, "completed").await;
+    assert!(!task.to_string().contains(TRACE_ID), "the context is no part of the task: {task}");
 }
 
 #[tokio::test]

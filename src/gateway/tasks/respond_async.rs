@@ -75,6 +75,7 @@ pub(in crate::gateway) async fn respond_with_task(
         time_limit: admitted.deadline().saturating_duration_since(tokio::time::Instant::now()),
         callback_url: callback_url.as_deref(),
         metrics: Some(&agent.route.metrics),
+        traceparent: exchange.call.trace_scope().and_then(|trace| Some(trace.traceparent().to_str().ok()?.to_owned())),
     };
     let task = manager.start_task(new_task).await?;
     let record = exchange.call.background_record();

@@ -43,6 +43,7 @@ pub(in crate::gateway) fn detach_stream(
         time_limit: Duration::ZERO,
         callback_url: None,
         metrics: None,
+        traceparent: None,
     };
     let Some(task) = manager.start_stream(&new_task) else { return Err(Box::new(reply)) };
     let Some(follower) = EventReader::after(&task, 0) else { return Err(Box::new(reply)) };

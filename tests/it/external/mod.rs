@@ -26,3 +26,4 @@ mod reverse_proxies;
 mod shared_directory;
 mod support;
 mod task_databases;
+mod tracing_mqtt;
