@@ -1,6 +1,6 @@
 //! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver,
 //! an OpenID provider, the reference implementation of `agent://`, the SDKs of A2A, MQTT libraries of Python,
-//! schemathesis, promtool, valgrind, Helm, dpkg. Some of these programs are fetched from npm and PyPI at the first run.
+//! schemathesis, gRPC, promtool, valgrind, Helm, dpkg. Some of these programs are fetched from npm and PyPI at the first run.
 //!
 //! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
 //! this module, so that a test outside of it cannot start one; `test_groups` checks the unit tests.
@@ -26,4 +26,5 @@ mod reverse_proxies;
 mod shared_directory;
 mod support;
 mod task_databases;
+mod tracing_grpc;
 mod tracing_mqtt;
