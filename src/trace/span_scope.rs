@@ -19,6 +19,8 @@ pub(super) struct SharedTrace {
     pub(super) trace_id: TraceId,
     tracestate: Option<HeaderValue>,
     baggage: Option<HeaderValue>,
+    /// Whether `tracestate` and baggage differ from those of the request, which the agent receives otherwise.
+    is_reduced: bool,
     /// One moment on both clocks: the times of all spans follow the monotonic one, so that they nest.
     epoch: Epoch,
 }
@@ -56,9 +58,9 @@ pub struct SpanScope {
 impl SpanScope {
     /// Begins the first span of a call. It continues the trace of `context`, or begins a new one.
     pub(super) fn root(queue: &Arc<SpanQueue>, context: RemoteContext, epoch: Epoch) -> Self {
-        let RemoteContext { parent, tracestate, baggage } = context;
+        let RemoteContext { parent, tracestate, baggage, is_reduced } = context;
         let trace_id = parent.map_or_else(TraceId::random, |parent| parent.trace_id);
-        let shared = SharedTrace { queue: Arc::clone(queue), trace_id, tracestate, baggage, epoch };
+        let shared = SharedTrace { queue: Arc::clone(queue), trace_id, tracestate, baggage, is_reduced, epoch };
         Self { shared: Arc::new(shared), span_id: SpanId::random(), is_sampled: false }
     }
 
@@ -71,7 +73,7 @@ impl SpanScope {
 
     /// Returns the baggage of the trace, without its context.
     pub(super) fn baggage_only(&self) -> RemoteContext {
-        RemoteContext { parent: None, tracestate: None, baggage: self.shared.baggage.clone() }
+        RemoteContext { baggage: self.shared.baggage.clone(), is_reduced: true, ..RemoteContext::default() }
     }
 
     /// Returns the place of a new span below this one.
@@ -142,12 +144,16 @@ impl SpanScope {
         fields.filter_map(|(name, value)| Some((name.as_str().to_owned(), value?.to_str().ok()?.to_owned()))).collect()
     }
 
-    /// Replaces the context in the fields of a request; what the caller sent and is not valid does not pass.
+    /// Sets the context in the fields of a request, which are the caller's; what is not valid does not pass.
     pub fn propagate(&self, headers: &mut HeaderMap) {
-        for (name, value) in self.context_fields() {
-            match value {
-                Some(value) => drop(headers.insert(name, value)),
-                None => drop(headers.remove(name)),
+        headers.insert(TRACEPARENT, self.traceparent());
+        let SharedTrace { tracestate, baggage, is_reduced, .. } = &*self.shared;
+        if *is_reduced {
+            for (name, value) in [(TRACESTATE, tracestate), (BAGGAGE, baggage)] {
+                match value {
+                    Some(value) => drop(headers.insert(name, value.clone())),
+                    None => drop(headers.remove(name)),
+                }
             }
         }
     }

@@ -90,8 +90,9 @@ impl Traceparent {
         let [b'-', span_id @ ..] = span_id else { return None };
         let [b'-', f0, f1] = flags else { return None };
         let flags = hex_digit(*f0)? << 4 | hex_digit(*f1)?;
-        let trace_id = NonZeroU128::new(parse_hex(trace_id)?)?;
-        let span_id = NonZeroU64::new(u64::try_from(parse_hex(span_id)?).ok()?)?;
+        let (high, low) = trace_id.split_at_checked(16)?;
+        let trace_id = u128::from(parse_hex(high)?) << 64 | u128::from(parse_hex(low)?);
+        let (trace_id, span_id) = (NonZeroU128::new(trace_id)?, NonZeroU64::new(parse_hex(span_id)?)?);
         has_valid_rest.then_some(Self {
             trace_id: TraceId(trace_id),
             span_id: SpanId(span_id),
@@ -124,37 +125,66 @@ pub struct RemoteContext {
     pub(super) parent: Option<Traceparent>,
     pub(super) tracestate: Option<HeaderValue>,
     pub(super) baggage: Option<HeaderValue>,
+    /// Whether the request has a `tracestate` or a baggage that does not pass as it is.
+    pub(super) is_reduced: bool,
 }
 
 impl RemoteContext {
     /// Reads the context of a request. What is not valid, or longer than the bounds, is dropped; without a valid
     /// `traceparent` the `tracestate` is dropped too (Trace Context §3.3).
     pub fn from_headers(headers: &HeaderMap) -> Self {
-        let mut parents = headers.get_all(TRACEPARENT).into_iter();
-        let parent = match (parents.next(), parents.next()) {
-            (Some(value), None) => Traceparent::parse(value.as_bytes()),
-            _ => None,
-        };
-        let tracestate = parent.and_then(|_| joined(headers, &TRACESTATE)).and_then(valid_tracestate);
-        let baggage = joined(headers, &BAGGAGE).filter(is_within_baggage_bounds);
-        Self { parent, tracestate, baggage }
+        let (mut parents, mut states, mut baggages) = <(FieldLines, FieldLines, FieldLines)>::default();
+        for (name, value) in headers {
+            match name.as_str() {
+                "traceparent" => parents.add(value),
+                "tracestate" => states.add(value),
+                "baggage" => baggages.add(value),
+                _ => {}
+            }
+        }
+        let parent =
+            parents.first.filter(|_| parents.count == 1).and_then(|value| Traceparent::parse(value.as_bytes()));
+        let tracestate = parent.and_then(|_| states.joined(headers, &TRACESTATE)).and_then(valid_tracestate);
+        let baggage = baggages.joined(headers, &BAGGAGE).filter(is_within_baggage_bounds);
+        let is_reduced = states.differ_from(tracestate.as_ref()) || baggages.differ_from(baggage.as_ref());
+        Self { parent, tracestate, baggage, is_reduced }
     }
 }
 
-/// Returns the value of a field, or its lines joined by commas (RFC 9110 §5.3).
-fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
-    let mut lines = headers.get_all(name).into_iter();
-    let first = lines.next()?;
-    let Some(second) = lines.next() else { return Some(first.clone()) };
-    let mut all = first.as_bytes().to_vec();
-    for line in std::iter::once(second).chain(lines) {
-        all.push(b',');
-        all.extend_from_slice(line.as_bytes());
-        if all.len() > MAX_BAGGAGE_LEN {
-            return None;
-        }
+/// The lines of one field of a request.
+#[derive(Clone, Copy, Default)]
+struct FieldLines<'a> {
+    first: Option<&'a HeaderValue>,
+    count: usize,
+}
+
+impl<'a> FieldLines<'a> {
+    fn add(&mut self, value: &'a HeaderValue) {
+        self.first = self.first.or(Some(value));
+        self.count += 1;
     }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(all)).ok()
+
+    /// Returns the value of the field, or its lines joined by commas (RFC 9110 §5.3).
+    fn joined(self, headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+        let first = self.first?;
+        if self.count == 1 {
+            return Some(first.clone());
+        }
+        let mut all = first.as_bytes().to_vec();
+        for line in headers.get_all(name).into_iter().skip(1) {
+            all.push(b',');
+            all.extend_from_slice(line.as_bytes());
+            if all.len() > MAX_BAGGAGE_LEN {
+                return None;
+            }
+        }
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(all)).ok()
+    }
+
+    /// Whether the request has other lines than this value.
+    fn differ_from(self, value: Option<&HeaderValue>) -> bool {
+        self.count > 1 || self.first != value
+    }
 }
 
 /// Returns a valid `tracestate`: at most 32 members, without duplicates. Of one that is too long the last members are
@@ -220,16 +250,27 @@ fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-fn parse_hex(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0_u128, |number, digit| Some(number << 4 | u128::from(hex_digit(*digit)?)))
+/// Returns the number of at most 16 digits.
+fn parse_hex(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0_u64, |number, digit| Some(number << 4 | u64::from(hex_digit(*digit)?)))
 }
+
+/// The two digits of each byte.
+const HEX_DIGITS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 
 /// Writes two digits for each byte; `digits` is twice as long.
 fn write_hex(bytes: &[u8], digits: &mut [u8]) {
-    let digit_of = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        if let [high, low] = pair {
-            (*high, *low) = (digit_of(byte >> 4), digit_of(byte & 15));
-        }
+    let (pairs, _) = digits.as_chunks_mut();
+    for (pair, byte) in pairs.iter_mut().zip(bytes) {
+        *pair = HEX_DIGITS.get(usize::from(*byte)).copied().unwrap_or_default();
     }
 }

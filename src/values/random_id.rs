@@ -2,10 +2,10 @@
 
 /// Returns a random number that is not zero.
 pub fn random_nonzero_u64() -> u64 {
-    fastrand::u64(1..)
+    fastrand::u64(..).max(1)
 }
 
 /// Returns a random number that is not zero.
 pub fn random_nonzero_u128() -> u128 {
-    fastrand::u128(1..)
+    (u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..))).max(1)
 }
