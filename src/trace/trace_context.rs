@@ -256,6 +256,7 @@ fn parse_hex(digits: &[u8]) -> Option<u64> {
 }
 
 /// The two digits of each byte.
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates it")]
 const HEX_DIGITS: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
     let mut pairs = [[0; 2]; 256];
