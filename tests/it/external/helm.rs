@@ -96,8 +96,13 @@ fn notes_name_what_an_operator_may_have_missed() {
 }
 
 #[test]
-fn alerts_use_metrics_that_exist_and_pass_promtool() {
-    run_chart_test("alerts_use_metrics_that_exist_and_pass_promtool");
+fn each_alert_fires_and_stays_silent() {
+    run_chart_test("each_alert_fires_and_stays_silent");
+}
+
+#[test]
+fn the_chart_ships_the_alerts_except_those_that_are_disabled() {
+    run_chart_test("the_chart_ships_the_alerts_except_those_that_are_disabled");
 }
 
 #[test]
