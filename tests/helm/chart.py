@@ -774,6 +774,23 @@ def each_alert_fires_and_stays_silent():
 
 
 @test
+def each_alert_has_its_runbook():
+    page = (REPOSITORY / "docs/runbooks.md").read_text()
+    sections = dict(re.findall(r"(?ms)^## (\w+)\n(.*?)(?=^## |\Z)", page))
+    rules = alert_rules()
+    assert sections.keys() == rules.keys(), sections.keys() ^ rules.keys()
+    for name, rule in rules.items():
+        assert rule["labels"].keys() == {"severity"} and rule["labels"]["severity"] in ("page", "ticket"), name
+        annotations = rule["annotations"]
+        assert annotations.keys() == {"summary", "description", "runbook"}, name
+        # Only summaries are templates, so that alerts_test.yaml need not repeat the rest.
+        assert "{{" not in annotations["description"], name
+        assert annotations["runbook"] == f"docs/runbooks.md#{name.lower()}", name
+        parts = re.findall(r"(?m)^\*\*([\w ]+):\*\* .{20,}", sections[name])
+        assert parts == ["Callers", "Look at", "Do", "Harmless"], (name, parts)
+
+
+@test
 def the_chart_ships_the_alerts_except_those_that_are_disabled():
     values = yaml.safe_load((CHART / "ci/monitoring-values.yaml").read_text())
     rendered = one(render(CHART / "ci/monitoring-values.yaml"), "PrometheusRule")["spec"]["groups"]

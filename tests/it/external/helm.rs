@@ -101,6 +101,11 @@ fn each_alert_fires_and_stays_silent() {
 }
 
 #[test]
+fn each_alert_has_its_runbook() {
+    run_chart_test("each_alert_has_its_runbook");
+}
+
+#[test]
 fn the_chart_ships_the_alerts_except_those_that_are_disabled() {
     run_chart_test("the_chart_ships_the_alerts_except_those_that_are_disabled");
 }
