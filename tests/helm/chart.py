@@ -26,7 +26,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY / "tests"))
-from promql import metrics_of
+from promql import groupings, metrics_of
 from script_support import Agent, eventually, free_port, run
 
 CHART = REPOSITORY / "helm/gatepost"
@@ -35,6 +35,9 @@ KUBERNETES_VERSIONS = ["1.27", "1.33", "1.37"]
 # Kinds of custom resources, which kubernetes-validate does not know.
 CUSTOM_KINDS = {"HTTPRoute", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
 MINIMAL = {"image": {"repository": "registry.example.com/gatepost"}, "documents": {"a": {"id": "a", "name": "A", "endpoint": "https://a.example.com/"}}}
+
+# Labels that Prometheus adds to every metric of a target: always the first two, the others in Kubernetes.
+TARGET_LABELS = {"job", "instance", "namespace", "pod"}
 
 options = None
 TESTS = {}
@@ -297,7 +300,6 @@ REFUSED = [
     ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "the cluster has no ServiceMonitors"),
     ({"monitoring": {"prometheusRule": {"enabled": True}}}, "the cluster has no PodMonitors and PrometheusRules"),
     ({"monitoring": {"disableApiCheck": True, "prometheusRule": {"enabled": True, "disabled": ["GatepostDwn"]}}}, "disabled names GatepostDwn, which is no alert of the chart (GatepostDown, "),
-    ({"monitoring": {"dashboard": {"enabled": True}}}, "monitoring.dashboard.json is empty"),
     ({"config": {"registry": {"database": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "config or documents have a URL with a password"),
     ({"documents": {"a": {"endpoint": "https://gatepost:hunter2@a.example.com/"}}}, "config or documents have a URL with a password"),
     # Those of the schema.
@@ -339,7 +341,7 @@ MONITORS = {"monitoring": {"disableApiCheck": True}}
 SERVICE_MONITOR = merged(MONITORS, {"monitoring": {"serviceMonitor": {"enabled": True}}})
 POD_MONITOR = merged(MONITORS, {"monitoring": {"podMonitor": {"enabled": True}}})
 RULES = merged(MONITORS, {"monitoring": {"prometheusRule": {"enabled": True}}})
-DASHBOARD = {"monitoring": {"dashboard": {"enabled": True, "json": "{}"}}}
+DASHBOARDS = {"monitoring": {"dashboards": {"enabled": True}}}
 INGRESS = {"ingress": {"enabled": True, "hosts": ["a.example.com"]}}
 ROUTE = {"httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]}}
 SCALING = {"autoscaling": {"enabled": True}}
@@ -438,9 +440,9 @@ EFFECTS = {
     "monitoring.podMonitor.scrapeTimeout": ("7s", "scrapeTimeout: 7s", POD_MONITOR),
     "monitoring.prometheusRule.enabled": (True, "kind: PrometheusRule", MONITORS),
     "monitoring.prometheusRule.additionalGroups": ([{"name": "ours", "rules": []}], "- name: ours", RULES),
-    "monitoring.dashboard.enabled": (True, "gate-gatepost-dashboard", {"monitoring": {"dashboard": {"json": "{}"}}}),
-    "monitoring.dashboard.json": ('{"title": 1}', '{"title": 1}', DASHBOARD),
-    "monitoring.dashboard.labels": ({"a": "b"}, "    a: b", DASHBOARD),
+    "monitoring.dashboards.enabled": (True, "gate-gatepost-dashboard-overview"),
+    "monitoring.dashboards.labels": ({"a": "b"}, "    a: b", DASHBOARDS),
+    "monitoring.dashboards.annotations": ({"a": "b"}, "  annotations:\n    a: b", DASHBOARDS),
     "extraObjects": (["kind: Other"], "kind: Other"),
 }
 
@@ -803,6 +805,72 @@ def the_chart_ships_the_alerts_except_those_that_are_disabled():
         assert by_name[name] == rules[name], name
     names = [group["name"] for group in rendered]
     assert len(names) == len(set(names)), names
+
+
+def dashboards():
+    """The dashboards of the chart, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "files/dashboards").glob("*.json"))}
+
+
+def panels_of(dashboard):
+    """The panels with data."""
+    return [panel for panel in dashboard["panels"] if panel["type"] not in ("row", "text")]
+
+
+@test
+def the_chart_ships_the_dashboards():
+    objects = render(CHART / "ci/monitoring-values.yaml")
+    shipped = {name: item for (kind, name), item in objects.items() if kind == "ConfigMap" and "-dashboard-" in name}
+    boards = dashboards()
+    assert boards.keys() == {"overview", "agent", "callers", "sources", "operations"}, boards.keys()
+    assert shipped.keys() == {f"gate-gatepost-dashboard-{name}" for name in boards}, shipped.keys()
+    for name, board in boards.items():
+        item = shipped[f"gate-gatepost-dashboard-{name}"]
+        # Legends such as {{agent}} are Grafana's, and not evaluated by Helm.
+        assert {key: json.loads(text) for key, text in item["data"].items()} == {f"gatepost-{name}.json": board}, name
+        assert item["metadata"]["labels"]["grafana_dashboard"] == "1", name
+        assert item["metadata"]["annotations"] == {"grafana_folder": "Gateways"}, name
+        assert len(json.dumps(item)) < 200_000, name
+    assert not [name for _, name in render(MINIMAL) if "-dashboard-" in name]
+
+
+@test
+def panels_are_complete_and_do_not_overlap():
+    uids, titles = set(), set()
+    for name, board in dashboards().items():
+        uids.add(board["uid"])
+        titles.add(board["title"])
+        ids = [panel["id"] for panel in board["panels"]]
+        assert len(ids) == len(set(ids)), name
+        known = {item["name"] for item in board["templating"]["list"]}
+        assert known >= {"datasource", "namespace", "job", "instance"}, name
+        used = set(re.findall(r"\$\{?(\w+)", json.dumps(board["panels"]))) - {"__rate_interval", "__field"}
+        assert used == known, (name, used ^ known)
+        cells = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            taken = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+            assert place["x"] + place["w"] <= 24 and not taken & cells, (name, panel["title"])
+            cells |= taken
+        seen = [panel["title"] for panel in panels_of(board)]
+        assert len(seen) > 10, name
+        for panel in panels_of(board):
+            what = (name, panel["title"])
+            assert panel["title"] and panel["description"].endswith("."), what
+            assert panel["fieldConfig"]["defaults"]["unit"] and panel["targets"], what
+            names = [target["refId"] for target in panel["targets"]]
+            assert len(names) == len(set(names)), what
+            for target in panel["targets"]:
+                query = target["expr"]
+                # A rate over a fixed time is empty where it is shorter than two scrapes, and wrong where it is longer than a step.
+                assert not re.search(r"\brate\([^\[]*\[(?!\$__rate_interval|30d)", query), (what, query)
+                # Each legend is a label that the query keeps, or the same for all of one series.
+                for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):
+                    kept = [labels for keyword, labels, _ in groupings(query) if keyword == "by"]
+                    assert label in TARGET_LABELS or any(label in labels for labels in kept) or not kept, (what, query)
+    assert len(uids) == len(titles) == len(dashboards())
+    linked = set(re.findall(r"/d/([\w-]+)", json.dumps(dashboards())))
+    assert linked and linked <= uids, linked
 
 
 class Gateway:

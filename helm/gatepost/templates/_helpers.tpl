@@ -322,9 +322,6 @@ Helm renders templates in no documented order. */}}
 {{- if and (or .Values.monitoring.serviceMonitor.enabled .Values.monitoring.podMonitor.enabled) (not $config.health.metrics) -}}
 {{- fail "a monitor is enabled, but config.health.metrics is not true: Prometheus would find no metrics" -}}
 {{- end -}}
-{{- if and .Values.monitoring.dashboard.enabled (not .Values.monitoring.dashboard.json) -}}
-{{- fail "monitoring.dashboard.json is empty (--set-file monitoring.dashboard.json=FILE)" -}}
-{{- end -}}
 {{- if and .Values.monitoring.serviceMonitor.enabled (not (include "gatepost.hasApi" (list . "monitoring.coreos.com/v1"))) -}}
 {{- fail "the cluster has no ServiceMonitors: install the operator of Prometheus first, or set monitoring.disableApiCheck" -}}
 {{- end -}}

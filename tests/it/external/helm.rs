@@ -111,6 +111,16 @@ fn the_chart_ships_the_alerts_except_those_that_are_disabled() {
 }
 
 #[test]
+fn the_chart_ships_the_dashboards() {
+    run_chart_test("the_chart_ships_the_dashboards");
+}
+
+#[test]
+fn panels_are_complete_and_do_not_overlap() {
+    run_chart_test("panels_are_complete_and_do_not_overlap");
+}
+
+#[test]
 fn probes_metrics_and_the_test_of_the_release_reach_the_gateway() {
     run_chart_test("probes_metrics_and_the_test_of_the_release_reach_the_gateway");
 }
