@@ -26,7 +26,8 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY / "tests"))
-from promql import groupings, metrics_of
+from metric_queries import TARGET_LABELS, Metrics, Prometheus, SyntheticPage, is_filter, labels_on_page, queries_of_dashboard, queries_of_page, recording_rules, selector_text
+from promql import groupings, metrics_of, selectors
 from script_support import Agent, eventually, free_port, run
 
 CHART = REPOSITORY / "helm/gatepost"
@@ -35,9 +36,6 @@ KUBERNETES_VERSIONS = ["1.27", "1.33", "1.37"]
 # Kinds of custom resources, which kubernetes-validate does not know.
 CUSTOM_KINDS = {"HTTPRoute", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
 MINIMAL = {"image": {"repository": "registry.example.com/gatepost"}, "documents": {"a": {"id": "a", "name": "A", "endpoint": "https://a.example.com/"}}}
-
-# Labels that Prometheus adds to every metric of a target: always the first two, the others in Kubernetes.
-TARGET_LABELS = {"job", "instance", "namespace", "pod"}
 
 options = None
 TESTS = {}
@@ -187,7 +185,8 @@ def provided_file(path):
     folder = options.folder / "provided"
     if not folder.exists():
         folder.mkdir()
-        run(options.gatepost, "key", "new", "--file", folder / "keys.jsonl", "--caller", "team-a")
+        key = run(options.gatepost, "key", "new", "--file", folder / "keys.jsonl", "--caller", "team-a").stdout
+        (folder / "key").write_text(key.strip())
         for name, subject in (("server", "agents.example.com"), ("ca", "authority")):
             run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", f"/CN={subject}", "-addext", f"subjectAltName=DNS:{subject}", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem")
     names = {"keys.jsonl": "keys.jsonl", "tls/server.pem": "server.pem", "tls/server.key": "server.key", "tls/clients.pem": "ca.pem", "tls/database.pem": "ca.pem"}
@@ -932,6 +931,121 @@ def probes_metrics_and_the_test_of_the_release_reach_the_gateway():
             assert f"\n{series}" in page, series
         run(options.gatepost, *command[:2], url)
     assert run(options.gatepost, *command[:2], url, ok=False).returncode == 1
+
+
+def all_queries():
+    """Every query of alerts, dashboards, runbooks and questions, with what it belongs to."""
+    queries = [(name, rule["expr"]) for name, rule in alert_rules().items()]
+    for board in dashboards().values():
+        queries += queries_of_dashboard(board)
+    for page in ("runbooks",):
+        queries += queries_of_page(f"docs/{page}.md", (REPOSITORY / f"docs/{page}.md").read_text())
+    assert len(queries) > 200, len(queries)
+    return queries
+
+
+def documented_metrics():
+    path = REPOSITORY / "docs/metrics.md"
+    codes = (REPOSITORY / "docs/errors.md").read_text()
+    assert path.exists(), "docs/metrics.md is missing"
+    # Codes are values of a label as well, and ok and aborted.
+    metrics = Metrics(f"{path.read_text()}\n{codes}")
+    assert len(metrics.labels) > 50, metrics.labels
+    return metrics
+
+
+@test
+def queries_name_metrics_labels_and_values_that_exist():
+    queries, metrics = all_queries(), documented_metrics()
+    rules = options.folder / "rules.json"
+    rules.write_text(recording_rules(queries))
+    run("promtool", "check", "rules", rules)
+    problems = [f"{what}: {problem}" for what, query in queries for problem in metrics.problems(query)]
+    assert not problems, "\n".join(problems)
+    # The test itself notices a name that does not exist.
+    for query in [
+        "gatepost_cals_total",
+        'gatepost_calls_total{agents="a"}',
+        'gatepost_calls_total{blame="agents"}',
+        'gatepost_calls_total{blame=~"agent|gatway"}',
+        "sum by (source) (rate(gatepost_calls_total[5m]))",
+        "sum(rate(gatepost_calls_total[5m])) by (agents)",
+        "gatepost_ready and on (listener) gatepost_draining",
+    ]:
+        assert list(metrics.problems(query)), query
+
+
+@test
+def every_query_of_panels_and_pages_has_a_result_where_all_metrics_have_series():
+    queries, metrics = all_queries(), documented_metrics()
+    targets = SyntheticPage.start(metrics, [query for _, query in queries])
+    with Prometheus(options.folder / "prometheus", targets) as prometheus:
+        # Labels that match many series on both sides are an error only where these exist.
+        results = {query: prometheus.query(query) for _, query in queries}
+    empty = [(what, query) for what, query in queries if not results[query] and not is_filter(query.replace("> 0", ""))]
+    assert not empty, empty
+    print(f"{len(results)} queries, {sum(map(bool, results.values()))} with a result")
+
+
+@test
+def every_query_runs_in_prometheus_on_a_running_gateway():
+    queries = all_queries()
+    pod = Pod(render(monitored_values()), options.folder / "pod")
+    with Gateway(pod) as gateway:
+        url = f"http://127.0.0.1:{gateway.listener}/agents"
+        key = (options.folder / "provided/key").read_text()
+        with Prometheus(options.folder / "prometheus", [f"127.0.0.1:{gateway.health}"]) as prometheus:
+            for path, body, headers, status in [
+                ("a/invoke", b"{}", {"X-API-Key": key}, 200),
+                ("a/invoke", b"{}", {"X-API-Key": key, "Prefer": "respond-async"}, 202),
+                ("a/invoke", b"{}", {}, 401),
+                ("away/invoke", b"{}", {"X-API-Key": key}, 503),
+                ("nobody/invoke", b"{}", {"X-API-Key": key}, 404),
+            ]:
+                found = status_of(f"{url}/{path}", body, headers)
+                assert found == status, (path, headers, status, found)
+            seen = 'sum(gatepost_calls_total{code="NotFound"}) >= 1 and sum(count_over_time(gatepost_ready[1m])) > 6'
+            eventually(lambda: prometheus.query(seen), lambda: seen)
+            with urllib.request.urlopen(f"http://127.0.0.1:{gateway.health}/metrics", timeout=5) as response:
+                page = labels_on_page(response.read().decode())
+            results = {query: prometheus.query(query) for _, query in queries}
+            parts = {selector_text(*part) for _, query in queries for part in selectors(query)}
+            present = {part for part in parts if prometheus.query(part)}
+    # A query whose metrics have series has a result.
+    for what, query in queries:
+        has_series = {selector_text(*part) for part in selectors(query)} <= present
+        assert results[query] or is_filter(query) or not has_series, (what, query)
+    # The gateway has each metric with the labels that the documentation gives it.
+    metrics = documented_metrics()
+    for name, labels in page.items():
+        assert labels == metrics.labels.get(name), (name, labels, metrics.labels.get(name))
+    print(f"{len(queries)} queries, {sum(map(bool, results.values()))} with a result; without a series: {', '.join(sorted(metrics.labels.keys() - page.keys()))}")
+
+
+def monitored_values():
+    """A gateway with tasks, a registry and keys, and with an agent that answers and one that does not."""
+    open_agent = {"authentication": {"type": "api_key"}}
+    documents = {
+        "a": open_agent | {"endpoint": f"http://127.0.0.1:{SlowAgent.start()}/"},
+        "away": open_agent | {"id": "away", "name": "Away", "endpoint": f"http://127.0.0.1:{free_port()}/"},
+    }
+    config = {
+        "network": {"allowed_addresses": ["127.0.0.0/8"]},
+        "auth": {"api_keys": {"files": ["keys.jsonl"]}},
+        "access": {"grants": [{"callers": ["*"], "agents": ["*"]}]},
+        "registry": {},
+        "tasks": {},
+    }
+    return merged(MINIMAL, {"documents": documents, "config": config, "persistence": {"enabled": True}, "secretFiles": [{"secret": "keys", "items": {"keys.jsonl": "keys.jsonl"}}]})
+
+
+def status_of(url, body, headers):
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"} | headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 class SlowAgent(Agent):

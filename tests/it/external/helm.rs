@@ -126,6 +126,21 @@ fn probes_metrics_and_the_test_of_the_release_reach_the_gateway() {
 }
 
 #[test]
+fn queries_name_metrics_labels_and_values_that_exist() {
+    run_chart_test("queries_name_metrics_labels_and_values_that_exist");
+}
+
+#[test]
+fn every_query_of_panels_and_pages_has_a_result_where_all_metrics_have_series() {
+    run_chart_test("every_query_of_panels_and_pages_has_a_result_where_all_metrics_have_series");
+}
+
+#[test]
+fn every_query_runs_in_prometheus_on_a_running_gateway() {
+    run_chart_test("every_query_runs_in_prometheus_on_a_running_gateway");
+}
+
+#[test]
 fn no_call_fails_while_pods_are_replaced() {
     run_chart_test("no_call_fails_while_pods_are_replaced");
 }
