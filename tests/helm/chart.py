@@ -26,7 +26,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY / "tests"))
-from metric_queries import TARGET_LABELS, Metrics, Prometheus, SyntheticPage, is_filter, labels_on_page, queries_of_dashboard, queries_of_page, recording_rules, selector_text
+from metric_queries import TARGET_LABELS, Metrics, Prometheus, SyntheticPage, is_filter, labels_on_page, queries_of_dashboard, queries_of_page, recording_rules, selector_text, table_rows
 from promql import groupings, metrics_of, selectors
 from script_support import Agent, eventually, free_port, run
 
@@ -938,7 +938,7 @@ def all_queries():
     queries = [(name, rule["expr"]) for name, rule in alert_rules().items()]
     for board in dashboards().values():
         queries += queries_of_dashboard(board)
-    for page in ("runbooks",):
+    for page in ("runbooks", "questions"):
         queries += queries_of_page(f"docs/{page}.md", (REPOSITORY / f"docs/{page}.md").read_text())
     assert len(queries) > 200, len(queries)
     return queries
@@ -985,6 +985,24 @@ def every_query_of_panels_and_pages_has_a_result_where_all_metrics_have_series()
     empty = [(what, query) for what, query in queries if not results[query] and not is_filter(query.replace("> 0", ""))]
     assert not empty, empty
     print(f"{len(results)} queries, {sum(map(bool, results.values()))} with a result")
+
+
+@test
+def forty_questions_have_an_answer():
+    rows = [cells for header, cells in table_rows((REPOSITORY / "docs/questions.md").read_text()) if header == ["#", "Question", "Answer"]]
+    assert [cells[0] for cells in rows] == [str(number) for number in range(1, 41)], rows
+    assert len({cells[1] for cells in rows}) == 40 and all(cells[1].endswith("?") for cells in rows)
+    logs = (REPOSITORY / "docs/operations.md").read_text().split("**Access log.**")[1].split("\n## ")[0]
+    (example,) = re.findall(r"(?s)```json\n(.*?)```", logs)
+    fields = set(re.findall(r"`(\w+)`", logs)) | json.loads(example).keys()
+    answered = {what for what, _ in queries_of_page("", "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |" for cells in [["#"]] + rows))}
+    for _, question, answer in rows:
+        if f", {question}" in answered:
+            continue
+        # Members of an entry that jq selects, or of the object that it makes.
+        assert answer.startswith("access log: `jq "), question
+        used = set(re.findall(r"\.(\w+)", answer)) | set(re.findall(r"\w+", "".join(re.findall(r"\{(.*?)\}", answer))))
+        assert used and used <= fields, (question, used - fields)
 
 
 @test

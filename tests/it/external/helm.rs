@@ -141,6 +141,11 @@ fn every_query_runs_in_prometheus_on_a_running_gateway() {
 }
 
 #[test]
+fn forty_questions_have_an_answer() {
+    run_chart_test("forty_questions_have_an_answer");
+}
+
+#[test]
 fn no_call_fails_while_pods_are_replaced() {
     run_chart_test("no_call_fails_while_pods_are_replaced");
 }
