@@ -792,6 +792,15 @@ def each_alert_has_its_runbook():
 
 
 @test
+def the_documentation_counts_alerts_and_dashboards():
+    deploy = (REPOSITORY / "docs/deploy.md").read_text().split("\n## Monitoring\n")[1]
+    for page in (deploy, (CHART / "README.md").read_text()):
+        assert f"{len(alert_rules())} alerts" in page and "five dashboards" in page
+    titles = {board["title"].removeprefix("Gatepost / ") for board in dashboards().values()}
+    assert titles == {cells[0] for header, cells in table_rows(deploy) if header[0] == "Dashboard"}, titles
+
+
+@test
 def the_chart_ships_the_alerts_except_those_that_are_disabled():
     values = yaml.safe_load((CHART / "ci/monitoring-values.yaml").read_text())
     rendered = one(render(CHART / "ci/monitoring-values.yaml"), "PrometheusRule")["spec"]["groups"]

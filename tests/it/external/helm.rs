@@ -106,6 +106,11 @@ fn each_alert_has_its_runbook() {
 }
 
 #[test]
+fn the_documentation_counts_alerts_and_dashboards() {
+    run_chart_test("the_documentation_counts_alerts_and_dashboards");
+}
+
+#[test]
 fn the_chart_ships_the_alerts_except_those_that_are_disabled() {
     run_chart_test("the_chart_ships_the_alerts_except_those_that_are_disabled");
 }
