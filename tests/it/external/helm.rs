@@ -126,6 +126,11 @@ fn panels_are_complete_and_do_not_overlap() {
 }
 
 #[test]
+fn the_models_of_grafana_know_every_member_of_the_dashboards() {
+    run_chart_test("the_models_of_grafana_know_every_member_of_the_dashboards");
+}
+
+#[test]
 fn probes_metrics_and_the_test_of_the_release_reach_the_gateway() {
     run_chart_test("probes_metrics_and_the_test_of_the_release_reach_the_gateway");
 }
