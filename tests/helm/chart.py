@@ -792,6 +792,10 @@ def each_alert_has_its_runbook():
         assert annotations["runbook"] == f"docs/runbooks.md#{name.lower()}", name
         parts = re.findall(r"(?m)^\*\*([\w ]+):\*\* .{20,}", sections[name])
         assert parts == ["Callers", "Look at", "Do", "Harmless"], (name, parts)
+    # The texts that an operator looks for in the log.
+    source = "".join(path.read_text() for path in (REPOSITORY / "src").rglob("*.rs"))
+    texts = re.findall(r"(?i)the log[^`\n]{0,40}[(:] ?`([^`]+)`", page)
+    assert len(texts) >= 5 and not [text for text in texts if text not in source], texts
 
 
 @test
