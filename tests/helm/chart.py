@@ -5,6 +5,7 @@
 It needs the packages of requirements.txt, openssl and promtool, and no cluster.
 """
 import argparse
+import base64
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -974,6 +976,13 @@ def probes_metrics_and_the_test_of_the_release_reach_the_gateway():
     assert run(options.gatepost, *command[:2], url, ok=False).returncode == 1
 
 
+# A token whose key only its issuer knows.
+UNVERIFIABLE_TOKEN = ".".join(
+    base64.urlsafe_b64encode(part).decode().rstrip("=")
+    for part in (b'{"alg":"ES256","kid":"1","typ":"at+jwt"}', b'{"iss":"https://login.example.com","aud":"a","sub":"b","exp":4102444800}', bytes(range(64)))
+)
+
+
 def all_queries():
     """Every query of alerts, dashboards, runbooks and questions, with what it belongs to."""
     queries = [(name, rule["expr"]) for name, rule in alert_rules().items()]
@@ -1049,20 +1058,23 @@ def forty_questions_have_an_answer():
 @test
 def every_query_runs_in_prometheus_on_a_running_gateway():
     queries = all_queries()
-    pod = Pod(render(monitored_values()), options.folder / "pod")
-    with Gateway(pod) as gateway:
-        url = f"http://127.0.0.1:{gateway.listener}/agents"
+    pod, tls_port = Pod(render(monitored_values()), options.folder / "pod"), free_port()
+    with Gateway(pod, {"GATEPOST__LISTENERS__1__ADDRESS": f"127.0.0.1:{tls_port}"}) as gateway:
+        url, tls_url = f"http://127.0.0.1:{gateway.listener}/agents", f"https://127.0.0.1:{tls_port}/agents"
         key = (options.folder / "provided/key").read_text()
         with Prometheus(options.folder / "prometheus", [f"127.0.0.1:{gateway.health}"]) as prometheus:
-            for path, body, headers, status in [
-                ("a/invoke", b"{}", {"X-API-Key": key}, 200),
-                ("a/invoke", b"{}", {"X-API-Key": key, "Prefer": "respond-async"}, 202),
-                ("a/invoke", b"{}", {}, 401),
-                ("away/invoke", b"{}", {"X-API-Key": key}, 503),
-                ("nobody/invoke", b"{}", {"X-API-Key": key}, 404),
+            for target, headers, status in [
+                (f"{url}/a/invoke", {"X-API-Key": key}, 200),
+                (f"{tls_url}/a/invoke", {"X-API-Key": key}, 200),
+                (f"{url}/a/invoke", {"X-API-Key": key, "Prefer": "respond-async"}, 202),
+                (f"{url}/a/invoke", {}, 401),
+                (f"{url}/a/invoke", {"Authorization": f"Bearer {UNVERIFIABLE_TOKEN}"}, 503),
+                (f"{url}/away/invoke", {"X-API-Key": key}, 503),
+                (f"{url}/broker/invoke", {"X-API-Key": key}, 503),
+                (f"{url}/unknown/invoke", {"X-API-Key": key}, 404),
             ]:
-                found = status_of(f"{url}/{path}", body, headers)
-                assert found == status, (path, headers, status, found)
+                found = status_of(target, headers)
+                assert found == status, (target, headers, status, found)
             seen = 'sum(gatepost_calls_total{code="NotFound"}) >= 1 and sum(count_over_time(gatepost_ready[1m])) > 6'
             eventually(lambda: prometheus.query(seen), lambda: seen)
             with urllib.request.urlopen(f"http://127.0.0.1:{gateway.health}/metrics", timeout=5) as response:
@@ -1082,26 +1094,34 @@ def every_query_runs_in_prometheus_on_a_running_gateway():
 
 
 def monitored_values():
-    """A gateway with tasks, a registry and keys, and with an agent that answers and one that does not."""
-    open_agent = {"authentication": {"type": "api_key"}}
+    """A gateway with TLS, tasks, a registry, keys and tokens; with an agent that answers, and one at a server and one at a
+    broker that do not, as does the issuer of tokens."""
+    agent = lambda id, endpoint: {"id": id, "name": id, "endpoint": endpoint, "authentication": {"type": "api_key"}}
     documents = {
-        "a": open_agent | {"endpoint": f"http://127.0.0.1:{SlowAgent.start()}/"},
-        "away": open_agent | {"id": "away", "name": "Away", "endpoint": f"http://127.0.0.1:{free_port()}/"},
+        "a": agent("a", f"http://127.0.0.1:{SlowAgent.start()}/"),
+        "away": agent("away", f"http://127.0.0.1:{free_port()}/"),
+        "broker": agent("broker", f"mqtt://127.0.0.1:{free_port()}/control/agents/broker/input"),
     }
+    issuer = {"issuer": "https://login.example.com", "label": "login", "audience": ["a"], "algorithms": ["ES256"], "jwks_url": f"https://127.0.0.1:{free_port()}/keys"}
+    tls = {"certificate": "tls/server.pem", "key": "tls/server.key", "client_ca": "tls/clients.pem"}
     config = {
+        "listeners": [{"address": "0.0.0.0:8080", "allow_plaintext": True}, {"address": "0.0.0.0:8443", "tls": tls}],
         "network": {"allowed_addresses": ["127.0.0.0/8"]},
-        "auth": {"api_keys": {"files": ["keys.jsonl"]}},
+        "auth": {"mtls": {}, "api_keys": {"files": ["keys.jsonl"]}, "bearer": {"issuers": [issuer]}},
         "access": {"grants": [{"callers": ["*"], "agents": ["*"]}]},
         "registry": {},
         "tasks": {},
     }
-    return merged(MINIMAL, {"documents": documents, "config": config, "persistence": {"enabled": True}, "secretFiles": [{"secret": "keys", "items": {"keys.jsonl": "keys.jsonl"}}]})
+    files = ["keys.jsonl", "tls/server.pem", "tls/server.key", "tls/clients.pem"]
+    secrets = [{"secret": "files", "items": {file.replace("/", "-"): file for file in files}}]
+    return merged(MINIMAL, {"documents": documents, "config": config, "persistence": {"enabled": True}, "secretFiles": secrets})
 
 
-def status_of(url, body, headers):
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"} | headers)
+def status_of(url, headers):
+    """The status of a call. The certificate of a listener is not checked."""
+    request = urllib.request.Request(url, b"{}", {"Content-Type": "application/json"} | headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=30, context=ssl._create_unverified_context()) as response:
             return response.status
     except urllib.error.HTTPError as error:
         return error.code
