@@ -41,7 +41,8 @@ class Metrics:
         for header, cells in table_rows(text):
             if header[0] != "Metric" or "Labels" not in header:
                 continue
-            labels = set(re.findall(r"`(\w+)`", cells[header.index("Labels")]))
+            # `label`: `value`, `value`; `label`
+            labels = set(re.findall(r"(?:^|; )`(\w+)`", cells[header.index("Labels")]))
             for name in re.findall(r"`(\w+)`", cells[0]):
                 self.labels[name] = labels
 
