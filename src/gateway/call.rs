@@ -391,6 +391,7 @@ impl Drop for Call {
             gateway_duration: self.stats.gateway_duration,
             bytes_in: self.stats.bytes_in,
             bytes_out: self.stats.bytes_out,
+            trace_id: trace_id.filter(|_| trace.as_ref().is_some_and(|trace| trace.scope().is_sampled())),
         };
         if let Some(listener) = &self.listener {
             listener.record_response(if status == 101 { ResponseProtocol::WebSocket } else { self.protocol }, status);

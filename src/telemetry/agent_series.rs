@@ -4,6 +4,7 @@
 
 use super::{
     caller_class::{MAX_CALLER_CLASSES, TierClasses},
+    exemplars::TracedHistogram,
     latency_histogram::LazyHistogram,
     metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
 };
@@ -32,7 +33,7 @@ pub(super) struct OperationCounters(pub(super) [OnceLock<Box<CodeCounters>>; MAX
 
 /// The durations of calls, by blame and class of status: quick refusals would hide slow calls in one histogram. Each is
 /// allocated by its first call.
-pub(super) type CallDurations = [[LazyHistogram; StatusClass::ALL.len()]; CallBlame::ALL.len()];
+pub(super) type CallDurations = [[TracedHistogram; StatusClass::ALL.len()]; CallBlame::ALL.len()];
 
 /// The values of one value of the label `agent`.
 #[derive(Debug, Default)]

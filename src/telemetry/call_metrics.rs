@@ -4,6 +4,7 @@
 use super::{
     agent_series::{AgentSeries, CODE_COUNT, CallSeries, OperationCounters, UNKNOWN_LABEL, count_at},
     caller_class::CallerClass,
+    exemplars::TraceIdHex,
     metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
 };
 use crate::{
@@ -44,6 +45,8 @@ pub struct CallOutcome {
     pub bytes_in: u64,
     /// Length of the response body.
     pub bytes_out: u64,
+    /// The trace of the call, if it is recorded.
+    pub trace_id: Option<TraceIdHex>,
 }
 
 /// The metrics of one agent. An idle agent needs a few words of memory.
@@ -172,7 +175,7 @@ impl AgentMetrics {
         let blame = outcome.code.map_or(without_fault, CallBlame::of);
         let of_blame = series.call_durations.get(blame as usize);
         if let Some(durations) = of_blame.and_then(|classes| classes.get(StatusClass::of(outcome.status) as usize)) {
-            durations.observe(outcome.duration);
+            durations.observe(outcome.duration, outcome.trace_id.as_ref());
         }
         if let Some(duration) = outcome.upstream_duration {
             series.upstream_duration.observe(duration);

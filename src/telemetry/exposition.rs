@@ -1,8 +1,11 @@
 //! The formats in which the metrics are written: the text format of Prometheus (version 0.0.4) and OpenMetrics 1.0.0,
-//! which has units and has room for exemplars. Every metric of the table has its type and meaning on the page, also
+//! which has units and exemplars. Every metric of the table has its type and meaning on the page, also
 //! before it has a series.
 
-use super::metric_table::{MetricKind, MetricRow, SECTIONS};
+use super::{
+    exemplars::{BucketExemplars, Exemplar, ExemplarTable},
+    metric_table::{CALL_DURATION, MetricKind, MetricRow, SECTIONS},
+};
 use crate::values::AcceptHeader;
 use http::HeaderMap;
 use prometheus::proto;
@@ -39,13 +42,18 @@ impl ExpositionFormat {
 /// Units of OpenMetrics that names of metrics end with.
 const UNITS: [&str; 2] = ["seconds", "bytes"];
 
-/// Writes the families of the registry.
-pub(super) fn write_page(gathered: &[proto::MetricFamily], format: ExpositionFormat) -> String {
+/// Writes the families of the registry. Exemplars, which are those of the durations of calls, have a place in OpenMetrics
+/// only.
+pub(super) fn write_page(
+    gathered: &[proto::MetricFamily],
+    exemplars: &ExemplarTable,
+    format: ExpositionFormat,
+) -> String {
     let series: BTreeMap<&str, &[proto::Metric]> =
         gathered.iter().map(|family| (family.name(), family.get_metric())).collect();
     let mut rows: Vec<&MetricRow> = SECTIONS.iter().flat_map(|(_, rows)| *rows).collect();
     rows.sort_unstable_by_key(|row| row.name);
-    let mut writer = PageWriter { page: String::with_capacity(64 << 10), format };
+    let mut writer = PageWriter { page: String::with_capacity(64 << 10), exemplars, format };
     for row in rows {
         writer.write_family(row, series.get(row.name).copied().unwrap_or_default());
     }
@@ -55,12 +63,13 @@ pub(super) fn write_page(gathered: &[proto::MetricFamily], format: ExpositionFor
     writer.page
 }
 
-struct PageWriter {
+struct PageWriter<'a> {
     page: String,
+    exemplars: &'a ExemplarTable,
     format: ExpositionFormat,
 }
 
-impl PageWriter {
+impl<'a> PageWriter<'a> {
     fn write_family(&mut self, row: &MetricRow, series: &[proto::Metric]) {
         let is_open_metrics = self.format == ExpositionFormat::OpenMetrics;
         let (mut family, mut kind) = (row.name, row.kind.name());
@@ -81,30 +90,47 @@ impl PageWriter {
         }
         for metric in series {
             match row.kind {
-                MetricKind::Counter => self.write_sample(row.name, metric, None, metric.get_counter().get_value()),
-                MetricKind::Gauge => self.write_sample(row.name, metric, None, metric.get_gauge().get_value()),
-                MetricKind::Histogram => self.write_histogram(row.name, metric),
+                MetricKind::Counter => self.write_sample(row.name, metric, metric.get_counter().get_value()),
+                MetricKind::Gauge => self.write_sample(row.name, metric, metric.get_gauge().get_value()),
+                MetricKind::Histogram => self.write_histogram(row, metric),
             }
         }
     }
 
-    /// Writes a histogram. An exemplar of OpenMetrics belongs at the end of the line of its bucket:
-    /// `# {trace_id="…"} value timestamp`.
-    fn write_histogram(&mut self, name: &str, metric: &proto::Metric) {
-        let histogram = metric.get_histogram();
-        let bucket_name = format!("{name}_bucket");
-        for bucket in histogram.get_bucket() {
-            let bound = self.number(bucket.upper_bound());
-            self.write_sample(&bucket_name, metric, Some(&bound), bucket.cumulative_count() as f64);
-        }
+    /// Writes a histogram.
+    fn write_histogram(&mut self, row: &MetricRow, metric: &proto::Metric) {
+        let (histogram, name) = (metric.get_histogram(), row.name);
+        let exemplars = self.exemplars_of(row, metric);
         let count = histogram.get_sample_count() as f64;
-        self.write_sample(&bucket_name, metric, Some("+Inf"), count);
-        self.write_sample(&format!("{name}_sum"), metric, None, histogram.get_sample_sum());
-        self.write_sample(&format!("{name}_count"), metric, None, count);
+        let bounds = histogram.get_bucket().iter().map(|bucket| (self.number(bucket.upper_bound()), bucket));
+        let mut buckets: Vec<(String, f64)> =
+            bounds.map(|(bound, bucket)| (bound, bucket.cumulative_count() as f64)).collect();
+        buckets.push(("+Inf".into(), count));
+        for (at, (bound, count)) in buckets.into_iter().enumerate() {
+            let _ = write!(self.page, "{name}_bucket");
+            self.write_labels(metric, Some(&bound));
+            let exemplar = exemplars.and_then(|exemplars| exemplars.get(at)?.map(Exemplar::to_suffix));
+            let _ = writeln!(self.page, " {count}{}", exemplar.unwrap_or_default());
+        }
+        self.write_sample(&format!("{name}_sum"), metric, histogram.get_sample_sum());
+        self.write_sample(&format!("{name}_count"), metric, count);
     }
 
-    fn write_sample(&mut self, name: &str, metric: &proto::Metric, bucket_bound: Option<&str>, value: f64) {
+    fn exemplars_of(&self, row: &MetricRow, metric: &proto::Metric) -> Option<&'a BucketExemplars> {
+        if self.format != ExpositionFormat::OpenMetrics || row.name != CALL_DURATION.name {
+            return None;
+        }
+        let labels: Vec<String> = metric.get_label().iter().map(|label| label.value().to_owned()).collect();
+        self.exemplars.get(&labels)
+    }
+
+    fn write_sample(&mut self, name: &str, metric: &proto::Metric, value: f64) {
         self.page.push_str(name);
+        self.write_labels(metric, None);
+        let _ = writeln!(self.page, " {value}");
+    }
+
+    fn write_labels(&mut self, metric: &proto::Metric, bucket_bound: Option<&str>) {
         let labels = metric.get_label().iter().map(|label| (label.name(), label.value()));
         let mut separator = '{';
         for (name, value) in labels.chain(bucket_bound.map(|bound| ("le", bound))) {
@@ -115,7 +141,6 @@ impl PageWriter {
         if separator == ',' {
             self.page.push('}');
         }
-        let _ = writeln!(self.page, " {value}");
     }
 
     /// Returns a bound of a bucket: OpenMetrics wants a decimal point in every one.

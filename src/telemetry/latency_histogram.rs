@@ -41,6 +41,9 @@ pub(super) fn bucket_bounds() -> Vec<f64> {
     BUCKET_BOUNDS_MICROS.iter().map(|bound| *bound as f64 / 1e6).collect()
 }
 
+/// Number of buckets, with the one that has no upper bound.
+pub(super) const BUCKET_COUNT: usize = BUCKET_BOUNDS_MICROS.len() + 1;
+
 /// A distribution of durations.
 #[derive(Debug, Default)]
 pub(super) struct LatencyHistogram {
@@ -50,12 +53,13 @@ pub(super) struct LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Adds one duration.
-    pub(super) fn observe(&self, duration: Duration) {
+    /// Adds one duration, and returns the index of its bucket.
+    fn observe(&self, duration: Duration) -> usize {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let bucket = self.bucket_counts.get(BUCKET_BOUNDS_MICROS.partition_point(|bound| *bound < micros));
-        bucket.unwrap_or(&self.overflow_count).fetch_add(1, Relaxed);
+        let bucket = BUCKET_BOUNDS_MICROS.partition_point(|bound| *bound < micros);
+        self.bucket_counts.get(bucket).unwrap_or(&self.overflow_count).fetch_add(1, Relaxed);
         self.sum_micros.fetch_add(micros, Relaxed);
+        bucket
     }
 
     /// Returns the Prometheus histogram; `None` if nothing was observed.
@@ -83,9 +87,9 @@ impl LatencyHistogram {
 pub(super) struct LazyHistogram(OnceLock<Box<LatencyHistogram>>);
 
 impl LazyHistogram {
-    /// Adds one duration.
-    pub(super) fn observe(&self, duration: Duration) {
-        self.0.get_or_init(Box::default).observe(duration);
+    /// Adds one duration, and returns the index of its bucket.
+    pub(super) fn observe(&self, duration: Duration) -> usize {
+        self.0.get_or_init(Box::default).observe(duration)
     }
 
     /// Returns the Prometheus histogram; `None` if nothing was observed.

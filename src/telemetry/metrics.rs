@@ -13,7 +13,7 @@ use super::{
     metric_labels::{AgentDocumentState, LimitKind, SpanResult, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment},
     metric_table::{self, PRIORITIES},
-    scrape_collector::AgentMetricsCollector,
+    scrape_collector::{AgentMetricsCollector, collect_exemplars},
     source_metrics::SourceMetrics,
     store_metrics::StoreMetrics,
     task_metrics::TaskMetrics,
@@ -321,6 +321,6 @@ impl Metrics {
         for sampler in self.samplers.lock().values() {
             sampler(self);
         }
-        exposition::write_page(&self.registry.gather(), format)
+        exposition::write_page(&self.registry.gather(), &collect_exemplars(&self.calls), format)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     agent_series::{AgentSeries, CODE_COUNT, CallSeries},
+    exemplars::ExemplarTable,
     metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
     metric_registration::describe,
     metric_table::{
@@ -83,7 +84,7 @@ impl Collector for AgentMetricsCollector {
             collect_calls(&self.calls, series, calls);
             for (blame, classes) in CallBlame::NAMES.iter().zip(&series.call_durations) {
                 for (class, durations) in StatusClass::NAMES.iter().zip(classes) {
-                    call_duration.push_histogram(&[agent, blame, class], durations.collect());
+                    call_duration.push_histogram(&[agent, blame, class], durations.durations.collect());
                 }
             }
             upstream_duration.push_histogram(&[agent], series.upstream_duration.collect());
@@ -111,6 +112,21 @@ impl Collector for AgentMetricsCollector {
         }
         families.into_iter().filter_map(SeriesFamily::into_family).collect()
     }
+}
+
+/// Returns the exemplars of the durations of calls.
+pub(super) fn collect_exemplars(calls: &CallSeries) -> ExemplarTable {
+    let mut table = ExemplarTable::new();
+    for series in &calls.all_series() {
+        for (blame, classes) in CallBlame::NAMES.iter().zip(&series.call_durations) {
+            for (class, durations) in StatusClass::NAMES.iter().zip(classes) {
+                if let Some(exemplars) = durations.exemplars() {
+                    table.insert(vec![series.label.to_string(), (*blame).into(), (*class).into()], exemplars);
+                }
+            }
+        }
+    }
+    table
 }
 
 fn push_counters(family: &mut SeriesFamily, agent: &str, names: &[&str], counters: &[AtomicU64]) {

@@ -119,6 +119,7 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
         gateway_duration: Some(Duration::from_micros(200)),
         bytes_in: 100,
         bytes_out: 100,
+        trace_id: None,
     };
     steps.bench_function("record metrics", |bencher| bencher.iter(|| agent.record(black_box(&outcome))));
     let entry = AccessLogEntry {
@@ -133,6 +134,7 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
         status: 200,
         bytes_in: 200,
         bytes_out: 300,
+        trace_id: None,
         duration: total,
         upstream_duration: Some(total),
         attempts: 1,

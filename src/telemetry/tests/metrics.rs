@@ -34,6 +34,7 @@ fn outcome(operation: Option<usize>, code: Option<FaultCode>) -> CallOutcome {
         gateway_duration: Some(Duration::from_millis(2)),
         bytes_in: 10,
         bytes_out: 100,
+        trace_id: None,
     }
 }
 

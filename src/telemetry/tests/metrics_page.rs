@@ -114,6 +114,7 @@ pub(super) fn fill_every_metric(metrics: &Metrics) {
         gateway_duration: Some(duration),
         bytes_in: 1,
         bytes_out: 1,
+        trace_id: None,
     });
     AttemptResult::ALL.iter().for_each(|result| agent.record_attempt(*result));
     UpstreamConnection::ALL.iter().for_each(|result| agent.record_connection(*result));
@@ -324,4 +325,41 @@ fn openmetrics_has_families_without_suffixes_units_and_an_end() {
     }
     assert!(page.ends_with("\n# EOF\n") && page.matches("# EOF").count() == 1, "{page}");
     assert!(!filled_metrics().render(ExpositionFormat::Text).contains("# EOF"));
+}
+
+#[test]
+fn a_bucket_of_openmetrics_has_the_last_call_whose_trace_is_recorded() {
+    let metrics = Metrics::new().unwrap();
+    let agent = metrics.for_unknown_agent();
+    let record = |millis, digit: Option<u8>| {
+        agent.record(&CallOutcome {
+            operation: None,
+            caller_class: CallerClass::NONE,
+            code: None,
+            status: 200,
+            duration: Duration::from_millis(millis),
+            upstream_duration: None,
+            gateway_duration: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            trace_id: digit.map(|digit| [digit; 32]),
+        });
+    };
+    let lines = |format| -> Vec<String> {
+        let page = metrics.render(format);
+        page.lines().filter(|line| line.contains("trace_id")).map(str::to_owned).collect()
+    };
+    record(70, None);
+    assert!(lines(ExpositionFormat::OpenMetrics).is_empty(), "no trace was recorded");
+    record(70, Some(b'1'));
+    record(80, Some(b'2'));
+    record(90, None);
+    record(4_000_000, Some(b'3'));
+    let [in_bucket, above_all] = &lines(ExpositionFormat::OpenMetrics)[..] else { panic!("two buckets") };
+    let labels = r#"gatepost_call_duration_seconds_bucket{agent="-",blame="none",status_class="2xx",le="#;
+    let (line, time) = in_bucket.rsplit_once(' ').unwrap();
+    assert_eq!(line, format!(r#"{labels}"0.1"}} 4 # {{trace_id="{}"}} 0.08"#, "2".repeat(32)));
+    assert!(time.parse::<f64>().unwrap() > 1.7e9, "{time} is no time");
+    assert!(above_all.starts_with(&format!(r#"{labels}"+Inf"}} 5 # {{trace_id="{}"}} 4000 "#, "3".repeat(32))));
+    assert!(lines(ExpositionFormat::Text).is_empty(), "the text format has no exemplars");
 }
