@@ -29,52 +29,54 @@ impl TracedEndpoint {
     }
 }
 
-/// The span of one attempt; nothing for a call without a trace.
+/// The span of one attempt, if the trace of the call is recorded.
 #[derive(Debug)]
-pub(super) struct AttemptSpan(Option<ActiveSpan>);
+pub(super) struct AttemptSpan<'a> {
+    call: Option<&'a SpanScope>,
+    span: Option<ActiveSpan>,
+}
 
-impl AttemptSpan {
+impl<'a> AttemptSpan<'a> {
     /// Begins the span, as a child of the call's.
     pub(super) fn start(
-        call: Option<&SpanScope>,
+        call: Option<&'a SpanScope>,
         name: &'static str,
         endpoint: impl FnOnce() -> TracedEndpoint,
     ) -> Self {
-        Self(call.map(|call| {
+        let span = call.filter(|call| call.is_sampled()).map(|call| {
             let mut span = ActiveSpan::start(call, SpanKind::Client, || name.into());
-            if call.is_sampled() {
-                let TracedEndpoint { transport, host, port } = endpoint();
-                span.set(names::TRANSPORT, || transport);
-                span.set(names::SERVER_ADDRESS, || host);
-                if let Some(port) = port {
-                    span.set(names::SERVER_PORT, || port);
-                }
+            let TracedEndpoint { transport, host, port } = endpoint();
+            span.set(names::TRANSPORT, || transport);
+            span.set(names::SERVER_ADDRESS, || host);
+            if let Some(port) = port {
+                span.set(names::SERVER_PORT, || port);
             }
             span
-        }))
+        });
+        Self { call, span }
     }
 
-    /// The context that the agent receives.
+    /// Returns the context that the agent receives: that of the call, if the trace is not recorded.
     pub(super) fn scope(&self) -> Option<&SpanScope> {
-        self.0.as_ref().map(ActiveSpan::scope)
+        self.span.as_ref().map(ActiveSpan::scope).or(self.call)
     }
 
     /// Sets an attribute, whose value is made only if the span is recorded.
     pub(super) fn set_number(&mut self, name: &'static str, number: u64) {
-        if let Some(span) = &mut self.0 {
+        if let Some(span) = &mut self.span {
             span.set(name, || number);
         }
     }
 
     pub(super) fn set_text(&mut self, name: &'static str, text: impl FnOnce() -> String) {
-        if let Some(span) = &mut self.0 {
+        if let Some(span) = &mut self.span {
             span.set(name, text);
         }
     }
 
     /// Ends the span with the outcome of the attempt. A status that is a failure of the agent's is one of the span's.
     pub(super) fn end(self, outcome: &Result<UpstreamReply, Fault>) {
-        let Some(mut span) = self.0 else { return };
+        let Some(mut span) = self.span else { return };
         match outcome {
             Err(fault) => span.fail(fault.code().row().name),
             Ok(reply) => {
@@ -90,14 +92,14 @@ impl AttemptSpan {
 
     /// Ends the span of an attempt that had no reply.
     pub(super) fn fail(self, fault: &Fault) {
-        if let Some(span) = self.0 {
+        if let Some(span) = self.span {
             span.fail(fault.code().row().name);
         }
     }
 
     /// Ends the span of an attempt that succeeded and had no status.
     pub(super) fn finish(self) {
-        if let Some(span) = self.0 {
+        if let Some(span) = self.span {
             span.finish();
         }
     }

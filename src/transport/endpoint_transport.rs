@@ -56,7 +56,8 @@ impl EndpointTransport {
         match self {
             Self::Http(target) => Either::Left(http::call_with_retry(target, request, deadline)),
             Self::Other(transport) => {
-                Either::Right(match request.trace.and_then(|trace| Some((trace, transport.traced_endpoint()?))) {
+                let recorded = request.trace.filter(|trace| trace.is_sampled());
+                Either::Right(match recorded.and_then(|trace| Some((trace, transport.traced_endpoint()?))) {
                     None => transport.call(request, deadline),
                     Some((trace, endpoint)) => call_traced(transport, request, deadline, trace, endpoint).boxed(),
                 })

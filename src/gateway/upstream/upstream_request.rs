@@ -85,7 +85,7 @@ pub(in crate::gateway) fn send_upstream<'a>(
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
     let UpstreamHead { call_id: id, headers, query, forwarding: header_mutations, instruction, trace } = upstream_head;
     let operation = &admitted.operation().name;
-    let request = UpstreamCall {
+    let mut request = UpstreamCall {
         id,
         operation,
         method: Method::POST,
@@ -101,8 +101,11 @@ pub(in crate::gateway) fn send_upstream<'a>(
     let is_streamed = matches!(request.body, RequestBody::Stream(_));
     let measurement = LatencyMeasurement { gateway, admitted, sample: admitted.start_latency_sample(), is_streamed };
     let reply = match trace {
-        None => Either::Left(gateway.transport.call(admitted, request)),
-        Some(trace) => Either::Right(invoke_traced(gateway, admitted, request, trace).boxed()),
+        Some(trace) if trace.is_sampled() => Either::Right(invoke_traced(gateway, admitted, request, trace).boxed()),
+        trace => {
+            request.trace = trace;
+            Either::Left(gateway.transport.call(admitted, request))
+        }
     };
     reply.inspect(move |result| measurement.record(result))
 }

@@ -116,7 +116,7 @@ pub(in crate::transport) async fn call_with_retry(
 }
 
 /// Begins the span of an attempt.
-fn start_span(trace: Option<&SpanScope>, target: &HttpTarget, method: &Method) -> AttemptSpan {
+fn start_span<'a>(trace: Option<&'a SpanScope>, target: &HttpTarget, method: &Method) -> AttemptSpan<'a> {
     let mut span = AttemptSpan::start(trace, span_name(method), || target.traced_endpoint());
     span.set_text(names::HTTP_REQUEST_METHOD, || method.as_str().to_owned());
     span
