@@ -134,7 +134,6 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
         status: 200,
         bytes_in: 200,
         bytes_out: 300,
-        trace_id: None,
         duration: total,
         upstream_duration: Some(total),
         attempts: 1,
