@@ -238,22 +238,26 @@ async fn api_keys_are_counted_by_state_and_their_next_expiration_is_known() {
 
 #[tokio::test]
 async fn fetches_of_the_keys_of_issuers_are_counted_by_issuer() {
-    let (issuer, broken) = (TokenIssuer::start().await, TokenIssuer::unreachable());
-    let entry = |issuer: &TokenIssuer, label: &str| {
-        let url = issuer.url();
+    let (issuer, unreachable) = (TokenIssuer::start().await, TokenIssuer::unreachable());
+    let page = Agent::with_steps(http_response("200 OK", "text/html", "<html>Sign in</html>")).await;
+    let entry = |url: &str, label: &str| {
         format!(
             "      - {{issuer: '{url}', label: {label}, jwks_url: '{url}/jwks', audience: [gatepost], algorithms: [ES256]}}\n"
         )
     };
-    let section = format!("  bearer:\n    issuers:\n{}{}", entry(&issuer, "good"), entry(&broken, "dead"));
+    let entries = [(issuer.url(), "good"), (unreachable.url(), "dead"), (format!("http://{}", page.address), "page")];
+    let entries: String = entries.iter().map(|(url, label)| entry(url, label)).collect();
+    let section = format!("  bearer:\n    issuers:\n{entries}");
     let gate = gateway().section(&section).start().await;
     let fetched = "gatepost_jwks_last_fetch_success_timestamp_seconds";
     expect_metric(&gate, "gatepost_jwks_fetches_total{issuer=\"good\",result=\"success\"}", 1.0).await;
     let age = unix_now() - gate.metric(&format!("{fetched}{{issuer=\"good\"}}")).await.unwrap();
     assert!((-1.0..30.0).contains(&age), "{age}");
-    let failures = "gatepost_jwks_fetches_total{issuer=\"dead\",result=\"failure\"}";
-    eventually("the dead issuer fails", async || gate.metric(failures).await >= Some(1.0)).await;
-    assert_eq!(gate.metric(&format!("{fetched}{{issuer=\"dead\"}}")).await, None);
+    for issuer in ["dead", "page"] {
+        let failures = format!("gatepost_jwks_fetches_total{{issuer=\"{issuer}\",result=\"failure\"}}");
+        eventually("the issuer fails", async || gate.metric(&failures).await >= Some(1.0)).await;
+        assert_eq!(gate.metric(&format!("{fetched}{{issuer=\"{issuer}\"}}")).await, None);
+    }
 }
 
 #[tokio::test]
