@@ -234,9 +234,9 @@ impl Call {
         }
     }
 
-    /// Adds the id of the trace to the fault, if there is one.
+    /// Adds the id of the trace to the fault, if the trace is recorded.
     pub(super) fn with_trace_id(&self, fault: Fault) -> Fault {
-        let Some(trace) = &self.trace else { return fault };
+        let Some(trace) = self.trace.as_ref().filter(|trace| trace.scope().is_sampled()) else { return fault };
         let id = trace.scope().trace_id_hex();
         fault.with_member("trace_id", String::from_utf8_lossy(&id).into())
     }

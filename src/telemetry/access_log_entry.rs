@@ -135,7 +135,7 @@ impl<'a> AccessLogEntry<'a> {
             members.write_agent_text("detail", fault.detail().unwrap_or_default());
         }
         members.write_redacted("user_agent", self.user_agent, MAX_FIELD_LEN);
-        members.write_string("trace_id", self.trace_id, MAX_FIELD_LEN);
+        members.write_hexadecimal("trace_id", self.trace_id);
         members.write_constant("aborted", self.abort_reason);
         buffer.extend_from_slice(b"}\n");
     }
@@ -159,6 +159,17 @@ impl JsonMemberWriter<'_> {
         self.write_name(name);
         self.0.push(b'"');
         self.0.extend_from_slice(value.as_bytes());
+        self.0.push(b'"');
+    }
+
+    /// Writes hexadecimal digits, which need no escaping; other text is left out.
+    fn write_hexadecimal(&mut self, name: &str, digits: &str) {
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return;
+        }
+        self.write_name(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(digits.as_bytes());
         self.0.push(b'"');
     }
 

@@ -1,10 +1,10 @@
 //! The span of one attempt to call an endpoint.
 
-use super::upstream_reply::UpstreamReply;
 use crate::{
     fault::Fault,
     trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
 };
+use http::StatusCode;
 
 /// What the span of an attempt says of the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl TracedEndpoint {
 #[derive(Debug)]
 pub(super) struct AttemptSpan<'a> {
     call: Option<&'a SpanScope>,
-    span: Option<ActiveSpan>,
+    span: Option<Box<ActiveSpan>>,
 }
 
 impl<'a> AttemptSpan<'a> {
@@ -51,14 +51,14 @@ impl<'a> AttemptSpan<'a> {
             if let Some(port) = port {
                 span.set(names::SERVER_PORT, || port);
             }
-            span
+            Box::new(span)
         });
         Self { call, span }
     }
 
     /// Returns the context that the agent receives: that of the call, if the trace is not recorded.
     pub(super) fn scope(&self) -> Option<&SpanScope> {
-        self.span.as_ref().map(ActiveSpan::scope).or(self.call)
+        self.span.as_ref().map(|span| span.scope()).or(self.call)
     }
 
     /// Sets an attribute, whose value is made only if the span is recorded.
@@ -74,19 +74,14 @@ impl<'a> AttemptSpan<'a> {
         }
     }
 
-    /// Ends the span with the outcome of the attempt. A status that is a failure of the agent's is one of the span's.
-    pub(super) fn end(self, outcome: &Result<UpstreamReply, Fault>) {
+    /// Ends the span of an attempt that was answered. A status that is a failure of the agent's is one of the span's.
+    pub(super) fn finish_with_status(self, status: StatusCode) {
         let Some(mut span) = self.span else { return };
-        match outcome {
-            Err(fault) => span.fail(fault.code().row().name),
-            Ok(reply) => {
-                span.set(names::HTTP_RESPONSE_STATUS_CODE, || reply.status.as_u16());
-                if reply.status.is_client_error() || reply.status.is_server_error() {
-                    span.fail(reply.status.as_u16().to_string());
-                } else {
-                    span.finish();
-                }
-            }
+        span.set(names::HTTP_RESPONSE_STATUS_CODE, || status.as_u16());
+        if status.is_client_error() || status.is_server_error() {
+            span.fail(status.as_u16().to_string());
+        } else {
+            span.finish();
         }
     }
 

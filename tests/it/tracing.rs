@@ -281,6 +281,8 @@ async fn a_sampled_flag_from_outside_counts_for_nobody_by_default() {
         assert_eq!(request.header("tracestate"), Some("vendor=1"));
     }
     assert_eq!(gate.access_log(20).await[0]["trace_id"], TRACE_ID);
+    let refused = send(gate.post("/agents/unknown/invoke").header("traceparent", SAMPLED).json(&json!({}))).await;
+    assert_eq!(refused.json()["error"]["trace_id"], serde_json::Value::Null, "nobody could look it up");
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     assert!(receiver.spans().is_empty(), "{:?}", receiver.spans());
 }

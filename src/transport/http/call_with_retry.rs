@@ -84,9 +84,8 @@ pub(in crate::transport) async fn call_with_retry(
     let attempt = HttpAttempt { exchange: &exchange, progress: progress.as_deref(), trace: span.scope() };
     let FailedAttempt { fault, unsent, delivery } = match attempt.send(connection, body.into()).await {
         Ok(reply) => {
-            let outcome = Ok(reply);
-            span.end(&outcome);
-            return outcome;
+            span.finish_with_status(reply.status);
+            return Ok(reply);
         }
         Err(failed) => failed,
     };
@@ -111,7 +110,10 @@ pub(in crate::transport) async fn call_with_retry(
         }
         Err(fault) => Err(fault),
     };
-    span.end(&outcome);
+    match &outcome {
+        Ok(reply) => span.finish_with_status(reply.status),
+        Err(fault) => span.fail(fault),
+    }
     outcome
 }
 
