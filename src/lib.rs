@@ -53,6 +53,7 @@ pub mod config;
 pub mod contract;
 pub mod demo;
 pub mod directory;
+pub mod explain;
 pub mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

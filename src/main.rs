@@ -63,6 +63,8 @@ enum Command {
     Resolve(cli::ResolveArgs),
     /// Call an agent by its agent:// name or URL and print its response as it arrives
     Call(Box<cli::CallArgs>),
+    /// Ask a running gateway what would become of a call, or why a call was refused
+    Explain(Box<cli::ExplainArgs>),
     /// Ask a running gateway whether it is ready for calls
     Health(cli::HealthArgs),
     /// Manage API keys
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Resolve(args) => return cli::resolve(&args),
         Command::Call(args) => return cli::call(&args),
+        Command::Explain(args) => return cli::explain(&args),
         Command::Health(args) => return cli::health(&args),
         command => run(command),
     };
@@ -133,7 +136,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         // `main` handles these commands, which have their own exit codes.
-        Command::Resolve(_) | Command::Call(_) | Command::Health(_) => Ok(()),
+        Command::Resolve(_) | Command::Call(_) | Command::Explain(_) | Command::Health(_) => Ok(()),
         Command::Run { config, take_over } => app::run(&config, take_over),
         Command::Check { config, migrate, strict } => {
             if migrate {

@@ -6,7 +6,10 @@ use crate::{
     registry::SourceHealth,
     telemetry::redact,
 };
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Serialize;
+use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 
 /// The gateway's state and the actions of operators, as the admin listener needs them.
@@ -39,6 +42,19 @@ pub trait AdminState: Send + Sync + 'static {
     /// Removes a registration; returns whether there was one.
     fn remove_registration(&self, _name: &str) -> bool {
         false
+    }
+
+    /// Explains what would become of the call that the JSON text describes.
+    ///
+    /// # Errors
+    /// The text describes no call that can be explained.
+    fn explain(&self, _body: Bytes) -> BoxFuture<'static, Result<Value, Fault>> {
+        async { Err(Fault::new(FaultCode::NotFound, "Calls are not explained here")) }.boxed()
+    }
+
+    /// Returns the recent refusals of calls with this id, the newest first.
+    fn find_decisions(&self, _request_id: &str) -> Vec<Value> {
+        Vec::new()
     }
 
     /// Creates a code that pairs one page, and returns it with its lifetime. `None` if pairing is disabled.

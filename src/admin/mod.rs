@@ -1,5 +1,5 @@
 //! The listeners for operators. The health listener serves probes, and metrics where the configuration says so. The admin
-//! listener has `/metrics`, `/healthz`, `/readyz`, `/agents` and `/sources`. Operators can also confirm an agent
+//! listener has `/metrics`, `/healthz`, `/readyz`, `/agents`, `/sources` and `/explain`. Operators can also confirm an agent
 //! loss that the loss guard holds back, register a runtime of this machine, and create a pairing code for a web page.
 //! The listener has no authentication: it refuses requests that change state from web pages, and requests under a host
 //! name that is not its own; its address belongs on loopback. This module accesses the gateway only through [`AdminState`].
@@ -7,6 +7,7 @@
 mod admin_context;
 mod admin_state;
 mod bounded_listener;
+mod explain_pages;
 mod health_pages;
 mod local_registration;
 mod own_hosts;
@@ -21,6 +22,7 @@ use crate::telemetry::Metrics;
 use admin_context::AdminContext;
 use axum::{
     Router,
+    extract::DefaultBodyLimit,
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post, put},
 };
@@ -82,6 +84,9 @@ fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router
     let confirm = post(source_pages::confirm_agent_loss).route_layer(no_web_pages.clone());
     let refresh = post(source_pages::refresh_source).route_layer(no_web_pages.clone());
     let local = put(local_registration::register_runtime).delete(local_registration::remove_registration);
+    let explain = post(explain_pages::explain_call)
+        .route_layer(DefaultBodyLimit::max(explain_pages::MAX_REQUEST_BYTES))
+        .route_layer(no_web_pages.clone());
     let pairing = post(local_registration::create_pairing_code).route_layer(no_web_pages.clone());
     Router::new()
         .route("/metrics", get(status_pages::metrics))
@@ -93,6 +98,8 @@ fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router
         .route("/sources/{name}/refresh", refresh)
         .route("/local/{name}", local.route_layer(no_web_pages))
         .route("/pairing", pairing)
+        .route("/explain", explain)
+        .route("/explain/{id}", get(explain_pages::find_decisions))
         .fallback(status_pages::not_found)
         .method_not_allowed_fallback(status_pages::method_not_allowed)
         .layer(from_fn(status_pages::add_common_headers))

@@ -17,6 +17,7 @@ use crate::{
     config::GatewayConfig,
     contract::HeavyCheckPool,
     directory::AgentDirectory,
+    explain::RecentDecisions,
     gateway::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
     },
@@ -112,7 +113,9 @@ impl GatewayAssembly {
             access_log,
             heavy_checks: HeavyCheckPool::default(),
             browser_pairings: pairings,
+            recent_decisions: RecentDecisions::default(),
         };
+        gateway.recent_decisions.set_max(file.explain.recent_decisions);
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
         let bridge = MqttBridge::new(&gateway, build_bridge_offers(file)?);
         Ok(Self {
@@ -190,6 +193,7 @@ impl GatewayAssembly {
         gateway.transport.set_local_runtimes(file.local_runtimes.clone());
         self.policy.store(policy);
         gateway.metrics.configure(&file.metrics);
+        gateway.recent_decisions.set_max(file.explain.recent_decisions);
         set_issuer_labels(file, &gateway.metrics);
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);

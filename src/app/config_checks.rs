@@ -24,6 +24,7 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
     }
     problems.extend(prefix_problems("contract", file.contract.problems()));
     problems.extend(prefix_problems("tracing", file.tracing.iter().flat_map(TracingConfig::problems).collect()));
+    problems.extend(prefix_problems("explain", file.explain.problems()));
     problems.extend(prefix_problems("websocket", file.websocket.problems()));
     problems.extend(prefix_problems(
         "cors",

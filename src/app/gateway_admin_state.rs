@@ -1,29 +1,72 @@
 //! The gateway's state for the admin pages.
 
+use super::rule_locator::RuleLocator;
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page},
-    fault::Fault,
-    gateway::{Gateway, Route},
+    config::LoadedConfig,
+    fault::{Fault, FaultCode},
+    gateway::{ExplainRequest, Gateway, Route, explain_call},
+    http_server::request_validation::HeadLimits,
 };
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
+use serde_json::Value;
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
+use tokio::{sync::Semaphore, time::timeout};
+
+/// How many calls are explained at once.
+const MAX_EXPLANATIONS: usize = 4;
+
+/// How long an explanation may take: verifying a credential may ask its issuer.
+const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Implements [`AdminState`] for a running gateway.
 pub(super) struct GatewayAdminState {
     gateway: Arc<Gateway>,
     draining: AtomicBool,
     config_problems: Mutex<Option<String>>,
+    rules: ArcSwap<RulesInForce>,
+    head_limits: HeadLimits,
+    explanations: Arc<Semaphore>,
+}
+
+/// Where the rules of the configuration in force are written.
+struct RulesInForce {
+    locator: RuleLocator,
+    loaded_at: SystemTime,
+}
+
+impl RulesInForce {
+    fn new(loaded: &LoadedConfig) -> Self {
+        let locator = RuleLocator::new(&loaded.config, loaded.setting_locations());
+        Self { locator, loaded_at: SystemTime::now() }
+    }
 }
 
 impl GatewayAdminState {
-    pub(super) fn new(gateway: &Arc<Gateway>) -> Self {
-        Self { gateway: Arc::clone(gateway), draining: AtomicBool::new(false), config_problems: Mutex::default() }
+    pub(super) fn new(gateway: &Arc<Gateway>, loaded: &LoadedConfig) -> Self {
+        let limits = loaded.config.connection_limits();
+        Self {
+            gateway: Arc::clone(gateway),
+            draining: AtomicBool::new(false),
+            config_problems: Mutex::default(),
+            rules: ArcSwap::from_pointee(RulesInForce::new(loaded)),
+            head_limits: HeadLimits { max_bytes: limits.max_header_size.get(), max_fields: limits.max_headers },
+            explanations: Arc::new(Semaphore::new(MAX_EXPLANATIONS)),
+        }
+    }
+
+    /// Sets the configuration in force, whose lines explanations name.
+    pub(super) fn set_config(&self, loaded: &LoadedConfig) {
+        self.rules.store(Arc::new(RulesInForce::new(loaded)));
     }
 
     pub(super) fn set_draining(&self) {
@@ -94,6 +137,32 @@ impl AdminState for GatewayAdminState {
 
     fn remove_registration(&self, name: &str) -> bool {
         self.gateway.transport.deregister_local_runtime(name)
+    }
+
+    fn explain(&self, body: Bytes) -> BoxFuture<'static, Result<Value, Fault>> {
+        let (gateway, head_limits) = (Arc::clone(&self.gateway), self.head_limits);
+        let (rules, permit) = (self.rules.load_full(), Arc::clone(&self.explanations).try_acquire_owned());
+        async move {
+            let _permit = permit.map_err(|_| {
+                let message = format!("{MAX_EXPLANATIONS} explanations are in progress");
+                Fault::new(FaultCode::Overloaded, message).with_retry_after(Duration::from_secs(1))
+            })?;
+            let request = ExplainRequest::parse(&body)?;
+            let explanation = timeout(EXPLANATION_TIMEOUT, explain_call(&gateway, request, head_limits)).await;
+            let timed_out = |_| Fault::new(FaultCode::Timeout, "The explanation took too long");
+            Ok(explanation.map_err(timed_out)??.to_json(&rules.locator))
+        }
+        .boxed()
+    }
+
+    fn find_decisions(&self, request_id: &str) -> Vec<Value> {
+        let rules = self.rules.load_full();
+        let decisions = self.gateway.recent_decisions.find(request_id);
+        let to_json = |decision: crate::explain::Decision| {
+            let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
+            decision.to_json(caller.as_deref(), &rules.locator, rules.loaded_at)
+        };
+        decisions.into_iter().map(to_json).collect()
     }
 
     fn create_pairing_code(&self) -> Option<(String, Duration)> {

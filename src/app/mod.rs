@@ -13,6 +13,7 @@ mod operator_listeners;
 mod problem_paths;
 mod registry_wiring;
 mod resolver_wiring;
+mod rule_locator;
 mod service_manager;
 mod signals_and_reload;
 mod startup_and_shutdown;

@@ -154,6 +154,7 @@ async fn reload(running: &RunningGateway, config: &Path) -> bool {
                 log_config_warnings(&loaded, config);
                 running.update_drain_timeout(&loaded.config);
                 running.certificates.set_config(&loaded.config);
+                running.admin_state.set_config(&loaded);
             }
             applied.map_err(|problems| loaded.locate_problems(problems))
         }

@@ -95,7 +95,7 @@ impl RunningGateway {
         let own_listeners = own_listeners.chain([operator_listeners.admin_address()]);
         let own_listeners = own_listeners.chain(operator_listeners.health_address());
         assembly.policy.load().set_own_listeners(own_listeners.collect());
-        let admin_state = Arc::new(GatewayAdminState::new(gateway));
+        let admin_state = Arc::new(GatewayAdminState::new(gateway, &loaded));
         metrics_wiring::connect_samplers(gateway);
         let certificates = Arc::new(CertificateWatch::default());
         certificates.set_config(file);

@@ -16,6 +16,11 @@ pub(super) trait Authenticator: Any + Debug + Send + Sync {
     /// because the result is cached for example, is ready at once and allocates nothing if the credential is valid.
     fn authenticate<'a>(&'a self, presented: &PresentedCredentials<'a>) -> AuthenticationProgress<'a>;
 
+    /// Returns whether the authenticator knows a key with this id, valid or not. Blocks for a moment if there are many.
+    fn has_key(&self, _id: &str) -> bool {
+        false
+    }
+
     /// Reloads changed files and refreshes what was fetched; runs every second.
     fn maintain(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))

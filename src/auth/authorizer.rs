@@ -2,6 +2,7 @@
 //! agent. An agent that the caller may not call gets the response for an agent that does not exist.
 
 use super::{
+    access_rule::AccessRule,
     authenticator::AuthenticationResult,
     authenticator_list::{AuthenticatorList, Unauthenticated},
     build_context::{AuthServices, BuildContext},
@@ -83,6 +84,16 @@ impl Authorizer {
     /// Returns the credentials that callers may use, for the documents that describe the gateway.
     pub fn accepted_credentials(&self) -> Vec<AcceptedCredential> {
         self.authenticators.accepted_credentials()
+    }
+
+    /// Returns whether there is an API key with this id, valid or not; see [`PresentedCredentials::assumed_key`].
+    pub fn has_api_key(&self, id: &str) -> bool {
+        self.authenticators.entries().iter().any(|entry| entry.authenticator.has_key(id))
+    }
+
+    /// Returns the grant that allows the call, the denial that refuses it, or that there is neither.
+    pub fn deciding_rule(&self, caller: &Caller, agent: &AgentAuthRequirements<'_>) -> AccessRule {
+        caller.grants.deciding_rule(agent.grants)
     }
 
     /// Returns the authenticators, in the order in which they judge.
@@ -225,18 +236,23 @@ impl Authorizer {
             && caller.grants.allows_call(requirements.grants)
         {
             let checked = self.challenges.require_scopes(caller, requirements.authentication);
-            return checked.map(|()| Arc::clone(caller)).map_err(|fault| AuthRefusal::of_caller(caller, fault));
+            return checked
+                .map(|()| Arc::clone(caller))
+                .map_err(|fault| AuthRefusal::of_caller(caller, AccessRule::Scopes, fault));
         }
         // The required credential does not suffice. From here on, agents without a grant and missing agents look alike.
         let caller = self.authenticate_by_any(presented).await.map_err(AuthRefusal::unauthenticated)?;
-        let fault = match agent {
-            Some(requirements) if caller.grants.allows_call(requirements.grants) => {
-                self.challenges.insufficient_credential(result, requirements.authentication.method)
-            }
-            Some(_) => challenges::ungranted_agent(self.grants.ungranted_response),
-            None => challenges::agent_not_found(),
+        let Some(requirements) = agent else {
+            return Err(AuthRefusal::of_caller(&caller, AccessRule::NoAgent, challenges::agent_not_found()));
         };
-        Err(AuthRefusal::of_caller(&caller, fault))
+        let (rule, fault) = match caller.grants.deciding_rule(requirements.grants) {
+            AccessRule::Grant(_) => (
+                AccessRule::CredentialKind,
+                self.challenges.insufficient_credential(result, requirements.authentication.method),
+            ),
+            rule => (rule, challenges::ungranted_agent(self.grants.ungranted_response)),
+        };
+        Err(AuthRefusal::of_caller(&caller, rule, fault))
     }
 
     /// Authenticates by the credential that an agent with the method `required` accepts.

@@ -1,6 +1,6 @@
 //! Caller identity, the credentials that a request presents, and what an agent requires.
 
-use super::{grants::GrantSet, mtls::ClientCertificate};
+use super::{access_rule::AccessRule, grants::GrantSet, mtls::ClientCertificate};
 use crate::{
     agent::{Authentication, AuthenticationMethod},
     fault::Fault,
@@ -52,6 +52,9 @@ pub struct PresentedCredentials<'a> {
     pub client_certificate: Option<&'a ClientCertificate>,
     /// Address of the client, which has a share of what waits.
     pub client_address: IpAddr,
+    /// The id of an API key, such as `key:team-a`, whose secret counts as presented. Only a dry run, which an operator
+    /// asks for, assumes a key.
+    pub assumed_key: Option<&'a str>,
 }
 
 /// What an agent requires of callers.
@@ -79,17 +82,19 @@ pub struct AuthRefusal {
     pub fault: Fault,
     /// The caller, for the log, if authenticated.
     pub caller: Option<Arc<Caller>>,
+    /// What refused the call, for explanations.
+    pub rule: AccessRule,
 }
 
 impl AuthRefusal {
     /// Refuses a call whose caller is not authenticated.
     pub(super) fn unauthenticated(fault: Fault) -> Self {
-        Self { fault, caller: None }
+        Self { fault, caller: None, rule: AccessRule::Credential }
     }
 
     /// Refuses a call of an authenticated caller.
-    pub(super) fn of_caller(caller: &Arc<Caller>, fault: Fault) -> Self {
-        Self { fault, caller: Some(Arc::clone(caller)) }
+    pub(super) fn of_caller(caller: &Arc<Caller>, rule: AccessRule, fault: Fault) -> Self {
+        Self { fault, caller: Some(Arc::clone(caller)), rule }
     }
 }
 

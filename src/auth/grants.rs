@@ -2,7 +2,10 @@
 //! caller may call an agent if a grant names both and no denial does. Both sides are computed in advance, so that a call
 //! only compares two short lists.
 
-use super::caller_patterns::{ANONYMOUS, caller_pattern_problem};
+use super::{
+    access_rule::AccessRule,
+    caller_patterns::{ANONYMOUS, caller_pattern_problem},
+};
 use crate::{agent::Agent, values::Glob};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -104,18 +107,34 @@ impl GrantSet {
     /// Returns whether the sets share a grant and no denial, which allows the call. Sets of two configurations allow
     /// nothing, because their numbers identify different rules.
     pub fn allows_call(&self, other: &Self) -> bool {
+        self.first_common_rule(other).is_some_and(|rule| rule >= FIRST_GRANT)
+    }
+
+    /// Returns the grant that allows the call, the denial that refuses it, or that there is neither.
+    pub fn deciding_rule(&self, other: &Self) -> AccessRule {
+        match self.first_common_rule(other) {
+            None => AccessRule::NoGrant,
+            Some(rule) => match rule.checked_sub(FIRST_GRANT) {
+                Some(grant) => AccessRule::Grant(grant),
+                None => AccessRule::Denial(rule),
+            },
+        }
+    }
+
+    /// Returns the number of the first rule that both sets have.
+    fn first_common_rule(&self, other: &Self) -> Option<u32> {
         let (mut ours, mut theirs) = (&*self.rules, &*other.rules);
         if self.epoch != other.epoch || self.epoch == 0 {
-            return false;
+            return None;
         }
         while let ([our, rest_of_ours @ ..], [their, rest_of_theirs @ ..]) = (ours, theirs) {
             match our.cmp(their) {
-                Ordering::Equal => return *our >= FIRST_GRANT,
+                Ordering::Equal => return Some(*our),
                 Ordering::Less => ours = rest_of_ours,
                 Ordering::Greater => theirs = rest_of_theirs,
             }
         }
-        false
+        None
     }
 
     /// Returns whether the set has a grant.

@@ -5,6 +5,7 @@
 //! Every kind of credential implements `Authenticator` in a folder of its own; `authenticator_list.rs` lists the kinds
 //! in the order in which they are judged.
 
+mod access_rule;
 mod api_keys;
 mod authenticator;
 mod authenticator_list;
@@ -22,6 +23,7 @@ mod grants;
 mod header_name;
 mod mtls;
 
+pub use access_rule::AccessRule;
 pub use api_keys::{
     ApiKeyListing, ApiKeyState, KeyRotation, NewApiKey, append_api_key, disable_api_keys, generate_api_key,
     list_api_keys, rotate_api_key,

@@ -63,7 +63,11 @@ impl HealthArgs {
 
 /// Returns the address at which this machine reaches the health listener, or the admin listener if there is none.
 fn probed_address(config: &GatewayConfig) -> Result<SocketAddr, String> {
-    let mut address = config.health.as_ref().map_or(config.admin.address, |health| health.address);
+    reachable_address(config.health.as_ref().map_or(config.admin.address, |health| health.address))
+}
+
+/// Returns the address at which this machine reaches a listener.
+pub(super) fn reachable_address(mut address: SocketAddr) -> Result<SocketAddr, String> {
     if address.port() == 0 {
         return Err("the address has port 0, so that the port is not known (name the listener with --url)".to_owned());
     }

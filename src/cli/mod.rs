@@ -2,12 +2,15 @@
 //! resolution and calls of agents by name. The registry commands access the store directly, also while gateways use it.
 
 mod call_command;
+mod explain_command;
+mod explanation_text;
 mod health_command;
 mod init_command;
 mod key_commands;
 mod resolve_command;
 
 pub use call_command::{CallArgs, call};
+pub use explain_command::{ExplainArgs, explain};
 pub use health_command::{HealthArgs, health};
 pub use init_command::{InitArgs, init};
 pub use key_commands::{KeyCommand, manage_keys};

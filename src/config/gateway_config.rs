@@ -1,7 +1,7 @@
 //! The configuration file as one structure, composed of the sections of the modules.
 
 use crate::{
-    auth, contract, directory,
+    auth, contract, directory, explain,
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
     http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry, trace,
@@ -93,6 +93,9 @@ pub struct GatewayConfig {
     /// records no traces, and passes the callers' trace context through.
     #[serde(default)]
     pub tracing: Option<trace::TracingConfig>,
+    /// What `gatepost explain` can tell of past calls.
+    #[serde(default)]
+    pub explain: explain::ExplainConfig,
     /// The labels of metrics.
     #[serde(default)]
     pub metrics: telemetry::MetricsConfig,

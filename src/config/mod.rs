@@ -11,6 +11,7 @@ mod key_migration;
 mod key_path;
 mod renamed_key;
 mod renamed_keys;
+mod setting_locations;
 mod yaml_text;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
@@ -18,6 +19,8 @@ pub use gateway_config::{
     AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig, json_schema,
 };
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
+
+pub use setting_locations::SettingLocations;
 
 use crate::values::FileStamp;
 use std::path::Path;
@@ -31,6 +34,8 @@ pub struct LoadedConfig {
     /// The stamp of the file before it was read: a change during the start is noticed afterwards. `None` for a text.
     pub file_stamp: Option<FileStamp>,
     config_text: ConfigText,
+    /// The name of the file; empty for a text.
+    file_name: String,
 }
 
 impl LoadedConfig {
@@ -45,7 +50,8 @@ impl LoadedConfig {
         let to_lossy_string = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
         let environment = std::env::vars_os().map(|(name, value)| (to_lossy_string(name), to_lossy_string(value)));
-        Ok(Self { file_stamp, ..Self::parse(&text, &folder.unwrap_or_default(), environment)? })
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { file_stamp, file_name, ..Self::parse(&text, &folder.unwrap_or_default(), environment)? })
     }
 
     /// Parses `text`, and resolves its relative paths against `folder`.
@@ -63,9 +69,15 @@ impl LoadedConfig {
             tracing::warn!("configuration key has a former name: {warning}");
         }
         match deserialization::deserialize(&config_text, folder) {
-            Ok(file) => Ok(Self { config: file, file_stamp: None, config_text }),
+            Ok(file) => Ok(Self { config: file, file_stamp: None, config_text, file_name: String::new() }),
             Err(problems) => Err(ConfigProblems(problems)),
         }
+    }
+
+    /// Returns where each setting is written, for explanations.
+    pub fn setting_locations(&self) -> SettingLocations {
+        let (lines, variables) = (self.config_text.lines().clone(), self.config_text.overriding_variables.clone());
+        SettingLocations::new(self.file_name.clone(), lines, variables)
     }
 
     /// Locates problems that were found after parsing, each formatted as `path: message`.

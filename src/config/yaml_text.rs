@@ -99,6 +99,11 @@ impl ConfigText {
         &self.renamed
     }
 
+    /// Returns the line of each path.
+    pub(super) fn lines(&self) -> &HashMap<String, u64> {
+        &self.lines
+    }
+
     /// Returns a warning for each former name in the file and in the environment.
     pub(super) fn warnings(&self) -> &[ConfigProblem] {
         &self.warnings

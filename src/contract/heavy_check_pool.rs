@@ -83,11 +83,11 @@ impl ClientCounts {
         let (max_of_agent, max_queued) = (usize::from(config.max_per_agent), usize::from(config.max_queued));
         let share_used_up = |what: &str| {
             let text = format!("The caller has its share of the expensive checks that {what} (limits.max_share)");
-            Fault::new(FaultCode::RateLimited, text).with_retry_after(RETRY_DELAY)
+            Fault::new(FaultCode::RateLimited, text).with_retry_after(RETRY_DELAY).with_setting("limits.max_share")
         };
         let agent = agent.acquire(config.max_per_agent).ok_or_else(|| {
             let text = "Too many expensive checks of this agent's inputs and outputs are running";
-            Fault::new(FaultCode::Overloaded, text)
+            Fault::new(FaultCode::Overloaded, text).with_setting("contract.heavy_checks.max_per_agent")
         })?;
         let share_of = |max: usize| if max_share.is_unlimited() { usize::MAX } else { max_share.of(max) };
         let of_agent = self.of_agents.try_hold((agent.0.id(), client), 1, share_of(max_of_agent));
@@ -185,7 +185,8 @@ impl HeavyCheckPool {
         let PoolState { queue, wakeup, .. } = &*self.0;
         let mut queue = queue.lock();
         if queue.jobs.len() >= max_queued.saturating_add(queue.idle_threads) {
-            return Err(Fault::new(FaultCode::Overloaded, "Too many expensive checks are waiting"));
+            let fault = Fault::new(FaultCode::Overloaded, "Too many expensive checks are waiting");
+            return Err(fault.with_setting("contract.heavy_checks.max_queued"));
         }
         queue.jobs.push_back(job);
         let needs_thread = queue.jobs.len() > queue.idle_threads;

@@ -99,7 +99,8 @@ impl OperationContract {
             (ContractMode::Enforce, Err(ExceededBound::Work)) => Err(Fault::new(
                 FaultCode::PayloadTooLarge,
                 "The input is too large to be checked against the agent's schema",
-            )),
+            )
+            .with_setting("contract.heavy_checks")),
             (mode, result) => {
                 let violations = result.unwrap_or_else(|bound| violation_of_whole(bound.message()));
                 if mode != ContractMode::Enforce || violations.is_empty() {

@@ -54,6 +54,7 @@ struct FaultInner {
     headers: Vec<(&'static str, String)>,
     extra_members: Vec<(&'static str, Value)>,
     progress: Option<CallProgress>,
+    setting: Option<&'static str>,
 }
 
 impl Fault {
@@ -71,6 +72,7 @@ impl Fault {
             headers: Vec::new(),
             extra_members: Vec::new(),
             progress: None,
+            setting: None,
         }))
     }
 
@@ -142,6 +144,18 @@ impl Fault {
     pub fn with_progress(mut self, progress: CallProgress) -> Self {
         self.0.progress = Some(progress);
         self
+    }
+
+    /// Sets the path of the setting whose value refuses the call, for explanations; the caller never reads it.
+    #[must_use]
+    pub fn with_setting(mut self, path: &'static str) -> Self {
+        self.0.setting = Some(path);
+        self
+    }
+
+    /// Returns the path of the setting whose value refuses the call, if a single setting does.
+    pub fn setting(&self) -> Option<&'static str> {
+        self.0.setting
     }
 
     /// Returns how far the call got, if the agent sent no response and the progress is known.

@@ -1,30 +1,35 @@
 //! A call from its first byte to its access-log entry. Dropping a `Call` writes the entry, so every call is counted and
-//! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller. Also why a
-//! step ended a call early, and the isolation of panics.
+//! logged exactly once however it ends: answered, refused, panicked, cancelled, or abandoned by its caller.
 
 use super::{
-    admission::AdmissionRecorder,
+    admission::{AdmissionRecorder, rate_limit_account},
+    call_id::{new_call_id, request_id_from},
     gateway_state::Gateway,
-    header_names::{REQUEST_ID, TRACEPARENT},
+    header_names::TRACEPARENT,
     path_router,
     route::Route,
 };
+pub(super) use super::{
+    call_error::{CallError, CallResult, catch_panic},
+    call_stats::CallStats,
+};
 use crate::{
-    auth::Caller,
-    fault::{self, Fault, FaultCode},
+    auth::{AccessRule, Caller},
+    explain::{DecidingRule, Decision, DecisionStep},
+    fault::{self, Fault},
     http_server::HttpConnection,
+    limit::RateLimitKey,
     telemetry::{
         AccessLogEntry, AgentMetrics, CallOutcome, CallerClass, GaugeGuard, ListenerMetrics, ResponseProtocol,
     },
     trace::{CallPhase, CallRecord, CallSpan, CallTrace, RequestedServer, SpanKind, SpanScope, TraceOrigin, Tracer},
+    values::ClientKey,
 };
 use bytes::Bytes;
-use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request};
+use http::{HeaderName, HeaderValue, Method, Version, header, request};
 use serde_json::Value;
 use std::{
     net::IpAddr,
-    panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
@@ -75,22 +80,12 @@ pub(super) struct Call {
     pub(super) expects_json_rpc: bool,
     /// The trace of the call, if there is a section `tracing`.
     trace: Option<Box<CallTrace>>,
+    /// The step that decides now, and what refused the caller at the agent.
+    step: DecisionStep,
+    access_refusal: Option<AccessRule>,
     /// Whether the response is an event stream to which an event may be appended at this moment.
     pub(super) can_append_event: bool,
     _in_flight: GaugeGuard,
-}
-
-/// Bytes, durations and attempts of a call.
-#[derive(Debug, Default)]
-pub(super) struct CallStats {
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) upstream_duration: Option<Duration>,
-    pub(super) attempts: u32,
-    /// Time up to the head of the response in which the agent was not waited for.
-    gateway_duration: Option<Duration>,
-    /// When the agent sent what the gateway had waited for, until the head of the response is written.
-    replied_at: Option<Instant>,
 }
 
 /// The agent of a call, and the index of the operation that is called.
@@ -134,6 +129,8 @@ impl Call {
             agent_error: None,
             expects_json_rpc: false,
             trace: None,
+            step: DecisionStep::RequestHead,
+            access_refusal: None,
             can_append_event: false,
         }
     }
@@ -205,6 +202,7 @@ impl Call {
         let mut record = Self::start(&self.gateway, self.peer);
         let agent = self.route.as_ref().map_or("", |summary| summary.route.agent.id.as_str());
         record.set_subrequest(Some(&self.id), agent);
+        record.step = DecisionStep::Agent;
         record.caller.clone_from(&self.caller);
         record.route.clone_from(&self.route);
         if let Some(trace) = &self.trace {
@@ -308,6 +306,35 @@ impl Call {
         }
     }
 
+    /// Keeps what refused the call, for `gatepost explain --request`.
+    #[cold]
+    fn remember_refusal(&mut self, fault: &Fault, duration: Duration) {
+        let request = self.request.take();
+        let (route, operation) = match self.route.take() {
+            Some(RouteSummary { route, operation }) => (Some(route), operation),
+            None => (None, None),
+        };
+        let account = self.caller.as_deref().zip(self.peer).map(|(caller, peer)| rate_limit_account(caller, peer));
+        let account = account.or_else(|| self.peer.map(RateLimitKey::for_address));
+        let decision = Decision {
+            id: std::mem::take(&mut self.id),
+            at: self.started_at.1,
+            duration,
+            method: request.as_ref().map_or(Method::GET, |request| request.method.clone()),
+            path: request.map(|request| request.path).unwrap_or_default(),
+            agent: route.as_ref().map(|route| route.agent.id.clone()),
+            operation: route.and_then(|route| Some(Arc::clone(&route.operations.get(operation?)?.name))),
+            caller: self.caller.as_ref().map(|caller| Arc::clone(&caller.id)),
+            tier: self.caller.as_ref().and_then(|caller| caller.tier.clone()),
+            code: fault.code(),
+            status: fault.http_status(),
+            step: self.access_refusal.map_or(self.step, DecisionStep::of_access),
+            rule: DecidingRule::of_refusal(self.step, fault, self.access_refusal, operation),
+        };
+        let client = account.map_or(ClientKey::new(0), |account| account.client());
+        self.gateway.recent_decisions.record(client, decision);
+    }
+
     fn caller_class(&self) -> CallerClass {
         match &self.caller {
             Some(caller) => self.gateway.metrics.caller_class(caller.method, caller.tier.as_deref()),
@@ -348,6 +375,14 @@ impl AdmissionRecorder for Call {
         if let Some(summary) = &mut self.route {
             summary.operation = Some(operation);
         }
+    }
+
+    fn begin_step(&mut self, step: DecisionStep) {
+        self.step = step;
+    }
+
+    fn record_access_refusal(&mut self, rule: AccessRule) {
+        self.access_refusal = Some(rule);
     }
 
     fn trace_scope(&self) -> Option<&SpanScope> {
@@ -439,20 +474,14 @@ impl Drop for Call {
             };
             trace.finish(&record);
         }
+        if let CallState::Refused(_) | CallState::FailedMidResponse(..) = &self.state
+            && self.gateway.recent_decisions.is_enabled()
+            && let CallState::Refused(fault) | CallState::FailedMidResponse(_, fault) =
+                std::mem::replace(&mut self.state, CallState::Pending)
+        {
+            self.remember_refusal(&fault, total);
+        }
     }
-}
-
-/// Returns the caller's `X-Request-ID` if it is safe to log and to echo, else a new id (R34).
-fn request_id_from(headers: &HeaderMap) -> String {
-    let safe = |id: &&str| {
-        (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
-    id.map_or_else(new_call_id, str::to_owned)
-}
-
-fn new_call_id() -> String {
-    uuid::Uuid::now_v7().simple().encode_lower(&mut uuid::Uuid::encode_buffer()).to_owned()
 }
 
 fn protocol_name(version: Version) -> &'static str {
@@ -461,34 +490,4 @@ fn protocol_name(version: Version) -> &'static str {
         Version::HTTP_2 => "HTTP/2",
         _ => "HTTP/1.1",
     }
-}
-
-/// Why a step ended the call early.
-#[derive(Debug)]
-pub(super) enum CallError {
-    /// The call failed; the caller receives the fault.
-    Fault(Fault),
-    /// The caller is gone, so no response is written.
-    CallerGone,
-}
-
-impl From<Fault> for CallError {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-/// The result of a step whose caller may leave.
-pub(super) type CallResult<T> = Result<T, CallError>;
-
-/// Turns a panic into a fault, so that it ends only its own call.
-///
-/// Not an `async fn`: its future would hold `work` twice, as the argument and as the awaited value.
-pub(super) fn catch_panic<T>(work: impl Future<Output = CallResult<T>>) -> impl Future<Output = CallResult<T>> {
-    AssertUnwindSafe(work).catch_unwind().map(|done| {
-        done.unwrap_or_else(|_| {
-            let fault = Fault::from(FaultCode::Internal).with_detail("a panic; its message is on stderr");
-            Err(CallError::Fault(fault))
-        })
-    })
 }

@@ -2,7 +2,9 @@
 //! (step 12).
 
 use super::{
-    admission::{AdmissionRecorder as _, AdmittedCall, AuthorizedCall, CallInput, CheckedCall, InputSource},
+    admission::{
+        AdmissionRecorder as _, AdmittedCall, AuthorizedCall, CallInput, CheckedCall, IncomingRequest, InputSource,
+    },
     background::{BackgroundCall, KeyOutcome, claim_or_replay, run_first_call},
     batch_call::BatchCall,
     call::{CallError, CallResult},
@@ -14,11 +16,12 @@ use super::{
     upstream::{OutgoingRequest, UpstreamHead, gateway_headers, send_with_body, set_json_headers},
 };
 use crate::{
+    explain::DecisionStep,
     fault::{Fault, FaultCode, Result},
     http_server::ServeOutcome,
     transport::{Admission as _, HeaderMutations},
 };
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, request};
 use std::sync::Arc;
 
 /// Where the input of a call is.
@@ -36,13 +39,11 @@ pub(super) async fn handle_call(
     location: InputLocation,
 ) -> CallResult<ServeOutcome> {
     let admission = exchange.admission();
-    if location == InputLocation::Query && !authorized.route().allows_get {
-        let fault = Fault::new(FaultCode::MethodNotAllowed, "This agent is invoked with POST only");
-        return Err(fault.with_header("Allow", "POST").into());
-    }
+    exchange.call.begin_step(DecisionStep::Method);
+    check_method(&authorized, location)?;
     let checked = match location {
         InputLocation::Body => {
-            let source = InputSource::Body(exchange.session);
+            let source = InputSource::Body(IncomingRequest::Session(exchange.session));
             admission.check_input(exchange.call, authorized, source).await?
         }
         InputLocation::Query => {
@@ -50,21 +51,38 @@ pub(super) async fn handle_call(
             admission.check_input(exchange.call, authorized, source).await?
         }
     };
+    exchange.call.begin_step(DecisionStep::Task);
     let runs_as_task = checked.route().runs_as_task;
     let task_options = TaskOptions::requested(exchange.config.tasks.as_ref(), exchange.session.head(), runs_as_task)?;
     if checked.idempotency_key().is_none() && task_options.is_none() {
-        let query = agent_query(exchange, &checked, location)?;
+        exchange.call.begin_step(DecisionStep::Query);
+        let query = agent_query(exchange.session.head(), &checked, location)?;
         let admitted_call = admission.admit(exchange.call, checked).await?;
         return forward_to_agent(exchange, admitted_call, query).await;
     }
     Box::pin(respond_in_background(exchange, checked, task_options, location)).await
 }
 
+/// Refuses a call whose input is in the query of an agent that takes bodies only.
+///
+/// # Errors
+/// 405.
+pub(super) fn check_method(authorized: &AuthorizedCall, location: InputLocation) -> Result<()> {
+    if location == InputLocation::Query && !authorized.route().allows_get {
+        let fault = Fault::new(FaultCode::MethodNotAllowed, "This agent is invoked with POST only");
+        return Err(fault.with_header("Allow", "POST").with_setting("agents.rules[].get"));
+    }
+    Ok(())
+}
+
 /// Decides what becomes of the query.
-fn agent_query(exchange: &Exchange<'_>, checked: &CheckedCall, location: InputLocation) -> Result<AgentQuery> {
+///
+/// # Errors
+/// 400 if the agent takes no query.
+pub(super) fn agent_query(head: &request::Parts, checked: &CheckedCall, location: InputLocation) -> Result<AgentQuery> {
     match location {
         InputLocation::Query => Ok(AgentQuery::as_input()),
-        InputLocation::Body => AgentQuery::beside_body(exchange.session.head().uri.query(), checked),
+        InputLocation::Body => AgentQuery::beside_body(head.uri.query(), checked),
     }
 }
 
@@ -133,11 +151,14 @@ async fn respond_in_background(
 ) -> CallResult<ServeOutcome> {
     // A call that outlives its caller cannot stream the input from it, and the key covers the input.
     if let CallInput::Streamed(first) = &checked.input {
+        exchange.call.begin_step(DecisionStep::Input);
         let body = exchange.read_rest(first.clone(), checked.deadline()).await?;
         let _ = exchange.call.buffered_input.set(body.clone());
         checked.input = CallInput::Complete(body);
     }
-    let query = agent_query(exchange, &checked, location)?;
+    exchange.call.begin_step(DecisionStep::Query);
+    let query = agent_query(exchange.session.head(), &checked, location)?;
+    exchange.call.begin_step(DecisionStep::IdempotencyKey);
     let claim = match checked.idempotency_key().map(str::to_owned) {
         None => None,
         Some(key) => match claim_or_replay(exchange, &checked, &key).await? {

@@ -67,6 +67,7 @@ impl CallerConnection {
                 None => self.http.tls.is_some(),
             },
             forwarded_host: self.forwarded_client.as_ref().and_then(|client| client.host.as_deref()),
+            assumed_key: None,
         }
     }
 

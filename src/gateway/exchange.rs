@@ -89,7 +89,7 @@ impl<'a> Exchange<'a> {
     /// 400, 408, 413 or 415.
     pub(super) async fn read_own_body(&mut self, max_bytes: usize, max_duration: Duration) -> Result<Bytes, Fault> {
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client() };
-        let mut incoming = IncomingBody::new(self.session, self.call.arrived_at() + max_duration);
+        let mut incoming = IncomingBody::new(&mut *self.session, self.call.arrived_at() + max_duration);
         content_negotiation::check_json_body(incoming.headers())?;
         incoming.read_complete(max_bytes, account).await
     }
@@ -103,7 +103,7 @@ impl<'a> Exchange<'a> {
             return Ok(first);
         }
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client() };
-        let mut incoming = IncomingBody::new(self.session, deadline);
+        let mut incoming = IncomingBody::new(&mut *self.session, deadline);
         if !first.is_empty() {
             incoming.unread(first);
         }

@@ -55,7 +55,8 @@ fn query_for_agent<'q>(query: Option<&'q str>, checked: &CheckedCall) -> Result<
     match route.query_policy {
         QueryPolicy::Forward => Ok(Some(query)),
         QueryPolicy::Refuse => {
-            Err(Fault::new(FaultCode::InvalidInput, "This agent takes no query (put the parameters into the body)"))
+            let message = "This agent takes no query (put the parameters into the body)";
+            Err(Fault::new(FaultCode::InvalidInput, message).with_setting("agents.rules[].query"))
         }
     }
 }

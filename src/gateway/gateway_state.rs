@@ -6,6 +6,7 @@ use crate::{
     auth::{Authorizer, BrowserPairings},
     contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
+    explain::RecentDecisions,
     fault::{ErrorFormat, Fault, FaultCode, Violation},
     idempotency::IdempotencyKeys,
     limit::CallLimiter,
@@ -70,6 +71,8 @@ pub struct Gateway {
     pub heavy_checks: HeavyCheckPool,
     /// The pairing codes and the API keys of paired web pages.
     pub browser_pairings: Arc<BrowserPairings>,
+    /// The recent refusals.
+    pub recent_decisions: RecentDecisions,
 }
 
 impl Gateway {

@@ -1,7 +1,7 @@
 //! Handles one HTTP request: the steps of the crate's documentation, in order.
 
 use super::{
-    admission::{AdmissionRequest, CallSource},
+    admission::{AdmissionRecorder as _, AdmissionRequest, CallSource},
     call::{Call, CallResult, catch_panic},
     call_handler::{self, InputLocation},
     caller_connection::CallerConnection,
@@ -16,6 +16,7 @@ use super::{
     websocket,
 };
 use crate::{
+    explain::DecisionStep,
     fault::Fault,
     http_server::{HttpConnection, HttpService, HttpSession, ServeOutcome},
     trace::{RequestedServer, SpanKind, TraceOrigin},
@@ -95,12 +96,15 @@ impl HttpService for Gateway {
 async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome> {
     let Exchange { gateway, config, connection, .. } = *exchange;
     let admission = exchange.admission();
+    exchange.call.begin_step(DecisionStep::AddressLimit);
     admission.charge_address(connection.client_address()).await?;
+    exchange.call.begin_step(DecisionStep::LoadShedding);
     if path_router::requests_event_stream(exchange.session.head().uri.path()) {
         exchange.session.set_header(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     }
     let head = exchange.session.head();
     exchange.call.exempt_from_shedding = connection.shed_before_authentication(gateway, &head.headers)?;
+    exchange.call.begin_step(DecisionStep::Path);
     if let Some(cors) = &config.cors {
         exchange.call.cors_origin = Some(cors.allowed_origin(&head.headers).cloned());
         if let Some(method) = cors.preflight_method(&head.method, &head.headers) {

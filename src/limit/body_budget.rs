@@ -81,7 +81,7 @@ impl BodyReservation {
                 "The caller's bodies take its share of the memory for bodies, {} MiB (limits.max_share)",
                 max_of_client >> 20
             );
-            return Err(self.refuse(FaultCode::RateLimited, text));
+            return Err(self.refuse(FaultCode::RateLimited, text).with_setting("limits.max_share"));
         }
         // What is added to the client and not to the whole is returned with the refused body.
         let used = self
@@ -93,7 +93,7 @@ impl BodyReservation {
                 "The bodies of all callers take the whole memory for bodies, {} MiB (limits.max_buffered_bodies)",
                 max_bytes >> 20
             );
-            return Err(self.refuse(FaultCode::Overloaded, text));
+            return Err(self.refuse(FaultCode::Overloaded, text).with_setting("limits.max_buffered_bodies"));
         }
         self.bytes += growth;
         Ok(())

@@ -2,16 +2,17 @@
 
 use super::{
     agent_limit_metrics::AgentLimitMetrics,
-    agent_limits::{AgentLimitSettings, AgentLimits, Permit},
+    agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, Permit},
     body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::{BucketKey, RateLimitKey},
     clock::LimitClock,
     concurrency_limiter::SlotRequest,
-    config::LimitConfig,
+    config::{ConcurrencyConfig, LimitConfig},
     in_process::InProcessLimitStore,
     limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw},
+    limit_inspection::LimitInspection,
     limit_policy::LimitPolicy,
-    limit_refusal::LimitRefusal,
+    limit_refusal::{LimitRefusal, setting_of},
     limit_store::{LimitStore, SaveReason},
     load_shedding::LoadShedder,
     rate_buckets::RateBuckets,
@@ -133,10 +134,17 @@ impl CallLimiter {
     /// 429 when the address exceeds its rate.
     pub fn acquire_for_address(&self, peer: IpAddr) -> StoreAnswer<'_, Result<(), Fault>> {
         let policy = self.policy.load();
-        let Some(buckets) = policy.address.as_deref() else { return StoreAnswer::Ready(Ok(())) };
-        let bucket = BucketDraw { buckets, key: BucketKey::for_address(peer) };
-        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]), None)
-            .map(|result| result.map(drop))
+        let Some(draw) = address_draw(&policy, peer) else { return StoreAnswer::Ready(Ok(())) };
+        self.acquire(&draw, None).map(|result| result.map(drop))
+    }
+
+    /// Decides as [`CallLimiter::acquire_for_address`] would, and counts nothing.
+    pub fn inspect_for_address(&self, peer: IpAddr) -> StoreAnswer<'_, LimitInspection> {
+        let policy = self.policy.load();
+        match address_draw(&policy, peer) {
+            None => StoreAnswer::Ready(LimitInspection::new(Vec::new())),
+            Some(draw) => self.store.inspect(&draw).map(LimitInspection::new),
+        }
     }
 
     /// Counts `count` calls (the items of a batch, or 1) of a caller to an agent in every bucket and quota, or in none.
@@ -150,17 +158,19 @@ impl CallLimiter {
         key: &RateLimitKey<'_>,
         count: NonZeroU32,
     ) -> StoreAnswer<'a, Result<Option<RateLimitStatus>, Fault>> {
-        let policy = self.policy.load();
-        let tier = policy.tier(key.tier);
-        let active = agent.active.load();
-        let pair_key = |buckets| BucketDraw { buckets, key: BucketKey::for_pair(key.bucket, agent.key) };
-        let draw = LimitDraw {
-            count,
-            caller_buckets: [caller_bucket(tier.caller.as_deref(), key), tier.caller_agent.as_deref().map(pair_key)],
-            agent_buckets: Some(AgentDraw { buckets: &active.buckets, key: agent.key }),
-            quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
-        };
-        self.acquire(&draw, Some(&agent.metrics))
+        let (policy, active) = (self.policy.load(), agent.active.load());
+        self.acquire(&call_draw(&policy, agent, &active, key, count), Some(&agent.metrics))
+    }
+
+    /// Decides as [`CallLimiter::acquire_for_calls`] would, and counts nothing.
+    pub fn inspect_for_calls(
+        &self,
+        agent: &AgentLimits,
+        key: &RateLimitKey<'_>,
+        count: NonZeroU32,
+    ) -> StoreAnswer<'_, LimitInspection> {
+        let (policy, active) = (self.policy.load(), agent.active.load());
+        self.store.inspect(&call_draw(&policy, agent, &active, key, count)).map(LimitInspection::new)
     }
 
     /// Counts a directory request as a call of the caller; a search also counts against the search rate.
@@ -205,8 +215,7 @@ impl CallLimiter {
         let config = &policy.config.concurrency;
         let of_caller = self.count_call(client, config.max_per_caller).map_err(|max| {
             agent.metrics.record_limited_request(LimitKind::CallerConcurrency, &self.metrics);
-            let text = format!("The caller has {max} calls in progress (limits.concurrency.max_per_caller)");
-            Fault::new(FaultCode::RateLimited, text).with_retry_after(config.queue_timeout.get())
+            caller_concurrency_fault(max, config)
         })?;
         let Some(limiter) = limiter else {
             return Ok(agent.issue_permit(None, of_caller));
@@ -215,6 +224,24 @@ impl CallLimiter {
         let request = SlotRequest { client, max_share, config, agent: &agent.metrics, metrics: &self.metrics };
         let slot = limiter.acquire(request).await?;
         Ok(agent.issue_permit(Some(slot), of_caller))
+    }
+
+    /// Decides as [`CallLimiter::acquire_permit`] would now, and takes nothing. Returns whether the call would wait.
+    ///
+    /// # Errors
+    /// As [`CallLimiter::acquire_permit`].
+    pub fn inspect_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Result<bool, Fault> {
+        let policy = self.policy.load_full();
+        let config = &policy.config.concurrency;
+        let max_of_caller =
+            config.max_per_caller.filter(|max| self.calls_of_clients.held(client) >= max.get() as usize);
+        if let Some(max) = max_of_caller {
+            return Err(caller_concurrency_fault(max, config));
+        }
+        let Some(limiter) = agent.active.load().concurrency.clone() else { return Ok(false) };
+        let max_share = policy.config.max_share;
+        let request = SlotRequest { client, max_share, config, agent: &agent.metrics, metrics: &self.metrics };
+        limiter.inspect(&request).map_err(|refusal| refusal.fault(agent.id()))
     }
 
     /// Acquires a concurrency permit if one is free and no call is queued for it.
@@ -290,6 +317,18 @@ impl CallLimiter {
         self.load_shedder.shed(&policy.ranks, policy.tier(tier).priority)
     }
 
+    /// Decides as [`CallLimiter::shed_by_tier`] would, and counts nothing. Returns the share of calls of this tier that
+    /// is refused now; a call is refused where that is every one.
+    ///
+    /// # Errors
+    /// 503.
+    pub fn inspect_shedding(&self, tier: Option<&str>) -> Result<f64, Fault> {
+        let policy = self.policy.load();
+        let priority = policy.tier(tier).priority;
+        let share = self.load_shedder.refused_share(&policy.ranks, priority);
+        if share < 1.0 { Ok(share) } else { Err(self.load_shedder.refusal(priority)) }
+    }
+
     /// Sheds load before authentication if a request has the same credentials as the previous request on its
     /// connection. Returns whether it has. [`CallLimiter::remember_connection_caller`] stores `last_caller`.
     ///
@@ -350,6 +389,36 @@ impl CallLimiter {
     pub fn tracked_keys(&self) -> usize {
         self.policy.load().buckets().map(|buckets| buckets.key_count()).sum::<usize>() + self.store.quota_count()
     }
+}
+
+/// Returns the draw of one request of an address, if addresses have a rate.
+fn address_draw(policy: &LimitPolicy, peer: IpAddr) -> Option<LimitDraw<'_>> {
+    let bucket = BucketDraw { buckets: policy.address.as_deref()?, key: BucketKey::for_address(peer) };
+    Some(LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
+}
+
+/// Returns the draw of `count` calls of a caller to an agent.
+fn call_draw<'a>(
+    policy: &'a LimitPolicy,
+    agent: &AgentLimits,
+    active: &'a ActiveAgentLimits,
+    key: &RateLimitKey<'a>,
+    count: NonZeroU32,
+) -> LimitDraw<'a> {
+    let tier = policy.tier(key.tier);
+    let pair_key = |buckets| BucketDraw { buckets, key: BucketKey::for_pair(key.bucket, agent.key) };
+    LimitDraw {
+        count,
+        caller_buckets: [caller_bucket(tier.caller.as_deref(), key), tier.caller_agent.as_deref().map(pair_key)],
+        agent_buckets: Some(AgentDraw { buckets: &active.buckets, key: agent.key }),
+        quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
+    }
+}
+
+fn caller_concurrency_fault(max: NonZeroU32, config: &ConcurrencyConfig) -> Fault {
+    let text = format!("The caller has {max} calls in progress (limits.concurrency.max_per_caller)");
+    let fault = Fault::new(FaultCode::RateLimited, text).with_retry_after(config.queue_timeout.get());
+    fault.with_setting(setting_of(LimitKind::CallerConcurrency))
 }
 
 fn caller_bucket<'a>(buckets: Option<&'a dyn RateBuckets>, key: &RateLimitKey<'_>) -> Option<BucketDraw<'a>> {

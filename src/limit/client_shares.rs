@@ -82,6 +82,11 @@ impl ClientShares {
         Arc::clone(clients.entry(client).or_default())
     }
 
+    /// Returns what `client` holds, if it is in the table.
+    pub(super) fn known_usage(&self, client: ClientKey) -> Option<Arc<ClientUsage>> {
+        self.clients.read().get(&client).map(Arc::clone)
+    }
+
     /// Returns how many calls wait for a response if each client counts with at most `max` calls. Visits every client.
     pub(super) fn capped_awaiting_response(&self, max: u32) -> u32 {
         let clients = self.clients.read();
@@ -137,6 +142,26 @@ impl ClientUsage {
         if self.waiting_for_share.load(SeqCst) > 0 {
             self.slot_freed.notify_one();
         }
+    }
+
+    /// Returns whether the client has a free slot of `max`, which no call of the client waits for.
+    pub(super) fn has_free_slot(&self, max: u32) -> bool {
+        self.waiting_for_share.load(Relaxed) == 0 && self.slots.load(SeqCst) < max
+    }
+
+    /// Returns how many calls wait for the client's own share.
+    pub(super) fn waiting_for_share(&self) -> u32 {
+        self.waiting_for_share.load(SeqCst)
+    }
+
+    /// Returns how many calls of the client are in a wait queue that all clients share.
+    pub(super) fn queued(&self) -> u32 {
+        self.queued.load(SeqCst)
+    }
+
+    /// Returns how many calls of the client wait for a response.
+    pub(super) fn awaiting_response(&self) -> u32 {
+        self.awaiting_response.load(SeqCst)
     }
 
     /// Counts a call in a wait queue that all clients share, of which the client may have `max` places.

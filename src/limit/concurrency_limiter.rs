@@ -12,11 +12,12 @@ use super::{
     client_shares::{ClientShares, ClientSlot, ClientUsage, CountGuard, count_up_to},
     clock::{LimitClock, as_micros},
     concurrency_range::ConcurrencyRange,
+    concurrency_refusal::ConcurrencyRefusal,
     config::ConcurrencyConfig,
 };
 use crate::{
-    fault::{Fault, FaultCode},
-    telemetry::{LimitKind, Metrics},
+    fault::Fault,
+    telemetry::Metrics,
     values::{ClientKey, MaxShare},
 };
 use std::{
@@ -67,6 +68,23 @@ pub(super) struct SlotRequest<'a> {
 struct AdaptiveState {
     limit: AdaptiveLimit,
     wait_queue: WaitQueue,
+}
+
+impl SlotRequest<'_> {
+    /// Counts a refused call, and returns its fault.
+    #[cold]
+    fn refuse(&self, refusal: &ConcurrencyRefusal<'_>) -> Fault {
+        self.agent.record_limited_request(refusal.limit(), self.metrics);
+        refusal.fault(self.agent.id())
+    }
+}
+
+impl AdaptiveState {
+    /// Returns the refusal of a call beyond the adaptive limit.
+    fn refusal<'w>(&self, why: &'w str) -> ConcurrencyRefusal<'w> {
+        let retry_after = self.limit.baseline_latency().unwrap_or(Duration::ZERO).min(MAX_RETRY_AFTER);
+        ConcurrencyRefusal::Adaptive { limit: self.limit.current(), retry_after, why }
+    }
 }
 
 /// One call's slot in the agent's concurrency.
@@ -131,6 +149,40 @@ impl ConcurrencyLimiter {
         Ok(self.new_slot(permit, client_slot))
     }
 
+    /// Decides as [`ConcurrencyLimiter::acquire`] would now, and takes nothing. Returns whether the call would wait.
+    ///
+    /// # Errors
+    /// The refusal of a call for which no place in a wait queue is free.
+    pub(super) fn inspect(&self, request: &SlotRequest<'_>) -> Result<bool, ConcurrencyRefusal<'static>> {
+        let SlotRequest { client, max_share, config, .. } = *request;
+        let usage = if max_share.is_unlimited() { None } else { self.clients.known_usage(client) };
+        let share_of_queue = max_share.of_count(config.max_queued);
+        if let Some(usage) = usage.as_ref().filter(|usage| !usage.has_free_slot(self.max_slots(max_share))) {
+            let has_place = usage.waiting_for_share() < share_of_queue;
+            return if has_place { Ok(true) } else { Err(self.share_refusal(request)) };
+        }
+        let waiting = usage.as_ref().map_or(0, |usage| usage.awaiting_response()).saturating_add(1);
+        let adaptive = self.adaptive.get().filter(|adaptive| {
+            let limit = adaptive.limit.current();
+            let is_free = self.awaiting_response.load(SeqCst) < limit && !adaptive.wait_queue.has_queued_calls();
+            !is_free && (max_share.is_unlimited() || !self.is_held_up_by_others(waiting, limit, max_share))
+        });
+        let is_full = self.slots.available_permits() == 0;
+        if !is_full && adaptive.is_none() {
+            return Ok(false);
+        }
+        if config.max_queued > 0 && usage.is_some_and(|usage| usage.queued() >= share_of_queue) {
+            let retry_after = config.queue_timeout.get();
+            return Err(ConcurrencyRefusal::QueueShare { max_queued: share_of_queue, retry_after });
+        }
+        match adaptive.filter(|_| !is_full) {
+            None if self.queued.load(SeqCst) < config.max_queued => Ok(true),
+            None => Err(self.fixed_limit_refusal(request, "wait queue full")),
+            Some(adaptive) if adaptive.wait_queue.waiting.load(SeqCst) < config.max_queued => Ok(true),
+            Some(adaptive) => Err(adaptive.refusal("wait queue full")),
+        }
+    }
+
     fn new_slot(self: &Arc<Self>, permit: OwnedSemaphorePermit, client_slot: Option<ClientSlot>) -> ConcurrencySlot {
         let awaits_response = AtomicBool::new(true);
         ConcurrencySlot { limiter: Arc::clone(self), awaits_response, _permit: permit, client_slot }
@@ -143,37 +195,27 @@ impl ConcurrencyLimiter {
 
     /// Waits until a call of the same client ends.
     async fn wait_for_share(&self, request: &SlotRequest<'_>, usage: &Arc<ClientUsage>) -> Result<ClientSlot, Fault> {
-        let SlotRequest { max_share, config, agent, metrics, .. } = *request;
+        let SlotRequest { max_share, config, agent, .. } = *request;
         let (max_slots, max_wait) = (self.max_slots(max_share), config.queue_timeout.get());
         let max_waiting = max_share.of_count(config.max_queued);
         let slot = usage.acquire(max_slots, max_waiting, max_wait, || agent.track_queued_call()).await;
-        slot.ok_or_else(|| {
-            // At least one slot is the client's: of an agent with one, its share is the whole.
-            if max_slots >= self.max_concurrency.get() {
-                return self.fixed_limit_fault(request, "queue_timeout elapsed or wait queue full");
-            }
-            agent.record_limited_request(LimitKind::ConcurrencyShare, metrics);
-            let text = format!(
-                "The caller has {max_slots} calls to this agent in progress, its share of {} (limits.max_share)",
-                self.max_concurrency
-            );
-            Fault::new(FaultCode::RateLimited, text).with_retry_after(max_wait).with_detail(format_args!(
-                "agent {}: the caller's share of the concurrency limit is used up",
-                agent.id()
-            ))
-        })
+        slot.ok_or_else(|| request.refuse(&self.share_refusal(request)))
     }
 
-    /// Returns the 503 for a call beyond the fixed maximum.
-    fn fixed_limit_fault(&self, request: &SlotRequest<'_>, why: &str) -> Fault {
-        let SlotRequest { config, agent, metrics, .. } = *request;
-        agent.record_limited_request(LimitKind::Concurrency, metrics);
-        let text = "The agent is at its concurrency limit, which all callers share";
-        agent_overloaded_fault(text, config.queue_timeout.get()).with_detail(format_args!(
-            "agent {}: concurrency limit {} reached, {why}",
-            agent.id(),
-            self.max_concurrency
-        ))
+    /// Returns the refusal of a call whose client has its share of the slots.
+    fn share_refusal(&self, request: &SlotRequest<'_>) -> ConcurrencyRefusal<'static> {
+        let (max_slots, retry_after) = (self.max_slots(request.max_share), request.config.queue_timeout.get());
+        // At least one slot is the client's: of an agent with one, its share is the whole.
+        if max_slots >= self.max_concurrency.get() {
+            return self.fixed_limit_refusal(request, "queue_timeout elapsed or wait queue full");
+        }
+        ConcurrencyRefusal::Share { max_slots, max_concurrency: self.max_concurrency, retry_after }
+    }
+
+    /// Returns the refusal of a call beyond the fixed maximum.
+    fn fixed_limit_refusal<'w>(&self, request: &SlotRequest<'_>, why: &'w str) -> ConcurrencyRefusal<'w> {
+        let retry_after = request.config.queue_timeout.get();
+        ConcurrencyRefusal::Fixed { max_concurrency: self.max_concurrency, retry_after, why }
     }
 
     /// Waits until a call ends and frees its slot below the fixed maximum.
@@ -183,7 +225,7 @@ impl ConcurrencyLimiter {
         client_slot: Option<&ClientSlot>,
     ) -> Result<OwnedSemaphorePermit, Fault> {
         let config = request.config;
-        let refusal = |why: &str| self.fixed_limit_fault(request, why);
+        let refusal = |why: &str| request.refuse(&self.fixed_limit_refusal(request, why));
         let _queued = self.join_queue(request, client_slot)?;
         let Some(guard) = count_up_to(&self.queued, config.max_queued) else {
             return Err(refusal("wait queue full"));
@@ -204,19 +246,15 @@ impl ConcurrencyLimiter {
         request: &SlotRequest<'_>,
         client_slot: Option<&'a ClientSlot>,
     ) -> Result<Option<CountGuard<'a>>, Fault> {
-        let SlotRequest { max_share, config, agent, metrics, .. } = *request;
+        let SlotRequest { max_share, config, .. } = *request;
         let Some(client_slot) = client_slot else { return Ok(None) };
         let max_queued = max_share.of_count(config.max_queued);
         if config.max_queued == 0 {
             return Ok(None);
         }
         client_slot.usage().join_queue(max_queued).map(Some).ok_or_else(|| {
-            agent.record_limited_request(LimitKind::ConcurrencyShare, metrics);
-            let text =
-                format!("The caller has {max_queued} calls waiting for this agent, its share (limits.max_share)");
-            Fault::new(FaultCode::RateLimited, text)
-                .with_retry_after(config.queue_timeout.get())
-                .with_detail(format_args!("agent {}: the caller's share of the wait queue is used up", agent.id()))
+            let retry_after = config.queue_timeout.get();
+            request.refuse(&ConcurrencyRefusal::QueueShare { max_queued, retry_after })
         })
     }
 
@@ -226,16 +264,10 @@ impl ConcurrencyLimiter {
         request: &SlotRequest<'_>,
         client_slot: Option<&ClientSlot>,
     ) -> Result<(), Fault> {
-        let SlotRequest { max_share, config, agent, metrics, .. } = *request;
+        let SlotRequest { max_share, config, agent, .. } = *request;
         let Some(adaptive) = self.adaptive.get() else { return Ok(()) };
         let baseline = || adaptive.limit.baseline_latency().unwrap_or(Duration::ZERO);
-        let refusal = |why: &str| {
-            agent.record_limited_request(LimitKind::AdaptiveConcurrency, metrics);
-            let text = "The agent is at its adaptive concurrency limit, which all callers share";
-            let limit = adaptive.limit.current();
-            agent_overloaded_fault(text, baseline().min(MAX_RETRY_AFTER))
-                .with_detail(format_args!("agent {}: adaptive concurrency limit {limit} reached, {why}", agent.id()))
-        };
+        let refusal = |why: &str| request.refuse(&adaptive.refusal(why));
         let _queued = self.join_queue(request, client_slot)?;
         let Some(mut entry) = adaptive.wait_queue.try_join(config, &self.clock, baseline) else {
             return Err(refusal("wait queue full"));
@@ -353,12 +385,6 @@ impl Drop for ConcurrencySlot {
     fn drop(&mut self) {
         self.stop_awaiting_response();
     }
-}
-
-/// Returns the 503 for a call beyond the agent's concurrency. The fault names the agent as the cause, so that callers
-/// do not look for a limit of their own.
-fn agent_overloaded_fault(text: &'static str, retry_after: Duration) -> Fault {
-    Fault::new(FaultCode::Overloaded, text).with_member("overloaded", "agent".into()).with_retry_after(retry_after)
 }
 
 /// A queue that was empty for this long counts as new.

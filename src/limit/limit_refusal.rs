@@ -34,6 +34,14 @@ impl LimitRefusal {
         }
     }
 
+    /// Returns the state of the limit that refused, if it is known.
+    pub(super) fn status(&self) -> Option<RateLimitStatus> {
+        match self {
+            Self::Exceeded(exceeded) => Some(exceeded.status),
+            Self::StoreUnavailable(_) => None,
+        }
+    }
+
     /// Builds the fault for the caller: 429 (R5), or 503 if the store is unavailable.
     pub(super) fn into_fault(self) -> Fault {
         match self {
@@ -42,6 +50,7 @@ impl LimitRefusal {
                 Fault::new(FaultCode::Overloaded, "The limits of this call cannot be checked now")
                     .with_detail(format_args!("limit {}: store unavailable", limit.name()))
                     .with_retry_after(Duration::from_secs(1))
+                    .with_setting(setting_of(limit))
             }
         }
     }
@@ -65,11 +74,33 @@ impl LimitExceeded {
         let fault = Fault::new(FaultCode::RateLimited, text)
             .with_detail(format_args!("limit {}: {policy_header}", limit.name()))
             .with_header("RateLimit", limit_header)
-            .with_header("RateLimit-Policy", policy_header);
+            .with_header("RateLimit-Policy", policy_header)
+            .with_setting(setting_of(limit));
         match self.retry_after {
             Some(delay) => fault.with_retry_after(delay),
             None => fault,
         }
+    }
+}
+
+/// Returns the setting of a limit, as it is without tiers and rules.
+pub(super) const fn setting_of(limit: LimitKind) -> &'static str {
+    match limit {
+        LimitKind::Address => "limits.per_address",
+        LimitKind::Caller => "limits.per_caller",
+        LimitKind::CallerAgent => "limits.per_caller_agent",
+        LimitKind::Agent => "limits.per_agent",
+        LimitKind::Search => "limits.per_caller_search",
+        LimitKind::DailyQuota => "limits.quota.per_day",
+        LimitKind::MonthlyQuota => "limits.quota.per_month",
+        LimitKind::Concurrency => "limits.concurrency.max_per_agent",
+        LimitKind::CallerConcurrency => "limits.concurrency.max_per_caller",
+        LimitKind::AdaptiveConcurrency => "limits.concurrency.adaptive",
+        LimitKind::LoadShedding => "limits.max_scheduling_delay",
+        LimitKind::BufferedBodies => "limits.max_buffered_bodies",
+        LimitKind::WebSockets => "websocket.max_connections",
+        LimitKind::Tasks => "tasks.max_tasks",
+        LimitKind::ConcurrencyShare | LimitKind::IdempotencyKeys => "limits.max_share",
     }
 }
 

@@ -13,6 +13,9 @@ use std::{fmt::Debug, sync::Arc};
 /// Result of a draw: the status of the tightest limit, if any limit applies.
 pub type DrawResult = Result<Option<RateLimitStatus>, LimitRefusal>;
 
+/// What one limit of a draw would decide.
+pub type InspectionResult = Result<RateLimitStatus, LimitRefusal>;
+
 /// Which buckets a rule has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketScope {
@@ -54,6 +57,9 @@ pub trait LimitStore: Debug + Send + Sync {
 
     /// Draws from every bucket and the quota, or from none.
     fn acquire<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, DrawResult>;
+
+    /// Decides for each limit of a draw, in the order of the draw, and takes nothing.
+    fn inspect<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, Vec<InspectionResult>>;
 
     /// Returns what a draw acquired. Never fills a bucket above `burst`.
     fn refund<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, ()>;

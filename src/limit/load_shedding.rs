@@ -77,15 +77,26 @@ impl LoadShedder {
         if self.decide_refusal(ranks.rank_of(priority)) { Err(self.fault(priority)) } else { Ok(()) }
     }
 
+    /// Returns the share of calls of this priority that is refused now, from 0 to 1.
+    pub(super) fn refused_share(&self, ranks: &PriorityRanks, priority: u8) -> f64 {
+        f64::from(self.refused_level(ranks.rank_of(priority))) / f64::from(LEVEL_PER_RANK)
+    }
+
     #[cold]
     fn fault(&self, priority: u8) -> Fault {
         self.metrics.record_limited_request(LimitKind::LoadShedding);
         self.metrics.record_load_shed_request(priority);
+        self.refusal(priority)
+    }
+
+    /// Returns the fault of a call that is shed, and counts nothing.
+    pub(super) fn refusal(&self, priority: u8) -> Fault {
         let text = "The gateway is overloaded and refuses a share of calls from all callers";
         Fault::new(FaultCode::Overloaded, text)
             .with_member("overloaded", "gateway".into())
             .with_detail(format_args!("load shedding: priority {priority} refused at level {:.2}", self.level()))
             .with_retry_after(Duration::from_secs(1))
+            .with_setting("limits.max_scheduling_delay")
     }
 
     /// Returns the priority that [`LoadShedder::remember_caller`] stored for the same credentials.
@@ -130,10 +141,14 @@ impl LoadShedder {
 
     /// Decides whether the next call of this rank is refused, and counts the call. Rank 0 is refused first.
     pub(super) fn decide_refusal(&self, rank: u32) -> bool {
-        let share = self.level.load(Relaxed).saturating_sub(rank.saturating_mul(LEVEL_PER_RANK)).min(LEVEL_PER_RANK);
+        let share = self.refused_level(rank);
         // Multiples of the golden ratio spread the refused calls evenly.
         let sequence_position = self.call_counter.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
         sequence_position < share
+    }
+
+    fn refused_level(&self, rank: u32) -> u32 {
+        self.level.load(Relaxed).saturating_sub(rank.saturating_mul(LEVEL_PER_RANK)).min(LEVEL_PER_RANK)
     }
 
     /// Updates the level after a measurement of `delay`. Without a threshold, load shedding is disabled. `ranks` is the

@@ -22,6 +22,12 @@ pub trait RateBuckets: Debug + Send + Sync {
     /// The state of the bucket if it has fewer tokens.
     fn acquire(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
 
+    /// Decides as [`RateBuckets::acquire`] would, and takes nothing.
+    ///
+    /// # Errors
+    /// The state of the bucket if it has fewer tokens.
+    fn inspect(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
+
     /// Refunds `count` acquired tokens.
     fn refund(&self, key: BucketKey, count: NonZeroU32);
 

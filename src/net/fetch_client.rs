@@ -146,6 +146,19 @@ impl FetchClient {
         within(time, url, posted).await
     }
 
+    /// Posts JSON to `url`, which the operator chose, and returns the response, regardless of its status.
+    ///
+    /// # Errors
+    /// The URL is denied, or there was no complete response within the limits.
+    pub async fn ask_json(&self, url: &str, body: Vec<u8>, limits: FetchLimits) -> Result<FetchReply, FetchError> {
+        let asked = async {
+            let permitted = self.check_url_and_address(url, UrlTrust::Operator).await?;
+            let request = self.trusted.post(permitted).header(header::CONTENT_TYPE, "application/json").body(body);
+            fetch(url, request.header(header::ACCEPT, "application/json"), limits).await
+        };
+        within(limits.time, url, asked).await
+    }
+
     /// Checks the text of a URL that another party chose.
     ///
     /// # Errors

@@ -127,6 +127,16 @@ impl CircuitBreaker {
         self.next_probe.compare_exchange(0, until, Relaxed, Relaxed).is_ok().then_some(failures)
     }
 
+    /// Decides as [`CircuitBreaker::admit_call`] would, and starts no probe.
+    ///
+    /// # Errors
+    /// The time until the next probe is allowed.
+    pub(super) fn inspect(&self, policy: &BreakerPolicy) -> Result<(), Duration> {
+        let (until, now) = (self.next_probe.load(Relaxed), self.now_millis());
+        let is_refused = until != 0 && policy.consecutive_failures != 0 && now < until;
+        if is_refused { Err(Duration::from_millis(until - now)) } else { Ok(()) }
+    }
+
     pub(super) fn state(&self) -> BreakerState {
         match self.next_probe.load(Relaxed) {
             0 => BreakerState::Closed,
@@ -145,6 +155,7 @@ impl CircuitBreaker {
 pub(super) fn breaker_open_fault(retry_after: Duration) -> Fault {
     Fault::new(FaultCode::AgentUnavailable, "The agent is temporarily unavailable after repeated failures")
         .with_detail("circuit breaker open")
+        .with_setting("agents.defaults.circuit_breaker")
         .with_retry_after(retry_after)
 }
 

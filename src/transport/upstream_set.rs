@@ -181,13 +181,23 @@ impl UpstreamSet {
     /// Orders the endpoints for a call: first the endpoint that the session's tag names, then by rendezvous hashing of
     /// the session (so that losing an endpoint moves only its own sessions), else the preferred ones, by calls in flight.
     pub(super) fn order_endpoints(&self, session: Option<u64>, tag: Option<u32>) -> Vec<&UpstreamEndpoint> {
+        let turn = if session.is_none() { self.0.round_robin.fetch_add(1, Relaxed) } else { 0 };
+        self.order_endpoints_from(turn, session, tag)
+    }
+
+    /// Orders the endpoints as the next call would find them.
+    pub(super) fn inspect_order(&self, session: Option<u64>, tag: Option<u32>) -> Vec<&UpstreamEndpoint> {
+        self.order_endpoints_from(self.0.round_robin.load(Relaxed), session, tag)
+    }
+
+    fn order_endpoints_from(&self, turn: usize, session: Option<u64>, tag: Option<u32>) -> Vec<&UpstreamEndpoint> {
         let mut endpoints: Vec<&UpstreamEndpoint> = self.endpoints().collect();
         match session {
             Some(session) => {
                 endpoints.sort_by_cached_key(|endpoint| Reverse(rendezvous_weight(session, endpoint.affinity_hash())))
             }
             None => {
-                let offset = self.0.round_robin.fetch_add(1, Relaxed) % endpoints.len().max(1);
+                let offset = turn % endpoints.len().max(1);
                 endpoints.rotate_left(offset);
                 // Cached: the counters change during the sort.
                 endpoints.sort_by_cached_key(|endpoint| (!endpoint.is_preferred, endpoint.breaker.in_flight()));

@@ -40,6 +40,11 @@ impl<K: Copy + Debug + Eq + Hash> KeyedCounts<K> {
         self.try_add(key, amount, max).then(|| CountedHold { counts: Arc::clone(self), key, amount })
     }
 
+    /// Returns what `key` holds.
+    pub fn held(&self, key: K) -> usize {
+        self.shard(key).and_then(|shard| shard.lock().get(&key).copied()).unwrap_or_default()
+    }
+
     /// Returns how many keys hold something.
     #[cfg(test)]
     pub(super) fn key_count(&self) -> usize {

@@ -99,7 +99,12 @@ impl Fixture {
         let requirements = AgentAuthRequirements { authentication: &agent.agent.authentication, grants: &agent.grants };
         self.authorizer
             .authorize(
-                &PresentedCredentials { headers, client_certificate: None, client_address: [127, 0, 0, 1].into() },
+                &PresentedCredentials {
+                    headers,
+                    client_certificate: None,
+                    client_address: [127, 0, 0, 1].into(),
+                    assumed_key: None,
+                },
                 Some(requirements),
             )
             .await

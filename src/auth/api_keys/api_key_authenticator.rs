@@ -100,6 +100,26 @@ impl ApiKeyAuthenticator {
         Ok(vec![Box::new(Self { header, hasher, configured, files, logged_callers })])
     }
 
+    /// Judges a key by its id, whose secret counts as presented. Of several keys of one caller, a valid one counts.
+    #[cold]
+    fn authenticate_assumed(&self, id: &str) -> AuthenticationResult {
+        let now = unix_now();
+        let mut withdrawn = None;
+        let mut valid_caller = |table: &ApiKeyTable| {
+            let valid = table.with_id(id).find(|key| {
+                withdrawn = Some(if key.is_disabled() { "the key is disabled" } else { "the key has expired" });
+                key.is_valid_at(now)
+            });
+            valid.map(|key| Arc::clone(&key.caller))
+        };
+        let of_files = || self.files.files.iter().map(|file| file.table.load_full());
+        let caller = valid_caller(&self.configured).or_else(|| of_files().find_map(|table| valid_caller(&table)));
+        match caller {
+            Some(caller) => AuthenticationResult::Authenticated(caller),
+            None => invalid_key().with_detail(withdrawn.unwrap_or("there is no key with this id")).into(),
+        }
+    }
+
     /// Returns what the log says about a key that was valid once. The prefix identifies the key and is public.
     #[cold]
     fn withdrawal_detail(&self, prefix: &[u8], reason: &str) -> String {
@@ -131,7 +151,10 @@ impl Authenticator for ApiKeyAuthenticator {
     /// response.
     fn authenticate<'a>(&'a self, presented: &PresentedCredentials<'a>) -> AuthenticationProgress<'a> {
         let Some(value) = presented.headers.get(&self.header) else {
-            return AuthenticationResult::NotPresented.into();
+            return presented
+                .assumed_key
+                .map_or(AuthenticationResult::NotPresented, |id| self.authenticate_assumed(id))
+                .into();
         };
         let refuse = || invalid_key().into();
         let Some((prefix, key)) = value.to_str().ok().and_then(split_key) else {
@@ -159,6 +182,11 @@ impl Authenticator for ApiKeyAuthenticator {
             (None, Some(reason)) => invalid_key().with_detail(self.withdrawal_detail(&prefix, reason)).into(),
             (None, None) => refuse(),
         }
+    }
+
+    fn has_key(&self, id: &str) -> bool {
+        let is_known = |table: &ApiKeyTable| table.with_id(id).next().is_some();
+        is_known(&self.configured) || self.files.files.iter().any(|file| is_known(&file.table.load()))
     }
 
     fn maintain(&self) -> BoxFuture<'_, ()> {

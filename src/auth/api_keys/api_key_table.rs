@@ -63,6 +63,14 @@ impl ApiKeyTable {
         self.keys.len()
     }
 
+    /// Returns the keys of a caller, or the key with a prefix, by an id such as `key:team-a`.
+    pub(super) fn with_id<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a ApiKeyEntry> {
+        let prefix = id.strip_prefix(AuthenticationMethod::ApiKey.caller_id_prefix());
+        let prefix = prefix.and_then(|prefix| prefix.as_bytes().try_into().ok());
+        let of_prefix = prefix.and_then(|prefix| self.find(prefix));
+        self.keys.iter().filter(move |key| *key.caller.id == *id).chain(of_prefix)
+    }
+
     pub(super) fn find(&self, prefix: [u8; PREFIX_LENGTH]) -> Option<&ApiKeyEntry> {
         self.keys.get(*self.by_prefix.get(&prefix)? as usize)
     }

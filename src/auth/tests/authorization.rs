@@ -217,12 +217,17 @@ async fn common_calls_are_authorised_without_waiting() {
         let (authentication, grants) = (&agent.authentication, &auth.grants_for_agent(&agent));
         let requirements = AgentAuthRequirements { authentication, grants };
         let caller = auth.try_authorize_cached(
-            &PresentedCredentials { headers, client_certificate, client_address: LOCALHOST },
+            &PresentedCredentials { headers, client_certificate, client_address: LOCALHOST, assumed_key: None },
             &requirements,
         );
         assert!(caller.is_some(), "{kind}");
     }
-    let bad = PresentedCredentials { headers: &bearer("bad"), client_certificate: None, client_address: LOCALHOST };
+    let bad = PresentedCredentials {
+        headers: &bearer("bad"),
+        client_certificate: None,
+        client_address: LOCALHOST,
+        assumed_key: None,
+    };
     let open = agent_with_auth("none");
     let grants = &auth.grants_for_agent(&open);
     let requirements = AgentAuthRequirements { authentication: &open.authentication, grants };

@@ -152,7 +152,12 @@ async fn r2_a_revoked_certificate_refuses_every_request_of_its_connection() {
         let (status, message, challenges) = visible_refusal(outcome);
         assert_eq!((status, message.contains("no longer accepted")), (401, true), "{kind}: {message}");
         assert!(!challenges.is_empty(), "RFC 9110 §15.5.2");
-        let presented = PresentedCredentials { headers, client_certificate: Some(&peer), client_address: LOCALHOST };
+        let presented = PresentedCredentials {
+            headers,
+            client_certificate: Some(&peer),
+            client_address: LOCALHOST,
+            assumed_key: None,
+        };
         assert!(auth.authenticate(&presented).await.is_err());
         assert!(auth.authenticate_or_anonymous(&presented, true).await.is_err());
     }

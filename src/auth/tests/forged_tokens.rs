@@ -311,8 +311,12 @@ fn r97_random_tokens_are_refused_and_never_panic() {
     TestRunner::default()
         .run(&tokens, |token| {
             let headers = bearer(&token);
-            let presented =
-                PresentedCredentials { headers: &headers, client_certificate: None, client_address: LOCALHOST };
+            let presented = PresentedCredentials {
+                headers: &headers,
+                client_certificate: None,
+                client_address: LOCALHOST,
+                assumed_key: None,
+            };
             prop_assert_eq!(runtime.block_on(auth.authenticate(&presented)).unwrap_err().http_status(), 401);
             Ok(())
         })

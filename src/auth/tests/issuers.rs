@@ -197,7 +197,8 @@ async fn r97_a_flood_of_forged_key_ids_causes_one_fetch_and_delays_no_honest_cal
         let auth = Arc::clone(&auth);
         tokio::spawn(async move {
             let client_address = [203, 0, 113, 7].into();
-            let presented = PresentedCredentials { headers: &headers, client_certificate: None, client_address };
+            let presented =
+                PresentedCredentials { headers: &headers, client_certificate: None, client_address, assumed_key: None };
             auth.authenticate(&presented).await.unwrap_err().http_status()
         })
     };

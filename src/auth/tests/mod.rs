@@ -90,7 +90,8 @@ async fn call(
     let grants = agent.map(|agent| auth.grants_for_agent(agent)).unwrap_or_default();
     let requirements =
         agent.map(|agent| AgentAuthRequirements { authentication: &agent.authentication, grants: &grants });
-    let presented = PresentedCredentials { headers, client_certificate: peer, client_address: LOCALHOST };
+    let presented =
+        PresentedCredentials { headers, client_certificate: peer, client_address: LOCALHOST, assumed_key: None };
     auth.authorize(&presented, requirements).await
 }
 

@@ -1,11 +1,15 @@
 //! What the admission pipeline reports while it judges a call, so that a refused call is recorded like an admitted one.
 
 use crate::{
-    auth::Caller,
+    auth::{AccessRule, Caller},
+    explain::DecisionStep,
+    fault::{Result, Violation},
     gateway::route::Route,
+    limit::{LimitInspection, RateLimitStatus},
     trace::{CallPhase, SpanScope},
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::{
     sync::{Arc, OnceLock},
     time::Instant,
@@ -37,6 +41,38 @@ pub(in crate::gateway) trait AdmissionRecorder {
 
     /// Returns the place of the call in its trace, if it has one.
     fn trace_scope(&self) -> Option<&SpanScope> {
+        None
+    }
+
+    /// Records that the call passed the steps before this one, and that this one decides next.
+    fn begin_step(&mut self, _: DecisionStep) {}
+
+    /// Records what refuses the caller at the agent.
+    fn record_access_refusal(&mut self, _: AccessRule) {}
+
+    /// Returns whether the call is a dry run: its limits are asked and not charged, and nothing is counted.
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
+    /// Records what the limits would decide of a dry run, and returns it.
+    ///
+    /// # Errors
+    /// The refusal of the first limit that refuses.
+    fn record_limits(&mut self, inspection: LimitInspection) -> Result<Option<RateLimitStatus>> {
+        inspection.result
+    }
+
+    /// Records the share of calls of the caller's tier that load shedding refuses now, in a dry run.
+    ///
+    /// # Errors
+    /// The refusal, if every call is refused.
+    fn record_shed_share(&mut self, share: Result<f64>) -> Result<()> {
+        share.map(drop)
+    }
+
+    /// Returns where a dry run collects the violations of a contract that is not enforced.
+    fn unenforced_violations(&self) -> Option<&Mutex<Vec<Violation>>> {
         None
     }
 

@@ -3,7 +3,10 @@
 
 use crate::{
     agent::Agent,
-    auth::{AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, GrantSet, PresentedCredentials},
+    auth::{
+        AccessRule, AgentAuthRequirements, AuthRefusal, Authorizer, Caller, ClientCertificate, GrantSet,
+        PresentedCredentials,
+    },
     fault::{Fault, FaultCode, Result},
     gateway::{
         cors::PageRequest,
@@ -28,6 +31,8 @@ pub(in crate::gateway) struct CallerContext<'a> {
     pub(in crate::gateway) is_secure: bool,
     /// The host that the client requested of a trusted proxy, if the proxy says so.
     pub(in crate::gateway) forwarded_host: Option<&'a str>,
+    /// The API key that a dry run assumes.
+    pub(in crate::gateway) assumed_key: Option<&'a str>,
 }
 
 impl<'a> CallerContext<'a> {
@@ -37,6 +42,7 @@ impl<'a> CallerContext<'a> {
             headers: self.headers,
             client_certificate: self.client_certificate,
             client_address: self.address,
+            assumed_key: self.assumed_key,
         }
     }
 }
@@ -86,9 +92,11 @@ impl AgentAuthorization<'_> {
         let is_incomplete = self.gateway.catalogue.is_incomplete();
         let route = match self.gateway.catalogue.load().get(agent).cloned() {
             Some(route) => Some(route),
-            None => Box::pin(self.find_on_demand(agent, &presented))
-                .await
-                .map_err(|fault| AuthRefusal { caller: None, fault })?,
+            None => Box::pin(self.find_on_demand(agent, &presented)).await.map_err(|fault| AuthRefusal {
+                caller: None,
+                rule: AccessRule::NoAgent,
+                fault,
+            })?,
         };
         let grants = route.as_deref().map(|route| current_grants(&config.auth, route));
         let requirements = route
@@ -111,7 +119,7 @@ impl AgentAuthorization<'_> {
             None => {
                 let fault = Fault::from(FaultCode::Internal)
                     .with_detail("authorisation passed for an agent that does not exist");
-                Err(AuthRefusal { caller: Some(caller), fault })
+                Err(AuthRefusal { caller: Some(caller), rule: AccessRule::NoAgent, fault })
             }
         }
     }
@@ -174,6 +182,12 @@ impl AgentAuthorization<'_> {
 pub(in crate::gateway) fn sources_not_read() -> Fault {
     Fault::new(FaultCode::AgentUnavailable, "The agent is not known yet, because sources of agents were not read yet")
         .with_retry_after(UNREAD_SOURCES_RETRY_AFTER)
+}
+
+/// Returns the grant that allows the caller to call the agent, the denial that refuses it, or that there is neither.
+pub(in crate::gateway) fn deciding_rule(auth: &Authorizer, caller: &Caller, route: &Route) -> AccessRule {
+    let grants = &*current_grants(auth, route);
+    auth.deciding_rule(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
 }
 
 /// Returns whether the caller may call the agent.

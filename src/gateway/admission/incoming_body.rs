@@ -1,8 +1,8 @@
 //! The request body: bounded in size and time, and not read before it is needed.
 
+use super::incoming_request::IncomingRequest;
 use crate::{
     fault::{Fault, FaultCode, Result},
-    http_server::{BodyState, HttpSession},
     limit::{BodyReservation, CallLimiter},
     values::ClientKey,
 };
@@ -35,24 +35,24 @@ impl AsRef<[u8]> for BufferedBody {
 /// A request body that is being read: with the connection's idle timeout between two reads, and a deadline for the
 /// whole body.
 pub(in crate::gateway) struct IncomingBody<'a> {
-    session: &'a mut HttpSession,
+    request: IncomingRequest<'a>,
     deadline: Instant,
     unread: Option<Bytes>,
     continue_sent: bool,
 }
 
 impl<'a> IncomingBody<'a> {
-    pub(in crate::gateway) fn new(session: &'a mut HttpSession, deadline: Instant) -> Self {
-        Self { session, deadline, unread: None, continue_sent: false }
+    pub(in crate::gateway) fn new(request: impl Into<IncomingRequest<'a>>, deadline: Instant) -> Self {
+        Self { request: request.into(), deadline, unread: None, continue_sent: false }
     }
 
     pub(in crate::gateway) fn headers(&self) -> &HeaderMap {
-        &self.session.head().headers
+        &self.request.head().headers
     }
 
     /// Returns whether the request has no body.
     pub(in crate::gateway) fn detect_empty(&mut self) -> bool {
-        self.unread.is_none() && self.session.body_state() == BodyState::Empty
+        self.unread.is_none() && self.request.is_body_empty()
     }
 
     /// Returns `Content-Length`, which `request_validation` has validated.
@@ -67,9 +67,9 @@ impl<'a> IncomingBody<'a> {
             return Ok(Some(bytes));
         }
         if !std::mem::replace(&mut self.continue_sent, true) {
-            self.session.send_continue_if_expected().await;
+            self.request.send_continue_if_expected().await;
         }
-        self.session.read_body_chunk(self.deadline.into()).await
+        self.request.read_body_chunk(self.deadline).await
     }
 
     /// Reads the first chunk that is not empty; returns an empty one if the body is empty.
@@ -98,7 +98,7 @@ impl<'a> IncomingBody<'a> {
     ) -> Result<Bytes> {
         let declared_length = self.content_length().unwrap_or_default();
         if declared_length > max_bytes as u64 {
-            return Err(body_too_large(max_bytes));
+            return Err(body_too_large(max_bytes).with_setting("contract.max_body_size"));
         }
         let first = self.first_chunk().await?;
         if first.len() as u64 == declared_length && declared_length > 0 {
@@ -111,13 +111,13 @@ impl<'a> IncomingBody<'a> {
         body.extend_from_slice(&first);
         while let Some(bytes) = self.chunk().await? {
             if body.len() + bytes.len() > max_bytes {
-                return Err(body_too_large(max_bytes));
+                return Err(body_too_large(max_bytes).with_setting("contract.max_body_size"));
             }
             reservation.grow_to(body.len() + bytes.len())?;
             body.extend_from_slice(&bytes);
         }
         if body.len() > max_bytes {
-            return Err(body_too_large(max_bytes));
+            return Err(body_too_large(max_bytes).with_setting("contract.max_body_size"));
         }
         if body.is_empty() {
             return Ok(Bytes::new());

@@ -88,6 +88,8 @@ pub(in crate::gateway) struct InputReader<'a> {
     /// Receives the buffered input if it may be JSON-RPC: a fault is then written as a JSON-RPC error with the
     /// request's id.
     pub(in crate::gateway) buffered_input: &'a OnceLock<Bytes>,
+    /// Receives the violations of a contract that is not enforced, in a dry run, which neither counts nor logs them.
+    pub(in crate::gateway) unenforced_violations: Option<&'a Mutex<Vec<Violation>>>,
 }
 
 impl InputReader<'_> {
@@ -104,7 +106,7 @@ impl InputReader<'_> {
             // A caller that waits for `100 Continue` sends no byte of a body that is too large.
             let max_bytes = self.max_streamed_body_size;
             if incoming.content_length().is_some_and(|length| length > max_bytes as u64) {
-                return Err(body_too_large(max_bytes));
+                return Err(body_too_large(max_bytes).with_setting("agents.max_streamed_body_size"));
             }
             // Read before the call takes its concurrency permit, which a caller that sends nothing would hold.
             let first = incoming.first_chunk().await?;
@@ -215,7 +217,8 @@ impl InputReader<'_> {
         if items <= max_items {
             return Ok(());
         }
-        Err(Fault::new(FaultCode::InvalidInput, format!("The batch has {items} items (at most {max_items})")))
+        let message = format!("The batch has {items} items (at most {max_items})");
+        Err(Fault::new(FaultCode::InvalidInput, message).with_setting("contract.batch.max_items"))
     }
 
     /// Splits an array into its items, byte for byte, and validates each (R44).
@@ -332,7 +335,11 @@ impl InputReader<'_> {
 
     /// Reports the violations of an input that is not refused.
     fn report(&self, result: Result<Vec<Violation>>) -> Result<()> {
-        self.gateway.report_contract_violations(&self.route.agent, "input", &result?);
+        let violations = result?;
+        match self.unenforced_violations {
+            None => self.gateway.report_contract_violations(&self.route.agent, "input", &violations),
+            Some(collected) => collected.lock().extend(violations),
+        }
         Ok(())
     }
 }

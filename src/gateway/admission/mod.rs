@@ -3,18 +3,22 @@
 //! tasks of the MQTT bridge all pass it, and nothing else builds an [`Admitted`].
 
 mod admission_recorder;
+mod admission_request;
 mod agent_authorization;
+mod call_preview;
 mod incoming_body;
+mod incoming_request;
 mod input_validation;
 mod pipeline;
 
 pub(super) use admission_recorder::AdmissionRecorder;
+pub(super) use admission_request::{AdmissionRequest, CallSource, InputSource};
 pub(super) use agent_authorization::{
-    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, may_call, may_see, may_see_with_grants, owner_key,
-    rate_limit_account, sources_not_read,
+    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, deciding_rule, may_call, may_see, may_see_with_grants,
+    owner_key, rate_limit_account, sources_not_read,
 };
+pub(super) use call_preview::CallPreview;
 pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
+pub(super) use incoming_request::{CompleteRequest, IncomingRequest};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
-pub(super) use pipeline::{
-    AdmissionPipeline, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, CheckedCall, InputSource,
-};
+pub(super) use pipeline::{AdmissionPipeline, Admitted, AdmittedCall, AuthorizedCall, CheckedCall};

@@ -4,26 +4,26 @@
 
 use super::{
     admission_recorder::AdmissionRecorder,
+    admission_request::{AdmissionRequest, CallSource, InputSource},
     agent_authorization::{
         AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, rate_limit_account,
     },
+    call_preview::CallPreview,
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
 };
 use crate::{
     auth::Caller,
+    explain::DecisionStep,
     fault::Result,
     gateway::{
         call_parameters::{call_deadline, input_from_query, session_hash},
         content_negotiation,
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},
-        path_router::CallTarget,
         requested_version::{CompiledVersion, RequestedVersion, declares_version_input},
         route::{CompiledOperation, Route},
     },
-    http_server::HttpSession,
-    idempotency,
     limit::{LatencySample, Permit, RateLimitStatus},
     trace::CallPhase,
     transport::{self, Admission},
@@ -37,45 +37,6 @@ use std::{
     sync::{Arc, OnceLock},
     time::Instant,
 };
-
-/// Where a call comes from, as far as its admission differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway) enum CallSource {
-    /// A request to an agent's path.
-    HttpRequest,
-    /// A handshake, which has no input and whose messages are calls of their own.
-    WebSocketHandshake,
-    /// A message that is relayed over an admitted WebSocket.
-    RelayedMessage,
-    /// A call that the gateway makes for a pipeline step, a WebSocket message or an MQTT task.
-    Subrequest,
-}
-
-/// A call that asks for admission: the head of its request, its credentials and its target.
-#[derive(Clone, Copy)]
-pub(in crate::gateway) struct AdmissionRequest<'a> {
-    pub(in crate::gateway) source: CallSource,
-    pub(in crate::gateway) caller: CallerContext<'a>,
-    pub(in crate::gateway) target: CallTarget<'a>,
-    /// The query of the request.
-    pub(in crate::gateway) query: Option<&'a str>,
-    /// How many calls the rate limits charge.
-    pub(in crate::gateway) calls: NonZeroU32,
-}
-
-/// The input of a call that is not read yet.
-pub(in crate::gateway) enum InputSource<'a> {
-    /// The request's body.
-    Body(&'a mut HttpSession),
-    /// The request's query (R49).
-    Query(&'a str),
-    /// An input that is complete.
-    Complete(Bytes),
-    /// An input that is complete, with an instruction that belongs to it.
-    Instructed { input: Bytes, instruction: &'a str },
-    /// No input: a WebSocket handshake.
-    None,
-}
 
 /// The admission of the calls of one configuration.
 #[derive(Clone, Copy)]
@@ -153,6 +114,7 @@ impl AdmissionPipeline<'_> {
         let CallerContext { headers, address, .. } = request.caller;
         let target = &request.target;
         let authorization = AgentAuthorization { gateway, config };
+        record.begin_step(DecisionStep::Authentication);
         let found = authorization.find_and_authorize(target.agent, &request.caller).await;
         let caller = match &found {
             Ok(found) => Some(&found.caller),
@@ -162,34 +124,53 @@ impl AdmissionPipeline<'_> {
         if let Some(caller) = caller {
             record.record_caller(caller);
         }
-        let RouteAndCaller { route, caller } = found.map_err(|refusal| refusal.fault)?;
+        let RouteAndCaller { route, caller } = found.map_err(|refusal| {
+            record.record_access_refusal(refusal.rule);
+            refusal.fault
+        })?;
         record.record_route(&route);
+        record.begin_step(DecisionStep::LoadShedding);
         self.check_load(record, &caller)?;
+        record.begin_step(DecisionStep::WebPage);
         // The origins of WebSockets are checked in their handshakes, and those of pipelines once for all steps.
         if request.source == CallSource::HttpRequest {
             authorization.check_page(&request.caller, &caller)?;
         }
         authorization.check_local_page(&request.caller, &route)?;
+        record.begin_step(DecisionStep::AgentStatus);
         route.ensure_active()?;
+        record.begin_step(DecisionStep::RateLimits);
         let account = rate_limit_account(&caller, address);
         let client = account.client();
-        let rate_limit_status = gateway.limits.acquire_for_calls(&route.limits, &account, request.calls).await?;
+        let rate_limit_status = if record.is_dry_run() {
+            let inspection =
+                Box::pin(gateway.limits.inspect_for_calls(&route.limits, &account, request.calls).into_future());
+            record.record_limits(inspection.await)?
+        } else {
+            gateway.limits.acquire_for_calls(&route.limits, &account, request.calls).await?
+        };
+        record.begin_step(DecisionStep::RequestFields);
         let session_hash = session_hash(headers, request.query, &caller)?;
-        let delegation_chain = self.extend_delegation_chain(record, request, &route, &caller)?;
-        let idempotency_key = self.idempotency_key(request)?;
+        let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: record.call_id() };
+        let delegation_chain = request.extend_delegation_chain(config, &hop)?;
+        let idempotency_key = request.idempotency_key(config)?;
+        record.begin_step(DecisionStep::Operation);
         let named_operation = named_operation(&route, target.operation_of(&route.agent), headers)?;
         // Schemas are only read if there is a query.
         let declares_version = request.query.is_some() && declares_version_input(&route.agent, named_operation);
+        record.begin_step(DecisionStep::Version);
         let requested = RequestedVersion::from_request(target.version, request.query, headers, declares_version)?;
         let version = route.versions.select(&requested)?;
         let requested_version =
             version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
+        record.begin_step(DecisionStep::ResponseFormat);
         if request.source == CallSource::HttpRequest
             && let Some(operation) = named_operation.and_then(|at| route.operations.get(at))
             && operation.declares_output
         {
             content_negotiation::check_accept(headers, &operation.formats)?;
         }
+        record.begin_step(DecisionStep::Deadline);
         let deadline = call_deadline(record.arrived_at(), route.upstream.timeouts().total, headers)?;
         Ok(AuthorizedCall {
             route,
@@ -219,10 +200,14 @@ impl AdmissionPipeline<'_> {
         source: InputSource<'_>,
     ) -> Result<CheckedCall> {
         record.enter_phase(Some(CallPhase::Contract));
-        let reader = self.input_reader(&authorized, record.buffered_input());
+        record.begin_step(DecisionStep::Input);
+        let reader = InputReader {
+            unenforced_violations: record.unenforced_violations(),
+            ..self.input_reader(&authorized, record.buffered_input())
+        };
         let (operation, input) = match source {
-            InputSource::Body(session) => {
-                let mut incoming = IncomingBody::new(session, authorized.deadline);
+            InputSource::Body(request) => {
+                let mut incoming = IncomingBody::new(request, authorized.deadline);
                 reader.read_body(&mut incoming).await?
             }
             InputSource::Query(query) => {
@@ -252,6 +237,7 @@ impl AdmissionPipeline<'_> {
         checked: CheckedCall,
     ) -> Result<AdmittedCall> {
         record.enter_phase(Some(CallPhase::Concurrency));
+        record.begin_step(DecisionStep::Concurrency);
         let CheckedCall { authorized, operation, input } = checked;
         let permit = self.gateway.limits.acquire_permit(&authorized.route.limits, authorized.client).await?;
         let admitted = Admitted {
@@ -268,7 +254,23 @@ impl AdmissionPipeline<'_> {
             permit,
         };
         record.enter_phase(None);
+        record.begin_step(DecisionStep::Agent);
         Ok(AdmittedCall { admitted, input })
+    }
+
+    /// Decides as [`AdmissionPipeline::admit`] would now, and admits nothing. Returns whether the call would wait for
+    /// its permit.
+    ///
+    /// # Errors
+    /// As [`AdmissionPipeline::admit`].
+    pub(in crate::gateway) fn inspect_admission(
+        &self,
+        record: &mut impl AdmissionRecorder,
+        checked: &CheckedCall,
+    ) -> Result<bool> {
+        record.begin_step(DecisionStep::Concurrency);
+        let AuthorizedCall { route, client, .. } = &checked.authorized;
+        self.gateway.limits.inspect_permit(&route.limits, *client)
     }
 
     /// Charges the rate limits for one more call of an admitted batch.
@@ -285,9 +287,12 @@ impl AdmissionPipeline<'_> {
     ///
     /// # Errors
     /// 503 when the call is shed.
-    fn check_load(&self, record: &impl AdmissionRecorder, caller: &Caller) -> Result<()> {
+    fn check_load(&self, record: &mut impl AdmissionRecorder, caller: &Caller) -> Result<()> {
         if record.is_exempt_from_shedding() {
             return Ok(());
+        }
+        if record.is_dry_run() {
+            return record.record_shed_share(self.gateway.limits.inspect_shedding(caller.tier.as_deref()));
         }
         self.gateway.limits.shed_by_tier(caller.tier.as_deref())
     }
@@ -303,15 +308,20 @@ impl AdmissionPipeline<'_> {
         access: LocalAccess,
     ) -> Result<LocalCaller> {
         let auth = &self.config.auth;
+        record.begin_step(DecisionStep::Authentication);
         let caller = auth.authenticate_or_anonymous(&context.presented_credentials(), access.allow_anonymous).await?;
         record.record_caller(&caller);
+        record.begin_step(DecisionStep::LoadShedding);
         self.check_load(record, &caller)?;
+        record.begin_step(DecisionStep::WebPage);
         if access.changes_state {
             AgentAuthorization { gateway: self.gateway, config: self.config }.check_page(&context, &caller)?;
         }
         let limits = &self.gateway.limits;
+        record.begin_step(DecisionStep::RateLimits);
         let account = rate_limit_account(&caller, context.address);
         let rate_limit_status = limits.acquire_for_directory(&account, access.is_search).await?;
+        record.begin_step(DecisionStep::OwnResource);
         Ok(LocalCaller { caller, rate_limit_status })
     }
 
@@ -330,35 +340,8 @@ impl AdmissionPipeline<'_> {
             named_operation: authorized.named_operation,
             deadline: authorized.deadline,
             buffered_input,
+            unenforced_violations: None,
         }
-    }
-
-    /// Returns the delegation chain with this call; a relayed message belongs to the chain of its handshake.
-    fn extend_delegation_chain(
-        &self,
-        record: &impl AdmissionRecorder,
-        request: &AdmissionRequest<'_>,
-        route: &Route,
-        caller: &Caller,
-    ) -> Result<Option<HeaderValue>> {
-        let Some(policy) = &self.config.delegation else { return Ok(None) };
-        if request.source == CallSource::RelayedMessage {
-            return Ok(None);
-        }
-        let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: record.call_id() };
-        policy.extend_chain(request.caller.headers, &hop).map(Some)
-    }
-
-    /// Returns the idempotency key of a request; the keys of subrequests belong to the request that they are a part of.
-    fn idempotency_key(&self, request: &AdmissionRequest<'_>) -> Result<Option<String>> {
-        let headers = request.caller.headers;
-        if request.source != CallSource::HttpRequest
-            || !headers.contains_key(idempotency::IDEMPOTENCY_KEY)
-            || !self.config.idempotency.is_enabled()
-        {
-            return Ok(None);
-        }
-        Ok(idempotency::parse_key(headers)?.map(str::to_owned))
     }
 }
 
@@ -426,6 +409,19 @@ impl CheckedCall {
         self.authorized.deadline
     }
 
+    /// Returns what a request to the agent would be made of, if the call were admitted.
+    pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
+        let AuthorizedCall { route, version, session_hash, delegation_chain, .. } = &self.authorized;
+        let (operation, version) = (self.operation(), version.as_deref());
+        CallPreview {
+            route,
+            operation,
+            version,
+            session_hash: *session_hash,
+            delegation_chain: delegation_chain.as_ref(),
+        }
+    }
+
     /// Returns the idempotency key of the call.
     pub(in crate::gateway) fn idempotency_key(&self) -> Option<&str> {
         self.authorized.idempotency_key.as_deref()
@@ -433,6 +429,19 @@ impl CheckedCall {
 }
 
 impl Admitted {
+    /// Returns what the request to the agent is made of.
+    pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
+        let Self { route, version, session_hash, delegation_chain, .. } = self;
+        let (operation, version) = (self.operation(), version.as_deref());
+        CallPreview {
+            route,
+            operation,
+            version,
+            session_hash: *session_hash,
+            delegation_chain: delegation_chain.as_ref(),
+        }
+    }
+
     /// Returns the route of the agent.
     pub(in crate::gateway) fn agent_route(&self) -> &Arc<Route> {
         &self.route
@@ -476,11 +485,6 @@ impl Admitted {
     /// Stops counting the call as one that awaits a response; it keeps its concurrency permit. For open WebSockets.
     pub(in crate::gateway) fn stop_latency_tracking(&self) {
         self.permit.stop_awaiting_response();
-    }
-
-    /// Returns the delegation chain that the agent receives.
-    pub(in crate::gateway) fn delegation_chain(&self) -> Option<&HeaderValue> {
-        self.delegation_chain.as_ref()
     }
 }
 

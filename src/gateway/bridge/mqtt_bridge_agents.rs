@@ -232,7 +232,8 @@ impl AgentAnnouncer {
     ) -> (Vec<(String, Arc<StatusDetails>)>, Option<String>) {
         let headers = bridge_credentials(config, &bridge.key);
         let client_address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let presented = PresentedCredentials { headers: &headers, client_certificate: None, client_address };
+        let presented =
+            PresentedCredentials { headers: &headers, client_certificate: None, client_address, assumed_key: None };
         let caller = match config.auth.authenticate_or_anonymous(&presented, false).await {
             Ok(caller) => caller,
             Err(fault) => {

@@ -68,6 +68,7 @@ impl AgentInvoker for BridgeInvoker {
             address,
             is_secure: false,
             forwarded_host: None,
+            assumed_key: None,
         };
         // An instruction that equals the name of an operation selects it: gateways send the operation in that field.
         let is_operation = |name: &&str| {

@@ -42,7 +42,9 @@ impl PageRequest<'_> {
             FaultCode::PermissionDenied,
             "Web pages of other origins may not make this request (an API key or a bearer token is required)",
         );
-        Err(fault.with_detail("a page of an origin that is not in cors.allowed_origins"))
+        Err(fault
+            .with_detail("a page of an origin that is not in cors.allowed_origins")
+            .with_setting("cors.allowed_origins"))
     }
 
     /// For agents on this machine, refuses pages whose origin is not allowed, and `Host` names that are not the
@@ -53,7 +55,8 @@ impl PageRequest<'_> {
     pub(in crate::gateway) fn check_local_access(&self) -> Result<()> {
         let refuse = |detail: &str| {
             let message = "Pages of this origin may not call this agent";
-            Err(Fault::new(FaultCode::PermissionDenied, message).with_detail(detail))
+            let fault = Fault::new(FaultCode::PermissionDenied, message).with_detail(detail);
+            Err(fault.with_setting("cors.allowed_origins"))
         };
         let is_from_page = self.headers.contains_key(header::ORIGIN)
             || self.headers.get(SEC_FETCH_SITE).is_some_and(|site| !is_own_site(site));

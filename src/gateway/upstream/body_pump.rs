@@ -61,7 +61,7 @@ impl BodyPump {
     /// `PayloadTooLarge`, if `first` is larger.
     pub(super) fn streaming(sender: BodySender, first: Bytes, max_bytes: usize, deadline: Instant) -> CallResult<Self> {
         let Some(remaining) = max_bytes.checked_sub(first.len()) else {
-            return Err(body_too_large(max_bytes).into());
+            return Err(body_too_large(max_bytes).with_setting("agents.max_streamed_body_size").into());
         };
         let pending = (!first.is_empty()).then_some(PendingPart::Chunk(first));
         let outgoing = OutgoingBody { sender, deadline, pending, remaining, max_bytes };

@@ -5,7 +5,7 @@ use super::body_pump::BodyPump;
 use crate::{
     fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
-        admission::{Admitted, CallInput, IncomingBody},
+        admission::{Admitted, CallInput, CallPreview, IncomingBody},
         call::{Call, CallResult},
         delegation::DELEGATION_CHAIN,
         gateway_state::Gateway,
@@ -29,10 +29,18 @@ pub(in crate::gateway) fn gateway_headers(
     call: &Call,
     admitted: &Admitted,
 ) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-    let id = call.id_header().map(|id| (REQUEST_ID, id));
-    let operation = admitted.operation().name_header.clone().map(|name| (OPERATION, name));
-    let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
-    let version = admitted.version().and_then(|version| version.label.clone());
+    gateway_headers_of(call.id_header(), admitted.preview())
+}
+
+/// As [`gateway_headers`], of a call that may not be admitted.
+pub(in crate::gateway) fn gateway_headers_of<'a>(
+    call_id: Option<HeaderValue>,
+    call: CallPreview<'a>,
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> + use<'a> {
+    let id = call_id.map(|id| (REQUEST_ID, id));
+    let operation = call.operation.name_header.clone().map(|name| (OPERATION, name));
+    let chain = call.delegation_chain.map(|chain| (DELEGATION_CHAIN, chain.clone()));
+    let version = call.version.and_then(|version| version.label.clone());
     id.into_iter().chain(operation).chain(version.map(|version| (AGENT_VERSION, version))).chain(chain)
 }
 
@@ -170,7 +178,7 @@ pub(in crate::gateway) async fn send_with_body(
             (RequestBody::Empty, BodyPump::without_body())
         }
         CallInput::Streamed(first) => {
-            let length = IncomingBody::new(session, deadline).content_length();
+            let length = IncomingBody::new(&mut *session, deadline).content_length();
             let (sender, body) = RequestBody::channel(length);
             (body, BodyPump::streaming(sender, first, max_body, deadline)?)
         }

@@ -10,7 +10,7 @@ use crate::{
         clock::LimitClock,
         config::LimitConfig,
         limit_draw::LimitDraw,
-        limit_store::{BucketScope, DrawResult, LimitStore, SaveReason},
+        limit_store::{BucketScope, DrawResult, InspectionResult, LimitStore, SaveReason},
         rate_buckets::RateBuckets,
         rate_rule::{RateLimitStatus, RateRule},
     },
@@ -84,6 +84,13 @@ impl LimitStore for InProcessLimitStore {
 
     fn acquire<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, DrawResult> {
         StoreAnswer::Ready(self.acquire_now(draw))
+    }
+
+    fn inspect<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, Vec<InspectionResult>> {
+        let buckets = draw.buckets().map(|bucket| bucket.buckets.inspect(bucket.key, draw.count));
+        let quota = draw.quota.iter();
+        let quotas = quota.flat_map(|quota| self.quotas.inspect(quota, draw.count, &self.clock.calendar_now()));
+        StoreAnswer::Ready(buckets.chain(quotas).map(|result| result.map_err(Into::into)).collect())
     }
 
     fn refund<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, ()> {

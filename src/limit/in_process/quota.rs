@@ -151,6 +151,23 @@ impl QuotaCounters {
         result
     }
 
+    /// Decides as [`QuotaCounters::acquire`] would, for the month and the day in this order, and counts nothing.
+    pub(super) fn inspect(
+        &self,
+        draw: &QuotaDraw<'_>,
+        count: NonZeroU32,
+        now: &CalendarTime,
+    ) -> Vec<Result<RateLimitStatus, LimitExceeded>> {
+        let (key, count) = (draw.caller.bucket.hash(), u64::from(count.get()));
+        let known = self.shard(key).and_then(|shard| shard.get(&key).cloned());
+        let is_full = self.caller_count() >= self.max_callers.load(Relaxed);
+        let usage = known.unwrap_or_else(|| if is_full { self.shared.lock().clone() } else { QuotaUsage::default() });
+        let month = QuotaConfig { per_day: None, ..draw.quota };
+        let day = QuotaConfig { per_month: None, ..draw.quota };
+        let inspect = |quota: &QuotaConfig| usage.clone().acquire(quota, count, now).transpose();
+        [month, day].iter().filter_map(inspect).collect()
+    }
+
     /// Subtracts `count` calls of a caller that were counted in the current periods.
     pub(super) fn refund(&self, draw: &QuotaDraw<'_>, count: NonZeroU32, now: &CalendarTime) {
         let (key, count) = (draw.caller.bucket.hash(), u64::from(count.get()));

@@ -41,7 +41,7 @@ pub(super) struct TokenBucket<C: BucketStore> {
     store: Arc<C>,
     /// Time from which the states in the store count.
     started_at: Nanos,
-    limiter: RateLimiter<u64, GovernorStore<C>, LimitClock, StateInformationMiddleware>,
+    limiter: RateLimiter<BucketAccess, GovernorStore<C>, LimitClock, StateInformationMiddleware>,
 }
 
 impl TokenBucket<KeyedBucketStore> {
@@ -65,6 +65,24 @@ impl<C: BucketStore> TokenBucket<C> {
         Self { rule, store, started_at, limiter }
     }
 
+    fn decide(&self, access: BucketAccess, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded> {
+        let decision = if count == NonZeroU32::MIN {
+            self.limiter.check_key(&access)
+        } else if count > self.rule.burst {
+            // Beyond the burst, the arithmetic of `governor` can overflow.
+            return Err(self.exceeded());
+        } else {
+            self.limiter.check_key_n(&access, count).map_err(|_| self.exceeded())?
+        };
+        match decision {
+            Ok(state) => Ok(self.rule.status(state.remaining_burst_capacity(), None)),
+            Err(not_until) => {
+                let delay = not_until.wait_time_from(self.limiter.clock().now());
+                Err(LimitExceeded { status: self.rule.status(0, Some(delay)), retry_after: Some(delay) })
+            }
+        }
+    }
+
     fn exceeded(&self) -> LimitExceeded {
         LimitExceeded { status: self.rule.status(0, None), retry_after: None }
     }
@@ -76,21 +94,11 @@ impl<C: BucketStore + Debug + Send + Sync> RateBuckets for TokenBucket<C> {
     }
 
     fn acquire(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded> {
-        let decision = if count == NonZeroU32::MIN {
-            self.limiter.check_key(&key.hash())
-        } else if count > self.rule.burst {
-            // Beyond the burst, the arithmetic of `governor` can overflow.
-            return Err(self.exceeded());
-        } else {
-            self.limiter.check_key_n(&key.hash(), count).map_err(|_| self.exceeded())?
-        };
-        match decision {
-            Ok(state) => Ok(self.rule.status(state.remaining_burst_capacity(), None)),
-            Err(not_until) => {
-                let delay = not_until.wait_time_from(self.limiter.clock().now());
-                Err(LimitExceeded { status: self.rule.status(0, Some(delay)), retry_after: Some(delay) })
-            }
-        }
+        self.decide(BucketAccess { key: key.hash(), is_inspection: false }, count)
+    }
+
+    fn inspect(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded> {
+        self.decide(BucketAccess { key: key.hash(), is_inspection: true }, count)
     }
 
     fn refund(&self, key: BucketKey, count: NonZeroU32) {
@@ -132,12 +140,22 @@ const SHARDS_PER_SWEEP: usize = 4;
 /// Map by the hash of a key. Everyone can compute these hashes, therefore the map mixes them with a secret seed.
 pub(super) type SeededMap<T> = HashMap<u64, T, RandomState>;
 
+/// An access to the bucket of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct BucketAccess {
+    key: u64,
+    /// Whether the bucket is only asked, and keeps its tokens.
+    is_inspection: bool,
+}
+
 /// Stores the state of buckets by key. The state is the time at which the bucket is full, in nanoseconds; 0 is a new
 /// bucket.
 pub(super) trait BucketStore {
     /// Calls `visit` with the state of `key`, which is created if `create` is set. Otherwise returns `None` for a key
     /// without state.
     fn with_state<T>(&self, key: u64, create: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T>;
+    /// Returns the state that `with_state` would visit, and creates none.
+    fn current_state(&self, key: u64) -> u64;
     /// Evicts some of the buckets that are full at `cutoff`, in nanoseconds.
     fn evict_full(&self, cutoff: u64);
     /// Returns whether no bucket is in use at `now`, in nanoseconds. Buckets of keys are evicted instead.
@@ -158,6 +176,10 @@ pub(super) struct SingleBucketStore(AtomicU64);
 impl BucketStore for SingleBucketStore {
     fn with_state<T>(&self, _: u64, _: bool, visit: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
         Some(visit(&self.0))
+    }
+
+    fn current_state(&self, _: u64) -> u64 {
+        self.0.load(Acquire)
     }
 
     fn evict_full(&self, _: u64) {}
@@ -227,6 +249,12 @@ impl BucketStore for KeyedBucketStore {
         Some(visit(states.entry(key).or_default()))
     }
 
+    fn current_state(&self, key: u64) -> u64 {
+        let existing = self.with_state(key, false, |state| state.load(Acquire));
+        let is_full = self.key_count.load(Relaxed) >= self.max_keys.load(Relaxed);
+        existing.unwrap_or_else(|| if is_full { self.shared.load(Acquire) } else { 0 })
+    }
+
     fn evict_full(&self, cutoff: u64) {
         let first_shard = self.next_shard.fetch_add(SHARDS_PER_SWEEP, Relaxed);
         for at in first_shard..first_shard + SHARDS_PER_SWEEP {
@@ -267,12 +295,16 @@ impl BucketStore for KeyedBucketStore {
 struct GovernorStore<C>(pub(super) Arc<C>);
 
 impl<C: BucketStore> StateStore for GovernorStore<C> {
-    type Key = u64;
+    type Key = BucketAccess;
 
-    fn measure_and_replace<T, F, E>(&self, key: &u64, decide: F) -> Result<T, E>
+    fn measure_and_replace<T, F, E>(&self, access: &BucketAccess, decide: F) -> Result<T, E>
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
+        if access.is_inspection {
+            let state = NonZeroU64::new(self.0.current_state(access.key));
+            return decide(state.map(|full_at| full_at.get().into())).map(|(result, _)| result);
+        }
         let update_state = |state: &AtomicU64| {
             let mut current = state.load(Acquire);
             loop {
@@ -283,7 +315,7 @@ impl<C: BucketStore> StateStore for GovernorStore<C> {
                 }
             }
         };
-        match self.0.with_state(*key, true, update_state) {
+        match self.0.with_state(access.key, true, update_state) {
             Some(result) => result,
             // Unreachable, because every key has a shard; decides as for a new key.
             None => decide(None).map(|(result, _)| result),
@@ -291,7 +323,7 @@ impl<C: BucketStore> StateStore for GovernorStore<C> {
     }
 }
 
-impl<C: BucketStore> ShrinkableKeyedStateStore<u64> for GovernorStore<C> {
+impl<C: BucketStore> ShrinkableKeyedStateStore<BucketAccess> for GovernorStore<C> {
     fn retain_recent(&self, cutoff: Nanos) {
         self.0.evict_full(cutoff.into());
     }

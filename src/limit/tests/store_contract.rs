@@ -104,6 +104,17 @@ impl LimitStore for DelayedStore {
         }))
     }
 
+    fn inspect<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, Vec<InspectionResult>> {
+        let request = Request::new(draw);
+        StoreAnswer::Pending(Box::pin(async move {
+            suspend_once().await;
+            // The draw of a copy, which reports the tightest limit only.
+            let state = self.state.lock();
+            let mut copy = DelayedState { full_at: state.full_at.clone(), daily_counts: state.daily_counts.clone() };
+            copy.acquire(&request, self.clock.elapsed()).transpose().into_iter().collect()
+        }))
+    }
+
     fn refund<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, ()> {
         let request = Request::new(draw);
         StoreAnswer::Pending(Box::pin(async move {

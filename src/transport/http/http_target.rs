@@ -15,12 +15,13 @@ use crate::{
         config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
         headers::{self, GatewayHeaders},
         upstream_body::HyperBody,
+        upstream_transport::UpstreamCall,
     },
     values::is_loopback_host,
 };
 use arc_swap::ArcSwap;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version, header,
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version, header, request,
     uri::{Authority, PathAndQuery, Scheme},
 };
 use hyper::body::Incoming;
@@ -204,6 +205,20 @@ impl HttpExchange<'_> {
         *request.headers_mut() = headers;
         Ok(request)
     }
+}
+
+/// Returns the head of the request that a call would send over HTTP/1.1.
+///
+/// # Errors
+/// As [`HttpExchange::build_request`].
+pub(in crate::transport) fn preview_request(
+    target: &Arc<HttpTarget>,
+    call: UpstreamCall<'_>,
+    deadline: Instant,
+) -> Result<request::Parts, Fault> {
+    let UpstreamCall { method, path, query, headers, header_mutations, .. } = call;
+    let exchange = HttpExchange { target, method, path, query, headers, header_mutations, deadline };
+    exchange.build_request(HyperBody::Whole(None), Version::HTTP_11, None).map(|request| request.into_parts().0)
 }
 
 /// Returns the path with its own query, if it has one, and then the query of the call.

@@ -15,6 +15,7 @@ mod websocket_upgrade;
 pub(super) use call_with_retry::call_with_retry;
 pub(super) use connector::is_reachable;
 pub use http_target::HttpTarget;
+pub(super) use http_target::preview_request;
 pub(super) use http_upstream_client::HttpUpstreamClient;
 pub(super) use reply_body::HttpReplyBody;
 pub(super) use tls_profile::build_tls_config;

@@ -57,6 +57,7 @@ async fn authorization_status(auth: &Authorizer, token: &str) -> u16 {
                 headers: &headers,
                 client_certificate: None,
                 client_address: [127, 0, 0, 1].into(),
+                assumed_key: None,
             },
             Some(requirements),
         )

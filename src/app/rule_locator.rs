@@ -1,0 +1,146 @@
+//! Finds the rule that decided a call in the configuration in force: the path of its setting, and the line.
+
+use crate::{
+    config::{GatewayConfig, SettingLocations},
+    explain::{DecidingRule, LocateRule, LocatedRule, RuleScope},
+    values::Glob,
+};
+
+/// The settings that a rule of `agents.rules` may have for its agents, each with the general setting.
+const AGENT_SETTINGS: &[(&str, &str)] = &[
+    ("limits.per_agent", "rate_limit"),
+    ("limits.concurrency.max_per_agent", "max_concurrency"),
+    ("limits.concurrency.adaptive", "adaptive_concurrency"),
+    ("agents.defaults.circuit_breaker", "settings.circuit_breaker"),
+];
+
+/// The settings that a tier may have, each with the general setting.
+const TIER_SETTINGS: &[(&str, &str)] = &[
+    ("limits.per_caller", "per_caller"),
+    ("limits.per_caller_agent", "per_caller_agent"),
+    ("limits.quota.per_day", "quota.per_day"),
+    ("limits.quota.per_month", "quota.per_month"),
+    ("limits.max_scheduling_delay", "priority"),
+];
+
+/// Settings of `agents.rules` without a general setting begin with this.
+const RULE_PREFIX: &str = "agents.rules[].";
+
+/// The rules of one configuration.
+#[derive(Debug, Default)]
+pub(super) struct RuleLocator {
+    locations: SettingLocations,
+    /// The patterns of each rule of `agents.rules`.
+    agent_rules: Vec<Vec<Glob>>,
+}
+
+impl RuleLocator {
+    pub(super) fn new(config: &GatewayConfig, locations: SettingLocations) -> Self {
+        Self { locations, agent_rules: config.agents.rules.iter().map(|rule| rule.agents.clone()).collect() }
+    }
+
+    /// Returns the path of a setting that decides for this agent and tier: that of the last rule that names the agent
+    /// and has the setting, or of the tier, or the general one.
+    fn deciding_path(&self, setting: &str, scope: RuleScope<'_>) -> String {
+        let specific =
+            |table: &[(&str, &'static str)]| table.iter().find(|(general, _)| *general == setting).map(|(_, own)| *own);
+        let of_rule = specific(AGENT_SETTINGS).or_else(|| setting.strip_prefix(RULE_PREFIX));
+        if let (Some(agent), Some(member)) = (scope.agent, of_rule) {
+            let matching = self.agent_rules.iter().enumerate().rev();
+            let matching = matching.filter(|(_, globs)| globs.iter().any(|glob| glob.matches(agent)));
+            let paths = matching.map(|(at, _)| format!("agents.rules[{at}].{member}"));
+            if let Some(path) = paths.into_iter().find(|path| self.locations.locate(path).is_some()) {
+                return path;
+            }
+        }
+        if let (Some(tier), Some(member)) = (scope.tier, specific(TIER_SETTINGS)) {
+            let path = format!("limits.tiers.{tier}.{member}");
+            if self.locations.locate(&path).is_some() {
+                return path;
+            }
+        }
+        setting.to_owned()
+    }
+}
+
+impl LocateRule for RuleLocator {
+    fn locate(&self, rule: &DecidingRule, scope: RuleScope<'_>) -> LocatedRule {
+        let of_path = |path: String| LocatedRule { line: self.locations.locate(&path), rule: path };
+        match rule {
+            DecidingRule::Setting(setting) => {
+                let located = of_path(self.deciding_path(setting, scope));
+                // The rate of an agent that no setting limits is that of its document.
+                if *setting == "limits.per_agent" && located.line.is_none() {
+                    return LocatedRule { rule: document_rule(scope.agent, "rate_limits"), line: None };
+                }
+                located
+            }
+            DecidingRule::Grant(index) => of_path(format!("access.grants[{index}]")),
+            DecidingRule::Denial(index) => of_path(format!("access.denials[{index}]")),
+            DecidingRule::NoGrant => LocatedRule {
+                rule: "access.grants (none names both the caller and the agent)".to_owned(),
+                line: self.locations.locate("access.grants"),
+            },
+            DecidingRule::NoAgent => LocatedRule {
+                rule: "agents.sources (none has the agent)".to_owned(),
+                line: self.locations.locate("agents.sources"),
+            },
+            DecidingRule::Document(member) => LocatedRule { rule: document_rule(scope.agent, member), line: None },
+            DecidingRule::Request => LocatedRule { rule: "the request".to_owned(), line: None },
+            DecidingRule::Agent => LocatedRule { rule: "the agent".to_owned(), line: None },
+        }
+    }
+}
+
+fn document_rule(agent: Option<&str>, member: &str) -> String {
+    match agent {
+        Some(agent) => format!("document of {agent}: {member}"),
+        None => format!("document: {member}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LoadedConfig;
+
+    const CONFIG: &str = "listeners: [{address: 127.0.0.1:0}]
+access:
+  grants:
+    - {callers: ['*'], agents: ['*']}
+limits:
+  per_caller: 5/s
+  tiers:
+    gold: {per_caller: 9/s}
+agents:
+  sources: [agents]
+  rules:
+    - {agents: ['a*'], rate_limit: 3/s}
+    - {agents: ['*'], get: false}
+    - {agents: [abc], rate_limit: 1/s}
+";
+
+    fn locate(rule: &DecidingRule, agent: &str, tier: &str) -> (String, Option<String>) {
+        let environment = [("GATEPOST__LIMITS__PER_CALLER_AGENT".to_owned(), "1/s".to_owned())];
+        let loaded = LoadedConfig::parse(CONFIG, std::path::Path::new("/"), environment.into_iter()).unwrap();
+        let locator = RuleLocator::new(&loaded.config, loaded.setting_locations());
+        let LocatedRule { rule, line } = locator.locate(rule, RuleScope { agent: Some(agent), tier: Some(tier) });
+        (rule, line)
+    }
+
+    #[test]
+    fn a_rule_is_found_where_the_tier_or_the_last_rule_for_the_agent_sets_it() {
+        let setting = |path: &'static str, agent: &str, tier: &str| locate(&DecidingRule::Setting(path), agent, tier);
+        let at = |path: &str, line: u64| (path.to_owned(), Some(format!(":{line}")));
+        assert_eq!(setting("limits.per_caller", "abc", "silver"), at("limits.per_caller", 6));
+        assert_eq!(setting("limits.per_caller", "abc", "gold"), at("limits.tiers.gold.per_caller", 8));
+        assert_eq!(setting("limits.per_agent", "abc", ""), at("agents.rules[2].rate_limit", 14));
+        assert_eq!(setting("limits.per_agent", "abd", ""), at("agents.rules[0].rate_limit", 12));
+        assert_eq!(setting("limits.per_agent", "x", ""), ("document of x: rate_limits".to_owned(), None));
+        assert_eq!(setting("agents.rules[].get", "x", ""), at("agents.rules[1].get", 13));
+        assert_eq!(setting("limits.max_share", "x", ""), ("limits.max_share".to_owned(), None));
+        assert_eq!(locate(&DecidingRule::Grant(0), "x", ""), at("access.grants[0]", 4));
+        let (_, variable) = setting("limits.per_caller_agent", "x", "");
+        assert_eq!(variable.as_deref(), Some("environment variable GATEPOST__LIMITS__PER_CALLER_AGENT"));
+    }
+}

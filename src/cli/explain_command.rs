@@ -1,0 +1,197 @@
+//! `gatepost explain`: asks a running gateway what would become of a call, or why a past call was refused. Exit codes:
+//! 0 the call is admitted; 1 it is refused; 2 the gateway cannot be asked, or the command line is wrong.
+
+use super::{
+    explanation_text,
+    health_command::reachable_address,
+    resolve_command::{CommandError, write_stdout},
+};
+use crate::{
+    app,
+    config::LoadedConfig,
+    net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig, UrlTrust},
+    values::{ByteSize, ConfigDuration},
+};
+use serde_json::{Value, json};
+use std::{
+    io::Read as _,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+/// Maximum size of a body, which the admin listener reads with the rest of the request.
+const MAX_BODY_BYTES: u64 = 3 << 20;
+
+/// Maximum size of an explanation, in KiB.
+const MAX_EXPLANATION_KIB: u64 = 8 << 10;
+
+/// Arguments of `gatepost explain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 the call is admitted; 1 it is refused; 2 the gateway cannot be asked, or the command line is wrong."
+)]
+pub struct ExplainArgs {
+    /// The method, such as POST
+    #[arg(required_unless_present = "request")]
+    method: Option<String>,
+    /// Path and query, such as /agents/x/invoke
+    #[arg(required_unless_present = "request")]
+    path: Option<String>,
+    /// Who calls: key:ID (an API key, whose secret is not needed), anonymous, or token:@FILE (a bearer token, which is
+    /// verified). Without it, the credential is in a header
+    #[arg(long = "as", value_name = "CALLER")]
+    caller: Option<String>,
+    /// A request header, as 'Name: value'; may be repeated
+    #[arg(short = 'H', long)]
+    header: Vec<String>,
+    /// The body, @FILE, or - for stdin
+    #[arg(short, long)]
+    data: Option<String>,
+    /// The address of the client [default: 127.0.0.1]
+    #[arg(long)]
+    address: Option<IpAddr>,
+    /// The client reaches the gateway over TLS
+    #[arg(long)]
+    tls: bool,
+    /// Tell why the call with this request id was refused
+    #[arg(long, value_name = "ID", conflicts_with_all = ["method", "path", "caller", "header", "data", "address", "tls"])]
+    request: Option<String>,
+    /// Configuration file of the gateway, which names the address of the admin listener
+    #[arg(short, long, default_value = "gatepost.yaml")]
+    config: PathBuf,
+    /// URL of the admin listener, instead of the one in the configuration
+    #[arg(long, conflicts_with = "config")]
+    url: Option<String>,
+    /// Print the answer of the gateway as it is
+    #[arg(long)]
+    json: bool,
+    /// How long to wait for the answer
+    #[arg(long, default_value = "40s")]
+    timeout: ConfigDuration,
+}
+
+/// Implements `gatepost explain`: prints the explanation, and returns the verdict as exit code.
+pub fn explain(args: &ExplainArgs) -> ExitCode {
+    let result = args.ask().and_then(|answer| {
+        let is_admitted = answer.get("verdict").and_then(Value::as_str) == Some("admitted");
+        let text = if args.json { format!("{answer:#}\n") } else { explanation_text::format_explanation(&answer) };
+        write_stdout(text.as_bytes())?;
+        Ok(if is_admitted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    });
+    // Exit code 1 says that the call is refused, so that every other failure has 2.
+    result.unwrap_or_else(|why| match why {
+        CommandError::Usage(why) | CommandError::Failed(why) => CommandError::Usage(why).report(),
+    })
+}
+
+impl ExplainArgs {
+    fn ask(&self) -> Result<Value, CommandError> {
+        let base_url = self.admin_url()?;
+        let body = self.request.is_none().then(|| self.request_body()).transpose()?;
+        let runtime = app::build_runtime().map_err(|why| CommandError::Failed(why.to_string()))?;
+        runtime.block_on(self.fetch(&base_url, body))
+    }
+
+    async fn fetch(&self, base_url: &str, body: Option<Value>) -> Result<Value, CommandError> {
+        // The operator names the address, which may be on any machine.
+        let config = NetworkConfig { allow_plaintext: true, ..NetworkConfig::default() };
+        let client = FetchClient::build(&config, Arc::new(AddressPolicy::default()));
+        let client = client.map_err(|problems| CommandError::Failed(problems.join("\n")))?;
+        let limits = FetchLimits { time: self.timeout, size: ByteSize::from_kib(MAX_EXPLANATION_KIB) };
+        let reply = match (&self.request, body) {
+            (Some(id), _) => {
+                client.get(&format!("{base_url}/explain/{}", path_segment(id)?), UrlTrust::Operator, limits).await
+            }
+            (None, body) => {
+                let body = body.unwrap_or_default().to_string().into_bytes();
+                client.ask_json(&format!("{base_url}/explain"), body, limits).await
+            }
+        };
+        let reply = reply.map_err(|why| CommandError::Failed(why.to_string()))?;
+        let answer: Option<Value> = serde_json::from_slice(&reply.body).ok();
+        match (reply.status, answer) {
+            (200, Some(answer)) => Ok(answer),
+            (status, answer) => {
+                let message = answer.as_ref().and_then(|answer| answer.get("error")?.get("message")?.as_str());
+                let message = message.unwrap_or("the listener does not explain calls (is it the admin listener?)");
+                Err(CommandError::Failed(format!("the gateway answered with status {status}: {message}")))
+            }
+        }
+    }
+
+    fn admin_url(&self) -> Result<String, CommandError> {
+        if let Some(url) = &self.url {
+            return Ok(url.trim_end_matches('/').to_owned());
+        }
+        let usage = |why| CommandError::Usage(format!("{}: {why}", self.config.display()));
+        let loaded = LoadedConfig::read(&self.config).map_err(|why| usage(why.to_string()))?;
+        let address = reachable_address(loaded.config.admin.address).map_err(usage)?;
+        Ok(format!("http://{address}"))
+    }
+
+    fn request_body(&self) -> Result<Value, CommandError> {
+        let mut headers = self.header.iter().map(|text| parse_header(text)).collect::<Result<Vec<_>, _>>()?;
+        let caller = match self.caller.as_deref().map(|caller| (caller, caller.strip_prefix("token:@"))) {
+            Some((_, Some(file))) => {
+                let token = read_limited(Path::new(file)).map_err(|why| usage(&format!("--as: {file}: {why}")))?;
+                headers.push(json!(["authorization", format!("Bearer {}", token.trim())]));
+                None
+            }
+            Some((caller, None)) => Some(caller),
+            None => None,
+        };
+        let body = self.data.as_deref().map(read_body).transpose()?.unwrap_or_default();
+        let mut request = json!({
+            "method": self.method,
+            "path": self.path,
+            "headers": headers,
+            "body": body,
+            "tls": self.tls,
+        });
+        if let Some(members) = request.as_object_mut() {
+            members.extend(caller.map(|caller| ("as".to_owned(), caller.into())));
+            members.extend(self.address.map(|address| ("address".to_owned(), address.to_string().into())));
+        }
+        Ok(request)
+    }
+}
+
+fn usage(why: &str) -> CommandError {
+    CommandError::Usage(why.to_owned())
+}
+
+/// Returns a request id as a segment of a path.
+fn path_segment(id: &str) -> Result<&str, CommandError> {
+    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    if is_id { Ok(id) } else { Err(usage("--request is not a request id (letters, digits, '.', '_' and '-')")) }
+}
+
+fn parse_header(text: &str) -> Result<Value, CommandError> {
+    let header = text.split_once(':').map(|(name, value)| json!([name.trim(), value.trim()]));
+    // The message does not repeat the text, which may contain a secret.
+    header.ok_or_else(|| usage("--header is malformed (write 'Name: value')"))
+}
+
+fn read_body(data: &str) -> Result<String, CommandError> {
+    let read = match data.strip_prefix('@') {
+        Some(file) => read_limited(Path::new(file)),
+        None if data == "-" => read_text(std::io::stdin().lock()),
+        None => Ok(data.to_owned()),
+    };
+    read.map_err(|why| usage(&format!("--data cannot be read: {why}")))
+}
+
+fn read_limited(file: &Path) -> Result<String, String> {
+    read_text(std::fs::File::open(file).map_err(|why| why.to_string())?)
+}
+
+fn read_text(source: impl std::io::Read) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    source.take(MAX_BODY_BYTES + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
+    if bytes.len() as u64 > MAX_BODY_BYTES {
+        return Err("it is too large (at most 3MiB)".to_owned());
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8".to_owned())
+}

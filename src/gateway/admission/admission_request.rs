@@ -1,0 +1,83 @@
+//! What asks for admission: the head of a call, and its input.
+
+use super::{agent_authorization::CallerContext, incoming_request::IncomingRequest};
+use crate::{
+    fault::Result,
+    gateway::{delegation::ChainHop, gateway_state::ConfigSnapshot, path_router::CallTarget},
+    idempotency,
+};
+use bytes::Bytes;
+use http::HeaderValue;
+use std::num::NonZeroU32;
+
+/// Where a call comes from, as far as its admission differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::gateway) enum CallSource {
+    /// A request to an agent's path.
+    HttpRequest,
+    /// A handshake, which has no input and whose messages are calls of their own.
+    WebSocketHandshake,
+    /// A message that is relayed over an admitted WebSocket.
+    RelayedMessage,
+    /// A call that the gateway makes for a pipeline step, a WebSocket message or an MQTT task.
+    Subrequest,
+}
+
+/// A call that asks for admission: the head of its request, its credentials and its target.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct AdmissionRequest<'a> {
+    pub(in crate::gateway) source: CallSource,
+    pub(in crate::gateway) caller: CallerContext<'a>,
+    pub(in crate::gateway) target: CallTarget<'a>,
+    /// The query of the request.
+    pub(in crate::gateway) query: Option<&'a str>,
+    /// How many calls the rate limits charge.
+    pub(in crate::gateway) calls: NonZeroU32,
+}
+
+/// The input of a call that is not read yet.
+pub(in crate::gateway) enum InputSource<'a> {
+    /// The request's body.
+    Body(IncomingRequest<'a>),
+    /// The request's query (R49).
+    Query(&'a str),
+    /// An input that is complete.
+    Complete(Bytes),
+    /// An input that is complete, with an instruction that belongs to it.
+    Instructed { input: Bytes, instruction: &'a str },
+    /// No input: a WebSocket handshake.
+    None,
+}
+
+impl AdmissionRequest<'_> {
+    /// Returns the delegation chain with this call; a relayed message belongs to the chain of its handshake.
+    ///
+    /// # Errors
+    /// As [`crate::gateway::DelegationPolicy`] refuses the chain.
+    pub(super) fn extend_delegation_chain(
+        &self,
+        config: &ConfigSnapshot,
+        hop: &ChainHop<'_>,
+    ) -> Result<Option<HeaderValue>> {
+        let Some(policy) = &config.delegation else { return Ok(None) };
+        if self.source == CallSource::RelayedMessage {
+            return Ok(None);
+        }
+        policy.extend_chain(self.caller.headers, hop).map(Some)
+    }
+
+    /// Returns the idempotency key of a request; the keys of subrequests belong to the request that they are a part of.
+    ///
+    /// # Errors
+    /// 400 for a malformed key.
+    pub(super) fn idempotency_key(&self, config: &ConfigSnapshot) -> Result<Option<String>> {
+        let headers = self.caller.headers;
+        if self.source != CallSource::HttpRequest
+            || !headers.contains_key(idempotency::IDEMPOTENCY_KEY)
+            || !config.idempotency.is_enabled()
+        {
+            return Ok(None);
+        }
+        Ok(idempotency::parse_key(headers)?.map(str::to_owned))
+    }
+}

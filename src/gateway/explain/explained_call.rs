@@ -1,0 +1,184 @@
+//! Runs a dry run: the steps of a call in the order of the request handler, up to the request that would be sent.
+
+use super::{
+    dry_run::DryRun,
+    explain_request::{ExplainRequest, PreparedRequest},
+    upstream_preview::{OutgoingCall, preview_outgoing_call},
+};
+use crate::{
+    explain::{DecisionStep, Explanation},
+    fault::{Fault, FaultCode, Result},
+    gateway::{
+        admission::{
+            AdmissionPipeline, AdmissionRecorder as _, AdmissionRequest, CallInput, CallSource, CallerContext,
+            IncomingRequest, InputSource,
+        },
+        call_handler::{InputLocation, agent_query, check_method},
+        content_negotiation,
+        gateway_state::{ConfigSnapshot, Gateway},
+        path_router::{self, InvokeTarget, RequestKind},
+        tasks::TaskOptions,
+        websocket,
+    },
+    http_server::request_validation::HeadLimits,
+};
+use http::{HeaderValue, header, request};
+use std::{num::NonZeroU32, sync::Arc};
+
+/// Explains a request: passes it through every step of a call except the call itself. Nothing is charged, and nothing
+/// reaches the agent. Credentials are verified as those of a call, which may ask an issuer.
+///
+/// # Errors
+/// `InvalidInput` for a request that cannot be explained.
+pub async fn explain_call(
+    gateway: &Arc<Gateway>,
+    request: ExplainRequest,
+    head_limits: HeadLimits,
+) -> Result<Explanation> {
+    let config = gateway.config.load_full();
+    let mut prepared = request.prepare(&config.auth)?;
+    let mut dry_run = DryRun::new(&config, &prepared.head().headers);
+    let explained = ExplainedCall { gateway, config: &config };
+    match explained.decide(&mut dry_run, &mut prepared, head_limits).await {
+        Ok(()) => Ok(dry_run.finish(Ok(()))),
+        Err(Undecided::Refused(fault)) => Ok(dry_run.finish(Err(fault))),
+        Err(Undecided::NotExplained(fault)) => Err(fault),
+    }
+}
+
+/// Why a dry run ends before the agent.
+enum Undecided {
+    /// The call is refused.
+    Refused(Fault),
+    /// The request is none that a dry run explains.
+    NotExplained(Fault),
+}
+
+impl From<Fault> for Undecided {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(fault)
+    }
+}
+
+/// The gateway and the configuration for which a call is explained.
+struct ExplainedCall<'a> {
+    gateway: &'a Arc<Gateway>,
+    config: &'a Arc<ConfigSnapshot>,
+}
+
+impl ExplainedCall<'_> {
+    async fn decide(
+        &self,
+        dry_run: &mut DryRun<'_>,
+        prepared: &mut PreparedRequest,
+        head_limits: HeadLimits,
+    ) -> std::result::Result<(), Undecided> {
+        let Self { gateway, config } = *self;
+        let admission = AdmissionPipeline { gateway, config };
+        prepared.validate_head(head_limits)?;
+        dry_run.begin_step(DecisionStep::AddressLimit);
+        let inspection = gateway.limits.inspect_for_address(prepared.address).await;
+        dry_run.record_limits(inspection)?;
+        if path_router::requests_event_stream(prepared.head().uri.path()) {
+            let events = HeaderValue::from_static("text/event-stream");
+            prepared.request.head.headers.insert(header::ACCEPT, events);
+        }
+        dry_run.begin_step(DecisionStep::Path);
+        let head = prepared.request.head.clone();
+        let invoke = call_target(&head)?;
+        let location = if invoke.from_query { InputLocation::Query } else { InputLocation::Body };
+        let request = AdmissionRequest {
+            source: CallSource::HttpRequest,
+            caller: CallerContext {
+                headers: &head.headers,
+                client_certificate: None,
+                address: prepared.address,
+                is_secure: prepared.is_secure,
+                forwarded_host: None,
+                assumed_key: prepared.assumed_key.as_deref(),
+            },
+            target: invoke.call,
+            query: head.uri.query(),
+            calls: NonZeroU32::MIN,
+        };
+        let authorized = admission.authorize(dry_run, &request).await?;
+        dry_run.begin_step(DecisionStep::Method);
+        check_method(&authorized, location)?;
+        let body_length = prepared.request.body.as_ref().map_or(0, bytes::Bytes::len);
+        let source = match location {
+            InputLocation::Body => InputSource::Body(IncomingRequest::Complete(&mut prepared.request)),
+            InputLocation::Query => InputSource::Query(head.uri.query().unwrap_or_default()),
+        };
+        let checked = admission.check_input(dry_run, authorized, source).await?;
+        describe_input(dry_run, &checked.input);
+        dry_run.begin_step(DecisionStep::Task);
+        let task = TaskOptions::requested(config.tasks.as_ref(), &head, checked.route().runs_as_task)?;
+        match task {
+            Some(_) => dry_run.add_detail(DecisionStep::Task, "the call would become a task (none is started)"),
+            None => dry_run.skip(DecisionStep::Task, "the call becomes no task"),
+        }
+        dry_run.begin_step(DecisionStep::Query);
+        let query = agent_query(&head, &checked, location)?;
+        dry_run.begin_step(DecisionStep::IdempotencyKey);
+        let key_detail = match checked.idempotency_key() {
+            Some(_) => "not looked up: a stored answer, or a call in progress with this key, would decide",
+            None => "the call has no key",
+        };
+        dry_run.skip(DecisionStep::IdempotencyKey, key_detail);
+        if admission.inspect_admission(dry_run, &checked)? {
+            let detail = "the call would wait for a slot, for at most limits.concurrency.queue_timeout";
+            dry_run.add_detail(DecisionStep::Concurrency, detail);
+        }
+        dry_run.begin_step(DecisionStep::Agent);
+        dry_run.add_detail(DecisionStep::Agent, "not called: this is a dry run");
+        let outgoing = OutgoingCall {
+            call_id: dry_run.call_id(),
+            head: &head,
+            address: prepared.address,
+            is_secure: prepared.is_secure,
+            call: checked.preview(),
+            deadline: checked.deadline(),
+            is_json: query.is_input || matches!(checked.input, CallInput::Batch(_)),
+            query: query.forwarded.as_deref(),
+            body_length: checked.input.complete_bytes().map_or(body_length, <[u8]>::len),
+        };
+        let preview = preview_outgoing_call(&outgoing, config)?;
+        dry_run.explanation.endpoint = Some(preview.endpoint);
+        dry_run.explanation.request = preview.request;
+        preview.refusal.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+}
+
+/// Notes what the input is.
+fn describe_input(dry_run: &mut DryRun<'_>, input: &CallInput) {
+    match input {
+        CallInput::Streamed(_) => dry_run.add_detail(DecisionStep::Input, "the body passes without validation"),
+        CallInput::Batch(items) => {
+            let invalid = items.iter().filter(|(_, result)| result.is_err()).count();
+            let detail = format!("a batch of {} inputs, of which {invalid} would be refused", items.len());
+            dry_run.add_detail(DecisionStep::Input, detail);
+        }
+        CallInput::Complete(_) => {}
+    }
+}
+
+/// Returns the call that a request asks for.
+fn call_target(head: &request::Parts) -> std::result::Result<InvokeTarget<'_>, Undecided> {
+    let not_explained = |what: &str| {
+        let message = format!("Only calls to agents are explained (this is {what})");
+        Err(Undecided::NotExplained(Fault::new(FaultCode::InvalidInput, message)))
+    };
+    match path_router::match_request(&head.method, head.uri.path())? {
+        RequestKind::Invoke(_) if websocket::is_websocket_request(head) => not_explained("a WebSocket handshake"),
+        RequestKind::Invoke(invoke) => {
+            if invoke.from_query {
+                content_negotiation::refuse_event_stream_request(&head.headers)?;
+            }
+            Ok(invoke)
+        }
+        RequestKind::Directory(..) => not_explained("a request of the directory"),
+        RequestKind::Pipeline => not_explained("a pipeline"),
+        RequestKind::Task(..) => not_explained("a request about a task"),
+        RequestKind::Pair => not_explained("the pairing of a page"),
+    }
+}

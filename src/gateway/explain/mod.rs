@@ -1,0 +1,11 @@
+//! The dry run of a call for `gatepost explain`: it passes the admission that calls pass, with a recorder of its own,
+//! charges nothing, and is never sent.
+
+mod dry_run;
+mod explain_request;
+mod explained_call;
+mod upstream_preview;
+
+pub use dry_run::DryRun;
+pub use explain_request::ExplainRequest;
+pub use explained_call::explain_call;
