@@ -76,7 +76,7 @@ impl LoadedConfig {
 
     /// Returns where each setting is written, for explanations.
     pub fn setting_locations(&self) -> SettingLocations {
-        let (lines, variables) = (self.config_text.lines().clone(), self.config_text.overriding_variables.clone());
+        let (lines, variables) = (self.config_text.setting_lines(), self.config_text.overriding_variables.clone());
         SettingLocations::new(self.file_name.clone(), lines, variables)
     }
 

@@ -15,6 +15,8 @@ use std::{collections::HashMap, fmt, ops::Range};
 pub(super) struct ConfigText {
     pub(super) value: Value,
     lines: HashMap<String, u64>,
+    /// The lines of the keys of members, where those of their values may come later.
+    key_lines: HashMap<String, u64>,
     pub(super) overriding_variables: HashMap<String, String>,
     renamed: Vec<RenamedKey>,
     pub(super) warnings: Vec<ConfigProblem>,
@@ -61,6 +63,7 @@ impl ConfigText {
                     let current = self.current_name(&path, &key, &member);
                     let member_path = join_path(&path, current.unwrap_or(&key.value));
                     let line = key.referenced.line();
+                    self.key_lines.insert(member_path.clone(), line);
                     let value = self.flatten(member, member_path.clone());
                     let steps = current.map_or_else(|| vec![&*key.value], |current| current.split('.').collect());
                     if !insert_at(&mut object, &steps, value) {
@@ -99,9 +102,11 @@ impl ConfigText {
         &self.renamed
     }
 
-    /// Returns the line of each path.
-    pub(super) fn lines(&self) -> &HashMap<String, u64> {
-        &self.lines
+    /// Returns the line at which each setting begins: that of its key, or that of an item of a list.
+    pub(super) fn setting_lines(&self) -> HashMap<String, u64> {
+        let mut lines = self.lines.clone();
+        lines.extend(self.key_lines.iter().map(|(path, line)| (path.clone(), *line)));
+        lines
     }
 
     /// Returns a warning for each former name in the file and in the environment.

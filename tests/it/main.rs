@@ -24,6 +24,7 @@ mod docs;
 mod drain;
 mod endpoints;
 mod examples;
+mod explain;
 mod external;
 mod failures;
 mod feeds;

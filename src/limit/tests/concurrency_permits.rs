@@ -116,3 +116,27 @@ async fn a_reload_changes_the_limit_and_null_removes_it() {
     assert!(permits.iter().all(Result::is_ok));
     assert_eq!(agent.in_flight(), 101);
 }
+
+#[tokio::test]
+async fn an_inspection_of_the_concurrency_decides_as_a_call_would_and_takes_no_slot() {
+    let fixture = fixture(
+        json!({"max_share": 0.5, "concurrency": {"max_per_agent": 4, "max_queued": 0, "adaptive": false, "max_per_caller": 3}}),
+    );
+    let agent = fixture.limits.register_agent(&"a".parse().unwrap(), AgentLimitSettings::default());
+    let mut held = Vec::new();
+    for client in [1, 1, 1, 2, 2, 3].map(ClientKey::new) {
+        let inspect = || fixture.limits.inspect_permit(&agent, client).map_err(|fault| fault.setting());
+        let inspected = inspect();
+        assert_eq!(inspect(), inspected);
+        let acquired = fixture.limits.acquire_permit(&agent, client).await;
+        assert_eq!(inspected.is_ok(), acquired.is_ok(), "{client:?}");
+        if let Err(fault) = &acquired {
+            assert_eq!(inspected, Err(fault.setting()));
+        }
+        held.extend(acquired);
+    }
+    assert_eq!(held.len(), 4);
+    assert_eq!(agent.in_flight(), 4);
+    held.clear();
+    assert!(matches!(fixture.limits.inspect_permit(&agent, ClientKey::new(3)), Ok(false)));
+}

@@ -242,6 +242,40 @@ async fn a_draw_takes_from_every_bucket_and_the_quota_or_from_none() {
 }
 
 #[tokio::test]
+async fn an_inspection_decides_as_a_draw_would_and_takes_nothing() {
+    for (store, clock) in all_stores() {
+        let caller = open_per_key(&*store, LimitKind::Caller, "1/s burst 3");
+        let quota = QuotaConfig { per_day: std::num::NonZeroU64::new(4), per_month: None };
+        let quota = Some(QuotaDraw { caller: RateLimitKey::for_caller("c", None), quota });
+        let draw = |count| LimitDraw {
+            quota,
+            ..LimitDraw::from_caller_buckets(tokens(count), [Some(bucket(&caller, "c")), None])
+        };
+        for count in [1, 4, 2, 1, 1, 1] {
+            let draw = draw(count);
+            let inspected = store.inspect(&draw).await;
+            let again = store.inspect(&draw).await;
+            let describe = |results: &[InspectionResult]| format!("{results:?}");
+            assert_eq!(describe(&inspected), describe(&again), "{count}");
+            let tightest = inspected
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()
+                .map(|all| all.into_iter().map(|status| status.remaining).min().unwrap());
+            let drawn = store.acquire(&draw).await.map(|status| status.unwrap().remaining);
+            assert_eq!(tightest.map_err(|why| why.limit()), drawn.map_err(|why| why.limit()), "{count}");
+        }
+        clock.advance(Duration::from_secs(10));
+        assert!(
+            store.inspect(&draw(1)).await.into_iter().any(|result| result.is_err()) == refuses(&*store, draw(1)).await
+        );
+    }
+}
+
+async fn refuses(store: &dyn LimitStore, draw: LimitDraw<'_>) -> bool {
+    store.acquire(&draw).await.is_err()
+}
+
+#[tokio::test]
 async fn a_refund_returns_what_a_draw_acquired_and_never_overfills() {
     for (store, _) in all_stores() {
         let buckets = open_per_key(&*store, LimitKind::Caller, "5/h");
