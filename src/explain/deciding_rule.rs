@@ -93,16 +93,3 @@ impl DecidingRule {
         }
     }
 }
-
-impl DecisionStep {
-    /// Returns the step that a refused access belongs to.
-    pub const fn of_access(access: AccessRule) -> Self {
-        match access {
-            AccessRule::Credential | AccessRule::CredentialKind => Self::Authentication,
-            AccessRule::NoAgent => Self::AgentLookup,
-            AccessRule::NoGrant | AccessRule::Grant(_) | AccessRule::Denial(_) | AccessRule::Scopes => {
-                Self::Authorization
-            }
-        }
-    }
-}

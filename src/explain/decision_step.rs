@@ -1,5 +1,7 @@
 //! The steps that decide about a call, in their order.
 
+use crate::auth::AccessRule;
+
 /// Defines the steps, in the order in which a call takes them.
 macro_rules! decision_steps {
     ($($step:ident $name:literal $doc:literal;)*) => {
@@ -43,4 +45,17 @@ decision_steps! {
     Concurrency "concurrency" "The agent has a free slot for the caller.";
     Agent "agent" "An endpoint of the agent takes the call, and answers.";
     OwnResource "own_resource" "The gateway answers the request itself.";
+}
+
+impl DecisionStep {
+    /// Returns the step that a refused access belongs to.
+    pub const fn of_access(access: AccessRule) -> Self {
+        match access {
+            AccessRule::Credential | AccessRule::CredentialKind => Self::Authentication,
+            AccessRule::NoAgent => Self::AgentLookup,
+            AccessRule::NoGrant | AccessRule::Grant(_) | AccessRule::Denial(_) | AccessRule::Scopes => {
+                Self::Authorization
+            }
+        }
+    }
 }

@@ -52,7 +52,7 @@ impl<'a> IncomingBody<'a> {
 
     /// Returns whether the request has no body.
     pub(in crate::gateway) fn detect_empty(&mut self) -> bool {
-        self.unread.is_none() && self.request.is_body_empty()
+        self.unread.is_none() && self.request.detect_empty_body()
     }
 
     /// Returns `Content-Length`, which `request_validation` has validated.

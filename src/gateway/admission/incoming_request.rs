@@ -45,7 +45,7 @@ impl IncomingRequest<'_> {
     }
 
     /// Returns whether the request has no body.
-    pub(super) fn is_body_empty(&mut self) -> bool {
+    pub(super) fn detect_empty_body(&mut self) -> bool {
         match self {
             Self::Session(session) => session.body_state() == BodyState::Empty,
             Self::Complete(request) => request.body.as_ref().is_none_or(Bytes::is_empty),

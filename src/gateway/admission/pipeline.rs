@@ -413,13 +413,8 @@ impl CheckedCall {
     pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
         let AuthorizedCall { route, version, session_hash, delegation_chain, .. } = &self.authorized;
         let (operation, version) = (self.operation(), version.as_deref());
-        CallPreview {
-            route,
-            operation,
-            version,
-            session_hash: *session_hash,
-            delegation_chain: delegation_chain.as_ref(),
-        }
+        let (session_hash, delegation_chain) = (*session_hash, delegation_chain.as_ref());
+        CallPreview { route, operation, version, session_hash, delegation_chain }
     }
 
     /// Returns the idempotency key of the call.
@@ -433,13 +428,8 @@ impl Admitted {
     pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
         let Self { route, version, session_hash, delegation_chain, .. } = self;
         let (operation, version) = (self.operation(), version.as_deref());
-        CallPreview {
-            route,
-            operation,
-            version,
-            session_hash: *session_hash,
-            delegation_chain: delegation_chain.as_ref(),
-        }
+        let (session_hash, delegation_chain) = (*session_hash, delegation_chain.as_ref());
+        CallPreview { route, operation, version, session_hash, delegation_chain }
     }
 
     /// Returns the route of the agent.

@@ -255,7 +255,13 @@ async fn an_inspection_decides_as_a_draw_would_and_takes_nothing() {
             let draw = draw(count);
             let inspected = store.inspect(&draw).await;
             let again = store.inspect(&draw).await;
-            let describe = |results: &[InspectionResult]| format!("{results:?}");
+            let describe = |results: &[InspectionResult]| -> Vec<Result<u64, LimitKind>> {
+                let describe = |result: &InspectionResult| match result {
+                    Ok(status) => Ok(status.remaining),
+                    Err(refusal) => Err(refusal.limit()),
+                };
+                results.iter().map(describe).collect()
+            };
             assert_eq!(describe(&inspected), describe(&again), "{count}");
             let tightest = inspected
                 .into_iter()
