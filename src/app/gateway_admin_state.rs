@@ -4,9 +4,11 @@ use super::rule_locator::RuleLocator;
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page},
     config::LoadedConfig,
+    explain::Decision,
     fault::{Fault, FaultCode},
     gateway::{ExplainRequest, Gateway, Route, explain_call},
     http_server::request_validation::HeadLimits,
+    telemetry::redact,
 };
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -158,7 +160,9 @@ impl AdminState for GatewayAdminState {
     fn find_decisions(&self, request_id: &str) -> Vec<Value> {
         let rules = self.rules.load_full();
         let decisions = self.gateway.recent_decisions.find(request_id);
-        let to_json = |decision: crate::explain::Decision| {
+        let to_json = |mut decision: Decision| {
+            // As the access log has it.
+            decision.path = redact(&decision.path).into();
             let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
             decision.to_json(caller.as_deref(), &rules.locator, rules.loaded_at)
         };

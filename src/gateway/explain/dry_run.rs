@@ -13,6 +13,7 @@ use crate::{
     },
     limit::{LimitInspection, RateLimitStatus},
     telemetry::redact,
+    values::redact_known_secrets,
 };
 use bytes::Bytes;
 use http::HeaderMap;
@@ -121,7 +122,7 @@ impl<'a> DryRun<'a> {
                 step,
                 verdict: StepVerdict::Refused,
                 rule: Some(DecidingRule::of_refusal(self.step, fault, self.access_refusal, self.operation)),
-                detail: Some(redact(fault.detail().unwrap_or(fault.log_message())).into_owned()),
+                detail: Some(redact(&redact_known_secrets(fault.detail().unwrap_or(fault.log_message()))).into_owned()),
             },
             None if is_passed && !is_skipped => ExplainedStep { step, verdict: StepVerdict::Passed, rule, detail },
             None => {

@@ -125,10 +125,12 @@ impl ExplainedCall<'_> {
             None => "the call has no key",
         };
         dry_run.skip(DecisionStep::IdempotencyKey, key_detail);
-        if admission.inspect_admission(dry_run, &checked)? {
-            let detail = "the call would wait for a slot, for at most limits.concurrency.queue_timeout";
-            dry_run.add_detail(DecisionStep::Concurrency, detail);
+        let would_wait = admission.inspect_admission(dry_run, &checked)?;
+        let mut detail = format!("{} calls to the agent are in progress", checked.route().in_flight());
+        if would_wait {
+            detail.push_str("; the call would wait for a slot, for at most limits.concurrency.queue_timeout");
         }
+        dry_run.add_detail(DecisionStep::Concurrency, detail);
         dry_run.begin_step(DecisionStep::Agent);
         dry_run.add_detail(DecisionStep::Agent, "not called: this is a dry run");
         let outgoing = OutgoingCall {

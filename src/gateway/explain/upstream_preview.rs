@@ -13,6 +13,7 @@ use crate::{
     },
     telemetry::redact,
     transport::{self, HeaderMutations, RequestBody, UpstreamCall},
+    values::redact_known_secrets,
 };
 use http::{HeaderName, HeaderValue, Method, header, request};
 use std::{net::IpAddr, time::Instant};
@@ -96,7 +97,7 @@ fn redacted_value(name: &HeaderName, value: &HeaderValue) -> String {
         return REDACTED.to_owned();
     }
     let prefix = format!("{name}: ");
-    match redact(&format!("{prefix}{text}")).strip_prefix(&prefix) {
+    match redact(&format!("{prefix}{}", redact_known_secrets(text))).strip_prefix(&prefix) {
         Some(redacted) => redacted.to_owned(),
         None => REDACTED.to_owned(),
     }

@@ -83,6 +83,7 @@ async fn a_dry_run_shows_the_request_that_would_be_sent_without_secrets() {
     assert_eq!(explanation["verdict"], "admitted", "{explanation}");
     assert_eq!(explanation["caller"], "oauth:app-1", "{explanation}");
     assert_eq!(step(&explanation, "authorization")["rule"], "access.grants[0]");
+    assert_eq!(step(&explanation, "concurrency")["detail"], "0 calls to the agent are in progress");
     assert_eq!(explanation["endpoint"], json!({"address": echo.url(), "circuit_breaker": "closed"}));
     let request = &explanation["request"];
     assert_eq!((&request["method"], &request["body_length"]), (&json!("POST"), &json!(25)));
@@ -202,6 +203,11 @@ async fn r8_a_refusal_is_told_by_its_request_id_with_the_pseudonym_of_the_log_an
     let decision = page.json()["decisions"][0].clone();
     assert_eq!((&decision["path"], &decision["method"]), (&json!("/agents/echo/invoke"), &json!("POST")));
     assert_eq!(decision["caller"], gate.access_log(1).await[0]["caller"], "{decision}");
+    let secret = "sk-abcdefghijklmnop1234";
+    let call = Call::post(&format!("/agents/{secret}/invoke/nothing/at/all"), "").header("x-request-id", "call-9");
+    call.make(&gate).await.expect_fault(404, "NotFound");
+    eventually("the refusal is remembered", async || gate.admin_page("/explain/call-9").await.status == 200).await;
+    gate.admin_page("/explain/call-9").await.assert_hides(&[secret]);
     let told = explain_command(&gate, &["--request", "call-7"]).await;
     assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
     assert!(text(&told.stdout).contains("access.grants (none names both"), "{}", text(&told.stdout));
