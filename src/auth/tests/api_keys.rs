@@ -281,3 +281,38 @@ async fn r8_the_log_names_no_key_where_it_names_no_caller() {
         assert!(detail.contains("is disabled") && detail.contains(prefix) == is_named, "{detail}");
     }
 }
+
+#[tokio::test]
+async fn r28_a_dry_run_assumes_a_key_by_its_caller_or_prefix_and_only_while_the_key_is_valid() {
+    let (key, line) = generate_key("team-a");
+    let mut disabled: Value = serde_json::from_str(&generate_key("former").1).unwrap();
+    disabled["disabled"] = json!(true);
+    let auth = build(json!({"api_keys": {"keys": [serde_json::from_str::<Value>(&line).unwrap(), disabled]}}));
+    let agent = agent_with_auth("api_key");
+    let grants = auth.grants_for_agent(&agent);
+    let assume = async |id: &str| {
+        let no_headers = HeaderMap::new();
+        let presented = PresentedCredentials {
+            headers: &no_headers,
+            client_certificate: None,
+            client_address: LOCALHOST,
+            assumed_key: Some(id),
+        };
+        let requirements = AgentAuthRequirements { authentication: &agent.authentication, grants: &grants };
+        auth.authorize(&presented, Some(requirements)).await.map(|caller| caller.id.to_string())
+    };
+    let by_prefix = format!("key:{}", &key[3..15]);
+    for id in ["key:team-a", &by_prefix] {
+        assert!(auth.has_api_key(id), "{id}");
+        assert_eq!(assume(id).await.unwrap(), "key:team-a");
+    }
+    assert!(auth.has_api_key("key:former"));
+    for (id, detail) in [("key:former", "the key is disabled"), ("key:nobody", "there is no key with this id")] {
+        let refusal = assume(id).await.unwrap_err();
+        assert_eq!((refusal.fault.http_status(), refusal.fault.detail()), (401, Some(detail)));
+        assert_eq!(refusal.rule, AccessRule::Credential);
+    }
+    for id in ["key:nobody", "team-a", &key, ""] {
+        assert!(!auth.has_api_key(id), "{id}");
+    }
+}
