@@ -47,6 +47,7 @@
 pub mod admin;
 pub mod agent;
 pub mod app;
+pub mod audit;
 pub mod auth;
 pub mod cli;
 pub mod config;

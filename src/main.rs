@@ -67,6 +67,11 @@ enum Command {
     Explain(Box<cli::ExplainArgs>),
     /// Ask a running gateway whether it is ready for calls
     Health(cli::HealthArgs),
+    /// Verify the audit log
+    Audit {
+        #[command(subcommand)]
+        command: cli::AuditCommand,
+    },
     /// Manage API keys
     Key {
         #[command(subcommand)]
@@ -149,6 +154,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Man { folder } => write_manual_pages(&folder),
         Command::Schema => print_line(&format!("{:#}", config::json_schema())),
         Command::Demo => run_demo(),
+        Command::Audit { command } => cli::run_audit_command(command),
         Command::Key { command } => cli::manage_keys(command),
         Command::Registry { command } => match command {
             RegistryCommand::Export { config, folder } => cli::export(&config, &folder),

@@ -2,6 +2,7 @@
 
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
+    audit::AuditLog,
     fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::redact,
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Serialize;
 use serde_json::Value;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// The gateway's state and the actions of operators, as the admin listener needs them.
 pub trait AdminState: Send + Sync + 'static {
@@ -30,12 +31,11 @@ pub trait AdminState: Send + Sync + 'static {
     /// is such a source.
     fn refresh_source(&self, name: &str) -> bool;
 
-    /// Registers a runtime of this machine from the JSON text `_registration`. Returns how long the registration is
-    /// valid, and whether it is new.
+    /// Registers a runtime of this machine from the JSON text `_registration`.
     ///
     /// # Errors
     /// The registration is invalid, or `NotFound` if registration is disabled.
-    fn register_runtime(&self, _name: &str, _registration: &[u8]) -> Result<(Duration, bool), Fault> {
+    fn register_runtime(&self, _name: &str, _registration: &[u8]) -> Result<RuntimeRegistration, Fault> {
         Err(Fault::new(FaultCode::NotFound, "Registration is disabled"))
     }
 
@@ -57,10 +57,26 @@ pub trait AdminState: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the audit log; `None` records no changes.
+    fn audit_log(&self) -> Option<Arc<AuditLog>> {
+        None
+    }
+
     /// Creates a code that pairs one page, and returns it with its lifetime. `None` if pairing is disabled.
     fn create_pairing_code(&self) -> Option<(String, Duration)> {
         None
     }
+}
+
+/// The registration of a runtime of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeRegistration {
+    /// How long the registration is valid.
+    pub ttl: Duration,
+    /// Whether there was none before.
+    pub is_new: bool,
+    /// Whether there was none before, or one with another address.
+    pub has_new_address: bool,
 }
 
 /// The health of the gateway.

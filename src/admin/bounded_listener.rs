@@ -2,7 +2,7 @@
 //! so that held connections keep no probe out.
 
 use crate::values::counted_address;
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -41,6 +41,10 @@ pub(super) struct ListenerLimits {
     pub(super) max_age: Duration,
 }
 
+/// The address of the client, an extension of every request.
+#[derive(Clone, Copy)]
+pub(super) struct ClientAddress(pub(super) IpAddr);
+
 /// A TCP listener with limits on its connections.
 pub(super) struct BoundedListener {
     pub(super) listener: TcpListener,
@@ -60,7 +64,8 @@ impl BoundedListener {
             match accepted {
                 Ok((stream, peer)) => {
                     let place = connections.admit(peer.ip(), self.limits.max_connections);
-                    self.spawn_connection(stream, place, router.clone(), &responses);
+                    let router = router.clone().layer(Extension(ClientAddress(peer.ip().to_canonical())));
+                    self.spawn_connection(stream, place, router, &responses);
                 }
                 Err(why) => {
                     tracing::warn!(error = %why, "admin or health listener: accepting a connection failed");

@@ -3,6 +3,7 @@
 
 use super::{
     admin_context::AdminContext,
+    change_recording::NothingChanged,
     page_response::{error_response, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
@@ -29,9 +30,14 @@ pub(super) async fn register_runtime(
     }
     let registered_name = name.clone();
     match run_blocking(move || context.state.register_runtime(&name, &body)).await {
-        Some(Ok((ttl, is_new))) => {
-            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-            (status, Json(json!({"name": registered_name, "expires_in": ttl.as_secs()}))).into_response()
+        Some(Ok(registration)) => {
+            let status = if registration.is_new { StatusCode::CREATED } else { StatusCode::OK };
+            let body = json!({"name": registered_name, "expires_in": registration.ttl.as_secs()});
+            let mut response = (status, Json(body)).into_response();
+            if !registration.has_new_address {
+                response.extensions_mut().insert(NothingChanged);
+            }
+            response
         }
         Some(Err(fault)) => error_response(&fault),
         None => error_response(&Fault::new(FaultCode::Internal, "The registration failed")),

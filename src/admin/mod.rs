@@ -7,6 +7,7 @@
 mod admin_context;
 mod admin_state;
 mod bounded_listener;
+mod change_recording;
 mod explain_pages;
 mod health_pages;
 mod local_registration;
@@ -15,18 +16,21 @@ mod page_response;
 mod source_pages;
 mod status_pages;
 
-pub use admin_state::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page};
+pub use admin_state::{
+    AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page,
+};
 pub use health_pages::HealthService;
 
-use crate::telemetry::Metrics;
+use crate::{audit::AuditAction, telemetry::Metrics};
 use admin_context::AdminContext;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
     middleware::{from_fn, from_fn_with_state},
-    routing::{get, post, put},
+    routing::{delete, get, post, put},
 };
 use bounded_listener::{BoundedListener, ListenerLimits};
+use change_recording::{ChangingRoute, record_change};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
@@ -81,13 +85,18 @@ async fn shutdown_request(mut shutdown: watch::Receiver<bool>) {
 
 fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router {
     let no_web_pages = from_fn(page_response::refuse_web_pages);
-    let confirm = post(source_pages::confirm_agent_loss).route_layer(no_web_pages.clone());
-    let refresh = post(source_pages::refresh_source).route_layer(no_web_pages.clone());
-    let local = put(local_registration::register_runtime).delete(local_registration::remove_registration);
+    let recorded = |action| from_fn_with_state(ChangingRoute { context: context.clone(), action }, record_change);
+    // The layer that was added last is the first to see a request: no page of the web fills the audit log.
+    let confirm = post(source_pages::confirm_agent_loss).route_layer(recorded(AuditAction::SourceLossConfirmed));
+    let refresh = post(source_pages::refresh_source).route_layer(recorded(AuditAction::SourceRefreshed));
+    let register = put(local_registration::register_runtime).route_layer(recorded(AuditAction::RuntimeRegistered));
+    let remove = delete(local_registration::remove_registration).route_layer(recorded(AuditAction::RuntimeRemoved));
+    let pairing = post(local_registration::create_pairing_code).route_layer(recorded(AuditAction::PairingCodeCreated));
+    let [confirm, refresh, local, pairing] =
+        [confirm, refresh, register.merge(remove), pairing].map(|route| route.route_layer(no_web_pages.clone()));
     let explain = post(explain_pages::explain_call)
         .route_layer(DefaultBodyLimit::max(explain_pages::MAX_REQUEST_BYTES))
         .route_layer(no_web_pages.clone());
-    let pairing = post(local_registration::create_pairing_code).route_layer(no_web_pages.clone());
     Router::new()
         .route("/metrics", get(status_pages::metrics))
         .route("/healthz", get(status_pages::healthz))
@@ -96,7 +105,7 @@ fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router
         .route("/sources", get(source_pages::list_sources))
         .route("/sources/{name}/confirm", confirm)
         .route("/sources/{name}/refresh", refresh)
-        .route("/local/{name}", local.route_layer(no_web_pages))
+        .route("/local/{name}", local)
         .route("/pairing", pairing)
         .route("/explain", explain)
         .route("/explain/{id}", get(explain_pages::find_decisions))

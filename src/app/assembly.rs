@@ -1,6 +1,7 @@
 //! Assembly: builds a gateway from a configuration and reconfigures it. Collects the problems of all sections.
 
 use super::{
+    change_recording::open_audit_log,
     config_checks::{check_agent_settings, check_sections},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::{
     agent::AuthenticationMethod,
+    audit::AuditLog,
     auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
     config::GatewayConfig,
     contract::HeavyCheckPool,
@@ -61,6 +63,7 @@ impl GatewayAssembly {
         set_issuer_labels(file, &metrics);
         let log = AccessLog::new(&file.access_log, Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = collect_problems(log, "access_log", &mut problems);
+        let audit_log = collect_problems(open_audit_log(file, &metrics), "", &mut problems);
         let limits = collect_problems(CallLimiter::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let policy = Arc::new(file.network.policy());
         let transport = UpstreamClient::new(Arc::clone(&policy));
@@ -71,8 +74,9 @@ impl GatewayAssembly {
         let auth = collect_problems(build_auth(file, &policy, &pairings, &metrics, None), "", &mut problems);
         problems.extend(check_agent_settings(file, &transport));
         let tracer = collect_problems(build_tracer(file, &metrics, None), "", &mut problems);
-        let parts = (log, limits, auth, resolver, tracer);
-        let ((Some(log), Some(limits), Some(auth), Some(resolver), Some(tracer)), true) = (parts, problems.is_empty())
+        let parts = (log, audit_log, limits, auth, resolver, tracer);
+        let ((Some(log), Some(audit_log), Some(limits), Some(auth), Some(resolver), Some(tracer)), true) =
+            (parts, problems.is_empty())
         else {
             // The sources are opened below; a missing file or folder is reported here, with the other problems.
             problems.extend(prefix_problems("agents", agent_sources_config(file).problems()));
@@ -104,6 +108,7 @@ impl GatewayAssembly {
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand_catalogue, stores, tracer };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
+        set_checkpoint_key(audit_log.as_deref(), &config.load());
         let gateway = Gateway {
             config,
             catalogue,
@@ -111,6 +116,7 @@ impl GatewayAssembly {
             transport,
             metrics,
             access_log,
+            audit_log,
             heavy_checks: HeavyCheckPool::default(),
             browser_pairings: pairings,
             recent_decisions: RecentDecisions::default(),
@@ -198,7 +204,9 @@ impl GatewayAssembly {
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
         let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores, tracer };
-        gateway.config.store(Arc::new(build_config_snapshot(file, parts)));
+        let snapshot = build_config_snapshot(file, parts);
+        set_checkpoint_key(gateway.audit_log.as_deref(), &snapshot);
+        gateway.config.store(Arc::new(snapshot));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompilation = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;
         if let Err(why) = recompilation {
@@ -318,6 +326,13 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         websockets: file.websocket.clone(),
         sse_keep_alive_interval: file.agents.sse_keep_alive_interval.get(),
         tracer: parts.tracer,
+    }
+}
+
+/// Sets the key that signs the checkpoints of the audit log: that of the directory.
+fn set_checkpoint_key(log: Option<&AuditLog>, snapshot: &ConfigSnapshot) {
+    if let Some(log) = log {
+        log.set_signing_key(snapshot.directory.signing_key.clone());
     }
 }
 

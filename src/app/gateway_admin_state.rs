@@ -2,13 +2,15 @@
 
 use super::rule_locator::RuleLocator;
 use crate::{
-    admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page},
+    admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
+    audit::AuditLog,
     config::LoadedConfig,
     explain::Decision,
     fault::{Fault, FaultCode},
     gateway::{ExplainRequest, Gateway, Route, explain_call},
     http_server::request_validation::HeadLimits,
     telemetry::redact,
+    transport::LeaseGrant,
 };
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -133,8 +135,10 @@ impl AdminState for GatewayAdminState {
         self.gateway.catalogue.refresh_source(name)
     }
 
-    fn register_runtime(&self, name: &str, registration: &[u8]) -> Result<(Duration, bool), Fault> {
-        self.gateway.transport.register_local_runtime(name, registration).map(|lease| (lease.ttl, lease.is_new))
+    fn register_runtime(&self, name: &str, registration: &[u8]) -> Result<RuntimeRegistration, Fault> {
+        let lease = self.gateway.transport.register_local_runtime(name, registration)?;
+        let LeaseGrant { ttl, is_new, has_new_address } = lease;
+        Ok(RuntimeRegistration { ttl, is_new, has_new_address })
     }
 
     fn remove_registration(&self, name: &str) -> bool {
@@ -167,6 +171,10 @@ impl AdminState for GatewayAdminState {
             decision.to_json(caller.as_deref(), &rules.locator, rules.loaded_at)
         };
         decisions.into_iter().map(to_json).collect()
+    }
+
+    fn audit_log(&self) -> Option<Arc<AuditLog>> {
+        self.gateway.audit_log.clone()
     }
 
     fn create_pairing_code(&self) -> Option<(String, Duration)> {

@@ -3,6 +3,7 @@
 
 mod assembly;
 mod certificate_watch;
+mod change_recording;
 mod config_checks;
 mod config_warnings;
 mod directory_wiring;
@@ -20,13 +21,14 @@ mod startup_and_shutdown;
 mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
+pub use change_recording::open_audit_log_of_command;
 pub use service_manager::ServiceManager;
 pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
     auth::StoredApiKey,
-    config::{self, LoadedConfig},
+    config::{self, GatewayConfig, LoadedConfig},
     http_server, telemetry,
     values::{Secret, SecretRef},
 };
@@ -160,6 +162,8 @@ pub struct ConfiguredKeys {
     pub files: Vec<PathBuf>,
     /// Keys in the configuration itself, which commands do not change.
     pub keys: Vec<StoredApiKey>,
+    /// The whole configuration.
+    pub config: GatewayConfig,
     pepper: Option<SecretRef>,
 }
 
@@ -169,12 +173,12 @@ impl ConfiguredKeys {
     /// # Errors
     /// The configuration cannot be read, or has no section for API keys.
     pub fn read(config: &Path) -> anyhow::Result<Self> {
-        let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?;
-        let keys = loaded.config.auth.api_keys.with_context(|| {
+        let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?.config;
+        let keys = loaded.auth.api_keys.clone().with_context(|| {
             format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())
         })?;
         let files = keys.files.iter().map(|file| file.to_path_buf()).collect();
-        Ok(Self { files, keys: keys.keys, pepper: keys.pepper })
+        Ok(Self { files, keys: keys.keys, config: loaded, pepper: keys.pepper })
     }
 
     /// Loads the pepper of the hashes, if there is one.

@@ -1,10 +1,14 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{
-    RunningGateway, config_warnings::log_config_warnings, service_manager::ServiceManager,
-    startup_and_shutdown::StopReason,
+    RunningGateway, change_recording::ChangeRecorder, config_warnings::log_config_warnings,
+    service_manager::ServiceManager, startup_and_shutdown::StopReason,
 };
-use crate::{config::LoadedConfig, http_server::listener_handover, values::FileStamp};
+use crate::{
+    config::LoadedConfig,
+    http_server::listener_handover,
+    values::{FileStamp, encode_hex, sha256},
+};
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -47,6 +51,7 @@ pub async fn run_until_stopped(
     service_manager: &ServiceManager,
 ) {
     let ProcessSignals { mut terminate, mut interrupt, hangup } = signals;
+    let changes = Arc::new(start_recording_changes(&running, config).await);
     service_manager.notify_ready();
     service_manager.start_watchdog();
     // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
@@ -59,13 +64,44 @@ pub async fn run_until_stopped(
             service_manager.notify_successor(successor);
             StopReason::HandedOver
         }
-        never = run_maintenance(&running, config, hangup, service_manager) => match never {},
+        never = run_maintenance(&running, RunningConfig { path: config, changes: &changes }, hangup, service_manager) => match never {},
     };
     tracing::info!(?reason, "draining");
     if reason == StopReason::Requested {
         service_manager.notify_stopping(running.max_shutdown_duration());
     }
     running.shut_down(reason).await;
+    record_blocking(&changes, move |changes| {
+        changes.stop(match reason {
+            StopReason::Requested => "a signal",
+            StopReason::HandedOver => "another process took the listeners over",
+        });
+    })
+    .await;
+}
+
+/// The configuration file, and where its changes are recorded.
+#[derive(Clone, Copy)]
+struct RunningConfig<'a> {
+    path: &'a Path,
+    changes: &'a Arc<ChangeRecorder>,
+}
+
+async fn start_recording_changes(running: &RunningGateway, config: &Path) -> ChangeRecorder {
+    let (log, auth) = (running.assembly.gateway.audit_log.clone(), running.assembly.gateway.config.load().auth.clone());
+    let (config, digest) = (config.to_owned(), running.startup_config_digest.clone());
+    let started = tokio::task::spawn_blocking({
+        let (log, config, digest, auth) = (log.clone(), config.clone(), digest.clone(), Arc::clone(&auth));
+        move || ChangeRecorder::start(log, &config, digest, &auth)
+    });
+    // Only a panic prevents it; then nothing is recorded.
+    started.await.unwrap_or_else(|_| ChangeRecorder::start(None, &config, digest, &auth))
+}
+
+/// Records changes on a thread that may block. The runtime reports a panic.
+async fn record_blocking(changes: &Arc<ChangeRecorder>, record: impl FnOnce(&ChangeRecorder) + Send + 'static) {
+    let changes = Arc::clone(changes);
+    drop(tokio::task::spawn_blocking(move || record(&changes)).await);
 }
 
 /// What makes the maintenance run.
@@ -78,7 +114,7 @@ enum MaintenanceTrigger {
 /// Performs periodic maintenance, and reloads a changed configuration. Never returns.
 async fn run_maintenance(
     running: &RunningGateway,
-    config: &Path,
+    config: RunningConfig<'_>,
     mut hangup: Signal,
     service_manager: &ServiceManager,
 ) -> Infallible {
@@ -94,14 +130,15 @@ async fn run_maintenance(
         match trigger {
             MaintenanceTrigger::Hangup => running.assembly.gateway.access_log.reopen(),
             MaintenanceTrigger::Tick => {
-                run_periodic_tasks(running).await;
+                run_periodic_tasks(running, config.changes).await;
                 if next_cleanup <= Instant::now() {
                     next_cleanup = Instant::now() + CLEANUP_INTERVAL;
                     spawn_history_cleanup(running);
+                    record_blocking(config.changes, ChangeRecorder::delete_old_files).await;
                 }
             }
         }
-        let stamp = FileStamp::read(config);
+        let stamp = FileStamp::read(config.path);
         // A file that is absent for a moment is being replaced; a requested reload reports it.
         if trigger == MaintenanceTrigger::Hangup || (stamp.is_some() && stamp != loaded_stamp) {
             loaded_stamp = stamp;
@@ -142,10 +179,12 @@ async fn serve_listener_handover(running: &RunningGateway) -> i32 {
 
 /// Applies the configuration file, or logs its problems and keeps the current configuration. Returns whether the file is
 /// in force.
-async fn reload(running: &RunningGateway, config: &Path) -> bool {
+async fn reload(running: &RunningGateway, RunningConfig { path: config, changes }: RunningConfig<'_>) -> bool {
     let gateway = &running.assembly.gateway;
+    let mut digest = None;
     let result = match LoadedConfig::read(config) {
         Ok(loaded) => {
+            digest = loaded.file_digest.clone();
             for section in loaded.config.changed_startup_sections(&running.startup_config) {
                 tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
             }
@@ -160,6 +199,9 @@ async fn reload(running: &RunningGateway, config: &Path) -> bool {
         }
         Err(problems) => Err(problems),
     };
+    let digest = digest.or_else(|| std::fs::read(config).ok().map(|text| encode_hex(&sha256(&text))));
+    let refusal = result.as_ref().err().map(ToString::to_string);
+    record_blocking(changes, move |changes| changes.record_reload(digest, refusal)).await;
     match result {
         Ok(()) => {
             gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
@@ -186,17 +228,19 @@ fn spawn_history_cleanup(running: &RunningGateway) {
     });
 }
 
-async fn run_periodic_tasks(running: &RunningGateway) {
+async fn run_periodic_tasks(running: &RunningGateway, changes: &Arc<ChangeRecorder>) {
     let gateway = &running.assembly.gateway;
-    for problem in running.server.reload_changed_certificates() {
+    let reloads = running.server.reload_changed_certificates();
+    for problem in reloads.iter().flat_map(|reload| &reload.problems) {
         tracing::error!("certificate reload failed, the previous certificates stay in effect: {problem}");
     }
     let auth = gateway.config.load().auth.clone();
     auth.tick().await;
     let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
-    let certificates = Arc::clone(&running.certificates);
+    let (certificates, changes) = (Arc::clone(&running.certificates), Arc::clone(changes));
     let maintenance = tokio::task::spawn_blocking(move || {
         certificates.update(&metrics);
+        changes.record_periodically(reloads, &auth);
         limits.evict_idle();
         let snapshot = catalogue.snapshot();
         metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());

@@ -37,6 +37,8 @@ pub struct RunningGateway {
     pub(super) startup_config: GatewayConfig,
     /// The stamp of the configuration file that was read at startup.
     pub(super) startup_config_stamp: Option<FileStamp>,
+    /// The digest of that file.
+    pub(super) startup_config_digest: Option<String>,
     /// The drain timeout, which follows the timeouts of agents unless it is set.
     drain_timeout: Mutex<Duration>,
     operator_listeners: OperatorListeners,
@@ -121,6 +123,7 @@ impl RunningGateway {
             admin_state,
             certificates,
             startup_config_stamp: loaded.file_stamp,
+            startup_config_digest: loaded.file_digest,
             startup_config: loaded.config,
             drain_timeout,
             operator_listeners,

@@ -1,7 +1,10 @@
 //! The seam between the authorizer and the kinds of credential. A kind implements [`Authenticator`]; everything that the
 //! gateway needs to know about it (its header, its challenge, its name) is in its [`CredentialDescription`].
 
-use super::caller::{Caller, PresentedCredentials};
+use super::{
+    caller::{Caller, PresentedCredentials},
+    key_file_state::KeyFileState,
+};
 use crate::{agent::AuthenticationMethod, fault::Fault};
 use futures_util::future::BoxFuture;
 use http::HeaderName;
@@ -24,6 +27,11 @@ pub(super) trait Authenticator: Any + Debug + Send + Sync {
     /// Reloads changed files and refreshes what was fetched; runs every second.
     fn maintain(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
+    }
+
+    /// Returns the key files in force, if there are any.
+    fn key_files(&self) -> Vec<KeyFileState> {
+        Vec::new()
     }
 }
 

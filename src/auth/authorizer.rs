@@ -11,6 +11,7 @@ use super::{
     challenges::{self, AuthChallenges},
     config::AuthConfig,
     grants::{AccessConfig, GrantIndex, GrantSet, UngrantedResponse},
+    key_file_state::KeyFileState,
     mtls::ClientCertificate,
 };
 use crate::{
@@ -107,6 +108,11 @@ impl Authorizer {
         for entry in self.authenticators.entries() {
             entry.authenticator.maintain().await;
         }
+    }
+
+    /// Returns the files of API keys in force.
+    pub fn key_files(&self) -> Vec<KeyFileState> {
+        self.authenticators.entries().iter().flat_map(|entry| entry.authenticator.key_files()).collect()
     }
 
     /// Authenticates the caller and authorises its call to `agent`. `None` is an agent that does not exist: a caller

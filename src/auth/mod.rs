@@ -21,6 +21,7 @@ mod config;
 pub use bearer::fuzz;
 mod grants;
 mod header_name;
+mod key_file_state;
 mod mtls;
 
 pub use access_rule::AccessRule;
@@ -38,6 +39,7 @@ pub use config::{
     IntrospectionConfig, IssuerConfig, MtlsConfig, StoredApiKey,
 };
 pub use grants::{AccessConfig, DenialConfig, GrantConfig, GrantSet, UngrantedResponse};
+pub use key_file_state::{KeyFileChanges, KeyFileState};
 pub use mtls::ClientCertificate;
 
 #[cfg(test)]

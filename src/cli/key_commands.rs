@@ -1,10 +1,11 @@
 //! Commands for API keys: `gatepost key new`, `list`, `disable` and `rotate`.
 
-use super::print_line;
+use super::{command_audit::CommandAudit, print_line};
 use crate::{
     app::ConfiguredKeys,
+    audit::{AuditAction, AuditEntry, os_user_actor},
     auth::{self, ApiKeyState, KeyRotation, StoredApiKey},
-    values::{ConfigDuration, Secret},
+    values::{ConfigDuration, Secret, encode_hex, sha256},
 };
 use anyhow::{Context, anyhow};
 use std::{
@@ -153,6 +154,11 @@ impl KeyFiles {
         first.context("auth.api_keys.files is empty (name a file there, or use --file)")
     }
 
+    /// Opens the audit log of the configuration, if there is one.
+    fn open_audit_log(&self) -> anyhow::Result<CommandAudit> {
+        CommandAudit::open(self.configured.as_ref().map(|configured| &configured.config))
+    }
+
     fn load_pepper(&self) -> anyhow::Result<Option<Secret>> {
         self.configured.as_ref().map_or(Ok(None), ConfiguredKeys::load_pepper)
     }
@@ -194,7 +200,44 @@ fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
     let (file, pepper) = (files.first()?, files.load_pepper()?);
     let expires = expiry(args.expiry)?;
     let key = auth::NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
-    GeneratedKey::new(key, pepper.as_ref())?.add_to(file)
+    // Before the change: a key that cannot be recorded is not created.
+    let audit = files.open_audit_log()?;
+    let key = GeneratedKey::new(key, pepper.as_ref())?;
+    let change = KeyChange::begin(AuditAction::KeyCreated, file);
+    let (caller, prefix) = (key.key.caller.clone(), prefix_of(&key.secret).to_owned());
+    key.append_to(file)?;
+    let recorded = audit.record(change.end(&prefix, &caller));
+    key.print(file)?;
+    recorded
+}
+
+/// A change of a key file that is recorded when it was made.
+struct KeyChange<'a> {
+    action: AuditAction,
+    file: &'a Path,
+    digest_before: Option<String>,
+}
+
+impl<'a> KeyChange<'a> {
+    fn begin(action: AuditAction, file: &'a Path) -> Self {
+        Self { action, file, digest_before: digest_of(file) }
+    }
+
+    /// Returns the entry of the change of one key.
+    fn end(&self, prefix: &str, caller: &str) -> AuditEntry {
+        let entry = AuditEntry::new(self.action, os_user_actor(), prefix).with_detail(self.file.display().to_string());
+        entry.with_digests(self.digest_before.clone(), digest_of(self.file)).with_caller(format!("key:{caller}"))
+    }
+}
+
+/// Returns the SHA-256 of a file, with which the gateway records that it read the file.
+fn digest_of(file: &Path) -> Option<String> {
+    std::fs::read(file).ok().map(|content| encode_hex(&sha256(&content)))
+}
+
+/// Returns the public prefix of a key.
+fn prefix_of(key: &Secret) -> &str {
+    key.expose().split('_').nth(1).unwrap_or_default()
 }
 
 /// A new key that is in no file yet.
@@ -224,7 +267,15 @@ impl GeneratedKey {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn add_to(self, file: &Path) -> anyhow::Result<()> {
-        auth::append_api_key(file, &self.line).map_err(|why| anyhow!(why))?;
+        self.append_to(file)?;
+        self.print(file)
+    }
+
+    fn append_to(&self, file: &Path) -> anyhow::Result<()> {
+        auth::append_api_key(file, &self.line).map_err(|why| anyhow!(why))
+    }
+
+    fn print(&self, file: &Path) -> anyhow::Result<()> {
         eprintln!(
             "API key of {} (not shown again; its hash is in {}; {}):",
             self.key.caller,
@@ -237,11 +288,14 @@ impl GeneratedKey {
 
 fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
     let (files, prefix) = (KeyFiles::find(args.files)?, parse_prefix(&args.prefix)?);
-    let pepper = files.load_pepper()?;
+    let (pepper, audit) = (files.load_pepper()?, files.open_audit_log()?);
     let rotation = KeyRotation { overlap: args.overlap.get(), expires: expiry(args.expiry)? };
     for file in &files.files {
+        let change = KeyChange::begin(AuditAction::KeyRotated, file);
         let rotated = auth::rotate_api_key(file, &prefix, &rotation, pepper.as_ref()).map_err(|why| anyhow!(why))?;
         if let Some(secret) = rotated {
+            let entry = change.end(prefix_of(&secret), &caller_of(file, &prefix));
+            let recorded = audit.record(entry.with_detail(format!("replaces {prefix} in {}", file.display())));
             eprintln!(
                 "API key that replaces {prefix} (not shown again; its hash is in {}; {}; the previous key is valid for {} \
                  at most):",
@@ -249,10 +303,17 @@ fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
                 describe_expiry(rotation.expires),
                 args.overlap
             );
-            return print_key(&secret);
+            print_key(&secret)?;
+            return recorded;
         }
     }
     Err(files.absence_of(&prefix))
+}
+
+/// Returns the caller of the key with a prefix.
+fn caller_of(file: &Path, prefix: &str) -> String {
+    let keys = auth::list_api_keys(file).map(|listing| listing.keys).unwrap_or_default();
+    keys.into_iter().find(|key| key.prefix == prefix).map(|key| key.caller).unwrap_or_default()
 }
 
 fn disable_keys(args: DisableKeyArgs) -> anyhow::Result<()> {
@@ -272,10 +333,22 @@ fn disable_keys(args: DisableKeyArgs) -> anyhow::Result<()> {
     if let (Some(caller), [], []) = (&args.caller, &*found, &*enabled_in_config) {
         return Err(anyhow!("the caller {caller} has no key in a file (gatepost key list shows the keys)"));
     }
+    // A key is disabled also where that cannot be recorded: it may be stolen.
+    let audit = files.open_audit_log();
+    let mut recorded =
+        audit.as_ref().map(drop).map_err(|why| anyhow!("the keys are disabled, which is not recorded: {why:#}"));
     for file in &files.files {
+        let change = KeyChange::begin(AuditAction::KeyDisabled, file);
+        let enabled = auth::list_api_keys(file).map_err(|why| anyhow!(why))?.keys;
         disabled += auth::disable_api_keys(file, is_selected).map_err(|why| anyhow!(why))?;
+        for key in enabled.iter().filter(|key| !key.disabled && is_selected(key)) {
+            if let Ok(audit) = &audit {
+                recorded = recorded.and(audit.record(change.end(&key.prefix, &key.caller)));
+            }
+        }
     }
     print_line(&format!("{disabled} {} disabled", if disabled == 1 { "key" } else { "keys" }))?;
+    recorded?;
     if enabled_in_config.is_empty() {
         return Ok(());
     }

@@ -1,7 +1,9 @@
-//! Commands beside the gateway: the probe of a running one, API keys, export, import and history of the registry, and
+//! Commands beside the gateway: the probe of a running one, API keys, verification of the audit log, export, import and history of the registry, and
 //! resolution and calls of agents by name. The registry commands access the store directly, also while gateways use it.
 
+mod audit_command;
 mod call_command;
+mod command_audit;
 mod explain_command;
 mod explanation_text;
 mod health_command;
@@ -9,6 +11,7 @@ mod init_command;
 mod key_commands;
 mod resolve_command;
 
+pub use audit_command::{AuditCommand, run_audit_command};
 pub use call_command::{CallArgs, call};
 pub use explain_command::{ExplainArgs, explain};
 pub use health_command::{HealthArgs, health};
@@ -19,10 +22,12 @@ pub use resolve_command::{ResolveArgs, resolve};
 use crate::{
     agent::AgentId,
     app,
+    audit::{AuditAction, AuditEntry, os_user_actor},
     config::{LoadedConfig, strip_os_error_codes},
     registry::{DocumentRevision, EmbeddedRegistry},
 };
 use anyhow::{Context, anyhow};
+use command_audit::CommandAudit;
 use serde_json::{Value, json};
 use std::{
     io::{ErrorKind, Write as _},
@@ -46,13 +51,19 @@ pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// As [`export`], or documents were rejected; the other documents are imported.
 pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Result<()> {
+    let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?;
+    let audit = CommandAudit::open(Some(&loaded.config))?;
     let report = with_registry(config, async |registry| {
         registry.archive().import(folder, owner).await.map_err(|why| anyhow!(why))
     })?;
     for document in &report.rejected {
         eprintln!("not imported: {}: {}", document.file.display(), strip_os_error_codes(&document.reason));
     }
-    print_line(&format!("{} {} imported", report.imported, pluralize_document(report.imported)))?;
+    let imported = format!("{} {} imported", report.imported, pluralize_document(report.imported));
+    let entry = AuditEntry::new(AuditAction::DocumentsImported, os_user_actor(), folder.display().to_string());
+    let refused = report.rejected.len();
+    audit.record(entry.with_detail(format!("{imported}, {refused} rejected")))?;
+    print_line(&imported)?;
     match report.rejected.len() {
         0 => Ok(()),
         count => Err(anyhow!("{count} {} not imported (each is listed above)", pluralize_document(count))),

@@ -1,7 +1,7 @@
 //! The configuration file as one structure, composed of the sections of the modules.
 
 use crate::{
-    auth, contract, directory, explain,
+    audit, auth, contract, directory, explain,
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
     http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry, trace,
@@ -89,6 +89,9 @@ pub struct GatewayConfig {
     /// Where the access log goes.
     #[serde(default)]
     pub access_log: telemetry::AccessLogConfig,
+    /// The audit log: who changed the configuration, keys, documents and sources. Default: none.
+    #[serde(default)]
+    pub audit: Option<audit::AuditConfig>,
     /// OpenTelemetry traces, exported by OTLP. OTEL_* environment variables are not read. Default: none; the gateway
     /// records no traces, and passes the callers' trace context through.
     #[serde(default)]
@@ -139,6 +142,7 @@ impl GatewayConfig {
             ("admin", self.admin == startup.admin),
             ("health", self.health == startup.health),
             ("access_log", self.access_log == startup.access_log),
+            ("audit", self.audit == startup.audit),
             ("shutdown", self.shutdown == startup.shutdown),
             ("tasks", task_startup_settings(&self.tasks) == task_startup_settings(&startup.tasks)),
             ("registry", registry_startup_settings(&self.registry) == registry_startup_settings(&startup.registry)),

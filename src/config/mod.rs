@@ -22,7 +22,7 @@ pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 
 pub use setting_locations::SettingLocations;
 
-use crate::values::FileStamp;
+use crate::values::{FileStamp, encode_hex, sha256};
 use std::path::Path;
 use yaml_text::ConfigText;
 
@@ -33,6 +33,8 @@ pub struct LoadedConfig {
     pub config: GatewayConfig,
     /// The stamp of the file before it was read: a change during the start is noticed afterwards. `None` for a text.
     pub file_stamp: Option<FileStamp>,
+    /// SHA-256 of the file. `None` for a text.
+    pub file_digest: Option<String>,
     config_text: ConfigText,
     /// The name of the file; empty for a text.
     file_name: String,
@@ -51,7 +53,8 @@ impl LoadedConfig {
         // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
         let environment = std::env::vars_os().map(|(name, value)| (to_lossy_string(name), to_lossy_string(value)));
         let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { file_stamp, file_name, ..Self::parse(&text, &folder.unwrap_or_default(), environment)? })
+        let file_digest = Some(encode_hex(&sha256(text.as_bytes())));
+        Ok(Self { file_stamp, file_digest, file_name, ..Self::parse(&text, &folder.unwrap_or_default(), environment)? })
     }
 
     /// Parses `text`, and resolves its relative paths against `folder`.
@@ -69,7 +72,9 @@ impl LoadedConfig {
             tracing::warn!("configuration key has a former name: {warning}");
         }
         match deserialization::deserialize(&config_text, folder) {
-            Ok(file) => Ok(Self { config: file, file_stamp: None, config_text, file_name: String::new() }),
+            Ok(file) => {
+                Ok(Self { config: file, file_stamp: None, file_digest: None, config_text, file_name: String::new() })
+            }
             Err(problems) => Err(ConfigProblems(problems)),
         }
     }

@@ -3,13 +3,14 @@
 use super::{directory_request::DirectoryRequest, media_types};
 use crate::{
     agent::Agent,
+    audit::AuditLog,
     auth::Caller,
     fault::{Fault, FaultCode, Result},
     registry::Publisher,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// The agents visible to one caller, at one moment.
 pub trait AgentVisibility: Send + Sync {
@@ -45,6 +46,19 @@ pub struct DirectoryCall<'a> {
     pub visibility: &'a dyn AgentVisibility,
     /// The gateway's URL as the caller addressed it: `https://host[:port]`, without a trailing slash.
     pub base_url: &'a str,
+    /// Where changes are recorded.
+    pub audit: ChangeRecord<'a>,
+}
+
+/// Where a change is recorded, and the request that makes it.
+#[derive(Clone, Copy, Default)]
+pub struct ChangeRecord<'a> {
+    /// The audit log; `None` records nothing.
+    pub log: Option<&'a Arc<AuditLog>>,
+    /// The id of the request.
+    pub request_id: &'a str,
+    /// The address of the client.
+    pub address: Option<IpAddr>,
 }
 
 impl<'a> DirectoryCall<'a> {

@@ -15,6 +15,7 @@ mod conditional_response;
 mod config;
 mod directory_call;
 mod directory_request;
+mod document_changes;
 mod framework_discovery;
 mod index_progress;
 mod intent_resolution;
@@ -34,7 +35,7 @@ mod visible_agent_search;
 pub use accepted_credentials::AcceptedCredentials;
 pub use call_conventions::{CallConventions, GetRule, TaskConventions};
 pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionMinimums};
-pub use directory_call::{AgentVisibility, DirectoryCall, DirectoryResponse};
+pub use directory_call::{AgentVisibility, ChangeRecord, DirectoryCall, DirectoryResponse};
 pub use directory_request::{
     DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS,
 };

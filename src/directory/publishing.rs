@@ -2,11 +2,17 @@
 //! registry decides who may write what; this file converts requests and responses.
 
 use super::{
-    DirectoryCall, DirectoryResponse, conditional_response::Representation, directory_call::no_agent_fault,
-    media_types, query_params::QueryParams, request_body,
+    DirectoryCall, DirectoryResponse,
+    conditional_response::Representation,
+    directory_call::no_agent_fault,
+    document_changes::{DocumentChange, RequestedChange},
+    media_types,
+    query_params::QueryParams,
+    request_body,
 };
 use crate::{
     agent::AgentId,
+    audit::AuditAction,
     fault::{Fault, FaultCode, Result},
     registry::{self, DocumentRevision, EmbeddedRegistry, PublishOutcome, PublishedDocument, WritePrecondition},
     values::etag,
@@ -43,30 +49,42 @@ impl PublishingHandler<'_> {
             ));
         }
         let document = read_document(call, WRITE_MEDIA_TYPES)?;
-        Ok(saved_response(call.base_url, registry.writes().publish(call.publisher(), document).await?))
+        let id = document.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+        let requested = RequestedChange { action: AuditAction::DocumentPublished, id, registry };
+        let change = DocumentChange::begin(call, requested).await?;
+        let saved = registry.writes().publish(call.publisher(), document).await;
+        change.end_saved(&saved).await;
+        Ok(saved_response(call.base_url, saved?))
     }
 
     /// `PUT`, `PATCH` and `DELETE /agents/{id}`.
     pub(super) async fn change_agent(&self, call: &DirectoryCall<'_>) -> Result<DirectoryResponse> {
-        let writes = self.registry_for_publisher(call)?.writes();
+        let registry = self.registry_for_publisher(call)?;
+        let writes = registry.writes();
         let id: AgentId = call.id.parse().map_err(|why: String| Fault::new(FaultCode::InvalidInput, why))?;
         let (publisher, precondition) = (call.publisher(), parse_precondition(call.headers)?);
+        let requested = |action| RequestedChange { action, id: Some(id.clone()), registry };
         match *call.method {
             Method::PUT => {
                 let document = read_document(call, WRITE_MEDIA_TYPES)?;
-                Ok(saved_response(call.base_url, writes.put(publisher, &id, document, &precondition).await?))
+                let change = DocumentChange::begin(call, requested(AuditAction::DocumentPublished)).await?;
+                let saved = writes.put(publisher, &id, document, &precondition).await;
+                change.end_saved(&saved).await;
+                Ok(saved_response(call.base_url, saved?))
             }
             Method::PATCH => {
                 let patch = read_document(call, PATCH_MEDIA_TYPES);
                 let patch = patch.map_err(|fault| fault.with_header("Accept-Patch", media_types::MERGE_PATCH))?;
+                let change = DocumentChange::begin(call, requested(AuditAction::DocumentPatched)).await?;
                 let patched = writes.patch(publisher, &id, patch, &precondition).await;
+                change.end(&patched.as_ref().map(Some).map_err(Fault::clone)).await;
                 Ok(stored_response(StatusCode::OK, &patched.map_err(|fault| hide_invisible_agent(call, fault))?))
             }
             _ => {
-                writes
-                    .remove(publisher, &id, &precondition)
-                    .await
-                    .map_err(|fault| hide_invisible_agent(call, fault))?;
+                let change = DocumentChange::begin(call, requested(AuditAction::DocumentRemoved)).await?;
+                let removed = writes.remove(publisher, &id, &precondition).await;
+                change.end(&removed.as_ref().map(|()| None).map_err(Fault::clone)).await;
+                removed.map_err(|fault| hide_invisible_agent(call, fault))?;
                 Ok(DirectoryResponse::uncacheable(StatusCode::NO_CONTENT, Vec::new()))
             }
         }

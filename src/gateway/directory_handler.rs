@@ -11,7 +11,7 @@ use super::{
 use crate::{
     agent::Agent,
     auth::Caller,
-    directory::{AgentVisibility, DirectoryCall, DirectoryRequest},
+    directory::{AgentVisibility, ChangeRecord, DirectoryCall, DirectoryRequest},
     fault::{Fault, FaultCode},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
@@ -74,6 +74,11 @@ pub(super) async fn handle_directory_request(
         caller: &caller,
         visibility: &view,
         base_url: &base_url,
+        audit: ChangeRecord {
+            log: gateway.audit_log.as_ref(),
+            request_id: exchange.call.id(),
+            address: Some(connection.client_address()),
+        },
     };
     let response = config.directory.respond(directory_call).await?;
     exchange.respond_locally(response, rate_limit_status.as_ref()).await

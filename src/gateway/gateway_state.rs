@@ -3,6 +3,7 @@
 use super::{cors::CorsPolicy, delegation::DelegationPolicy, route::Route, websocket::CallerWebSocketConfig};
 use crate::{
     agent::Agent,
+    audit::AuditLog,
     auth::{Authorizer, BrowserPairings},
     contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
@@ -67,6 +68,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// The access log.
     pub access_log: Arc<AccessLog>,
+    /// The audit log; `None` records no changes.
+    pub audit_log: Option<Arc<AuditLog>>,
     /// The threads for checks that take long.
     pub heavy_checks: HeavyCheckPool,
     /// The pairing codes and the API keys of paired web pages.

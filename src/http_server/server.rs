@@ -58,6 +58,19 @@ struct ListenerCertificates {
     tls: Arc<ReloadableTlsConfig>,
 }
 
+/// A listener whose changed certificate files were read.
+#[derive(Clone, Debug)]
+pub struct CertificateReload {
+    /// The listener, as the configuration has its address.
+    pub listener: String,
+    /// SHA-256 of the certificate that was in use before.
+    pub before: [u8; 32],
+    /// SHA-256 of the certificate in use.
+    pub after: [u8; 32],
+    /// Why the files were rejected; empty if they are in use.
+    pub problems: Vec<String>,
+}
+
 /// What was still open when a drain reached its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainReport {
@@ -144,23 +157,24 @@ impl HttpServer {
         self.listening_sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
     }
 
-    /// Reloads the certificates whose files have changed; to be called about once a second. Returns why certificates
-    /// were rejected, once per change.
-    pub fn reload_changed_certificates(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+    /// Reloads the certificates whose files have changed; to be called about once a second. Returns each listener whose
+    /// files have changed, once per change.
+    pub fn reload_changed_certificates(&self) -> Vec<CertificateReload> {
+        let mut reloads = Vec::new();
         for ListenerCertificates { listener, tls } in &self.certificates {
-            match tls.reload_changed() {
-                None => {}
-                Some(Ok(())) => self.metrics.record_event(Event::CertificatesLoaded),
-                Some(Err(load_problems)) => {
-                    self.metrics.record_event(Event::CertificatesRejected);
-                    self.metrics.certificates().record_reload_failure(listener);
-                    problems.extend(load_problems);
-                }
+            let before = tls.fingerprint();
+            let Some(result) = tls.reload_changed() else { continue };
+            if result.is_ok() {
+                self.metrics.record_event(Event::CertificatesLoaded);
+            } else {
+                self.metrics.record_event(Event::CertificatesRejected);
+                self.metrics.certificates().record_reload_failure(listener);
             }
+            let problems = result.err().unwrap_or_default();
+            reloads.push(CertificateReload { listener: listener.clone(), before, after: tls.fingerprint(), problems });
         }
         self.record_certificate_expiry();
-        problems
+        reloads
     }
 
     fn record_certificate_expiry(&self) {

@@ -6,7 +6,7 @@ use super::{
     client_verifier::ClientVerifier,
     config::{ListenerTlsConfig, TlsVersion},
 };
-use crate::values::{CertificateValidity, ConfigPath, FileStamp};
+use crate::values::{CertificateValidity, ConfigPath, FileStamp, sha256};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::{
@@ -59,6 +59,11 @@ impl ReloadableTlsConfig {
             leaf: Mutex::new(leaf),
             last_attempt: Mutex::new(LoadAttempt { file_stamps, retry_at: None }),
         })
+    }
+
+    /// Returns the SHA-256 of the certificate in use, without the rest of its chain.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        sha256(&self.leaf.lock().der)
     }
 
     /// Returns the validity of the certificate in use.

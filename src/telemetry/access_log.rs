@@ -4,7 +4,7 @@
 
 use super::{
     AccessLogEntry, Metrics,
-    log_privacy::{LogPrivacy, LoggedAddress, LoggedAddresses, LoggedCallers},
+    log_privacy::{LogPrivacy, LoggedAddresses, LoggedCallers},
 };
 use crate::values::{ConfigPath, SecretRef};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -195,10 +195,7 @@ impl AccessLog {
 
     /// Returns the address of a client as the log gives it, if it does.
     pub fn logged_address(&self, address: IpAddr) -> Option<String> {
-        Some(match self.privacy.logged_address(address)? {
-            LoggedAddress::Address(address) => address.to_string(),
-            LoggedAddress::Pseudonym(pseudonym) => pseudonym,
-        })
+        self.privacy.address_text(address)
     }
 
     fn enqueue(&self, line: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! What the access log says of persons: the callers' names and the clients' addresses, plain, as pseudonyms, shortened
+//! What the access log and the audit log say of persons: the callers' names and the clients' addresses, plain, as pseudonyms, shortened
 //! or not at all (R8, R101).
 
 use crate::values::{SecretRef, encode_hex};
@@ -10,7 +10,7 @@ const MIN_KEY_BYTES: usize = 16;
 /// Number of bytes of a pseudonym: enough for a million callers without a collision.
 const PSEUDONYM_BYTES: usize = 8;
 
-/// How the access log names callers.
+/// How a log names callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoggedCallers {
@@ -21,7 +21,7 @@ pub enum LoggedCallers {
     Pseudonym,
 }
 
-/// How the access log gives the addresses of clients.
+/// How a log gives the addresses of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoggedAddresses {
@@ -36,16 +36,16 @@ pub enum LoggedAddresses {
     Omitted,
 }
 
-/// The address of a client as the access log gives it.
+/// The address of a client as a log gives it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoggedAddress {
     Address(IpAddr),
     Pseudonym(String),
 }
 
-/// Replaces what the access log would say of persons.
+/// Replaces what a log would say of persons.
 #[derive(Debug)]
-pub(super) struct LogPrivacy {
+pub struct LogPrivacy {
     callers: LoggedCallers,
     addresses: LoggedAddresses,
     /// Present where something is replaced by a pseudonym.
@@ -57,11 +57,7 @@ impl LogPrivacy {
     ///
     /// # Errors
     /// The key cannot be loaded, is too short, or is not used.
-    pub(super) fn new(
-        callers: LoggedCallers,
-        addresses: LoggedAddresses,
-        key: Option<&SecretRef>,
-    ) -> Result<Self, String> {
+    pub fn new(callers: LoggedCallers, addresses: LoggedAddresses, key: Option<&SecretRef>) -> Result<Self, String> {
         let has_pseudonyms = callers == LoggedCallers::Pseudonym || addresses == LoggedAddresses::Pseudonym;
         let problem = |why: &str| format!("pseudonym_key: {why}");
         let key = match (key, has_pseudonyms) {
@@ -84,9 +80,17 @@ impl LogPrivacy {
     }
 
     /// Returns the pseudonym of a caller, or `None` where the log has the name.
-    pub(super) fn caller_pseudonym(&self, caller: &str) -> Option<String> {
+    pub fn caller_pseudonym(&self, caller: &str) -> Option<String> {
         let replaced = self.callers == LoggedCallers::Pseudonym && !caller.is_empty();
         self.key.as_ref().filter(|_| replaced).map(|key| pseudonym(key, caller))
+    }
+
+    /// Returns the address of a client as the log gives it, if it does.
+    pub fn address_text(&self, address: IpAddr) -> Option<String> {
+        Some(match self.logged_address(address)? {
+            LoggedAddress::Address(address) => address.to_string(),
+            LoggedAddress::Pseudonym(pseudonym) => pseudonym,
+        })
     }
 
     /// Returns what the log says of a client's address.

@@ -106,6 +106,15 @@ impl StatusClass {
 }
 
 label! {
+    /// What became of an entry of the audit log.
+    AuditEntryResult {
+        Written "written" "The entry is on disk.";
+        Omitted "omitted" "A refused change of a publisher was not recorded, because there were more than ten in a second.";
+        Lost "lost" "The entry was dropped: the file cannot be written, and a thousand entries wait already.";
+    }
+}
+
+label! {
     /// What became of a span.
     SpanResult {
         Exported "exported" "The receiver has taken the span.";

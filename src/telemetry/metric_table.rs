@@ -2,8 +2,8 @@
 //! their rows, and `docs/metrics.md` is written from the table.
 
 use super::metric_labels::{
-    AgentDocumentState, ApiKeyState, AttemptResult, CallBlame, CallbackResult, CertificateKind, ConnectionOutcome,
-    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
+    AgentDocumentState, ApiKeyState, AttemptResult, AuditEntryResult, CallBlame, CallbackResult, CertificateKind,
+    ConnectionOutcome, EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
     StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
 };
 
@@ -182,6 +182,8 @@ metric_table! {
         RUNTIME_THREADS Gauge "gatepost_runtime_threads" &[], "Threads that serve calls.";
         RUNTIME_BUSY Counter "gatepost_runtime_busy_seconds_total" &[], "Total time in which the threads that serve calls were busy.";
         DROPPED Counter "gatepost_access_log_dropped_entries_total" &[], "Total number of access-log entries that were not written.";
+        AUDIT_ENTRIES Counter "gatepost_audit_entries_total" &[values("result", AuditEntryResult::NAMES)], "Total number of entries of the audit log, by result.";
+        AUDIT_WAITING Gauge "gatepost_audit_entries_waiting" &[], "Entries that wait because the audit log cannot be written.";
         SPANS Counter "gatepost_spans_total" &[values("result", SpanResult::NAMES)], "Total number of spans of recorded traces, by result.";
         EVENTS Counter "gatepost_events_total" &[described("event", "a fixed list of events: see the table of events below")], "Total number of non-call events.";
         PROCESS_CPU Counter "process_cpu_seconds_total" &[], "Total user and system CPU time spent in seconds.";

@@ -10,7 +10,7 @@ use super::{
     exposition::{self, ExpositionFormat},
     key_metrics::KeyMetrics,
     listener_metrics::{ListenerMetrics, ListenerTable},
-    metric_labels::{AgentDocumentState, LimitKind, SpanResult, label},
+    metric_labels::{AgentDocumentState, AuditEntryResult, LimitKind, SpanResult, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment},
     metric_table::{self, PRIORITIES},
     scrape_collector::{AgentMetricsCollector, collect_exemplars},
@@ -62,6 +62,8 @@ pub struct Metrics {
     runtime_threads: IntGauge,
     runtime_busy: Counter,
     dropped_log_entries: IntCounter,
+    audit_entries: Box<[IntCounter]>,
+    waiting_audit_entries: IntGauge,
     spans: Box<[IntCounter]>,
     sources: SourceMetrics,
     certificates: CertificateMetrics,
@@ -145,6 +147,8 @@ impl Metrics {
             runtime_threads: builder.int_gauge(metric_table::RUNTIME_THREADS)?,
             runtime_busy: builder.float_counter(metric_table::RUNTIME_BUSY)?,
             dropped_log_entries: builder.int_counter(metric_table::DROPPED)?,
+            audit_entries: builder.int_counters(metric_table::AUDIT_ENTRIES, AuditEntryResult::NAMES)?,
+            waiting_audit_entries: builder.int_gauge(metric_table::AUDIT_WAITING)?,
             spans: builder.int_counters(metric_table::SPANS, SpanResult::NAMES)?,
             sources: SourceMetrics::register(&registry)?,
             certificates: CertificateMetrics::register(&registry)?,
@@ -297,6 +301,18 @@ impl Metrics {
     pub fn record_config_rejected(&self) {
         self.config_reload_successful.set(0);
         self.record_event(Event::ConfigRejected);
+    }
+
+    /// Counts entries of the audit log.
+    pub fn record_audit_entries(&self, result: AuditEntryResult, count: u64) {
+        if let Some(counter) = self.audit_entries.get(result as usize) {
+            counter.inc_by(count);
+        }
+    }
+
+    /// Sets the number of entries that wait because the audit log cannot be written.
+    pub fn set_waiting_audit_entries(&self, count: usize) {
+        self.waiting_audit_entries.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Counts spans of recorded traces.

@@ -38,10 +38,10 @@ pub use exemplars::TraceIdHex;
 pub use exposition::ExpositionFormat;
 pub use key_metrics::{ApiKeyCounts, KeyMetrics};
 pub use listener_metrics::ListenerMetrics;
-pub use log_privacy::{LoggedAddresses, LoggedCallers};
+pub use log_privacy::{LogPrivacy, LoggedAddresses, LoggedCallers};
 pub use metric_labels::{
-    AgentDocumentState, ApiKeyState, AttemptResult, CallBlame, CallbackResult, CertificateKind, ConnectionOutcome,
-    EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
+    AgentDocumentState, ApiKeyState, AttemptResult, AuditEntryResult, CallBlame, CallbackResult, CertificateKind,
+    ConnectionOutcome, EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
     StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
 };
 pub use metric_registration::GaugeGuard;

@@ -90,13 +90,12 @@ fn every_command_and_option_that_the_pages_name_exists() {
         for command in page.split("gatepost ").skip(1) {
             let line = command.split(['`', '\n', '#', '|', ';']).next().unwrap_or_default();
             let mut words = line.split_whitespace();
-            let Some(first) = words
-                .next()
-                .filter(|word| ["run", "check", "schema", "demo", "resolve", "call", "key", "registry"].contains(word))
-            else {
+            let Some(first) = words.next().filter(|word| {
+                ["run", "check", "schema", "demo", "resolve", "call", "audit", "key", "registry"].contains(word)
+            }) else {
                 continue;
             };
-            let is_nested = matches!(first, "key" | "registry");
+            let is_nested = matches!(first, "audit" | "key" | "registry");
             let nested = words.clone().next().filter(|_| is_nested).map(|word| word.trim_end_matches([',', ':', '.']));
             let words_of_command: Vec<&str> = std::iter::once(first).chain(nested).collect();
             let (known, text) = help(&words_of_command);

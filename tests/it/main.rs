@@ -7,6 +7,7 @@ mod agents;
 mod api_key_commands;
 #[path = "../attacks/mod.rs"]
 mod attacks;
+mod audit;
 mod browser_safety;
 mod callers;
 mod calls;

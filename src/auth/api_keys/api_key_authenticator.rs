@@ -16,6 +16,7 @@ use crate::{
         caller::{PresentedCredentials, unix_now},
         grants::GrantIndex,
         header_name::display_header_name,
+        key_file_state::KeyFileState,
     },
     telemetry::{ApiKeyCounts, Event, LoggedCallers, Metrics},
     values::SecretRef,
@@ -187,6 +188,10 @@ impl Authenticator for ApiKeyAuthenticator {
     fn has_key(&self, id: &str) -> bool {
         let is_known = |table: &ApiKeyTable| table.with_id(id).next().is_some();
         is_known(&self.configured) || self.files.files.iter().any(|file| is_known(&file.table.load()))
+    }
+
+    fn key_files(&self) -> Vec<KeyFileState> {
+        self.files.files.iter().map(ApiKeyFile::state).collect()
     }
 
     fn maintain(&self) -> BoxFuture<'_, ()> {

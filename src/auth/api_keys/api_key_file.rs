@@ -3,9 +3,9 @@
 
 use super::api_key_table::ApiKeyTable;
 use crate::{
-    auth::grants::GrantIndex,
+    auth::{grants::GrantIndex, key_file_state::KeyFileState},
     telemetry::{Event, Metrics},
-    values::FileStamp,
+    values::{FileStamp, sha256},
 };
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -26,6 +26,10 @@ const MAX_LOGGED_LINES: usize = 20;
 pub(super) struct ApiKeyFile {
     path: PathBuf,
     pub(super) table: ArcSwap<ApiKeyTable>,
+    /// SHA-256 of the file in force.
+    digest: Mutex<[u8; 32]>,
+    /// Why the last content was refused, if it was.
+    refusal: Mutex<Option<String>>,
     /// Stamp of the last content that was read, valid or not; `None` while the file is missing.
     stamp: Mutex<Option<FileStamp>>,
 }
@@ -34,7 +38,13 @@ impl ApiKeyFile {
     pub(super) fn open(path: &Path, grants: &GrantIndex, metrics: &Metrics) -> Result<Self, String> {
         let (stamp, text) = read_with_stamp(path)?;
         let table = parse_keys(path, &text, grants, metrics)?;
-        Ok(Self { path: path.to_owned(), table: ArcSwap::from_pointee(table), stamp: Mutex::new(Some(stamp)) })
+        Ok(Self {
+            path: path.to_owned(),
+            table: ArcSwap::from_pointee(table),
+            digest: Mutex::new(sha256(text.as_bytes())),
+            refusal: Mutex::default(),
+            stamp: Mutex::new(Some(stamp)),
+        })
     }
 
     /// Reloads the file if it changed. Logs invalid content once, not at every check.
@@ -46,8 +56,13 @@ impl ApiKeyFile {
         }
         let read = read_with_stamp(&self.path);
         *last_stamp = read.as_ref().map_or(current_stamp, |(stamp, _)| Some(*stamp));
-        match read.and_then(|(_, text)| parse_keys(&self.path, &text, grants, metrics)) {
-            Ok(table) => {
+        let parsed = read.and_then(|(_, text)| {
+            parse_keys(&self.path, &text, grants, metrics).map(|table| (sha256(text.as_bytes()), table))
+        });
+        match parsed {
+            Ok((digest, table)) => {
+                *self.digest.lock() = digest;
+                *self.refusal.lock() = None;
                 tracing::info!(file = %self.path.display(), keys = table.len(), "API keys reloaded");
                 self.table.store(Arc::new(table));
                 metrics.record_event(Event::ApiKeysLoaded);
@@ -55,7 +70,18 @@ impl ApiKeyFile {
             Err(why) => {
                 tracing::error!(file = %self.path.display(), error = why, "API keys not reloaded: keeping the previous keys");
                 metrics.record_event(Event::ApiKeysRejected);
+                *self.refusal.lock() = Some(why);
             }
+        }
+    }
+
+    /// Returns the keys in force.
+    pub(super) fn state(&self) -> KeyFileState {
+        KeyFileState {
+            path: self.path.clone(),
+            digest: *self.digest.lock(),
+            refusal: self.refusal.lock().clone(),
+            keys: self.table.load_full(),
         }
     }
 }

@@ -1,22 +1,26 @@
 //! Immutable table of API keys by prefix, and the hashes of keys; compact, because there may be a million keys.
 
+pub(super) use crate::auth::key_file_state::PREFIX_LENGTH;
 use crate::{
     agent::AuthenticationMethod,
     auth::{
         caller::{Caller, is_valid_name},
         config::StoredApiKey,
         grants::GrantIndex,
+        key_file_state::StoredKeys,
     },
     telemetry::ApiKeyCounts,
     values::{Secret, sha256},
 };
 use aws_lc_rs::hmac;
 use serde::Deserialize;
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-
-/// Length of the public prefix.
-pub(super) const PREFIX_LENGTH: usize = 12;
 
 /// A stored key: what a presented key is compared with, and its caller.
 #[derive(Debug)]
@@ -96,6 +100,19 @@ impl ApiKeyTable {
             }
         }
         builder.build()
+    }
+}
+
+impl StoredKeys for ApiKeyTable {
+    fn prefixes(&self) -> Vec<[u8; PREFIX_LENGTH]> {
+        self.by_prefix.keys().copied().collect()
+    }
+
+    fn fingerprint(&self, prefix: [u8; PREFIX_LENGTH]) -> Option<u64> {
+        let ApiKeyEntry { hash, expires_at, caller } = self.find(prefix)?;
+        let mut fingerprint = DefaultHasher::new();
+        (hash, expires_at, &caller.id, &caller.groups, &caller.tier).hash(&mut fingerprint);
+        Some(fingerprint.finish())
     }
 }
 

@@ -179,6 +179,7 @@ impl TestDirectory {
             caller: &caller,
             visibility: &self.visibility,
             base_url: BASE,
+            audit: ChangeRecord::default(),
         };
         self.directory.respond(call).await
     }

@@ -3,6 +3,7 @@
 
 use super::cors_policy::CorsPolicy;
 use crate::{
+    audit::{AuditAction, AuditEntry},
     directory::DirectoryResponse,
     fault::{Fault, FaultCode},
     gateway::{call::CallResult, exchange::Exchange, path_router},
@@ -50,7 +51,16 @@ pub(in crate::gateway) async fn redeem_pairing_code(exchange: &mut Exchange<'_>)
     let PairingRequest { code } = serde_json::from_slice(&body).map_err(invalid_body)?;
     let invalid_code =
         || Fault::new(FaultCode::PermissionDenied, "The code is not valid (ask the operator for a new one)");
+    if let Some(log) = &exchange.gateway.audit_log {
+        log.require_writable_in_background().await.map_err(Fault::from)?;
+    }
     let key = exchange.gateway.browser_pairings.redeem_code(&code, &origin, key_ttl).ok_or_else(invalid_code)?;
+    if let Some(log) = &exchange.gateway.audit_log {
+        let mut entry = AuditEntry::new(AuditAction::PagePaired, format!("browser:{origin}"), &*origin);
+        entry.request_id = Some(exchange.call.id().to_owned());
+        entry.address = Some(exchange.connection.client_address());
+        log.record_in_background(entry).await;
+    }
     let response_body = serde_json::json!({"key": key, "origin": origin, "expires_in": key_ttl.as_secs()});
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -137,7 +137,7 @@ async fn r2_an_open_connection_of_a_revoked_certificate_gets_no_further_requests
     };
     let (mut revoked, mut idle, mut kept) = (connect(7).await, connect(7).await, connect(8).await);
     write_revocation_list(&pki, &clients, (2999, &[7]));
-    assert!(server.http_server.reload_changed_certificates().is_empty());
+    assert!(server.reload_certificates().is_empty());
     // The service refuses the request by this flag, and the response closes the connection.
     revoked.send("GET /facts HTTP/1.1\r\nHost: a\r\n\r\n").await;
     if let Some(response) = revoked.read_response().await {
@@ -166,7 +166,7 @@ async fn r2_an_open_connection_of_a_removed_authority_closes() {
     assert!(answer.1.contains("\"trusted\":true"), "{}", answer.1);
     assert!(get_facts(&mut without).await.is_some());
     pki.config_with_client_ca(&after);
-    assert!(server.http_server.reload_changed_certificates().is_empty());
+    assert!(server.reload_certificates().is_empty());
     assert_eq!(http1.read_to_end().await, "");
     until("the HTTP/2 connection closes", || server.http_server.open_connections() == 1).await;
     assert!(!matches!(http2.spawn_stream().await, Ok(Some(_))), "GOAWAY");
@@ -180,7 +180,7 @@ async fn r2_a_list_that_cannot_be_read_keeps_the_previous_one() {
     let server = start_server(&config_with_revocation_list(&pki, &clients), ConnectionLimits::default());
     for text in ["", "not a list", &clients.pem] {
         std::fs::write(pki.path("clients.crl"), text).unwrap();
-        let problems = server.http_server.reload_changed_certificates();
+        let problems = server.reload_certificates();
         assert!(problems[0].starts_with("tls.client_crl[0]: "), "{problems:?}");
         assert!(!is_served(&server, &pki, &clients.issue_with("alice", with_serial(7))).await);
         assert!(is_served(&server, &pki, &clients.issue_with("alice", with_serial(8))).await);

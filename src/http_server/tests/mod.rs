@@ -213,6 +213,11 @@ impl TestServer {
         RawClient(tcp)
     }
 
+    /// Reloads certificates; returns why they were rejected.
+    fn reload_certificates(&self) -> Vec<String> {
+        self.http_server.reload_changed_certificates().into_iter().flat_map(|reload| reload.problems).collect()
+    }
+
     fn metric_sum(&self, event: &str) -> u64 {
         let text = self.metrics.render(ExpositionFormat::Text);
         let lines = text.lines().filter(|line| line.contains(&format!("\"{event}\"")));

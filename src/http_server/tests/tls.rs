@@ -248,32 +248,29 @@ async fn changed_certificates_apply_to_the_next_handshake_and_invalid_ones_are_n
     let server = start_server(&pki.config(), ConnectionLimits::default());
     let client = pki.client(ALL_VERSIONS, &[], None);
     let mut old = connect_tls(&server, &client).await.unwrap();
-    assert!(server.http_server.reload_changed_certificates().is_empty(), "nothing changed");
+    assert!(server.reload_certificates().is_empty(), "nothing changed");
     let next = pki.authority.issue("gateway.example");
     pki.write(&next);
-    assert!(server.http_server.reload_changed_certificates().is_empty());
+    assert!(server.reload_certificates().is_empty());
     assert_eq!(server.metric_sum("certificates_loaded"), 1);
     assert_eq!(server_leaf(&connect_tls(&server, &client).await.unwrap()), next.der.to_vec());
     assert!(get_facts(&mut old).await.is_some(), "open connections are kept");
 
     std::fs::write(pki.path("key.pem"), "not a key").unwrap();
-    let problems = server.http_server.reload_changed_certificates();
+    let problems = server.reload_certificates();
     assert!(problems[0].starts_with("tls.key: "), "{problems:?}");
-    assert!(server.http_server.reload_changed_certificates().is_empty(), "once per change");
+    assert!(server.reload_certificates().is_empty(), "once per change");
     std::fs::write(pki.path("key.pem"), &pki.authority.issue("other").key_pem).unwrap();
-    assert!(
-        server.http_server.reload_changed_certificates()[0].starts_with("tls: "),
-        "a key that does not match the certificate"
-    );
+    assert!(server.reload_certificates()[0].starts_with("tls: "), "a key that does not match the certificate");
     std::fs::remove_file(pki.path("cert.pem")).unwrap();
-    assert_eq!(server.http_server.reload_changed_certificates().len(), 1);
+    assert_eq!(server.reload_certificates().len(), 1);
     assert_eq!(
         server_leaf(&connect_tls(&server, &client).await.unwrap()),
         next.der.to_vec(),
         "the last good certificate is kept"
     );
     pki.write(&next);
-    assert!(server.http_server.reload_changed_certificates().is_empty());
+    assert!(server.reload_certificates().is_empty());
 }
 
 #[tokio::test]
@@ -282,7 +279,7 @@ async fn r2_a_changed_client_authority_applies_to_the_next_handshake() {
         (TestPki::new(), CertificateAuthority::new("before"), CertificateAuthority::new("after"));
     let server = start_server(&pki.config_with_client_ca(&before), ConnectionLimits::default());
     pki.config_with_client_ca(&after);
-    assert!(server.http_server.reload_changed_certificates().is_empty());
+    assert!(server.reload_certificates().is_empty());
     let mut connection = connect_tls(&server, &pki.client(ALL_VERSIONS, &[], Some(&after.issue("bob")))).await.unwrap();
     assert_eq!(get_facts(&mut connection).await.unwrap()["certificates"], 1);
     let is_refused = match connect_tls(&server, &pki.client(ALL_VERSIONS, &[], Some(&before.issue("bob")))).await {

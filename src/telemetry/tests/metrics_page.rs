@@ -4,9 +4,9 @@ use crate::{
     agent::Agent,
     fault::FaultCode,
     telemetry::{
-        ApiKeyCounts, AttemptResult, CallOutcome, CallbackResult, CallerClass, CertificateKind, ConnectionOutcome,
-        ExpositionFormat, FetchOutcome, LimitKind, Metrics, PollOutcome, ResponseProtocol, StoreConnectionState,
-        StoreKind, TaskEnd, TlsHandshake, UpstreamConnection,
+        ApiKeyCounts, AttemptResult, AuditEntryResult, CallOutcome, CallbackResult, CallerClass, CertificateKind,
+        ConnectionOutcome, ExpositionFormat, FetchOutcome, LimitKind, Metrics, PollOutcome, ResponseProtocol,
+        StoreConnectionState, StoreKind, TaskEnd, TlsHandshake, UpstreamConnection,
         broker_metrics::MAX_BROKERS,
         latency_histogram::bucket_bounds,
         listener_metrics::STATUSES,
@@ -150,6 +150,8 @@ pub(super) fn fill_every_metric(metrics: &Metrics) {
         metrics.stores().record_operation(*store, duration, false);
         metrics.stores().set_connections(*store, StoreConnectionState::Used, 1);
     }
+    AuditEntryResult::ALL.iter().for_each(|result| metrics.record_audit_entries(*result, 1));
+    metrics.set_waiting_audit_entries(1);
     metrics.set_runtime(2, duration);
 }
 

@@ -34,6 +34,8 @@ pub struct LeaseGrant {
     pub ttl: Duration,
     /// Whether the runtime had no lease before.
     pub is_new: bool,
+    /// Whether the runtime had no lease before, or one with another address.
+    pub has_new_address: bool,
 }
 
 /// A request for a lease that is within its bounds.
@@ -76,8 +78,9 @@ impl RuntimeLeases {
         if leases.len() >= MAX_LEASES && !leases.contains_key(name.as_str()) {
             return Err(Fault::new(FaultCode::Overloaded, "Too many runtimes are registered"));
         }
-        let previous = leases.insert(name.clone(), (address, now + ttl));
-        Ok(LeaseGrant { ttl, is_new: previous.is_none() })
+        let previous = leases.insert(name.clone(), (address.clone(), now + ttl));
+        let has_new_address = previous.as_ref().is_none_or(|(former, _)| *former != address);
+        Ok(LeaseGrant { ttl, is_new: previous.is_none(), has_new_address })
     }
 
     pub(super) fn find(&self, name: &str) -> Option<RuntimeAddress> {

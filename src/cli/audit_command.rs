@@ -1,0 +1,85 @@
+//! Commands for the audit log: `gatepost audit verify`.
+
+use super::print_line;
+use crate::{
+    audit::{ChainProof, ChainVerification, KnownLine, list_files},
+    config::{GatewayConfig, LoadedConfig},
+    signing::{SigningKey, TrustedKeys},
+    values::SecretRef,
+};
+use anyhow::{Context, anyhow};
+use std::path::{Path, PathBuf};
+
+/// A command for the audit log.
+#[derive(clap::Subcommand)]
+pub enum AuditCommand {
+    /// Verify the chain over all files of the log, and name the first line that was changed, removed or cut off
+    Verify(VerifyArgs),
+}
+
+/// Arguments of `gatepost audit verify`.
+#[derive(clap::Args)]
+pub struct VerifyArgs {
+    /// Files of the log, in any order [default: audit.file of the configuration, with its renamed files]
+    files: Vec<PathBuf>,
+    /// Configuration file, for the log and the key of its checkpoints [default: gatepost.yaml unless files are given]
+    #[arg(short, long)]
+    config: Option<PathBuf>,
+    /// JWK Set with the key of the checkpoints, as the gateway publishes it at /.well-known/jwks.json
+    #[arg(long)]
+    jwks: Option<PathBuf>,
+    /// A line that the log must have, as an earlier verification printed it
+    #[arg(long, value_name = "NUMBER:SHA256")]
+    known_line: Option<KnownLine>,
+}
+
+/// Implements `gatepost audit`.
+///
+/// # Errors
+/// The first broken line, or a file that cannot be read.
+pub fn run_audit_command(command: AuditCommand) -> anyhow::Result<()> {
+    let AuditCommand::Verify(args) = command;
+    let config = match (args.config, args.files.is_empty()) {
+        (None, false) => None,
+        (config, _) => Some(config.unwrap_or_else(|| "gatepost.yaml".into())),
+    };
+    let loaded = config.as_deref().map(read_config).transpose()?;
+    let files = match (&loaded, args.files.is_empty()) {
+        (Some(config), true) => {
+            let section = config.audit.as_ref().context("the configuration has no section 'audit' (name the files)")?;
+            list_files(&section.file)
+                .with_context(|| format!("the folder of {} cannot be read", section.file.display()))?
+        }
+        _ => args.files,
+    };
+    let keys = match (&args.jwks, loaded.as_ref().and_then(|config| config.directory.signing_key.as_ref())) {
+        (Some(jwks), _) => Some(TrustedKeys::from_file(jwks).map_err(|why| anyhow!(why))?),
+        (None, Some(key)) => Some(public_keys(key).map_err(|why| anyhow!("directory.signing_key: {why}"))?),
+        (None, None) => None,
+    };
+    let proof = ChainVerification { keys, known_line: args.known_line }.verify(&files).map_err(|why| anyhow!(why))?;
+    print_proof(&proof)
+}
+
+fn read_config(path: &Path) -> anyhow::Result<GatewayConfig> {
+    Ok(LoadedConfig::read(path).with_context(|| path.display().to_string())?.config)
+}
+
+fn public_keys(key: &SecretRef) -> Result<TrustedKeys, String> {
+    TrustedKeys::from_jwks(&SigningKey::from_pem(key.load()?.expose())?.jwks())
+}
+
+fn print_proof(proof: &ChainProof) -> anyhow::Result<()> {
+    let ChainProof { files, lines, first_sequence, last, signed_up_to, has_head } = proof;
+    let plural = if *files == 1 { "" } else { "s" };
+    print_line(&format!("valid: {lines} lines in {files} file{plural}, {first_sequence} to {}", last.sequence))?;
+    print_line(&format!("last line: {}:{}", last.sequence, last.hash))?;
+    match signed_up_to {
+        Some(sequence) => print_line(&format!("signed: up to line {sequence}"))?,
+        None => print_line("signatures not verified: no key (use --config or --jwks)")?,
+    }
+    if !has_head {
+        print_line("lines missing at the end are not noticed: the head of the log (FILE.head) was not read")?;
+    }
+    Ok(())
+}
