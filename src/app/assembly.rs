@@ -15,15 +15,16 @@ use super::{
 use crate::{
     agent::AuthenticationMethod,
     audit::AuditLog,
-    auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings},
+    auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings, ShadowAccess},
     config::GatewayConfig,
     contract::HeavyCheckPool,
     directory::AgentDirectory,
     explain::RecentDecisions,
     gateway::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
+        ShadowRules,
     },
-    limit::CallLimiter,
+    limit::{CallLimiter, ShadowLimits},
     net::{AddressPolicy, FetchClient},
     registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
@@ -74,8 +75,9 @@ impl GatewayAssembly {
         let auth = collect_problems(build_auth(file, &policy, &pairings, &metrics, None), "", &mut problems);
         problems.extend(check_agent_settings(file, &transport));
         let tracer = collect_problems(build_tracer(file, &metrics, None), "", &mut problems);
-        let parts = (log, audit_log, limits, auth, resolver, tracer);
-        let ((Some(log), Some(audit_log), Some(limits), Some(auth), Some(resolver), Some(tracer)), true) =
+        let shadow = collect_problems(build_shadow_rules(file, &metrics, None), "", &mut problems);
+        let parts = (log, audit_log, limits, auth, resolver, tracer, shadow);
+        let ((Some(log), Some(audit_log), Some(limits), Some(auth), Some(resolver), Some(tracer), Some(shadow)), true) =
             (parts, problems.is_empty())
         else {
             // The sources are opened below; a missing file or folder is reported here, with the other problems.
@@ -105,7 +107,8 @@ impl GatewayAssembly {
         search_indexer.index_progress().wait_until_indexed(INDEX_STARTUP_WAIT).await;
         metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let on_demand_catalogue = on_demand.catalogue.clone();
-        let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand_catalogue, stores, tracer };
+        let parts =
+            SnapshotParts { auth, directory, delegation, on_demand: on_demand_catalogue, stores, tracer, shadow };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
         set_checkpoint_key(audit_log.as_deref(), &config.load());
@@ -164,7 +167,9 @@ impl GatewayAssembly {
         let offers = collect_problems(build_bridge_offers(file), "", &mut problems);
         let tracer = build_tracer(file, &gateway.metrics, previous.tracer.as_deref());
         let tracer = collect_problems(tracer, "", &mut problems);
-        let parts = (auth, sources, search, on_demand, resolver, offers, tracer);
+        let shadow = build_shadow_rules(file, &gateway.metrics, previous.shadow.as_ref());
+        let shadow = collect_problems(shadow, "", &mut problems);
+        let parts = (auth, sources, search, on_demand, resolver, offers, tracer, shadow);
         let (
             (
                 Some(auth),
@@ -174,6 +179,7 @@ impl GatewayAssembly {
                 Some(resolver),
                 Some(offers),
                 Some(tracer),
+                Some(shadow),
             ),
             true,
         ) = (parts, problems.is_empty())
@@ -203,7 +209,8 @@ impl GatewayAssembly {
         set_issuer_labels(file, &gateway.metrics);
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
-        let parts = SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores, tracer };
+        let parts =
+            SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores, tracer, shadow };
         let snapshot = build_config_snapshot(file, parts);
         set_checkpoint_key(gateway.audit_log.as_deref(), &snapshot);
         gateway.config.store(Arc::new(snapshot));
@@ -307,6 +314,7 @@ struct SnapshotParts {
     on_demand: Option<Arc<OnDemandCatalogue<Route>>>,
     stores: TasksAndIdempotency,
     tracer: Option<Arc<Tracer>>,
+    shadow: Option<ShadowRules>,
 }
 
 fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSnapshot {
@@ -325,6 +333,7 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         max_streamed_body_size: file.agents.max_streamed_body_size,
         websockets: file.websocket.clone(),
         sse_keep_alive_interval: file.agents.sse_keep_alive_interval.get(),
+        shadow: parts.shadow,
         tracer: parts.tracer,
     }
 }
@@ -334,6 +343,19 @@ fn set_checkpoint_key(log: Option<&AuditLog>, snapshot: &ConfigSnapshot) {
     if let Some(log) = log {
         log.set_signing_key(snapshot.directory.signing_key.clone());
     }
+}
+
+/// Returns the rules in shadow mode, whose limits are those of the previous configuration if both have the same.
+fn build_shadow_rules(
+    file: &GatewayConfig,
+    metrics: &Arc<Metrics>,
+    previous: Option<&ShadowRules>,
+) -> Result<Option<ShadowRules>, Vec<String>> {
+    let access = ShadowAccess::build(&file.access)?;
+    let previous = previous.and_then(|previous| previous.limits.as_ref());
+    let limits = ShadowLimits::build(&file.limits, previous, metrics);
+    let limits = limits.map_err(|why| vec![format!("limits.shadow: {why}")])?;
+    Ok((access.is_some() || limits.is_some()).then_some(ShadowRules { access, limits }))
 }
 
 /// Sets the labels of the issuers whose keys are fetched.

@@ -237,11 +237,15 @@ async fn run_periodic_tasks(running: &RunningGateway, changes: &Arc<ChangeRecord
     let auth = gateway.config.load().auth.clone();
     auth.tick().await;
     let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
+    let config = gateway.config.load_full();
     let (certificates, changes) = (Arc::clone(&running.certificates), Arc::clone(changes));
     let maintenance = tokio::task::spawn_blocking(move || {
         certificates.update(&metrics);
         changes.record_periodically(reloads, &auth);
         limits.evict_idle();
+        if let Some(shadow) = config.shadow.as_ref().and_then(|shadow| shadow.limits.as_ref()) {
+            shadow.evict_idle();
+        }
         let snapshot = catalogue.snapshot();
         metrics.retain_agents(|id| snapshot.get(id.as_str()).is_some());
         limits.save_quotas(false)

@@ -29,6 +29,19 @@ pub struct AccessConfig {
     pub grants: Vec<GrantConfig>,
     /// Denials; each one refuses calls that grants allow. A denial outweighs every grant. Default: none.
     pub denials: Vec<DenialConfig>,
+    /// Grants and denials in shadow mode, beside those in force: a call that they would have refused passes, and is
+    /// reported in the access log and in `gatepost_shadow_denials_total`. Default: none.
+    pub shadow: Option<ShadowAccessConfig>,
+}
+
+/// Grants and denials in shadow mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShadowAccessConfig {
+    /// The whole list of grants to try. Default: the grants in force.
+    pub grants: Option<Vec<GrantConfig>>,
+    /// The whole list of denials to try. Default: the denials in force.
+    pub denials: Option<Vec<DenialConfig>>,
 }
 
 /// Response for an agent that the caller may not call.

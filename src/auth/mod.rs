@@ -23,6 +23,7 @@ mod grants;
 mod header_name;
 mod key_file_state;
 mod mtls;
+mod shadow_access;
 
 pub use access_rule::AccessRule;
 pub use api_keys::{
@@ -38,9 +39,11 @@ pub use config::{
     ApiKeysConfig, AuthConfig, BearerConfig, CertificateCallerConfig, CertificateName, ClaimMappingConfig,
     IntrospectionConfig, IssuerConfig, MtlsConfig, StoredApiKey,
 };
-pub use grants::{AccessConfig, DenialConfig, GrantConfig, GrantSet, UngrantedResponse};
+pub use grants::{AccessConfig, DenialConfig, GrantConfig, GrantSet, ShadowAccessConfig, UngrantedResponse};
 pub use key_file_state::{KeyFileChanges, KeyFileState};
 pub use mtls::ClientCertificate;
+
+pub use shadow_access::ShadowAccess;
 
 #[cfg(test)]
 mod tests;

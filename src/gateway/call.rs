@@ -21,6 +21,7 @@ use crate::{
     limit::RateLimitKey,
     telemetry::{
         AccessLogEntry, AgentMetrics, CallOutcome, CallerClass, GaugeGuard, ListenerMetrics, ResponseProtocol,
+        ShadowDenials,
     },
     trace::{CallPhase, CallRecord, CallSpan, CallTrace, RequestedServer, SpanKind, SpanScope, TraceOrigin, Tracer},
     values::ClientKey,
@@ -385,6 +386,10 @@ impl AdmissionRecorder for Call {
         self.access_refusal = Some(rule);
     }
 
+    fn record_shadow_denials(&mut self, denials: ShadowDenials) {
+        self.stats.shadow_denials = self.stats.shadow_denials.union(denials);
+    }
+
     fn trace_scope(&self) -> Option<&SpanScope> {
         self.trace.as_ref().map(|trace| trace.scope())
     }
@@ -463,6 +468,7 @@ impl Drop for Call {
         if let Some(trace_id) = &trace_id {
             entry.trace_id = std::str::from_utf8(trace_id).unwrap_or_default();
         }
+        entry.shadow_denials = self.stats.shadow_denials;
         self.gateway.access_log.write(&entry);
         if let Some(trace) = trace.filter(|trace| trace.scope().is_sampled()) {
             let access_log = &self.gateway.access_log;

@@ -1,5 +1,6 @@
 //! Bytes, durations and attempts of a call.
 
+use crate::telemetry::ShadowDenials;
 use std::time::{Duration, Instant};
 
 /// Bytes, durations and attempts of a call.
@@ -9,6 +10,8 @@ pub(super) struct CallStats {
     pub(super) bytes_out: u64,
     pub(super) upstream_duration: Option<Duration>,
     pub(super) attempts: u32,
+    /// The rules in shadow mode that would have refused the call.
+    pub(super) shadow_denials: ShadowDenials,
     /// Time up to the head of the response in which the agent was not waited for.
     pub(super) gateway_duration: Option<Duration>,
     /// When the agent sent what the gateway had waited for, until the head of the response is written.

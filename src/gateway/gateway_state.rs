@@ -1,8 +1,10 @@
 //! The gateway: the configuration in force, and the state that outlives every configuration.
 
-use super::{cors::CorsPolicy, delegation::DelegationPolicy, route::Route, websocket::CallerWebSocketConfig};
+use super::{
+    admission::ShadowRules, cors::CorsPolicy, delegation::DelegationPolicy, route::Route,
+    websocket::CallerWebSocketConfig,
+};
 use crate::{
-    agent::Agent,
     audit::AuditLog,
     auth::{Authorizer, BrowserPairings},
     contract::{self, HeavyCheckPool},
@@ -13,7 +15,7 @@ use crate::{
     limit::CallLimiter,
     registry::{Catalogue, OnDemandCatalogue},
     task::TaskManager,
-    telemetry::{AccessLog, Event, Metrics, redact},
+    telemetry::{AccessLog, Event, Metrics, ShadowRule, redact},
     trace::Tracer,
     transport::UpstreamClient,
     values::ByteSize,
@@ -50,6 +52,8 @@ pub struct ConfigSnapshot {
     pub websockets: CallerWebSocketConfig,
     /// The interval between keep-alive comments on an idle event stream; zero sends none.
     pub sse_keep_alive_interval: Duration,
+    /// Rules in shadow mode; `None` judges none.
+    pub shadow: Option<ShadowRules>,
     /// Traces; `None` records none, and passes the callers' own context through.
     pub tracer: Option<Arc<Tracer>>,
 }
@@ -93,11 +97,12 @@ impl Gateway {
     }
 
     /// Counts and logs violations of a contract that is not enforced.
-    pub(super) fn report_contract_violations(&self, agent: &Agent, side: &'static str, violations: &[Violation]) {
+    pub(super) fn report_contract_violations(&self, route: &Route, side: ShadowRule, violations: &[Violation]) {
         if let Some(first) = violations.first() {
             self.metrics.record_event(Event::ContractViolated);
+            route.metrics.record_shadow_denial(side);
             let message = redact(&first.message);
-            tracing::info!(agent = %agent.id, side, count = violations.len(), "contract violated at {:?}: {message}", first.pointer);
+            tracing::info!(agent = %route.agent.id, side = side.name(), count = violations.len(), "contract violated at {:?}: {message}", first.pointer);
         }
     }
 }

@@ -37,6 +37,7 @@ mod tasks;
 mod upstream;
 pub mod websocket;
 
+pub use admission::ShadowRules;
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};

@@ -14,7 +14,7 @@ use crate::{
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
-    telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics},
+    telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics, ShadowDenials},
     transport::{self, BreakerState, TransportConfig, UpstreamClient},
     values::{Glob, Rate},
 };
@@ -316,6 +316,11 @@ impl Route {
     /// Returns the agent.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
+    }
+
+    /// Counts a call that rules in shadow mode would have refused.
+    pub(super) fn record_shadow_denials(&self, denials: ShadowDenials) {
+        denials.rules().for_each(|rule| self.metrics.record_shadow_denial(rule));
     }
 
     /// Counts an expensive check that was refused because its caller has its share.

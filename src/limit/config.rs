@@ -48,6 +48,9 @@ pub struct LimitConfig {
     /// one bucket until others are idle. 1 to 100000000. Default: 1000000, about 40 MB for each kind.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub max_tracked_keys: usize,
+    /// Limits in shadow mode, beside those in force: a call that one of them would have refused passes, and is reported in
+    /// the access log and in `gatepost_shadow_denials_total`. Default: none.
+    pub shadow: Option<ShadowLimitConfig>,
     /// File that keeps the quota counts over a restart: written about once a second while they change, so that a
     /// killed gateway loses the counts of a second; read at startup only. Default: null, the counts restart from
     /// zero.
@@ -74,6 +77,7 @@ impl Default for LimitConfig {
             max_buffered_bodies: ByteSize::from_kib(256 << 10),
             max_scheduling_delay: Some(ConfigDuration::from_millis(50)),
             max_tracked_keys: 1_000_000,
+            shadow: None,
             quota_state_file: None,
         }
     }
@@ -103,6 +107,33 @@ pub struct TierConfig {
     /// Default: 5, as for callers without a tier.
     #[schemars(range(min = 0, max = 9))]
     pub priority: Option<u8>,
+}
+
+/// Limits in shadow mode. They count the calls that the limits in force allow, with tokens of their own, for callers of
+/// every tier alike.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShadowLimitConfig {
+    /// Calls of one caller to all agents. Default: none.
+    pub per_caller: Option<Rate>,
+    /// Calls of one caller to one agent. Default: none.
+    pub per_caller_agent: Option<Rate>,
+    /// Calls to one agent, of all callers together. Default: none.
+    pub per_agent: Option<Rate>,
+    /// Calls of one caller per day and per month, counted from the start of the gateway.
+    pub quota: QuotaConfig,
+    /// Concurrent calls.
+    pub concurrency: ShadowConcurrencyConfig,
+}
+
+/// Limits of concurrent calls in shadow mode. No call waits for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShadowConcurrencyConfig {
+    /// Maximum number of concurrent calls to one agent. Default: none.
+    pub max_per_agent: Option<NonZeroU32>,
+    /// Maximum number of concurrent calls of one caller to all agents. Default: none.
+    pub max_per_caller: Option<NonZeroU32>,
 }
 
 /// Concurrent calls to each agent, and the queue of calls that wait.

@@ -25,19 +25,21 @@ mod limit_store;
 mod load_shedding;
 mod rate_buckets;
 mod rate_rule;
+mod shadow_limits;
 mod websocket_counts;
 
 pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};
 pub use body_budget::BodyReservation;
 pub use bucket_key::{BucketKey, RateLimitKey};
 pub use call_limiter::CallLimiter;
-pub use config::{ConcurrencyConfig, LimitConfig, QuotaConfig, TierConfig};
+pub use config::{ConcurrencyConfig, LimitConfig, QuotaConfig, ShadowConcurrencyConfig, ShadowLimitConfig, TierConfig};
 pub use limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw};
 pub use limit_inspection::{LimitInspection, LimitState};
 pub use limit_refusal::{LimitExceeded, LimitRefusal};
 pub use limit_store::{BucketScope, DrawResult, InspectionResult, LimitStore, SaveReason};
 pub use rate_buckets::RateBuckets;
 pub use rate_rule::{RateLimitStatus, RateRule};
+pub use shadow_limits::{ShadowHolds, ShadowLimits};
 pub use websocket_counts::CountedWebSocket;
 
 #[cfg(test)]

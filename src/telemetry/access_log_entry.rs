@@ -2,6 +2,7 @@
 //! logged, and text from a caller or an agent is redacted (R131).
 
 use super::{
+    ShadowDenials, ShadowRule,
     log_privacy::{LogPrivacy, LoggedAddress},
     redact,
 };
@@ -67,6 +68,8 @@ pub struct AccessLogEntry<'a> {
     pub trace_id: &'a str,
     /// Why the call ended early: `caller gone`, `panicked`, `cancelled`.
     pub abort_reason: &'static str,
+    /// The rules in shadow mode that would have refused the call.
+    pub shadow_denials: ShadowDenials,
 }
 
 impl<'a> AccessLogEntry<'a> {
@@ -94,6 +97,7 @@ impl<'a> AccessLogEntry<'a> {
             user_agent: "",
             trace_id: "",
             abort_reason: "",
+            shadow_denials: ShadowDenials::NONE,
         }
     }
 
@@ -137,6 +141,9 @@ impl<'a> AccessLogEntry<'a> {
         members.write_redacted("user_agent", self.user_agent, MAX_FIELD_LEN);
         members.write_hexadecimal("trace_id", self.trace_id);
         members.write_constant("aborted", self.abort_reason);
+        if !self.shadow_denials.is_empty() {
+            members.write_names("shadow_denials", self.shadow_denials.rules().map(ShadowRule::name));
+        }
         buffer.extend_from_slice(b"}\n");
     }
 }
@@ -171,6 +178,19 @@ impl JsonMemberWriter<'_> {
         self.0.push(b'"');
         self.0.extend_from_slice(digits.as_bytes());
         self.0.push(b'"');
+    }
+
+    /// Writes a list of constants of the gateway, which need no escaping.
+    fn write_names(&mut self, name: &str, values: impl Iterator<Item = &'static str>) {
+        self.write_name(name);
+        let mut separator = b'[';
+        for value in values {
+            self.0.extend_from_slice(&[separator, b'"']);
+            self.0.extend_from_slice(value.as_bytes());
+            self.0.push(b'"');
+            separator = b',';
+        }
+        self.0.push(b']');
     }
 
     fn write_string(&mut self, name: &str, text: &str, max_len: usize) {

@@ -6,7 +6,7 @@ use super::{
     caller_class::{MAX_CALLER_CLASSES, TierClasses},
     exemplars::TracedHistogram,
     latency_histogram::LazyHistogram,
-    metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
+    metric_labels::{AttemptResult, CallBlame, LimitKind, ShadowRule, StatusClass, UpstreamConnection},
 };
 use crate::{agent::AgentId, fault::FaultCode};
 use parking_lot::Mutex;
@@ -58,6 +58,7 @@ pub(super) struct AgentSeries {
     /// The adaptive concurrency limit; 0 if none is in effect.
     pub(super) adaptive_limit: AtomicU64,
     limited: OnceLock<Box<[AtomicU64; LimitKind::ALL.len()]>>,
+    shadow_denials: OnceLock<Box<[AtomicU64; ShadowRule::ALL.len()]>>,
 }
 
 impl AgentSeries {
@@ -82,6 +83,18 @@ impl AgentSeries {
     pub(super) fn record_limited_request(&self, limit: LimitKind) {
         let counters = self.limited.get_or_init(|| Box::new([const { AtomicU64::new(0) }; LimitKind::ALL.len()]));
         count_at(&**counters, limit as usize, 1);
+    }
+
+    /// Counts a call that a rule in shadow mode would have refused.
+    pub(super) fn record_shadow_denial(&self, rule: ShadowRule) {
+        let counters =
+            self.shadow_denials.get_or_init(|| Box::new([const { AtomicU64::new(0) }; ShadowRule::ALL.len()]));
+        count_at(&**counters, rule as usize, 1);
+    }
+
+    /// Returns how many calls rules in shadow mode would have refused; `None` if there are none.
+    pub(super) fn shadow_denials(&self) -> Option<&[AtomicU64]> {
+        self.shadow_denials.get().map(|counters| counters.as_slice())
     }
 
     /// Returns how many calls a limit refused; `None` if no limit refused any.

@@ -5,7 +5,7 @@ use super::{
     agent_series::{AgentSeries, CODE_COUNT, CallSeries, OperationCounters, UNKNOWN_LABEL, count_at},
     caller_class::CallerClass,
     exemplars::TraceIdHex,
-    metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
+    metric_labels::{AttemptResult, CallBlame, LimitKind, ShadowRule, StatusClass, UpstreamConnection},
 };
 use crate::{
     agent::{Agent, AgentId},
@@ -116,6 +116,11 @@ impl AgentMetrics {
     /// Counts a call that a limit refused.
     pub fn record_limited_request(&self, limit: LimitKind) {
         self.series().record_limited_request(limit);
+    }
+
+    /// Counts a call that a rule in shadow mode would have refused.
+    pub fn record_shadow_denial(&self, rule: ShadowRule) {
+        self.series().record_shadow_denial(rule);
     }
 
     /// Counts a call as waiting for a concurrency permit until the returned guard is dropped, which records how long it

@@ -156,6 +156,21 @@ label! {
 }
 
 label! {
+    /// A rule in shadow mode, which is judged and refuses nothing.
+    ShadowRule {
+        Access "access" "The grants and denials of `access.shadow`.";
+        PerCaller "per_caller" "`limits.shadow.per_caller`.";
+        PerCallerAgent "per_caller_agent" "`limits.shadow.per_caller_agent`.";
+        PerAgent "per_agent" "`limits.shadow.per_agent`.";
+        Quota "quota" "`limits.shadow.quota`.";
+        MaxPerCaller "max_per_caller" "`limits.shadow.concurrency.max_per_caller`.";
+        MaxPerAgent "max_per_agent" "`limits.shadow.concurrency.max_per_agent`.";
+        Input "input" "The input schema, with `contract.input: report`.";
+        Output "output" "The output schema, with `contract.output: report`.";
+    }
+}
+
+label! {
     /// The state of an endpoint of an agent.
     EndpointState {
         Up "up" "Calls go there.";

@@ -3,8 +3,8 @@
 
 use super::metric_labels::{
     AgentDocumentState, ApiKeyState, AttemptResult, AuditEntryResult, CallBlame, CallbackResult, CertificateKind,
-    ConnectionOutcome, EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
-    StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
+    ConnectionOutcome, EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, ShadowRule, SpanResult,
+    StatusClass, StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
 };
 
 /// The type of a metric.
@@ -122,6 +122,7 @@ metric_table! {
         RESPONSES Counter "gatepost_responses_total" &[LISTENER, values("protocol", ResponseProtocol::NAMES), described("status", "the statuses of the [codes of errors](errors.md#codes), 101, 200 to 206, 304; `other` for any other status of an agent, `0` for none")], "Total number of responses to callers, by HTTP status.";
         IN_FLIGHT Gauge "gatepost_calls_in_flight" &[], "Calls in flight.";
         LIMITED Counter "gatepost_limited_requests_total" &[values("limit", LimitKind::NAMES), AGENT], "Total number of requests refused by a rate, quota or concurrency limit.";
+        SHADOW Counter "gatepost_shadow_denials_total" &[values("rule", ShadowRule::NAMES), AGENT], "Total number of calls that a rule in shadow mode would have refused.";
         SHED Counter "gatepost_load_shed_requests_total" &[values("priority", PRIORITIES)], "Total number of requests refused by load shedding, by priority.";
         SHEDDING Gauge "gatepost_load_shed_level" &[], "Number of lowest priorities that are refused entirely, plus the refused fraction of the next.";
         WAITS Gauge "gatepost_run_queue_delay_seconds" &[], "How long the gateway's own work waits for a CPU core under load.";

@@ -23,6 +23,7 @@ mod redacted_stderr;
 mod redaction;
 mod scrape_collector;
 mod series_families;
+mod shadow_denials;
 mod source_metrics;
 mod store_metrics;
 mod task_metrics;
@@ -41,13 +42,14 @@ pub use listener_metrics::ListenerMetrics;
 pub use log_privacy::{LogPrivacy, LoggedAddresses, LoggedCallers};
 pub use metric_labels::{
     AgentDocumentState, ApiKeyState, AttemptResult, AuditEntryResult, CallBlame, CallbackResult, CertificateKind,
-    ConnectionOutcome, EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, SpanResult, StatusClass,
-    StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
+    ConnectionOutcome, EndpointState, FetchOutcome, LimitKind, PollOutcome, ResponseProtocol, ShadowRule, SpanResult,
+    StatusClass, StoreConnectionState, StoreKind, StoredTaskState, TaskEnd, TlsHandshake, UpstreamConnection,
 };
 pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};
 pub use redacted_stderr::RedactedStderr;
 pub use redaction::redact;
+pub use shadow_denials::ShadowDenials;
 pub use source_metrics::SourceMetrics;
 pub use store_metrics::StoreMetrics;
 pub use task_metrics::TaskMetrics;

@@ -3,12 +3,12 @@
 use super::{
     agent_series::{AgentSeries, CODE_COUNT, CallSeries},
     exemplars::ExemplarTable,
-    metric_labels::{AttemptResult, CallBlame, LimitKind, StatusClass, UpstreamConnection},
+    metric_labels::{AttemptResult, CallBlame, LimitKind, ShadowRule, StatusClass, UpstreamConnection},
     metric_registration::describe,
     metric_table::{
         ADAPTIVE_LIMIT, ATTEMPTS, BREAKER_OPENS, CALL_DURATION, CALLS, CONNECT_DURATION, GATEWAY_DURATION, LIMITED,
-        MetricRow, OPEN_BREAKERS, QUEUE_WAIT, QUEUED, REQUEST_BYTES, RESPONSE_BYTES, RETRIES, UPSTREAM_CONNECTIONS,
-        UPSTREAM_DURATION,
+        MetricRow, OPEN_BREAKERS, QUEUE_WAIT, QUEUED, REQUEST_BYTES, RESPONSE_BYTES, RETRIES, SHADOW,
+        UPSTREAM_CONNECTIONS, UPSTREAM_DURATION,
     },
     series_families::SeriesFamily,
 };
@@ -22,7 +22,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-const ROWS: [MetricRow; 16] = [
+const ROWS: [MetricRow; 17] = [
     CALLS,
     CALL_DURATION,
     UPSTREAM_DURATION,
@@ -30,6 +30,7 @@ const ROWS: [MetricRow; 16] = [
     REQUEST_BYTES,
     RESPONSE_BYTES,
     LIMITED,
+    SHADOW,
     QUEUE_WAIT,
     QUEUED,
     OPEN_BREAKERS,
@@ -69,6 +70,7 @@ impl Collector for AgentMetricsCollector {
             request_bytes,
             response_bytes,
             limited,
+            shadow,
             queue_wait,
             queued,
             open_breakers,
@@ -98,6 +100,7 @@ impl Collector for AgentMetricsCollector {
             if queued_calls > 0 || series.queue_wait.collect().is_some() {
                 queued.push(&[agent], queued_calls as f64);
             }
+            collect_shadow_denials(series, shadow);
             collect_limited(series, Arc::ptr_eq(series, &self.calls.unknown), limited);
             // Agents whose circuit breakers never opened have no such series.
             let opens = series.circuit_breaker_opens.load(Relaxed);
@@ -142,6 +145,17 @@ fn collect_limited(series: &AgentSeries, is_unknown: bool, family: &mut SeriesFa
         let count = counters.get(at).map_or(0, |counter| counter.load(Relaxed));
         if count > 0 || is_unknown {
             family.push(&[limit, &series.label], count as f64);
+        }
+    }
+}
+
+/// Adds the calls of an agent that rules in shadow mode would have refused.
+fn collect_shadow_denials(series: &AgentSeries, family: &mut SeriesFamily) {
+    let counters = series.shadow_denials().unwrap_or_default();
+    for (rule, counter) in ShadowRule::NAMES.iter().zip(counters) {
+        let count = counter.load(Relaxed);
+        if count > 0 {
+            family.push(&[rule, &series.label], count as f64);
         }
     }
 }

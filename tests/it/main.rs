@@ -49,6 +49,7 @@ mod readme_claims;
 mod requirements;
 mod resolver;
 mod service_manager;
+mod shadow;
 mod stream_resumption;
 mod streaming;
 mod support;

@@ -6,6 +6,7 @@ use crate::{
     fault::{Result, Violation},
     gateway::route::Route,
     limit::{LimitInspection, RateLimitStatus},
+    telemetry::ShadowDenials,
     trace::{CallPhase, SpanScope},
 };
 use bytes::Bytes;
@@ -38,6 +39,9 @@ pub(in crate::gateway) trait AdmissionRecorder {
 
     /// Records the operation that is called, as its index in the route.
     fn record_operation(&mut self, operation: usize);
+
+    /// Records the rules in shadow mode that would have refused the call.
+    fn record_shadow_denials(&mut self, _: ShadowDenials) {}
 
     /// Returns the place of the call in its trace, if it has one.
     fn trace_scope(&self) -> Option<&SpanScope> {

@@ -12,6 +12,7 @@ use crate::{
         route::{CompiledOperation, Route, is_json_content},
     },
     mqtt_bridge::merge_instruction,
+    telemetry::ShadowRule,
     values::ClientKey,
 };
 use bytes::Bytes;
@@ -337,7 +338,7 @@ impl InputReader<'_> {
     fn report(&self, result: Result<Vec<Violation>>) -> Result<()> {
         let violations = result?;
         match self.unenforced_violations {
-            None => self.gateway.report_contract_violations(&self.route.agent, "input", &violations),
+            None => self.gateway.report_contract_violations(self.route, ShadowRule::Input, &violations),
             Some(collected) => collected.lock().extend(violations),
         }
         Ok(())

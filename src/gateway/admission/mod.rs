@@ -10,6 +10,7 @@ mod incoming_body;
 mod incoming_request;
 mod input_validation;
 mod pipeline;
+mod shadow_rules;
 
 pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use admission_request::{AdmissionRequest, CallSource, InputSource};
@@ -22,3 +23,4 @@ pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
 pub(super) use incoming_request::{CompleteRequest, IncomingRequest};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
 pub(super) use pipeline::{AdmissionPipeline, Admitted, AdmittedCall, AuthorizedCall, CheckedCall};
+pub use shadow_rules::ShadowRules;

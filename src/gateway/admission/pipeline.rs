@@ -11,6 +11,7 @@ use super::{
     call_preview::CallPreview,
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
+    shadow_rules::ShadowedCall,
 };
 use crate::{
     auth::Caller,
@@ -24,7 +25,8 @@ use crate::{
         requested_version::{CompiledVersion, RequestedVersion, declares_version_input},
         route::{CompiledOperation, Route},
     },
-    limit::{LatencySample, Permit, RateLimitStatus},
+    limit::{LatencySample, Permit, RateLimitStatus, ShadowHolds},
+    telemetry::ShadowDenials,
     trace::CallPhase,
     transport::{self, Admission},
     values::{ClientKey, StoreAnswer},
@@ -89,6 +91,8 @@ pub(in crate::gateway) struct Admitted {
     session_hash: Option<u64>,
     delegation_chain: Option<HeaderValue>,
     permit: Permit,
+    /// The call in the concurrency limits in shadow mode.
+    _shadow: Option<Box<ShadowHolds>>,
 }
 
 impl AdmissionPipeline<'_> {
@@ -149,6 +153,10 @@ impl AdmissionPipeline<'_> {
         } else {
             gateway.limits.acquire_for_calls(&route.limits, &account, request.calls).await?
         };
+        if let Some(shadow) = config.shadow.as_ref().filter(|_| !record.is_dry_run()) {
+            let call = ShadowedCall { route: &route, caller: &caller, account: &account, calls: request.calls };
+            record.record_shadow_denials(shadow.judge(&call));
+        }
         record.begin_step(DecisionStep::RequestFields);
         let session_hash = session_hash(headers, request.query, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: record.call_id() };
@@ -240,6 +248,12 @@ impl AdmissionPipeline<'_> {
         record.begin_step(DecisionStep::Concurrency);
         let CheckedCall { authorized, operation, input } = checked;
         let permit = self.gateway.limits.acquire_permit(&authorized.route.limits, authorized.client).await?;
+        let shadow = self.config.shadow.as_ref().and_then(|shadow| {
+            let mut denials = ShadowDenials::default();
+            let holds = shadow.hold(&authorized.route, authorized.client, &mut denials);
+            record.record_shadow_denials(denials);
+            holds
+        });
         let admitted = Admitted {
             route: authorized.route,
             caller: authorized.caller,
@@ -252,6 +266,7 @@ impl AdmissionPipeline<'_> {
             session_hash: authorized.session_hash,
             delegation_chain: authorized.delegation_chain,
             permit,
+            _shadow: shadow,
         };
         record.enter_phase(None);
         record.begin_step(DecisionStep::Agent);
@@ -280,6 +295,11 @@ impl AdmissionPipeline<'_> {
     pub(in crate::gateway) fn charge_batch_item<'a>(&'a self, admitted: &'a Admitted) -> StoreAnswer<'a, Result<()>> {
         let limits = &self.gateway.limits;
         let account = rate_limit_account(&admitted.caller, admitted.peer);
+        if let Some(shadow) = &self.config.shadow {
+            let (route, caller) = (&admitted.route, &admitted.caller);
+            // The item has no entry of its own in the access log.
+            let _ = shadow.judge(&ShadowedCall { route, caller, account: &account, calls: NonZeroU32::MIN });
+        }
         limits.acquire_for_calls(&admitted.route.limits, &account, NonZeroU32::MIN).map(|result| result.map(drop))
     }
 

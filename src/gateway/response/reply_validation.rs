@@ -10,6 +10,7 @@ use crate::{
     contract::{self, CheckWork, HeavyCheckRequest},
     fault::{Fault, FaultCode, Result, Violation},
     gateway::{admission::Admitted, gateway_state::Gateway},
+    telemetry::ShadowRule,
     transport::{Admission as _, BodyPrefix, ReplyBody, UpstreamReply},
 };
 use bytes::Bytes;
@@ -92,14 +93,14 @@ impl ReplyValidator<'_> {
             }
             Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
         };
-        self.gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
+        self.gateway.report_contract_violations(self.admitted.agent_route(), ShadowRule::Output, &violations);
         Ok(())
     }
 
     /// Validates an output, a body of this length, which is JSON.
     pub(in crate::gateway) async fn check_json_output(&self, output: Value, body_bytes: usize) -> Result<()> {
         let violations = self.find_violations(output, body_bytes, self.admitted.deadline().into_std()).await?;
-        self.gateway.report_contract_violations(&self.admitted.agent_route().agent, "output", &violations);
+        self.gateway.report_contract_violations(self.admitted.agent_route(), ShadowRule::Output, &violations);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::{
     telemetry::{
         ApiKeyCounts, AttemptResult, AuditEntryResult, CallOutcome, CallbackResult, CallerClass, CertificateKind,
         ConnectionOutcome, ExpositionFormat, FetchOutcome, LimitKind, Metrics, PollOutcome, ResponseProtocol,
-        StoreConnectionState, StoreKind, TaskEnd, TlsHandshake, UpstreamConnection,
+        ShadowRule, StoreConnectionState, StoreKind, TaskEnd, TlsHandshake, UpstreamConnection,
         broker_metrics::MAX_BROKERS,
         latency_histogram::bucket_bounds,
         listener_metrics::STATUSES,
@@ -119,6 +119,7 @@ pub(super) fn fill_every_metric(metrics: &Metrics) {
     AttemptResult::ALL.iter().for_each(|result| agent.record_attempt(*result));
     UpstreamConnection::ALL.iter().for_each(|result| agent.record_connection(*result));
     LimitKind::ALL.iter().for_each(|limit| agent.record_limited_request(*limit));
+    ShadowRule::ALL.iter().for_each(|rule| agent.record_shadow_denial(*rule));
     agent.record_retry();
     agent.record_opened_connection(duration);
     drop(agent.track_queued_call());
