@@ -637,6 +637,7 @@ def only_settings_of_the_start_replace_pods():
         {"config": {"connections": {"max_connections": 5}}},
         {"config": {"shutdown": {"drain_timeout": None, "listener_close_delay": "7s"}}},
         {"config": {"access_log": {"output": "off"}}},
+        {"config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}},
         {"config": {"tasks": {"max_running": 5}}},
         {"config": {"tasks": {"resume": None}}},
         {"config": {"tasks": {"resume": {"max_streams": 5}}}},
