@@ -54,6 +54,7 @@ pub mod config;
 pub mod contract;
 pub mod demo;
 pub mod directory;
+pub mod doctor;
 pub mod explain;
 pub mod fault;
 #[cfg(any(test, fuzzing))]

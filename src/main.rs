@@ -45,6 +45,8 @@ enum Command {
         #[arg(long)]
         strict: bool,
     },
+    /// Look for mistakes in a configuration, its files, its services and every agent
+    Doctor(cli::DoctorArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Print the completions of a shell
@@ -127,6 +129,7 @@ fn main() -> ExitCode {
         Command::Call(args) => return cli::call(&args),
         Command::Explain(args) => return cli::explain(&args),
         Command::Health(args) => return cli::health(&args),
+        Command::Doctor(args) => return cli::doctor(args),
         command => run(command),
     };
     match result {
@@ -141,7 +144,9 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         // `main` handles these commands, which have their own exit codes.
-        Command::Resolve(_) | Command::Call(_) | Command::Explain(_) | Command::Health(_) => Ok(()),
+        Command::Resolve(_) | Command::Call(_) | Command::Explain(_) | Command::Doctor(_) | Command::Health(_) => {
+            Ok(())
+        }
         Command::Run { config, take_over } => app::run(&config, take_over),
         Command::Check { config, migrate, strict } => {
             if migrate {

@@ -19,6 +19,7 @@ use crate::{
     config::GatewayConfig,
     contract::HeavyCheckPool,
     directory::AgentDirectory,
+    doctor::{self, FindingCode},
     explain::RecentDecisions,
     gateway::{
         AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
@@ -275,7 +276,7 @@ impl GatewayAssembly {
 
     /// Returns the agents that no caller can call, because no method of `auth` accepts the credential that their documents
     /// require: one note for each method.
-    fn unusable_agents(&self) -> Vec<String> {
+    fn unusable_agents(&self) -> Vec<OperatorNote> {
         let accepted = self.gateway.config.load().auth.accepted_credentials();
         let snapshot = self.gateway.catalogue.load();
         let is_accepted = |method| accepted.iter().any(|credential| credential.method == method);
@@ -286,24 +287,40 @@ impl GatewayAssembly {
             ids.sort_unstable();
             let (first, count) = (ids.first()?, ids.len());
             let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            Some(format!(
+            let text = format!(
                 "no caller can call {first}{others}, whose documents require {}, which no method of auth accepts (configure \
                  the method, or set authentication: any in a rule)",
                 method.phrase()
-            ))
+            );
+            Some(OperatorNote { code: Some(FindingCode::AgentNotCallable), text })
         });
         notes.collect()
     }
 
-    /// Returns the warnings for operators: documents that are not served, and sources that cannot be read.
-    pub fn warnings(&self) -> Vec<String> {
+    /// Returns the notes for operators: documents that are not served, and sources that cannot be read.
+    pub(super) fn notes(&self) -> Vec<OperatorNote> {
         let snapshot = self.gateway.catalogue.snapshot();
-        let rejected = snapshot.rejected.iter().map(|document| format!("not served: {document}"));
-        let unreadable = snapshot.unreadable_parts.iter().map(|(part, why)| format!("not read: {part}: {why}"));
+        let rejected = snapshot.rejected.iter().map(|document| OperatorNote {
+            code: Some(doctor::code_of_rejection(document)),
+            text: format!("not served: {document}"),
+        });
+        let unreadable = snapshot.unreadable_parts.iter().map(|(part, why)| OperatorNote {
+            code: Some(FindingCode::FileUnreadable),
+            text: format!("not read: {part}: {why}"),
+        });
         let sources = self.gateway.catalogue.source_health();
-        let warnings = sources.iter().filter_map(|source| Some(format!("{}: {}", source.name, source.warning()?)));
-        rejected.chain(unreadable).chain(warnings).chain(self.unusable_agents()).collect()
+        let of_sources = sources.iter().filter_map(|source| {
+            Some(OperatorNote { code: None, text: format!("{}: {}", source.name, source.warning()?) })
+        });
+        rejected.chain(unreadable).chain(of_sources).chain(self.unusable_agents()).collect()
     }
+}
+
+/// What operators should know about agents and sources.
+pub(super) struct OperatorNote {
+    /// The code of the finding, if it is one of a document.
+    pub(super) code: Option<FindingCode>,
+    pub(super) text: String,
 }
 
 /// The parts of a config snapshot that are built from several sections or can fail.

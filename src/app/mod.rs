@@ -5,8 +5,9 @@ mod assembly;
 mod certificate_watch;
 mod change_recording;
 mod config_checks;
-mod config_warnings;
+mod configuration_check;
 mod directory_wiring;
+mod doctor_wiring;
 mod gateway_admin_state;
 mod metrics_wiring;
 mod mqtt_bridge_wiring;
@@ -22,13 +23,15 @@ mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
 pub use change_recording::open_audit_log_of_command;
+pub use doctor_wiring::{DoctorOptions, diagnose};
 pub use service_manager::ServiceManager;
 pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
     auth::StoredApiKey,
-    config::{self, GatewayConfig, LoadedConfig},
+    config::{self, ConfigProblems, GatewayConfig, LoadedConfig},
+    doctor::{self, ConfigWarning, ExaminedConfig},
     http_server, telemetry,
     values::{Secret, SecretRef},
 };
@@ -80,7 +83,7 @@ pub fn build_runtime() -> anyhow::Result<Runtime> {
 pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     let config_path = || config.display().to_string();
     let loaded = LoadedConfig::read(config).with_context(config_path)?;
-    config_warnings::log_config_warnings(&loaded, config);
+    doctor::log_config_warnings(&loaded, config);
     let runtime = build_runtime()?;
     let result = runtime.block_on(async {
         let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
@@ -112,35 +115,32 @@ pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
 /// Every problem, each with its position in the file.
 pub fn check(config: &Path, strict: bool) -> anyhow::Result<()> {
     let result = build_runtime()?.block_on(async {
-        let mut loaded = LoadedConfig::read(config)?;
-        let log = std::mem::replace(&mut loaded.config.access_log.output, telemetry::AccessLogTarget::Off);
-        loaded.config.agents.check_only = true;
-        let assembly = GatewayAssembly::build(&loaded.config).await;
-        let mut problems: Vec<String> =
-            http_server::check_listener_files(&loaded.config.listeners).err().unwrap_or_default();
-        problems.extend(check_log_folder(&log));
-        match assembly {
-            Ok(assembly) if problems.is_empty() => {
-                Ok((assembly, config_warnings::locate_config_warnings(&loaded, config)))
-            }
-            assembly => {
-                problems.extend(assembly.err().unwrap_or_default());
-                Err(loaded.locate_problems(problems))
-            }
+        let mut loaded = LoadedConfig::read(config).map_err(name_codes)?;
+        let checked = configuration_check::check_configuration(&mut loaded).await;
+        match (checked.assembly, checked.problems) {
+            (Some(assembly), problems) if problems.is_empty() => Ok((assembly, loaded)),
+            (_, problems) => Err(name_codes(loaded.locate_problems(problems))),
         }
     });
-    let (assembly, mut warnings) = result.with_context(|| config.display().to_string())?;
-    warnings.sort_by_key(|warning| warning.line);
-    for warning in &warnings {
-        println!("warning: {warning}");
+    let (assembly, loaded) = result.with_context(|| config.display().to_string())?;
+    let findings = doctor::check_findings(ExaminedConfig { loaded: &loaded, file: config }, &assembly.gateway);
+    let mut warnings = doctor::locate_config_warnings(&loaded, config);
+    warnings.extend(findings.warnings);
+    warnings.sort_by_key(|warning| warning.problem.line);
+    for ConfigWarning { code, problem } in &warnings {
+        println!("warning: {problem} [{code}]");
     }
-    let notes = assembly.warnings();
+    let notes = assembly.notes();
     for note in &notes {
-        println!("note: {}", config::strip_os_error_codes(note));
+        let code = note.code.map(|code| format!(" [{code}]")).unwrap_or_default();
+        println!("note: {}{code}", config::strip_os_error_codes(&note.text));
+    }
+    for finding in &findings.notes {
+        println!("note: {}: {} [{}]", finding.place, finding.problem, finding.code);
     }
     let agents = assembly.gateway.catalogue.snapshot().len();
     println!("{}: valid, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
-    match warnings.len() + notes.len() {
+    match warnings.len() + notes.len() + findings.notes.len() {
         count if strict && count > 0 => {
             let plural = if count == 1 { "" } else { "s" };
             Err(anyhow!("{}: {count} warning{plural} (listed above; --strict allows none)", config.display()))
@@ -149,11 +149,12 @@ pub fn check(config: &Path, strict: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Returns a problem if the folder of the access log's file does not exist.
-fn check_log_folder(log: &telemetry::AccessLogTarget) -> Option<String> {
-    let telemetry::AccessLogTarget::File(path) = log else { return None };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())?;
-    Some(format!("access_log.output: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
+/// Adds the code of each problem to its text.
+fn name_codes(mut problems: ConfigProblems) -> ConfigProblems {
+    for problem in &mut problems.0 {
+        problem.message = format!("{} [{}]", problem.message, doctor::code_of_problem(problem));
+    }
+    problems
 }
 
 /// The API keys of a configuration.

@@ -50,7 +50,7 @@ pub(super) async fn open_registry(
     metrics: &Arc<Metrics>,
 ) -> Result<Option<Arc<EmbeddedRegistry>>, Vec<String>> {
     let Some(config) = &file.registry else { return Ok(None) };
-    if file.agents.check_only {
+    if file.agents.check_only && !file.agents.inspection.reads_registry {
         let problems = config.problems();
         return if problems.is_empty() { Ok(None) } else { Err(problems) };
     }
@@ -67,5 +67,6 @@ pub(super) fn agent_sources_config(file: &GatewayConfig) -> registry::AgentSourc
         cache: agents.cache,
         registry_required: file.registry.as_ref().is_none_or(|registry| registry.required),
         check_only: agents.check_only,
+        polls_when_checking: agents.inspection.polls_sources,
     }
 }

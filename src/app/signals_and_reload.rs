@@ -1,11 +1,11 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{
-    RunningGateway, change_recording::ChangeRecorder, config_warnings::log_config_warnings,
-    service_manager::ServiceManager, startup_and_shutdown::StopReason,
+    RunningGateway, change_recording::ChangeRecorder, service_manager::ServiceManager, startup_and_shutdown::StopReason,
 };
 use crate::{
     config::LoadedConfig,
+    doctor::log_config_warnings,
     http_server::listener_handover,
     values::{FileStamp, encode_hex, sha256},
 };

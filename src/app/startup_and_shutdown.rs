@@ -113,8 +113,8 @@ impl RunningGateway {
         tokio::spawn(async move { limits.monitor_load().await });
         // Last, because the previous process must first withdraw the agents it announced.
         assembly.bridge.start();
-        for warning in assembly.warnings() {
-            tracing::warn!("{warning}");
+        for note in assembly.notes() {
+            tracing::warn!("{}", note.text);
         }
         let listener_uses_tls = file.listeners.iter().map(|listener| listener.tls.is_some()).collect();
         let drain_timeout = Mutex::new(file.drain_timeout());

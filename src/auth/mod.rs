@@ -31,6 +31,7 @@ pub use api_keys::{
     list_api_keys, rotate_api_key,
 };
 pub use authorizer::Authorizer;
+pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings};
 pub use build_context::AuthServices;
 pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials};

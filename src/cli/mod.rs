@@ -4,6 +4,7 @@
 mod audit_command;
 mod call_command;
 mod command_audit;
+mod doctor_command;
 mod explain_command;
 mod explanation_text;
 mod health_command;
@@ -13,6 +14,7 @@ mod resolve_command;
 
 pub use audit_command::{AuditCommand, run_audit_command};
 pub use call_command::{CallArgs, call};
+pub use doctor_command::{DoctorArgs, doctor};
 pub use explain_command::{ExplainArgs, explain};
 pub use health_command::{HealthArgs, health};
 pub use init_command::{InitArgs, init};

@@ -234,6 +234,18 @@ pub struct AgentsConfig {
     /// writes no files. Not a setting.
     #[serde(skip)]
     pub check_only: bool,
+    /// What is read although the configuration is only checked (`gatepost doctor`). Not a setting.
+    #[serde(skip)]
+    pub inspection: InspectionScope,
+}
+
+/// What is read besides files while a configuration is only checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InspectionScope {
+    /// Whether remote sources are polled.
+    pub polls_sources: bool,
+    /// Whether the built-in registry is read. Its store must have the schema of this gateway.
+    pub reads_registry: bool,
 }
 
 impl Default for AgentsConfig {
@@ -248,6 +260,7 @@ impl Default for AgentsConfig {
             max_streamed_body_size: default_max_streamed_body_size(),
             sse_keep_alive_interval: default_sse_keep_alive_interval(),
             check_only: false,
+            inspection: InspectionScope::default(),
         }
     }
 }

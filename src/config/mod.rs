@@ -9,6 +9,7 @@ mod format_hint;
 mod gateway_config;
 mod key_migration;
 mod key_path;
+mod line_index;
 mod renamed_key;
 mod renamed_keys;
 mod setting_locations;
@@ -16,9 +17,10 @@ mod yaml_text;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
 pub use gateway_config::{
-    AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, ShutdownConfig, json_schema,
+    AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, InspectionScope, ShutdownConfig, json_schema,
 };
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
+pub use line_index::LineIndex;
 
 pub use setting_locations::SettingLocations;
 
@@ -92,6 +94,16 @@ impl LoadedConfig {
             _ => self.config_text.locate_problem("", text),
         });
         ConfigProblems(located.collect())
+    }
+
+    /// Returns the line of a setting that the file has; `None` where the default or the environment sets it.
+    pub fn line_of_setting(&self, path: &str) -> Option<u64> {
+        self.config_text.line_of_setting(path)
+    }
+
+    /// Returns a warning for each key with a former name.
+    pub fn former_names(&self) -> &[ConfigProblem] {
+        self.config_text.warnings()
     }
 }
 

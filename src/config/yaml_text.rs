@@ -138,6 +138,12 @@ impl ConfigText {
         }
     }
 
+    /// Returns the line of a setting that the file has, and that the environment does not override.
+    pub(super) fn line_of_setting(&self, path: &str) -> Option<u64> {
+        let line = self.lines.get(path).copied().filter(|line| *line > 0);
+        line.filter(|_| !self.overriding_variables.contains_key(path))
+    }
+
     /// Adds to a problem its line or the variable that set the value, and a hint about the format.
     pub(super) fn locate_problem(&self, path: &str, message: String) -> ConfigProblem {
         let (line, variable) = self.locate(path);
@@ -177,7 +183,7 @@ fn shorten_yaml_error(message: &str) -> &str {
 }
 
 /// A YAML node; its children have their positions.
-enum YamlNode {
+pub(super) enum YamlNode {
     Scalar(Value),
     List(Vec<Spanned<YamlNode>>),
     Map(Vec<(Spanned<String>, Spanned<YamlNode>)>),

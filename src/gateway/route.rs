@@ -323,6 +323,16 @@ impl Route {
         denials.rules().for_each(|rule| self.metrics.record_shadow_denial(rule));
     }
 
+    /// Returns what operators should know about the agent's document.
+    pub fn document_warnings(&self) -> &[String] {
+        &self.document_warnings
+    }
+
+    /// Returns the agent's endpoints.
+    pub fn upstream(&self) -> &transport::UpstreamSet {
+        &self.upstream
+    }
+
     /// Counts an expensive check that was refused because its caller has its share.
     #[cold]
     pub(super) fn record_refused_check(&self, fault: &Fault) {

@@ -43,6 +43,7 @@ pub enum MqttSendError {
 #[derive(Clone)]
 pub struct MqttSender {
     sender: Arc<dyn PacketSender>,
+    is_version_5: bool,
     max_packet_size: usize,
     ack_timeout: Duration,
     closed: watch::Receiver<Option<String>>,
@@ -82,6 +83,7 @@ pub(super) fn start_session(connection: MqttConnection, options: &ConnectOptions
     });
     let sender = MqttSender {
         sender: connection.sender,
+        is_version_5: connection.is_version_5,
         max_packet_size: connection.max_packet_size,
         ack_timeout: options.timeout.max(MIN_ACK_TIMEOUT),
         closed: closed.clone(),
@@ -118,6 +120,11 @@ impl MqttReceiver {
 }
 
 impl MqttSender {
+    /// Returns whether the connection speaks MQTT 5, and not 3.1.1.
+    pub fn is_version_5(&self) -> bool {
+        self.is_version_5
+    }
+
     /// Publishes with QoS 1 (R105) and resolves when the broker acknowledges. The message is sent once: after
     /// [`MqttSendError::ConnectionLost`], or if the future is dropped, it is unknown whether the message arrived.
     ///

@@ -89,6 +89,8 @@ pub(super) struct MqttConnection {
     pub(super) sender: Arc<dyn PacketSender>,
     /// Maximum packet size of the broker, in bytes.
     pub(super) max_packet_size: usize,
+    /// Whether it speaks MQTT 5, and not 3.1.1.
+    pub(super) is_version_5: bool,
 }
 
 /// Maximum number of characters of a broker's or library's error text.
@@ -176,6 +178,7 @@ macro_rules! implement_version {
                     receiver: Box::new(EventLoopReceiver(events)),
                     sender: Arc::new(ClientSender(client)),
                     max_packet_size: max_packet_size(&connack),
+                    is_version_5: stringify!($name) == "v5",
                 })
             }
 

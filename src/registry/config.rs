@@ -31,6 +31,8 @@ pub struct AgentSourcesConfig {
     pub registry_required: bool,
     /// Whether the configuration is only checked: no remote source is contacted, and nothing is written.
     pub check_only: bool,
+    /// Whether remote sources are polled nevertheless, although nothing is written.
+    pub polls_when_checking: bool,
 }
 
 impl Default for AgentSourcesConfig {
@@ -42,6 +44,7 @@ impl Default for AgentSourcesConfig {
             cache: CacheBounds::default(),
             registry_required: true,
             check_only: false,
+            polls_when_checking: false,
         }
     }
 }

@@ -53,6 +53,7 @@ pub use embedded::{
 pub use endpoint_rules::{EndpointRules, EndpointTrust, OnDemandServers};
 pub use feed::{DocumentBody, Feed, FeedPart, PartUpdate, PollResult, RawDocument};
 pub use file_feed::FileFeed;
+pub use http_feed::convert_published_card;
 pub use kubernetes_feed::{KubernetesFeed, KubernetesSourceConfig};
 pub use loss_guard::LossGuardPolicy;
 pub use mqtt_feed::{MqttFeed, MqttSourceConfig};

@@ -69,7 +69,7 @@ impl OpenedSources {
                 SourceConfig::Remote(remote) if remote.on_demand => {}
                 SourceConfig::Files(path) => opened.push(opener.open_files(path)),
                 SourceConfig::Remote(remote) => match opener.open_remote(remote) {
-                    Ok(source) if !config.check_only => opened.push(source),
+                    Ok(source) if !config.check_only || config.polls_when_checking => opened.push(source),
                     Ok(_) => {}
                     Err(errors) => problems.extend(errors.iter().map(|why| format!("sources[{at}].{why}"))),
                 },

@@ -9,6 +9,7 @@ mod metered_store;
 mod postgres;
 mod sqlite_documents;
 mod store_connections;
+mod store_inspection;
 mod store_opening;
 mod tasks;
 
@@ -20,6 +21,7 @@ pub use document_store::{
 };
 pub use metered_store::{measure_documents, measure_tasks};
 pub use store_connections::StoreConnections;
+pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};
 pub use tasks::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore};
 

@@ -10,9 +10,10 @@ use super::{
 };
 use crate::fault::{Fault, FaultCode, Result};
 use rusqlite::{
-    Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params_from_iter,
+    Connection, OpenFlags, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params_from_iter,
     types::{ToSqlOutput, ValueRef},
 };
+use rustix::fs::Access;
 use std::{
     fmt,
     fs::{File, OpenOptions},
@@ -149,6 +150,29 @@ pub(super) fn check_file(path: &Path) -> std::result::Result<(), String> {
         Err(error) => return Err(unusable(&error)),
     }
     if magic.is_empty() || magic == SQLITE_MAGIC { Ok(()) } else { Err(unusable(&"it is not a SQLite database")) }
+}
+
+/// Returns the version of the schema of the file, if there is one, without changing the file. The folder must be one that
+/// this process may write, because SQLite creates files beside its own.
+pub(super) fn inspect_file(path: &Path) -> std::result::Result<Option<i64>, String> {
+    check_file(path)?;
+    let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let writable = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
+    writable.map_err(|error| unusable(&format_args!("its folder cannot be written: {error}")))?;
+    if !path.exists() {
+        return Ok(None);
+    }
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).map_err(|error| unusable(&error))?;
+    let version = || {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        if !connection.table_exists(None, "gatepost_state")? {
+            return Ok(None);
+        }
+        connection.query_row(document_sql::SELECT_VERSION, (), |row| row.get(0)).map(Some)
+    };
+    version().map_err(|error: rusqlite::Error| unusable(&error))
 }
 
 fn overloaded() -> Fault {

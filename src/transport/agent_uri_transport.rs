@@ -5,6 +5,7 @@
 
 use super::{
     config::{TransportConfig, UpstreamTimeouts},
+    endpoint_probe::{ProbeFailure, ReachedEndpoint},
     endpoint_transport::EndpointTransport,
     transport_kind::{TransportBuilder, TransportKind, unsuitable_endpoint},
     upstream_reply::UpstreamReply,
@@ -208,6 +209,11 @@ impl Transport for AgentUriTransport {
             Ok(transport) => transport.is_reachable().await,
             Err(_) => false,
         }
+    }
+
+    async fn probe(&self, deadline: tokio::time::Instant) -> Result<ReachedEndpoint, ProbeFailure> {
+        let unresolvable = |fault: Fault| ProbeFailure::Unresolvable(fault.log_message().to_owned());
+        self.resolve_transport(deadline).await.map_err(unresolvable)?.probe(deadline).await
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: tokio::time::Instant) -> Result<UpstreamReply, Fault> {

@@ -3,6 +3,7 @@
 use super::{
     attempt_span::{AttemptSpan, TracedEndpoint},
     config::UpstreamTimeouts,
+    endpoint_probe::{ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
     http::{self, HttpTarget},
     upstream_reply::UpstreamReply,
     upstream_transport::{Transport, UpstreamCall},
@@ -10,7 +11,7 @@ use super::{
 use crate::{fault::Fault, trace::SpanScope};
 use futures_util::{FutureExt as _, future::Either};
 use std::{num::NonZeroU32, sync::Arc};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// The transport to one endpoint.
 #[derive(Clone, Debug)]
@@ -70,6 +71,24 @@ impl EndpointTransport {
         match self {
             Self::Http(target) => http::is_reachable(target).await,
             Self::Other(transport) => transport.is_reachable().await,
+        }
+    }
+
+    /// Connects to the endpoint as a call would, and says why it cannot.
+    pub(super) async fn probe(&self, deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
+        match self {
+            Self::Http(target) => http::probe_connection(target, deadline).await,
+            Self::Other(transport) => {
+                timeout_at(deadline, transport.probe(deadline)).await.unwrap_or(Err(ProbeFailure::TimedOut))
+            }
+        }
+    }
+
+    /// Sends the request of a probe; `None` where calls are not HTTP requests.
+    pub(super) async fn send_probe(&self, request: ProbeRequest, deadline: Instant) -> ProbeResult {
+        match self {
+            Self::Http(target) => Some(http::send_probe(target, request, deadline).await),
+            Self::Other(_) => None,
         }
     }
 }

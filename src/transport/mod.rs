@@ -13,6 +13,7 @@ mod circuit_breaker;
 mod circuit_breaker_registry;
 mod config;
 mod credential_destinations;
+mod endpoint_probe;
 mod endpoint_transport;
 mod failover;
 #[cfg(any(test, fuzzing))]
@@ -43,6 +44,7 @@ pub use config::{
     UpstreamTlsConfig,
 };
 pub use credential_destinations::CredentialDestinations;
+pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{HeaderMutations, build_forwarded, filter_reply_headers};
 pub use local::{LeaseGrant, LocalRuntimeConfig};

@@ -5,6 +5,7 @@
 use super::{
     circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
     config::UpstreamTimeouts,
+    endpoint_probe::{EndpointProbe, ProbeRequest, ProbeResult},
     endpoint_transport::EndpointTransport,
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
 };
@@ -22,7 +23,9 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// The endpoints of one agent, compiled when its record is read. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -133,6 +136,22 @@ impl UpstreamSet {
             }
         }
         false
+    }
+
+    /// Connects to every endpoint as a call would; each has `timeout`.
+    pub async fn probe_endpoints(&self, timeout: Duration) -> Vec<EndpointProbe> {
+        let mut probes = Vec::new();
+        for endpoint in self.endpoints() {
+            let outcome = endpoint.transport.probe(Instant::now() + timeout).await;
+            probes.push(EndpointProbe { address: endpoint.address.to_string(), outcome });
+        }
+        probes
+    }
+
+    /// Sends the request of a probe to the agent's own endpoint. It is not a call of a caller: `gatepost doctor` alone
+    /// sends such requests.
+    pub async fn send_probe(&self, request: ProbeRequest, timeout: Duration) -> ProbeResult {
+        self.0.primary.transport.send_probe(request, Instant::now() + timeout).await
     }
 
     fn endpoints(&self) -> impl Iterator<Item = &UpstreamEndpoint> {

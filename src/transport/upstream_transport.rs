@@ -2,8 +2,13 @@
 //! transport takes.
 
 use super::{
-    attempt_span::TracedEndpoint, config::UpstreamTimeouts, headers::HeaderMutations, upstream_body::RequestBody,
-    upstream_reply::UpstreamReply, websocket::WebSocketOutcome,
+    attempt_span::TracedEndpoint,
+    config::UpstreamTimeouts,
+    endpoint_probe::{ProbeFailure, ReachedEndpoint},
+    headers::HeaderMutations,
+    upstream_body::RequestBody,
+    upstream_reply::UpstreamReply,
+    websocket::WebSocketOutcome,
 };
 use crate::{fault::Fault, telemetry::AgentMetrics, trace::SpanScope};
 use http::{HeaderMap, Method, uri::PathAndQuery};
@@ -36,6 +41,12 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Whether the endpoint accepts connections now; `true` for transports that cannot tell.
     async fn is_reachable(&self) -> bool {
         true
+    }
+
+    /// Connects to the endpoint as a call would, and says why it cannot.
+    async fn probe(&self, _deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
+        let unreachable = || ProbeFailure::Unreachable("no connection is accepted".to_owned());
+        self.is_reachable().await.then(ReachedEndpoint::default).ok_or_else(unreachable)
     }
 
     /// Makes the call and waits for the beginning of the reply. Dropping the future, or the body of the reply, ends the

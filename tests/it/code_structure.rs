@@ -80,6 +80,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
     ("gateway", Above),
     ("admin", Modules(&["fault", "values", "agent", "telemetry", "audit", "registry", "gateway"])),
     ("config", Above),
+    ("doctor", Above),
     ("app", Everything),
     ("demo", Everything),
     ("fuzz", Everything),

@@ -22,6 +22,7 @@ mod delegation;
 mod demo;
 mod directory;
 mod docs;
+mod doctor;
 mod drain;
 mod endpoints;
 mod examples;

@@ -2,8 +2,8 @@
 //! `token_issuer` decides when to fetch, and how to respond until then.
 
 use crate::{
-    auth::caller::unix_now,
-    net::{FetchClient, FetchLimits, UrlTrust},
+    auth::{caller::unix_now, config::IssuerConfig},
+    net::{FetchClient, FetchError, FetchLimits, UrlTrust},
     signing::{SignatureAlgorithm, VerificationKey},
     telemetry::{Event, FetchOutcome, Metrics},
     values::{ByteSize, ConfigDuration, KeyedCounts, counted_address},
@@ -262,7 +262,7 @@ impl JwksCache {
                 true
             }
             Err(why) => {
-                tracing::warn!(error = why, "issuer's keys not fetched: keeping the previous keys");
+                tracing::warn!(error = %why, "issuer's keys not fetched: keeping the previous keys");
                 self.metrics.record_event(Event::JwksFetchFailed);
                 self.metrics.keys().record_jwks_fetch(&self.label, FetchOutcome::Failure, unix_now());
                 false
@@ -270,34 +270,75 @@ impl JwksCache {
         }
     }
 
-    async fn try_fetch(&self) -> Result<Vec<VerificationKey>, String> {
-        let (url, trust) = match &self.location {
-            JwksLocation::Url(url) => (url.clone(), UrlTrust::Operator),
-            JwksLocation::Discovery { issuer, url } => self.discover(issuer, url).await?,
+    async fn try_fetch(&self) -> Result<Vec<VerificationKey>, KeyFetchError> {
+        self.location.fetch_keys(&self.client).await
+    }
+}
+
+/// Why an issuer's keys cannot be fetched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFetchError {
+    /// The discovery document or the keys cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The discovery document is that of another issuer.
+    #[error("{0}")]
+    OtherIssuer(String),
+    /// No key can be used.
+    #[error("{0}")]
+    NoUsableKey(String),
+}
+
+impl From<FetchError> for KeyFetchError {
+    fn from(error: FetchError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+impl JwksLocation {
+    /// Returns where the keys of an issuer are.
+    pub(super) fn of_issuer(config: &IssuerConfig) -> Self {
+        match &config.jwks_url {
+            Some(url) => Self::Url(url.clone()),
+            None => {
+                let default_url =
+                    || format!("{}/.well-known/openid-configuration", config.issuer.trim_end_matches('/'));
+                Self::Discovery {
+                    issuer: config.issuer.clone(),
+                    url: config.discovery_url.clone().unwrap_or_else(default_url),
+                }
+            }
+        }
+    }
+
+    /// Fetches the keys.
+    pub(super) async fn fetch_keys(&self, client: &FetchClient) -> Result<Vec<VerificationKey>, KeyFetchError> {
+        let (url, trust) = match self {
+            Self::Url(url) => (url.clone(), UrlTrust::Operator),
+            Self::Discovery { issuer, url } => discover(client, issuer, url).await?,
         };
-        let document = self.client.fetch_json::<JwksDocument>(&url, trust, FETCH_BOUNDS).await;
-        let document = document.map_err(|why| why.to_string())?;
+        let document = client.fetch_json::<JwksDocument>(&url, trust, FETCH_BOUNDS).await?;
         // An unusable key does not affect the others.
         let usable_key = |key: &Value| VerificationKey::from_jwk(key, &SignatureAlgorithm::ALL).ok();
         let keys: Vec<VerificationKey> = document.keys.iter().take(MAX_KEYS).filter_map(usable_key).collect();
         // A key set without usable keys counts as a failure, so that it does not lock out every caller.
-        if keys.is_empty() { Err(format!("{url}: has no usable key")) } else { Ok(keys) }
+        if keys.is_empty() { Err(KeyFetchError::NoUsableKey(format!("{url}: has no usable key"))) } else { Ok(keys) }
     }
+}
 
-    /// Fetches the discovery document; its issuer must match exactly (OpenID Connect Discovery §4.3).
-    async fn discover(&self, issuer: &str, url: &str) -> Result<(String, UrlTrust), String> {
-        let document: DiscoveryDocument =
-            self.client.fetch_json(url, UrlTrust::Operator, FETCH_BOUNDS).await.map_err(|why| why.to_string())?;
-        if document.issuer != issuer {
-            return Err(format!("{url}: names the issuer {:?}, expected {issuer:?}", document.issuer));
-        }
-        let document_origin = self.client.check_url(url).map(|url| url.origin());
-        let jwks_origin =
-            self.client.check_url(&document.jwks_uri).map_err(|why| format!("{url}: jwks_uri {why}"))?.origin();
-        // A key set on the document's own origin is trusted like the configured URL; any other URL is not.
-        let trust = if document_origin == Ok(jwks_origin) { UrlTrust::Operator } else { UrlTrust::Untrusted };
-        Ok((document.jwks_uri, trust))
+/// Fetches the discovery document; its issuer must match exactly (OpenID Connect Discovery §4.3).
+async fn discover(client: &FetchClient, issuer: &str, url: &str) -> Result<(String, UrlTrust), KeyFetchError> {
+    let document: DiscoveryDocument = client.fetch_json(url, UrlTrust::Operator, FETCH_BOUNDS).await?;
+    if document.issuer != issuer {
+        let reason = format!("{url}: names the issuer {:?}, expected {issuer:?}", document.issuer);
+        return Err(KeyFetchError::OtherIssuer(reason));
     }
+    let document_origin = client.check_url(url).map(|url| url.origin());
+    let jwks_url = client.check_url(&document.jwks_uri);
+    let jwks_url = jwks_url.map_err(|why| KeyFetchError::Unreadable(format!("{url}: jwks_uri {why}")))?;
+    // A key set on the document's own origin is trusted like the configured URL; any other URL is not.
+    let trust = if document_origin == Ok(jwks_url.origin()) { UrlTrust::Operator } else { UrlTrust::Untrusted };
+    Ok((document.jwks_uri, trust))
 }
 
 impl FetchedKeys {

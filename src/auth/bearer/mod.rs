@@ -9,6 +9,7 @@ mod claims;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod introspection_authenticator;
+mod issuer_inspection;
 mod jwks;
 mod jwt_authenticator;
 mod token_introspector;
@@ -16,3 +17,5 @@ mod token_issuer;
 mod verified_token;
 
 pub(super) use bearer_authenticators::build_authenticators;
+pub use issuer_inspection::{IntrospectionProblem, inspect_introspection, inspect_issuer};
+pub use jwks::KeyFetchError;

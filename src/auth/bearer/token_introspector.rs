@@ -21,7 +21,8 @@ use serde_json::Value;
 use std::{fmt::Write, sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
-const REQUEST_BOUNDS: FetchLimits = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(5) };
+pub(super) const REQUEST_BOUNDS: FetchLimits =
+    FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(5) };
 
 /// How long calls with the same token share a result, and how long a refusal is cached.
 const RESULT_TTL: Duration = Duration::from_secs(5);
@@ -168,7 +169,7 @@ impl TokenIntrospector {
 }
 
 /// Form-encodes a client id or secret before Basic authentication (RFC 6749 §2.3.1).
-fn form_encode(text: &str) -> String {
+pub(super) fn form_encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => encoded.push(char::from(byte)),

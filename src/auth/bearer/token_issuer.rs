@@ -37,17 +37,7 @@ impl TokenIssuer {
     ) -> Result<Self, Vec<String>> {
         let services = context.services;
         let mut problems = issuer_problems(config);
-        let location = match &config.jwks_url {
-            Some(url) => JwksLocation::Url(url.clone()),
-            None => {
-                let default_url =
-                    || format!("{}/.well-known/openid-configuration", config.issuer.trim_end_matches('/'));
-                JwksLocation::Discovery {
-                    issuer: config.issuer.clone(),
-                    url: config.discovery_url.clone().unwrap_or_else(default_url),
-                }
-            }
-        };
+        let location = JwksLocation::of_issuer(config);
         let (field, url) = match &location {
             JwksLocation::Url(url) => ("jwks_url", url),
             JwksLocation::Discovery { url, .. } if config.discovery_url.is_some() => ("discovery_url", url),

@@ -79,6 +79,15 @@ impl DocumentConverter {
     }
 }
 
+/// Converts what an agent publishes about itself to the text of an AIDIP document. Its signature is not verified.
+///
+/// # Errors
+/// Why it is no agent's document.
+pub fn convert_published_card(card: Value, agent: &str, url: &Url) -> Result<Bytes, String> {
+    let converter = DocumentConverter::new(SourceKind::AgentUri, SignaturePolicy::default());
+    converter.convert(converter.open(card)?, agent, url)
+}
+
 /// Returns the candidate URLs of the list. A URL without a path means the well-known paths of the kind.
 fn list_urls(kind: SourceKind, url: &Url) -> Vec<Url> {
     let paths: &[&str] = match kind {

@@ -43,7 +43,7 @@ impl Default for MqttSourceConfig {
 
 impl MqttSourceConfig {
     /// Returns the settings of the MQTT client.
-    pub(super) fn client_settings(&self) -> BrokerSettings {
+    pub fn client_settings(&self) -> BrokerSettings {
         BrokerSettings {
             username: self.username.clone(),
             password: self.password.clone(),

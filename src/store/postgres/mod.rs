@@ -7,7 +7,9 @@ mod connection_settings;
 mod database_error;
 mod database_pool;
 mod postgres_documents;
+mod schema_inspection;
 
 pub(super) use database_error::DatabaseError;
 pub(super) use database_pool::DatabasePool;
 pub(super) use postgres_documents::{PostgresDocumentStore, check_url};
+pub(super) use schema_inspection::inspect_database;

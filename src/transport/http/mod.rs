@@ -3,6 +3,7 @@
 
 mod call_with_retry;
 mod connection_pool;
+mod connection_probe;
 mod connector;
 mod counted_stream;
 mod error_mapping;
@@ -13,6 +14,7 @@ mod tls_profile;
 mod websocket_upgrade;
 
 pub(super) use call_with_retry::call_with_retry;
+pub(super) use connection_probe::{probe_connection, send_probe};
 pub(super) use connector::is_reachable;
 pub use http_target::HttpTarget;
 pub(super) use http_target::preview_request;

@@ -10,6 +10,7 @@ use crate::{
     net::AddressPolicy,
     transport::{
         config::{TransportConfig, UpstreamTimeouts},
+        endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient},
         transport_kind::{TransportKind, unsuitable_endpoint},
@@ -111,6 +112,13 @@ impl Transport for LocalRuntimeTransport {
             Ok(target) => http::is_reachable(&target).await,
             Err(_) => false,
         }
+    }
+
+    async fn probe(&self, deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
+        let target = self.runtimes.find_runtime(&self.name).await.and_then(|address| self.target(address));
+        let unregistered = |fault: Fault| ProbeFailure::Unreachable(fault.log_message().to_owned());
+        let target = target.map_err(unregistered)?;
+        http::probe_connection(&target, deadline).await
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {

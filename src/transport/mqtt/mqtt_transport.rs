@@ -18,6 +18,7 @@ use crate::{
     transport::{
         attempt_span::TracedEndpoint,
         config::UpstreamTimeouts,
+        endpoint_probe::{ProbeFailure, ReachedEndpoint},
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},
     },
@@ -164,6 +165,11 @@ impl Transport for MqttTransport {
 
     fn accepts_instructions(&self) -> bool {
         true
+    }
+
+    async fn probe(&self, _deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
+        let unreachable = |fault: Fault| ProbeFailure::Unreachable(fault.log_message().to_owned());
+        self.session().await.map(|_| ReachedEndpoint::default()).map_err(unreachable)
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {

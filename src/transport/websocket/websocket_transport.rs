@@ -15,6 +15,7 @@ use crate::{
     transport::{
         attempt_span::TracedEndpoint,
         config::{TransportConfig, UpstreamTimeouts},
+        endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
         transport_kind::TransportKind,
@@ -84,6 +85,10 @@ impl Transport for WebSocketTransport {
 
     async fn is_reachable(&self) -> bool {
         http::is_reachable(&self.target).await
+    }
+
+    async fn probe(&self, deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
+        http::probe_connection(&self.target, deadline).await
     }
 
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {

@@ -3,33 +3,41 @@
 //! `path: danger (what to do)`.
 
 mod config_walk;
+mod config_warning;
 mod exposure;
 mod file_permissions;
 mod trust;
 
+use super::finding_codes::FindingCode;
 use crate::{
-    config::{ConfigProblem, GatewayConfig, LoadedConfig},
+    config::{GatewayConfig, LoadedConfig},
     values::CertificateValidity,
 };
-use config_walk::ConfigWalk;
+pub(super) use config_walk::ConfigWalk;
+pub use config_warning::ConfigWarning;
+use config_warning::UnlocatedWarning;
 use std::path::Path;
 use time::OffsetDateTime;
 
 /// Logs every warning about a configuration that is in force or is about to be.
-pub(super) fn log_config_warnings(loaded: &LoadedConfig, config_file: &Path) {
+pub fn log_config_warnings(loaded: &LoadedConfig, config_file: &Path) {
     for warning in locate_config_warnings(loaded, config_file) {
-        tracing::warn!("configuration: {warning}");
+        tracing::warn!("configuration: {}", warning.problem);
     }
 }
 
 /// Returns every warning about a configuration, each with its line.
-pub(super) fn locate_config_warnings(loaded: &LoadedConfig, config_file: &Path) -> Vec<ConfigProblem> {
-    loaded.locate_problems(config_warnings(&loaded.config, config_file)).0
+pub fn locate_config_warnings(loaded: &LoadedConfig, config_file: &Path) -> Vec<ConfigWarning> {
+    let locate = |warning: UnlocatedWarning| {
+        let located = loaded.locate_problems(vec![warning.text]).0;
+        located.into_iter().map(move |problem| ConfigWarning { code: warning.code, problem })
+    };
+    config_warnings(&loaded.config, config_file).into_iter().flat_map(locate).collect()
 }
 
 /// Returns every warning about the configuration, and about the modes of `config_file` and the files that it names.
 /// Reads metadata and certificates.
-fn config_warnings(config: &GatewayConfig, config_file: &Path) -> Vec<String> {
+fn config_warnings(config: &GatewayConfig, config_file: &Path) -> Vec<UnlocatedWarning> {
     let walk = ConfigWalk::new(config);
     let mut warnings = exposure::exposure_warnings(config);
     warnings.extend(trust::trust_warnings(config, &walk));
@@ -40,22 +48,27 @@ fn config_warnings(config: &GatewayConfig, config_file: &Path) -> Vec<String> {
 }
 
 /// Returns the certificates that are not valid now. They do not end a start, because a restart must not end the service.
-fn certificate_warnings(walk: &ConfigWalk) -> Vec<String> {
+fn certificate_warnings(walk: &ConfigWalk) -> Vec<UnlocatedWarning> {
     let now = OffsetDateTime::now_utc();
     let warnings = walk.certificates.iter().filter_map(|(path, file)| {
-        let problem = CertificateValidity::of_file(file)?.problem_at(now)?;
-        Some(format!("{path}: {}: {problem} (replace it; its users refuse the connection)", file.display()))
+        let validity = CertificateValidity::of_file(file)?;
+        let problem = validity.problem_at(now)?;
+        let is_expired = now.unix_timestamp() > validity.not_after;
+        let code = if is_expired { FindingCode::CertificateExpired } else { FindingCode::CertificateNotYetValid };
+        let text = format!("{path}: {}: {problem} (replace it; its users refuse the connection)", file.display());
+        Some(UnlocatedWarning::new(code, text))
     });
     warnings.collect()
 }
 
-fn drain_warning(config: &GatewayConfig) -> Option<String> {
+fn drain_warning(config: &GatewayConfig) -> Option<UnlocatedWarning> {
     let (configured, longest) = (config.shutdown.drain_timeout?, config.longest_call());
     (configured.get() < longest).then(|| {
-        format!(
+        let text = format!(
             "shutdown.drain_timeout: {configured} is shorter than the longest timeouts.total ({}s), so that a shutdown \
              cuts calls short (remove the setting, or set it to at least that)",
             longest.as_secs()
-        )
+        );
+        UnlocatedWarning::new(FindingCode::DrainTooShort, text)
     })
 }

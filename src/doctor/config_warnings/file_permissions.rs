@@ -1,7 +1,7 @@
 //! Warnings about files that other users of this machine may read or write.
 
-use super::config_walk::ConfigWalk;
-use crate::{config::GatewayConfig, registry::SourceConfig};
+use super::{config_walk::ConfigWalk, config_warning::UnlocatedWarning};
+use crate::{config::GatewayConfig, doctor::finding_codes::FindingCode, registry::SourceConfig};
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -15,14 +15,21 @@ const OTHERS_ENTER: u32 = 0o001;
 /// In a folder with this bit, only the owner of a file may replace the file.
 const STICKY: u32 = 0o1000;
 
-pub(super) fn file_permission_warnings(config: &GatewayConfig, walk: &ConfigWalk, config_file: &Path) -> Vec<String> {
+pub(super) fn file_permission_warnings(
+    config: &GatewayConfig,
+    walk: &ConfigWalk,
+    config_file: &Path,
+) -> Vec<UnlocatedWarning> {
     let mut warnings = Vec::new();
     for (path, file) in walk.secrets.iter().chain(&walk.keys) {
         if is_open_to_others(file, OTHERS_READ) {
-            warnings.push(format!(
-                "{path}: every user of this machine can read {} (chmod o-r {})",
-                file.display(),
-                file.display()
+            warnings.push(UnlocatedWarning::new(
+                FindingCode::SecretReadable,
+                format!(
+                    "{path}: every user of this machine can read {} (chmod o-r {})",
+                    file.display(),
+                    file.display()
+                ),
             ));
         }
     }
@@ -30,12 +37,12 @@ pub(super) fn file_permission_warnings(config: &GatewayConfig, walk: &ConfigWalk
         if is_open_to_others(&file, OTHERS_WRITE) {
             // The configuration file itself has no path.
             let path = if path.is_empty() { path } else { format!("{path}: ") };
-            warnings.push(format!(
+            warnings.push(UnlocatedWarning::new(FindingCode::FileWritable, format!(
                 "{path}every user of this machine can change {}, and with it what the gateway does (chmod o-w {} and its \
                  folder)",
                 file.display(),
                 file.display()
-            ));
+            )));
         }
     }
     warnings

@@ -1,24 +1,25 @@
 //! Warnings about who can reach the gateway: listeners without TLS, the admin listener, and agents without a credential.
 
-use crate::{auth::ANONYMOUS, config::GatewayConfig, http_server::ListenerConfig};
+use super::config_warning::UnlocatedWarning;
+use crate::{auth::ANONYMOUS, config::GatewayConfig, doctor::finding_codes::FindingCode, http_server::ListenerConfig};
 use std::net::IpAddr;
 
-pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<String> {
+pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning> {
     let mut warnings = Vec::new();
     if is_exposed(config.admin.address.ip()) {
-        warnings.push(format!(
+        warnings.push(UnlocatedWarning::new(FindingCode::AdminExposed, format!(
             "admin.address: everyone who reaches {} can read all agents and metrics and confirm losses, because the admin \
              listener has no authentication (use 127.0.0.1, or a private address that only operators reach)",
             config.admin.address
-        ));
+        )));
     }
     for (at, listener) in config.listeners.iter().enumerate() {
         if listener.tls.is_none() && is_exposed(listener.address.ip()) {
-            warnings.push(format!(
+            warnings.push(UnlocatedWarning::new(FindingCode::PlaintextListener, format!(
                 "listeners[{at}].allow_plaintext: credentials and bodies cross the network in plain text to everyone who \
                  reaches {} (add tls, or use the address at which the proxy that terminates TLS reaches the gateway)",
                 listener.address
-            ));
+            )));
         }
     }
     // Behind a proxy on this machine, callers come from elsewhere.
@@ -29,18 +30,18 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<String> {
     for (at, grant) in config.access.grants.iter().enumerate() {
         let is_anonymous = grant.callers.iter().any(|caller| caller.as_str() == ANONYMOUS);
         if is_on_network && is_anonymous && grant.names_every_agent() {
-            warnings.push(format!(
+            warnings.push(UnlocatedWarning::new(FindingCode::AnonymousGrant, format!(
                 "access.grants[{at}]: callers without a credential may call every agent that asks for none, also those \
                  that are added later (name the agents, or a tag)"
-            ));
+            )));
         }
     }
     let every_page = config.websocket.allowed_origins.iter().position(|origin| origin == "*");
     if let (Some(at), true) = (every_page, config.listeners.iter().any(asks_for_client_certificates)) {
-        warnings.push(format!(
+        warnings.push(UnlocatedWarning::new(FindingCode::EveryWebPage, format!(
             "websocket.allowed_origins[{at}]: every web page can call as the visitor, whose browser presents the client \
              certificate by itself (list the origins of your own pages)"
-        ));
+        )));
     }
     warnings
 }

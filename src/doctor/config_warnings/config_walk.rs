@@ -6,19 +6,21 @@ use std::path::PathBuf;
 
 /// The settings of one kind, wherever they are: each with its path in the configuration.
 #[derive(Debug, Default)]
-pub(super) struct ConfigWalk {
+pub(in crate::doctor) struct ConfigWalk {
     /// Files with a secret as their text.
-    pub(super) secrets: Vec<(String, PathBuf)>,
+    pub(in crate::doctor) secrets: Vec<(String, PathBuf)>,
     /// Files with a private key.
-    pub(super) keys: Vec<(String, PathBuf)>,
+    pub(in crate::doctor) keys: Vec<(String, PathBuf)>,
     /// Files with a certificate of the gateway.
-    pub(super) certificates: Vec<(String, PathBuf)>,
+    pub(in crate::doctor) certificates: Vec<(String, PathBuf)>,
+    /// Files with certificate authorities.
+    pub(in crate::doctor) authorities: Vec<(String, PathBuf)>,
     /// Credentials of the gateway that may be sent to every server.
     pub(super) unrestricted_credentials: Vec<String>,
 }
 
 impl ConfigWalk {
-    pub(super) fn new(config: &GatewayConfig) -> Self {
+    pub(in crate::doctor) fn new(config: &GatewayConfig) -> Self {
         let mut walk = Self::default();
         // Without a value there is nothing to walk over; every configuration can be written as one.
         walk.visit(&serde_json::to_value(config).unwrap_or_default(), "");
@@ -51,6 +53,9 @@ impl ConfigWalk {
         if let (Some(certificate), Some(key)) = (text("certificate"), text("key")) {
             self.certificates.push((join(path, "certificate"), certificate.into()));
             self.keys.push((join(path, "key"), key.into()));
+        }
+        for name in ["ca", "client_ca", "database_ca", "ca_file"] {
+            self.authorities.extend(text(name).map(|file| (join(path, name), file.into())));
         }
         let origins = members.get("destinations").and_then(|destinations| destinations.get("origins"));
         if origins.and_then(Value::as_array).is_some_and(|origins| origins.iter().any(|origin| origin == "*")) {

@@ -1,0 +1,310 @@
+//! Every agent: name and address, connection and TLS, the gateway's credential, latency, and what the agent publishes about
+//! itself. Probes go the way of calls, so that the address policy and the destinations of credentials apply. They ask for
+//! no work: OPTIONS and HEAD at the endpoint, GET of the card. Examples are sent only if the operator wants it.
+
+use super::{
+    card_drift::{self, CARD_PATHS},
+    certificate_analyzer::expires_soon,
+    document_places::DocumentPlaces,
+    examined_config::ExaminedConfig,
+    finding::{Finding, Place, SubjectKind},
+    finding_codes::FindingCode,
+    probe_runner::{Probe, STEP_TIMEOUT},
+};
+use crate::{
+    agent::{Agent, AgentStatus, EndpointOrigin},
+    gateway::{Gateway, Route},
+    net::Url,
+    telemetry::redact,
+    transport::{ProbeFailure, ProbeReply, ProbeRequest, TransportConfig},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
+use serde_json::Value;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use time::OffsetDateTime;
+
+/// How long a reply to a request without work may take before it is a finding.
+const SLOW_REPLY: Duration = Duration::from_secs(2);
+
+/// How long the agent may take for its own example.
+const EXAMPLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How much of a reply is read, in bytes.
+const MAX_CARD_SIZE: usize = 1 << 20;
+const MAX_IGNORED_SIZE: usize = 16 << 10;
+
+/// Which agents are examined, and how.
+#[derive(Clone, Debug, Default)]
+pub struct AgentSelection {
+    /// The ids of the agents; empty for all.
+    pub agents: Vec<String>,
+    /// Whether the agents' own examples are sent to them.
+    pub call_examples: bool,
+}
+
+/// What the probes of all agents need.
+pub(super) struct AgentContext<'a> {
+    pub(super) examined: ExaminedConfig<'a>,
+    pub(super) places: &'a DocumentPlaces<'a>,
+    pub(super) selection: &'a AgentSelection,
+}
+
+/// Returns the probes of the selected agents that can be called, and findings about ids that no agent has.
+pub(super) fn agent_probes<'a>(context: &'a AgentContext<'a>, gateway: &Gateway) -> (Vec<Probe<'a>>, Vec<Finding>) {
+    let snapshot = gateway.catalogue.snapshot();
+    let mut agents_at: HashMap<String, usize> = HashMap::new();
+    for (_, route) in snapshot.iter() {
+        *agents_at.entry(server_of(route.agent())).or_default() += 1;
+    }
+    let wanted = &context.selection.agents;
+    let is_selected = |id: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == id);
+    let mut routes: Vec<&Arc<Route>> =
+        snapshot.iter().filter(|(id, _)| is_selected(id.as_str())).map(|(_, route)| route).collect();
+    routes.sort_by(|one, other| one.agent().id.as_str().cmp(other.agent().id.as_str()));
+    let active = routes.into_iter().filter(|route| route.agent().status != AgentStatus::Inactive);
+    let probe = |route: &Arc<Route>| {
+        let agent = Arc::clone(route.agent());
+        let is_alone = agents_at.get(&server_of(&agent)).is_none_or(|count| *count == 1);
+        let subject = context.finding(&agent, FindingCode::AgentUnreachable, "", "endpoint");
+        let examination = AgentExamination { context, route: Arc::clone(route), agent, is_alone };
+        Probe { subject, run: Box::pin(async move { examination.run().await }) }
+    };
+    let unknown = wanted.iter().filter(|id| snapshot.get(id).is_none());
+    let unknown = unknown.map(|id| {
+        let place = context.examined.place("agents.sources");
+        Finding::new(FindingCode::UnknownAgent, SubjectKind::Agent, id, "no source has an agent with this id", place)
+    });
+    (active.map(probe).collect(), unknown.collect())
+}
+
+fn server_of(agent: &Agent) -> String {
+    EndpointOrigin::from(&agent.endpoint).server().to_owned()
+}
+
+impl AgentContext<'_> {
+    fn finding(&self, agent: &Agent, code: FindingCode, problem: &str, member: &str) -> Finding {
+        let place = self.places.of_agent(agent, member);
+        Finding::new(code, SubjectKind::Agent, agent.id.as_str(), &redact(problem), place)
+    }
+
+    /// Returns the path of the setting that applies to an agent: in the last rule that has it, or in the defaults.
+    fn setting_path(&self, agent: &Agent, name: &str, is_set: impl Fn(&TransportConfig) -> bool) -> Option<String> {
+        let config = &self.examined.config().agents;
+        let rules = config.rules.iter().enumerate().rev();
+        let mut matching = rules.filter(|(_, rule)| rule.agents.iter().any(|ids| ids.matches(agent.id.as_str())));
+        let rule = matching.find(|(_, rule)| is_set(&rule.settings));
+        let of_rule = rule.map(|(at, _)| format!("agents.rules[{at}].settings.{name}"));
+        of_rule.or_else(|| is_set(&config.defaults).then(|| format!("agents.defaults.{name}")))
+    }
+}
+
+/// The examination of one agent.
+struct AgentExamination<'a> {
+    context: &'a AgentContext<'a>,
+    route: Arc<Route>,
+    agent: Arc<Agent>,
+    /// Whether no other agent is at its server.
+    is_alone: bool,
+}
+
+impl AgentExamination<'_> {
+    async fn run(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let probes = self.route.upstream().probe_endpoints(STEP_TIMEOUT).await;
+        let now = OffsetDateTime::now_utc();
+        let is_reached = probes.first().is_some_and(|probe| probe.outcome.is_ok());
+        for probe in probes {
+            match probe.outcome {
+                Err(failure) => findings.push(self.unreached_endpoint(&probe.address, failure)),
+                Ok(reached) => {
+                    if let Some(validity) = reached.certificate.filter(|validity| expires_soon(*validity, now)) {
+                        let days = (validity.not_after - now.unix_timestamp()) / 86_400;
+                        let problem = format!("{}: the certificate expires in {days} days", probe.address);
+                        findings.push(self.finding(FindingCode::AgentCertificateExpiresSoon, &problem, "endpoint"));
+                    }
+                }
+            }
+        }
+        if is_reached {
+            findings.extend(self.examine_replies().await);
+            findings.extend(self.compare_card().await);
+            if self.context.selection.call_examples {
+                findings.extend(self.call_example().await);
+            }
+        }
+        findings
+    }
+
+    fn finding(&self, code: FindingCode, problem: &str, member: &str) -> Finding {
+        self.context.finding(&self.agent, code, problem, member)
+    }
+
+    fn unreached_endpoint(&self, address: &str, failure: ProbeFailure) -> Finding {
+        let examined = self.context.examined;
+        let network = |names: [&str; 2]| {
+            names
+                .into_iter()
+                .filter_map(|name| examined.exact_place(&format!("network.{name}")))
+                .collect::<Vec<Place>>()
+        };
+        let tls = |setting: &str, is_set: fn(&TransportConfig) -> bool| {
+            self.context.setting_path(&self.agent, &format!("tls.{setting}"), is_set)
+        };
+        let finding = |code, why: &str| self.finding(code, &format!("{address}: {why}"), "endpoint");
+        let with_setting = |finding: Finding, path: Option<String>| match path {
+            Some(path) => {
+                let place = examined.place(&path);
+                Finding { place, ..finding.clone() }.with_related([finding.place])
+            }
+            None => finding,
+        };
+        match failure {
+            ProbeFailure::Unresolvable(why) => finding(FindingCode::NameNotResolved, &why),
+            ProbeFailure::Denied(why) => finding(FindingCode::AddressDenied, &why)
+                .with_related(network(["allowed_addresses", "allow_private_addresses"])),
+            ProbeFailure::Unreachable(why) => finding(FindingCode::AgentUnreachable, &why),
+            ProbeFailure::TimedOut => finding(FindingCode::AgentUnreachable, "no connection within 5s"),
+            ProbeFailure::Untrusted(why) => {
+                with_setting(finding(FindingCode::AgentTlsUntrusted, &why), tls("ca", |own| own.tls.ca.is_some()))
+            }
+            ProbeFailure::Expired(why) => finding(FindingCode::AgentCertificateExpired, &why),
+            ProbeFailure::WrongName(why) => {
+                let path = tls("server_name", |own| own.tls.server_name.is_some());
+                with_setting(finding(FindingCode::AgentNameNotCovered, &why), path)
+            }
+            ProbeFailure::TlsFailed(why) => finding(FindingCode::AgentTlsFailed, &why),
+        }
+    }
+
+    /// Sends a request that asks for no work, and judges the reply.
+    async fn examine_replies(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut last = None;
+        // Servers that know no OPTIONS say so before they ask for a credential.
+        for method in [Method::OPTIONS, Method::HEAD] {
+            match self.send(method, None, MAX_IGNORED_SIZE).await {
+                None => return findings,
+                Some(Err(why)) => {
+                    findings.push(self.finding(FindingCode::AgentDoesNotReply, &why, "endpoint"));
+                    return findings;
+                }
+                Some(Ok(reply)) => {
+                    let is_unknown_method = matches!(reply.status.as_u16(), 404 | 405 | 501);
+                    last = Some(reply);
+                    if !is_unknown_method {
+                        break;
+                    }
+                }
+            }
+        }
+        let Some(reply) = last else { return findings };
+        findings.extend(self.refused_credential(reply.status, reply.credential_sent));
+        if reply.elapsed > SLOW_REPLY {
+            let problem = format!("the agent took {:.1}s for a request without work", reply.elapsed.as_secs_f64());
+            findings.push(self.finding(FindingCode::AgentSlow, &problem, "endpoint"));
+        }
+        if reply.status.is_server_error() && reply.status != StatusCode::NOT_IMPLEMENTED {
+            let problem = format!("the agent replied with status {}", reply.status);
+            findings.push(self.finding(FindingCode::AgentFails, &problem, "endpoint"));
+        }
+        findings
+    }
+
+    fn refused_credential(&self, status: StatusCode, was_sent: bool) -> Option<Finding> {
+        if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return None;
+        }
+        let path = self.context.setting_path(&self.agent, "credential", |own| own.credential.is_some());
+        let (problem, setting) = match (was_sent, &path) {
+            (true, _) => (format!("the agent refuses the gateway's credential with status {status}"), "value"),
+            (false, Some(_)) => (
+                format!("the agent replied with status {status}, and the credential's destinations do not include it"),
+                "destinations",
+            ),
+            (false, None) => (format!("the agent replied with status {status}, and the gateway has no credential"), ""),
+        };
+        let finding = self.finding(FindingCode::CredentialRefused, &problem, "endpoint");
+        Some(match path {
+            Some(path) => {
+                let place = self.context.examined.place(&format!("{path}.{setting}"));
+                Finding { place, ..finding.clone() }.with_related([finding.place])
+            }
+            None => finding,
+        })
+    }
+
+    /// Compares the document with the card that the agent publishes, if it publishes one.
+    async fn compare_card(&self) -> Option<Finding> {
+        let endpoint = self.agent.endpoint.http_url()?;
+        for path in CARD_PATHS {
+            let Some(Ok(reply)) = self.send(Method::GET, Some(path), MAX_CARD_SIZE).await else { return None };
+            if reply.status != StatusCode::OK || !reply.is_complete {
+                continue;
+            }
+            let scheme = if self.agent.endpoint.is_encrypted_or_local() { "https" } else { "http" };
+            let scheme = endpoint.scheme_str().filter(|scheme| scheme.starts_with("http")).unwrap_or(scheme);
+            let url = Url::parse(&format!("{scheme}://{}{path}", endpoint.authority()?)).ok()?;
+            let Some(card) = card_drift::parse_card(&reply.body, self.agent.id.as_str(), &url) else { continue };
+            let differences = card_drift::differences(&self.agent, &card, self.is_alone);
+            if differences.is_empty() {
+                return None;
+            }
+            let problem = format!("the document differs from {path} of the agent: {}", differences.join("; "));
+            let member = if differences.iter().any(|difference| difference.starts_with("version")) {
+                "version"
+            } else if differences.iter().any(|difference| difference.starts_with("endpoint")) {
+                "endpoint"
+            } else {
+                "operations"
+            };
+            return Some(self.finding(FindingCode::CardDiffers, &problem, member));
+        }
+        None
+    }
+
+    /// Sends the first example of the document to the agent, which executes it.
+    async fn call_example(&self) -> Option<Finding> {
+        let document: Value = serde_json::from_str(&self.agent.document).ok()?;
+        let has_path = |at: usize| self.agent.operations.get(at).is_some_and(|operation| operation.endpoint.is_some());
+        let of_operation = |(at, operation): (usize, &Value)| {
+            let input = operation.get("examples")?.get(0)?.get("input")?.clone();
+            (!has_path(at)).then_some((at, input))
+        };
+        let operations = document.get("operations").and_then(Value::as_array);
+        let in_operations = operations.and_then(|all| all.iter().enumerate().find_map(of_operation));
+        let (at, input) = in_operations.or_else(|| of_operation((0, &document)))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let name = self.agent.operations.get(at).and_then(|operation| HeaderValue::from_str(&operation.name).ok());
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            headers.insert(HeaderName::from_static("x-operation"), name);
+        }
+        let body = Bytes::from(input.to_string());
+        let request =
+            ProbeRequest { method: Method::POST, path: None, headers, body, max_reply_size: MAX_IGNORED_SIZE };
+        let problem = match self.route.upstream().send_probe(request, EXAMPLE_TIMEOUT).await? {
+            Ok(reply) if reply.status.is_success() => return None,
+            Ok(reply) => format!("the agent replied to its own example with status {}", reply.status),
+            Err(fault) => format!("the agent did not reply to its own example: {}", fault.log_message()),
+        };
+        let is_implied = self.agent.operations.get(at).is_none_or(|operation| operation.name.is_empty());
+        let member = if is_implied { "examples[0]".to_owned() } else { format!("operations[{at}].examples[0]") };
+        Some(self.finding(FindingCode::ExampleFails, &problem, &member))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: Option<&'static str>,
+        max_reply_size: usize,
+    ) -> Option<Result<ProbeReply, String>> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let path = path.map(PathAndQuery::from_static);
+        let request = ProbeRequest { method, path, headers, body: Bytes::new(), max_reply_size };
+        let reply = self.route.upstream().send_probe(request, STEP_TIMEOUT).await?;
+        Some(reply.map_err(|fault| fault.log_message().to_owned()))
+    }
+}

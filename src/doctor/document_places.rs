@@ -1,0 +1,123 @@
+//! Where the documents of agents stand: the file and line for those of the operator, and the source or section of the
+//! configuration for the others.
+
+use super::{examined_config::ExaminedConfig, finding::Place};
+use crate::{
+    agent::{Agent, DocumentWriter},
+    config::LineIndex,
+    registry::SourceConfig,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Maximum number of files that are indexed, and their size together in bytes. Documents in other files have no line.
+const MAX_FILES: usize = 10_000;
+const MAX_TOTAL_SIZE: u64 = 64 << 20;
+
+/// The places of documents.
+pub(super) struct DocumentPlaces<'a> {
+    examined: ExaminedConfig<'a>,
+    files: BTreeMap<PathBuf, LineIndex>,
+    current_folder: PathBuf,
+}
+
+impl<'a> DocumentPlaces<'a> {
+    /// Reads the files of agents that the configuration names.
+    pub(super) fn read(examined: ExaminedConfig<'a>) -> Self {
+        let current_folder = std::env::current_dir().unwrap_or_default();
+        let mut places = Self { examined, files: BTreeMap::new(), current_folder };
+        let mut size_left = MAX_TOTAL_SIZE;
+        for source in &examined.config().agents.sources {
+            if let SourceConfig::Files(path) = source {
+                places.index_files(path, &mut size_left);
+            }
+        }
+        places
+    }
+
+    fn index_files(&mut self, root: &Path, size_left: &mut u64) {
+        let entries = fs::read_dir(root).map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect());
+        let mut files: Vec<PathBuf> = entries.unwrap_or_else(|_| vec![root.to_owned()]);
+        files.sort_unstable();
+        for file in files {
+            let size = fs::metadata(&file).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
+            let Some(left) = size.and_then(|size| size_left.checked_sub(size)) else { continue };
+            if self.files.len() >= MAX_FILES {
+                return;
+            }
+            *size_left = left;
+            if let Some(index) = fs::read_to_string(&file).ok().and_then(|text| LineIndex::parse(&text)) {
+                self.files.insert(file, index);
+            }
+        }
+    }
+
+    /// Returns the place of the member at `path` of an agent's document.
+    pub(super) fn of_agent(&self, agent: &Agent, path: &str) -> Place {
+        match &agent.source.writer {
+            DocumentWriter::Operator => self.in_files(&agent.source.name, agent.id.as_str(), path),
+            DocumentWriter::RemoteSource => self.of_source(&agent.source.name, ""),
+            DocumentWriter::Publisher(_) => self.examined.place("registry"),
+        }
+    }
+
+    fn in_files(&self, source: &str, id: &str, path: &str) -> Place {
+        let files = self.files.iter().filter(|(file, _)| file.starts_with(source));
+        let found = files.filter_map(|(file, index)| Some((file, index.line_in_agent(id, path)?))).next();
+        match found {
+            Some((file, line)) => Place { file: self.show(file), line: Some(line), path: path.to_owned() },
+            None => Place { file: self.show(Path::new(source)), line: None, path: path.to_owned() },
+        }
+    }
+
+    /// Returns the place of a member of the document at `index` of a part, which is a file or belongs to a source.
+    pub(super) fn in_part(&self, part: &str, index: usize, path: &str) -> Place {
+        let file = Path::new(part);
+        if let Some(lines) = self.files.get(file) {
+            return Place { file: self.show(file), line: lines.line_in_document(index, path), path: path.to_owned() };
+        }
+        if file.is_absolute() {
+            return Place { file: self.show(file), line: None, path: path.to_owned() };
+        }
+        self.of_source(&self.source_of_part(part).unwrap_or_default(), "")
+    }
+
+    /// Returns the place of a file that cannot be parsed, at the line that the reason names.
+    pub(super) fn of_unreadable_part(&self, part: &str, reason: &str) -> Place {
+        let line = reason.split("line ").nth(1).and_then(|rest| {
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+            digits.parse().ok()
+        });
+        Place { line, ..self.in_part(part, 0, "") }
+    }
+
+    /// Returns the name of the remote source to which a part belongs: the name stands before the part's own.
+    pub(super) fn source_of_part(&self, part: &str) -> Option<String> {
+        let names = self.examined.config().agents.sources.iter().filter_map(|source| match source {
+            SourceConfig::Remote(remote) => Some(remote.effective_name()),
+            SourceConfig::Files(_) => None,
+        });
+        names.filter(|name| part.starts_with(name.as_str())).max_by_key(String::len)
+    }
+
+    /// Returns the place of a setting of the source with this name.
+    pub(super) fn of_source(&self, name: &str, setting: &str) -> Place {
+        let sources = &self.examined.config().agents.sources;
+        let position = sources.iter().position(|source| match source {
+            SourceConfig::Remote(remote) => remote.effective_name() == name,
+            SourceConfig::Files(path) => path.to_string_lossy() == name,
+        });
+        match (position, setting) {
+            (Some(at), "") => self.examined.place(&format!("agents.sources[{at}]")),
+            (Some(at), setting) => self.examined.place(&format!("agents.sources[{at}].{setting}")),
+            (None, _) => self.examined.place("registry"),
+        }
+    }
+
+    fn show(&self, file: &Path) -> String {
+        file.strip_prefix(&self.current_folder).unwrap_or(file).display().to_string()
+    }
+}

@@ -1,0 +1,146 @@
+//! The examination: runs every analyzer over one configuration.
+
+use super::{
+    access_analyzer::access_findings,
+    agent_analyzer::{AgentContext, AgentSelection, agent_probes},
+    certificate_analyzer::certificate_findings,
+    config_warnings::{ConfigWarning, locate_config_warnings},
+    document_analyzer::document_findings,
+    document_places::DocumentPlaces,
+    examined_config::ExaminedConfig,
+    finding::{Finding, Place, SubjectKind},
+    finding_codes::{FindingCode, Severity},
+    probe_runner::run_probes,
+    problem_codes::problem_findings,
+    service_analyzer::service_probes,
+    source_analyzer::source_findings,
+};
+use crate::{config::ConfigProblem, gateway::Gateway, registry::SourceConfig};
+use std::collections::HashSet;
+use tokio::time::Instant;
+
+/// Returns the findings that need no other machine: about the settings and the files that they name. `problems` are those
+/// with which the gateway does not start.
+pub fn setting_findings(examined: ExaminedConfig<'_>, problems: Vec<String>) -> Vec<Finding> {
+    let mut findings = problem_findings(examined, problems);
+    for warning in locate_config_warnings(examined.loaded, examined.file) {
+        let subject = match warning.code {
+            FindingCode::CertificateExpired | FindingCode::CertificateNotYetValid => SubjectKind::Certificate,
+            FindingCode::PlaintextListener => SubjectKind::Listener,
+            _ => SubjectKind::Setting,
+        };
+        let problem = warning.problem;
+        let file = examined.file.display().to_string();
+        let name = if problem.path.is_empty() { file.clone() } else { problem.path.clone() };
+        let place = Place { file, line: problem.line, path: problem.path };
+        findings.push(Finding::new(warning.code, subject, name, &problem.message, place).with_fix_of_problem());
+    }
+    for former in examined.loaded.former_names() {
+        let place = Place { file: examined.file.display().to_string(), line: former.line, path: former.path.clone() };
+        let name = former.path.clone();
+        findings.push(Finding::new(FindingCode::FormerKeyName, SubjectKind::Setting, name, &former.message, place));
+    }
+    findings.extend(certificate_findings(examined));
+    findings
+}
+
+/// Returns the findings about the documents that the gateway has read. `knows_all_agents` says whether every source was
+/// read, so that other ids do not exist.
+pub fn agent_document_findings(
+    examined: ExaminedConfig<'_>,
+    gateway: Option<&Gateway>,
+    knows_all_agents: bool,
+) -> Vec<Finding> {
+    let Some(gateway) = gateway else { return access_findings(examined, None) };
+    let places = DocumentPlaces::read(examined);
+    let snapshot = gateway.catalogue.snapshot();
+    let served = snapshot.iter().map(|(id, _)| id.to_string());
+    let refused = snapshot.rejected.iter().filter_map(|document| document.id.clone());
+    let ids: HashSet<String> = served.chain(refused).collect();
+    let knows_all = knows_all_agents && snapshot.unreadable_parts.is_empty();
+    let mut findings = access_findings(examined, knows_all.then_some(&ids));
+    findings.extend(document_findings(gateway, &places));
+    findings
+}
+
+/// What `gatepost check` reports besides problems, dangerous settings and documents that are not served.
+#[derive(Debug, Default)]
+pub struct CheckFindings {
+    /// About settings.
+    pub warnings: Vec<ConfigWarning>,
+    /// About agents' documents.
+    pub notes: Vec<Finding>,
+}
+
+/// Returns the findings that need no other machine and that the rest of `check` does not report.
+pub fn check_findings(examined: ExaminedConfig<'_>, gateway: &Gateway) -> CheckFindings {
+    let knows_all_agents =
+        examined.config().agents.sources.iter().all(|source| matches!(source, SourceConfig::Files(_)));
+    let is_document_refused = |code| {
+        use FindingCode::{
+            AgentNotCallable, DocumentRefused, EndpointNotAllowed, FileUnreadable, IdTaken, SchemaUnusable,
+            SignatureRefused,
+        };
+        matches!(
+            code,
+            AgentNotCallable
+                | DocumentRefused
+                | EndpointNotAllowed
+                | FileUnreadable
+                | IdTaken
+                | SchemaUnusable
+                | SignatureRefused
+        )
+    };
+    let is_reported = |finding: &Finding| finding.severity() == Severity::Info || is_document_refused(finding.code);
+    let mut findings = certificate_findings(examined);
+    findings.extend(agent_document_findings(examined, Some(gateway), knows_all_agents));
+    let (notes, warnings): (Vec<Finding>, Vec<Finding>) = findings
+        .into_iter()
+        .filter(|finding| !is_reported(finding))
+        .partition(|finding| finding.subject == SubjectKind::Agent);
+    let to_warning = |finding: Finding| {
+        let Finding { code, problem, fix, place, .. } = finding;
+        let message = format!("{problem} ({fix})");
+        ConfigWarning { code, problem: ConfigProblem { path: place.path, line: place.line, message } }
+    };
+    CheckFindings { warnings: warnings.into_iter().map(to_warning).collect(), notes }
+}
+
+/// What the examination of services and agents found.
+#[derive(Debug, Default)]
+pub struct LiveExamination {
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// The number of agents that were examined.
+    pub examined_agents: usize,
+}
+
+/// Examines the services that the configuration names, and every selected agent, until `deadline`.
+pub async fn examine_services_and_agents(
+    examined: ExaminedConfig<'_>,
+    gateway: Option<&Gateway>,
+    selection: &AgentSelection,
+    deadline: Instant,
+) -> LiveExamination {
+    let places = DocumentPlaces::read(examined);
+    let context = AgentContext { examined, places: &places, selection };
+    let mut probes = service_probes(examined);
+    let mut findings = Vec::new();
+    let mut examined_agents = 0;
+    match gateway {
+        Some(gateway) => {
+            findings.extend(source_findings(gateway, &places));
+            let (of_agents, unknown) = agent_probes(&context, gateway);
+            examined_agents = of_agents.len();
+            findings.extend(unknown);
+            probes.extend(of_agents);
+        }
+        None => {
+            let problem = FindingCode::AgentsNotExamined.row().meaning;
+            findings.push(examined.finding(FindingCode::AgentsNotExamined, SubjectKind::Setting, "agents", problem));
+        }
+    }
+    findings.extend(run_probes(probes, deadline).await);
+    LiveExamination { findings, examined_agents }
+}

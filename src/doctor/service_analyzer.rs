@@ -1,0 +1,197 @@
+//! The services that the configuration names: issuers of tokens, MQTT brokers, sources that are queried on demand.
+
+use super::{
+    examined_config::ExaminedConfig,
+    finding::{Finding, SubjectKind},
+    finding_codes::FindingCode,
+    probe_runner::{Probe, STEP_TIMEOUT},
+};
+use crate::{
+    auth::{
+        IntrospectionConfig, IntrospectionProblem, IssuerConfig, KeyFetchError, inspect_introspection, inspect_issuer,
+    },
+    mqtt_client::{self, BrokerAddress, BrokerSettings},
+    net::{FetchClient, FetchError, FetchLimits, SourceClient, UrlTrust},
+    registry::{RemoteSourceConfig, SourceConfig, SourceKind},
+    telemetry::redact,
+    values::{ByteSize, ConfigDuration},
+};
+use http::HeaderMap;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Bounds of the metadata of an authorization server.
+const METADATA_LIMITS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
+
+/// Returns the probes of all services.
+pub(super) fn service_probes(examined: ExaminedConfig<'_>) -> Vec<Probe<'_>> {
+    let config = examined.config();
+    let mut probes = Vec::new();
+    // Problems of the network settings are findings already.
+    let client = FetchClient::build(&config.network, Arc::new(config.network.policy())).ok();
+    if let (Some(bearer), Some(client)) = (&config.auth.bearer, &client) {
+        for (at, issuer) in bearer.issuers.iter().enumerate() {
+            probes.push(issuer_probe(examined, at, issuer, client.clone()));
+        }
+        probes.extend(
+            bearer.introspection.iter().map(|endpoint| introspection_probe(examined, endpoint, client.clone())),
+        );
+    }
+    for (at, bridge) in config.mqtt_bridge.iter().enumerate() {
+        let section = format!("mqtt_bridge[{at}]");
+        probes.push(broker_probe(examined, section, &bridge.url, bridge.mqtt.clone()));
+    }
+    for (at, source) in config.agents.sources.iter().enumerate() {
+        let SourceConfig::Remote(remote) = source else { continue };
+        let section = format!("agents.sources[{at}]");
+        if remote.kind == SourceKind::Mqtt {
+            let settings = remote.mqtt.clone().unwrap_or_default().client_settings();
+            probes.push(broker_probe(examined, section, &remote.url, settings));
+        } else if let (true, Some(client)) = (remote.on_demand, &client) {
+            probes.push(on_demand_probe(examined, section, remote, client.clone()));
+        }
+    }
+    probes
+}
+
+fn issuer_probe<'a>(
+    examined: ExaminedConfig<'a>,
+    at: usize,
+    issuer: &'a IssuerConfig,
+    client: FetchClient,
+) -> Probe<'a> {
+    let section = format!("auth.bearer.issuers[{at}]");
+    let setting = match (&issuer.jwks_url, &issuer.discovery_url) {
+        (Some(_), _) => "jwks_url",
+        (None, Some(_)) => "discovery_url",
+        (None, None) => "issuer",
+    };
+    let path = format!("{section}.{setting}");
+    let subject = examined.finding(FindingCode::IssuerUnreachable, SubjectKind::Issuer, &path, "");
+    let run = async move {
+        let finding = |code, path: &str, why: String| {
+            let place = examined.place(path);
+            Finding::new(code, SubjectKind::Issuer, issuer.issuer.as_str(), &redact(&why), place)
+        };
+        match inspect_issuer(issuer, &client).await {
+            Ok(_) => {
+                let audience = unlisted_audience(issuer, &client).await;
+                let path = format!("{section}.audience");
+                audience.map(|why| finding(FindingCode::AudienceSuspicious, &path, why)).into_iter().collect()
+            }
+            Err(KeyFetchError::Unreadable(why)) => vec![finding(FindingCode::IssuerUnreachable, &path, why)],
+            Err(KeyFetchError::OtherIssuer(why)) => {
+                vec![finding(FindingCode::IssuerMismatch, &format!("{section}.issuer"), why)]
+            }
+            Err(KeyFetchError::NoUsableKey(why)) => {
+                let related = examined.exact_place(&format!("{section}.algorithms"));
+                vec![finding(FindingCode::NoUsableKey, &path, why).with_related(related)]
+            }
+        }
+    };
+    Probe { subject, run: Box::pin(run) }
+}
+
+/// Returns why the audiences cannot be right, where the issuer's metadata lists the resources that it issues tokens for
+/// (`protected_resources`, RFC 9728 §4).
+async fn unlisted_audience(issuer: &IssuerConfig, client: &FetchClient) -> Option<String> {
+    let base = issuer.issuer.trim_end_matches('/');
+    let url = match &issuer.discovery_url {
+        Some(url) => url.clone(),
+        None => format!("{base}/.well-known/openid-configuration"),
+    };
+    let metadata: Value = client.fetch_json(&url, UrlTrust::Operator, METADATA_LIMITS).await.ok()?;
+    let resources: Vec<&str> =
+        metadata.get("protected_resources")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let is_listed = |audience: &String| resources.iter().any(|resource| resource == audience);
+    (!resources.is_empty() && !issuer.audience.iter().any(is_listed)).then(|| {
+        format!("the issuer issues tokens for {}, and for none of {}", resources.join(", "), issuer.audience.join(", "))
+    })
+}
+
+fn introspection_probe<'a>(
+    examined: ExaminedConfig<'a>,
+    endpoint: &'a IntrospectionConfig,
+    client: FetchClient,
+) -> Probe<'a> {
+    let path = "auth.bearer.introspection.endpoint";
+    let subject = examined.finding(FindingCode::IntrospectionUnreachable, SubjectKind::Issuer, path, "");
+    let run = async move {
+        let (code, path, why) = match inspect_introspection(endpoint, &client).await {
+            Ok(()) => return Vec::new(),
+            Err(IntrospectionProblem::Unusable(why)) => (FindingCode::IntrospectionUnreachable, path, why),
+            Err(IntrospectionProblem::Refused(why)) => {
+                (FindingCode::IntrospectionRefused, "auth.bearer.introspection.client_id", why)
+            }
+        };
+        let place = examined.place(path);
+        vec![Finding::new(code, SubjectKind::Issuer, endpoint.endpoint.as_str(), &redact(&why), place)]
+    };
+    Probe { subject, run: Box::pin(run) }
+}
+
+fn broker_probe<'a>(
+    examined: ExaminedConfig<'a>,
+    section: String,
+    url: &'a str,
+    settings: BrokerSettings,
+) -> Probe<'a> {
+    let path = format!("{section}.url");
+    let subject = examined.finding(FindingCode::BrokerUnreachable, SubjectKind::Broker, &path, "");
+    let run = async move {
+        // Another address is a problem of the configuration.
+        let Ok(address) = BrokerAddress::parse(url) else { return Vec::new() };
+        let connected = async {
+            let options = settings.connect_options(&address, STEP_TIMEOUT).await?;
+            mqtt_client::connect(&options).await
+        };
+        let finding = |code, path: &str, why: &str| {
+            vec![Finding::new(code, SubjectKind::Broker, url, &redact(why), examined.place(path))]
+        };
+        match connected.await {
+            Ok((sender, receiver)) => {
+                let is_version_5 = sender.is_version_5();
+                drop((sender, receiver));
+                let problem = "the broker knows MQTT 3.1.1 only";
+                if is_version_5 { Vec::new() } else { finding(FindingCode::BrokerSpeaksMqtt311, &path, problem) }
+            }
+            Err(why) if why.contains("refuses the user name") => {
+                finding(FindingCode::BrokerRefused, &format!("{section}.mqtt.username"), &why)
+            }
+            Err(why) => finding(FindingCode::BrokerUnreachable, &path, &why),
+        }
+    };
+    Probe { subject, run: Box::pin(run) }
+}
+
+/// Probes a source that is never read as a whole: whether its server answers, and accepts the credential.
+fn on_demand_probe<'a>(
+    examined: ExaminedConfig<'a>,
+    section: String,
+    remote: &'a RemoteSourceConfig,
+    client: FetchClient,
+) -> Probe<'a> {
+    let path = format!("{section}.url");
+    let subject = examined.finding(FindingCode::SourceUnreachable, SubjectKind::Source, &path, "");
+    let run = async move {
+        let limits =
+            FetchLimits { size: remote.max_response_size, time: ConfigDuration::from_secs(STEP_TIMEOUT.as_secs()) };
+        let network = &examined.config().network;
+        let source = SourceClient::build(network, &client, &remote.url, remote.credential.as_ref(), limits);
+        let Ok(source) = source else { return Vec::new() };
+        let finding = |code, path: &str, why: String| {
+            let name = remote.effective_name();
+            vec![Finding::new(code, SubjectKind::Source, name, &redact(&why), examined.place(path))]
+        };
+        match source.get(source.url(), &HeaderMap::new()).await {
+            Ok(reply) if matches!(reply.status, 401 | 403) => {
+                let why = format!("{}: responded with status {}", reply.url, reply.status);
+                finding(FindingCode::SourceRefused, &format!("{section}.credential"), why)
+            }
+            // A list longer than the bound is an answer.
+            Ok(_) | Err(FetchError::TooLarge { .. }) => Vec::new(),
+            Err(why) => finding(FindingCode::SourceUnreachable, &path, why.to_string()),
+        }
+    };
+    Probe { subject, run: Box::pin(run) }
+}
