@@ -84,7 +84,11 @@ impl IndexedDocument {
             if let Some(line) = self.lines.get(ancestor) {
                 return Some(*line);
             }
-            ancestor = ancestor.get(..ancestor.rfind(['.', '['])?)?;
+            match ancestor.rfind(['.', '[']) {
+                Some(cut) => ancestor = ancestor.get(..cut)?,
+                None if ancestor.is_empty() => return None,
+                None => ancestor = "",
+            }
         }
     }
 }
@@ -118,6 +122,7 @@ mod tests {
     fn a_member_of_an_agent_has_its_line_wherever_the_document_stands() {
         let alone = "id: one\nendpoint: https://one.example.com\n";
         assert_eq!(LineIndex::parse(alone).unwrap().line_in_agent("one", "endpoint"), Some(2));
+        assert_eq!(LineIndex::parse(alone).unwrap().line_in_agent("one", "operations[0].inputs"), Some(1));
         let list = "[\n {\"id\": \"zero\"},\n {\"id\": \"one\",\n  \"operations\": [\n   {\"name\": \"a\",\n    \"examples\": []}]}]";
         let index = LineIndex::parse(list).unwrap();
         assert_eq!(index.line_in_agent("one", "operations[0].examples"), Some(6));

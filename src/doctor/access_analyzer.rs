@@ -1,23 +1,28 @@
 //! Who may call what: callers that grants name and that cannot exist, agents that no source has, audiences that are not
-//! the gateway's.
+//! the gateway's; and listeners of which one takes the other's address.
 
 use super::{
     examined_config::ExaminedConfig,
-    finding::{Finding, SubjectKind},
+    finding::{Finding, Place, SubjectKind},
     finding_codes::FindingCode,
 };
 use crate::{
-    auth::{self, ANONYMOUS, GrantConfig, IssuerConfig},
+    auth::{self, ANONYMOUS, ApiKeyState, GrantConfig, IssuerConfig},
     net::Url,
     registry::SourceConfig,
     values::Glob,
 };
-use std::collections::HashSet;
+use std::{collections::HashSet, net::SocketAddr};
+use time::OffsetDateTime;
+
+/// Maximum number of lines of a key file that are reported.
+const MAX_KEY_LINES: usize = 20;
 
 /// Returns the findings about grants and issuers that need no other machine. `agents` are the ids of all agents, where
 /// all of them are known.
 pub(super) fn access_findings(examined: ExaminedConfig<'_>, agents: Option<&HashSet<String>>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = missing_access(examined).into_iter().collect();
+    findings.extend(shared_addresses(examined));
     findings.extend(unknown_callers(examined));
     findings.extend(agents.into_iter().flat_map(|agents| unknown_agents(examined, agents)));
     findings.extend(suspicious_audiences(examined));
@@ -42,33 +47,66 @@ fn missing_access(examined: ExaminedConfig<'_>) -> Option<Finding> {
     Some(examined.finding(FindingCode::NoAuthentication, SubjectKind::Setting, &path, problem))
 }
 
-/// Returns the API keys' callers that grants name exactly and that have no key.
+/// Returns the API keys' callers that grants name exactly and that have no valid key, and the lines of key files that are
+/// no keys.
 fn unknown_callers(examined: ExaminedConfig<'_>) -> Vec<Finding> {
     let config = examined.config();
-    let Some(keys) = &config.auth.api_keys else { return Vec::new() };
-    let mut callers: HashSet<String> = keys.keys.iter().map(|key| key.caller.clone()).collect();
-    for file in &keys.files {
+    let Some(section) = &config.auth.api_keys else { return Vec::new() };
+    let mut keys = section.keys.clone();
+    let mut findings = Vec::new();
+    for file in &section.files {
         // A file that cannot be read is a problem of the configuration.
         let Ok(listing) = auth::list_api_keys(file) else { return Vec::new() };
-        callers.extend(listing.keys.into_iter().map(|key| key.caller));
+        keys.extend(listing.keys);
+        findings.extend(listing.invalid_lines.into_iter().take(MAX_KEY_LINES).map(|line| {
+            let name = file.display().to_string();
+            let place = Place { file: name.clone(), line: Some(line as u64), path: String::new() };
+            Finding::new(FindingCode::KeyLineInvalid, SubjectKind::Setting, name, "the line is not a key", place)
+        }));
     }
-    let grants = config.access.grants.iter().enumerate();
-    let named = grants.flat_map(|(at, grant)| {
-        grant
-            .callers
-            .iter()
-            .enumerate()
-            .map(move |(index, caller)| (format!("access.grants[{at}].callers[{index}]"), caller))
-    });
-    let is_unknown = |caller: &Glob| {
-        caller.is_exact() && caller.as_str().strip_prefix("key:").is_some_and(|name| !callers.contains(name))
+    let now = OffsetDateTime::now_utc();
+    let problem_of = |name: &str| {
+        let mut of_caller = keys.iter().filter(|key| key.caller == name).peekable();
+        if of_caller.peek().is_none() {
+            return Some((FindingCode::UnknownCaller, format!("no API key has the caller key:{name}")));
+        }
+        let is_valid = of_caller.any(|key| ApiKeyState::of(key, now) == ApiKeyState::Valid);
+        let problem = || format!("every key of the caller key:{name} has expired or is disabled");
+        (!is_valid).then(|| (FindingCode::CallerWithoutKey, problem()))
     };
-    let unknown = named.filter(|(_, caller)| is_unknown(caller));
-    let finding = |(path, caller): (String, &Glob)| {
-        let problem = format!("no API key has the caller {}", caller.as_str());
-        examined.finding(FindingCode::UnknownCaller, SubjectKind::Setting, &path, &problem)
-    };
-    unknown.map(finding).collect()
+    for (at, grant) in config.access.grants.iter().enumerate() {
+        for (index, caller) in grant.callers.iter().enumerate().filter(|(_, caller)| caller.is_exact()) {
+            let problem = caller.as_str().strip_prefix("key:").and_then(problem_of);
+            let path = format!("access.grants[{at}].callers[{index}]");
+            findings
+                .extend(problem.map(|(code, problem)| examined.finding(code, SubjectKind::Setting, &path, &problem)));
+        }
+    }
+    findings
+}
+
+/// Returns the listeners at the address of another one. The second of them could not be opened.
+fn shared_addresses(examined: ExaminedConfig<'_>) -> Vec<Finding> {
+    let config = examined.config();
+    let listeners = config.listeners.iter().enumerate();
+    let listeners = listeners.map(|(at, listener)| (format!("listeners[{at}].address"), listener.address));
+    let admin = [("admin.address".to_owned(), config.admin.address)];
+    let health = config.health.iter().map(|health| ("health.address".to_owned(), health.address));
+    let mut findings = Vec::new();
+    let mut seen: Vec<(String, SocketAddr)> = Vec::new();
+    for (path, address) in listeners.chain(admin).chain(health) {
+        let overlaps = |other: &SocketAddr| {
+            other.port() == address.port()
+                && (other.ip() == address.ip() || other.ip().is_unspecified() || address.ip().is_unspecified())
+        };
+        if let Some((other, _)) = seen.iter().find(|(_, other)| address.port() != 0 && overlaps(other)) {
+            let problem = format!("{address} is the address of {other}, too");
+            let finding = examined.finding(FindingCode::AddressTwice, SubjectKind::Listener, &path, &problem);
+            findings.push(finding.with_related(examined.exact_place(other)));
+        }
+        seen.push((path, address));
+    }
+    findings
 }
 
 /// Returns the agents that grants and rules name exactly and that no source has. With a source that is not read as a

@@ -15,18 +15,33 @@ const MAX_LISTED_NAMES: usize = 5;
 /// Where agents publish a card or descriptor of themselves (A2A §8.2, and its earlier path, which `agent://` has too).
 pub(super) const CARD_PATHS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
-/// Returns the agent that a card describes; `None` for a text that is no card.
-pub(super) fn parse_card(text: &[u8], id: &str, url: &Url) -> Option<Agent> {
+/// What an agent publishes about itself.
+#[derive(Debug)]
+pub(super) struct PublishedCard {
+    agent: Agent,
+    /// Whether the card says where the agent is.
+    names_endpoint: bool,
+}
+
+/// Reads a card; `None` for a text that is no card.
+pub(super) fn parse_card(text: &[u8], id: &str, url: &Url) -> Option<PublishedCard> {
     let card: Value = serde_json::from_slice(text).ok()?;
+    let has = |names: &[&str]| names.iter().any(|name| card.get(name).is_some_and(|member| !member.is_null()));
+    let names_endpoint = has(&["url", "endpoint", "endpoints", "supportedInterfaces"]);
+    // A server that answers every path with some JSON publishes no card.
+    if !has(&["id", "name"]) || !names_endpoint && !has(&["skills", "capabilities", "operations"]) {
+        return None;
+    }
     let converted = convert_published_card(card, id, url).ok()?;
     let document: Value = serde_json::from_slice(&converted).ok()?;
-    Agent::from_document(&document, [0; 32]).ok()
+    Some(PublishedCard { agent: Agent::from_document(&document, [0; 32]).ok()?, names_endpoint })
 }
 
 /// Returns what the document says otherwise than the card; empty where they agree. `is_alone` says whether the agent is
 /// the only one at its server: otherwise a card with another endpoint is that of another agent.
-pub(super) fn differences(document: &Agent, card: &Agent, is_alone: bool) -> Vec<String> {
-    let same_endpoint = endpoint_key(&document.endpoint) == endpoint_key(&card.endpoint);
+pub(super) fn differences(document: &Agent, card: &PublishedCard, is_alone: bool) -> Vec<String> {
+    let PublishedCard { agent: card, names_endpoint } = card;
+    let same_endpoint = !names_endpoint || endpoint_key(&document.endpoint) == endpoint_key(&card.endpoint);
     if !same_endpoint && !is_alone && document.id != card.id {
         return Vec::new();
     }
@@ -46,7 +61,9 @@ pub(super) fn differences(document: &Agent, card: &Agent, is_alone: bool) -> Vec
     // A document without operations leaves them to the agent.
     if !own.is_empty() && !published.is_empty() {
         differences.extend(listed("operations that the agent does not publish", own.difference(&published)));
-        differences.extend(listed("operations that the document lacks", published.difference(&own)));
+        // Every card of A2A has the operation `message` besides its skills.
+        let lacking = published.difference(&own).filter(|name| *name != "message");
+        differences.extend(listed("operations that the document lacks", lacking));
     }
     for operation in &document.operations {
         let other = card.operations.iter().find(|other| other.name == operation.name);
@@ -90,12 +107,16 @@ mod tests {
         Agent::from_document(&document, [0; 32]).unwrap()
     }
 
+    fn published(changes: &Value) -> PublishedCard {
+        PublishedCard { agent: agent(changes), names_endpoint: true }
+    }
+
     #[test]
     fn a_document_that_says_what_the_agent_says_does_not_differ() {
         let own = agent(&json!({}));
-        assert_eq!(differences(&own, &own, true), Vec::<String>::new());
+        assert_eq!(differences(&own, &published(&json!({})), true), Vec::<String>::new());
         assert_eq!(
-            differences(&own, &agent(&json!({"endpoint": "http://localhost:8000/a/"})), true),
+            differences(&own, &published(&json!({"endpoint": "http://localhost:8000/a/"})), true),
             Vec::<String>::new()
         );
     }
@@ -103,7 +124,7 @@ mod tests {
     #[test]
     fn each_difference_is_named() {
         let own = agent(&json!({}));
-        let one = |changes: &Value| differences(&own, &agent(changes), true).join("; ");
+        let one = |changes: &Value| differences(&own, &published(changes), true).join("; ");
         assert_eq!(one(&json!({"version": "2.0.0"})), "version 1.0.0, published 2.0.0");
         assert!(one(&json!({"endpoint": "http://127.0.0.1:8001/a"})).contains("published http://127.0.0.1:8001/a"));
         let other = one(&json!({"operations": [{"name": "difference"}]}));
@@ -114,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_card_of_another_agent_at_the_same_server_is_no_difference() {
-        let (own, other) = (agent(&json!({})), agent(&json!({"id": "two", "endpoint": "http://127.0.0.1:8000/b"})));
+        let (own, other) = (agent(&json!({})), published(&json!({"id": "two", "endpoint": "http://127.0.0.1:8000/b"})));
         assert_eq!(differences(&own, &other, false), Vec::<String>::new());
         assert_eq!(differences(&own, &other, true).len(), 1);
     }
@@ -122,12 +143,12 @@ mod tests {
     #[test]
     fn a_text_that_is_no_card_is_ignored() {
         let url = Url::parse("http://127.0.0.1:8000/.well-known/agent.json").unwrap();
-        for text in ["", "<html>", "{}", r#"{"echo": null}"#, "[]"] {
+        for text in ["", "<html>", "{}", r#"{"echo": null}"#, "[]", r#"{"name": "x"}"#] {
             assert!(parse_card(text.as_bytes(), "one", &url).is_none(), "{text}");
         }
         let card = json!({"name": "One", "version": "2", "url": "http://127.0.0.1:8000/a", "protocolVersion": "0.3.0",
             "capabilities": {}, "skills": [{"id": "sum", "name": "Sum", "description": "d", "tags": []}]});
         let parsed = parse_card(card.to_string().as_bytes(), "one", &url).unwrap();
-        assert_eq!(parsed.version.as_deref(), Some("2"));
+        assert_eq!(parsed.agent.version.as_deref(), Some("2"));
     }
 }

@@ -7,7 +7,9 @@ use super::{
     finding::{Finding, SubjectKind},
     finding_codes::FindingCode,
 };
-use crate::values::{CertificateDetails, CertificateValidity, host_without_port};
+use crate::values::{
+    CertificateDetails, CertificateValidity, ConfigPath, earliest_revocation_list_end, host_without_port,
+};
 use std::path::Path;
 use time::{Duration, OffsetDateTime};
 
@@ -31,8 +33,24 @@ pub(super) fn certificate_findings(examined: ExaminedConfig<'_>) -> Vec<Finding>
         let authorities = CertificateDetails::read_file(file);
         findings.extend(authority_finding(examined, path, file, &authorities, now));
     }
+    findings.extend(expired_revocation_lists(examined, now));
     findings.extend(uncovered_name(examined));
     findings
+}
+
+fn expired_revocation_lists(examined: ExaminedConfig<'_>, now: OffsetDateTime) -> Vec<Finding> {
+    let listeners = examined.config().listeners.iter().enumerate();
+    let lists = listeners.flat_map(|(at, listener)| {
+        let files = listener.tls.iter().flat_map(|tls| tls.client_crl.iter().enumerate());
+        files.map(move |(index, file)| (format!("listeners[{at}].tls.client_crl[{index}]"), file))
+    });
+    let expired =
+        lists.filter(|(_, file)| earliest_revocation_list_end(file).is_some_and(|end| end < now.unix_timestamp()));
+    let finding = |(path, file): (String, &ConfigPath)| {
+        let problem = format!("{}: the list should have been replaced before now", file.display());
+        examined.finding(FindingCode::RevocationListExpired, SubjectKind::Certificate, &path, &problem)
+    };
+    expired.map(finding).collect()
 }
 
 /// An expired certificate is a warning of the configuration, which this does not repeat.

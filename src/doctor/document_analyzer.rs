@@ -58,7 +58,7 @@ fn rejection_findings(rejection: &DocumentRejection, places: &DocumentPlaces<'_>
         let place = match places.source_of_part(&rejection.part) {
             Some(source) if code == FindingCode::SignatureRefused => places.of_source(&source, "require_signature"),
             Some(source) if code == FindingCode::EndpointNotAllowed => places.of_source(&source, "endpoints"),
-            _ => places.in_part(&rejection.part, rejection.index, path_of(reason)),
+            _ => places.of_reason(&rejection.part, rejection.index, path_of(reason)),
         };
         Finding::new(code, SubjectKind::Agent, name.clone(), reason, place)
     };

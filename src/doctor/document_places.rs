@@ -85,6 +85,14 @@ impl<'a> DocumentPlaces<'a> {
         self.of_source(&self.source_of_part(part).unwrap_or_default(), "")
     }
 
+    /// Returns the place of the member that a reason names: those of an operation that a document only implies stand in
+    /// the document itself (R14).
+    pub(super) fn of_reason(&self, part: &str, index: usize, path: &str) -> Place {
+        let place = self.in_part(part, index, path);
+        let implied = path.strip_prefix("operations[0].").filter(|_| place.line == self.in_part(part, index, "").line);
+        implied.map_or_else(|| place.clone(), |implied| self.in_part(part, index, implied))
+    }
+
     /// Returns the place of a file that cannot be parsed, at the line that the reason names.
     pub(super) fn of_unreadable_part(&self, part: &str, reason: &str) -> Place {
         let line = reason.split("line ").nth(1).and_then(|rest| {

@@ -92,7 +92,12 @@ pub fn check_findings(examined: ExaminedConfig<'_>, gateway: &Gateway) -> CheckF
                 | SignatureRefused
         )
     };
-    let is_reported = |finding: &Finding| finding.severity() == Severity::Info || is_document_refused(finding.code);
+    // Keys, agents and grants may come later than the configuration is checked.
+    let is_about_later =
+        |code| matches!(code, FindingCode::NoGrants | FindingCode::UnknownCaller | FindingCode::UnknownGrantedAgent);
+    let is_reported = |finding: &Finding| {
+        finding.severity() == Severity::Info || is_about_later(finding.code) || is_document_refused(finding.code)
+    };
     let mut findings = certificate_findings(examined);
     findings.extend(agent_document_findings(examined, Some(gateway), knows_all_agents));
     let (notes, warnings): (Vec<Finding>, Vec<Finding>) = findings

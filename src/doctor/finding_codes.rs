@@ -132,6 +132,13 @@ finding_codes! {
     UnknownGrantedAgent = "GP0122", Warning, "a grant or rule names an agent that no source has",
         "correct the id, or add the agent's document";
     NoGrants = "GP0123", Warning, "no grant exists, so that no caller can call any agent", "add access.grants";
+    AddressTwice = "GP0124", Error, "two listeners have the same address", "give each listener a port of its own";
+    TracingUnreachable = "GP0125", Warning, "the receiver of traces cannot be reached",
+        "correct tracing.endpoint, or start the receiver";
+    KeyLineInvalid = "GP0126", Warning, "a line of a file of API keys is not a key",
+        "restore the line as `gatepost key new` wrote it, or remove it";
+    CallerWithoutKey = "GP0127", Warning, "every key of a caller that a grant names has expired or is disabled",
+        "create a key with `gatepost key new`, or remove the grant";
 
     CertificateUnusable = "GP0200", Error, "a certificate cannot be read", "write the chain in PEM, leaf first";
     KeyUnusable = "GP0201", Error, "a private key cannot be read", "write the key in PEM, without a passphrase";
@@ -148,6 +155,8 @@ finding_codes! {
     AuthorityUnusable = "GP0208", Error, "a file of certificate authorities cannot be used",
         "write the authorities' certificates in PEM";
     AuthorityExpired = "GP0209", Error, "a certificate authority has expired", "replace it by the current one";
+    RevocationListExpired = "GP0210", Error, "a revocation list has expired, and refuses every client of its authority",
+        "fetch the current list";
 
     AudienceInvalid = "GP0300", Error, "an issuer of tokens has no audience", "write the aud of this gateway";
     AudienceSuspicious = "GP0301", Warning, "an audience is not that of this gateway",
@@ -185,6 +194,7 @@ finding_codes! {
     SourceRefused = "GP0602", Error, "a source refuses the gateway's credential", "correct credential";
     SourceEmpty = "GP0603", Warning, "a source has no agent that is served", "check url and kind";
     FileUnreadable = "GP0604", Error, "a file of agents cannot be read or parsed", "correct the file";
+    FolderEmpty = "GP0605", Info, "a file or folder of agents has no document", "check the path, or add documents";
 
     DocumentRefused = "GP0700", Error, "an agent's document is not served", "correct the document";
     SignatureRefused = "GP0701", Error, "a document is not signed as its source requires",

@@ -11,7 +11,7 @@ use crate::{
         IntrospectionConfig, IntrospectionProblem, IssuerConfig, KeyFetchError, inspect_introspection, inspect_issuer,
     },
     mqtt_client::{self, BrokerAddress, BrokerSettings},
-    net::{FetchClient, FetchError, FetchLimits, SourceClient, UrlTrust},
+    net::{ConnectTarget, FetchClient, FetchError, FetchLimits, SourceClient, Url, UrlTrust},
     registry::{RemoteSourceConfig, SourceConfig, SourceKind},
     telemetry::redact,
     values::{ByteSize, ConfigDuration},
@@ -51,7 +51,30 @@ pub(super) fn service_probes(examined: ExaminedConfig<'_>) -> Vec<Probe<'_>> {
             probes.push(on_demand_probe(examined, section, remote, client.clone()));
         }
     }
+    probes.extend(config.tracing.iter().filter_map(|tracing| tracing_probe(examined, &tracing.endpoint)));
     probes
+}
+
+/// Probes the receiver of traces: whether it accepts connections. No span is sent.
+fn tracing_probe<'a>(examined: ExaminedConfig<'a>, endpoint: &'a str) -> Option<Probe<'a>> {
+    let path = "tracing.endpoint";
+    let subject = examined.finding(FindingCode::TracingUnreachable, SubjectKind::Setting, path, "");
+    // Another text is a problem of the configuration.
+    let url = Url::parse(endpoint).ok()?;
+    let port = url.port_or_known_default()?;
+    let run = async move {
+        let host = url.host_str().unwrap_or_default();
+        let target = ConnectTarget { host, port, tls: None, server_name: None, policy: None };
+        let connected = tokio::time::timeout(STEP_TIMEOUT, target.connect()).await;
+        let why = match connected {
+            Ok(Ok(_)) => return Vec::new(),
+            Ok(Err(why)) => why,
+            Err(_) => "no connection within 5s".to_owned(),
+        };
+        let place = examined.place(path);
+        vec![Finding::new(FindingCode::TracingUnreachable, SubjectKind::Setting, endpoint, &redact(&why), place)]
+    };
+    Some(Probe { subject, run: Box::pin(run) })
 }
 
 fn issuer_probe<'a>(

@@ -5,7 +5,11 @@ use super::{
     finding::{Finding, SubjectKind},
     finding_codes::FindingCode,
 };
-use crate::{gateway::Gateway, registry::SourceHealth, telemetry::redact};
+use crate::{
+    gateway::Gateway,
+    registry::{DocumentRejection, SourceHealth},
+    telemetry::redact,
+};
 
 /// Returns the findings about the remote sources that were polled.
 pub(super) fn source_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) -> Vec<Finding> {
@@ -13,7 +17,7 @@ pub(super) fn source_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) ->
     let sources = gateway.catalogue.source_health();
     // Files are read without a poll over the network, and findings about them name the file.
     let polled = sources.iter().filter(|source| !matches!(source.kind, "files" | "registry"));
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = empty_folders(&sources, &snapshot.rejected, places);
     for source in polled {
         let parts = snapshot.unreadable_parts.iter();
         let own_part =
@@ -30,6 +34,24 @@ pub(super) fn source_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) ->
     findings
 }
 
+/// Returns the files and folders of the operator that have no document.
+fn empty_folders(
+    sources: &[SourceHealth],
+    rejected: &[DocumentRejection],
+    places: &DocumentPlaces<'_>,
+) -> Vec<Finding> {
+    let is_empty = |source: &&SourceHealth| {
+        let has_refused = || rejected.iter().any(|document| document.part.starts_with(&*source.name));
+        source.kind == "files" && source.agents == 0 && !has_refused()
+    };
+    let finding = |source: &SourceHealth| {
+        let place = places.of_source(&source.name, "");
+        let problem = "no document of an agent is there";
+        Finding::new(FindingCode::FolderEmpty, SubjectKind::Source, &*source.name, problem, place)
+    };
+    sources.iter().filter(is_empty).map(finding).collect()
+}
+
 fn failed_poll(source: &SourceHealth, why: &str, places: &DocumentPlaces<'_>) -> Finding {
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
     let (code, setting) = if says(&["status 401", "status 403"]) {
@@ -43,11 +65,7 @@ fn failed_poll(source: &SourceHealth, why: &str, places: &DocumentPlaces<'_>) ->
     Finding::new(code, SubjectKind::Source, &*source.name, &redact(why), place)
 }
 
-fn empty_source(
-    source: &SourceHealth,
-    rejected: &[crate::registry::DocumentRejection],
-    places: &DocumentPlaces<'_>,
-) -> Option<Finding> {
+fn empty_source(source: &SourceHealth, rejected: &[DocumentRejection], places: &DocumentPlaces<'_>) -> Option<Finding> {
     // A broker's or cluster's agents come and go; documents that are refused are findings of their own.
     let may_be_empty = matches!(source.kind, "mqtt" | "kubernetes");
     let has_refused =

@@ -1,7 +1,7 @@
 //! What a certificate says of itself, for people who look for a mistake. Verification is left to rustls.
 
 use super::CertificateValidity;
-use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject as _};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::Path,
@@ -9,6 +9,7 @@ use std::{
 use x509_parser::{
     extensions::GeneralName,
     prelude::{FromDer as _, X509Certificate},
+    revocation_list::CertificateRevocationList,
 };
 
 /// Maximum number of certificates that are read from one file.
@@ -72,6 +73,16 @@ impl CertificateDetails {
     pub fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
+}
+
+/// Returns the last second of the revocation list in a PEM file that ends first; `None` without a readable one.
+pub fn earliest_revocation_list_end(path: &Path) -> Option<i64> {
+    let lists = CertificateRevocationListDer::pem_file_iter(path).ok()?.take(MAX_CERTIFICATES).filter_map(Result::ok);
+    let end = |der: CertificateRevocationListDer<'_>| {
+        let (_, list) = CertificateRevocationList::from_der(&der).ok()?;
+        list.next_update().map(|at| at.timestamp())
+    };
+    lists.filter_map(end).min()
 }
 
 fn parse_address(bytes: &[u8]) -> Option<IpAddr> {

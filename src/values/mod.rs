@@ -37,7 +37,7 @@ pub use address_range::AddressRange;
 pub use backoff::{Backoff, jittered, random_duration};
 pub use byte_rate::ByteRate;
 pub use byte_size::ByteSize;
-pub use certificate_details::CertificateDetails;
+pub use certificate_details::{CertificateDetails, earliest_revocation_list_end};
 pub use certificate_validity::CertificateValidity;
 pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;

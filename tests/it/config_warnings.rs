@@ -33,7 +33,14 @@ fn warnings(folder: &Path, yaml: &str) -> Vec<String> {
     let output = check(folder, yaml, &[]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && stdout.contains("valid, 0 agents"), "{yaml}: {stdout}{stderr}");
-    stdout.lines().filter_map(|line| line.strip_prefix("warning: ")).map(str::to_owned).collect()
+    stdout.lines().filter_map(|line| line.strip_prefix("warning: ")).map(without_code).collect()
+}
+
+/// A warning without its code, which stands at its end.
+fn without_code(warning: &str) -> String {
+    let (text, code) = warning.rsplit_once(" [GP").unwrap_or_else(|| panic!("no code: {warning}"));
+    assert!(code.len() == 5 && code.ends_with(']'), "{warning}");
+    text.to_owned()
 }
 
 /// Requires exactly one warning, at this line and with these words, and that `--strict` fails on it.

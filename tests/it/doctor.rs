@@ -7,7 +7,7 @@ use crate::support::{
     closed_port::ClosedPort,
     gateway::{gatepost_command, new_key},
     issuer::TokenIssuer,
-    servers::{EchoServer, server_tls_config},
+    servers::{EchoServer, RawAgent, server_tls_config},
 };
 use serde_json::{Value, json};
 use std::{
@@ -18,6 +18,7 @@ use std::{
 };
 use tempfile::TempDir;
 use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const LISTENERS: &str = "listeners: [{address: '127.0.0.1:0'}]\nnetwork: {allowed_addresses: [127.0.0.0/8]}\n";
 const AGENTS: &str = "agents: {sources: [agents]}\n";
@@ -187,7 +188,7 @@ async fn doctor_verifies_a_callers_token_and_names_the_claim_that_refuses_it() {
     let yaml = issuer_config(&issuer.url(), &settings);
     fs::write(folder.path().join("token"), issuer.token(&json!({}))).unwrap();
     let report = diagnose(folder.path(), &yaml, &["--token", "file:token"]).await;
-    assert!(report.findings.is_empty(), "{}", report.text);
+    assert!(report.serious().is_empty(), "{}", report.text);
     fs::write(folder.path().join("token"), issuer.token(&json!({"aud": "billing"}))).unwrap();
     let report = diagnose(folder.path(), &yaml, &["--token", "file:token"]).await;
     let finding = report.expect("GP0307", "gatepost.yaml", "audience: [gatepost]");
@@ -334,18 +335,18 @@ async fn doctor_names_what_is_wrong_with_an_agents_certificate() {
     let trusting = format!("{LISTENERS}{trusting}{ACCESS}");
     let (now, day) = (OffsetDateTime::now_utc(), time::Duration::days(1));
     let cases = [
-        (authority.server(&["localhost"]), None),
+        (authority.server(&["127.0.0.1"]), None),
         (
-            CertificateAuthority::new("foreign").server(&["localhost"]),
+            CertificateAuthority::new("foreign").server(&["127.0.0.1"]),
             Some(("GP0803", "gatepost.yaml", "ca: agents.pem")),
         ),
         (
-            authority.server_between(&["localhost"], now - day * 9, now - day),
+            authority.server_between(&["127.0.0.1"], now - day * 9, now - day),
             Some(("GP0804", "agents/tls.json", "endpoint")),
         ),
         (authority.server(&["other.example.com"]), Some(("GP0805", "agents/tls.json", "endpoint"))),
         (
-            authority.server_between(&["localhost"], now - day, now + day * 2),
+            authority.server_between(&["127.0.0.1"], now - day, now + day * 2),
             Some(("GP0807", "agents/tls.json", "endpoint")),
         ),
     ];
@@ -436,8 +437,7 @@ async fn doctor_names_a_store_that_cannot_be_used() {
     fs::write(folder.path().join("text.db"), "this is no database").unwrap();
     let file = "registry:\n  sqlite_file: text.db\n";
     let report = diagnose(folder.path(), &config(file), &[]).await;
-    assert!(report.codes().iter().all(|code| *code == "GP0400") && report.exit_code == 1, "{}", report.text);
-    assert_eq!(report.findings[0]["line"], 7, "{}", report.text);
+    report.expect("GP0400", "gatepost.yaml", "sqlite_file: text.db");
     let missing = "tasks:\n  sqlite_file: nowhere/tasks.db\n";
     let report = diagnose(folder.path(), &config(missing), &[]).await;
     assert!(report.codes().contains(&"GP0400"), "{}", report.text);
@@ -516,7 +516,90 @@ async fn doctor_names_grants_that_can_never_apply() {
     assert_eq!(report.codes(), ["GP0123"], "{}", report.text);
     let report =
         diagnose(folder.path(), &access("", "    - callers: ['key:team-a']\n      agents: ['*']\n"), &[]).await;
-    assert_eq!(report.codes(), ["GP0120", "GP0708"], "{}", report.text);
+    assert_eq!(report.codes(), ["GP0708", "GP0120"], "{}", report.text);
+}
+
+#[tokio::test]
+async fn doctor_names_keys_that_are_no_longer_valid() {
+    let folder = folder();
+    let file = folder.path().join("keys.jsonl");
+    let key = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{key}not a key\n")).unwrap();
+    let report = diagnose(folder.path(), &config(""), &[]).await;
+    let finding = &report.findings[0];
+    assert_eq!((&finding["code"], &finding["line"]), (&json!("GP0126"), &json!(2)), "{}", report.text);
+    let mut expired: Value = serde_json::from_str(key.trim()).unwrap();
+    expired["expires"] = json!("2020-01-01T00:00:00Z");
+    fs::write(&file, format!("{expired}\n")).unwrap();
+    diagnose(folder.path(), &config(""), &[]).await.expect("GP0127", "gatepost.yaml", "key:team-a");
+}
+
+#[tokio::test]
+async fn doctor_names_two_listeners_at_one_address_and_a_receiver_of_traces_that_is_down() {
+    let folder = folder();
+    let rest = format!("network: {{allowed_addresses: [127.0.0.0/8]}}\n{AGENTS}{ACCESS}");
+    let twice = format!("listeners:\n  - address: 127.0.0.1:9901\nadmin:\n  address: 127.0.0.1:9901\n{rest}");
+    diagnose(folder.path(), &twice, &[]).await.expect("GP0124", "gatepost.yaml", "address: 127.0.0.1:9901");
+    let port = ClosedPort::new();
+    let tracing = format!("tracing:\n  endpoint: http://{}\n", port.address);
+    diagnose(folder.path(), &config(&tracing), &[]).await.expect("GP0125", "gatepost.yaml", "endpoint:");
+}
+
+#[tokio::test]
+async fn doctor_names_agents_that_are_slow_and_agents_that_fail() {
+    let folder = folder();
+    let mut steps = vec![Step::Sleep(Duration::from_millis(2_300))];
+    steps.extend(json_response(&json!({})));
+    let slow = Agent::with_steps(steps).await;
+    add_agent(folder.path(), &slow.document("slow"));
+    diagnose(folder.path(), &config(""), &[]).await.expect("GP0810", "agents/slow.json", "endpoint");
+    let failing = Agent::with_steps(http_response("500 Internal Server Error", "application/json", "{}")).await;
+    add_agent(folder.path(), &failing.document("slow"));
+    diagnose(folder.path(), &config(""), &[]).await.expect("GP0813", "agents/slow.json", "endpoint");
+}
+
+#[tokio::test]
+async fn doctor_refuses_agents_at_the_gateways_own_listener() {
+    let folder = folder();
+    let document = json!({"id": "loop", "name": "Loop", "endpoint": "http://127.0.0.1:38080/agents/loop/invoke",
+        "authentication": {"type": "api_key"}});
+    add_agent(folder.path(), &document);
+    let yaml = format!(
+        "listeners: [{{address: '127.0.0.1:38080'}}]\nnetwork: {{allowed_addresses: [127.0.0.0/8]}}\n{AGENTS}{ACCESS}"
+    );
+    diagnose(folder.path(), &yaml, &[]).await.expect("GP0801", "agents/loop.json", "endpoint");
+}
+
+#[tokio::test]
+async fn doctor_names_a_broker_that_refuses_the_login_and_one_without_mqtt_5() {
+    let folder = folder();
+    let bridge = |address: std::net::SocketAddr| {
+        config(&format!(
+            "mqtt_bridge:\n  - url: mqtt://{address}\n    api_key: file:secret\n    agents: ['*']\n    state_folder: null\n    mqtt:\n      username: file:secret\n      password: file:secret\n"
+        ))
+    };
+    // CONNACK of MQTT 5: bad user name or password.
+    let refusing = broker(|_| vec![0x20, 3, 0, 0x86, 0]).await;
+    diagnose(folder.path(), &bridge(refusing.address), &[]).await.expect("GP0501", "gatepost.yaml", "username:");
+    // The level of the protocol is the byte after its name.
+    let old =
+        broker(|connect| if connect.contains(&5) && connect.get(8) == Some(&5) { vec![] } else { vec![0x20, 2, 0, 0] })
+            .await;
+    let report = diagnose(folder.path(), &bridge(old.address), &[]).await;
+    assert!(report.codes().contains(&"GP0502") && report.serious().is_empty(), "{}", report.text);
+}
+
+/// A broker that answers the first packet of a connection with these bytes, and closes the connection if there are none.
+async fn broker(connack: impl Fn(&[u8]) -> Vec<u8> + Copy + Send + Sync + 'static) -> RawAgent {
+    RawAgent::start(move |mut stream, _| async move {
+        let mut packet = [0; 512];
+        let length = stream.read(&mut packet).await.unwrap_or_default();
+        let answer = connack(&packet[..length]);
+        if !answer.is_empty() && stream.write_all(&answer).await.is_ok() {
+            let _ = stream.read(&mut packet).await;
+        }
+    })
+    .await
 }
 
 #[tokio::test]

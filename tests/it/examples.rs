@@ -84,6 +84,20 @@ fn check_accepts_every_example() {
 }
 
 #[test]
+fn doctor_finds_no_mistake_in_the_examples() {
+    let folder = prepared_folder();
+    let names = fs::read_dir(examples()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    for name in names.filter(|name| name.ends_with(".yaml")) {
+        let output = gatepost_command()
+            .current_dir(folder.path())
+            .args(["doctor", "--offline", "--threshold", "warning", "-c", &name])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
 fn check_reports_the_missing_files_of_an_example() {
     let folder = prepared_folder();
     fs::remove_dir_all(folder.path().join("secrets")).unwrap();

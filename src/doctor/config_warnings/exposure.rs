@@ -14,7 +14,7 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning>
         )));
     }
     for (at, listener) in config.listeners.iter().enumerate() {
-        if listener.tls.is_none() && is_exposed(listener.address.ip()) {
+        if listener.tls.is_none() && listener.allow_plaintext && is_exposed(listener.address.ip()) {
             warnings.push(UnlocatedWarning::new(FindingCode::PlaintextListener, format!(
                 "listeners[{at}].allow_plaintext: credentials and bodies cross the network in plain text to everyone who \
                  reaches {} (add tls, or use the address at which the proxy that terminates TLS reaches the gateway)",

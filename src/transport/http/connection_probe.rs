@@ -18,22 +18,25 @@ use crate::{
     values::CertificateValidity,
 };
 use rustls::{CertificateError, Error as TlsError};
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpStream, UnixStream},
     time::{Instant, timeout_at},
 };
 use tokio_rustls::TlsConnector;
 
+/// How long before the deadline of a probe its TLS handshake must be complete.
+const HANDSHAKE_MARGIN: Duration = Duration::from_millis(200);
+
 /// Connects to the endpoint, with TLS where it has TLS, and closes the connection.
 pub(in crate::transport) async fn probe_connection(
     target: &HttpTarget,
     deadline: Instant,
 ) -> Result<ReachedEndpoint, ProbeFailure> {
-    timeout_at(deadline, connect_once(target)).await.unwrap_or(Err(ProbeFailure::TimedOut))
+    timeout_at(deadline, connect_once(target, deadline)).await.unwrap_or(Err(ProbeFailure::TimedOut))
 }
 
-async fn connect_once(target: &HttpTarget) -> Result<ReachedEndpoint, ProbeFailure> {
+async fn connect_once(target: &HttpTarget, deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
     let (pool, policy) = (&target.pool, target.address_policy());
     let unreachable = |error: &io::Error| ProbeFailure::Unreachable(format!("{}: {error}", pool.key.address));
     let (host, port) = match &pool.key.address {
@@ -57,7 +60,7 @@ async fn connect_once(target: &HttpTarget) -> Result<ReachedEndpoint, ProbeFailu
             Ok(socket) => {
                 return match &pool.tls {
                     None => Ok(ReachedEndpoint::default()),
-                    Some(tls) => handshake(tls, socket).await,
+                    Some(tls) => handshake(tls, socket, deadline).await,
                 };
             }
             Err(error) => failure = ProbeFailure::Unreachable(format!("{address}: {error}")),
@@ -66,9 +69,13 @@ async fn connect_once(target: &HttpTarget) -> Result<ReachedEndpoint, ProbeFailu
     Err(failure)
 }
 
-async fn handshake(tls: &PoolTls, socket: TcpStream) -> Result<ReachedEndpoint, ProbeFailure> {
+async fn handshake(tls: &PoolTls, socket: TcpStream, deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
     let connector = TlsConnector::from(Arc::clone(&tls.profile.loaded().config));
-    let stream = connector.connect(tls.server_name.clone(), socket).await.map_err(|error| tls_failure(&error))?;
+    // Ends a moment before the probe, so that a server without TLS is told apart from one that accepts no connection.
+    let until = deadline.checked_sub(HANDSHAKE_MARGIN).unwrap_or(deadline);
+    let stream = timeout_at(until, connector.connect(tls.server_name.clone(), socket)).await;
+    let late = |_| ProbeFailure::TlsFailed("the server did not complete a handshake in time".to_owned());
+    let stream = stream.map_err(late)?.map_err(|error| tls_failure(&error))?;
     let (_, connection) = stream.get_ref();
     let leaf = connection.peer_certificates().and_then(<[_]>::first);
     Ok(ReachedEndpoint { certificate: leaf.and_then(|leaf| CertificateValidity::from_der(leaf).ok()) })
