@@ -66,9 +66,10 @@ pub(super) fn agent_probes<'a>(context: &'a AgentContext<'a>, gateway: &Gateway)
     let probe = |route: &Arc<Route>| {
         let agent = Arc::clone(route.agent());
         let is_alone = agents_at.get(&server_of(&agent)).is_none_or(|count| *count == 1);
-        let subject = context.finding(&agent, FindingCode::AgentUnreachable, "", "endpoint");
+        let examined_agent = Arc::clone(&agent);
+        let subject = move || context.finding(&examined_agent, FindingCode::AgentUnreachable, "", "endpoint");
         let examination = AgentExamination { context, route: Arc::clone(route), agent, is_alone };
-        Probe { subject, run: Box::pin(async move { examination.run().await }) }
+        Probe { subject: Box::new(subject), run: Box::pin(async move { examination.run().await }) }
     };
     let unknown = wanted.iter().filter(|id| snapshot.get(id).is_none());
     let unknown = unknown.map(|id| {
@@ -142,7 +143,7 @@ impl AgentExamination<'_> {
 
     fn unreached_endpoint(&self, address: &str, failure: ProbeFailure) -> Finding {
         let examined = self.context.examined;
-        let network = |names: [&str; 2]| {
+        let network = |names: [&str; 3]| {
             names
                 .into_iter()
                 .filter_map(|name| examined.exact_place(&format!("network.{name}")))
@@ -161,8 +162,10 @@ impl AgentExamination<'_> {
         };
         match failure {
             ProbeFailure::Unresolvable(why) => finding(FindingCode::NameNotResolved, &why),
-            ProbeFailure::Denied(why) => finding(FindingCode::AddressDenied, &why)
-                .with_related(network(["allowed_addresses", "allow_private_addresses"])),
+            ProbeFailure::Denied(why) => {
+                let settings = network(["allowed_addresses", "allow_private_addresses", "allowed_sockets"]);
+                finding(FindingCode::AddressDenied, &why).with_related(settings)
+            }
             ProbeFailure::Unreachable(why) => finding(FindingCode::AgentUnreachable, &why),
             ProbeFailure::TimedOut => finding(FindingCode::AgentUnreachable, "no connection within 5s"),
             ProbeFailure::Untrusted(why) => {

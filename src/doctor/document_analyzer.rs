@@ -105,6 +105,9 @@ fn code_of_reason(reason: &str) -> Option<FindingCode> {
     if path == "id" && (says("belongs to source") || says("has the same id")) {
         return Some(FindingCode::IdTaken);
     }
+    if path == "endpoint" && says("is not encrypted beyond this machine") {
+        return Some(FindingCode::EndpointInPlaintext);
+    }
     if path == "endpoint" && (says("owner") || says("operator may")) {
         return Some(FindingCode::EndpointNotAllowed);
     }
@@ -136,7 +139,7 @@ mod tests {
                 Some(FindingCode::SignatureRefused),
             ),
             ("endpoint: is at the server of another owner's agent", Some(FindingCode::EndpointNotAllowed)),
-            ("endpoint: is not encrypted beyond this machine", None),
+            ("endpoint: is not encrypted beyond this machine", Some(FindingCode::EndpointInPlaintext)),
             ("name: is missing", None),
         ];
         for (reason, code) in cases {

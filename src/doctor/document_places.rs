@@ -11,6 +11,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 /// Maximum number of files that are indexed, and their size together in bytes. Documents in other files have no line.
@@ -20,25 +21,26 @@ const MAX_TOTAL_SIZE: u64 = 64 << 20;
 /// The places of documents.
 pub(super) struct DocumentPlaces<'a> {
     examined: ExaminedConfig<'a>,
-    files: BTreeMap<PathBuf, LineIndex>,
+    /// The files, each of which is indexed when a line of it is wanted.
+    files: BTreeMap<PathBuf, OnceLock<Option<LineIndex>>>,
     current_folder: PathBuf,
 }
 
 impl<'a> DocumentPlaces<'a> {
-    /// Reads the files of agents that the configuration names.
-    pub(super) fn read(examined: ExaminedConfig<'a>) -> Self {
+    /// Lists the files of agents that the configuration names.
+    pub(super) fn list(examined: ExaminedConfig<'a>) -> Self {
         let current_folder = std::env::current_dir().unwrap_or_default();
         let mut places = Self { examined, files: BTreeMap::new(), current_folder };
         let mut size_left = MAX_TOTAL_SIZE;
         for source in &examined.config().agents.sources {
             if let SourceConfig::Files(path) = source {
-                places.index_files(path, &mut size_left);
+                places.list_files(path, &mut size_left);
             }
         }
         places
     }
 
-    fn index_files(&mut self, root: &Path, size_left: &mut u64) {
+    fn list_files(&mut self, root: &Path, size_left: &mut u64) {
         let entries = fs::read_dir(root).map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect());
         let mut files: Vec<PathBuf> = entries.unwrap_or_else(|_| vec![root.to_owned()]);
         files.sort_unstable();
@@ -49,10 +51,14 @@ impl<'a> DocumentPlaces<'a> {
                 return;
             }
             *size_left = left;
-            if let Some(index) = fs::read_to_string(&file).ok().and_then(|text| LineIndex::parse(&text)) {
-                self.files.insert(file, index);
-            }
+            self.files.insert(file, OnceLock::new());
         }
+    }
+
+    /// Returns the lines of a file; `None` for other files, and where it cannot be parsed.
+    fn lines_of(&self, file: &Path) -> Option<&LineIndex> {
+        let parse = || fs::read_to_string(file).ok().and_then(|text| LineIndex::parse(&text));
+        self.files.get(file)?.get_or_init(parse).as_ref()
     }
 
     /// Returns the place of the member at `path` of an agent's document.
@@ -65,8 +71,8 @@ impl<'a> DocumentPlaces<'a> {
     }
 
     fn in_files(&self, source: &str, id: &str, path: &str) -> Place {
-        let files = self.files.iter().filter(|(file, _)| file.starts_with(source));
-        let found = files.filter_map(|(file, index)| Some((file, index.line_in_agent(id, path)?))).next();
+        let files = self.files.keys().filter(|file| file.starts_with(source));
+        let found = files.filter_map(|file| Some((file, self.lines_of(file)?.line_in_agent(id, path)?))).next();
         match found {
             Some((file, line)) => Place { file: self.show(file), line: Some(line), path: path.to_owned() },
             None => Place { file: self.show(Path::new(source)), line: None, path: path.to_owned() },
@@ -76,7 +82,7 @@ impl<'a> DocumentPlaces<'a> {
     /// Returns the place of a member of the document at `index` of a part, which is a file or belongs to a source.
     pub(super) fn in_part(&self, part: &str, index: usize, path: &str) -> Place {
         let file = Path::new(part);
-        if let Some(lines) = self.files.get(file) {
+        if let Some(lines) = self.lines_of(file) {
             return Place { file: self.show(file), line: lines.line_in_document(index, path), path: path.to_owned() };
         }
         if file.is_absolute() {

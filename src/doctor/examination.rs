@@ -52,7 +52,7 @@ pub fn agent_document_findings(
     knows_all_agents: bool,
 ) -> Vec<Finding> {
     let Some(gateway) = gateway else { return access_findings(examined, None) };
-    let places = DocumentPlaces::read(examined);
+    let places = DocumentPlaces::list(examined);
     let snapshot = gateway.catalogue.snapshot();
     let served = snapshot.iter().map(|(id, _)| id.to_string());
     let refused = snapshot.rejected.iter().filter_map(|document| document.id.clone());
@@ -78,13 +78,14 @@ pub fn check_findings(examined: ExaminedConfig<'_>, gateway: &Gateway) -> CheckF
         examined.config().agents.sources.iter().all(|source| matches!(source, SourceConfig::Files(_)));
     let is_document_refused = |code| {
         use FindingCode::{
-            AgentNotCallable, DocumentRefused, EndpointNotAllowed, FileUnreadable, IdTaken, SchemaUnusable,
-            SignatureRefused,
+            AgentNotCallable, DocumentRefused, EndpointInPlaintext, EndpointNotAllowed, FileUnreadable, IdTaken,
+            SchemaUnusable, SignatureRefused,
         };
         matches!(
             code,
             AgentNotCallable
                 | DocumentRefused
+                | EndpointInPlaintext
                 | EndpointNotAllowed
                 | FileUnreadable
                 | IdTaken
@@ -128,7 +129,7 @@ pub async fn examine_services_and_agents(
     selection: &AgentSelection,
     deadline: Instant,
 ) -> LiveExamination {
-    let places = DocumentPlaces::read(examined);
+    let places = DocumentPlaces::list(examined);
     let context = AgentContext { examined, places: &places, selection };
     let mut probes = service_probes(examined);
     let mut findings = Vec::new();

@@ -210,6 +210,8 @@ finding_codes! {
     DocumentNote = "GP0707", Warning, "a part of a document has no effect", "correct or remove it";
     AgentNotCallable = "GP0708", Warning, "no caller can call an agent, whose authentication no method of auth accepts",
         "configure the method, or set authentication: any in a rule";
+    EndpointInPlaintext = "GP0709", Error, "an agent's endpoint is not encrypted beyond this machine",
+        "use https, or set allow_plaintext: true in the settings of the agent";
 
     NameNotResolved = "GP0800", Error, "the name of an agent's server does not resolve",
         "correct the host of the endpoint, or the DNS record";

@@ -13,8 +13,8 @@ pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The examination of one subject.
 pub(super) struct Probe<'a> {
-    /// A finding about the subject, for the case that the time is over.
-    pub(super) subject: Finding,
+    /// Returns a finding about the subject, for the case that the time is over.
+    pub(super) subject: Box<dyn FnOnce() -> Finding + Send + 'a>,
     pub(super) run: BoxFuture<'a, Vec<Finding>>,
 }
 
@@ -31,7 +31,7 @@ async fn run_until(probe: Probe<'_>, deadline: Instant) -> Vec<Finding> {
     timeout_at(deadline, run).await.unwrap_or_else(|_| {
         let row = FindingCode::NotExaminedInTime.row();
         let (problem, fix) = (row.meaning.to_owned(), row.fix.to_owned());
-        vec![Finding { code: FindingCode::NotExaminedInTime, problem, fix, ..subject }]
+        vec![Finding { code: FindingCode::NotExaminedInTime, problem, fix, ..subject() }]
     })
 }
 
@@ -49,8 +49,10 @@ mod tests {
     async fn a_probe_that_does_not_end_is_a_finding_and_delays_no_other() {
         let hangs: BoxFuture<'_, Vec<Finding>> = Box::pin(std::future::pending());
         let ends: BoxFuture<'_, Vec<Finding>> = Box::pin(async { vec![subject("ends")] });
-        let probes =
-            vec![Probe { subject: subject("hangs"), run: hangs }, Probe { subject: subject("ends"), run: ends }];
+        let probes = vec![
+            Probe { subject: Box::new(|| subject("hangs")), run: hangs },
+            Probe { subject: Box::new(|| subject("ends")), run: ends },
+        ];
         let mut findings = run_probes(probes, Instant::now() + Duration::from_secs(3)).await;
         findings.sort_by(|one, other| one.name.cmp(&other.name));
         let codes: Vec<_> = findings.iter().map(|finding| (&*finding.name, finding.code)).collect();
@@ -67,7 +69,7 @@ mod tests {
                 running.fetch_sub(1, Ordering::SeqCst);
                 Vec::new()
             };
-            Probe { subject: subject("x"), run: Box::pin(run) }
+            Probe { subject: Box::new(|| subject("x")), run: Box::pin(run) }
         };
         let findings = run_probes((0..100).map(probe).collect(), Instant::now() + Duration::from_secs(60)).await;
         assert!(findings.is_empty());

@@ -27,9 +27,7 @@ pub fn code_of_problem(problem: &ConfigProblem) -> FindingCode {
         "certificate" if is_in_tls => FindingCode::CertificateUnusable,
         "ca" | "client_ca" | "database_ca" | "ca_file" => FindingCode::AuthorityUnusable,
         "sqlite_file" => FindingCode::StoreUnusable,
-        _ if name.starts_with("audience") || says("missing field `audience`") || says("missing field 'audience'") => {
-            FindingCode::AudienceInvalid
-        }
+        _ if name.starts_with("audience") || says("property 'audience' is missing") => FindingCode::AudienceInvalid,
         _ if says("cannot be read") || says("cannot be created") => FindingCode::FileUnusable,
         _ => FindingCode::SettingInvalid,
     }
@@ -84,6 +82,7 @@ mod tests {
                 FindingCode::ListenerWithoutTls,
             ),
             ("auth.bearer.issuers[0].audience", "is empty", FindingCode::AudienceInvalid),
+            ("auth.bearer.issuers[0]", "required property 'audience' is missing", FindingCode::AudienceInvalid),
             ("auth.api_keys.pepper", "environment variable P is not set", FindingCode::SecretMissing),
             ("registry.sqlite_file", "x cannot be used", FindingCode::StoreUnusable),
             ("agents.sources[0]", "x cannot be read (no such file)", FindingCode::FileUnusable),

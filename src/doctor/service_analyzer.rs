@@ -74,7 +74,7 @@ fn tracing_probe<'a>(examined: ExaminedConfig<'a>, endpoint: &'a str) -> Option<
         let place = examined.place(path);
         vec![Finding::new(FindingCode::TracingUnreachable, SubjectKind::Setting, endpoint, &redact(&why), place)]
     };
-    Some(Probe { subject, run: Box::pin(run) })
+    Some(Probe { subject: Box::new(|| subject), run: Box::pin(run) })
 }
 
 fn issuer_probe<'a>(
@@ -112,7 +112,7 @@ fn issuer_probe<'a>(
             }
         }
     };
-    Probe { subject, run: Box::pin(run) }
+    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
 }
 
 /// Returns why the audiences cannot be right, where the issuer's metadata lists the resources that it issues tokens for
@@ -150,7 +150,7 @@ fn introspection_probe<'a>(
         let place = examined.place(path);
         vec![Finding::new(code, SubjectKind::Issuer, endpoint.endpoint.as_str(), &redact(&why), place)]
     };
-    Probe { subject, run: Box::pin(run) }
+    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
 }
 
 fn broker_probe<'a>(
@@ -184,7 +184,7 @@ fn broker_probe<'a>(
             Err(why) => finding(FindingCode::BrokerUnreachable, &path, &why),
         }
     };
-    Probe { subject, run: Box::pin(run) }
+    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
 }
 
 /// Probes a source that is never read as a whole: whether its server answers, and accepts the credential.
@@ -216,5 +216,5 @@ fn on_demand_probe<'a>(
             Err(why) => finding(FindingCode::SourceUnreachable, &path, why.to_string()),
         }
     };
-    Probe { subject, run: Box::pin(run) }
+    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
 }

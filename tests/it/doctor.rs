@@ -139,6 +139,25 @@ async fn doctor_names_an_expired_certificate() {
 }
 
 #[tokio::test]
+async fn doctor_names_authorities_that_have_expired_and_a_revocation_list_that_is_too_old() {
+    let folder = folder();
+    let (now, day) = (OffsetDateTime::now_utc(), time::Duration::days(1));
+    let old = CertificateAuthority::new("old").server_between(&["a.example.com"], now - day * 9, now - day);
+    fs::write(folder.path().join("clients.pem"), &old.certificate).unwrap();
+    let listener = |settings: &str| tls_listener("server.pem", &format!("server.key\n{settings}"));
+    let report = diagnose(folder.path(), &listener("      client_ca: clients.pem"), &[]).await;
+    report.expect("GP0209", "gatepost.yaml", "client_ca: clients.pem");
+    // One valid authority is enough: an old one may stay beside its successor.
+    let both = format!("{}{}", old.certificate, fs::read_to_string(folder.path().join("ca.pem")).unwrap());
+    fs::write(folder.path().join("clients.pem"), both).unwrap();
+    let report = diagnose(folder.path(), &listener("      client_ca: clients.pem"), &[]).await;
+    assert!(report.serious().is_empty(), "{}", report.text);
+    fs::write(folder.path().join("old.crl"), CertificateAuthority::new("lists").revocation_list(now - day)).unwrap();
+    let lists = "      client_ca: ca.pem\n      client_crl:\n        - old.crl";
+    diagnose(folder.path(), &listener(lists), &[]).await.expect("GP0210", "gatepost.yaml", "old.crl");
+}
+
+#[tokio::test]
 async fn doctor_names_a_key_that_does_not_match_its_certificate() {
     let folder = folder();
     let report = diagnose(folder.path(), &tls_listener("server.pem", "other.key"), &[]).await;
@@ -281,6 +300,8 @@ async fn doctor_names_documents_that_are_not_served() {
     };
     refused(&with("\"inputs\": {\"type\": \"nothing\"}"), "GP0703", "inputs").await;
     refused(&with("\"version\": 3"), "GP0700", "version").await;
+    let plain = with("\"version\": \"1\"").replace(&agent.url(), "http://10.255.0.7/invoke");
+    refused(&plain, "GP0709", "endpoint").await;
     refused("{\n  \"id\": \"two\",\n  oops\n}\n", "GP0604", "oops").await;
     let mut duplicate = agent.document("one");
     duplicate["name"] = json!("another");
@@ -298,6 +319,8 @@ async fn doctor_names_an_agent_at_an_address_that_may_not_be_reached() {
     let report = diagnose(folder.path(), &format!("{closed}{AGENTS}{ACCESS}"), &[]).await;
     let finding = report.expect("GP0801", "agents/private.json", "endpoint");
     assert_eq!(finding["related"][0]["path"], "network.allow_private_addresses", "{finding:#}");
+    let private = diagnose(folder.path(), &config(""), &["--agent", "private", "--offline"]).await;
+    assert!(private.findings.is_empty(), "no machine is contacted: {}", private.text);
     // Loopback, and the metadata service, are refused without an entry.
     for endpoint in ["http://127.0.0.1:9/invoke", "https://169.254.169.254/latest"] {
         add_agent(folder.path(), &document(endpoint));

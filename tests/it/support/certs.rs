@@ -1,7 +1,10 @@
 //! Certificates of a test: an authority, and the server and client certificates that it issues.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, SerialNumber,
+};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use std::path::{Path, PathBuf};
 use time::OffsetDateTime;
@@ -21,6 +24,7 @@ impl CertificateAuthority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
@@ -34,6 +38,19 @@ impl CertificateAuthority {
 
     pub fn client(&self, name: &str) -> IssuedCertificate {
         self.issue(&[name], name, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A revocation list without entries, in PEM, that should have been replaced at `next`.
+    pub fn revocation_list(&self, next: OffsetDateTime) -> String {
+        let params = CertificateRevocationListParams {
+            this_update: next - time::Duration::days(7),
+            next_update: next,
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.0).unwrap().pem().unwrap()
     }
 
     /// A server certificate that is valid between these times.
