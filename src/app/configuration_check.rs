@@ -3,8 +3,9 @@
 
 use super::GatewayAssembly;
 use crate::{
-    config::LoadedConfig,
+    config::{AgentsConfig, GatewayConfig, LoadedConfig},
     http_server,
+    registry::SourceConfig,
     telemetry::{self, AccessLogTarget},
 };
 
@@ -27,6 +28,33 @@ pub(super) async fn check_configuration(loaded: &mut LoadedConfig) -> CheckedCon
     problems.extend(check_log_folder(&log));
     let assembly = assembly.map_err(|found| problems.extend(found)).ok();
     CheckedConfiguration { assembly, problems }
+}
+
+/// Builds a gateway from the settings of agents alone, for a configuration whose other settings have problems; `None` if
+/// these settings have problems as well. Every method of authentication is missing.
+pub(super) async fn build_agents_only(loaded: &LoadedConfig) -> Option<GatewayAssembly> {
+    let config = &loaded.config;
+    let readable = config.agents.sources.iter().filter(|source| match source {
+        SourceConfig::Files(path) => path.exists(),
+        SourceConfig::Remote(_) => true,
+    });
+    let reduced = GatewayConfig {
+        listeners: Vec::new(),
+        network: config.network.clone(),
+        agents: AgentsConfig { sources: readable.cloned().collect(), ..config.agents.clone() },
+        contract: config.contract.clone(),
+        resolver: config.resolver.clone(),
+        ..serde_json::from_value(serde_json::json!({"listeners": []})).ok()?
+    };
+    if reduced.agents.sources.is_empty() {
+        return None;
+    }
+    if let Ok(assembly) = GatewayAssembly::build(&reduced).await {
+        return Some(assembly);
+    }
+    let mut files_only = reduced;
+    files_only.agents.sources.retain(|source| matches!(source, SourceConfig::Files(_)));
+    if files_only.agents.sources.is_empty() { None } else { GatewayAssembly::build(&files_only).await.ok() }
 }
 
 /// Returns a problem if the folder of the access log's file does not exist.

@@ -58,14 +58,23 @@ async fn examine(file: &Path, options: &DoctorOptions) -> DoctorReport {
     let checked = timeout_at(deadline, configuration_check::check_configuration(&mut loaded)).await;
     let checked = checked.unwrap_or_default();
     let examined = ExaminedConfig { loaded: &loaded, file };
-    let assembly = checked.assembly;
+    let is_complete = checked.assembly.is_some();
+    let assembly = match checked.assembly {
+        Some(assembly) => Some(assembly),
+        // Agents are examined although, for example, a secret of a caller's credential is missing.
+        None => timeout_at(deadline, configuration_check::build_agents_only(&loaded)).await.ok().flatten(),
+    };
     if let Some(assembly) = &assembly {
         deny_own_listeners(assembly, &loaded);
     }
     let gateway = assembly.as_ref().map(|assembly| &*assembly.gateway);
     let mut findings = doctor::setting_findings(examined, checked.problems);
     findings.extend(stores.findings);
-    findings.extend(doctor::agent_document_findings(examined, gateway, knows_all_agents(&loaded)));
+    findings.extend(doctor::agent_document_findings(examined, gateway, is_complete && knows_all_agents(&loaded)));
+    if !is_complete {
+        // Without the section auth, no method of it accepts anything.
+        findings.retain(|finding| finding.code != FindingCode::AgentNotCallable);
+    }
     let mut examined_agents = 0;
     if !options.is_offline {
         let live = doctor::examine_services_and_agents(examined, gateway, &options.selection, deadline).await;

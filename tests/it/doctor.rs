@@ -626,6 +626,22 @@ async fn broker(connack: impl Fn(&[u8]) -> Vec<u8> + Copy + Send + Sync + 'stati
 }
 
 #[tokio::test]
+async fn doctor_examines_agents_although_other_settings_cannot_be_used() {
+    let folder = folder();
+    let port = ClosedPort::new();
+    let mut document = Agent::echo().await.document("down");
+    document["endpoint"] = json!(format!("http://{}/x", port.address));
+    add_agent(folder.path(), &document);
+    let yaml = format!(
+        "listeners:\n  - address: 0.0.0.0:8080\nnetwork: {{allowed_addresses: [127.0.0.0/8]}}\nagents: {{sources: [agents, none.json]}}\n{ACCESS}"
+    );
+    let report = diagnose(folder.path(), &yaml, &[]).await;
+    let mut codes = report.codes();
+    codes.sort_unstable();
+    assert_eq!(codes, ["GP0102", "GP0109", "GP0802"], "{}", report.text);
+}
+
+#[tokio::test]
 async fn doctor_names_settings_that_cannot_be_used() {
     let folder = folder();
     for (sections, code, words) in [
