@@ -110,7 +110,8 @@ async fn refused_token(examined: ExaminedConfig<'_>, gateway: &Gateway, token: &
     value.set_sensitive(true);
     headers.insert(header::AUTHORIZATION, value);
     let client_address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let presented = PresentedCredentials { headers: &headers, client_certificate: None, client_address };
+    let presented =
+        PresentedCredentials { headers: &headers, client_certificate: None, client_address, assumed_key: None };
     let auth = gateway.config.load().auth.clone();
     let fault = auth.authenticate(&presented).await.err()?;
     let why = fault.log_message().to_owned();

@@ -32,7 +32,7 @@ use crate::{
     auth::StoredApiKey,
     config::{self, ConfigProblems, GatewayConfig, LoadedConfig},
     doctor::{self, ConfigWarning, ExaminedConfig},
-    http_server, telemetry,
+    telemetry,
     values::{Secret, SecretRef},
 };
 use anyhow::{Context, anyhow};
