@@ -5,8 +5,8 @@ use super::{
     admission::{AdmissionRecorder, rate_limit_account},
     call_id::{new_call_id, request_id_from},
     gateway_state::Gateway,
-    header_names::TRACEPARENT,
     path_router,
+    request_summary::RequestSummary,
     route::Route,
 };
 pub(super) use super::{
@@ -27,7 +27,7 @@ use crate::{
     values::ClientKey,
 };
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Version, header, request};
+use http::{HeaderValue, Method, Version, request};
 use serde_json::Value;
 use std::{
     net::IpAddr,
@@ -94,15 +94,6 @@ pub(super) struct Call {
 struct RouteSummary {
     route: Arc<Route>,
     operation: Option<usize>,
-}
-
-struct RequestSummary {
-    method: Method,
-    path: Box<str>,
-    query_bytes: usize,
-    version: Version,
-    user_agent: Box<str>,
-    trace_id: Box<str>,
 }
 
 impl Call {
@@ -173,29 +164,15 @@ impl Call {
         if head.version == Version::HTTP_10 {
             self.protocol = ResponseProtocol::Http10;
         }
-        let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         self.set_id(request_id_from(&head.headers));
-        self.request = Some(RequestSummary {
-            method: head.method.clone(),
-            path: head.uri.path().into(),
-            query_bytes: head.uri.query().map_or(0, str::len),
-            version: head.version,
-            user_agent: text(&header::USER_AGENT).into(),
-            trace_id: text(&TRACEPARENT).split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
-        });
+        // The access log names the gateway's own trace, if there is one.
+        self.request = Some(RequestSummary::of_head(head, self.trace.is_none()));
     }
 
     /// Marks the call as a subrequest of the call `id`; without an `id` it gets a new one.
     pub(super) fn set_subrequest(&mut self, id: Option<&str>, agent: &str) {
         self.set_id(id.map_or_else(new_call_id, str::to_owned));
-        self.request = Some(RequestSummary {
-            method: Method::POST,
-            path: format!("/agents/{agent}/invoke").into(),
-            query_bytes: 0,
-            version: Version::HTTP_11,
-            user_agent: "".into(),
-            trace_id: "".into(),
-        });
+        self.request = Some(RequestSummary::of_subrequest(agent));
     }
 
     /// Returns a record for the background work of this call, which outlives its response.
@@ -445,7 +422,7 @@ impl Drop for Call {
             entry.method = request.method.as_str();
             entry.path = &request.path;
             entry.query_bytes = request.query_bytes;
-            entry.protocol = protocol_name(request.version);
+            entry.protocol = request.protocol_name();
             entry.user_agent = &request.user_agent;
             entry.trace_id = &request.trace_id;
         }
@@ -487,13 +464,5 @@ impl Drop for Call {
         {
             self.remember_refusal(&fault, total);
         }
-    }
-}
-
-fn protocol_name(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2",
-        _ => "HTTP/1.1",
     }
 }

@@ -29,6 +29,7 @@ mod pipeline;
 mod prefer;
 mod refused_json_rpc;
 mod request_handler;
+mod request_summary;
 mod requested_version;
 mod response;
 mod route;

@@ -42,7 +42,6 @@ impl HttpService for Gateway {
         let connection = forwarded.as_ref().map_or(connection, |forwarded| forwarded.as_ref().unwrap_or(connection));
         let mut call = Call::start(self, Some(connection.client_address()));
         call.record_connection(connection, session.is_http2());
-        call.record_request_head(session.head());
         if let Some(tracer) = &config.tracer {
             let origin = TraceOrigin::Request {
                 headers: &session.head().headers,
@@ -54,6 +53,7 @@ impl HttpService for Gateway {
                 is_secure: connection.is_secure(),
             });
         }
+        call.record_request_head(session.head());
         let mut exchange = Exchange { gateway: self, config: &config, connection, session, call: &mut call };
         if let Err(fault) = &forwarded {
             // The proxy pays for it, because the client is not known.

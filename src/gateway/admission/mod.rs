@@ -6,6 +6,7 @@ mod admission_recorder;
 mod admission_request;
 mod agent_authorization;
 mod call_preview;
+mod call_stages;
 mod incoming_body;
 mod incoming_request;
 mod input_validation;
@@ -19,8 +20,9 @@ pub(super) use agent_authorization::{
     owner_key, rate_limit_account, sources_not_read,
 };
 pub(super) use call_preview::CallPreview;
+pub(super) use call_stages::{AuthorizedCall, CheckedCall};
 pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
 pub(super) use incoming_request::{CompleteRequest, IncomingRequest};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
-pub(super) use pipeline::{AdmissionPipeline, Admitted, AdmittedCall, AuthorizedCall, CheckedCall};
+pub(super) use pipeline::{AdmissionPipeline, Admitted, AdmittedCall};
 pub use shadow_rules::ShadowRules;

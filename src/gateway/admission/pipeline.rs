@@ -9,6 +9,7 @@ use super::{
         AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, rate_limit_account,
     },
     call_preview::CallPreview,
+    call_stages::{AuthorizedCall, CheckedCall},
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
     shadow_rules::ShadowedCall,
@@ -45,35 +46,6 @@ use std::{
 pub(in crate::gateway) struct AdmissionPipeline<'a> {
     pub(in crate::gateway) gateway: &'a Gateway,
     pub(in crate::gateway) config: &'a ConfigSnapshot,
-}
-
-/// A call whose caller is authenticated, authorised and within its rate limits, and whose head is valid. Its input has
-/// not been read, and it holds no concurrency permit.
-pub(in crate::gateway) struct AuthorizedCall {
-    route: Arc<Route>,
-    caller: Arc<Caller>,
-    /// The client whose shares the call counts against.
-    client: ClientKey,
-    peer: IpAddr,
-    rate_limit_status: Option<RateLimitStatus>,
-    named_operation: Option<usize>,
-    /// Whether the query parameter `version` is input of the agent. Known only if there is a query.
-    declares_version: bool,
-    version: Option<Arc<CompiledVersion>>,
-    /// The version, if the caller named one.
-    requested_version: Option<HeaderValue>,
-    deadline: Instant,
-    session_hash: Option<u64>,
-    delegation_chain: Option<HeaderValue>,
-    idempotency_key: Option<String>,
-}
-
-/// A call with a valid input. It holds no concurrency permit: a caller that sends its body slowly, or waits for the
-/// answer of another call with its idempotency key, keeps no other caller from the agent.
-pub(in crate::gateway) struct CheckedCall {
-    authorized: AuthorizedCall,
-    operation: usize,
-    pub(in crate::gateway) input: CallInput,
 }
 
 /// The proof that a call may be forwarded. Its fields are private and only [`AdmissionPipeline::admit`] builds one, so
@@ -369,78 +341,6 @@ impl AdmissionPipeline<'_> {
 pub(in crate::gateway) struct AdmittedCall {
     pub(in crate::gateway) admitted: Admitted,
     pub(in crate::gateway) input: CallInput,
-}
-
-impl AuthorizedCall {
-    /// Returns the route of the agent.
-    pub(in crate::gateway) fn route(&self) -> &Route {
-        &self.route
-    }
-
-    /// Returns the operation that the path or the headers name, or the only one.
-    pub(in crate::gateway) fn named_operation(&self) -> Option<usize> {
-        self.named_operation
-    }
-
-    /// Returns the version that the caller named.
-    pub(in crate::gateway) fn requested_version(&self) -> Option<&HeaderValue> {
-        self.requested_version.as_ref()
-    }
-
-    /// Ends the call at `deadline`, if it would end later.
-    pub(in crate::gateway) fn shorten_deadline(&mut self, deadline: Instant) {
-        self.deadline = self.deadline.min(deadline);
-    }
-}
-
-impl CheckedCall {
-    /// Returns whether the query parameter `version` is input of the agent.
-    pub(in crate::gateway) fn declares_version(&self) -> bool {
-        self.authorized.declares_version
-    }
-
-    /// Returns the route of the agent.
-    pub(in crate::gateway) fn route(&self) -> &Route {
-        &self.authorized.route
-    }
-
-    /// Returns the caller.
-    pub(in crate::gateway) fn caller(&self) -> &Caller {
-        &self.authorized.caller
-    }
-
-    /// Returns the client whose shares the call counts against.
-    pub(in crate::gateway) fn client(&self) -> ClientKey {
-        self.authorized.client
-    }
-
-    /// Returns the rate limit that the call is closest to.
-    pub(in crate::gateway) fn rate_limit_status(&self) -> Option<&RateLimitStatus> {
-        self.authorized.rate_limit_status.as_ref()
-    }
-
-    /// Returns the operation that is called.
-    pub(in crate::gateway) fn operation(&self) -> &CompiledOperation {
-        self.authorized.route.operation(self.operation)
-    }
-
-    /// Returns when the call must end.
-    pub(in crate::gateway) fn deadline(&self) -> Instant {
-        self.authorized.deadline
-    }
-
-    /// Returns what a request to the agent would be made of, if the call were admitted.
-    pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
-        let AuthorizedCall { route, version, session_hash, delegation_chain, .. } = &self.authorized;
-        let (operation, version) = (self.operation(), version.as_deref());
-        let (session_hash, delegation_chain) = (*session_hash, delegation_chain.as_ref());
-        CallPreview { route, operation, version, session_hash, delegation_chain }
-    }
-
-    /// Returns the idempotency key of the call.
-    pub(in crate::gateway) fn idempotency_key(&self) -> Option<&str> {
-        self.authorized.idempotency_key.as_deref()
-    }
 }
 
 impl Admitted {
