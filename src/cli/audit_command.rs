@@ -71,12 +71,13 @@ fn public_keys(key: &SecretRef) -> Result<TrustedKeys, String> {
 
 fn print_proof(proof: &ChainProof) -> anyhow::Result<()> {
     let ChainProof { files, lines, first_sequence, last, signed_up_to, has_head } = proof;
-    let plural = if *files == 1 { "" } else { "s" };
-    print_line(&format!("valid: {lines} lines in {files} file{plural}, {first_sequence} to {}", last.sequence))?;
+    let counted = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let (lines, files) = (counted(*lines, "line"), counted(*files as u64, "file"));
+    print_line(&format!("valid: {lines} in {files}, {first_sequence} to {}", last.sequence))?;
     print_line(&format!("last line: {}:{}", last.sequence, last.hash))?;
     match signed_up_to {
         Some(sequence) => print_line(&format!("signed: up to line {sequence}"))?,
-        None => print_line("signatures not verified: no key (use --config or --jwks)")?,
+        None => print_line("signatures not verified: there is no key (directory.signing_key of --config, or --jwks)")?,
     }
     if !has_head {
         print_line("lines missing at the end are not noticed: the head of the log (FILE.head) was not read")?;
