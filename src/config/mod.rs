@@ -48,12 +48,23 @@ impl LoadedConfig {
     /// # Errors
     /// Every problem of form, each with its path and line.
     pub fn read(path: &Path) -> Result<Self, ConfigProblems> {
-        let file_stamp = FileStamp::read(path);
-        let text = config_file::read_text(path)?;
-        let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         let to_lossy_string = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
         let environment = std::env::vars_os().map(|(name, value)| (to_lossy_string(name), to_lossy_string(value)));
+        Self::read_with_environment(path, environment)
+    }
+
+    /// Reads the file at `path` and applies the overrides of `environment`.
+    ///
+    /// # Errors
+    /// As [`LoadedConfig::read`].
+    pub fn read_with_environment(
+        path: &Path,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigProblems> {
+        let file_stamp = FileStamp::read(path);
+        let text = config_file::read_text(path)?;
+        let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let file_digest = Some(encode_hex(&sha256(text.as_bytes())));
         Ok(Self { file_stamp, file_digest, file_name, ..Self::parse(&text, &folder.unwrap_or_default(), environment)? })

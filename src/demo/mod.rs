@@ -7,7 +7,6 @@ use crate::{
     app::{self, RunningGateway},
     auth::{NewApiKey, append_api_key, generate_api_key},
     config::LoadedConfig,
-    values::FileStamp,
 };
 use anyhow::{Context, anyhow};
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf};
@@ -46,8 +45,7 @@ impl DemoGateway {
         append_api_key(&folder.join("keys.jsonl"), &line).map_err(|why| anyhow!(why))?;
         let config = folder.join("gatepost.yaml");
         std::fs::write(&config, DEMO_CONFIG)?;
-        let mut loaded = LoadedConfig::parse(DEMO_CONFIG, &folder, std::iter::empty())?;
-        loaded.file_stamp = FileStamp::read(&config);
+        let loaded = LoadedConfig::read_with_environment(&config, std::iter::empty())?;
         let gateway = RunningGateway::start(loaded, false).await?;
         Ok(Self { gateway, key: key.expose().to_owned(), folder: temporary_folder })
     }
@@ -70,13 +68,16 @@ curl -sS -w '\n' {translator} -H 'X-API-Key: {key}' -d '{{"text":"你好世界",
 curl -sS -w '\n' {translator} -H 'X-API-Key: {key}' -d '{{"text":"Hello","source_language":"en","target_language":"fr"}}'
 
 3. A call without a key: 401.
-curl -sS -w '\n' {echo} -d '{{"hello":"world"}}'
+curl -sS -w '\n' {echo} -H 'X-Request-ID: no-key' -d '{{"hello":"world"}}'
 
 4. A stream, one event for each word.
 curl -sSN {streamer} -H 'X-API-Key: {key}' -d '{{"prompt":"Once upon a time"}}'
 
 5. What the gateway counted.
 curl -sS http://{admin}/metrics | grep gatepost_calls_total
+
+6. Why the third call was refused: the step, the rule, and its line of the configuration.
+curl -sS -w '\n' http://{admin}/explain/no-key
 
 The configuration, to read and to change while the gateway runs: {folder}/gatepost.yaml
 Press Ctrl-C to stop; this removes the folder."#

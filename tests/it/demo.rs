@@ -95,7 +95,7 @@ fn run_in_shell(command: &str) -> (String, String) {
 fn every_command_of_the_demo_works_as_described() {
     let mut demo = Demo::start();
     let commands = demo.commands();
-    let [success, violation, no_key, stream, counted] = commands.as_slice() else { panic!("{}", demo.text) };
+    let [success, violation, no_key, stream, counted, explained] = commands.as_slice() else { panic!("{}", demo.text) };
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|why| panic!("{why}: {text}"));
 
     let (body, status) = run_in_shell(success);
@@ -112,6 +112,13 @@ fn every_command_of_the_demo_works_as_described() {
     for code in ["ok", "InvalidInput", "Unauthorized"] {
         assert!(body.contains(&format!("code=\"{code}\"")), "{code} was not counted: {body}");
     }
+    let (body, status) = run_in_shell(explained);
+    let decision = &json(&body)["decisions"][0];
+    assert_eq!(
+        (decision["step"].as_str(), decision["rule"].as_str(), status.as_str()),
+        (Some("authentication"), Some("auth"), "200")
+    );
+    assert_eq!(decision["line"].as_str().and_then(|line| line.split_once(':')).unwrap().0, "gatepost.yaml");
 
     let (status, stdout, stderr) = demo.end(Signal::INT);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
