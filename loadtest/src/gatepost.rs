@@ -64,6 +64,17 @@ impl GatewayLauncher {
         self.start_with_tls(&self.write_config(&name, &config)?)
     }
 
+    /// Starts a gateway that goes on listening for a while after SIGTERM.
+    pub(crate) fn start_with_close_delay(&self, delay: &str) -> anyhow::Result<ServerProcess> {
+        let number = self.open_gateways.get();
+        self.open_gateways.set(number + 1);
+        let name = format!("upgraded-{number}");
+        let agents = json!([self.agent_document("open", "none", "/invoke", None)]);
+        let common = self.common_config(&self.write_agents(&name, &agents)?);
+        let config = format!("{common}limits:\n  per_address: null\nshutdown:\n  listener_close_delay: {delay}\n");
+        self.start(&self.write_config(&name, &config)?)
+    }
+
     /// Starts a gateway with API keys, tokens, a rate limit that never refuses, and a schema. Returns an API key that
     /// the gateway accepts, too.
     pub(crate) fn start_guarded(&self) -> anyhow::Result<(RunningProxy, String)> {

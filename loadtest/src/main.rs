@@ -48,6 +48,7 @@ mod train;
 mod transport_agent_process;
 mod transport_agents;
 mod transports;
+mod upgrade;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -83,6 +84,8 @@ enum LoadtestCommand {
     Soak(soak::SoakArgs),
     /// Make the calls that train a profile-guided build.
     Train(train::TrainArgs),
+    /// Replace two gateways while callers call, and check every call.
+    Upgrade(upgrade::UpgradeArgs),
     /// Count the instructions of a call under callgrind, for one build or for several.
     Count(count::CountArgs),
     /// Run a program that ends when its parent ends (every process of a run is started through this command).
@@ -117,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         LoadtestCommand::Transports(args) => transports::run(&args),
         LoadtestCommand::Soak(args) => soak::run(&args),
         LoadtestCommand::Train(args) => train::run(&args),
+        LoadtestCommand::Upgrade(args) => upgrade::run(&args),
         LoadtestCommand::Count(args) => count::run(&args),
         LoadtestCommand::Leashed(child) => parent_death::exec_bound_to_parent(&child),
         LoadtestCommand::Overload(args) => overload::run(&args),
