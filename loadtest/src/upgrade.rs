@@ -82,11 +82,11 @@ fn replace_all(
         replacements.push(replacement);
         let address = gateway.address;
         let ending = thread::spawn(|| gateway.terminate());
-        thread::sleep(propagation);
+        thread::park_timeout(propagation);
         load.remove_address(address);
         ending.join().map_err(|_| anyhow::anyhow!("the thread that waits for a gateway panicked"))??;
     }
-    thread::sleep(propagation);
+    thread::park_timeout(propagation);
     Ok(replacements)
 }
 
@@ -114,7 +114,7 @@ impl UpgradeLoad {
     }
 
     fn call_until_stopped(&self, caller: usize) {
-        let keeps_connections = caller % 2 == 0;
+        let keeps_connections = caller.is_multiple_of(2);
         let mut open = None;
         for turn in caller.. {
             if self.is_stopped.load(Relaxed) {

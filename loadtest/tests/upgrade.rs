@@ -8,7 +8,7 @@ fn replace_two_gateways(close_delay: &str) -> (bool, String) {
     assert!(gatepost.exists(), "{} is missing (cargo build --workspace)", gatepost.display());
     let mut upgrade = Command::new(loadtest);
     upgrade.arg("upgrade").arg("--gatepost").arg(gatepost).args(["--callers", "8", "--close-delay", close_delay]);
-    let output = upgrade.output().unwrap();
+    let output = upgrade.output().expect("the load test starts");
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status.success(), text)
 }
