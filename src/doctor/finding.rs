@@ -114,10 +114,10 @@ impl Finding {
     /// Returns the finding as one line, and one for the fix.
     pub fn to_text(&self) -> String {
         let related: String = self.related.iter().map(|place| format!("; see {place} ({})", place.path)).collect();
-        let related = printable(&related).into_owned();
+        let related = visible(&related);
         format!(
             "{}: {} {}: {} {}: {}\n    fix: {}{related}",
-            printable(&self.place.to_string()),
+            visible(&self.place.to_string()),
             self.severity(),
             self.code,
             self.subject.as_str(),
@@ -130,16 +130,16 @@ impl Finding {
     /// Returns the finding as JSON.
     pub fn to_json(&self) -> Value {
         let place =
-            |place: &Place| json!({"file": printable(&place.file), "line": place.line, "path": printable(&place.path)});
+            |place: &Place| json!({"file": visible(&place.file), "line": place.line, "path": visible(&place.path)});
         json!({
             "code": self.code.row().code,
             "severity": self.severity().as_str(),
             "subject": {"kind": self.subject.as_str(), "name": printable(&self.name)},
             "problem": printable(&self.problem),
             "fix": printable(&self.fix),
-            "file": printable(&self.place.file),
+            "file": visible(&self.place.file),
             "line": self.place.line,
-            "path": printable(&self.place.path),
+            "path": visible(&self.place.path),
             "related": self.related.iter().map(place).collect::<Vec<_>>(),
         })
     }
@@ -166,12 +166,19 @@ fn split_fix(text: &str) -> (&str, Option<&str>) {
 
 /// Returns a text without secrets of the configuration, and without characters that a terminal would interpret.
 fn printable(text: &str) -> Cow<'_, str> {
-    let shown = redact_known_secrets(text);
-    if shown.len() <= MAX_TEXT_LENGTH && !shown.contains(char::is_control) {
-        return shown;
+    match redact_known_secrets(text) {
+        Cow::Borrowed(text) => visible(text),
+        Cow::Owned(text) => Cow::Owned(visible(&text).into_owned()),
     }
-    let line: String =
-        truncate(&shown, MAX_TEXT_LENGTH).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+}
+
+/// Returns a text without characters that a terminal would interpret. For places: a user name that is also a word of
+/// file names is a secret of the configuration.
+fn visible(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT_LENGTH && !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let line: String = truncate(text, MAX_TEXT_LENGTH).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     Cow::Owned(line)
 }
 

@@ -26,15 +26,15 @@ const ACCESS: &str =
     "auth: {api_keys: {files: [keys.jsonl]}}\naccess: {grants: [{callers: ['key:team-a'], agents: ['*']}]}\n";
 
 /// What doctor said of a folder.
-struct Report {
+pub struct Report {
     folder: std::path::PathBuf,
     exit_code: i32,
     findings: Vec<Value>,
-    text: String,
+    pub text: String,
 }
 
 /// A folder with the files that configurations of these tests name.
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     let root = folder.path();
     set_mode(root, 0o700);
@@ -57,7 +57,7 @@ fn add_agent(folder: &Path, document: &Value) {
     fs::write(folder.join(format!("agents/{id}.json")), format!("{document:#}")).unwrap();
 }
 
-async fn diagnose(folder: &Path, yaml: &str, args: &[&str]) -> Report {
+pub async fn diagnose(folder: &Path, yaml: &str, args: &[&str]) -> Report {
     fs::write(folder.join("gatepost.yaml"), yaml).unwrap();
     let mut command = gatepost_command();
     command.current_dir(folder).args(["doctor", "--json"]).args(args);
@@ -75,12 +75,12 @@ impl Report {
         self.findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
     }
 
-    fn serious(&self) -> Vec<&Value> {
+    pub fn serious(&self) -> Vec<&Value> {
         self.findings.iter().filter(|finding| finding["severity"] != "info").collect()
     }
 
     /// Requires a finding with this code in a line of `file` that contains `words`, and none that is serious besides it.
-    fn expect(&self, code: &str, file: &str, words: &str) -> Value {
+    pub fn expect(&self, code: &str, file: &str, words: &str) -> Value {
         let found: Vec<&Value> = self.findings.iter().filter(|finding| finding["code"] == code).collect();
         let [finding] = found.as_slice() else { panic!("not one {code}: {}", self.text) };
         let others: Vec<_> = self.serious().into_iter().filter(|other| other["code"] != code).collect();
@@ -97,7 +97,7 @@ impl Report {
     }
 }
 
-fn config(sections: &str) -> String {
+pub fn config(sections: &str) -> String {
     format!("{LISTENERS}{AGENTS}{ACCESS}{sections}")
 }
 

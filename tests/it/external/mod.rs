@@ -11,6 +11,7 @@ mod bearer_tokens;
 mod bridge;
 mod bridge_sessions;
 mod counts;
+mod doctor_servers;
 mod full_disk;
 mod helm;
 mod json_schema_suite;
