@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     audit::{AuditAction, AuditEntry},
-    fault::Fault,
+    fault::{Fault, FaultCode},
 };
 use axum::{
     extract::{RawPathParams, Request, State},
@@ -58,13 +58,17 @@ pub(super) async fn record_change(
     entry.address = request.extensions().get::<ClientAddress>().map(|client| client.0);
     let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok());
     entry.request_id = id.map(|id| id.chars().take(MAX_REQUEST_ID_CHARS).collect());
-    let response = next.run(request).await;
-    if response.extensions().get::<NothingChanged>().is_some() {
-        return response;
-    }
-    if !response.status().is_success() {
-        entry = entry.refused(format!("status {}", response.status().as_u16()));
-    }
-    run_blocking(move || log.record_limited(entry)).await;
-    response
+    // A task of its own: a client that leaves ends the handling of its request, but not the change that is under way.
+    let ended = tokio::spawn(async move {
+        let response = next.run(request).await;
+        if response.extensions().get::<NothingChanged>().is_some() {
+            return response;
+        }
+        if !response.status().is_success() {
+            entry = entry.refused(format!("status {}", response.status().as_u16()));
+        }
+        run_blocking(move || log.record_limited(entry)).await;
+        response
+    });
+    ended.await.unwrap_or_else(|_| error_response(&Fault::new(FaultCode::Internal, "The change failed")))
 }

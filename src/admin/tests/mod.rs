@@ -5,14 +5,15 @@ mod health;
 use super::{AdminService, AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
 use crate::{
     agent::{Agent, AgentId},
+    audit::{AuditConfig, AuditLog},
     registry::SourceHealth,
-    telemetry::Metrics,
+    telemetry::{AccessLogConfig, Metrics},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, mpsc},
     time::{Duration, SystemTime},
 };
 use tokio::{
@@ -30,9 +31,16 @@ struct FakeState {
     sources: Mutex<Vec<SourceHealth>>,
     confirmed: Mutex<Vec<String>>,
     refreshed: Mutex<Vec<String>>,
+    audit_log: Option<Arc<AuditLog>>,
+    /// Where a confirmation waits for its end, if it does.
+    confirmation_end: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl AdminState for FakeState {
+    fn audit_log(&self) -> Option<Arc<AuditLog>> {
+        self.audit_log.clone()
+    }
+
     fn health(&self) -> GatewayHealth {
         self.health.lock().clone()
     }
@@ -64,6 +72,9 @@ impl AdminState for FakeState {
         let sources = self.sources.lock();
         let source = sources.iter().find(|source| &*source.name == name)?;
         self.confirmed.lock().push(name.to_owned());
+        if let Some(end) = self.confirmation_end.lock().take() {
+            end.recv().unwrap();
+        }
         Some(source.withheld_loss.is_some())
     }
 }
@@ -304,6 +315,39 @@ async fn shutdown_ends_the_listener_even_with_an_idle_connection() {
     assert!(idle.read(&mut [0; 512]).await.unwrap() > 0);
     admin.stop.send_replace(true);
     tokio::time::timeout(Duration::from_secs(20), admin.server).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn r8_a_change_whose_client_leaves_before_its_end_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.log");
+    let config: AuditConfig = serde_json::from_value(json!({"file": &file})).unwrap();
+    let audit_log = AuditLog::open(&config, &AccessLogConfig::default(), None).unwrap();
+    let (end, confirmation_end) = mpsc::channel();
+    let state = FakeState {
+        sources: Mutex::new(vec![source_health("files", None)]),
+        audit_log: Some(Arc::new(audit_log)),
+        confirmation_end: Mutex::new(Some(confirmation_end)),
+        ..FakeState::default()
+    };
+    let admin = start_admin("127.0.0.1:0", state).await;
+    let mut stream = TcpStream::connect(admin.address).await.unwrap();
+    stream.write_all(b"POST /sources/files/confirm HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        for _ in 0..2_000 {
+            if is_so() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{what}");
+    };
+    until("the change does not begin", &|| !admin.state.confirmed.lock().is_empty()).await;
+    stream.shutdown().await.unwrap();
+    assert_eq!(stream.read(&mut [0; 512]).await.unwrap(), 0, "the gateway closes the connection without a response");
+    end.send(()).unwrap();
+    until("the change is not recorded", &|| std::fs::read_to_string(&file).unwrap().contains("source_loss_confirmed"))
+        .await;
 }
 
 #[test]
