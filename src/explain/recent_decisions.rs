@@ -25,6 +25,9 @@ const SHARES: usize = 4;
 /// The longest path that is kept, in bytes.
 const MAX_PATH: usize = 256;
 
+/// The longest method that is kept, in bytes: a method is as long as its caller likes.
+const MAX_METHOD: usize = 32;
+
 /// Maximum number of decisions that a look returns. Callers choose request ids, so that several calls may have one.
 const MAX_FOUND: usize = 20;
 
@@ -100,6 +103,10 @@ impl RecentDecisions {
         if decision.path.len() > MAX_PATH {
             let end = (0..=MAX_PATH).rev().find(|end| decision.path.is_char_boundary(*end)).unwrap_or_default();
             decision.path = decision.path.get(..end).unwrap_or_default().into();
+        }
+        if decision.method.as_str().len() > MAX_METHOD {
+            let beginning = decision.method.as_str().get(..MAX_METHOD).unwrap_or_default();
+            decision.method = beginning.parse().unwrap_or_default();
         }
         let mut table = self.table.lock();
         let of_client = table.by_client.get(&client).map_or(0, VecDeque::len);

@@ -42,6 +42,18 @@ fn one_caller_has_at_most_a_quarter_of_the_refusals_and_replaces_its_own() {
 }
 
 #[test]
+fn of_a_long_method_the_beginning_is_kept() {
+    let recent = RecentDecisions::default();
+    recent.set_max(4);
+    let kept = |length: usize| {
+        let method = "M".repeat(length).parse().unwrap();
+        recent.record(ClientKey::new(1), Decision { method, ..decision(&length.to_string()) });
+        recent.find(&length.to_string())[0].method.as_str().len()
+    };
+    assert_eq!([4, 32, 33, 60_000].map(kept), [4, 32, 32, 32]);
+}
+
+#[test]
 fn the_oldest_refusal_of_many_callers_is_replaced_and_none_is_kept_without_room() {
     let recent = RecentDecisions::default();
     recent.record(ClientKey::new(1), decision("before"));
