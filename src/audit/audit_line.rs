@@ -29,6 +29,11 @@ impl ChainPosition {
     }
 }
 
+/// Returns whether there is a number for a line after the one with this number.
+pub(super) fn has_successor(sequence: u64) -> bool {
+    sequence < u64::MAX
+}
+
 /// The members of a line, in their order.
 #[derive(Serialize)]
 struct LineMembers<'a> {
@@ -109,6 +114,7 @@ pub(super) struct StoredLine {
 impl StoredLine {
     /// Parses a line; `None` if it is no entry.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice(line).ok()
+        let line: Option<Self> = serde_json::from_slice(line).ok();
+        line.filter(|line| line.sequence > 0 && has_successor(line.sequence))
     }
 }

@@ -1,7 +1,7 @@
 //! The head of the log: a small file beside it with the number and the hash of the last line. It is the lock of all
 //! processes that write, and shows that lines at the end are missing.
 
-use super::audit_line::ChainPosition;
+use super::audit_line::{ChainPosition, has_successor};
 use rustix::fs::OFlags;
 use std::{
     ffi::OsString,
@@ -86,7 +86,8 @@ pub(super) fn with_position_of<T>(log: &Path, read: impl FnOnce(Option<ChainPosi
 fn read_position(mut file: &File) -> Option<ChainPosition> {
     let mut text = String::new();
     file.by_ref().take(MAX_HEAD_BYTES).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    let position: Option<ChainPosition> = serde_json::from_str(&text).ok();
+    position.filter(|position| has_successor(position.sequence))
 }
 
 /// Opens a file of the log to append, and creates it with the owner of its folder, so that a command of another user

@@ -46,6 +46,22 @@ fn r8_a_changed_line_is_named_also_the_last_one() {
 }
 
 #[test]
+fn r8_numbers_that_no_line_has_are_found_and_do_not_end_the_log() {
+    for number in [0, u64::MAX] {
+        let log = Tampered::with_lines(2);
+        log.edit(|lines| {
+            lines[0] = lines[0].replace("\"sequence\":1", &format!("\"sequence\":{number}"));
+            lines[1] = lines[1].replace("\"sequence\":2", &format!("\"sequence\":{number}"));
+        });
+        log.expect_problem(1, "is not an entry");
+        let head = format!("{{\"sequence\":{number},\"hash\":\"{}\"}}", "0".repeat(64));
+        fs::write(log.0.path().with_extension("log.head"), head).unwrap();
+        log.0.record(&["later"]);
+        assert_eq!(log.0.lines().len(), 3);
+    }
+}
+
+#[test]
 fn r8_a_removed_line_is_named_also_the_first_and_the_last_one() {
     for (removed, line, text) in [
         (2, 3, "line 3 is missing before line 4"),
