@@ -3,6 +3,7 @@
 
 mod assembly;
 mod certificate_watch;
+mod change_queue;
 mod change_recording;
 mod config_checks;
 mod configuration_check;

@@ -1,7 +1,8 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{
-    RunningGateway, change_recording::ChangeRecorder, service_manager::ServiceManager, startup_and_shutdown::StopReason,
+    RunningGateway, change_queue::ChangeQueue, change_recording::ChangeRecorder, service_manager::ServiceManager,
+    startup_and_shutdown::StopReason,
 };
 use crate::{
     config::LoadedConfig,
@@ -51,7 +52,8 @@ pub async fn run_until_stopped(
     service_manager: &ServiceManager,
 ) {
     let ProcessSignals { mut terminate, mut interrupt, hangup } = signals;
-    let changes = Arc::new(start_recording_changes(&running, config).await);
+    let metrics = Arc::clone(&running.assembly.gateway.metrics);
+    let changes = ChangeQueue::start(start_recording_changes(&running, config).await, metrics);
     service_manager.notify_ready();
     service_manager.start_watchdog();
     // `select!` drops the other futures before the drain: the handover holds duplicates of the listening sockets,
@@ -71,20 +73,18 @@ pub async fn run_until_stopped(
         service_manager.notify_stopping(running.max_shutdown_duration());
     }
     running.shut_down(reason).await;
-    record_blocking(&changes, move |changes| {
-        changes.stop(match reason {
-            StopReason::Requested => "a signal",
-            StopReason::HandedOver => "another process took the listeners over",
-        });
-    })
-    .await;
+    let reason = match reason {
+        StopReason::Requested => "a signal",
+        StopReason::HandedOver => "another process took the listeners over",
+    };
+    changes.stop(reason).await;
 }
 
 /// The configuration file, and where its changes are recorded.
 #[derive(Clone, Copy)]
 struct RunningConfig<'a> {
     path: &'a Path,
-    changes: &'a Arc<ChangeRecorder>,
+    changes: &'a ChangeQueue,
 }
 
 async fn start_recording_changes(running: &RunningGateway, config: &Path) -> ChangeRecorder {
@@ -96,12 +96,6 @@ async fn start_recording_changes(running: &RunningGateway, config: &Path) -> Cha
     });
     // Only a panic prevents it; then nothing is recorded.
     started.await.unwrap_or_else(|_| ChangeRecorder::start(None, &config, digest, &auth))
-}
-
-/// Records changes on a thread that may block. The runtime reports a panic.
-async fn record_blocking(changes: &Arc<ChangeRecorder>, record: impl FnOnce(&ChangeRecorder) + Send + 'static) {
-    let changes = Arc::clone(changes);
-    drop(tokio::task::spawn_blocking(move || record(&changes)).await);
 }
 
 /// What makes the maintenance run.
@@ -134,7 +128,7 @@ async fn run_maintenance(
                 if next_cleanup <= Instant::now() {
                     next_cleanup = Instant::now() + CLEANUP_INTERVAL;
                     spawn_history_cleanup(running);
-                    record_blocking(config.changes, ChangeRecorder::delete_old_files).await;
+                    config.changes.delete_old_files();
                 }
             }
         }
@@ -201,7 +195,7 @@ async fn reload(running: &RunningGateway, RunningConfig { path: config, changes 
     };
     let digest = digest.or_else(|| std::fs::read(config).ok().map(|text| encode_hex(&sha256(&text))));
     let refusal = result.as_ref().err().map(ToString::to_string);
-    record_blocking(changes, move |changes| changes.record_reload(digest, refusal)).await;
+    changes.record_reload(digest, refusal);
     match result {
         Ok(()) => {
             gateway.metrics.record_config_loaded(time::OffsetDateTime::now_utc().unix_timestamp());
@@ -228,7 +222,7 @@ fn spawn_history_cleanup(running: &RunningGateway) {
     });
 }
 
-async fn run_periodic_tasks(running: &RunningGateway, changes: &Arc<ChangeRecorder>) {
+async fn run_periodic_tasks(running: &RunningGateway, changes: &ChangeQueue) {
     let gateway = &running.assembly.gateway;
     let reloads = running.server.reload_changed_certificates();
     for problem in reloads.iter().flat_map(|reload| &reload.problems) {
@@ -236,12 +230,12 @@ async fn run_periodic_tasks(running: &RunningGateway, changes: &Arc<ChangeRecord
     }
     let auth = gateway.config.load().auth.clone();
     auth.tick().await;
+    changes.record_periodically(reloads, auth);
     let (limits, metrics, catalogue) = (gateway.limits.clone(), gateway.metrics.clone(), gateway.catalogue.clone());
     let config = gateway.config.load_full();
-    let (certificates, changes) = (Arc::clone(&running.certificates), Arc::clone(changes));
+    let certificates = Arc::clone(&running.certificates);
     let maintenance = tokio::task::spawn_blocking(move || {
         certificates.update(&metrics);
-        changes.record_periodically(reloads, &auth);
         limits.evict_idle();
         if let Some(shadow) = config.shadow.as_ref().and_then(|shadow| shadow.limits.as_ref()) {
             shadow.evict_idle();

@@ -5,6 +5,7 @@ use super::{
     audit_entry::{AuditAction, AuditEntry, AuditOutcome},
     chained_file::{LockedLog, list_renamed_files},
     config::AuditConfig,
+    head_file::LOCK_TIMEOUT,
 };
 use crate::{
     fault::{Fault, FaultCode},
@@ -52,6 +53,8 @@ pub struct AuditLog {
     max_size: Option<u64>,
     privacy: LogPrivacy,
     metrics: Option<Arc<Metrics>>,
+    /// Apart from the state, whose lock is held while the disk is written.
+    signing_key: Mutex<Option<Arc<SigningKey>>>,
     state: Mutex<WriterState>,
 }
 
@@ -66,7 +69,6 @@ struct WriterState {
     /// Entries that are not written yet, in their order.
     waiting: VecDeque<AuditEntry>,
     is_failing: bool,
-    signing_key: Option<Arc<SigningKey>>,
     unsigned_entries: u64,
     last_checkpoint: Option<Instant>,
     refusals: RefusalCount,
@@ -110,16 +112,17 @@ impl AuditLog {
             max_size: config.max_size.map(|size| size.get() as u64),
             privacy,
             metrics,
+            signing_key: Mutex::default(),
             state: Mutex::default(),
         };
-        LockedLog::open(&log.file)
+        LockedLog::open(&log.file, LOCK_TIMEOUT)
             .map_err(|why| vec![format!("file: {} cannot be written ({why})", log.file.display())])?;
         Ok(log)
     }
 
-    /// Sets the key that signs checkpoints.
+    /// Sets the key that signs checkpoints. Does not block.
     pub fn set_signing_key(&self, key: Option<Arc<SigningKey>>) {
-        self.state.lock().signing_key = key;
+        *self.signing_key.lock() = key;
     }
 
     /// Records a change that was made or refused. On return the entry is on disk, or waits in memory: the change is in
@@ -196,7 +199,7 @@ impl AuditLog {
     }
 
     fn write_checkpoint(&self, state: &mut WriterState) {
-        if state.signing_key.is_none() || !state.waiting.is_empty() {
+        if self.signing_key.lock().is_none() || !state.waiting.is_empty() {
             return;
         }
         state.last_checkpoint = Some(Instant::now());
@@ -234,14 +237,17 @@ impl AuditLog {
     }
 
     fn try_write_waiting(&self, state: &mut WriterState) -> io::Result<()> {
-        let mut log = LockedLog::open(&self.file)?;
+        // One call waits for a process that holds the lock, and not each one after it.
+        let lock_timeout = if state.is_failing { Duration::ZERO } else { LOCK_TIMEOUT };
+        let mut log = LockedLog::open(&self.file, lock_timeout)?;
         if let Err(why) = log.rotate_if_due(OffsetDateTime::now_utc(), self.max_file_size) {
             tracing::warn!(error = %why, file = %self.file.display(), "audit log not rotated: the file grows");
         }
+        let signing_key = self.signing_key.lock().clone();
         let mut written = 0;
         let mut result = Ok(());
         for entry in &state.waiting {
-            result = match self.signed_checkpoint(state.signing_key.as_deref(), entry, &log) {
+            result = match self.signed_checkpoint(signing_key.as_deref(), entry, &log) {
                 Some(checkpoint) => log.append(&checkpoint, &self.privacy),
                 None => log.append(entry, &self.privacy),
             };

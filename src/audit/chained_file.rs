@@ -13,6 +13,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use time::OffsetDateTime;
 
@@ -36,8 +37,8 @@ impl<'a> LockedLog<'a> {
     ///
     /// # Errors
     /// A file cannot be opened or read, or another process holds the lock for too long.
-    pub(super) fn open(path: &'a Path) -> io::Result<Self> {
-        let head = LockedHead::open(path)?;
+    pub(super) fn open(path: &'a Path, lock_timeout: Duration) -> io::Result<Self> {
+        let head = LockedHead::open(path, lock_timeout)?;
         let file = open_log_file(path)?;
         let tail = Tail::read(&file)?;
         if tail.complete_length < tail.length {

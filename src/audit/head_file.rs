@@ -14,7 +14,7 @@ use std::{
 };
 
 /// How long a process waits for another one that writes.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum bytes of a head.
 const MAX_HEAD_BYTES: u64 = 4 << 10;
@@ -34,14 +34,15 @@ pub(super) struct LockedHead {
 }
 
 impl LockedHead {
-    /// Opens and locks the head of a log for writing; a new one is created. Blocks.
+    /// Opens and locks the head of a log for writing; a new one is created. Blocks, and waits for another process for at
+    /// most `lock_timeout`.
     ///
     /// # Errors
     /// It cannot be opened, or another process holds the lock for too long.
     #[expect(clippy::disallowed_methods, reason = "only threads that may block write the log")]
-    pub(super) fn open(log: &Path) -> io::Result<Self> {
+    pub(super) fn open(log: &Path, lock_timeout: Duration) -> io::Result<Self> {
         let file = open_log_file(&head_path(log))?;
-        let deadline = Instant::now() + LOCK_TIMEOUT;
+        let deadline = Instant::now() + lock_timeout;
         while let Err(why) = file.try_lock() {
             match why {
                 TryLockError::Error(why) => return Err(why),

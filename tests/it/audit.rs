@@ -12,7 +12,7 @@ use crate::{
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Output};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Output, time::Duration};
 
 const AUDIT: &str = "audit: {file: audit.log}\n";
 const PUBLISHERS: &str = "registry:\n  publishers:\n    - callers: ['key:team-a']\n";
@@ -374,6 +374,35 @@ async fn r8_while_the_log_cannot_be_written_changes_that_add_are_refused_and_tho
     expect_entry(&gate, "document_removed", 1).await;
     expect_entry(&gate, "config_loaded", 1).await;
     assert_eq!(publish(&gate, "team-a", &echo.document("other")).await.status, 201);
+    run(&folder, &["audit", "verify"]);
+}
+
+#[tokio::test]
+async fn r8_a_lock_that_another_process_holds_delays_no_key_file() {
+    let gate = audited().start().await;
+    let folder = gate.folder();
+    let key = run(&folder, &["key", "new", "--caller", "alice"]);
+    expect_entry(&gate, "key_file_loaded", 1).await;
+    let with_key = gate.read_file("keys.jsonl");
+    let without_key: String =
+        with_key.lines().filter(|line| !line.contains("alice")).map(|line| format!("{line}\n")).collect();
+    // Who may read the log may lock it.
+    let head = std::fs::File::open(folder.join("audit.log.head")).unwrap();
+    head.lock_shared().unwrap();
+    let changes = async {
+        for (keys, is_refused) in [(&without_key, true), (&with_key, false)].repeat(3) {
+            gate.write_file("keys.jsonl", keys);
+            eventually("the keys are in force", async || {
+                let response = send(gate.request("GET", "/agents").header("x-api-key", &key)).await;
+                (response.status == 401) == is_refused
+            })
+            .await;
+        }
+    };
+    // An entry waits five seconds for the lock.
+    tokio::time::timeout(Duration::from_secs(20), changes).await.expect("the audit log delays keys");
+    drop(head);
+    eventually("a change is recorded", async || entries_of(&folder, "key_file_loaded").len() > 1).await;
     run(&folder, &["audit", "verify"]);
 }
 

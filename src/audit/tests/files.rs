@@ -177,10 +177,15 @@ fn r8_a_symbolic_link_is_refused_and_the_files_are_not_for_other_users() {
 #[test]
 fn r8_a_process_that_holds_the_lock_delays_others_only_so_long() {
     let test = TestLog::open();
-    let held = head_file::LockedHead::open(&test.path()).unwrap();
+    let held = head_file::LockedHead::open(&test.path(), head_file::LOCK_TIMEOUT).unwrap();
     test.record(&["waits"]);
     assert_eq!(test.metric("gatepost_audit_entries_waiting"), 1);
+    // Callers that follow do not wait one after the other.
+    let began = std::time::Instant::now();
+    test.record(&["waits"; 19]);
+    assert_eq!(test.log.require_writable(), Err(AuditLogUnavailable));
+    assert!(began.elapsed() < head_file::LOCK_TIMEOUT, "{:?}", began.elapsed());
     drop(held);
     assert_eq!(test.log.require_writable(), Ok(()));
-    assert_eq!(test.lines().len(), 1);
+    assert_eq!(test.lines().len(), 20);
 }
