@@ -34,7 +34,7 @@ use crate::{
     config::{self, ConfigProblems, GatewayConfig, LoadedConfig},
     doctor::{self, ConfigWarning, ExaminedConfig},
     telemetry,
-    values::{Secret, SecretRef},
+    values::{Secret, SecretRef, format_count},
 };
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
 /// The file cannot be rewritten, and is unchanged.
 pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
     let renamed = config::migrate_file(config).with_context(|| config.display().to_string())?;
-    println!("{}: {renamed} key{} renamed", config.display(), if renamed == 1 { "" } else { "s" });
+    println!("{}: {} renamed", config.display(), format_count(renamed, "key"));
     Ok(())
 }
 
@@ -140,11 +140,11 @@ pub fn check(config: &Path, strict: bool) -> anyhow::Result<()> {
         println!("note: {}: {} [{}]", finding.place, finding.problem, finding.code);
     }
     let agents = assembly.gateway.catalogue.snapshot().len();
-    println!("{}: valid, {agents} agent{}", config.display(), if agents == 1 { "" } else { "s" });
+    println!("{}: valid, {}", config.display(), format_count(agents, "agent"));
     match warnings.len() + notes.len() + findings.notes.len() {
         count if strict && count > 0 => {
-            let plural = if count == 1 { "" } else { "s" };
-            Err(anyhow!("{}: {count} warning{plural} (listed above; --strict allows none)", config.display()))
+            let warnings = format_count(count, "warning");
+            Err(anyhow!("{}: {warnings} (listed above; --strict allows none)", config.display()))
         }
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@ use crate::{
     audit::{ChainProof, ChainVerification, KnownLine, list_files},
     config::{GatewayConfig, LoadedConfig},
     signing::{SigningKey, TrustedKeys},
-    values::SecretRef,
+    values::{SecretRef, format_count},
 };
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
@@ -71,8 +71,7 @@ fn public_keys(key: &SecretRef) -> Result<TrustedKeys, String> {
 
 fn print_proof(proof: &ChainProof) -> anyhow::Result<()> {
     let ChainProof { files, lines, first_sequence, last, signed_up_to, has_head } = proof;
-    let counted = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    let (lines, files) = (counted(*lines, "line"), counted(*files as u64, "file"));
+    let (lines, files) = (format_count(*lines, "line"), format_count(*files, "file"));
     print_line(&format!("valid: {lines} in {files}, {first_sequence} to {}", last.sequence))?;
     print_line(&format!("last line: {}:{}", last.sequence, last.hash))?;
     match signed_up_to {

@@ -5,7 +5,7 @@ use crate::{
     app::ConfiguredKeys,
     audit::{AuditAction, AuditEntry, os_user_actor},
     auth::{self, ApiKeyState, KeyRotation, StoredApiKey},
-    values::{ConfigDuration, Secret, encode_hex, sha256},
+    values::{ConfigDuration, Secret, encode_hex, format_count, sha256},
 };
 use anyhow::{Context, anyhow};
 use std::{
@@ -347,7 +347,7 @@ fn disable_keys(args: DisableKeyArgs) -> anyhow::Result<()> {
             }
         }
     }
-    print_line(&format!("{disabled} {} disabled", if disabled == 1 { "key" } else { "keys" }))?;
+    print_line(&format!("{} disabled", format_count(disabled, "key")))?;
     recorded?;
     if enabled_in_config.is_empty() {
         return Ok(());

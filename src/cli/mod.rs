@@ -27,6 +27,7 @@ use crate::{
     audit::{AuditAction, AuditEntry, os_user_actor},
     config::{LoadedConfig, strip_os_error_codes},
     registry::{DocumentRevision, EmbeddedRegistry},
+    values::format_count,
 };
 use anyhow::{Context, anyhow};
 use command_audit::CommandAudit;
@@ -45,7 +46,7 @@ use time::format_description::well_known::Rfc3339;
 pub fn export(config: &Path, folder: &Path) -> anyhow::Result<()> {
     let count =
         with_registry(config, async |registry| registry.archive().export(folder).await.map_err(|why| anyhow!(why)))?;
-    print_line(&format!("{count} {} in {}", pluralize_document(count), folder.display()))
+    print_line(&format!("{} in {}", format_count(count, "document"), folder.display()))
 }
 
 /// Implements `gatepost registry import`.
@@ -61,14 +62,14 @@ pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Resu
     for document in &report.rejected {
         eprintln!("not imported: {}: {}", document.file.display(), strip_os_error_codes(&document.reason));
     }
-    let imported = format!("{} {} imported", report.imported, pluralize_document(report.imported));
+    let imported = format!("{} imported", format_count(report.imported, "document"));
     let entry = AuditEntry::new(AuditAction::DocumentsImported, os_user_actor(), folder.display().to_string());
     let refused = report.rejected.len();
     audit.record(entry.with_detail(format!("{imported}, {refused} rejected")))?;
     print_line(&imported)?;
     match report.rejected.len() {
         0 => Ok(()),
-        count => Err(anyhow!("{count} {} not imported (each is listed above)", pluralize_document(count))),
+        count => Err(anyhow!("{} not imported (each is listed above)", format_count(count, "document"))),
     }
 }
 
@@ -107,10 +108,6 @@ fn with_registry<T>(
         action(&registry.map_err(|problems| loaded.locate_problems(with_section(problems))).with_context(config_path)?)
             .await
     })
-}
-
-fn pluralize_document(count: usize) -> &'static str {
-    if count == 1 { "document" } else { "documents" }
 }
 
 /// Prints a line. A closed pipe, as with `head`, is not an error.

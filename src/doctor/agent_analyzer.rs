@@ -4,7 +4,7 @@
 
 use super::{
     card_drift::{self, CARD_PATHS},
-    certificate_analyzer::expires_soon,
+    certificate_analyzer::soon_expiry,
     document_places::DocumentPlaces,
     examined_config::ExaminedConfig,
     finding::{Finding, Place, SubjectKind},
@@ -119,9 +119,8 @@ impl AgentExamination<'_> {
             match probe.outcome {
                 Err(failure) => findings.push(self.unreached_endpoint(&probe.address, failure)),
                 Ok(reached) => {
-                    if let Some(validity) = reached.certificate.filter(|validity| expires_soon(*validity, now)) {
-                        let days = (validity.not_after - now.unix_timestamp()) / 86_400;
-                        let problem = format!("{}: the certificate expires in {days} days", probe.address);
+                    if let Some(expiry) = reached.certificate.and_then(|validity| soon_expiry(validity, now)) {
+                        let problem = format!("{}: the certificate {expiry}", probe.address);
                         findings.push(self.finding(FindingCode::AgentCertificateExpiresSoon, &problem, "endpoint"));
                     }
                 }

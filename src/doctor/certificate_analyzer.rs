@@ -8,7 +8,7 @@ use super::{
     finding_codes::FindingCode,
 };
 use crate::values::{
-    CertificateDetails, CertificateValidity, ConfigPath, earliest_revocation_list_end, host_without_port,
+    CertificateDetails, CertificateValidity, ConfigPath, earliest_revocation_list_end, format_count, host_without_port,
 };
 use std::path::Path;
 use time::{Duration, OffsetDateTime};
@@ -16,9 +16,11 @@ use time::{Duration, OffsetDateTime};
 /// How long before its end a certificate is reported.
 const EXPIRY_NOTICE: Duration = Duration::days(14);
 
-/// Returns whether a certificate that is valid now ends within the time of notice.
-pub(super) fn expires_soon(validity: CertificateValidity, now: OffsetDateTime) -> bool {
-    validity.problem_at(now).is_none() && validity.not_after < (now + EXPIRY_NOTICE).unix_timestamp()
+/// Returns when a certificate expires, such as `expires in 3 days`, if it is valid now and ends within the time of notice.
+pub(super) fn soon_expiry(validity: CertificateValidity, now: OffsetDateTime) -> Option<String> {
+    let is_near = validity.problem_at(now).is_none() && validity.not_after < (now + EXPIRY_NOTICE).unix_timestamp();
+    let days = (validity.not_after - now.unix_timestamp()) / Duration::DAY.whole_seconds();
+    is_near.then(|| format!("expires in {}", format_count(days, "day")))
 }
 
 /// Returns the findings about the certificates that the configuration names. Reads files.
@@ -64,9 +66,8 @@ fn own_certificate_findings(
     let finding = |code, problem: String| examined.finding(code, SubjectKind::Certificate, path, &problem);
     let mut findings = Vec::new();
     let name = file.display();
-    if let Some(leaf) = chain.first().filter(|leaf| expires_soon(leaf.validity, now)) {
-        let days = (leaf.validity.not_after - now.unix_timestamp()) / 86_400;
-        findings.push(finding(FindingCode::CertificateExpiresSoon, format!("{name}: expires in {days} days")));
+    if let Some(expiry) = chain.first().and_then(|leaf| soon_expiry(leaf.validity, now)) {
+        findings.push(finding(FindingCode::CertificateExpiresSoon, format!("{name}: {expiry}")));
     }
     let issuers = chain.iter().skip(1);
     if let Some((certificate, _)) = chain.iter().zip(issuers.clone()).find(|(one, next)| one.issuer != next.subject) {

@@ -4,6 +4,7 @@ use super::{
     finding::Finding,
     finding_codes::{FindingCode, Severity},
 };
+use crate::values::format_count;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
@@ -39,13 +40,13 @@ impl DoctorReport {
     /// Returns the report as text.
     pub fn to_text(&self) -> String {
         let findings: String = self.findings.iter().map(|finding| format!("{}\n", finding.to_text())).collect();
-        let count = |severity| self.count(severity);
+        let count = |severity, noun| format_count(self.count(severity), noun);
         format!(
-            "{findings}{} errors, {} warnings, {} notes; {} agents examined",
-            count(Severity::Error),
-            count(Severity::Warning),
-            count(Severity::Info),
-            self.examined_agents
+            "{findings}{}, {}, {}; {} examined",
+            count(Severity::Error, "error"),
+            count(Severity::Warning, "warning"),
+            count(Severity::Info, "note"),
+            format_count(self.examined_agents, "agent")
         )
     }
 
@@ -74,4 +75,17 @@ pub fn list_codes() -> String {
         format!("{} {:7} {} ({})\n", row.code, row.severity.as_str(), row.meaning, row.fix)
     };
     FindingCode::ALL.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::{Place, SubjectKind};
+
+    #[test]
+    fn a_summary_has_one_thing_in_the_singular() {
+        let finding = Finding::new(FindingCode::AdminExposed, SubjectKind::Setting, "x", "open", Place::default());
+        let text = DoctorReport::new(vec![finding], 1).to_text();
+        assert!(text.ends_with("\n0 errors, 1 warning, 0 notes; 1 agent examined"), "{text}");
+    }
 }
