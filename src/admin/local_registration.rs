@@ -3,7 +3,7 @@
 
 use super::{
     admin_context::AdminContext,
-    change_recording::NothingChanged,
+    audit_middleware::NothingChanged,
     page_response::{error_response, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};

@@ -6,8 +6,8 @@
 
 mod admin_context;
 mod admin_state;
+mod audit_middleware;
 mod bounded_listener;
-mod change_recording;
 mod explain_pages;
 mod health_pages;
 mod local_registration;
@@ -23,6 +23,7 @@ pub use health_pages::HealthService;
 
 use crate::{audit::AuditAction, telemetry::Metrics};
 use admin_context::AdminContext;
+use audit_middleware::{ChangingRoute, record_change};
 use axum::{
     Router,
     extract::DefaultBodyLimit,
@@ -30,7 +31,6 @@ use axum::{
     routing::{delete, get, post, put},
 };
 use bounded_listener::{BoundedListener, ListenerLimits};
-use change_recording::{ChangingRoute, record_change};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 

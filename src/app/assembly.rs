@@ -1,7 +1,7 @@
 //! Assembly: builds a gateway from a configuration and reconfigures it. Collects the problems of all sections.
 
 use super::{
-    change_recording::open_audit_log,
+    audit_wiring::open_audit_log,
     config_checks::{check_agent_settings, check_sections},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,

@@ -2,9 +2,10 @@
 //! listeners over.
 
 mod assembly;
+mod audit_wiring;
 mod certificate_watch;
 mod change_queue;
-mod change_recording;
+mod change_recorder;
 mod config_checks;
 mod configuration_check;
 mod directory_wiring;
@@ -23,7 +24,7 @@ mod startup_and_shutdown;
 mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
-pub use change_recording::open_audit_log_of_command;
+pub use audit_wiring::open_audit_log_of_command;
 pub use doctor_wiring::{DoctorOptions, diagnose};
 pub use service_manager::ServiceManager;
 pub use signals_and_reload::{ProcessSignals, run_until_stopped};

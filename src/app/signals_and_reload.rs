@@ -1,7 +1,7 @@
 //! Lifecycle of a running gateway: signals, reloads, periodic maintenance and listener handover.
 
 use super::{
-    RunningGateway, change_queue::ChangeQueue, change_recording::ChangeRecorder, service_manager::ServiceManager,
+    RunningGateway, change_queue::ChangeQueue, change_recorder::ChangeRecorder, service_manager::ServiceManager,
     startup_and_shutdown::StopReason,
 };
 use crate::{

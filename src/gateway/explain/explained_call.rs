@@ -3,7 +3,7 @@
 use super::{
     dry_run::DryRun,
     explain_request::{ExplainRequest, PreparedRequest},
-    upstream_preview::{OutgoingCall, preview_outgoing_call},
+    outgoing_preview::{OutgoingCall, preview_outgoing_call},
 };
 use crate::{
     explain::{DecisionStep, Explanation},

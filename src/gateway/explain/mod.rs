@@ -4,7 +4,7 @@
 mod dry_run;
 mod explain_request;
 mod explained_call;
-mod upstream_preview;
+mod outgoing_preview;
 
 pub use dry_run::DryRun;
 pub use explain_request::ExplainRequest;
