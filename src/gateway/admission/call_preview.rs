@@ -6,7 +6,7 @@ use crate::gateway::{
 };
 use http::HeaderValue;
 
-/// What a request to the agent of a call is made of, admitted or not. It admits nothing.
+/// What a request to the agent of a checked call would be made of. It admits nothing.
 #[derive(Clone, Copy)]
 pub(in crate::gateway) struct CallPreview<'a> {
     pub(in crate::gateway) route: &'a Route,

@@ -8,7 +8,6 @@ use super::{
     agent_authorization::{
         AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, rate_limit_account,
     },
-    call_preview::CallPreview,
     call_stages::{AuthorizedCall, CheckedCall},
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
@@ -344,14 +343,6 @@ pub(in crate::gateway) struct AdmittedCall {
 }
 
 impl Admitted {
-    /// Returns what the request to the agent is made of.
-    pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
-        let Self { route, version, session_hash, delegation_chain, .. } = self;
-        let (operation, version) = (self.operation(), version.as_deref());
-        let (session_hash, delegation_chain) = (*session_hash, delegation_chain.as_ref());
-        CallPreview { route, operation, version, session_hash, delegation_chain }
-    }
-
     /// Returns the route of the agent.
     pub(in crate::gateway) fn agent_route(&self) -> &Arc<Route> {
         &self.route
@@ -395,6 +386,11 @@ impl Admitted {
     /// Stops counting the call as one that awaits a response; it keeps its concurrency permit. For open WebSockets.
     pub(in crate::gateway) fn stop_latency_tracking(&self) {
         self.permit.stop_awaiting_response();
+    }
+
+    /// Returns the delegation chain that the agent receives.
+    pub(in crate::gateway) fn delegation_chain(&self) -> Option<&HeaderValue> {
+        self.delegation_chain.as_ref()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
         delegation::DELEGATION_CHAIN,
         gateway_state::ConfigSnapshot,
         operation_path::upstream_path,
-        upstream::{gateway_headers_of, set_json_headers},
+        upstream::{build_gateway_headers, set_json_headers},
     },
     telemetry::redact,
     transport::{self, HeaderMutations, RequestBody, UpstreamCall},
@@ -54,7 +54,8 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
     let forwarded = transport::build_forwarded(outgoing.address, outgoing.is_secure, host);
     let from_query = headers_from_query(head.uri.query(), &head.headers);
     let call_id = HeaderValue::from_str(outgoing.call_id).ok();
-    let set: Vec<(HeaderName, HeaderValue)> = gateway_headers_of(call_id, *call).chain(from_query).collect();
+    let gateway_headers = build_gateway_headers(call_id, call.operation, call.version, call.delegation_chain);
+    let set: Vec<(HeaderName, HeaderValue)> = gateway_headers.chain(from_query).collect();
     let mut headers = head.headers.clone();
     if outgoing.is_json {
         set_json_headers(&mut headers);

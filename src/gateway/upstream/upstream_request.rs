@@ -5,12 +5,14 @@ use super::body_pump::BodyPump;
 use crate::{
     fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
-        admission::{Admitted, CallInput, CallPreview, IncomingBody},
+        admission::{Admitted, CallInput, IncomingBody},
         call::{Call, CallResult},
         delegation::DELEGATION_CHAIN,
         gateway_state::Gateway,
         header_names::{AGENT_VERSION, MCP_SESSION_ID, OPERATION, REQUEST_ID, SESSION_ID},
         operation_path::upstream_path,
+        requested_version::CompiledVersion,
+        route::CompiledOperation,
     },
     http_server::{BodyState, HttpSession},
     idempotency,
@@ -29,18 +31,20 @@ pub(in crate::gateway) fn gateway_headers(
     call: &Call,
     admitted: &Admitted,
 ) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-    gateway_headers_of(call.id_header(), admitted.preview())
+    build_gateway_headers(call.id_header(), admitted.operation(), admitted.version(), admitted.delegation_chain())
 }
 
-/// As [`gateway_headers`], of a call that may not be admitted.
-pub(in crate::gateway) fn gateway_headers_of<'a>(
+/// Returns the same headers of a call that may not be admitted.
+pub(in crate::gateway) fn build_gateway_headers(
     call_id: Option<HeaderValue>,
-    call: CallPreview<'a>,
-) -> impl Iterator<Item = (HeaderName, HeaderValue)> + use<'a> {
+    operation: &CompiledOperation,
+    version: Option<&CompiledVersion>,
+    delegation_chain: Option<&HeaderValue>,
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> + use<> {
     let id = call_id.map(|id| (REQUEST_ID, id));
-    let operation = call.operation.name_header.clone().map(|name| (OPERATION, name));
-    let chain = call.delegation_chain.map(|chain| (DELEGATION_CHAIN, chain.clone()));
-    let version = call.version.and_then(|version| version.label.clone());
+    let operation = operation.name_header.clone().map(|name| (OPERATION, name));
+    let chain = delegation_chain.map(|chain| (DELEGATION_CHAIN, chain.clone()));
+    let version = version.and_then(|version| version.label.clone());
     id.into_iter().chain(operation).chain(version.map(|version| (AGENT_VERSION, version))).chain(chain)
 }
 
