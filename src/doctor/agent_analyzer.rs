@@ -9,7 +9,7 @@ use super::{
     examined_config::ExaminedConfig,
     finding::{Finding, Place, SubjectKind},
     finding_codes::FindingCode,
-    probe_runner::{Probe, STEP_TIMEOUT},
+    probe_runner::{NO_CONNECTION, Probe, STEP_TIMEOUT},
 };
 use crate::{
     agent::{Agent, AgentStatus, EndpointOrigin},
@@ -153,10 +153,7 @@ impl AgentExamination<'_> {
         };
         let finding = |code, why: &str| self.finding(code, &format!("{address}: {why}"), "endpoint");
         let with_setting = |finding: Finding, path: Option<String>| match path {
-            Some(path) => {
-                let place = examined.place(&path);
-                Finding { place, ..finding.clone() }.with_related([finding.place])
-            }
+            Some(path) => finding.moved_to(examined.place(&path)),
             None => finding,
         };
         match failure {
@@ -166,7 +163,7 @@ impl AgentExamination<'_> {
                 finding(FindingCode::AddressDenied, &why).with_related(settings)
             }
             ProbeFailure::Unreachable(why) => finding(FindingCode::AgentUnreachable, &why),
-            ProbeFailure::TimedOut => finding(FindingCode::AgentUnreachable, "no connection within 5s"),
+            ProbeFailure::TimedOut => finding(FindingCode::AgentUnreachable, NO_CONNECTION),
             ProbeFailure::Untrusted(why) => {
                 with_setting(finding(FindingCode::AgentTlsUntrusted, &why), tls("ca", |own| own.tls.ca.is_some()))
             }
@@ -228,10 +225,7 @@ impl AgentExamination<'_> {
         };
         let finding = self.finding(FindingCode::CredentialRefused, &problem, "endpoint");
         Some(match path {
-            Some(path) => {
-                let place = self.context.examined.place(&format!("{path}.{setting}"));
-                Finding { place, ..finding.clone() }.with_related([finding.place])
-            }
+            Some(path) => finding.moved_to(self.context.examined.place(&format!("{path}.{setting}"))),
             None => finding,
         })
     }

@@ -106,6 +106,13 @@ impl Finding {
         self
     }
 
+    /// Names another line as the one to change, and keeps the former one as related.
+    #[must_use]
+    pub(super) fn moved_to(mut self, place: Place) -> Self {
+        let former = std::mem::replace(&mut self.place, place);
+        self.with_related([former])
+    }
+
     /// Returns how much the finding matters.
     pub fn severity(&self) -> Severity {
         self.code.row().severity

@@ -10,12 +10,21 @@ const MAX_CONCURRENT_PROBES: usize = 16;
 
 /// How long one step of a probe may take: a connection, or a request.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is wrong where a connection takes longer than [`STEP_TIMEOUT`].
+pub(super) const NO_CONNECTION: &str = "no connection within 5s";
 
 /// The examination of one subject.
 pub(super) struct Probe<'a> {
     /// Returns a finding about the subject, for the case that the time is over.
     pub(super) subject: Box<dyn FnOnce() -> Finding + Send + 'a>,
     pub(super) run: BoxFuture<'a, Vec<Finding>>,
+}
+
+impl<'a> Probe<'a> {
+    /// Creates the probe of `subject`, which is a finding about it without a problem.
+    pub(super) fn new(subject: Finding, run: impl Future<Output = Vec<Finding>> + Send + 'a) -> Self {
+        Self { subject: Box::new(|| subject), run: Box::pin(run) }
+    }
 }
 
 /// Runs the probes until `deadline`; a probe that has not ended then is a finding itself.

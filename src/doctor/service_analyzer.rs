@@ -4,7 +4,7 @@ use super::{
     examined_config::ExaminedConfig,
     finding::{Finding, SubjectKind},
     finding_codes::FindingCode,
-    probe_runner::{Probe, STEP_TIMEOUT},
+    probe_runner::{NO_CONNECTION, Probe, STEP_TIMEOUT},
 };
 use crate::{
     auth::{
@@ -18,10 +18,24 @@ use crate::{
 };
 use http::HeaderMap;
 use serde_json::Value;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// Bounds of the metadata of an authorization server.
 const METADATA_LIMITS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
+
+/// A service that is probed.
+struct ProbedService<'a> {
+    examined: ExaminedConfig<'a>,
+    kind: SubjectKind,
+    name: Cow<'a, str>,
+}
+
+impl ProbedService<'_> {
+    /// Returns a finding about the service; `path` is the setting to change.
+    fn finding(&self, code: FindingCode, path: &str, why: &str) -> Finding {
+        Finding::new(code, self.kind, &*self.name, &redact(why), self.examined.place(path))
+    }
+}
 
 /// Returns the probes of all services.
 pub(super) fn service_probes(examined: ExaminedConfig<'_>) -> Vec<Probe<'_>> {
@@ -59,6 +73,7 @@ pub(super) fn service_probes(examined: ExaminedConfig<'_>) -> Vec<Probe<'_>> {
 fn tracing_probe<'a>(examined: ExaminedConfig<'a>, endpoint: &'a str) -> Option<Probe<'a>> {
     let path = "tracing.endpoint";
     let subject = examined.finding(FindingCode::TracingUnreachable, SubjectKind::Setting, path, "");
+    let service = ProbedService { examined, kind: SubjectKind::Setting, name: endpoint.into() };
     // Another text is a problem of the configuration.
     let url = Url::parse(endpoint).ok()?;
     let port = url.port_or_known_default()?;
@@ -69,12 +84,11 @@ fn tracing_probe<'a>(examined: ExaminedConfig<'a>, endpoint: &'a str) -> Option<
         let why = match connected {
             Ok(Ok(_)) => return Vec::new(),
             Ok(Err(why)) => why,
-            Err(_) => "no connection within 5s".to_owned(),
+            Err(_) => NO_CONNECTION.to_owned(),
         };
-        let place = examined.place(path);
-        vec![Finding::new(FindingCode::TracingUnreachable, SubjectKind::Setting, endpoint, &redact(&why), place)]
+        vec![service.finding(FindingCode::TracingUnreachable, path, &why)]
     };
-    Some(Probe { subject: Box::new(|| subject), run: Box::pin(run) })
+    Some(Probe::new(subject, run))
 }
 
 fn issuer_probe<'a>(
@@ -91,28 +105,27 @@ fn issuer_probe<'a>(
     };
     let path = format!("{section}.{setting}");
     let subject = examined.finding(FindingCode::IssuerUnreachable, SubjectKind::Issuer, &path, "");
+    let service = ProbedService { examined, kind: SubjectKind::Issuer, name: issuer.issuer.as_str().into() };
     let run = async move {
-        let finding = |code, path: &str, why: String| {
-            let place = examined.place(path);
-            Finding::new(code, SubjectKind::Issuer, issuer.issuer.as_str(), &redact(&why), place)
-        };
         match inspect_issuer(issuer, &client).await {
             Ok(_) => {
                 let audience = unlisted_audience(issuer, &client).await;
                 let path = format!("{section}.audience");
-                audience.map(|why| finding(FindingCode::AudienceSuspicious, &path, why)).into_iter().collect()
+                audience.map(|why| service.finding(FindingCode::AudienceSuspicious, &path, &why)).into_iter().collect()
             }
-            Err(KeyFetchError::Unreadable(why)) => vec![finding(FindingCode::IssuerUnreachable, &path, why)],
+            Err(KeyFetchError::Unreadable(why)) => {
+                vec![service.finding(FindingCode::IssuerUnreachable, &path, &why)]
+            }
             Err(KeyFetchError::OtherIssuer(why)) => {
-                vec![finding(FindingCode::IssuerMismatch, &format!("{section}.issuer"), why)]
+                vec![service.finding(FindingCode::IssuerMismatch, &format!("{section}.issuer"), &why)]
             }
             Err(KeyFetchError::NoUsableKey(why)) => {
                 let related = examined.exact_place(&format!("{section}.algorithms"));
-                vec![finding(FindingCode::NoUsableKey, &path, why).with_related(related)]
+                vec![service.finding(FindingCode::NoUsableKey, &path, &why).with_related(related)]
             }
         }
     };
-    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
+    Probe::new(subject, run)
 }
 
 /// Returns why the audiences cannot be right, where the issuer's metadata lists the resources that it issues tokens for
@@ -139,6 +152,7 @@ fn introspection_probe<'a>(
 ) -> Probe<'a> {
     let path = "auth.bearer.introspection.endpoint";
     let subject = examined.finding(FindingCode::IntrospectionUnreachable, SubjectKind::Issuer, path, "");
+    let service = ProbedService { examined, kind: SubjectKind::Issuer, name: endpoint.endpoint.as_str().into() };
     let run = async move {
         let (code, path, why) = match inspect_introspection(endpoint, &client).await {
             Ok(()) => return Vec::new(),
@@ -147,10 +161,9 @@ fn introspection_probe<'a>(
                 (FindingCode::IntrospectionRefused, "auth.bearer.introspection.client_id", why)
             }
         };
-        let place = examined.place(path);
-        vec![Finding::new(code, SubjectKind::Issuer, endpoint.endpoint.as_str(), &redact(&why), place)]
+        vec![service.finding(code, path, &why)]
     };
-    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
+    Probe::new(subject, run)
 }
 
 fn broker_probe<'a>(
@@ -161,6 +174,7 @@ fn broker_probe<'a>(
 ) -> Probe<'a> {
     let path = format!("{section}.url");
     let subject = examined.finding(FindingCode::BrokerUnreachable, SubjectKind::Broker, &path, "");
+    let service = ProbedService { examined, kind: SubjectKind::Broker, name: url.into() };
     let run = async move {
         // Another address is a problem of the configuration.
         let Ok(address) = BrokerAddress::parse(url) else { return Vec::new() };
@@ -168,9 +182,7 @@ fn broker_probe<'a>(
             let options = settings.connect_options(&address, STEP_TIMEOUT).await?;
             mqtt_client::connect(&options).await
         };
-        let finding = |code, path: &str, why: &str| {
-            vec![Finding::new(code, SubjectKind::Broker, url, &redact(why), examined.place(path))]
-        };
+        let finding = |code, path: &str, why: &str| vec![service.finding(code, path, why)];
         match connected.await {
             Ok((sender, receiver)) => {
                 let is_version_5 = sender.is_version_5();
@@ -184,7 +196,7 @@ fn broker_probe<'a>(
             Err(why) => finding(FindingCode::BrokerUnreachable, &path, &why),
         }
     };
-    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
+    Probe::new(subject, run)
 }
 
 /// Probes a source that is never read as a whole: whether its server answers, and accepts the credential.
@@ -196,25 +208,22 @@ fn on_demand_probe<'a>(
 ) -> Probe<'a> {
     let path = format!("{section}.url");
     let subject = examined.finding(FindingCode::SourceUnreachable, SubjectKind::Source, &path, "");
+    let service = ProbedService { examined, kind: SubjectKind::Source, name: remote.effective_name().into() };
     let run = async move {
         let limits =
             FetchLimits { size: remote.max_response_size, time: ConfigDuration::from_secs(STEP_TIMEOUT.as_secs()) };
         let network = &examined.config().network;
         let source = SourceClient::build(network, &client, &remote.url, remote.credential.as_ref(), limits);
         let Ok(source) = source else { return Vec::new() };
-        let finding = |code, path: &str, why: String| {
-            let name = remote.effective_name();
-            vec![Finding::new(code, SubjectKind::Source, name, &redact(&why), examined.place(path))]
-        };
         match source.get(source.url(), &HeaderMap::new()).await {
             Ok(reply) if matches!(reply.status, 401 | 403) => {
                 let why = format!("{}: responded with status {}", reply.url, reply.status);
-                finding(FindingCode::SourceRefused, &format!("{section}.credential"), why)
+                vec![service.finding(FindingCode::SourceRefused, &format!("{section}.credential"), &why)]
             }
             // A list longer than the bound is an answer.
             Ok(_) | Err(FetchError::TooLarge { .. }) => Vec::new(),
-            Err(why) => finding(FindingCode::SourceUnreachable, &path, why.to_string()),
+            Err(why) => vec![service.finding(FindingCode::SourceUnreachable, &path, &why.to_string())],
         }
     };
-    Probe { subject: Box::new(|| subject), run: Box::pin(run) }
+    Probe::new(subject, run)
 }
