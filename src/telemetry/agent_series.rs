@@ -25,11 +25,26 @@ const MAX_OPERATIONS_PER_AGENT: usize = 64;
 pub(super) const UNKNOWN_LABEL: &str = "-";
 const OTHER_LABEL: &str = "other";
 
-pub(super) type CodeCounters = [AtomicU64; CODE_COUNT];
-
-/// The counters of one operation. The row of a caller class is allocated at its first call.
+/// Counters that are allocated by the first count.
 #[derive(Debug, Default)]
-pub(super) struct OperationCounters(pub(super) [OnceLock<Box<CodeCounters>>; MAX_CALLER_CLASSES]);
+pub(super) struct LazyCounters<const N: usize>(OnceLock<Box<[AtomicU64; N]>>);
+
+impl<const N: usize> LazyCounters<N> {
+    /// Increments the counter with index `at`.
+    pub(super) fn increment(&self, at: usize) {
+        let counters = self.0.get_or_init(|| Box::new([const { AtomicU64::new(0) }; N]));
+        count_at(&**counters, at, 1);
+    }
+
+    /// Returns the counts; none before the first count.
+    pub(super) fn counts(&self) -> impl Iterator<Item = u64> {
+        self.0.get().into_iter().flat_map(|counters| counters.iter().map(|counter| counter.load(Relaxed)))
+    }
+}
+
+/// The counters of one operation, by the class of the caller and the code.
+#[derive(Debug, Default)]
+pub(super) struct OperationCounters(pub(super) [LazyCounters<CODE_COUNT>; MAX_CALLER_CLASSES]);
 
 /// The durations of calls, by blame and class of status: quick refusals would hide slow calls in one histogram. Each is
 /// allocated by its first call.
@@ -57,8 +72,10 @@ pub(super) struct AgentSeries {
     pub(super) circuit_breaker_opens: AtomicU64,
     /// The adaptive concurrency limit; 0 if none is in effect.
     pub(super) adaptive_limit: AtomicU64,
-    limited: OnceLock<Box<[AtomicU64; LimitKind::ALL.len()]>>,
-    shadow_denials: OnceLock<Box<[AtomicU64; ShadowRule::ALL.len()]>>,
+    /// Calls that a limit refused.
+    pub(super) limited_requests: LazyCounters<{ LimitKind::ALL.len() }>,
+    /// Calls that a rule in shadow mode would have refused.
+    pub(super) shadow_denials: LazyCounters<{ ShadowRule::ALL.len() }>,
 }
 
 impl AgentSeries {
@@ -77,29 +94,6 @@ impl AgentSeries {
             Some(operation) => Arc::clone(operation),
             None => Arc::clone(operations.entry(name.into()).or_default()),
         }
-    }
-
-    /// Counts a call that a limit refused.
-    pub(super) fn record_limited_request(&self, limit: LimitKind) {
-        let counters = self.limited.get_or_init(|| Box::new([const { AtomicU64::new(0) }; LimitKind::ALL.len()]));
-        count_at(&**counters, limit as usize, 1);
-    }
-
-    /// Counts a call that a rule in shadow mode would have refused.
-    pub(super) fn record_shadow_denial(&self, rule: ShadowRule) {
-        let counters =
-            self.shadow_denials.get_or_init(|| Box::new([const { AtomicU64::new(0) }; ShadowRule::ALL.len()]));
-        count_at(&**counters, rule as usize, 1);
-    }
-
-    /// Returns how many calls rules in shadow mode would have refused; `None` if there are none.
-    pub(super) fn shadow_denials(&self) -> Option<&[AtomicU64]> {
-        self.shadow_denials.get().map(|counters| counters.as_slice())
-    }
-
-    /// Returns how many calls a limit refused; `None` if no limit refused any.
-    pub(super) fn limited_requests(&self) -> Option<&[AtomicU64]> {
-        self.limited.get().map(|counters| counters.as_slice())
     }
 }
 

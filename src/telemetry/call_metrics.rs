@@ -12,10 +12,7 @@ use crate::{
     fault::FaultCode,
 };
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -115,12 +112,12 @@ impl AgentMetrics {
 
     /// Counts a call that a limit refused.
     pub fn record_limited_request(&self, limit: LimitKind) {
-        self.series().record_limited_request(limit);
+        self.series().limited_requests.increment(limit as usize);
     }
 
     /// Counts a call that a rule in shadow mode would have refused.
     pub fn record_shadow_denial(&self, rule: ShadowRule) {
-        self.series().record_shadow_denial(rule);
+        self.series().shadow_denials.increment(rule as usize);
     }
 
     /// Counts a call as waiting for a concurrency permit until the returned guard is dropped, which records how long it
@@ -172,10 +169,8 @@ impl AgentMetrics {
             }
             _ => self.unknown_operation.get_or_init(|| series.operation(UNKNOWN_LABEL)),
         };
-        let row = operation.0.get(usize::from(outcome.caller_class.0));
-        let row = row.map(|row| row.get_or_init(|| Box::new([const { AtomicU64::new(0) }; CODE_COUNT])));
-        if let Some(row) = row {
-            count_at(&**row, code_index, 1);
+        if let Some(by_code) = operation.0.get(usize::from(outcome.caller_class.0)) {
+            by_code.increment(code_index);
         }
         let blame = outcome.code.map_or(without_fault, CallBlame::of);
         let of_blame = series.call_durations.get(blame as usize);

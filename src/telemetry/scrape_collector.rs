@@ -100,7 +100,9 @@ impl Collector for AgentMetricsCollector {
             if queued_calls > 0 || series.queue_wait.collect().is_some() {
                 queued.push(&[agent], queued_calls as f64);
             }
-            collect_shadow_denials(series, shadow);
+            for (rule, count) in ShadowRule::NAMES.iter().zip(series.shadow_denials.counts()) {
+                shadow.push_nonzero(&[rule, agent], count);
+            }
             collect_limited(series, Arc::ptr_eq(series, &self.calls.unknown), limited);
             // Agents whose circuit breakers never opened have no such series.
             let opens = series.circuit_breaker_opens.load(Relaxed);
@@ -140,22 +142,10 @@ fn push_counters(family: &mut SeriesFamily, agent: &str, names: &[&str], counter
 
 /// Adds the refused requests of an agent. Requests without an agent have a series of every limit from the start.
 fn collect_limited(series: &AgentSeries, is_unknown: bool, family: &mut SeriesFamily) {
-    let counters = series.limited_requests().unwrap_or_default();
-    for (at, limit) in LimitKind::NAMES.iter().enumerate() {
-        let count = counters.get(at).map_or(0, |counter| counter.load(Relaxed));
+    let counts = series.limited_requests.counts().chain(std::iter::repeat(0));
+    for (limit, count) in LimitKind::NAMES.iter().zip(counts) {
         if count > 0 || is_unknown {
             family.push(&[limit, &series.label], count as f64);
-        }
-    }
-}
-
-/// Adds the calls of an agent that rules in shadow mode would have refused.
-fn collect_shadow_denials(series: &AgentSeries, family: &mut SeriesFamily) {
-    let counters = series.shadow_denials().unwrap_or_default();
-    for (rule, counter) in ShadowRule::NAMES.iter().zip(counters) {
-        let count = counter.load(Relaxed);
-        if count > 0 {
-            family.push(&[rule, &series.label], count as f64);
         }
     }
 }
@@ -163,11 +153,11 @@ fn collect_shadow_denials(series: &AgentSeries, family: &mut SeriesFamily) {
 /// Adds the counters of an agent's calls to `family`.
 fn collect_calls(calls: &CallSeries, series: &AgentSeries, family: &mut SeriesFamily) {
     for (name, operation) in &*series.operations.lock() {
-        for (class, row) in operation.0.iter().enumerate() {
-            for (code, count) in row.get().into_iter().flat_map(|row| row.iter().enumerate()) {
+        for (class, by_code) in operation.0.iter().enumerate() {
+            for (code, count) in by_code.counts().enumerate() {
                 let (code, blame) = code_labels(code);
                 let labels = [&*series.label, code, calls.tiers.label(class), name, blame.name()];
-                family.push_nonzero(&labels, count.load(Relaxed));
+                family.push_nonzero(&labels, count);
             }
         }
     }
