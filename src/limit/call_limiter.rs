@@ -9,7 +9,7 @@ use super::{
     concurrency_limiter::SlotRequest,
     config::{ConcurrencyConfig, LimitConfig},
     in_process::InProcessLimitStore,
-    limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw},
+    limit_draw::{AgentDraw, BucketDraw, LimitDraw},
     limit_inspection::LimitInspection,
     limit_policy::LimitPolicy,
     limit_refusal::{LimitRefusal, setting_of},
@@ -159,7 +159,7 @@ impl CallLimiter {
         count: NonZeroU32,
     ) -> StoreAnswer<'a, Result<Option<RateLimitStatus>, Fault>> {
         let (policy, active) = (self.policy.load(), agent.active.load());
-        self.acquire(&call_draw(&policy, agent, &active, key, count), Some(&agent.metrics))
+        self.acquire(&policy.draw_calls(agent_draw(agent, &active), key, count), Some(&agent.metrics))
     }
 
     /// Decides as [`CallLimiter::acquire_for_calls`] would, and counts nothing.
@@ -170,7 +170,7 @@ impl CallLimiter {
         count: NonZeroU32,
     ) -> StoreAnswer<'_, LimitInspection> {
         let (policy, active) = (self.policy.load(), agent.active.load());
-        self.store.inspect(&call_draw(&policy, agent, &active, key, count)).map(LimitInspection::new)
+        self.store.inspect(&policy.draw_calls(agent_draw(agent, &active), key, count)).map(LimitInspection::new)
     }
 
     /// Counts a directory request as a call of the caller; a search also counts against the search rate.
@@ -397,22 +397,8 @@ fn address_draw(policy: &LimitPolicy, peer: IpAddr) -> Option<LimitDraw<'_>> {
     Some(LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
 }
 
-/// Returns the draw of `count` calls of a caller to an agent.
-fn call_draw<'a>(
-    policy: &'a LimitPolicy,
-    agent: &AgentLimits,
-    active: &'a ActiveAgentLimits,
-    key: &RateLimitKey<'a>,
-    count: NonZeroU32,
-) -> LimitDraw<'a> {
-    let tier = policy.tier(key.tier);
-    let pair_key = |buckets| BucketDraw { buckets, key: BucketKey::for_pair(key.bucket, agent.key) };
-    LimitDraw {
-        count,
-        caller_buckets: [caller_bucket(tier.caller.as_deref(), key), tier.caller_agent.as_deref().map(pair_key)],
-        agent_buckets: Some(AgentDraw { buckets: &active.buckets, key: agent.key }),
-        quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
-    }
+fn agent_draw<'a>(agent: &AgentLimits, active: &'a ActiveAgentLimits) -> AgentDraw<'a> {
+    AgentDraw { buckets: &active.buckets, key: agent.key }
 }
 
 fn caller_concurrency_fault(max: NonZeroU32, config: &ConcurrencyConfig) -> Fault {

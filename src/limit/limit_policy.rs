@@ -2,13 +2,15 @@
 //! tier, and the ranks of the priorities. A bucket of the previous configuration is kept if its rate is unchanged.
 
 use super::{
+    bucket_key::{BucketKey, RateLimitKey},
     config::{LimitConfig, QuotaConfig, TierConfig},
+    limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw},
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
 };
 use crate::{telemetry::LimitKind, values::Rate};
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
 
 /// Rate limits, quota and priority of one tier.
 #[derive(Debug, Default)]
@@ -94,6 +96,24 @@ impl LimitPolicy {
 
     pub(super) fn tier(&self, name: Option<&str>) -> &TierPolicy {
         name.and_then(|name| self.tiers.get(name)).unwrap_or(&self.default_tier)
+    }
+
+    /// Returns the draw of `count` calls of a caller to an agent.
+    pub(super) fn draw_calls<'a>(
+        &'a self,
+        agent: AgentDraw<'a>,
+        key: &RateLimitKey<'a>,
+        count: NonZeroU32,
+    ) -> LimitDraw<'a> {
+        let tier = self.tier(key.tier);
+        let of_caller = |buckets| BucketDraw { buckets, key: key.bucket };
+        let of_pair = |buckets| BucketDraw { buckets, key: BucketKey::for_pair(key.bucket, agent.key) };
+        LimitDraw {
+            count,
+            caller_buckets: [tier.caller.as_deref().map(of_caller), tier.caller_agent.as_deref().map(of_pair)],
+            agent_buckets: Some(agent),
+            quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
+        }
     }
 
     /// Returns every bucket. A bucket that several tiers share occurs once for each of them.

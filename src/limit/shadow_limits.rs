@@ -7,7 +7,7 @@ use super::{
     clock::LimitClock,
     config::{LimitConfig, ShadowLimitConfig},
     in_process::InProcessLimitStore,
-    limit_draw::{AgentDraw, BucketDraw, LimitDraw, QuotaDraw},
+    limit_draw::AgentDraw,
     limit_policy::LimitPolicy,
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
@@ -80,18 +80,8 @@ impl ShadowLimits {
 
     /// Counts `count` calls in every rate and quota, or in none; returns the first that would have refused them.
     pub fn charge(&self, agent: &AgentLimits, key: &RateLimitKey<'_>, count: NonZeroU32) -> Option<ShadowRule> {
-        let tier = self.policy.tier(None);
-        let bucket = |buckets, key| BucketDraw { buckets, key };
-        let pair = || BucketKey::for_pair(key.bucket, agent.key);
-        let draw = LimitDraw {
-            count,
-            caller_buckets: [
-                tier.caller.as_deref().map(|buckets| bucket(buckets, key.bucket)),
-                tier.caller_agent.as_deref().map(|buckets| bucket(buckets, pair())),
-            ],
-            agent_buckets: Some(AgentDraw { buckets: &self.agent_buckets, key: agent.key }),
-            quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }),
-        };
+        let agent = AgentDraw { buckets: &self.agent_buckets, key: agent.key };
+        let draw = self.policy.draw_calls(agent, key, count);
         match self.store.acquire(&draw) {
             StoreAnswer::Ready(Err(refusal)) => Some(match refusal.limit() {
                 LimitKind::Caller => ShadowRule::PerCaller,
