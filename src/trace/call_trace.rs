@@ -108,57 +108,46 @@ impl CallTrace {
     pub fn begin(tracer: &Arc<Tracer>, origin: TraceOrigin<'_>, span: CallSpan) -> Box<Self> {
         let CallSpan { name, kind, started: (started, time) } = span;
         let epoch = Epoch::new(started, time);
-        let mut trace = match origin {
+        let (scope, parent, remote) = match origin {
             TraceOrigin::Request { headers, .. } => {
                 let context = RemoteContext::from_headers(headers);
-                let parent = context.parent;
-                let scope = SpanScope::root(&tracer.queue, context, epoch);
-                let mut trace = Self::new(tracer, scope, parent.map(|parent| parent.span_id));
-                trace.has_remote_parent = parent.is_some();
-                trace.awaits_caller = parent.is_some_and(|parent| parent.is_sampled);
-                trace
+                let remote = context.parent;
+                (SpanScope::root(&tracer.queue, context, epoch), remote.map(|remote| remote.span_id), remote)
             }
-            TraceOrigin::Part(parent) | TraceOrigin::Background(parent) => {
-                Self::new(tracer, parent.child(), Some(parent.span_id))
-            }
-            TraceOrigin::Linked(other) => {
-                Self::new(tracer, SpanScope::root(&tracer.queue, other.baggage_only(), epoch), None)
-            }
+            TraceOrigin::Part(other) | TraceOrigin::Background(other) => (other.child(), Some(other.span_id), None),
+            TraceOrigin::Linked(other) => (SpanScope::root(&tracer.queue, other.baggage_only(), epoch), None, None),
         };
-        (trace.name, trace.kind, trace.started, trace.unix_seconds) = (name, kind, started, epoch.unix_seconds());
+        let link = match origin {
+            TraceOrigin::Background(other) | TraceOrigin::Linked(other) => Some(other.link()),
+            TraceOrigin::Request { .. } | TraceOrigin::Part(_) => None,
+        };
+        let mut trace = Self {
+            tracer: Arc::clone(tracer),
+            scope,
+            name,
+            kind,
+            started,
+            parent,
+            has_remote_parent: remote.is_some(),
+            link,
+            awaits_caller: false,
+            unix_seconds: epoch.unix_seconds(),
+            phase: None,
+            server: None,
+        };
         match origin {
-            TraceOrigin::Request { from_proxy, .. } => trace.decide(from_proxy),
-            TraceOrigin::Linked(other) => {
-                trace.link = Some(other.link());
-                trace.decide(false);
+            TraceOrigin::Request { from_proxy, .. } => {
+                trace.decide(remote.is_some_and(|remote| remote.is_sampled), from_proxy);
             }
-            TraceOrigin::Background(other) => trace.link = Some(other.link()),
-            TraceOrigin::Part(_) => {}
+            TraceOrigin::Linked(_) => trace.decide(false, false),
+            TraceOrigin::Part(_) | TraceOrigin::Background(_) => {}
         }
         Box::new(trace)
     }
 
-    fn new(tracer: &Arc<Tracer>, scope: SpanScope, parent: Option<SpanId>) -> Self {
-        Self {
-            tracer: Arc::clone(tracer),
-            scope,
-            name: "",
-            kind: SpanKind::Internal,
-            started: Instant::now(),
-            parent,
-            has_remote_parent: false,
-            link: None,
-            awaits_caller: false,
-            unix_seconds: 0,
-            phase: None,
-            server: None,
-        }
-    }
-
-    /// Decides whether a new trace is recorded; `awaits_caller` says whether its caller records it.
-    fn decide(&mut self, from_proxy: bool) {
+    /// Decides whether a new trace is recorded; `is_flagged` says whether its caller records it.
+    fn decide(&mut self, is_flagged: bool, from_proxy: bool) {
         let sampler = &self.tracer.sampler;
-        let is_flagged = std::mem::take(&mut self.awaits_caller);
         self.scope.is_sampled = sampler.is_in_ratio(self.scope.shared.trace_id);
         if is_flagged && !self.scope.is_sampled {
             if from_proxy && sampler.trusts_proxies() {
