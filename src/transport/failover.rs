@@ -151,10 +151,11 @@ pub(super) async fn open_primary_websocket(
     let admitted = endpoint.breaker.admit_call(&upstream.0.breaker_policy);
     admitted.map_err(|retry_after| refused_by_breaker(metrics, retry_after))?;
     let record = AttemptRecord::start(metrics);
-    let traced = transport.traced_endpoint().filter(|_| request.trace.is_some());
+    let recorded = request.trace.filter(|trace| trace.is_sampled());
+    let traced = recorded.and_then(|_| transport.traced_endpoint());
     let span = traced.map(|endpoint| AttemptSpan::start(request.trace, "GET", || endpoint));
     let scope = span.as_ref().and_then(|span| span.scope().cloned());
-    let request = UpstreamCall { trace: scope.as_ref(), ..request };
+    let request = UpstreamCall { trace: scope.as_ref().or(request.trace), ..request };
     let opened = transport.open_websocket(request, deadline).await;
     match (span, &opened) {
         (Some(span), Some(Err(fault))) => span.fail(fault),
