@@ -1,7 +1,7 @@
 //! Changes that wait to be recorded in the audit log. They are recorded one after the other, and only the shutdown waits
 //! for them: a disk or a lock that does not answer delays no key file, no certificate and no configuration.
 
-use super::change_recording::ChangeRecorder;
+use super::change_recorder::ChangeRecorder;
 use crate::{
     auth::Authorizer,
     http_server::CertificateReload,
