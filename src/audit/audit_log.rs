@@ -16,7 +16,7 @@ use crate::{
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt, io,
     path::PathBuf,
     sync::Arc,
@@ -28,9 +28,10 @@ use time::OffsetDateTime;
 pub(super) const CHECKPOINT_TYPE: &str = "gatepost-audit+jwt";
 /// Maximum number of entries that wait for a file that can be written.
 const MAX_WAITING: usize = 1_000;
-/// Maximum number of refused changes of publishers that are recorded in a second: what callers can cause without a
-/// change of anything.
+/// Maximum number of refused changes that are recorded in a second, of one publisher and of all: what callers can cause
+/// without a change of anything.
 const MAX_REFUSALS_PER_SECOND: u32 = 10;
+const MAX_REFUSALS_OF_ALL_PER_SECOND: u32 = 50;
 /// How often a checkpoint is signed while entries are written.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(3_600);
 
@@ -78,17 +79,26 @@ struct WriterState {
 #[derive(Default)]
 struct RefusalCount {
     second: i64,
-    count: u32,
+    recorded: u32,
+    recorded_by_actor: HashMap<String, u32>,
 }
 
 impl RefusalCount {
-    /// Counts one; returns whether it is within the bound.
-    fn admit(&mut self, now: OffsetDateTime) -> bool {
+    /// Counts one of an actor, unless it is beyond a bound; returns whether it is within both.
+    fn admit(&mut self, actor: &str, now: OffsetDateTime) -> bool {
         if self.second != now.unix_timestamp() {
-            *self = Self { second: now.unix_timestamp(), count: 0 };
+            *self = Self { second: now.unix_timestamp(), ..Self::default() };
         }
-        self.count += 1;
-        self.count <= MAX_REFUSALS_PER_SECOND
+        if self.recorded >= MAX_REFUSALS_OF_ALL_PER_SECOND {
+            return false;
+        }
+        let of_actor = self.recorded_by_actor.entry(actor.to_owned()).or_default();
+        if *of_actor >= MAX_REFUSALS_PER_SECOND {
+            return false;
+        }
+        *of_actor += 1;
+        self.recorded += 1;
+        true
     }
 }
 
@@ -137,7 +147,7 @@ impl AuditLog {
     /// second the rest is only counted.
     pub fn record_limited(&self, entry: AuditEntry) {
         let mut state = self.state.lock();
-        if entry.outcome == AuditOutcome::Refused && !state.refusals.admit(entry.time) {
+        if entry.outcome == AuditOutcome::Refused && !state.refusals.admit(&entry.actor, entry.time) {
             self.count(AuditEntryResult::Omitted, 1);
             return;
         }

@@ -191,6 +191,24 @@ fn r8_refused_changes_beyond_ten_in_a_second_are_counted_and_others_are_always_r
 }
 
 #[test]
+fn r8_the_refused_changes_of_one_publisher_do_not_hide_those_of_others() {
+    let test = TestLog::open();
+    let now = time::OffsetDateTime::now_utc();
+    let refuse = |actor: &str| {
+        let entry = AuditEntry::new(AuditAction::DocumentPublished, actor, "echo").refused("Conflict: no");
+        test.log.record_limited(AuditEntry { time: now, ..entry });
+    };
+    (0..1_000).for_each(|_| refuse("key:team-a"));
+    refuse("key:team-b");
+    let lines = test.lines();
+    assert_eq!(lines.iter().filter(|line| line["actor"] == "key:team-b").count(), 1, "{lines:?}");
+    assert_eq!(lines.len(), 11);
+    // All together have fifty.
+    (0..1_000).for_each(|number| refuse(&format!("key:{number}")));
+    assert_eq!(test.lines().len(), 50);
+}
+
+#[test]
 fn r8_texts_of_any_length_and_content_stay_one_line_of_bounded_length() {
     let test = TestLog::open();
     let hostile = "\n{\"sequence\":9}\u{0}\"\\".repeat(10_000);
