@@ -5,11 +5,11 @@ use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
     config::LoadedConfig,
-    explain::Decision,
+    explain::{Decision, DecisionView},
     fault::{Fault, FaultCode},
     gateway::{ExplainRequest, Gateway, Route, explain_call},
     http_server::request_validation::HeadLimits,
-    telemetry::redact,
+    telemetry::{redact, redact_agent_text},
     transport::LeaseGrant,
 };
 use arc_swap::ArcSwap;
@@ -166,9 +166,14 @@ impl AdminState for GatewayAdminState {
         let decisions = self.gateway.recent_decisions.find(request_id);
         let to_json = |mut decision: Decision| {
             // As the access log has it.
-            decision.path = redact(&decision.path).into();
+            decision.target.iter_mut().for_each(|target| target.path = redact(&target.path).into());
             let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
-            decision.to_json(caller.as_deref(), &rules.locator, rules.loaded_at)
+            decision.to_json(&DecisionView {
+                caller: caller.as_deref(),
+                locator: &rules.locator,
+                loaded_at: rules.loaded_at,
+                redact: redact_agent_text,
+            })
         };
         decisions.into_iter().map(to_json).collect()
     }

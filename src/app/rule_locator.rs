@@ -11,7 +11,6 @@ const AGENT_SETTINGS: &[(&str, &str)] = &[
     ("limits.per_agent", "rate_limit"),
     ("limits.concurrency.max_per_agent", "max_concurrency"),
     ("limits.concurrency.adaptive", "adaptive_concurrency"),
-    ("agents.defaults.circuit_breaker", "settings.circuit_breaker"),
 ];
 
 /// The settings that a tier may have, each with the general setting.
@@ -25,6 +24,9 @@ const TIER_SETTINGS: &[(&str, &str)] = &[
 
 /// Settings of `agents.rules` without a general setting begin with this.
 const RULE_PREFIX: &str = "agents.rules[].";
+
+/// Settings that a rule has below `settings` begin with this.
+const DEFAULTS_PREFIX: &str = "agents.defaults.";
 
 /// The rules of one configuration.
 #[derive(Debug, Default)]
@@ -44,8 +46,9 @@ impl RuleLocator {
     fn deciding_path(&self, setting: &str, scope: RuleScope<'_>) -> String {
         let specific =
             |table: &[(&str, &'static str)]| table.iter().find(|(general, _)| *general == setting).map(|(_, own)| *own);
-        let of_rule = specific(AGENT_SETTINGS).or_else(|| setting.strip_prefix(RULE_PREFIX));
-        if let (Some(agent), Some(member)) = (scope.agent, of_rule) {
+        let of_rule = specific(AGENT_SETTINGS).or_else(|| setting.strip_prefix(RULE_PREFIX)).map(str::to_owned);
+        let of_rule = of_rule.or_else(|| Some(format!("settings.{}", setting.strip_prefix(DEFAULTS_PREFIX)?)));
+        if let (Some(agent), Some(member)) = (scope.agent, &of_rule) {
             let matching = self.agent_rules.iter().enumerate().rev();
             let matching = matching.filter(|(_, globs)| globs.iter().any(|glob| glob.matches(agent)));
             let paths = matching.map(|(at, _)| format!("agents.rules[{at}].{member}"));

@@ -108,6 +108,16 @@ impl<R: Into<AuthenticationResult>> From<R> for AuthenticationProgress<'_> {
     }
 }
 
+/// Returns the section of the configuration with the credentials of a method.
+pub(super) const fn section_of(method: AuthenticationMethod) -> &'static str {
+    match method {
+        AuthenticationMethod::ApiKey => "auth.api_keys",
+        AuthenticationMethod::Bearer => "auth.bearer",
+        AuthenticationMethod::Mtls => "auth.mtls",
+        AuthenticationMethod::Anonymous => "auth",
+    }
+}
+
 /// What the gateway needs to know about a kind of credential.
 #[derive(Debug)]
 pub(super) struct CredentialDescription {

@@ -4,6 +4,7 @@ use super::{
     api_keys::ApiKeyAuthenticator,
     authenticator::{
         AuthenticationFailure, AuthenticationProgress, AuthenticationResult, InvalidCredential, ListedAuthenticator,
+        section_of,
     },
     bearer,
     browser_pairing::PageKeyAuthenticator,
@@ -162,7 +163,7 @@ impl AuthenticatorList {
                 AuthenticationResult::Authenticated(caller) => return Ok(caller),
                 AuthenticationResult::NotPresented => {}
                 AuthenticationResult::Failed(AuthenticationFailure::Unavailable(fault)) => {
-                    return Err(Unauthenticated::Unavailable(fault));
+                    return Err(Unauthenticated::Unavailable(fault.with_setting(section_of(credential.method))));
                 }
                 AuthenticationResult::Failed(AuthenticationFailure::Invalid(invalid)) => {
                     outcome = Unauthenticated::Refused(RefusedCredential { method: credential.method, invalid });

@@ -3,7 +3,7 @@
 //! apart.
 
 use super::{
-    authenticator::{AuthenticationFailure, AuthenticationResult, CredentialDescription},
+    authenticator::{AuthenticationFailure, AuthenticationResult, CredentialDescription, section_of},
     authenticator_list::{RefusedCredential, Unauthenticated},
     caller::Caller,
     grants::UngrantedResponse,
@@ -88,7 +88,9 @@ impl AuthChallenges {
         required: AuthenticationMethod,
     ) -> Fault {
         match result {
-            AuthenticationResult::Failed(AuthenticationFailure::Unavailable(fault)) => fault,
+            AuthenticationResult::Failed(AuthenticationFailure::Unavailable(fault)) => {
+                fault.with_setting(section_of(required))
+            }
             AuthenticationResult::Failed(AuthenticationFailure::Invalid(invalid)) => {
                 self.refused_credential(&RefusedCredential { method: required, invalid })
             }
@@ -120,6 +122,7 @@ impl AuthChallenges {
     /// Returns the fault of an invalid credential.
     fn refused_credential(&self, refused: &RefusedCredential) -> Fault {
         let fault = self.unauthorized(capitalize(refused.invalid.reason), Some(refused));
+        let fault = fault.with_setting(section_of(refused.method));
         match &refused.invalid.detail {
             Some(detail) => fault.with_detail(detail),
             None => fault,

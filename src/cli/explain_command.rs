@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     app,
-    config::LoadedConfig,
+    config::OperatorAddresses,
     net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig, UrlTrust},
     values::{ByteSize, ConfigDuration},
 };
@@ -109,7 +109,9 @@ impl ExplainArgs {
                 client.ask_json(&format!("{base_url}/explain"), body, limits).await
             }
         };
-        let reply = reply.map_err(|why| CommandError::Failed(why.to_string()))?;
+        let reply = reply.map_err(|why| {
+            CommandError::Failed(format!("{why}: is the gateway running? (admin.address or --url names its listener)"))
+        })?;
         let answer: Option<Value> = serde_json::from_slice(&reply.body).ok();
         match (reply.status, answer) {
             (200, Some(answer)) => Ok(answer),
@@ -126,8 +128,8 @@ impl ExplainArgs {
             return Ok(url.trim_end_matches('/').to_owned());
         }
         let usage = |why| CommandError::Usage(format!("{}: {why}", self.config.display()));
-        let loaded = LoadedConfig::read(&self.config).map_err(|why| usage(why.to_string()))?;
-        let address = reachable_address(loaded.config.admin.address).map_err(usage)?;
+        let addresses = OperatorAddresses::read(&self.config).map_err(|why| usage(why.to_string()))?;
+        let address = reachable_address(addresses.admin()).map_err(usage)?;
         Ok(format!("http://{address}"))
     }
 

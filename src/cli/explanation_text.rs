@@ -20,9 +20,11 @@ fn write_explanation(out: &mut String, answer: &Value) {
         write_member(out, name, answer.get(name));
     }
     let mut rows = vec![["step", "verdict", "rule", "line", "detail"].map(str::to_owned)];
-    rows.extend(
-        objects(answer, "steps").map(|step| ["step", "verdict", "rule", "line", "detail"].map(|name| text(step, name))),
-    );
+    // What comes after a refusal was not reached.
+    let steps: Vec<&Value> = objects(answer, "steps").collect();
+    let last = steps.iter().position(|step| text(step, "verdict") == "refused").unwrap_or(steps.len());
+    let shown = steps.into_iter().take(last + 1);
+    rows.extend(shown.map(|step| ["step", "verdict", "rule", "line", "detail"].map(|name| text(step, name))));
     write_table(out, "", &rows);
     let columns = ["limit", "verdict", "rule", "line", "remaining", "quota", "reset_seconds"];
     let mut rows = vec![columns.map(|name| name.replace('_', " "))];
@@ -48,7 +50,9 @@ fn write_explanation(out: &mut String, answer: &Value) {
 
 fn write_decision(out: &mut String, decision: &Value) {
     write_verdict(out, decision);
-    for name in ["time", "step", "rule", "line", "method", "path", "agent", "operation", "caller", "duration_ms"] {
+    for name in
+        ["time", "detail", "step", "rule", "line", "method", "path", "agent", "operation", "caller", "duration_ms"]
+    {
         write_member(out, name, decision.get(name));
     }
     if decision.get("configuration_changed_since").is_some() {

@@ -4,7 +4,7 @@
 use super::resolve_command::CommandError;
 use crate::{
     app,
-    config::{GatewayConfig, LoadedConfig},
+    config::OperatorAddresses,
     net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig, UrlTrust},
     values::{ByteSize, ConfigDuration},
 };
@@ -55,15 +55,10 @@ impl HealthArgs {
             return Ok(format!("{}{page}", url.trim_end_matches('/')));
         }
         let usage = |why| CommandError::Usage(format!("{}: {why}", self.config.display()));
-        let loaded = LoadedConfig::read(&self.config).map_err(|why| usage(why.to_string()))?;
-        let address = probed_address(&loaded.config).map_err(usage)?;
+        let addresses = OperatorAddresses::read(&self.config).map_err(|why| usage(why.to_string()))?;
+        let address = reachable_address(addresses.probes()).map_err(usage)?;
         Ok(format!("http://{address}{page}"))
     }
-}
-
-/// Returns the address at which this machine reaches the health listener, or the admin listener if there is none.
-fn probed_address(config: &GatewayConfig) -> Result<SocketAddr, String> {
-    reachable_address(config.health.as_ref().map_or(config.admin.address, |health| health.address))
 }
 
 /// Returns the address at which this machine reaches a listener.
@@ -110,7 +105,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let file = folder.path().join("gatepost.yaml");
         std::fs::write(&file, text).unwrap();
-        probed_address(&LoadedConfig::read(&file).unwrap().config).map(|address| address.to_string())
+        reachable_address(OperatorAddresses::read(&file).unwrap().probes()).map(|address| address.to_string())
     }
 
     #[test]

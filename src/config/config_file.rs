@@ -1,7 +1,7 @@
-//! Reading of the configuration file.
+//! Reading of the configuration file and of the environment.
 
 use super::config_problem::{ConfigProblem, ConfigProblems};
-use std::{io::ErrorKind, path::Path};
+use std::{ffi::OsString, io::ErrorKind, path::Path};
 
 /// Reads the file at `path`.
 ///
@@ -20,4 +20,11 @@ pub(super) fn read_text(path: &Path) -> Result<String, ConfigProblems> {
 /// Returns a problem of the file as a whole.
 pub(super) fn file_problem(message: String) -> ConfigProblems {
     ConfigProblems(vec![ConfigProblem { path: String::new(), line: None, message }])
+}
+
+/// Returns the environment of the process.
+pub(super) fn process_environment() -> impl Iterator<Item = (String, String)> {
+    let to_lossy_string = |text: OsString| text.to_string_lossy().into_owned();
+    // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
+    std::env::vars_os().map(move |(name, value)| (to_lossy_string(name), to_lossy_string(value)))
 }

@@ -10,6 +10,7 @@ mod gateway_config;
 mod key_migration;
 mod key_path;
 mod line_index;
+mod operator_addresses;
 mod renamed_key;
 mod renamed_keys;
 mod setting_locations;
@@ -17,10 +18,12 @@ mod yaml_text;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
 pub use gateway_config::{
-    AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, InspectionScope, ShutdownConfig, json_schema,
+    AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, HealthConfig, InspectionScope, ShutdownConfig,
+    json_schema,
 };
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 pub use line_index::LineIndex;
+pub use operator_addresses::OperatorAddresses;
 
 pub use setting_locations::SettingLocations;
 
@@ -48,10 +51,7 @@ impl LoadedConfig {
     /// # Errors
     /// Every problem of form, each with its path and line.
     pub fn read(path: &Path) -> Result<Self, ConfigProblems> {
-        let to_lossy_string = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-        // `std::env::vars` would panic on an unrelated variable that is not UTF-8.
-        let environment = std::env::vars_os().map(|(name, value)| (to_lossy_string(name), to_lossy_string(value)));
-        Self::read_with_environment(path, environment)
+        Self::read_with_environment(path, config_file::process_environment())
     }
 
     /// Reads the file at `path` and applies the overrides of `environment`.

@@ -1,7 +1,7 @@
 //! Strict JSON parser for bodies. Its faults have the position of the error.
 
 use crate::{
-    fault::{Fault, FaultCode, Violation},
+    fault::{Fault, FaultCode, FaultRule, Violation},
     values::json,
 };
 use serde_json::Value;
@@ -28,5 +28,6 @@ pub fn parse_json(bytes: &[u8], bounds: &JsonBounds) -> Result<Value, Fault> {
         let violation = Violation { pointer: error.pointer, message: error.reason.clone() };
         Fault::new(FaultCode::InvalidInput, format!("The body is not valid JSON: {}", error.reason))
             .with_violations(vec![violation])
+            .with_rule(FaultRule::Request)
     })
 }

@@ -3,9 +3,12 @@
 use super::decision_step::DecisionStep;
 use crate::{
     auth::AccessRule,
-    fault::{Fault, FaultCode},
+    fault::{Fault, FaultCode, FaultRule},
 };
 use std::borrow::Cow;
+
+/// The setting that refuses calls to an agent that fails.
+pub(super) const CIRCUIT_BREAKER: &str = "agents.defaults.circuit_breaker";
 
 /// What decided a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +57,13 @@ pub trait LocateRule {
 
 impl DecidingRule {
     /// Returns what refused a call with `fault` at `step`. `access` is what refused the caller at the agent, and
-    /// `operation` is the index of the operation, if it is known.
+    /// `operation` is the index of the operation, if it is known and has a name.
     pub fn of_refusal(step: DecisionStep, fault: &Fault, access: Option<AccessRule>, operation: Option<usize>) -> Self {
-        if let Some(setting) = fault.setting() {
-            return Self::Setting(setting);
+        match fault.rule() {
+            Some(FaultRule::Setting(setting)) => return Self::Setting(setting),
+            Some(FaultRule::Document(member)) => return Self::Document(member.into()),
+            Some(FaultRule::Request) => return Self::Request,
+            None => {}
         }
         let of_document = |member: &'static str| Self::Document(Cow::Borrowed(member));
         match (step, access) {
@@ -66,14 +72,16 @@ impl DecidingRule {
             (DecisionStep::Authentication, None) if fault.code() == FaultCode::Unauthorized => Self::Setting("auth"),
             (DecisionStep::AgentStatus, None) => of_document("status"),
             (DecisionStep::Operation, None) => of_document("operations"),
-            (DecisionStep::Version, None) if fault.code() == FaultCode::NotAcceptable => of_document("versions"),
+            (DecisionStep::Version, None) if fault.code() == FaultCode::NotAcceptable => {
+                of_document("supportedVersions")
+            }
             (DecisionStep::ResponseFormat, None) => of_document("operations[].outputs"),
             (DecisionStep::RequestFields, None) if fault.code() == FaultCode::PermissionDenied => {
                 Self::Setting("delegation")
             }
             (DecisionStep::Input, None) if fault.code() == FaultCode::CapabilityNotFound => of_document("operations"),
             (DecisionStep::Input, None) if !fault.violations().is_empty() => {
-                Self::Document(format!("operations[{}].inputs", operation.unwrap_or_default()).into())
+                Self::Document(operation.map_or("inputs".into(), |index| format!("operations[{index}].inputs").into()))
             }
             (DecisionStep::Agent, None) => Self::Agent,
             _ => Self::Request,

@@ -10,6 +10,7 @@ use crate::{
     limit::LimitState,
 };
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 /// The verdict of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,8 @@ impl Explanation {
         }
         let names =
             [("caller", &self.caller), ("tier", &self.tier), ("agent", &self.agent), ("operation", &self.operation)];
-        members.extend(names.into_iter().filter_map(|(name, text)| Some((name.into(), text.clone()?.into()))));
+        let present = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        members.extend(names.into_iter().filter_map(|(name, text)| Some((name.into(), present(text)?.into()))));
         let steps = self.steps.iter().map(|step| step.to_json(locator, scope));
         members.insert("steps".into(), steps.collect());
         let limits = self.limits.iter().map(|limit| limit_to_json(limit, locator, scope));
@@ -150,9 +152,14 @@ fn limit_to_json(limit: &LimitState, locator: &dyn LocateRule, scope: RuleScope<
     members.insert("verdict".into(), if limit.refuses { "refused" } else { "passed" }.into());
     members.insert("quota".into(), status.quota.into());
     members.insert("remaining".into(), status.remaining.into());
-    members.insert("reset_seconds".into(), status.reset.as_secs_f64().ceil().into());
-    members.insert("window_seconds".into(), status.window.as_secs_f64().ceil().into());
+    members.insert("reset_seconds".into(), whole_seconds(status.reset).into());
+    members.insert("window_seconds".into(), whole_seconds(status.window).into());
     Value::Object(members)
+}
+
+/// Returns a duration in seconds, rounded up.
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
 /// Adds the rule, and its line if it has one.

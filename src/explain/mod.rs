@@ -11,7 +11,7 @@ pub use config::ExplainConfig;
 pub use deciding_rule::{DecidingRule, LocateRule, LocatedRule, RuleScope};
 pub use decision_step::DecisionStep;
 pub use explanation::{ExplainedEndpoint, ExplainedRequest, ExplainedStep, Explanation, StepVerdict};
-pub use recent_decisions::{Decision, RecentDecisions};
+pub use recent_decisions::{Decision, DecisionTarget, DecisionView, RecentDecisions};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //! calls without end does not replace those of others. A refused call takes a short lock; an admitted one does nothing.
 
 use super::{
-    deciding_rule::{DecidingRule, LocateRule, RuleScope},
+    deciding_rule::{CIRCUIT_BREAKER, DecidingRule, LocateRule, RuleScope},
     decision_step::DecisionStep,
     explanation::add_rule,
 };
@@ -10,6 +10,7 @@ use crate::{agent::AgentId, fault::FaultCode, values::ClientKey};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc,
@@ -28,6 +29,9 @@ const MAX_PATH: usize = 256;
 /// The longest method that is kept, in bytes: a method is as long as its caller likes.
 const MAX_METHOD: usize = 32;
 
+/// The longest message and the longest detail that are kept, in bytes. They may quote an agent.
+const MAX_TEXT: usize = 1_024;
+
 /// Maximum number of decisions that a look returns. Callers choose request ids, so that several calls may have one.
 const MAX_FOUND: usize = 20;
 
@@ -40,10 +44,8 @@ pub struct Decision {
     pub at: SystemTime,
     /// How long it took.
     pub duration: Duration,
-    /// The method.
-    pub method: http::Method,
-    /// The path, without the query.
-    pub path: Box<str>,
+    /// The method and the path; `None` if the request had no valid head.
+    pub target: Option<DecisionTarget>,
     /// The agent, if the caller may know that it exists.
     pub agent: Option<AgentId>,
     /// The operation.
@@ -60,6 +62,31 @@ pub struct Decision {
     pub step: DecisionStep,
     /// The rule that refused.
     pub rule: DecidingRule,
+    /// Why, as the access log says it. Not redacted.
+    pub message: Cow<'static, str>,
+    /// The detail of the access log. Not redacted.
+    pub detail: Option<String>,
+}
+
+/// What a call asked for.
+#[derive(Clone, Debug)]
+pub struct DecisionTarget {
+    /// The method.
+    pub method: http::Method,
+    /// The path, without the query.
+    pub path: Box<str>,
+}
+
+/// How a decision is shown.
+pub struct DecisionView<'a> {
+    /// What the access log calls the caller.
+    pub caller: Option<&'a str>,
+    /// Finds the line of the rule in the configuration in force.
+    pub locator: &'a dyn LocateRule,
+    /// When that configuration was put in force.
+    pub loaded_at: SystemTime,
+    /// Redacts a text as the access log does.
+    pub redact: fn(&str) -> Cow<'_, str>,
 }
 
 /// The recent refusals of a gateway.
@@ -100,14 +127,7 @@ impl RecentDecisions {
         if max == 0 {
             return;
         }
-        if decision.path.len() > MAX_PATH {
-            let end = (0..=MAX_PATH).rev().find(|end| decision.path.is_char_boundary(*end)).unwrap_or_default();
-            decision.path = decision.path.get(..end).unwrap_or_default().into();
-        }
-        if decision.method.as_str().len() > MAX_METHOD {
-            let beginning = decision.method.as_str().get(..MAX_METHOD).unwrap_or_default();
-            decision.method = beginning.parse().unwrap_or_default();
-        }
+        decision.shorten();
         let mut table = self.table.lock();
         let of_client = table.by_client.get(&client).map_or(0, VecDeque::len);
         if of_client >= max.div_ceil(SHARES) {
@@ -150,28 +170,60 @@ impl DecisionTable {
 }
 
 impl Decision {
-    /// Returns the decision as JSON. `caller` is what the access log calls the caller; `locator` finds the line of the
-    /// rule in the configuration in force, which was put in force at `loaded_at`.
-    pub fn to_json(&self, caller: Option<&str>, locator: &dyn LocateRule, loaded_at: SystemTime) -> Value {
+    /// Cuts what callers and agents make long.
+    fn shorten(&mut self) {
+        if let Some(DecisionTarget { method, path }) = &mut self.target {
+            if path.len() > MAX_PATH {
+                *path = beginning(path, MAX_PATH).into();
+            }
+            if method.as_str().len() > MAX_METHOD {
+                *method = beginning(method.as_str(), MAX_METHOD).parse().unwrap_or_default();
+            }
+        }
+        if self.message.len() > MAX_TEXT {
+            self.message = beginning(&self.message, MAX_TEXT).to_owned().into();
+        }
+        if let Some(detail) = self.detail.as_mut().filter(|detail| detail.len() > MAX_TEXT) {
+            *detail = beginning(detail, MAX_TEXT).to_owned();
+        }
+    }
+
+    /// Whether the gateway took the call, and the agent did not answer it.
+    fn is_failure_of_agent(&self) -> bool {
+        self.step == DecisionStep::Agent && self.rule != DecidingRule::Setting(CIRCUIT_BREAKER)
+    }
+
+    /// Returns the decision as JSON.
+    pub fn to_json(&self, view: &DecisionView<'_>) -> Value {
         let mut members = Map::new();
         members.insert("request_id".into(), self.id.as_str().into());
         let at = OffsetDateTime::from(self.at).format(&Rfc3339).unwrap_or_default();
         members.insert("time".into(), at.into());
-        members.insert("verdict".into(), "refused".into());
+        members.insert("verdict".into(), if self.is_failure_of_agent() { "failed" } else { "refused" }.into());
         members.insert("code".into(), self.code.row().name.into());
         members.insert("status".into(), self.status.into());
+        let texts = [("message", Some(&*self.message)), ("detail", self.detail.as_deref())];
+        members.extend(texts.into_iter().filter_map(|(name, text)| Some((name.into(), (view.redact)(text?).into()))));
         members.insert("step".into(), self.step.name().into());
         let agent = self.agent.as_ref().map(AgentId::as_str);
-        add_rule(&mut members, locator.locate(&self.rule, RuleScope { agent, tier: self.tier.as_deref() }));
-        members.insert("method".into(), self.method.as_str().into());
-        members.insert("path".into(), (*self.path).into());
-        let names = [("agent", agent), ("operation", self.operation.as_deref()), ("caller", caller)];
+        add_rule(&mut members, view.locator.locate(&self.rule, RuleScope { agent, tier: self.tier.as_deref() }));
+        if let Some(DecisionTarget { method, path }) = &self.target {
+            members.insert("method".into(), method.as_str().into());
+            members.insert("path".into(), (**path).into());
+        }
+        let operation = self.operation.as_deref().filter(|name| !name.is_empty());
+        let names = [("agent", agent), ("operation", operation), ("caller", view.caller)];
         members.extend(names.into_iter().filter_map(|(name, text)| Some((name.into(), text?.into()))));
         members.insert("duration_ms".into(), json!(self.duration.as_millis() as u64));
-        if self.at < loaded_at {
+        if self.at < view.loaded_at {
             // The indices of grants and the lines may be others now.
             members.insert("configuration_changed_since".into(), true.into());
         }
         Value::Object(members)
     }
+}
+
+/// Returns at most `max` bytes of the beginning of `text`.
+fn beginning(text: &str, max: usize) -> &str {
+    text.get(..text.floor_char_boundary(max)).unwrap_or_default()
 }

@@ -9,8 +9,7 @@ fn decision(id: &str) -> Decision {
         id: id.to_owned(),
         at: SystemTime::now(),
         duration: Duration::from_millis(1),
-        method: http::Method::POST,
-        path: "/agents/a/invoke".into(),
+        target: Some(target(http::Method::POST, "/agents/a/invoke")),
         agent: None,
         operation: None,
         caller: Some("key:team-a".into()),
@@ -19,7 +18,13 @@ fn decision(id: &str) -> Decision {
         status: 404,
         step: DecisionStep::Authorization,
         rule: DecidingRule::NoGrant,
+        message: "The agent was not found".into(),
+        detail: None,
     }
+}
+
+fn target(method: http::Method, path: &str) -> DecisionTarget {
+    DecisionTarget { method, path: path.into() }
 }
 
 fn remembered(recent: &RecentDecisions, ids: impl Iterator<Item = String>) -> usize {
@@ -47,8 +52,9 @@ fn of_a_long_method_the_beginning_is_kept() {
     recent.set_max(4);
     let kept = |length: usize| {
         let method = "M".repeat(length).parse().unwrap();
-        recent.record(ClientKey::new(1), Decision { method, ..decision(&length.to_string()) });
-        recent.find(&length.to_string())[0].method.as_str().len()
+        let target = Some(target(method, "/"));
+        recent.record(ClientKey::new(1), Decision { target, ..decision(&length.to_string()) });
+        recent.find(&length.to_string())[0].target.as_ref().unwrap().method.as_str().len()
     };
     assert_eq!([4, 32, 33, 60_000].map(kept), [4, 32, 32, 32]);
 }
@@ -75,10 +81,14 @@ fn calls_that_share_an_id_are_all_found_up_to_a_bound_and_long_paths_are_cut() {
     let recent = RecentDecisions::default();
     recent.set_max(1_000);
     for client in 0..100 {
-        let path = format!("/{}", "é".repeat(400)).into();
-        recent.record(ClientKey::new(client), Decision { path, ..decision("same") });
+        let target = Some(target(http::Method::POST, &format!("/{}", "é".repeat(400))));
+        let (message, detail) = ("é".repeat(1_000).into(), Some("é".repeat(10_000)));
+        recent.record(ClientKey::new(client), Decision { target, message, detail, ..decision("same") });
     }
     let found = recent.find("same");
     assert_eq!(found.len(), 20);
-    assert!(found.iter().all(|decision| decision.path.len() <= 256), "{}", found[0].path.len());
+    for decision in &found {
+        let (target, detail) = (decision.target.as_ref().unwrap(), decision.detail.as_ref().unwrap());
+        assert!([target.path.len(), decision.message.len() / 4, detail.len() / 4].iter().all(|length| *length <= 256));
+    }
 }

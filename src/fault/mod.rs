@@ -28,6 +28,17 @@ pub struct Violation {
     pub message: String,
 }
 
+/// The rule behind a fault, for explanations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultRule {
+    /// A setting, by its general path.
+    Setting(&'static str),
+    /// A member of the agent's document.
+    Document(&'static str),
+    /// The request is not valid, whatever configuration and document say.
+    Request,
+}
+
 /// How far a call got before it failed at the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallProgress {
@@ -54,7 +65,7 @@ struct FaultInner {
     headers: Vec<(&'static str, String)>,
     extra_members: Vec<(&'static str, Value)>,
     progress: Option<CallProgress>,
-    setting: Option<&'static str>,
+    rule: Option<FaultRule>,
 }
 
 impl Fault {
@@ -72,7 +83,7 @@ impl Fault {
             headers: Vec::new(),
             extra_members: Vec::new(),
             progress: None,
-            setting: None,
+            rule: None,
         }))
     }
 
@@ -148,14 +159,20 @@ impl Fault {
 
     /// Sets the path of the setting whose value refuses the call, for explanations; the caller never reads it.
     #[must_use]
-    pub fn with_setting(mut self, path: &'static str) -> Self {
-        self.0.setting = Some(path);
+    pub fn with_setting(self, path: &'static str) -> Self {
+        self.with_rule(FaultRule::Setting(path))
+    }
+
+    /// Sets the rule that refuses the call, for explanations; the caller never reads it.
+    #[must_use]
+    pub fn with_rule(mut self, rule: FaultRule) -> Self {
+        self.0.rule = Some(rule);
         self
     }
 
-    /// Returns the path of the setting whose value refuses the call, if a single setting does.
-    pub fn setting(&self) -> Option<&'static str> {
-        self.0.setting
+    /// Returns the rule that refuses the call, where the fault knows it.
+    pub fn rule(&self) -> Option<FaultRule> {
+        self.0.rule
     }
 
     /// Returns how far the call got, if the agent sent no response and the progress is known.
@@ -181,6 +198,11 @@ impl Fault {
     /// Returns the message for the log, which never is an agent's own text.
     pub fn log_message(&self) -> &str {
         self.0.log_message.as_deref().unwrap_or(&self.0.message)
+    }
+
+    /// Returns the message and the detail for the log.
+    pub fn into_log_texts(self) -> (Cow<'static, str>, Option<String>) {
+        (self.0.log_message.unwrap_or(self.0.message), self.0.detail)
     }
 
     /// Returns the detail for the log.

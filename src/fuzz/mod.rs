@@ -16,7 +16,9 @@ use std::{path::Path, sync::Arc};
 
 pub use crate::{
     auth::fuzz::check_bearer_token,
-    gateway::fuzz::{check_agent_responses, check_event_boundaries, check_messages, check_target_path},
+    gateway::fuzz::{
+        check_agent_responses, check_event_boundaries, check_explain_request, check_messages, check_target_path,
+    },
     http_server::fuzz::{check_forwarded_headers, check_proxy_header, check_request_head},
     mqtt_bridge::fuzz::check_task_envelope,
     registry::fuzz::{check_documents, check_kubernetes_events, check_registry_page},
@@ -36,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     ("config", check_config),
     ("documents", check_documents),
     ("event_boundaries", check_event_boundaries),
+    ("explain_request", check_explain_request),
     ("forwarded_headers", check_forwarded_headers),
     ("input_contract", check_input_contract),
     ("kubernetes_events", check_kubernetes_events),

@@ -15,7 +15,7 @@ pub(super) use super::{
 };
 use crate::{
     auth::{AccessRule, Caller},
-    explain::{DecidingRule, Decision, DecisionStep},
+    explain::{DecidingRule, Decision, DecisionStep, DecisionTarget},
     fault::{self, Fault},
     http_server::HttpConnection,
     limit::RateLimitKey,
@@ -27,7 +27,7 @@ use crate::{
     values::ClientKey,
 };
 use bytes::Bytes;
-use http::{HeaderValue, Method, Version, request};
+use http::{HeaderValue, Version, request};
 use serde_json::Value;
 use std::{
     net::IpAddr,
@@ -286,28 +286,33 @@ impl Call {
 
     /// Keeps what refused the call, for `gatepost explain --request`.
     #[cold]
-    fn remember_refusal(&mut self, fault: &Fault, duration: Duration) {
-        let request = self.request.take();
+    fn remember_refusal(&mut self, fault: Fault, duration: Duration) {
+        let target = self.request.take().map(|head| DecisionTarget { method: head.method, path: head.path });
         let (route, operation) = match self.route.take() {
             Some(RouteSummary { route, operation }) => (Some(route), operation),
             None => (None, None),
         };
         let account = self.caller.as_deref().zip(self.peer).map(|(caller, peer)| rate_limit_account(caller, peer));
         let account = account.or_else(|| self.peer.map(RateLimitKey::for_address));
+        let (code, status) = (fault.code(), fault.http_status());
+        let named = operation.filter(|index| route.as_ref().is_some_and(|route| route.has_named_operation(*index)));
+        let rule = DecidingRule::of_refusal(self.step, &fault, self.access_refusal, named);
+        let (message, detail) = fault.into_log_texts();
         let decision = Decision {
             id: std::mem::take(&mut self.id),
             at: self.started_at.1,
             duration,
-            method: request.as_ref().map_or(Method::GET, |request| request.method.clone()),
-            path: request.map(|request| request.path).unwrap_or_default(),
+            target,
             agent: route.as_ref().map(|route| route.agent.id.clone()),
             operation: route.and_then(|route| Some(Arc::clone(&route.operations.get(operation?)?.name))),
             caller: self.caller.as_ref().map(|caller| Arc::clone(&caller.id)),
             tier: self.caller.as_ref().and_then(|caller| caller.tier.clone()),
-            code: fault.code(),
-            status: fault.http_status(),
+            code,
+            status,
             step: self.access_refusal.map_or(self.step, DecisionStep::of_access),
-            rule: DecidingRule::of_refusal(self.step, fault, self.access_refusal, operation),
+            rule,
+            message,
+            detail,
         };
         let client = account.map_or(ClientKey::new(0), |account| account.client());
         self.gateway.recent_decisions.record(client, decision);
@@ -462,7 +467,7 @@ impl Drop for Call {
             && let CallState::Refused(fault) | CallState::FailedMidResponse(_, fault) =
                 std::mem::replace(&mut self.state, CallState::Pending)
         {
-            self.remember_refusal(&fault, total);
+            self.remember_refusal(fault, total);
         }
     }
 }

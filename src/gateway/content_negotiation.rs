@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{DeclaredFormats, media_types},
-    fault::{ErrorFormat, Fault, FaultCode, Result},
+    fault::{ErrorFormat, Fault, FaultCode, FaultRule, Result},
     values::AcceptHeader,
 };
 use http::{HeaderMap, header};
@@ -105,7 +105,8 @@ pub(super) fn check_declared_input(headers: &HeaderMap, required: &[Box<str>]) -
     Err(Fault::new(
         FaultCode::UnsupportedMediaType,
         format!("The operation does not take the media type of the body (it takes {})", required.join(", ")),
-    ))
+    )
+    .with_rule(FaultRule::Document("inputFormats")))
 }
 
 /// Returns whether `media` is JSON: `application/json`, `text/json` or any `+json`; not a sequence of JSON texts.

@@ -1,6 +1,7 @@
 //! Entry points for fuzzing: targets of requests.
 
 pub use super::{
+    explain::check_explain_request,
     response::fuzz::{check_agent_responses, check_event_boundaries},
     websocket::fuzz::check_messages,
 };

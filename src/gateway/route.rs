@@ -387,6 +387,11 @@ impl Route {
         }
     }
 
+    /// Returns whether the operation at `index` has a name: an agent with one operation needs none.
+    pub(super) fn has_named_operation(&self, index: usize) -> bool {
+        self.operations.get(index).is_some_and(|operation| !operation.name.is_empty())
+    }
+
     /// Returns the index of the operation called `name`, if it can be called.
     pub(super) fn operation_index(&self, name: &str) -> Option<usize> {
         let index = self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name);

@@ -11,6 +11,7 @@ use crate::{
     values::redact_known_secrets,
 };
 use std::{
+    borrow::Cow,
     cell::Cell,
     io::Write as _,
     net::IpAddr,
@@ -210,8 +211,7 @@ impl JsonMemberWriter<'_> {
 
     /// Writes text that may quote an agent, which may repeat a secret of the gateway or personal data.
     fn write_agent_text(&mut self, name: &str, text: &str) {
-        let text = redact_known_secrets(text);
-        self.write_redacted(name, &redact_personal_numbers(&text), MAX_DETAIL_LEN);
+        self.write_string(name, &redact_agent_text(truncate(text, 2 * MAX_DETAIL_LEN)), MAX_DETAIL_LEN);
     }
 
     fn write_number(&mut self, name: &str, number: u64) {
@@ -247,6 +247,15 @@ impl JsonMemberWriter<'_> {
         }
         self.0.push(b'"');
     }
+}
+
+/// Redacts text that may quote an agent, which may repeat a secret of the gateway or personal data.
+pub fn redact_agent_text(text: &str) -> Cow<'_, str> {
+    let steps: [fn(&str) -> Cow<'_, str>; 2] = [redact_personal_numbers, redact];
+    steps.into_iter().fold(redact_known_secrets(text), |text, step| match text {
+        Cow::Borrowed(text) => step(text),
+        Cow::Owned(text) => Cow::Owned(step(&text).into_owned()),
+    })
 }
 
 /// A Unix second and its text `2026-08-01T12:00:00`.

@@ -29,7 +29,7 @@ mod store_metrics;
 mod task_metrics;
 
 pub use access_log::{AccessLog, AccessLogConfig, AccessLogTarget};
-pub use access_log_entry::AccessLogEntry;
+pub use access_log_entry::{AccessLogEntry, redact_agent_text};
 pub use broker_metrics::{BrokerConnectionGuard, BrokerMetrics, BrokerTable};
 pub use call_metrics::{AgentMetrics, CallOutcome, QueuedCallGuard};
 pub use caller_class::CallerClass;

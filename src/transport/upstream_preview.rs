@@ -23,7 +23,7 @@ pub struct UpstreamPreview {
     pub breaker: BreakerState,
     /// The head of the request, if the transport is HTTP. It contains the gateway's credential, marked as sensitive.
     pub head: Option<request::Parts>,
-    /// The fault of a call that every circuit breaker refuses.
+    /// The fault of a call that every circuit breaker refuses, or of an address that may not be reached.
     pub refusal: Option<Fault>,
 }
 
@@ -44,6 +44,7 @@ pub fn preview_call(
     let order = upstream.inspect_order(session, tag);
     let primary = &upstream.0.primary;
     let mut refused: Option<(&str, Duration)> = None;
+    let mut denied: Option<(&str, Fault)> = None;
     for endpoint in order {
         let path = match &request.path {
             None => None,
@@ -60,12 +61,20 @@ pub fn preview_call(
         request.path = path;
         let head = match &endpoint.transport {
             EndpointTransport::Http(target) => {
+                if let Some(fault) = target.refusal_of_literal_address() {
+                    denied.get_or_insert((&endpoint.address, fault));
+                    continue;
+                }
                 Some(preview_request(target, UpstreamCall { headers, ..request }, deadline)?)
             }
             EndpointTransport::Other(_) => None,
         };
         let (address, breaker) = (endpoint.address.clone(), endpoint.breaker.state());
         return Ok(UpstreamPreview { address, breaker, head, refusal: None });
+    }
+    if let Some((address, fault)) = denied {
+        let (address, breaker) = (address.into(), BreakerState::Closed);
+        return Ok(UpstreamPreview { address, breaker, head: None, refusal: Some(fault) });
     }
     let (address, wait) = refused.unwrap_or((&primary.address, breaker_policy.open_duration));
     Ok(UpstreamPreview {

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod dry_run;
+mod failures;
 mod refusals;
 
 use crate::support::{

@@ -4,7 +4,7 @@
 use super::incoming_body::{BodyAccount, IncomingBody, body_too_large};
 use crate::{
     contract::{self, CheckWork, HeavyCheckRequest, JsonBounds},
-    fault::{Fault, FaultCode, Result, Violation},
+    fault::{Fault, FaultCode, FaultRule, Result, Violation},
     gateway::{
         content_negotiation,
         gateway_state::Gateway,
@@ -273,6 +273,7 @@ impl InputReader<'_> {
                     self.route.operation_names()
                 ),
             )
+            .with_rule(FaultRule::Document("default_operation"))
         })?;
         self.route.callable_operation(index)
     }

@@ -64,6 +64,22 @@ impl ExplainRequest {
     /// # Errors
     /// `InvalidInput` for a request that cannot be sent over HTTP at all, or for a caller that cannot be assumed.
     pub(super) fn prepare(self, auth: &Authorizer) -> Result<PreparedRequest> {
+        let assumes_caller = self.assumed_caller.is_some();
+        let prepared = self.build()?;
+        let headers = &prepared.head().headers;
+        if assumes_caller && auth.credential_headers().iter().any(|name| headers.contains_key(name)) {
+            return Err(invalid(
+                "as: is not allowed beside a header that carries a credential (leave one of them out)",
+            ));
+        }
+        if let Some(key) = &prepared.assumed_key {
+            check_assumed_key(key, auth)?;
+        }
+        Ok(prepared)
+    }
+
+    /// Builds the request, without a look at the keys that exist.
+    fn build(self) -> Result<PreparedRequest> {
         let method: Method = self.method.parse().map_err(|_| invalid("method: is not a method"))?;
         let uri: Uri = self.path.parse().map_err(|_| invalid("path: is not a path"))?;
         if !self.path.starts_with('/') {
@@ -76,7 +92,6 @@ impl ExplainRequest {
             let (name, value) = header.ok_or_else(|| invalid("headers: has a field that is not valid in HTTP"))?;
             headers.append(name, value);
         }
-        let assumed_key = self.assumed_key(auth, &headers)?;
         if !headers.contains_key(header::HOST) {
             headers.insert(header::HOST, HeaderValue::from_static("localhost"));
         }
@@ -91,30 +106,22 @@ impl ExplainRequest {
             raw_head,
             address: self.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             is_secure: self.tls,
-            assumed_key,
+            assumed_key: self.assumed_caller.filter(|caller| caller != "anonymous"),
         })
     }
+}
 
-    fn assumed_key(&self, auth: &Authorizer, headers: &HeaderMap) -> Result<Option<String>> {
-        let Some(caller) = &self.assumed_caller else { return Ok(None) };
-        if auth.credential_headers().iter().any(|name| headers.contains_key(name)) {
-            return Err(invalid(
-                "as: is not allowed beside a header that carries a credential (leave one of them out)",
-            ));
-        }
-        if caller == "anonymous" {
-            return Ok(None);
-        }
-        if !caller.starts_with(AuthenticationMethod::ApiKey.caller_id_prefix()) {
-            return Err(invalid(
-                "as: only key:ID and anonymous can be assumed (of other callers, send the credential in a header)",
-            ));
-        }
-        if !auth.has_api_key(caller) {
-            return Err(invalid("as: there is no API key with this id (gatepost key list prints the keys)"));
-        }
-        Ok(Some(caller.clone()))
+/// Checks that a key may be assumed.
+fn check_assumed_key(key: &str, auth: &Authorizer) -> Result<()> {
+    if !key.starts_with(AuthenticationMethod::ApiKey.caller_id_prefix()) {
+        return Err(invalid(
+            "as: only key:ID and anonymous can be assumed (send the credential of another caller in a header; gatepost explain takes token:@FILE)",
+        ));
     }
+    if !auth.has_api_key(key) {
+        return Err(invalid("as: there is no API key with this id (gatepost key list prints the keys)"));
+    }
+    Ok(())
 }
 
 impl PreparedRequest {
@@ -146,4 +153,36 @@ fn raw_head(method: &Method, path: &str, headers: &HeaderMap) -> Vec<u8> {
 
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
     Fault::new(FaultCode::InvalidInput, message)
+}
+
+/// Entry points for fuzzing: requests to explain.
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz {
+    use super::{ExplainRequest, HeadLimits};
+    use crate::http_server::request_validation::Http1HeadValidator;
+
+    const LIMITS: HeadLimits = HeadLimits { max_bytes: 64 << 10, max_fields: 100 };
+
+    /// Reads a request to explain. No text in it ends the head early or adds a field to it: the head is the one that is
+    /// described, or is refused. A message never repeats a header field, which may have a credential.
+    pub fn check_explain_request(data: &[u8]) {
+        let Ok(request) = ExplainRequest::parse(data) else { return };
+        let secrets: Vec<String> =
+            request.headers.iter().map(|(_, value)| value.clone()).filter(|value| value.len() > 12).collect();
+        match request.build() {
+            Err(fault) => {
+                let message = fault.log_message();
+                assert!(secrets.iter().all(|value| !message.contains(value)), "a message repeats a header field");
+            }
+            Ok(prepared) => {
+                let end = Http1HeadValidator::new(LIMITS).feed(&prepared.raw_head);
+                assert!(
+                    end.is_err() || end.is_ok_and(|end| end == Some(prepared.raw_head.len())),
+                    "the head ends early"
+                );
+                let lines = prepared.raw_head.split(|byte| *byte == b'\n').count();
+                assert_eq!(lines, prepared.head().headers.len() + 3, "a text adds a line to the head");
+            }
+        }
+    }
 }

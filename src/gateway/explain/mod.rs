@@ -6,6 +6,9 @@ mod explain_request;
 mod explained_call;
 mod outgoing_preview;
 
+#[cfg(any(test, fuzzing))]
+pub use explain_request::fuzz::check_explain_request;
+
 pub use dry_run::DryRun;
 pub use explain_request::ExplainRequest;
 pub use explained_call::explain_call;

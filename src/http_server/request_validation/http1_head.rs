@@ -89,7 +89,9 @@ impl Http1HeadValidator {
         }
         self.field_count += 1;
         if self.field_count > self.limits.max_fields {
-            return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines").with_status(431));
+            return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines")
+                .with_status(431)
+                .with_setting("connections.max_headers"));
         }
         self.validate_field(line).map(|()| false)
     }
@@ -151,7 +153,9 @@ impl Http1HeadValidator {
 
 #[cold]
 fn head_too_large() -> Fault {
-    Fault::new(FaultCode::InvalidInput, "The request head is too large").with_status(431)
+    Fault::new(FaultCode::InvalidInput, "The request head is too large")
+        .with_status(431)
+        .with_setting("connections.max_header_size")
 }
 
 /// Validates a complete HTTP/1 head: request line, header lines and the empty line that ends them.

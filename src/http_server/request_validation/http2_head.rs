@@ -26,7 +26,9 @@ pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<(
         request_line::validate_path_and_query(path)?;
     }
     if head.headers.len() > limits.max_fields {
-        return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines").with_status(431));
+        return Err(Fault::new(FaultCode::InvalidInput, "The request has too many header lines")
+            .with_status(431)
+            .with_setting("connections.max_headers"));
     }
     let mut singletons = SingletonFields::default();
     for (name, value) in &head.headers {

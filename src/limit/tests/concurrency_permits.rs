@@ -125,13 +125,13 @@ async fn an_inspection_of_the_concurrency_decides_as_a_call_would_and_takes_no_s
     let agent = fixture.limits.register_agent(&"a".parse().unwrap(), AgentLimitSettings::default());
     let mut held = Vec::new();
     for client in [1, 1, 1, 2, 2, 3].map(ClientKey::new) {
-        let inspect = || fixture.limits.inspect_permit(&agent, client).map_err(|fault| fault.setting());
+        let inspect = || fixture.limits.inspect_permit(&agent, client).map_err(|fault| fault.rule());
         let inspected = inspect();
         assert_eq!(inspect(), inspected);
         let acquired = fixture.limits.acquire_permit(&agent, client).await;
         assert_eq!(inspected.is_ok(), acquired.is_ok(), "{client:?}");
         if let Err(fault) = &acquired {
-            assert_eq!(inspected, Err(fault.setting()));
+            assert_eq!(inspected, Err(fault.rule()));
         }
         held.extend(acquired);
     }

@@ -6,7 +6,7 @@ use super::{
     connection_pool::{Http1Connection, Http2Stream},
     connector::{HttpConnection, connect},
     error_mapping,
-    http_target::{HttpExchange, HyperRequest, validate_response_head},
+    http_target::{AttemptStart, HttpExchange, HyperRequest, validate_response_head},
     reply_body::{HttpReplyBody, PooledConnection, ReplyConnection},
 };
 use crate::{
@@ -209,7 +209,8 @@ impl HttpAttempt<'_> {
         mut connection: Http1Connection,
         body: HyperBody,
     ) -> Result<UpstreamReply, FailedAttempt> {
-        let request = self.exchange.build_request(body, Version::HTTP_11, self.trace)?;
+        let sent_at = Instant::now();
+        let request = self.build_request(body, Version::HTTP_11, sent_at)?;
         let before = connection.counters.snapshot();
         // Only driving the connection can bring the reply, so nothing else needs to wake this call. The reply is polled
         // outside tokio's budget: a poll deferred for lack of budget would not be woken.
@@ -219,7 +220,7 @@ impl HttpAttempt<'_> {
             let _ = connection.drive(cx);
             response.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
         });
-        let head = self.await_head(pin!(head)).await?;
+        let head = self.await_head(pin!(head), sent_at).await?;
         let response = match head {
             Ok(response) => response,
             Err(failed) => {
@@ -240,9 +241,10 @@ impl HttpAttempt<'_> {
     }
 
     async fn send_http2(&self, stream: Http2Stream, body: HyperBody) -> Result<UpstreamReply, FailedAttempt> {
-        let request = self.exchange.build_request(body, Version::HTTP_2, self.trace)?;
+        let sent_at = Instant::now();
+        let request = self.build_request(body, Version::HTTP_2, sent_at)?;
         let response = stream.sender().try_send_request(request);
-        match self.await_head(pin!(response)).await? {
+        match self.await_head(pin!(response), sent_at).await? {
             Ok(response) => {
                 validate_response_head(&response)?;
                 Ok(self.build_reply(response, ReplyConnection::Http2(stream)))
@@ -254,22 +256,27 @@ impl HttpAttempt<'_> {
         }
     }
 
+    fn build_request(&self, body: HyperBody, version: Version, now: Instant) -> Result<HyperRequest, Fault> {
+        self.exchange.build_request(body, version, AttemptStart { now, trace: self.trace })
+    }
+
     /// Waits for the response head: within the call's deadline, and within the first-byte timeout, which restarts while
     /// the caller is still sending.
-    async fn await_head<T>(&self, mut head: Pin<&mut impl Future<Output = T>>) -> Result<T, Fault> {
+    async fn await_head<T>(&self, mut head: Pin<&mut impl Future<Output = T>>, sent_at: Instant) -> Result<T, Fault> {
+        let mut waits_since = sent_at;
         loop {
-            let until = Instant::now() + self.exchange.target.timeouts.first_byte;
+            let until = waits_since + self.exchange.target.timeouts.first_byte;
             match timeout_at(until.min(self.exchange.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
                 Err(_) if until >= self.exchange.deadline => {
                     return Err(error_mapping::timeout_fault("the call's deadline passed before the response head"));
                 }
-                Err(_) if self.progress.is_some_and(BodyProgress::take_sent_chunk) => {}
+                Err(_) if self.progress.is_some_and(BodyProgress::take_sent_chunk) => waits_since = Instant::now(),
                 Err(_) => {
                     let timeout = self.exchange.target.timeouts.first_byte;
-                    return Err(error_mapping::timeout_fault(format_args!(
-                        "no complete response head within {timeout:?}"
-                    )));
+                    let fault =
+                        error_mapping::timeout_fault(format_args!("no complete response head within {timeout:?}"));
+                    return Err(fault.with_setting("agents.defaults.timeouts.first_byte"));
                 }
             }
         }

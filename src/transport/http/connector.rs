@@ -55,9 +55,13 @@ pub(super) async fn connect(target: &HttpTarget, deadline: Instant) -> Result<Ht
     let (pool, policy) = (&target.pool, &target.address_policy());
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = || {
-        let fault = error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
+        let detail = format_args!("connecting to {} took too long", pool.key.address);
         // A timeout that the caller shortened says nothing about the agent.
-        if until < deadline { fault.with_progress(CallProgress::NotSent) } else { fault }
+        if until < deadline {
+            error_mapping::connect_timeout_fault(detail).with_progress(CallProgress::NotSent)
+        } else {
+            error_mapping::timeout_fault(detail)
+        }
     };
     let attempt = async {
         if !pool.shares_http2.load(Ordering::Relaxed) {

@@ -13,12 +13,12 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 const LOCAL_ERRNOS: [i32; 5] = [24, 23, 99, 105, 12];
 
 pub(super) fn unresolvable_fault(error: &ResolveError) -> Fault {
-    unavailable_fault(match error {
-        ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => {
-            format!("address refused by policy: {error}")
-        }
-        ResolveError::NoAddress { .. } => error.to_string(),
-    })
+    let setting = match error {
+        ResolveError::Denied { .. } => "network.allowed_addresses",
+        ResolveError::SocketDenied { .. } => "network.allowed_sockets",
+        ResolveError::NoAddress { .. } => return unavailable_fault(error),
+    };
+    unavailable_fault(format_args!("address refused by policy: {error}")).with_setting(setting)
 }
 
 fn unavailable_fault(detail: impl Display) -> Fault {
@@ -37,7 +37,7 @@ pub(super) fn connect_fault(address: &dyn Display, error: &io::Error) -> Fault {
     }
     match error.kind() {
         io::ErrorKind::TimedOut => {
-            timeout_fault(format_args!("connecting to {address}: {error}")).with_progress(CallProgress::NotSent)
+            connect_timeout_fault(format_args!("connecting to {address}: {error}")).with_progress(CallProgress::NotSent)
         }
         _ => unavailable_fault(format_args!("connecting to {address}: {error}")),
     }
@@ -48,6 +48,11 @@ pub(super) fn tls_fault(address: &dyn Display, error: &dyn Display) -> Fault {
     Fault::new(FaultCode::AgentError, "No secure connection to the agent could be established")
         .with_detail(format_args!("TLS to {address}: {error}"))
         .with_progress(CallProgress::NotSent)
+}
+
+/// The fault of a connection that took longer than `timeouts.connect`.
+pub(super) fn connect_timeout_fault(detail: impl Display) -> Fault {
+    timeout_fault(detail).with_setting("agents.defaults.timeouts.connect")
 }
 
 pub(super) fn timeout_fault(detail: impl Display) -> Fault {

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     agent::{AddressSyntax, AgentEndpoint},
     fault::{Fault, FaultCode},
-    net::AddressPolicy,
+    net::{AddressPolicy, ResolveError},
     trace::SpanScope,
     transport::{
         attempt_span::TracedEndpoint,
@@ -17,7 +17,7 @@ use crate::{
         upstream_body::HyperBody,
         upstream_transport::UpstreamCall,
     },
-    values::is_loopback_host,
+    values::{is_loopback_host, parse_ip_literal},
 };
 use arc_swap::ArcSwap;
 use http::{
@@ -25,7 +25,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 use hyper::body::Incoming;
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 use tokio::time::Instant;
 
 /// The target of calls to one HTTP endpoint, computed once.
@@ -47,6 +47,20 @@ impl HttpTarget {
     pub(super) fn address_policy(&self) -> Arc<AddressPolicy> {
         let policy = self.policy.load_full();
         if self.pool.key.public_addresses_only { Arc::new(policy.without_private_networks()) } else { policy }
+    }
+
+    /// Returns the fault of every call, if the endpoint is a literal address or a socket that may not be reached.
+    pub(in crate::transport) fn refusal_of_literal_address(&self) -> Option<Fault> {
+        let policy = self.address_policy();
+        let denied = match &self.pool.key.address {
+            ConnectAddress::Tcp { host, port } => {
+                let address = SocketAddr::new(parse_ip_literal(host)?, *port);
+                (!policy.permits_address(address)).then(|| ResolveError::Denied { host: host.to_string(), address })
+            }
+            ConnectAddress::Unix(path) => (!policy.permits_unix_socket(path))
+                .then(|| ResolveError::SocketDenied { path: path.display().to_string() }),
+        };
+        denied.map(|why| error_mapping::unresolvable_fault(&why))
     }
 
     /// Whether requests carry a credential of the gateway: a header, or a client certificate.
@@ -162,6 +176,13 @@ pub(super) struct HttpExchange<'a> {
     pub(super) deadline: Instant,
 }
 
+/// When an attempt is sent, and the span whose context the agent receives.
+#[derive(Clone, Copy)]
+pub(super) struct AttemptStart<'a> {
+    pub(super) now: Instant,
+    pub(super) trace: Option<&'a SpanScope>,
+}
+
 impl HttpExchange<'_> {
     /// Whether the agent may receive the request twice: with idempotent methods (RFC 9110 §9.2.2), or where the
     /// caller's idempotency key lets the agent recognise the repetition.
@@ -169,14 +190,15 @@ impl HttpExchange<'_> {
         self.method.is_idempotent() || self.headers.contains_key("idempotency-key")
     }
 
-    /// Builds the request of one attempt, with the remaining time of the call.
+    /// Builds the request of one attempt, which is sent now, with the remaining time of the call.
     pub(super) fn build_request(
         &self,
         body: HyperBody,
         version: Version,
-        trace: Option<&SpanScope>,
+        attempt: AttemptStart<'_>,
     ) -> Result<HyperRequest, Fault> {
-        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let AttemptStart { now, trace } = attempt;
+        let remaining = self.deadline.saturating_duration_since(now);
         let mut headers = headers::build_request_headers(
             self.headers,
             &self.target.gateway_headers,
@@ -218,7 +240,8 @@ pub(in crate::transport) fn preview_request(
 ) -> Result<request::Parts, Fault> {
     let UpstreamCall { method, path, query, headers, header_mutations, .. } = call;
     let exchange = HttpExchange { target, method, path, query, headers, header_mutations, deadline };
-    exchange.build_request(HyperBody::Whole(None), Version::HTTP_11, None).map(|request| request.into_parts().0)
+    let attempt = AttemptStart { now: Instant::now(), trace: None };
+    exchange.build_request(HyperBody::Whole(None), Version::HTTP_11, attempt).map(|request| request.into_parts().0)
 }
 
 /// Returns the path with its own query, if it has one, and then the query of the call.

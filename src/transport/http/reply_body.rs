@@ -85,7 +85,8 @@ impl HttpReplyBody {
         self.source = ReplyConnection::Finished;
         if until < self.deadline {
             let timeout = self.idle_timeout;
-            return error_mapping::timeout_fault(format_args!("no further chunk of the reply within {timeout:?}"));
+            let fault = error_mapping::timeout_fault(format_args!("no further chunk of the reply within {timeout:?}"));
+            return fault.with_setting("agents.defaults.timeouts.idle");
         }
         error_mapping::timeout_fault("the call's deadline passed before the reply was complete")
     }

@@ -5,7 +5,7 @@ use super::{
     HttpTarget,
     connection_pool::MAX_RESPONSE_HEAD,
     connector, error_mapping,
-    http_target::{HttpExchange, validate_response_head},
+    http_target::{AttemptStart, HttpExchange, validate_response_head},
 };
 use crate::{
     fault::{Fault, FaultCode},
@@ -118,7 +118,8 @@ fn build_handshake(
     let (headers, header_mutations) = (request.headers, request.header_mutations);
     let path = request.path.clone();
     let exchange = HttpExchange { target, method: Method::GET, path, query: None, headers, header_mutations, deadline };
-    let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11, request.trace)?;
+    let attempt = AttemptStart { now: Instant::now(), trace: request.trace };
+    let mut handshake = exchange.build_request(HyperBody::Whole(None), Version::HTTP_11, attempt)?;
     let fields = handshake.headers_mut();
     // These fields describe a body or a reply that a handshake does not have, and the gateway is not a web page.
     for name in

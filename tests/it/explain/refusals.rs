@@ -75,6 +75,11 @@ async fn assert_refused(gate: &Gateway, call: &Call, expected: Expected) -> Valu
     .await;
     assert_eq!(decision["step"], expected.step, "{decision}");
     assert_eq!(
+        (&decision["verdict"], &decision["message"]),
+        (&json!("refused"), &explanation["message"]),
+        "{decision}"
+    );
+    assert_eq!(
         (&decision["status"], &decision["code"]),
         (&json!(expected.status), &json!(expected.code)),
         "{decision}"
@@ -134,7 +139,7 @@ async fn a_call_with_a_wrong_key_is_explained() {
     let echo = Agent::echo().await;
     let gate = with_echo(&echo, |builder| builder).await;
     let key = format!("gp_abcdefghijkl_{}", "x".repeat(32));
-    let expected = expected(401, "Unauthorized", "authentication", "auth").at("auth:");
+    let expected = expected(401, "Unauthorized", "authentication", "auth.api_keys").at("api_keys:");
     let explanation = assert_refused(&gate, &invoke().by(None).header("x-api-key", &key), expected).await;
     assert!(!explanation.to_string().contains(&key), "{explanation}");
 }
@@ -151,7 +156,7 @@ async fn a_call_with_a_disabled_key_is_explained() {
     assert!(disabled.status.success(), "{}", String::from_utf8_lossy(&disabled.stderr));
     let call = invoke().by(Some("former"));
     eventually("the key is disabled", async || call.explain(&gate).await["verdict"] == "refused").await;
-    let expected = expected(401, "Unauthorized", "authentication", "auth").at("auth:");
+    let expected = expected(401, "Unauthorized", "authentication", "auth.api_keys").at("api_keys:");
     let explanation = assert_refused(&gate, &call, expected).await;
     assert_eq!(step(&explanation, "authentication")["detail"], "the key is disabled");
 }
@@ -285,7 +290,7 @@ async fn a_call_of_a_version_that_the_agent_does_not_have_is_explained() {
     document["version"] = json!("1.0.0");
     document["versions"] = json!([{"version": "1.0.0"}]);
     let gate = gateway().document(document).start().await;
-    let expected = expected(406, "NotAcceptable", "version", "document of echo: versions");
+    let expected = expected(406, "NotAcceptable", "version", "document of echo: supportedVersions");
     assert_refused(&gate, &invoke().header("x-agent-version", "9.9.9"), expected).await;
 }
 

@@ -17,7 +17,7 @@ pub(super) fn fault_from_error_status(response: &AgentResponse<'_>, body: &JsonO
     let body = body.object();
     let error = ParsedErrorBody::of_response(response, body);
     if let Some(message) = refused_credential(response, body) {
-        return Some(Fault::new(FaultCode::AgentError, message));
+        return Some(Fault::new(FaultCode::AgentError, message).with_setting("agents.defaults.credential"));
     }
     if body.is_some_and(|body| is_json_rpc(body) || is_a2a_error(body, status)) {
         return None;
