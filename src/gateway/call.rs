@@ -295,7 +295,7 @@ impl Call {
         let account = self.caller.as_deref().zip(self.peer).map(|(caller, peer)| rate_limit_account(caller, peer));
         let account = account.or_else(|| self.peer.map(RateLimitKey::for_address));
         let (code, status) = (fault.code(), fault.http_status());
-        let named = operation.filter(|index| route.as_ref().is_some_and(|route| route.has_named_operation(*index)));
+        let named = route.as_ref().and_then(|route| route.refusing_operation(operation));
         let rule = DecidingRule::of_refusal(self.step, &fault, self.access_refusal, named);
         let (message, detail) = fault.into_log_texts();
         let decision = Decision {

@@ -392,6 +392,13 @@ impl Route {
         self.operations.get(index).is_some_and(|operation| !operation.name.is_empty())
     }
 
+    /// Returns the index of the operation whose contract refuses an input: `operation` where the call named it, or the
+    /// only one of the agent. `None` if the operation has no name: the document has its contract at the top then.
+    pub(super) fn refusing_operation(&self, operation: Option<usize>) -> Option<usize> {
+        let only = (self.operations.len() == 1).then_some(0);
+        operation.or(only).filter(|index| self.has_named_operation(*index))
+    }
+
     /// Returns the index of the operation called `name`, if it can be called.
     pub(super) fn operation_index(&self, name: &str) -> Option<usize> {
         let index = self.operations.iter().position(|operation| !name.is_empty() && &*operation.name == name);

@@ -43,6 +43,9 @@ const SECRET_PREFIXES: &[(&str, usize)] = &[
     ("syt_", 16),
 ];
 
+/// The words that follow "bearer" in prose.
+const PROSE_AFTER_BEARER: &[&str] = &["token", "tokens", "authentication", "credential", "credentials"];
+
 /// Minimum length of a secret that is recognised by its format.
 const MIN_SECRET_LEN: usize = 12;
 
@@ -194,8 +197,12 @@ fn find_by_auth_scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> 
     let rest = text.get(word.end..)?;
     let token = rest.trim_start_matches(' ');
     let length = token.find(|c: char| c.is_whitespace() || ",;\"'".contains(c)).unwrap_or(token.len());
-    let is_plain_word =
-        token.bytes().take(length).all(|b| b.is_ascii_lowercase()) && !scheme_word.eq_ignore_ascii_case("bearer");
+    let first_word = token.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    let is_plain_word = match scheme_word.eq_ignore_ascii_case("bearer") {
+        // Prose about the scheme: "the bearer token (RFC 6750) is missing". No credential is one of these words.
+        true => PROSE_AFTER_BEARER.contains(&first_word) && first_word.len() == length,
+        false => token.bytes().take(length).all(|b| b.is_ascii_lowercase()),
+    };
     let start = text.len() - token.len();
     (start > word.end && length > 0 && !is_plain_word && !token.starts_with(REDACTED)).then_some(start..start + length)
 }

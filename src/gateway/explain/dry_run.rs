@@ -121,7 +121,7 @@ impl<'a> DryRun<'a> {
             Some(fault) => ExplainedStep {
                 step,
                 verdict: StepVerdict::Refused,
-                rule: Some(DecidingRule::of_refusal(self.step, fault, self.access_refusal, self.named_operation())),
+                rule: Some(DecidingRule::of_refusal(self.step, fault, self.access_refusal, self.refusing_operation())),
                 detail: Some(redact(&redact_known_secrets(fault.detail().unwrap_or(fault.log_message()))).into_owned()),
             },
             None if is_passed && !is_skipped => ExplainedStep { step, verdict: StepVerdict::Passed, rule, detail },
@@ -135,6 +135,11 @@ impl<'a> DryRun<'a> {
     fn operation_name(&self) -> Option<String> {
         let operation = self.route.as_ref()?.operations.get(self.named_operation()?)?;
         Some(operation.name.to_string())
+    }
+
+    /// Returns the index of the operation whose contract refuses the input, if it has a name.
+    fn refusing_operation(&self) -> Option<usize> {
+        self.route.as_ref()?.refusing_operation(self.operation)
     }
 
     /// Returns the index of the operation, if it has a name.

@@ -89,7 +89,7 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
 
 /// Authorises every step before the first one runs; returns the longest total timeout of the agents.
 async fn authorize_steps(
-    exchange: &Exchange<'_>,
+    exchange: &mut Exchange<'_>,
     pipeline: &PipelineDefinition,
     headers: &HeaderMap,
 ) -> Result<Duration> {
@@ -98,7 +98,13 @@ async fn authorize_steps(
     for (index, step) in pipeline.steps.iter().enumerate() {
         let in_step = |fault| with_step(fault, index, step, 0);
         let found = exchange.authorization().find_and_authorize(&step.agent, &context).await;
-        let route = found.map_err(|refusal| in_step(refusal.fault))?.route;
+        let route = match found {
+            Ok(found) => found.route,
+            Err(refusal) => {
+                exchange.call.record_access_refusal(refusal.rule);
+                return Err(in_step(refusal.fault));
+            }
+        };
         route.ensure_active().map_err(in_step)?;
         named_operation(&route, step.operation.as_deref(), headers).map_err(in_step)?;
         max_timeout = max_timeout.max(route.upstream.timeouts().total);
