@@ -3,15 +3,17 @@
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     audit::AuditLog,
+    auth::Caller,
     fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::redact,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
+use http::{HeaderMap, HeaderName};
 use serde::Serialize;
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 /// The gateway's state and the actions of operators, as the admin listener needs them.
 pub trait AdminState: Send + Sync + 'static {
@@ -59,6 +61,21 @@ pub trait AdminState: Send + Sync + 'static {
 
     /// Returns the audit log; `None` records no changes.
     fn audit_log(&self) -> Option<Arc<AuditLog>> {
+        None
+    }
+
+    /// Authenticates the credential in `headers`, as that of a call.
+    fn authenticate(&self, _headers: HeaderMap, _address: IpAddr) -> BoxFuture<'static, Result<Arc<Caller>, Fault>> {
+        async { Err(Fault::new(FaultCode::Unauthorized, "There are no callers here")) }.boxed()
+    }
+
+    /// Returns the header fields that carry credentials.
+    fn credential_headers(&self) -> Vec<HeaderName> {
+        Vec::new()
+    }
+
+    /// Returns the header that carries an API key, if keys are accepted.
+    fn api_key_header(&self) -> Option<HeaderName> {
         None
     }
 

@@ -1,6 +1,7 @@
 //! Records in the audit log what operators and programs of this machine change over the admin listener.
 
 use super::{
+    access::Operator,
     admin_context::AdminContext,
     bounded_listener::ClientAddress,
     page_response::{error_response, run_blocking},
@@ -54,7 +55,10 @@ pub(super) async fn record_change(
         }
     }
     let subject = params.iter().next().map_or("", |(_, value)| value).to_owned();
-    let mut entry = AuditEntry::by_admin(route.action, subject);
+    let mut entry = match request.extensions().get::<Operator>() {
+        Some(operator) => AuditEntry::new(route.action, operator.audit_actor(), subject),
+        None => AuditEntry::by_admin(route.action, subject),
+    };
     entry.address = request.extensions().get::<ClientAddress>().map(|client| client.0);
     let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok());
     entry.request_id = id.map(|id| id.chars().take(MAX_REQUEST_ID_CHARS).collect());

@@ -1,9 +1,11 @@
 //! The listeners for operators. The health listener serves probes, and metrics where the configuration says so. The admin
 //! listener has `/metrics`, `/healthz`, `/readyz`, `/agents`, `/sources` and `/explain`. Operators can also confirm an agent
 //! loss that the loss guard holds back, register a runtime of this machine, and create a pairing code for a web page.
-//! The listener has no authentication: it refuses requests that change state from web pages, and requests under a host
-//! name that is not its own; its address belongs on loopback. This module accesses the gateway only through [`AdminState`].
+//! With `admin.access` the listener requires operators with a role; without it, it has no authentication, and its address
+//! belongs on loopback. It refuses requests that change state from web pages other than those of the console, and requests
+//! under a host name that is not its own. This module accesses the gateway only through [`AdminState`].
 
+mod access;
 mod admin_context;
 mod admin_state;
 mod audit_middleware;
@@ -16,12 +18,17 @@ mod page_response;
 mod source_pages;
 mod status_pages;
 
+pub use access::{
+    AdminAccessConfig, CSRF_FIELD, CsrfToken, LoginConfig, Operator, OperatorAccess, OperatorAccessSettings,
+    OperatorCredential, OperatorRole, PreparedAccess, RoleRule, error_page, page_response,
+};
 pub use admin_state::{
     AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page,
 };
 pub use health_pages::HealthService;
 
-use crate::{audit::AuditAction, telemetry::Metrics};
+use crate::{audit::AuditAction, telemetry::Metrics, web_page::StaticAsset};
+use access::{ApiGuard, login_router, logout_router, require_operator_page, require_role_for_api};
 use admin_context::AdminContext;
 use audit_middleware::{ChangingRoute, record_change};
 use axum::{
@@ -52,13 +59,34 @@ pub struct AdminService {
     pub allowed_hosts: Vec<String>,
     /// The runtime of calls, whose progress the liveness probe tests.
     pub calls: Handle,
+    /// Who may use the listener.
+    pub access: Arc<OperatorAccess>,
+    /// The console; `None` serves none.
+    pub console: Option<ConsolePages>,
+}
+
+/// The pages of the console, which require an operator, and the files that they load, which do not.
+pub struct ConsolePages {
+    /// The routes below `/console`.
+    pub router: Router,
+    /// The files.
+    pub assets: &'static [&'static StaticAsset],
 }
 
 /// Serves the admin pages until `shutdown` becomes true, and completes the responses in progress.
 pub async fn serve(listener: TcpListener, service: AdminService, shutdown: watch::Receiver<bool>) {
-    let AdminService { state, metrics, allowed_hosts, calls } = service;
+    let AdminService { state, metrics, allowed_hosts, calls, access, console } = service;
     let hosts = own_hosts::AllowedHosts { is_on_loopback: is_on_loopback(&listener), names: allowed_hosts };
-    let router = build_router(AdminContext { state, metrics, calls }, hosts);
+    let router = build_router(AdminContext { state, metrics, calls }, &access);
+    let router = match console {
+        Some(pages) => router.merge(build_console_router(pages, &access)),
+        None => router,
+    };
+    let router = router
+        .fallback(status_pages::not_found)
+        .method_not_allowed_fallback(status_pages::method_not_allowed)
+        .layer(from_fn(status_pages::add_common_headers))
+        .layer(from_fn_with_state(Arc::new(hosts), own_hosts::require_own_host));
     BoundedListener { listener, limits: ADMIN_LIMITS }.serve(router, shutdown_request(shutdown)).await;
 }
 
@@ -83,7 +111,16 @@ async fn shutdown_request(mut shutdown: watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|requested| *requested).await;
 }
 
-fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router {
+/// Returns the routes of the console: the login, and the pages behind it.
+fn build_console_router(pages: ConsolePages, access: &Arc<OperatorAccess>) -> Router {
+    let guarded = pages.router.merge(logout_router(Arc::clone(access)));
+    let guarded = guarded.route_layer(from_fn_with_state(Arc::clone(access), require_operator_page));
+    guarded.merge(login_router(Arc::clone(access), pages.assets))
+}
+
+/// Returns the JSON interface.
+fn build_router(context: AdminContext, access: &Arc<OperatorAccess>) -> Router {
+    let guard = |role| from_fn_with_state(ApiGuard { access: Arc::clone(access), role }, require_role_for_api);
     let no_web_pages = from_fn(page_response::refuse_web_pages);
     let recorded = |action| from_fn_with_state(ChangingRoute { context: context.clone(), action }, record_change);
     // The layer that was added last is the first to see a request: no page of the web fills the audit log.
@@ -97,10 +134,7 @@ fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router
     let explain = post(explain_pages::explain_call)
         .route_layer(DefaultBodyLimit::max(explain_pages::MAX_REQUEST_BYTES))
         .route_layer(no_web_pages.clone());
-    Router::new()
-        .route("/metrics", get(status_pages::metrics))
-        .route("/healthz", get(status_pages::healthz))
-        .route("/readyz", get(status_pages::readyz))
+    let guarded = Router::new()
         .route("/agents", get(status_pages::list_agents))
         .route("/sources", get(source_pages::list_sources))
         .route("/sources/{name}/confirm", confirm)
@@ -109,10 +143,12 @@ fn build_router(context: AdminContext, hosts: own_hosts::AllowedHosts) -> Router
         .route("/pairing", pairing)
         .route("/explain", explain)
         .route("/explain/{id}", get(explain_pages::find_decisions))
-        .fallback(status_pages::not_found)
-        .method_not_allowed_fallback(status_pages::method_not_allowed)
-        .layer(from_fn(status_pages::add_common_headers))
-        .layer(from_fn_with_state(Arc::new(hosts), own_hosts::require_own_host))
+        .route_layer(guard(OperatorRole::Operator));
+    Router::new()
+        .route("/metrics", get(status_pages::metrics))
+        .route("/healthz", get(status_pages::healthz))
+        .route("/readyz", get(status_pages::readyz))
+        .merge(guarded)
         .with_state(context)
 }
 

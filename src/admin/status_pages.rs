@@ -182,7 +182,7 @@ pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
 /// Adds the headers that every response has.
 pub(super) async fn add_common_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -22,6 +22,7 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
     for (at, listener) in file.listeners.iter().enumerate() {
         problems.extend(prefix_problems(&format!("listeners[{at}]"), listener.problems()));
     }
+    problems.extend(prefix_problems("admin.access", check_operators(file)));
     problems.extend(prefix_problems("contract", file.contract.problems()));
     problems.extend(prefix_problems("tracing", file.tracing.iter().flat_map(TracingConfig::problems).collect()));
     problems.extend(prefix_problems("explain", file.explain.problems()));
@@ -37,6 +38,25 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
     problems.extend(tasks_wiring::check_tasks_and_idempotency(file));
     problems.extend(check_token_tiers(file));
     problems.extend(check_certificate_patterns(file));
+    problems
+}
+
+/// Returns the problems of the operators' access: those of its values, and credentials that no caller can have.
+fn check_operators(file: &GatewayConfig) -> Vec<String> {
+    let Some(access) = &file.admin.access else { return Vec::new() };
+    let mut problems = access.problems();
+    if file.auth.api_keys.is_none() && file.auth.bearer.is_none() {
+        problems.push("roles: no operator could log in (configure auth.api_keys or auth.bearer)".to_owned());
+    }
+    let issuers = || file.auth.bearer.iter().flat_map(|bearer| &bearer.issuers);
+    if let Some(login) = &access.login
+        && !issuers().any(|issuer| issuer.issuer == login.issuer)
+        && file.auth.bearer.as_ref().is_none_or(|bearer| bearer.introspection.is_none())
+    {
+        problems.push(
+            "login.issuer: auth.bearer accepts no token of this issuer (list it in auth.bearer.issuers)".to_owned(),
+        );
+    }
     problems
 }
 

@@ -4,7 +4,9 @@ use super::rule_locator::RuleLocator;
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
-    config::LoadedConfig,
+    auth::{Caller, PresentedCredentials},
+    config::{GatewayConfig, LoadedConfig},
+    console::{ConfigInForce, ConsoleSource},
     explain::{Decision, DecisionView},
     fault::{Fault, FaultCode},
     gateway::{ExplainRequest, Gateway, Route, explain_call},
@@ -15,9 +17,11 @@ use crate::{
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
+use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::{
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -38,6 +42,7 @@ pub(super) struct GatewayAdminState {
     draining: AtomicBool,
     config_problems: Mutex<Option<String>>,
     rules: ArcSwap<RulesInForce>,
+    config: ArcSwap<ConfigInForce>,
     head_limits: HeadLimits,
     explanations: Arc<Semaphore>,
 }
@@ -63,14 +68,16 @@ impl GatewayAdminState {
             draining: AtomicBool::new(false),
             config_problems: Mutex::default(),
             rules: ArcSwap::from_pointee(RulesInForce::new(loaded)),
+            config: ArcSwap::from_pointee(config_in_force(loaded, &loaded.config)),
             head_limits: HeadLimits { max_bytes: limits.max_header_size.get(), max_fields: limits.max_headers },
             explanations: Arc::new(Semaphore::new(MAX_EXPLANATIONS)),
         }
     }
 
-    /// Sets the configuration in force, whose lines explanations name.
-    pub(super) fn set_config(&self, loaded: &LoadedConfig) {
+    /// Sets the configuration in force, whose lines explanations name. `startup` is that of the start.
+    pub(super) fn set_config(&self, loaded: &LoadedConfig, startup: &GatewayConfig) {
         self.rules.store(Arc::new(RulesInForce::new(loaded)));
+        self.config.store(Arc::new(config_in_force(loaded, startup)));
     }
 
     pub(super) fn set_draining(&self) {
@@ -84,6 +91,23 @@ impl GatewayAdminState {
 
     pub(super) fn set_config_problems(&self, problems: String) {
         *self.config_problems.lock() = Some(problems);
+    }
+}
+
+fn config_in_force(loaded: &LoadedConfig, startup: &GatewayConfig) -> ConfigInForce {
+    ConfigInForce {
+        config: loaded.config.clone(),
+        locations: loaded.setting_locations(),
+        file_name: loaded.file_name().to_owned(),
+        file_digest: loaded.file_digest.clone(),
+        loaded_at: SystemTime::now(),
+        waiting_for_restart: loaded.config.changed_startup_sections(startup),
+    }
+}
+
+impl ConsoleSource for GatewayAdminState {
+    fn config_in_force(&self) -> Arc<ConfigInForce> {
+        self.config.load_full()
     }
 }
 
@@ -180,6 +204,28 @@ impl AdminState for GatewayAdminState {
 
     fn audit_log(&self) -> Option<Arc<AuditLog>> {
         self.gateway.audit_log.clone()
+    }
+
+    fn authenticate(&self, headers: HeaderMap, address: IpAddr) -> BoxFuture<'static, Result<Arc<Caller>, Fault>> {
+        let config = self.gateway.config.load_full();
+        async move {
+            let presented = PresentedCredentials {
+                headers: &headers,
+                client_certificate: None,
+                client_address: address,
+                assumed_key: None,
+            };
+            config.auth.authenticate(&presented).await
+        }
+        .boxed()
+    }
+
+    fn credential_headers(&self) -> Vec<HeaderName> {
+        self.gateway.config.load().auth.credential_headers().to_vec()
+    }
+
+    fn api_key_header(&self) -> Option<HeaderName> {
+        self.gateway.config.load().api_key_header.clone()
     }
 
     fn create_pairing_code(&self) -> Option<(String, Duration)> {

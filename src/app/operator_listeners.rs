@@ -2,18 +2,20 @@
 //! thread of their own, where no call can delay them, and are part of a listener handover, because a new process cannot
 //! bind an address while this one drains.
 
-use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState};
+use super::{GatewayAssembly, gateway_admin_state::GatewayAdminState, problem_paths::prefix_problems};
 use crate::{
-    admin::{self, AdminService, AdminState, HealthService},
+    admin::{self, AdminService, AdminState, HealthService, OperatorAccess, OperatorAccessSettings, PreparedAccess},
     config::GatewayConfig,
+    console::{self, ConsoleServices},
     http_server::listener_handover::InheritedListeners,
+    net::FetchClient,
 };
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use std::{
     io,
     net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 use tokio::{runtime::Handle, sync::watch};
 
@@ -22,6 +24,8 @@ pub(super) struct OperatorListeners {
     admin: LabelledSocket,
     health: Option<LabelledSocket>,
     stop: watch::Sender<bool>,
+    /// Who may use the admin listener, once it serves.
+    access: OnceLock<Arc<OperatorAccess>>,
 }
 
 struct LabelledSocket {
@@ -39,7 +43,7 @@ impl OperatorListeners {
         let admin = LabelledSocket::open("admin", file.admin.address, inherited.as_mut())?;
         let health = file.health.as_ref().map(|health| health.address);
         let health = health.map(|address| LabelledSocket::open("health", address, inherited.as_mut())).transpose()?;
-        Ok(Self { admin, health, stop: watch::channel(false).0 })
+        Ok(Self { admin, health, stop: watch::channel(false).0, access: OnceLock::new() })
     }
 
     /// Returns the address of the admin listener.
@@ -61,7 +65,7 @@ impl OperatorListeners {
     /// Starts the thread that serves the pages. Must be called on the runtime of calls.
     ///
     /// # Errors
-    /// The thread or its runtime cannot be created.
+    /// The thread or its runtime cannot be created, or a secret of the login cannot be loaded.
     pub(super) fn serve(
         &self,
         state: &Arc<GatewayAdminState>,
@@ -69,7 +73,20 @@ impl OperatorListeners {
         file: &GatewayConfig,
     ) -> anyhow::Result<()> {
         let (calls, metrics) = (Handle::current(), Arc::clone(&assembly.gateway.metrics));
+        let pages = file.admin.console.enabled.then(|| {
+            console::build_pages(ConsoleServices {
+                gateway: Arc::clone(&assembly.gateway),
+                admin: Arc::clone(state) as _,
+                source: Arc::clone(state) as _,
+            })
+        });
         let state: Arc<dyn AdminState> = Arc::clone(state) as _;
+        let settings = access_settings(file, assembly).map_err(|problems| anyhow!(problems.join("; ")))?;
+        let is_on_loopback = self.admin.address.ip().is_loopback();
+        let access = OperatorAccess::build(settings, Arc::clone(&state), calls.clone(), is_on_loopback);
+        let access = Arc::new(access.map_err(|why| anyhow!("admin.{why}"))?);
+        // Serving begins once.
+        let _ = self.access.set(Arc::clone(&access));
         let health_metrics = file.health.as_ref().is_some_and(|health| health.metrics).then(|| Arc::clone(&metrics));
         let allowed_hosts = file.admin.allowed_hosts.clone();
         let health = HealthService {
@@ -78,7 +95,7 @@ impl OperatorListeners {
             allowed_hosts: allowed_hosts.clone(),
             calls: calls.clone(),
         };
-        let admin = AdminService { state, metrics, allowed_hosts, calls };
+        let admin = AdminService { state, metrics, allowed_hosts, calls, access, console: pages };
         let admin_socket = self.admin.socket.try_clone()?;
         let health_socket = self.health.as_ref().map(|health| health.socket.try_clone()).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -102,10 +119,39 @@ impl OperatorListeners {
         Ok(())
     }
 
+    /// Prepares a changed section `admin`.
+    ///
+    /// # Errors
+    /// Its problems.
+    pub(super) fn prepare(
+        &self,
+        file: &GatewayConfig,
+        assembly: &GatewayAssembly,
+    ) -> Result<Option<PreparedAccess>, Vec<String>> {
+        let Some(access) = self.access.get() else { return Ok(None) };
+        let prepared = access.prepare(access_settings(file, assembly)?);
+        prepared.map(Some).map_err(|why| vec![format!("admin.{why}")])
+    }
+
+    /// Puts a changed section `admin` in force.
+    pub(super) fn apply(&self, prepared: Option<PreparedAccess>) {
+        if let (Some(access), Some(prepared)) = (self.access.get(), prepared) {
+            access.apply(prepared);
+        }
+    }
+
     /// Closes the listeners; responses in progress are completed.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
+}
+
+/// Returns the settings of the access to the admin listener.
+fn access_settings(file: &GatewayConfig, assembly: &GatewayAssembly) -> Result<OperatorAccessSettings, Vec<String>> {
+    let client = FetchClient::build(&file.network, assembly.policy.load_full())
+        .map_err(|problems| prefix_problems("network", problems))?;
+    let role_on_loopback = file.admin.console.role_on_loopback;
+    Ok(OperatorAccessSettings { config: file.admin.access.clone(), role_on_loopback, client })
 }
 
 impl LabelledSocket {

@@ -182,12 +182,19 @@ async fn reload(running: &RunningGateway, RunningConfig { path: config, changes 
             for section in loaded.config.changed_startup_sections(&running.startup_config) {
                 tracing::warn!("configuration section '{section}' changed: takes effect at the next start");
             }
-            let applied = running.assembly.reconfigure(&loaded.config).await;
+            // Before the rest, because it loads a secret and can fail.
+            let applied = match running.operator_listeners.prepare(&loaded.config, &running.assembly) {
+                Ok(access) => {
+                    let applied = running.assembly.reconfigure(&loaded.config).await;
+                    applied.map(|()| running.operator_listeners.apply(access))
+                }
+                Err(problems) => Err(problems),
+            };
             if applied.is_ok() {
                 log_config_warnings(&loaded, config);
                 running.update_drain_timeout(&loaded.config);
                 running.certificates.set_config(&loaded.config);
-                running.admin_state.set_config(&loaded);
+                running.admin_state.set_config(&loaded, &running.startup_config);
             }
             applied.map_err(|problems| loaded.locate_problems(problems))
         }

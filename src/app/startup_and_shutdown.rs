@@ -41,7 +41,7 @@ pub struct RunningGateway {
     pub(super) startup_config_digest: Option<String>,
     /// The drain timeout, which follows the timeouts of agents unless it is set.
     drain_timeout: Mutex<Duration>,
-    operator_listeners: OperatorListeners,
+    pub(super) operator_listeners: OperatorListeners,
     listener_uses_tls: Vec<bool>,
 }
 

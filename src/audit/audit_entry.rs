@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 /// Actor of changes that the gateway makes by itself, because a file changed or a signal arrived.
 const GATEWAY: &str = "gateway";
-/// Actor of requests to the admin listener, which has no authentication.
+/// Actor of requests to the admin listener without `admin.access`, which has no authentication then.
 const ADMIN: &str = "admin";
 
 /// Defines the actions with their names in the log.
@@ -37,9 +37,9 @@ actions! {
     GatewayStopped "gateway_stopped" "A gateway stopped, or handed its listeners over.";
     ConfigLoaded "config_loaded" "A changed configuration was put in force, or refused.";
     KeyFileLoaded "key_file_loaded" "The gateway read a key file that was changed, by a command or by hand, or refused it.";
-    KeyCreated "key_created" "`gatepost key new` created an API key.";
-    KeyRotated "key_rotated" "`gatepost key rotate` created a key that replaces another one.";
-    KeyDisabled "key_disabled" "`gatepost key disable` disabled a key.";
+    KeyCreated "key_created" "`gatepost key new` or an operator created an API key.";
+    KeyRotated "key_rotated" "`gatepost key rotate` or an operator created a key that replaces another one.";
+    KeyDisabled "key_disabled" "`gatepost key disable` or an operator disabled a key.";
     CertificateLoaded "certificate_loaded" "Changed certificate files of a listener were put in force, or refused.";
     DocumentPublished "document_published" "A publisher published a document, or changed its own with `POST` or `PUT`.";
     DocumentPatched "document_patched" "A publisher changed a document with `PATCH`.";
@@ -51,6 +51,8 @@ actions! {
     RuntimeRemoved "runtime_removed" "The registration of a runtime was removed.";
     PairingCodeCreated "pairing_code_created" "A code was created with which a web page gets a key.";
     PagePaired "page_paired" "A web page got a key for a code.";
+    OperatorLoggedIn "operator_logged_in" "An operator logged in to the console, or tried to.";
+    SessionEnded "session_ended" "An operator logged out, or the session ended because its cookie came from elsewhere.";
     LogPruned "log_pruned" "Files of the audit log that are older than `audit.retention`, or beyond `audit.max_size`, were deleted.";
     Checkpoint "checkpoint" "A signature with `directory.signing_key` over all lines before.";
 }

@@ -11,7 +11,7 @@ pub const ANONYMOUS: &str = "anonymous";
 
 /// Returns the problem with a caller pattern that no id can match, most likely because the prefix of the method is
 /// missing, or with a pattern for certificates that does not name the kind of the name.
-pub(super) fn caller_pattern_problem(caller: &Glob) -> Option<String> {
+pub fn caller_pattern_problem(caller: &Glob) -> Option<String> {
     let text = caller.as_str();
     let prefixes = AuthenticationMethod::ALL.map(AuthenticationMethod::caller_id_prefix);
     let prefixes = || prefixes.into_iter().filter(|prefix| !prefix.is_empty());

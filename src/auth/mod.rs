@@ -35,7 +35,7 @@ pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, ins
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings};
 pub use build_context::AuthServices;
 pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials};
-pub use caller_patterns::{ANONYMOUS, certificate_pattern_problem};
+pub use caller_patterns::{ANONYMOUS, caller_pattern_problem, certificate_pattern_problem};
 pub use config::{
     ApiKeysConfig, AuthConfig, BearerConfig, CertificateCallerConfig, CertificateName, ClaimMappingConfig,
     IntrospectionConfig, IssuerConfig, MtlsConfig, StoredApiKey,

@@ -1,6 +1,7 @@
 //! The configuration file as one structure, composed of the sections of the modules.
 
 use crate::{
+    admin::{AdminAccessConfig, OperatorRole},
     audit, auth, contract, directory, explain,
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
@@ -139,7 +140,7 @@ impl GatewayConfig {
         let unchanged = [
             ("listeners", self.listeners == startup.listeners),
             ("connections", self.connection_limits() == startup.connection_limits()),
-            ("admin", self.admin == startup.admin),
+            ("admin", !self.admin.differs_at_start(&startup.admin)),
             ("health", self.health == startup.health),
             ("access_log", self.access_log == startup.access_log),
             ("audit", self.audit == startup.audit),
@@ -169,18 +170,52 @@ fn task_startup_settings(tasks: &Option<task::TaskConfig>) -> impl PartialEq + '
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
-    /// Address and port of the admin listener. It speaks plain HTTP without authentication: keep it on loopback. With
-    /// port 0 the system chooses a port. Default 127.0.0.1:9901.
+    /// Address and port of the admin listener. It speaks plain HTTP: keep it on loopback, or behind a proxy with TLS and
+    /// with `access`. With port 0 the system chooses a port. Default 127.0.0.1:9901.
     #[schemars(with = "String")]
     pub address: SocketAddr,
     /// Host names under which operators and monitoring reach the admin listener. Others are refused as DNS rebinding,
     /// except localhost and loopback addresses and, if the listener is not on loopback, every IP address. Default: none.
     pub allowed_hosts: Vec<String>,
+    /// Operators with their roles, and how their browsers log in. Metrics and probes need no operator. Default: none;
+    /// everybody who reaches the listener may use it, and the console only on loopback.
+    pub access: Option<AdminAccessConfig>,
+    /// The console: pages for operators at /console.
+    pub console: ConsoleConfig,
+}
+
+/// The console.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConsoleConfig {
+    /// Whether the admin listener serves the console. Default true.
+    pub enabled: bool,
+    /// The role in the console of everybody who reaches a listener on loopback, without `admin.access`. Default viewer.
+    pub role_on_loopback: OperatorRole,
+}
+
+impl Default for ConsoleConfig {
+    fn default() -> Self {
+        Self { enabled: true, role_on_loopback: OperatorRole::default() }
+    }
+}
+
+impl AdminConfig {
+    /// Returns whether a setting differs from `startup` that takes effect at the next start only.
+    fn differs_at_start(&self, startup: &Self) -> bool {
+        let settings = |admin: &Self| (admin.address, admin.allowed_hosts.clone(), admin.console.enabled);
+        settings(self) != settings(startup)
+    }
 }
 
 impl Default for AdminConfig {
     fn default() -> Self {
-        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)), allowed_hosts: Vec::new() }
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9901)),
+            allowed_hosts: Vec::new(),
+            access: None,
+            console: ConsoleConfig::default(),
+        }
     }
 }
 

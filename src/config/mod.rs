@@ -18,8 +18,8 @@ mod yaml_text;
 
 pub use config_problem::{ConfigProblem, ConfigProblems, strip_os_error_codes};
 pub use gateway_config::{
-    AdminConfig, AgentRule, AgentsConfig, ErrorsConfig, GatewayConfig, HealthConfig, InspectionScope, ShutdownConfig,
-    json_schema,
+    AdminConfig, AgentRule, AgentsConfig, ConsoleConfig, ErrorsConfig, GatewayConfig, HealthConfig, InspectionScope,
+    ShutdownConfig, json_schema,
 };
 pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 pub use line_index::LineIndex;
@@ -90,6 +90,11 @@ impl LoadedConfig {
             }
             Err(problems) => Err(ConfigProblems(problems)),
         }
+    }
+
+    /// Returns the name of the file; empty for a text.
+    pub fn file_name(&self) -> &str {
+        &self.file_name
     }
 
     /// Returns where each setting is written, for explanations.

@@ -35,7 +35,7 @@ pub struct FormRequest<'a> {
     /// Form fields.
     pub fields: &'a [(&'a str, &'a str)],
     /// User and password for HTTP Basic authentication, already encoded as the server requires.
-    pub basic: (&'a str, &'a Secret),
+    pub basic: Option<(&'a str, &'a Secret)>,
 }
 
 /// Complete response within the limits.
@@ -119,10 +119,13 @@ impl FetchClient {
     /// # Errors
     /// The URL is denied, or there was no complete response within the limits.
     pub async fn post(&self, url: &str, form: &FormRequest<'_>, limits: FetchLimits) -> Result<FetchReply, FetchError> {
-        let (user, password) = form.basic;
         let permitted = self.check_url_and_address(url, UrlTrust::Operator).await?;
         let request = self.trusted.post(permitted).header(header::ACCEPT, "application/json");
-        fetch(url, request.basic_auth(user, Some(password.expose())).form(form.fields), limits).await
+        let request = match form.basic {
+            Some((user, password)) => request.basic_auth(user, Some(password.expose())),
+            None => request,
+        };
+        fetch(url, request.form(form.fields), limits).await
     }
 
     /// Posts JSON to `url`, which another party chose, and returns the status; the body is not read.

@@ -52,7 +52,7 @@ pub async fn inspect_introspection(
     let secret = config.client_secret.load().map_err(IntrospectionProblem::Unusable)?;
     let (client_id, secret) = (form_encode(&config.client_id), Secret::new(form_encode(secret.expose())));
     let fields = [("token", UNKNOWN_TOKEN), ("token_type_hint", "access_token")];
-    let form = FormRequest { fields: &fields, basic: (&client_id, &secret) };
+    let form = FormRequest { fields: &fields, basic: Some((&client_id, &secret)) };
     let reply = client.post(&config.endpoint, &form, REQUEST_BOUNDS).await;
     let reply = reply.map_err(|why| IntrospectionProblem::Unusable(why.to_string()))?;
     let answer = format!("{}: responded with status {}", config.endpoint, reply.status);

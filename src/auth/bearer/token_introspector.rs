@@ -128,7 +128,7 @@ impl TokenIntrospector {
         let _permit = permit.map_err(|_| "too many tokens wait for introspection")?.map_err(|why| why.to_string())?;
         let form = FormRequest {
             fields: &[("token", token), ("token_type_hint", "access_token")],
-            basic: (&self.client_id, &self.client_secret),
+            basic: Some((&self.client_id, &self.client_secret)),
         };
         let response =
             self.client.post(&self.config.endpoint, &form, REQUEST_BOUNDS).await.map_err(|why| why.to_string())?;

@@ -83,7 +83,7 @@ impl TokenCache {
     async fn request_token(&self) -> Result<CachedToken, FetchError> {
         let mut fields = vec![("grant_type", "client_credentials")];
         fields.extend(self.scope.as_deref().map(|scope| ("scope", scope)));
-        let form = FormRequest { fields: &fields, basic: (&self.client_id, &self.secret) };
+        let form = FormRequest { fields: &fields, basic: Some((&self.client_id, &self.secret)) };
         let requested_at = Instant::now();
         let reply = self.client.post(self.url.as_str(), &form, TOKEN_LIMITS).await?;
         if reply.status != 200 {

@@ -1,0 +1,48 @@
+//! An operator: who it is, what it may do, and the credential with which it calls agents.
+
+use super::access_config::OperatorRole;
+use crate::values::Secret;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::sync::Arc;
+
+/// Whoever made a request to the admin listener.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// The caller's id, such as `key:alice`; `None` without `admin.access`.
+    pub name: Option<Arc<str>>,
+    /// What the operator may do.
+    pub role: OperatorRole,
+    /// The credential; `None` without `admin.access`.
+    pub credential: Option<OperatorCredential>,
+    /// Whether the request belongs to a session, which the operator can end.
+    pub has_session: bool,
+}
+
+impl Operator {
+    /// Returns the name in the audit log.
+    pub fn audit_actor(&self) -> &str {
+        self.name.as_deref().unwrap_or("admin")
+    }
+}
+
+/// A header field that authenticates an operator.
+#[derive(Clone, Debug)]
+pub struct OperatorCredential {
+    name: HeaderName,
+    value: Secret,
+}
+
+impl OperatorCredential {
+    /// Creates the credential.
+    pub fn new(name: HeaderName, value: Secret) -> Self {
+        Self { name, value }
+    }
+
+    /// Adds the field to `headers`. A value that no header can carry is left out, so that nobody is authenticated.
+    pub fn add_to(&self, headers: &mut HeaderMap) {
+        if let Ok(mut value) = HeaderValue::from_str(self.value.expose()) {
+            value.set_sensitive(true);
+            headers.insert(self.name.clone(), value);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+// Keeps the parts of a page up to date that say so: <section data-refresh="SECONDS" id="…"> is replaced by the section of
+// the same id of the page itself. A page that is not visible, and a part in which somebody types, stay as they are.
+"use strict";
+
+function isBusy(section) {
+  const focused = document.activeElement;
+  return document.hidden || (focused && section.contains(focused) && focused.matches("input, select, textarea"));
+}
+
+async function refresh(section) {
+  const response = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "error" });
+  if (!response.ok) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = page.getElementById(section.id);
+  if (fresh && !isBusy(section)) section.replaceChildren(...fresh.childNodes);
+}
+
+for (const section of document.querySelectorAll("[data-refresh]")) {
+  const seconds = Number(section.dataset.refresh);
+  const again = () => setTimeout(async () => {
+    // A gateway that restarts answers again soon.
+    if (!isBusy(section)) await refresh(section).catch(() => {});
+    again();
+  }, seconds * 1000);
+  again();
+}
