@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     config::{GatewayConfig, LoadedConfig},
+    gateway::Gateway,
     http_server::{self, HttpServer, listener_handover},
     values::FileStamp,
 };
@@ -149,6 +150,11 @@ impl RunningGateway {
         self.operator_listeners.admin_address()
     }
 
+    /// Returns the gateway.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.assembly.gateway
+    }
+
     /// Prints the listening addresses on stdout, for people and for programs that configured port 0.
     pub fn print_addresses(&self) {
         let mut lines = String::new();
@@ -158,7 +164,11 @@ impl RunningGateway {
         if let Some(address) = self.operator_listeners.health_address() {
             lines.push_str(&format!("health on http://{address}\n"));
         }
-        lines.push_str(&format!("admin on http://{}\n", self.admin_address()));
+        let admin = self.admin_address();
+        lines.push_str(&format!("admin on http://{admin}\n"));
+        if self.startup_config.admin.console.enabled {
+            lines.push_str(&format!("console on http://{admin}/console\n"));
+        }
         // A closed stdout must not stop the gateway.
         let _ = std::io::stdout().write_all(lines.as_bytes());
     }

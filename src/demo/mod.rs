@@ -2,6 +2,7 @@
 //! a temporary folder only.
 
 mod agents;
+mod traffic;
 
 use crate::{
     app::{self, RunningGateway},
@@ -9,7 +10,7 @@ use crate::{
     config::LoadedConfig,
 };
 use anyhow::{Context, anyhow};
-use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -47,6 +48,7 @@ impl DemoGateway {
         std::fs::write(&config, DEMO_CONFIG)?;
         let loaded = LoadedConfig::read_with_environment(&config, std::iter::empty())?;
         let gateway = RunningGateway::start(loaded, false).await?;
+        tokio::spawn(traffic::make_calls(Arc::clone(gateway.gateway()), key.clone()));
         Ok(Self { gateway, key: key.expose().to_owned(), folder: temporary_folder })
     }
 
@@ -77,7 +79,10 @@ curl -sSN {streamer} -H 'X-API-Key: {key}' -d '{{"prompt":"Once upon a time"}}'
 curl -sS http://{admin}/metrics | grep gatepost_calls_total
 
 6. Why the third call was refused: the step, the rule, and its line of the configuration.
-curl -sS -w '\n' http://{admin}/explain/no-key
+curl -sS -w '\n' http://{admin}/explain/no-key -H 'X-API-Key: {key}'
+
+The console, where you log in with the key {key}; a few calls are made all the time:
+http://{admin}/console
 
 The configuration, to read and to change while the gateway runs: {folder}/gatepost.yaml
 Press Ctrl-C to stop; this removes the folder."#
@@ -116,6 +121,9 @@ listeners:
   - address: 127.0.0.1:0
 admin:
   address: 127.0.0.1:0
+  access:
+    roles:
+      - {role: admin, callers: ['key:demo']}
 agents:
   sources: [agents.json]
 network:
@@ -130,5 +138,5 @@ access:
 limits:
   per_caller: 20/s burst 40
 access_log:
-  output: off
+  output: access.log
 ";

@@ -211,7 +211,7 @@ async fn a_stolen_cookie_ends_the_session() {
         let gate = started().await;
         let mut alice = Browser::logged_in(&gate, "alice").await;
         let mut thief = Browser::with_identity(&gate, user_agent, from);
-        thief.set_cookie(alice.cookie());
+        thief.set_cookie(&alice.cookie());
         assert_eq!(thief.get("/console").await.status, 303, "{user_agent} {from:?}");
         assert_eq!(alice.get("/console").await.status, 303, "the session ended for everybody");
         eventually("the theft is in the audit log", async || {

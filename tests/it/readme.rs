@@ -69,6 +69,7 @@ async fn the_first_steps_of_the_readme_work_as_they_are_written() {
     assert!(check.status.success(), "{check:?}");
     assert_eq!(documented[3..6], ["$ gatepost check", "gatepost.yaml: valid, 1 agent", "$ gatepost run"]);
     assert!(documented[6].starts_with("listening on http://") && documented[7].starts_with("admin on http://"));
+    assert_eq!(documented[8], documented[7].replace("admin", "console") + "/console");
     let addresses = ["GATEPOST__LISTENERS__0__ADDRESS", "GATEPOST__ADMIN__ADDRESS"];
     let environment = addresses.map(|name| (name.to_owned(), "127.0.0.1:0".to_owned()));
     let gate =

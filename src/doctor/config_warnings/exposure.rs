@@ -1,18 +1,17 @@
 //! Warnings about who can reach the gateway: listeners without TLS, the admin listener, and agents without a credential.
 
 use super::config_warning::UnlocatedWarning;
-use crate::{auth::ANONYMOUS, config::GatewayConfig, doctor::finding_codes::FindingCode, http_server::ListenerConfig};
+use crate::{
+    auth::ANONYMOUS,
+    config::{AdminConfig, GatewayConfig},
+    doctor::finding_codes::FindingCode,
+    http_server::ListenerConfig,
+};
 use std::net::IpAddr;
 
 pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning> {
     let mut warnings = Vec::new();
-    if is_exposed(config.admin.address.ip()) {
-        warnings.push(UnlocatedWarning::new(FindingCode::AdminExposed, format!(
-            "admin.address: everyone who reaches {} can read all agents and metrics and confirm losses, because the admin \
-             listener has no authentication (use 127.0.0.1, or a private address that only operators reach)",
-            config.admin.address
-        )));
-    }
+    warnings.extend(admin_warning(&config.admin));
     for (at, listener) in config.listeners.iter().enumerate() {
         if listener.tls.is_none() && listener.allow_plaintext && is_exposed(listener.address.ip()) {
             warnings.push(UnlocatedWarning::new(FindingCode::PlaintextListener, format!(
@@ -44,6 +43,31 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning>
         )));
     }
     warnings
+}
+
+fn admin_warning(admin: &AdminConfig) -> Option<UnlocatedWarning> {
+    let address = admin.address;
+    if !is_exposed(address.ip()) {
+        return None;
+    }
+    let is_behind_tls = |url: &String| url.starts_with("https://");
+    match &admin.access {
+        None => Some(UnlocatedWarning::new(
+            FindingCode::AdminExposed,
+            format!(
+                "admin.address: everyone who reaches {address} can read all agents and metrics and confirm losses, because \
+                 the admin listener has no authentication (use 127.0.0.1, or set admin.access)"
+            ),
+        )),
+        Some(access) if access.url.as_ref().is_some_and(is_behind_tls) => None,
+        Some(_) => Some(UnlocatedWarning::new(
+            FindingCode::PlaintextListener,
+            format!(
+                "admin.address: keys and sessions of operators cross the network in plain text to {address} (use the address \
+                 at which a proxy that terminates TLS reaches the gateway, and set admin.access.url to its https URL)"
+            ),
+        )),
+    }
 }
 
 fn asks_for_client_certificates(listener: &ListenerConfig) -> bool {

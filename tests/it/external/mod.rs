@@ -10,6 +10,7 @@ mod agent_uri_reference;
 mod bearer_tokens;
 mod bridge;
 mod bridge_sessions;
+mod console_browser;
 mod console_login;
 mod counts;
 mod doctor_servers;

@@ -4,7 +4,10 @@ use super::{
     gateway::{Gateway, send},
     gateway_response::GatewayResponse,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 /// The section `admin` with these roles: lines such as `{role: admin, callers: ['key:alice']}`.
 pub fn operators(roles: &[&str]) -> String {
@@ -16,7 +19,7 @@ pub fn operators(roles: &[&str]) -> String {
 pub struct Browser {
     client: reqwest::Client,
     address: SocketAddr,
-    cookie: Option<String>,
+    cookies: BTreeMap<String, String>,
     token: Option<String>,
 }
 
@@ -33,7 +36,7 @@ impl Browser {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap();
-        Self { client, address: gate.admin_address, cookie: None, token: None }
+        Self { client, address: gate.admin_address, cookies: BTreeMap::new(), token: None }
     }
 
     /// A browser of an operator who has logged in with the key of `caller`.
@@ -52,12 +55,14 @@ impl Browser {
     }
 
     /// The cookie of the session.
-    pub fn cookie(&self) -> &str {
-        self.cookie.as_deref().expect("a session")
+    pub fn cookie(&self) -> String {
+        let (name, value) = self.cookies.first_key_value().expect("a session");
+        format!("{name}={value}")
     }
 
     pub fn set_cookie(&mut self, cookie: &str) {
-        self.cookie = Some(cookie.to_owned());
+        let (name, value) = cookie.split_once('=').unwrap();
+        self.cookies.insert(name.to_owned(), value.to_owned());
     }
 
     /// The token of the last page's forms.
@@ -67,10 +72,11 @@ impl Browser {
 
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let request = self.client.request(method.parse().unwrap(), format!("http://{}{path}", self.address));
-        match &self.cookie {
-            Some(cookie) => request.header("cookie", cookie),
-            None => request,
+        if self.cookies.is_empty() {
+            return request;
         }
+        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        request.header("cookie", cookies.join("; "))
     }
 
     pub async fn get(&mut self, path: &str) -> GatewayResponse {
@@ -103,8 +109,9 @@ impl Browser {
 
     fn take_cookie(&mut self, response: &GatewayResponse) {
         let cookies = response.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
-        for cookie in cookies.filter_map(|(_, cookie)| cookie.split(';').next()) {
-            self.cookie = Some(cookie.to_owned()).filter(|cookie| !cookie.ends_with('='));
+        for (name, value) in cookies.filter_map(|(_, cookie)| cookie.split(';').next()?.split_once('=')) {
+            self.cookies.insert(name.to_owned(), value.to_owned());
         }
+        self.cookies.retain(|_, value| !value.is_empty());
     }
 }
