@@ -12,7 +12,9 @@ mod explain_pages;
 mod explanation_view;
 mod overview_page;
 mod page_thread;
+mod schema_form;
 mod source_pages;
+mod try_pages;
 
 pub use console_context::{ConfigInForce, ConsoleServices, ConsoleSource};
 
@@ -31,6 +33,7 @@ pub fn build_pages(services: ConsoleServices) -> ConsolePages {
         .route("/", get(|| async { Redirect::to("/console") }))
         .route("/console", get(overview_page::show_overview))
         .route("/console/agents", get(agent_pages::list_agents))
+        .route("/console/agents/{id}/try", get(try_pages::show_form).post(try_pages::call_agent))
         .merge(call_routes())
         .with_state(ConsoleContext::new(services));
     ConsolePages { router, assets: console_page::assets() }

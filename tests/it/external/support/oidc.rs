@@ -66,7 +66,7 @@ impl OpenIdProvider {
 
     async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
         let client = FetchClient::build(&net::NetworkConfig::default(), Default::default()).unwrap();
-        let form = FormRequest { fields, basic: ("app-1", &Secret::new("app-1-secret")) };
+        let form = FormRequest { fields, basic: Some(("app-1", &Secret::new("app-1-secret"))) };
         let limits = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(10) };
         client.post(&format!("{}{path}", self.issuer()), &form, limits).await.unwrap().body
     }
