@@ -80,7 +80,8 @@ async fn with_operators_pages_lead_to_the_login_and_the_interface_requires_a_cre
     for (caller, method, path, status) in [
         ("carol", "GET", "/agents", 200),
         ("carol", "POST", "/sources/agents.json/refresh", 403),
-        ("bob", "POST", "/sources/agents.json/refresh", 202),
+        // The role suffices; a file is no source that can be refreshed.
+        ("bob", "POST", "/sources/agents.json/refresh", 404),
         ("dora", "GET", "/agents", 403),
         ("team-a", "GET", "/sources", 403),
     ] {
@@ -287,7 +288,8 @@ async fn an_operator_calls_an_agent_as_itself() {
 async fn what_an_agent_answers_is_text_on_the_page() {
     let hostile =
         Agent::with_steps(http_response("200 OK", "text/event-stream", "data: </pre><script>alert(1)</script>\n\n"));
-    let gate = with_operators().agent("echo", &hostile.await).start().await;
+    let hostile = hostile.await;
+    let gate = with_operators().agent("echo", &hostile).start().await;
     let mut alice = Browser::logged_in(&gate, "alice").await;
     alice.page("/console/agents/echo/try").await;
     let page = alice.post("/console/agents/echo/try", &input()).await.text();

@@ -108,7 +108,7 @@ impl AccessInForce {
             return None;
         }
         let rules = self.config()?.roles.iter().filter(|rule| {
-            rule.callers.iter().any(|pattern| pattern.matches(&caller.id))
+            rule.callers.iter().any(|pattern| pattern.matches(&caller.id) || pattern.matches(&caller.owner_key))
                 || rule.groups.iter().any(|pattern| caller.groups.iter().any(|group| pattern.matches(group)))
         });
         rules.map(|rule| rule.role).max()
@@ -266,11 +266,11 @@ impl OperatorAccess {
         match self.in_force().role_of(&caller) {
             Some(role) => {
                 let credential = credential.cloned();
-                Ok(Operator { name: Some(Arc::clone(&caller.id)), role, credential, has_session })
+                Ok(Operator { name: Some(Arc::clone(&caller.owner_key)), role, credential, has_session })
             }
             None => Err(NoOperator::NoRole(Fault::new(
                 FaultCode::PermissionDenied,
-                format!("{} has no role here (admin.access.roles)", caller.id),
+                format!("{} has no role here (admin.access.roles)", caller.owner_key),
             ))),
         }
     }

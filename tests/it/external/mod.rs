@@ -10,6 +10,7 @@ mod agent_uri_reference;
 mod bearer_tokens;
 mod bridge;
 mod bridge_sessions;
+mod console_login;
 mod counts;
 mod doctor_servers;
 mod full_disk;
