@@ -2,12 +2,11 @@
 
 use super::{
     changed_settings::{ChangedSetting, changed_settings, redacted_settings},
-    console_context::ConsoleContext,
+    console_context::{ConfigInForce, ConsoleContext},
     console_page::Visitor,
     page_thread::build_page,
 };
 use crate::{
-    console::ConfigInForce,
     telemetry::redact,
     values::format_count,
     web_page::{Notice, facts, notice, pager, query_string, text_field, time_ago, time_text},
