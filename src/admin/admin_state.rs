@@ -201,33 +201,40 @@ impl AgentRow {
 /// One source of agents.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceRow {
-    name: String,
-    kind: &'static str,
-    agents: usize,
+    /// The name.
+    pub name: String,
+    /// The protocol.
+    pub kind: &'static str,
+    /// Number of agents that can be called.
+    pub agents: usize,
     /// Whether the gateway is not ready before the source was read once.
-    required: bool,
+    pub required: bool,
     /// Whether the source was read once since the start, or from disk.
-    read: bool,
+    pub read: bool,
     /// Seconds since the last successful poll.
     #[serde(skip_serializing_if = "Option::is_none")]
-    age_seconds: Option<u64>,
+    pub age_seconds: Option<u64>,
+    /// Whether the last successful poll is too long ago, so that the source's agents are not served.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    stale: bool,
+    pub stale: bool,
+    /// Whether the agents were read from disk, and the source was not polled successfully since the start.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    from_last_known_good: bool,
+    pub from_last_known_good: bool,
     /// Number of agents that a poll result would remove while the loss guard holds it back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    withheld: Option<usize>,
+    pub withheld: Option<usize>,
+    /// The error of the last poll, redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub error: Option<String>,
+    /// What operators should know, redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    warning: Option<String>,
+    pub warning: Option<String>,
     /// Number of documents that are served and have findings.
     #[serde(skip_serializing_if = "is_zero")]
-    documents_with_findings: usize,
-    /// The findings of the first of them, each with the agent's id.
+    pub documents_with_findings: usize,
+    /// The findings of the first of them, each with the agent's id, redacted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    document_findings: Vec<String>,
+    pub document_findings: Vec<String>,
 }
 
 /// Returns whether there is nothing to serialize.

@@ -1,13 +1,12 @@
 //! Records in the audit log what operators and programs of this machine change over the admin listener.
 
 use super::{
-    access::Operator,
     admin_context::AdminContext,
-    bounded_listener::ClientAddress,
     page_response::{error_response, run_blocking},
+    recorded_change::{ChangeAuthor, ChangeResult, make_recorded_change},
 };
 use crate::{
-    audit::{AuditAction, AuditEntry},
+    audit::AuditAction,
     fault::{Fault, FaultCode},
 };
 use axum::{
@@ -15,9 +14,6 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-
-/// Maximum characters of a request id that the log takes over.
-const MAX_REQUEST_ID_CHARS: usize = 128;
 
 /// A route whose requests change something.
 #[derive(Clone)]
@@ -55,24 +51,16 @@ pub(super) async fn record_change(
         }
     }
     let subject = params.iter().next().map_or("", |(_, value)| value).to_owned();
-    let mut entry = match request.extensions().get::<Operator>() {
-        Some(operator) => AuditEntry::new(route.action, operator.audit_actor(), subject),
-        None => AuditEntry::by_admin(route.action, subject),
-    };
-    entry.address = request.extensions().get::<ClientAddress>().map(|client| client.0);
-    let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok());
-    entry.request_id = id.map(|id| id.chars().take(MAX_REQUEST_ID_CHARS).collect());
-    // A task of its own: a client that leaves ends the handling of its request, but not the change that is under way.
-    let ended = tokio::spawn(async move {
-        let response = next.run(request).await;
-        if response.extensions().get::<NothingChanged>().is_some() {
-            return response;
-        }
-        if !response.status().is_success() {
-            entry = entry.refused(format!("status {}", response.status().as_u16()));
-        }
-        run_blocking(move || log.record_limited(entry)).await;
-        response
-    });
-    ended.await.unwrap_or_else(|_| error_response(&Fault::new(FaultCode::Internal, "The change failed")))
+    let author = ChangeAuthor::of_request(request.extensions(), request.headers());
+    let entry = author.audit_entry(route.action, subject);
+    let ended = make_recorded_change(Some(log), entry, next.run(request), result_of_response).await;
+    ended.unwrap_or_else(|| error_response(&Fault::new(FaultCode::Internal, "The change failed")))
+}
+
+fn result_of_response(response: &Response) -> ChangeResult {
+    if response.extensions().get::<NothingChanged>().is_some() {
+        return ChangeResult::NothingChanged;
+    }
+    let status = response.status();
+    if status.is_success() { ChangeResult::Made } else { ChangeResult::Refused(format!("status {}", status.as_u16())) }
 }

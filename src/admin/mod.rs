@@ -15,6 +15,7 @@ mod health_pages;
 mod local_registration;
 mod own_hosts;
 mod page_response;
+mod recorded_change;
 mod source_pages;
 mod status_pages;
 
@@ -26,6 +27,7 @@ pub use admin_state::{
     AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page,
 };
 pub use health_pages::HealthService;
+pub use recorded_change::{ChangeAuthor, ChangeResult, make_recorded_change};
 
 use crate::{audit::AuditAction, telemetry::Metrics, web_page::StaticAsset};
 use access::{ApiGuard, login_router, logout_router, require_operator_page, require_role_for_api};

@@ -74,6 +74,7 @@ impl OperatorListeners {
     ) -> anyhow::Result<()> {
         let (calls, metrics) = (Handle::current(), Arc::clone(&assembly.gateway.metrics));
         let pages = file.admin.console.enabled.then(|| {
+            assembly.gateway.access_log.keep_recent_calls();
             console::build_pages(ConsoleServices {
                 gateway: Arc::clone(&assembly.gateway),
                 admin: Arc::clone(state) as _,

@@ -1,10 +1,12 @@
 // Keeps the parts of a page up to date that say so: <section data-refresh="SECONDS" id="…"> is replaced by the section of
-// the same id of the page itself. A page that is not visible, and a part in which somebody types, stay as they are.
+// the same id of the page itself. A page that is not visible, and a part in which somebody types, has the focus of the
+// keyboard or selects text, stay as they are.
 "use strict";
 
 function isBusy(section) {
-  const focused = document.activeElement;
-  return document.hidden || (focused && section.contains(focused) && focused.matches("input, select, textarea"));
+  const selection = document.getSelection();
+  const isSelecting = selection && !selection.isCollapsed && section.contains(selection.anchorNode);
+  return document.hidden || section.contains(document.activeElement) || isSelecting;
 }
 
 async function refresh(section) {

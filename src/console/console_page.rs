@@ -18,8 +18,14 @@ use std::{convert::Infallible, sync::LazyLock};
 /// The first page.
 pub(super) const OVERVIEW_PATH: &str = "/console";
 
-const NAVIGATION: &[NavItem] =
-    &[NavItem { label: "Overview", path: OVERVIEW_PATH }, NavItem { label: "Agents", path: "/console/agents" }];
+const NAVIGATION: &[NavItem] = &[
+    NavItem { label: "Overview", path: OVERVIEW_PATH },
+    NavItem { label: "Agents", path: "/console/agents" },
+    NavItem { label: "Calls", path: "/console/calls" },
+    NavItem { label: "Explain", path: "/console/explain" },
+    NavItem { label: "Sources", path: "/console/sources" },
+    NavItem { label: "Configuration", path: "/console/configuration" },
+];
 
 static SCRIPT: LazyLock<StaticAsset> =
     LazyLock::new(|| StaticAsset::new("console", "js", "text/javascript; charset=utf-8", include_str!("console.js")));

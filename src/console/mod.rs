@@ -3,16 +3,28 @@
 //! whose forms change something; this module reads the gateway's state and writes pages.
 
 mod agent_pages;
+mod call_pages;
+mod changed_settings;
+mod configuration_page;
 mod console_context;
 mod console_page;
+mod explain_pages;
+mod explanation_view;
 mod overview_page;
+mod page_thread;
 mod schema_form;
+mod source_pages;
 mod try_pages;
 
 pub use console_context::{ConfigInForce, ConsoleServices, ConsoleSource};
 
 use crate::admin::ConsolePages;
-use axum::{Router, response::Redirect, routing::get};
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    response::Redirect,
+    routing::{get, post},
+};
 use console_context::ConsoleContext;
 
 /// Returns the pages.
@@ -22,6 +34,21 @@ pub fn build_pages(services: ConsoleServices) -> ConsolePages {
         .route("/console", get(overview_page::show_overview))
         .route("/console/agents", get(agent_pages::list_agents))
         .route("/console/agents/{id}/try", get(try_pages::show_form).post(try_pages::call_agent))
+        .merge(call_routes())
         .with_state(ConsoleContext::new(services));
     ConsolePages { router, assets: console_page::assets() }
+}
+
+/// Returns the pages of calls and their explanations, of sources, and of the configuration.
+fn call_routes() -> Router<ConsoleContext> {
+    let explain = get(explain_pages::show_explain)
+        .merge(post(explain_pages::explain_call).layer(DefaultBodyLimit::max(explain_pages::MAX_FORM_BYTES)));
+    Router::new()
+        .route(call_pages::CALLS_PATH, get(call_pages::list_calls))
+        .route("/console/calls/{request_id}", get(call_pages::show_call))
+        .route(explain_pages::EXPLAIN_PATH, explain)
+        .route(source_pages::SOURCES_PATH, get(source_pages::list_sources))
+        .route(source_pages::REFRESH_PATH, post(source_pages::refresh_source))
+        .route(source_pages::CONFIRM_PATH, get(source_pages::ask_to_confirm).post(source_pages::confirm_loss))
+        .route(configuration_page::CONFIGURATION_PATH, get(configuration_page::show_configuration))
 }

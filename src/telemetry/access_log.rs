@@ -5,6 +5,7 @@
 use super::{
     AccessLogEntry, Metrics,
     log_privacy::{LogPrivacy, LoggedAddresses, LoggedCallers},
+    recent_calls::RecentCalls,
 };
 use crate::values::{ConfigPath, SecretRef};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -121,6 +122,7 @@ struct SharedQueue {
     wake: Condvar,
     done: Condvar,
     metrics: Arc<Metrics>,
+    recent_calls: RecentCalls,
 }
 
 impl SharedQueue {
@@ -158,8 +160,13 @@ impl AccessLog {
         let writer = target
             .open()
             .map_err(|why| format!("output: {} cannot be opened ({why})", String::from(target.clone())))?;
-        let shared =
-            Arc::new(SharedQueue { queue: Mutex::default(), wake: Condvar::new(), done: Condvar::new(), metrics });
+        let shared = Arc::new(SharedQueue {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            metrics,
+            recent_calls: RecentCalls::default(),
+        });
         if target != AccessLogTarget::Off {
             let log_writer =
                 AccessLogWriter { writer, target: target.clone(), shared: Arc::clone(&shared), failing: false };
@@ -186,6 +193,18 @@ impl AccessLog {
         if !enqueued.unwrap_or(false) {
             self.shared.metrics.record_dropped_log_entries(1);
         }
+    }
+
+    /// Begins to keep the most recent lines in memory, for the console; none if the log is off.
+    pub fn keep_recent_calls(&self) {
+        if self.target != AccessLogTarget::Off {
+            self.shared.recent_calls.keep();
+        }
+    }
+
+    /// Returns the most recent lines.
+    pub fn recent_calls(&self) -> &RecentCalls {
+        &self.shared.recent_calls
     }
 
     /// Returns a caller as the log names it.
@@ -262,6 +281,8 @@ impl AccessLogWriter {
             } else if count > 0 {
                 self.failing = false;
             }
+            // Operators see the calls of a log that cannot be written, too.
+            self.shared.recent_calls.record_lines(&batch);
             if is_closing {
                 self.shared.lock().closed = true;
                 self.shared.done.notify_all();

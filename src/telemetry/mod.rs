@@ -19,6 +19,7 @@ mod metric_labels;
 mod metric_registration;
 mod metric_table;
 mod metrics;
+mod recent_calls;
 mod redacted_stderr;
 mod redaction;
 mod scrape_collector;
@@ -47,6 +48,7 @@ pub use metric_labels::{
 };
 pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};
+pub use recent_calls::{RecentCalls, RecentLine, RecentLines};
 pub use redacted_stderr::RedactedStderr;
 pub use redaction::redact;
 pub use shadow_denials::ShadowDenials;

@@ -84,3 +84,18 @@ pub fn pager(first: Option<&str>, next: Option<&str>) -> Markup {
         }
     }
 }
+
+/// Returns a labelled list of choices. The first choice is any of them.
+pub fn select_field<'a>(name: &str, label: &str, value: &str, choices: impl IntoIterator<Item = &'a str>) -> Markup {
+    html! {
+        .field {
+            label for={ "field-" (name) } { (label) }
+            select id={ "field-" (name) } name=(name) {
+                option value="" { "any" }
+                @for choice in choices {
+                    option value=(choice) selected[choice == value] { (choice) }
+                }
+            }
+        }
+    }
+}

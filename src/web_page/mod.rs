@@ -9,7 +9,7 @@ mod page_query;
 mod stylesheet;
 mod time_chart;
 
-pub use components::{Badge, Notice, attention_item, facts, notice, pager, text_field};
+pub use components::{Badge, Notice, attention_item, facts, notice, pager, select_field, text_field};
 pub use number_format::{bytes_text, count_text, duration_text, rate_text, time_ago, time_text};
 pub use page_frame::{NavItem, PageFrame, PageShape};
 pub use page_headers::{HTML_MEDIA_TYPE, PAGE_HEADERS};
